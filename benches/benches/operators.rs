@@ -1,4 +1,4 @@
-//! The lane operators at the size of the published tables, each beside its floor.
+//! The lane operators at the sizes of the published tables, each beside its floor.
 //!
 //! `cargo bench -p flashcliff-benches`; `flashcliff bench` prints the same cases as one table.
 
@@ -65,7 +65,7 @@ impl Case {
     fn backward(&mut self) -> Result<(), flashcliff::Error> {
         let mut grads = std::mem::take(&mut self.grads);
         let mut workspace = std::mem::take(&mut self.workspaces[1]);
-        // Any tensor of the shape of the output will do for its gradient.
+        // Any tensor with the shape of the output will do as its gradient.
         let output = Tensor::new(&self.output, &self.output_shape)?;
         let mut views = Vec::new();
         for (grad, (_, shape)) in grads.iter_mut().zip(&self.inputs) {

@@ -32,20 +32,20 @@ summary="$out/summary.txt"
 : >"$summary"
 failures=0
 
-# note NAME RESULT DETAIL: a line of the summary.
+# note NAME RESULT DETAIL: adds a line to the summary.
 note() {
     printf '%-28s %-8s %s\n' "$1" "$2" "$3" >>"$summary"
     [ "$2" = failed ] && failures=$((failures + 1))
     return 0
 }
 
-# find_library NAME VERSIONS WITHOUT: the libraries are part of the CUDA toolkit and of PyTorch's packages; the
-# loader may not know where.
+# find_library NAME VERSIONS WITHOUT: finds a library of the CUDA toolkit or of PyTorch's packages. The loader may not
+# know its folder.
 find_library() {
     local name=$1 versions=$2 without=$3 candidate folder
     ldconfig -p 2>/dev/null | grep -q "$name\.so\.$versions" && return 0
     folder=$(python3 -c 'import importlib.util as u; s = u.find_spec("nvidia"); print(*s.submodule_search_locations)' 2>/dev/null || true)
-    # $versions is a pattern.
+    # $versions is a pattern, so it is not quoted.
     for candidate in ${folder:+"$folder"/*/lib/"$name".so.$versions} \
         /usr/local/cuda*/lib64/"$name".so.$versions /usr/local/cuda*/targets/*/lib/"$name".so.$versions; do
         if [ -e "$candidate" ]; then
@@ -79,7 +79,7 @@ find_sanitizer() {
 
 last() { grep -E "$1" "$2" 2>/dev/null | tail -n 1; }
 
-# test_program NAME PROGRAM LOG: runs tests; none may be skipped for want of a GPU.
+# test_program NAME PROGRAM LOG: runs tests. None may be skipped because there is no GPU.
 test_program() {
     local name=$1 program=$2 log=$3
     FLASHCLIFF_REQUIRE_GPU=1 "$program" >"$log" 2>&1
@@ -104,10 +104,10 @@ run_tests() {
     fi
 }
 
-# errors_of LOG: what the tool counted.
+# errors_of LOG: the number of errors that the tool counted.
 errors_of() { sed -n 's/.*ERROR SUMMARY: \([0-9]*\) error.*/\1/p; s/.*RACECHECK SUMMARY: \([0-9]*\) hazard.*/\1/p' "$1" | tail -n 1; }
 
-# sanitize TOOL: a planted bug must be reported, its clean twin and our kernels must not.
+# sanitize TOOL: the tool must report a planted bug, and must not report its clean twin or our kernels.
 sanitize() {
     local tool=$1 log errors kind
     for kind in bug clean; do
@@ -125,7 +125,7 @@ sanitize() {
         fi
     done
     log="$out/$tool.log"
-    # initcheck does not see what bulk copies write.
+    # initcheck does not see the writes of bulk copies.
     local read_back=1
     [ "$tool" = initcheck ] && read_back=0
     FLASHCLIFF_REQUIRE_GPU=1 FLASHCLIFF_READ_BACK=$read_back "$sanitizer" --tool "$tool" --error-exitcode 99 \
@@ -163,7 +163,7 @@ run_bench() {
     cat "$log"
 }
 
-# Other implementations are measured where PyTorch is; FLASH_CLIFFORD may name a clone of theirs.
+# Other implementations are measured if PyTorch is installed; FLASH_CLIFFORD may name a clone of flash-clifford.
 run_peers() {
     local log="$out/peers.log"
     if ! python3 -c 'import torch' 2>/dev/null; then

@@ -11,7 +11,7 @@ int main(int count, char **words) {
   int *from = nullptr, *to = nullptr;
   CALL(cudaMalloc(&from, kCount * sizeof(int)));
   CALL(cudaMalloc(&to, kCount * sizeof(int)));
-  // The bug: the last element is left out.
+  // The bug: the last element is not written.
   CALL(cudaMemset(from, 1, (kCount - bug) * sizeof(int)));
   copy<<<1, kCount>>>(from, to);
   CALL(cudaDeviceSynchronize());

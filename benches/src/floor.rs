@@ -1,17 +1,17 @@
-//! The floor: the time it takes to move bytes.
+//! The floor: the time that moving bytes takes.
 
 use flashcliff::simd::{Scalar, Tier, Vector};
 use rayon::prelude::*;
 
 use crate::values;
 
-/// Elements that a task adds at a time.
+/// The number of elements that a task adds at a time.
 const BLOCK: usize = 1 << 14;
 
-/// Outputs from this size on do not stay in the caches, and are written past them.
+/// The size in bytes from which on outputs do not stay in the caches, and are written past them.
 const STREAM_BYTES: usize = 8 << 20;
 
-/// Tensors for an addition `o = x + y`, which moves three of them.
+/// The tensors of an addition `o = x + y`, which moves three tensors.
 #[derive(Debug)]
 pub struct Floor {
     x: Vec<f32>,
@@ -20,7 +20,7 @@ pub struct Floor {
 }
 
 impl Floor {
-    /// An addition that moves at least so many bytes.
+    /// An addition that moves at least this many bytes.
     pub fn of_bytes(bytes: usize) -> Self {
         let len = bytes.div_ceil(3 * size_of::<f32>());
         Self {
@@ -46,13 +46,15 @@ fn add(tier: Tier, stream: bool, o: &mut [f32], x: &[f32], y: &[f32]) {
         // SAFETY: `Tier::best` returns a tier that this CPU supports.
         Tier::Avx512 => unsafe { add_avx512(stream, o, x, y) },
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: as above.
+        // SAFETY: the same holds as above.
         Tier::Avx2 => unsafe { add_avx2(stream, o, x, y) },
         // SAFETY: the scalar tier runs everywhere; its loops vectorise for the baseline.
         _ => unsafe { add_vectors::<Scalar<f32>>(stream, o, x, y) },
     }
 }
 
+/// # Safety
+/// The CPU has the features of the tier.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn add_avx512(stream: bool, o: &mut [f32], x: &[f32], y: &[f32]) {
@@ -60,6 +62,8 @@ fn add_avx512(stream: bool, o: &mut [f32], x: &[f32], y: &[f32]) {
     unsafe { add_vectors::<flashcliff::simd::avx512::F32x16>(stream, o, x, y) }
 }
 
+/// # Safety
+/// The CPU has the features of the tier.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 fn add_avx2(stream: bool, o: &mut [f32], x: &[f32], y: &[f32]) {

@@ -1,5 +1,4 @@
-//! What the benchmarks share, here and in `flashcliff bench`: the floor that every time is set
-//! beside, and data.
+//! Parts that the benchmarks here and `flashcliff bench` share: the floor that every time is compared with, and data.
 
 mod floor;
 

@@ -57,8 +57,8 @@ impl Blade {
 
 impl Ord for Blade {
     fn cmp(&self, other: &Blade) -> Ordering {
-        // Of two masks of one grade, the one with the lower first differing vector comes first;
-        // in the mirrored mask that vector is the higher bit.
+        // If two masks have the same grade, the one with the lower first differing vector comes first. In the mirrored
+        // mask that vector is the higher bit.
         let key = |blade: &Blade| (blade.grade(), Reverse(blade.0.reverse_bits()));
         key(self).cmp(&key(other))
     }

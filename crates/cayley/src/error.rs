@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::{ProductKind, Signature};
 
-/// What was expected and what came instead.
+/// An error, with what was expected and what came instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {

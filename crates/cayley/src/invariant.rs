@@ -1,13 +1,12 @@
-//! The invariant by which a grade is normalised.
+//! The invariant form by which a grade is normalised.
 
 use crate::Algebra;
 
 /// The signs with which the squares of the coefficients of one grade enter its invariant norm.
 ///
-/// The form is `<x reverse(x)>_0`, which every versor leaves alone, up to a common sign: blades that
-/// hold a null vector have no part in it. Where that leaves nothing, the pseudoscalar alone still has
-/// an invariant: a versor can only change its sign, so its own square serves. See
-/// [`Algebra::invariant_form`].
+/// The form is `<x reverse(x)>_0`, up to a common sign. Every versor leaves it unchanged. Blades with a null vector do
+/// not contribute to it. If no other blade is left, the pseudoscalar alone still has an invariant: a versor can only
+/// change its sign, so its own square serves. See [`Algebra::invariant_form`].
 ///
 /// ```
 /// use cayley::{Algebra, Signature};
@@ -42,15 +41,15 @@ impl InvariantForm {
         self.signs.iter().all(|&sign| sign >= 0)
     }
 
-    /// Whether it is the sum of the squares of all coefficients, the Euclidean norm.
+    /// Whether the form is the sum of the squares of all coefficients, the Euclidean norm.
     pub fn is_euclidean(&self) -> bool {
         self.signs.iter().all(|&sign| sign == 1)
     }
 }
 
 impl Algebra {
-    /// The invariant form of a grade. A form of one sign is given as a sum: `-q` has the magnitude
-    /// of `q`.
+    /// The invariant form of a grade. If all signs are negative, the form is returned with positive signs: `-q` has the
+    /// magnitude of `q`.
     pub fn invariant_form(&self, grade: usize) -> InvariantForm {
         let blades = self.grade_range(grade);
         let mut signs: Vec<i8> = blades
@@ -86,7 +85,7 @@ mod tests {
             for q in 0..=3 {
                 for r in 0..=2 {
                     if (1..=6).contains(&(p + q + r)) {
-                        // The null vector of one dimension is its own pseudoscalar.
+                        // In one dimension the null vector is its own pseudoscalar.
                         let definite = r == 0 && (p == 0 || q == 0);
                         let single = p + q + r == 1;
                         let found = algebra(p, q, r).has_euclidean_norms();
@@ -110,7 +109,7 @@ mod tests {
     fn only_two_null_vectors_leave_a_grade_without_a_norm() {
         let with_one = algebra(2, 0, 1);
         assert!((0..=3).all(|grade| !with_one.invariant_form(grade).is_zero()));
-        // Grade 2 of Cl(1, 0, 2): e01, e02 and e0 e0' hold a null vector each.
+        // In grade 2 of Cl(1, 0, 2), each of the blades holds a null vector.
         let with_two = algebra(1, 0, 2);
         assert!(with_two.invariant_form(2).is_zero());
         assert!(!with_two.invariant_form(3).is_zero());

@@ -21,8 +21,8 @@ impl Algebra {
         parity_sign(grade * (grade + 1) / 2)
     }
 
-    /// Coefficient of the blade in the quadratic form `q(x) = ⟨~x x⟩_0`: the product of the squares
-    /// of its vectors, so 0 if one of them is null.
+    /// Coefficient of the blade in the quadratic form `q(x) = ⟨~x x⟩_0`: the product of the squares of its vectors. It
+    /// is 0 if one of them is null.
     pub fn square_of_blade_norm(&self, index: usize) -> i8 {
         self.blades()[index]
             .vectors()

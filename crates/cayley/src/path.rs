@@ -1,4 +1,4 @@
-//! Grade paths: the grade triples of which a weighted geometric product carries one weight each.
+//! Grade paths: the grade triples that each carry one weight in a weighted geometric product.
 
 use std::collections::BTreeSet;
 use std::fmt;

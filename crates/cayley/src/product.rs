@@ -13,8 +13,7 @@ pub enum ProductKind {
     Geometric,
     /// `a ∧ b`: spans both arguments, zero if they share a vector.
     Exterior,
-    /// `a ∨ b = undual(dual(a) ∧ dual(b))`: what both arguments share, if together they span the
-    /// space.
+    /// `a ∨ b = undual(dual(a) ∧ dual(b))`: the common part of both arguments, if together they span the space.
     Regressive,
     /// `a ⌋ b`: `⟨ab⟩` of grade `gr b − gr a`.
     LeftContraction,
@@ -123,8 +122,8 @@ impl Algebra {
             ProductKind::LeftContraction => of_grade(h.checked_sub(g)),
             ProductKind::RightContraction => of_grade(g.checked_sub(h)),
             ProductKind::Scalar => of_grade(Some(0)),
-            // Blades either commute, and the difference is zero, or anticommute, and half of it
-            // is the product itself.
+            // Two blades either commute, and the difference is zero, or anticommute, and half of the difference is the
+            // product itself.
             ProductKind::Commutator => self
                 .multiply(left, right)
                 .filter(|_| self.multiply(left, right) != self.multiply(right, left)),

@@ -180,7 +180,7 @@ fn parse_list(text: &str) -> Option<(usize, usize, usize)> {
     counts.next().is_none().then_some((p, q, r))
 }
 
-/// A run of decimal digits; unlike `usize::from_str` it takes no leading `+`.
+/// Reads a run of decimal digits. Unlike `usize::from_str`, it takes no leading `+`.
 fn number(text: &str) -> Option<usize> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if digits { text.parse().ok() } else { None }

@@ -10,8 +10,7 @@ use safetensors::SafeTensors;
 
 use crate::{Error, output_file};
 
-/// Key of the text in the file's metadata. One key, because the order of several would not be
-/// fixed.
+/// The key of the text in the file's metadata. There is only one key, because the order of several would not be fixed.
 const TEXT: &str = "flashcliff";
 
 /// Named tensors and named texts, as read from or to be written to a file.
@@ -73,14 +72,14 @@ impl Checkpoint {
         self.text.get(name).map(String::as_str)
     }
 
-    /// Writes the checkpoint as [`output_file`] does: to a new name, or over an ordinary file, a reader sees the
-    /// old file or the whole new one, never a part, also after a crash.
+    /// Writes the checkpoint in the way of [`output_file`]. For a new name or an ordinary file, a reader sees the old
+    /// file or the whole new one, never a part, even after a crash.
     ///
     /// The bytes depend on the contents only.
     ///
     /// # Errors
-    /// [`Error::Write`], [`Error::ReadOnly`], [`Error::NotAFile`], and [`Error::Candle`] if a tensor cannot be
-    /// copied from its GPU; the old file is untouched then.
+    /// [`Error::Write`], [`Error::ReadOnly`], [`Error::NotAFile`], and [`Error::Candle`] if a tensor cannot be copied
+    /// from its GPU. The old file is then untouched.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
         let failed = |source| Error::Write {
@@ -90,7 +89,7 @@ impl Checkpoint {
         let text = serde_json::to_string(&self.text).map_err(|e| failed(e.into()))?;
         let mut tensors = BTreeMap::new();
         for (name, tensor) in &self.tensors {
-            // A copy only of what is on a GPU.
+            // Only tensors on a GPU are copied.
             tensors.insert(name, tensor.to_device(&Device::Cpu)?);
         }
         let metadata = (!self.text.is_empty()).then(|| HashMap::from([(TEXT.to_owned(), text)]));
@@ -99,7 +98,7 @@ impl Checkpoint {
         output_file::write(path, &bytes)
     }
 
-    /// Reads a checkpoint, to the CPU.
+    /// Reads a checkpoint. Its tensors are on the CPU.
     ///
     /// # Errors
     /// [`Error::Read`], or [`Error::Corrupt`] if the file is not a complete safetensors file of

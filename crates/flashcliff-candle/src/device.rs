@@ -4,8 +4,8 @@ use candle_core::Device;
 
 use crate::Error;
 
-/// The GPU number `ordinal`, as CUDA counts them. All calls for one GPU give the same device, whose work
-/// is done in the order of one stream, whichever threads launch it.
+/// The GPU number `ordinal`, as CUDA counts them. All calls for one GPU return the same device, whose work is done in
+/// the order of one stream, whichever threads launch it.
 ///
 /// ```
 /// use flashcliff_candle::device;
@@ -20,19 +20,19 @@ use crate::Error;
 /// ```
 ///
 /// # Errors
-/// [`Error::BuiltWithoutCuda`]; what [`flashcliff::Device::cuda`] says: no driver, no such GPU, or one that
-/// the kernels were not built for; [`Error::CudaLibrary`] without cuBLAS or cuRAND, which candle needs.
+/// [`Error::BuiltWithoutCuda`]; the errors of [`flashcliff::Device::cuda`]: no driver, no such GPU, or one that the
+/// kernels were not built for; [`Error::CudaLibrary`] without cuBLAS or cuRAND, which candle needs.
 #[cfg(feature = "cuda")]
 pub fn cuda(ordinal: usize) -> Result<Device, Error> {
     use std::sync::{Mutex, PoisonError};
 
     use candle_core::DeviceLocation;
 
-    /// The devices that have been given out. candle takes tensors of two devices for tensors of two
-    /// GPUs, also if both are the same one.
+    /// The devices that have been given out. candle treats tensors of two devices as tensors of two GPUs, even if both
+    /// devices are the same GPU.
     static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 
-    // Says in full why there is no such GPU, which candle does not.
+    // This call explains why there is no such GPU, which candle does not.
     flashcliff::Device::cuda(ordinal)?;
     for library in [
         flashcliff_cuda_loader::Library::Cublas,
@@ -44,13 +44,13 @@ pub fn cuda(ordinal: usize) -> Result<Device, Error> {
             tried: tried.to_owned(),
         })?;
     }
-    // A panic cannot leave the list half changed.
+    // The list is whole even after a panic.
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     let location = DeviceLocation::Cuda { gpu_id: ordinal };
     if let Some(device) = devices.iter().find(|device| device.location() == location) {
         return Ok(device.clone());
     }
-    // With a stream of its own: the default one of candle is another for each thread.
+    // The device has a stream of its own: candle's default stream differs from thread to thread.
     let device = Device::new_cuda_with_stream(ordinal)?;
     devices.push(device.clone());
     Ok(device)

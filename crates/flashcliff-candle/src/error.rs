@@ -4,59 +4,59 @@ use std::path::PathBuf;
 
 use candle_core::DType;
 
-/// Why a call of this crate failed.
+/// The reason why a call of this crate failed.
 ///
 /// Functions that take part in a candle graph return [`candle_core::Error`], into which this type
 /// converts with its text kept.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The core refused: an unsupported algebra, a shape that does not fit, ...
+    /// An error of the core: an unsupported algebra, a shape that does not fit, ...
     #[error(transparent)]
     Core(#[from] flashcliff::Error),
 
-    /// candle refused.
+    /// An error of candle.
     #[error(transparent)]
     Candle(#[from] candle_core::Error),
 
-    /// An operator got another number of tensors than it takes.
+    /// An operator got a wrong number of tensors.
     #[error("{operator}: expected {expected} input tensors, got {got}")]
     InputCount {
-        /// Name of the operator.
+        /// The name of the operator.
         operator: String,
-        /// Inputs it takes.
+        /// The number of inputs that the operator takes.
         expected: usize,
-        /// Inputs that came.
+        /// The number of inputs that were given.
         got: usize,
     },
 
     /// A tensor has an element type that the operator cannot use.
     #[error("{operator}: expected input {input} of type {expected}, got {got:?}")]
     InputType {
-        /// Name of the operator.
+        /// The name of the operator.
         operator: String,
-        /// Position of the input.
+        /// The position of the input.
         input: usize,
-        /// What would have been accepted.
+        /// The types that the operator takes.
         expected: &'static str,
-        /// What came.
+        /// The type that was given.
         got: DType,
     },
 
     /// A tensor lives on a device that the operator cannot reach.
     #[error("{operator}: expected input {input} on {expected}, got {got:?}")]
     InputDevice {
-        /// Name of the operator.
+        /// The name of the operator.
         operator: String,
-        /// Position of the input.
+        /// The position of the input.
         input: usize,
-        /// Where it would have been accepted.
+        /// The devices that the operator takes.
         expected: &'static str,
-        /// Where the tensor lives.
+        /// The device of the tensor.
         got: candle_core::DeviceLocation,
     },
 
-    /// A GPU was asked for, of a program that has no code for it.
+    /// The program was asked for a GPU, but was built without CUDA.
     #[error(
         "this program was built without CUDA; build it with the feature `cuda` (cargo build --release --features cuda) to use a GPU"
     )]
@@ -67,18 +67,18 @@ pub enum Error {
     CudaLibrary {
         /// The library.
         library: &'static str,
-        /// What was tried, and what the loader said.
+        /// The places that were tried, with the messages of the loader.
         tried: String,
     },
 
     /// A tensor has the wrong shape.
     #[error("{tensor}: expected shape {expected}, got {got:?}")]
     Shape {
-        /// What the tensor is, or its name in a file.
+        /// A description of the tensor, or its name in a file.
         tensor: String,
         /// The shape that was expected.
         expected: String,
-        /// The shape that came.
+        /// The shape that was given.
         got: Vec<usize>,
     },
 
@@ -105,7 +105,7 @@ pub enum Error {
     Corrupt {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The mistake in the file.
         reason: String,
     },
 
@@ -114,16 +114,16 @@ pub enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
 
-    /// A file could not be written. The file that was there before, if any, is untouched.
+    /// A file could not be written. If there was an old file, it is untouched.
     #[error("cannot write {}: {source}", path.display())]
     Write {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
 
@@ -136,13 +136,13 @@ pub enum Error {
     ReadOnly {
         /// The file.
         path: PathBuf,
-        /// Its permission bits.
+        /// The permission bits of the file.
         mode: u32,
-        /// Number of the user it belongs to.
+        /// The number of the user who owns the file.
         owner: u32,
     },
 
-    /// A path names something that takes no contents.
+    /// A path names something that cannot be written to.
     #[error("cannot write {}: expected a file, a FIFO or a character device, got a {kind}", path.display())]
     NotAFile {
         /// The path.
@@ -156,9 +156,9 @@ pub enum Error {
     Option {
         /// Name of the option.
         option: &'static str,
-        /// Its range.
+        /// The range of the option.
         expected: &'static str,
-        /// What came.
+        /// The value that was given.
         got: f64,
     },
 }

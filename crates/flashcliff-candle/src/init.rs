@@ -1,9 +1,9 @@
 //! Parameters: named variables in a fixed order, drawn from a seed.
 //!
-//! candle's CPU random numbers cannot be seeded. [`Parameters`] serves candle's [`VarBuilder`] from
-//! a ChaCha8 stream instead: every variable that a constructor asks for is drawn, in the order of
-//! asking, so a model is a function of its seed. Values are drawn in `f64` and rounded to the type
-//! of the variable, so an `f32` and an `f64` model of one seed start at the same point.
+//! candle's CPU random numbers cannot be seeded. [`Parameters`] serves candle's [`VarBuilder`] from a ChaCha8 stream
+//! instead. Variables are drawn in the order in which constructors ask for them, so a model is a function of its seed.
+//! Values are drawn in `f64` and rounded to the type of the variable, so an `f32` and an `f64` model of one seed start
+//! at the same point.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -61,8 +61,8 @@ impl Parameters {
         }
     }
 
-    /// A builder for the constructors of layers and models: it creates what is missing here and
-    /// hands out what is there.
+    /// A builder for the constructors of layers and models. It creates variables that are missing here, and returns
+    /// those that exist.
     pub fn builder(&self, dtype: DType, device: &Device) -> VarBuilder<'static> {
         VarBuilder::from_backend(Box::new(self.clone()), dtype, device.clone())
     }
@@ -95,11 +95,10 @@ impl Parameters {
         self.lock().find(name).cloned()
     }
 
-    /// Sets every variable to the tensor `{prefix}{name}` of a checkpoint. Other tensors there are
-    /// ignored.
+    /// Sets every variable to the tensor `{prefix}{name}` of a checkpoint. Other tensors of the checkpoint are ignored.
     ///
     /// # Errors
-    /// A missing tensor, a wrong shape or a wrong type; nothing is changed then.
+    /// A missing tensor, a wrong shape or a wrong type. Nothing is then changed.
     pub fn restore(&self, prefix: &str, checkpoint: &Checkpoint) -> Result<(), Error> {
         let store = self.lock();
         let mut values = Vec::with_capacity(store.variables.len());
@@ -115,7 +114,7 @@ impl Parameters {
     }
 
     fn lock(&self) -> MutexGuard<'_, Store> {
-        // A panic under the lock could at worst lose a variable that was never handed out.
+        // A panic under the lock could at worst lose a variable that was never given out.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -246,7 +245,7 @@ mod tests {
         let count = values.len() as f64;
         let mean = values.iter().sum::<f64>() / count;
         let variance = values.iter().map(|x| (x - mean).powi(2)).sum::<f64>() / count;
-        // Five standard errors.
+        // The tolerance is five standard errors.
         assert!((mean - 1.0).abs() < 5.0 * 2.0 / count.sqrt(), "{mean}");
         assert!(
             (variance - 4.0).abs() < 5.0 * 4.0 * (2.0 / count).sqrt(),

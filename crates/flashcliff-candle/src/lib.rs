@@ -8,7 +8,7 @@
 //! * [`init`] - parameters drawn from a seed.
 //! * [`optim`] - Adam with a state that can be saved.
 //! * [`checkpoint`] - safetensors files, written atomically.
-//! * [`output_file`] - files written without harm to what is there.
+//! * [`output_file`] - files written without harm to existing files.
 //! * [`device`] - the CPU, or a GPU with the feature `cuda`.
 //!
 //! Multivector tensors are `[blades, batch, channels]`, in `f32` or `f64`; on a GPU single operators and
@@ -30,10 +30,10 @@
 //! ```
 //!
 //! # Determinism
-//! A seed decides the parameters; every operator, gradient and step is the same bit for bit from
-//! run to run, on one kind of CPU or GPU; there also with one version of cuBLASLt and one tuning table.
+//! A seed determines the parameters. Every operator, gradient and step is the same bit for bit from run to run, on one
+//! kind of CPU or GPU. On a GPU this holds for one version of cuBLASLt and one tuning table.
 
-// Memory of a GPU is allocated without clearing it; there is no other unsafe code.
+// Memory of a GPU is allocated without clearing it. There is no other unsafe code.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 #![cfg_attr(feature = "cuda", deny(unsafe_code))]
 

@@ -1,4 +1,4 @@
-//! `op::apply` against the core's own evaluation and gradients, bit for bit.
+//! Compares `op::apply` with the core's own evaluation and gradients, bit for bit.
 
 mod common;
 
@@ -11,17 +11,16 @@ use flashcliff_candle::op::{GpuOptions, apply, apply_with};
 const BATCH: usize = 7;
 const CHANNELS: usize = 5;
 
-/// Operators with one to five inputs, and the shapes of those.
+/// Operators with one to five inputs, with the shapes of these.
 fn cases(oracle: &Oracle) -> Vec<(Operator, Vec<Vec<usize>>)> {
     let a: Algebra = oracle.algebra();
     let x = vec![oracle.blades.len(), BATCH, CHANNELS];
     let w = vec![CHANNELS, oracle.paths().len()];
     let g = vec![CHANNELS, oracle.grades()];
     let steerable = |first_order, normalize| {
-        let options = SteerableOptions {
-            first_order,
-            normalize,
-        };
+        let options = SteerableOptions::default()
+            .with_first_order(first_order)
+            .with_normalize(normalize);
         ops::steerable_product(a, &options).unwrap()
     };
     let product = ops::product(a, ProductKind::Geometric, None, None).unwrap();
@@ -97,7 +96,7 @@ fn compare<T: Element + WithDType>(oracle: &Oracle) {
         let tensors: Vec<&Tensor> = vars.iter().map(Var::as_tensor).collect();
         let output = apply(&operator, &tensors).unwrap();
         is_the_cores(&operator, output, &evaluation, &expected, &cotangent, &vars);
-        // Options for GPUs make no difference here.
+        // Options for GPUs make no difference on the CPU.
         for block_bytes in [None, Some(0), Some(4096), Some(usize::MAX)] {
             let options = GpuOptions::default().with_block_bytes(block_bytes);
             let output = apply_with(&operator, &options, &tensors).unwrap();
@@ -106,7 +105,7 @@ fn compare<T: Element + WithDType>(oracle: &Oracle) {
     }
 }
 
-/// Bit for bit, and the gradients too.
+/// Checks that the output and the gradients are those of the core, bit for bit.
 fn is_the_cores<T: Element + WithDType>(
     operator: &Operator,
     output: Tensor,
@@ -162,7 +161,7 @@ fn a_square_has_twice_the_gradient() {
 fn views_are_read_as_they_are_seen() {
     let oracle = Oracle::new(3, 0);
     let reverse = ops::reverse(oracle.algebra()).unwrap();
-    // CGENN's layout [batch, channels, blades], seen as [blades, batch, channels].
+    // The tensor has CGENN's layout [batch, channels, blades] and is seen as [blades, batch, channels].
     let stored = Var::from_tensor(&random(&[2, 3, 8], 4)).unwrap();
     let seen = stored.permute((2, 0, 1)).unwrap();
     let output = apply(&reverse, &[&seen]).unwrap();

@@ -1,4 +1,4 @@
-//! Checkpoints: exact round trips, and every way in which a file can be wrong.
+//! Tests of checkpoints: exact round trips, and every way in which a file can be wrong.
 
 use std::fs;
 
@@ -28,7 +28,7 @@ fn a_model_comes_back_bit_for_bit() {
     stored.save(&path).unwrap();
     other.load(&path).unwrap();
     assert_eq!(bits(&stored), bits(&other));
-    // Nothing but the checkpoint is left in the folder.
+    // Only the checkpoint is left in the folder.
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
 }
 
@@ -131,8 +131,8 @@ fn tampered(name: &str, replacement: Option<Tensor>) -> Checkpoint {
 
 #[test]
 fn a_wrong_tensor_changes_nothing() {
-    // The last parameter in the order of creation, so that a load that sets as it goes would have
-    // changed the others.
+    // This is the last parameter in the order of creation. A load that sets parameters as it goes would have changed
+    // all the others.
     let name = "net.4.linear_left.bias";
     let target = model(2);
     let before = bits(&target);

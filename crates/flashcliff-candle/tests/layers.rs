@@ -1,5 +1,4 @@
-//! Layers against the oracle: values, and gradients by central differences of the oracle-checked
-//! values.
+//! Compares the values of layers with the oracle, and their gradients with central differences of these values.
 
 mod common;
 
@@ -83,11 +82,9 @@ fn mv_linear() {
     for oracle in oracles() {
         for per_grade in [true, false] {
             for bias in [Bias::None, Bias::Scalar] {
-                let options = LinearOptions {
-                    per_grade,
-                    bias,
-                    ..LinearOptions::default()
-                };
+                let options = LinearOptions::default()
+                    .with_per_grade(per_grade)
+                    .with_bias(bias);
                 check(
                     "mv_linear",
                     &oracle,
@@ -143,7 +140,7 @@ fn mv_layer_norm() {
     }
 }
 
-/// `normalization(linear_right(x))`, as far as the parameters exist.
+/// `normalization(linear_right(x))`, without the steps that have no parameters.
 fn right(oracle: &Oracle, p: &Parameters, x: &Mv) -> Mv {
     let r = oracle.linear(x, &parameter(p, "linear_right.weight"), None, IN);
     match p.get("normalization.a") {
@@ -152,7 +149,7 @@ fn right(oracle: &Oracle, p: &Parameters, x: &Mv) -> Mv {
     }
 }
 
-/// `(linear_left(x) + z) / sqrt 2`, as far as the parameters exist.
+/// `(linear_left(x) + z) / sqrt 2`, or `z` if there is no such parameter.
 fn left(oracle: &Oracle, p: &Parameters, x: &Mv, z: Mv) -> Mv {
     if p.get("linear_left.weight").is_none() {
         return z;
@@ -342,11 +339,9 @@ fn state_dicts_have_pytorchs_names_and_shapes() {
     assert_eq!(got, own(&[("a", &[1, 5, 4]), ("b", &[1, 5, 4])]));
     let got = build(&|vb| drop(MVLayerNorm::new(algebra, 5, vb).unwrap()));
     assert_eq!(got, own(&[("a", &[1, 5])]));
-    let one_matrix = LinearOptions {
-        per_grade: false,
-        bias: Bias::Scalar,
-        ..LinearOptions::default()
-    };
+    let one_matrix = LinearOptions::default()
+        .with_per_grade(false)
+        .with_bias(Bias::Scalar);
     let got = build(&|vb| drop(MVLinear::new(algebra, 5, 3, &one_matrix, vb).unwrap()));
     assert_eq!(got, own(&[("weight", &[3, 5]), ("bias", &[1, 3, 1])]));
 }
@@ -362,7 +357,7 @@ fn weights_start_with_their_published_spread() {
         let values = parameter(&parameters, name);
         let count = values.len() as f64;
         let got = (values.iter().map(|x| x * x).sum::<f64>() / count).sqrt();
-        // Five standard errors of a standard deviation.
+        // The tolerance is five standard errors of a standard deviation.
         let error = 5.0 * expected / (2.0 * count).sqrt();
         assert!(
             (got - expected).abs() < error,
@@ -384,7 +379,7 @@ fn weights_start_with_their_published_spread() {
     );
 }
 
-/// The limit is one for GPUs.
+/// The limit only applies to GPUs.
 #[test]
 fn a_limit_of_blocks_makes_no_difference_here() {
     let algebra = Oracle::new(3, 0).algebra();

@@ -1,4 +1,4 @@
-//! The models: sizes, names, symmetries, gradients, determinism.
+//! Tests of the models: sizes, names, symmetries, gradients, determinism.
 
 mod common;
 
@@ -79,7 +79,7 @@ fn state_dict_names() {
     assert_eq!(names(Architecture::Volumes), volumes);
 }
 
-/// The hull model in plain loops, from full multivectors on.
+/// The hull model in plain loops, from the full multivectors on.
 #[test]
 fn hulls_against_the_oracle() {
     let oracle = Oracle::new(5, 0);
@@ -144,7 +144,7 @@ fn hulls_against_the_oracle() {
     );
 }
 
-/// Columns of a matrix with as many rows as the bias has elements.
+/// The number of columns of a matrix with as many rows as the bias has elements.
 fn x_len(weight: &[f64], bias: &[f64]) -> usize {
     weight.len() / bias.len()
 }

@@ -1,4 +1,4 @@
-//! Adam against its recurrence, and resumption.
+//! Compares Adam with its recurrence, and tests resumption.
 
 use candle_core::{DType, Device, Tensor, Var};
 use flashcliff_candle::Error;
@@ -83,7 +83,7 @@ fn a_parameter_without_gradient_stays_and_its_clock_stops() {
     assert!((got - 0.999).abs() < 1e-10, "{got}");
 }
 
-/// Trains on a fixed batch; returns the parameters' bits.
+/// Trains on a fixed batch. Returns the bits of the parameters.
 fn train(model: &Model, adam: &mut Adam, steps: std::ops::Range<u32>) {
     for step in steps {
         let points: Vec<f32> = (0..4 * 9)

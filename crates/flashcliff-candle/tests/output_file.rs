@@ -1,4 +1,4 @@
-//! A file that bears the name of an output stays what it is: links, hard links, modes, owners, FIFOs, devices.
+//! An existing file with the name of an output keeps its nature: links, hard links, modes, owners, FIFOs, devices.
 
 #![cfg(unix)]
 
@@ -99,7 +99,7 @@ fn a_link_stays_and_its_target_is_written() {
                 .is_symlink()
         );
     }
-    // To nothing: the target is made, relative to the link.
+    // The link leads to nothing: its target is made, relative to the link.
     symlink("deep/../deep/made", folder.path("three")).unwrap();
     write(folder.path("three"), b"made").unwrap();
     assert_eq!(text(&folder.path("deep/made")), "made");
@@ -192,7 +192,7 @@ fn a_foreign_file_is_written_as_its_bits_allow_and_keeps_its_owner() {
         assert_eq!(mode(&path), bits);
         fs::remove_file(path).unwrap();
     }
-    // The file is this user's, in another group.
+    // The file belongs to this user, but to another group.
     let path = folder.file("out", "old", 0o640);
     chown(&path, None, Some(OTHER)).unwrap();
     write(&path, b"new").unwrap();
@@ -207,7 +207,7 @@ fn attributes_stay() {
     let path = folder.file("out", "old", 0o600);
     let flags = rustix::fs::XattrFlags::empty();
     if rustix::fs::setxattr(&path, "user.note", b"kept", flags).is_err() {
-        // The file system of the temporary folder has none.
+        // The file system of the temporary folder has no extended attributes.
         return;
     }
     write(&path, b"new").unwrap();
@@ -221,7 +221,7 @@ fn a_fifo_gets_the_contents_and_stays() {
     let folder = Folder::new();
     let path = folder.path("fifo");
     mknodat(CWD, &path, FileType::Fifo, Mode::RWXU, 0).unwrap();
-    // Not opened, so not waiting for a reader.
+    // The check does not open the FIFO, so it does not wait for a reader.
     OutputFile::check(&path).unwrap();
     let reader = {
         let path = path.clone();
@@ -230,7 +230,7 @@ fn a_fifo_gets_the_contents_and_stays() {
     write(&path, b"through").unwrap();
     assert_eq!(reader.join().unwrap(), "through");
     assert!(fs::metadata(&path).unwrap().file_type().is_fifo());
-    // The reader goes away before the contents come.
+    // The reader goes away before the contents arrive.
     let reader = {
         let path = path.clone();
         std::thread::spawn(move || drop(fs::File::open(path).unwrap()))
@@ -321,8 +321,8 @@ fn what_takes_no_contents_is_refused() {
     assert_eq!(text(&file), "old");
 }
 
-/// A limit on the size of files is found while the file is made longer, as a full disk is. The limit holds for the
-/// whole process, so the test runs itself again.
+/// A limit on the size of files is found while the file is made longer, like a full disk. The limit holds for the whole
+/// process, so the test runs itself again.
 #[test]
 fn without_room_the_old_contents_stay() {
     const PLACE: &str = "FLASHCLIFF_TEST_OUTPUT";
@@ -341,14 +341,14 @@ fn without_room_the_old_contents_stay() {
     folder.file("plain", &old, 0o644);
     folder.file("linked", &old, 0o644);
     fs::hard_link(folder.path("linked"), folder.path("other")).unwrap();
-    // The signal that goes with the limit would end the process; 16 blocks are 8 or 16 KiB.
+    // The signal of the limit would end the process, so it is ignored. 16 blocks are 8 or 16 KiB.
     let script =
         "trap '' XFSZ; ulimit -f 16; exec \"$0\" --exact without_room_the_old_contents_stay";
     let status = std::process::Command::new("sh")
         .args(["-c", script])
         .arg(std::env::current_exe().unwrap())
         .env(PLACE, folder.0.path())
-        // A file behind standard output may be over the limit already.
+        // Standard output may be a file that is over the limit already.
         .stdout(std::process::Stdio::null())
         .stderr(std::process::Stdio::null())
         .status()

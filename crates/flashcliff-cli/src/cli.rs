@@ -1,4 +1,4 @@
-//! The command line as a whole: commands, options that all of them share, and what these set up.
+//! The command line as a whole: commands, the options that all of them share, and the settings that these make.
 
 use std::num::NonZero;
 
@@ -33,7 +33,7 @@ pub(crate) struct Cli {
     pub(crate) quiet: bool,
 }
 
-/// What to do.
+/// The command to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Train(TrainArgs),

@@ -1,4 +1,4 @@
-//! `--device`: where a command computes.
+//! The option `--device`, which says where a command computes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use clap::Args;
 
 use crate::error::Error;
 
-/// The option.
+/// The option `--device`.
 #[derive(Args, Clone, Copy, Debug)]
 pub(crate) struct DeviceArgs {
     /// Where to compute: cpu, cuda (the first GPU) or cuda:N; `flashcliff info` lists GPUs.
@@ -20,7 +20,7 @@ impl DeviceArgs {
     /// The device.
     ///
     /// # Errors
-    /// A GPU that there is not, or a program that was built without CUDA.
+    /// A GPU that does not exist, or a program that was built without CUDA.
     pub(crate) fn open(self) -> Result<Device, Error> {
         match self.device {
             DeviceName::Cpu => Ok(Device::Cpu),
@@ -28,7 +28,7 @@ impl DeviceArgs {
         }
     }
 
-    /// Its name.
+    /// The name of the device.
     pub(crate) fn name(self) -> DeviceName {
         self.device
     }
@@ -43,7 +43,7 @@ pub(crate) enum DeviceName {
     Cuda(usize),
 }
 
-/// What no device is called.
+/// A name that no device has.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("expected cpu, cuda or cuda:N with the number of a GPU, got `{got}`")]
 pub(crate) struct NoSuchDevice {

@@ -1,27 +1,27 @@
-//! What can go wrong, and how it is shown.
+//! The errors of the program, and how they are shown.
 
 use std::fmt::Write;
 use std::path::PathBuf;
 
 use crate::tasks::{SplitName, TaskError};
 
-/// An error of the program: what was expected and what came.
+/// An error of the program. It says what was expected and what came.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
-    /// The core refused.
+    /// An error of the core.
     #[error(transparent)]
     Core(#[from] flashcliff::Error),
 
-    /// A layer, a model or a checkpoint refused.
+    /// An error of a layer, a model or a checkpoint.
     #[error(transparent)]
     Host(#[from] flashcliff_candle::Error),
 
-    /// candle refused.
+    /// An error of candle.
     #[error(transparent)]
     Candle(#[from] candle_core::Error),
 
-    /// The algebra refused.
+    /// An error of the algebra.
     #[error(transparent)]
     Algebra(#[from] cayley::Error),
 
@@ -42,27 +42,27 @@ pub(crate) enum Error {
     Read {
         /// The file.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
 
-    /// A file or folder could not be written. What was there before is untouched.
+    /// A file or folder could not be written. Its former contents are untouched.
     #[error("cannot write {}", path.display())]
     Write {
         /// The file or folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the system.
         source: std::io::Error,
     },
 
-    /// The work needs more memory than there is.
+    /// The work needs more memory than the system has.
     #[error("{what} needs {needed} of memory: expected that much to be available, got {available}")]
     OutOfMemory {
-        /// What needs it.
+        /// The work that needs the memory.
         what: String,
-        /// How much.
+        /// The amount that is needed.
         needed: String,
-        /// How much there is.
+        /// The amount that is available.
         available: String,
     },
 
@@ -83,11 +83,11 @@ pub(crate) enum Error {
     StateNotSaved {
         /// The file of the state.
         path: PathBuf,
-        /// The steps that are done.
+        /// The number of steps that are done.
         step: usize,
-        /// What is saved of the run.
+        /// The state that was saved before.
         before: String,
-        /// Why.
+        /// The error of the last try.
         source: Box<Error>,
     },
 
@@ -102,7 +102,7 @@ pub(crate) enum Error {
     NotSafetensors {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in the file.
         source: safetensors::SafeTensorError,
     },
 
@@ -113,7 +113,7 @@ pub(crate) enum Error {
         path: PathBuf,
         /// The tensor that is not there.
         tensor: String,
-        /// All that should be.
+        /// The names of all tensors that the operator takes.
         expected: String,
     },
 
@@ -122,9 +122,9 @@ pub(crate) enum Error {
     UnexpectedTensor {
         /// The file.
         path: PathBuf,
-        /// The tensor that should not be there.
+        /// The name of the tensor that the operator does not take.
         tensor: String,
-        /// All that may be.
+        /// The names of all tensors that the operator takes.
         expected: String,
     },
 
@@ -135,7 +135,7 @@ pub(crate) enum Error {
         path: PathBuf,
         /// The tensor.
         tensor: String,
-        /// The types that would do.
+        /// The types that the operator takes.
         expected: String,
         /// The type in the file.
         got: String,
@@ -172,7 +172,7 @@ pub(crate) enum Error {
     NotState {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The error in the file.
         reason: String,
     },
 
@@ -181,9 +181,9 @@ pub(crate) enum Error {
     OutOfRange {
         /// The setting.
         option: &'static str,
-        /// Its range.
+        /// The range of the setting.
         expected: String,
-        /// What came.
+        /// The value that was given.
         got: String,
     },
 
@@ -194,13 +194,13 @@ pub(crate) enum Error {
     ResumeConflict {
         /// The option.
         option: &'static str,
-        /// Its value in the state.
+        /// The value in the state.
         expected: String,
-        /// Its value on the command line.
+        /// The value on the command line.
         got: String,
     },
 
-    /// The loss is no number any more.
+    /// The loss is infinite or not a number.
     #[error(
         "training diverged: expected a finite loss, got {loss} at step {step}; a smaller --lr may help"
     )]
@@ -211,7 +211,7 @@ pub(crate) enum Error {
         loss: f64,
     },
 
-    /// The error on data that are not trained on is no number.
+    /// The error on data that are not used for training is infinite or not a number.
     #[error(
         "training diverged: expected a finite {split} error, got {error} after step {step}; a smaller --lr may help"
     )]
@@ -227,22 +227,22 @@ pub(crate) enum Error {
     /// A curve could not be drawn.
     #[error("cannot draw the learning curve: {reason}")]
     Plot {
-        /// What the plotter says.
+        /// The message of the plotter.
         reason: String,
     },
 
-    /// A measured operator computes something else than the formula.
+    /// A measured operator gives a result that differs from the formula.
     #[error("{case}: expected {tensor}[{index}] = {expected} within {tolerance:e}, got {got}")]
     WrongResult {
         /// The benchmark case.
         case: String,
         /// The tensor that differs.
         tensor: &'static str,
-        /// Where it differs.
+        /// The index of the element that differs.
         index: usize,
-        /// By the formula, in f64.
+        /// The value of the formula, in f64.
         expected: f64,
-        /// By the operator.
+        /// The value of the operator.
         got: f64,
         /// The largest difference that rounding explains.
         tolerance: f64,
@@ -251,23 +251,23 @@ pub(crate) enum Error {
     /// No operator has this name.
     #[error("unknown operator `{got}`: expected one of {expected}")]
     UnknownOperator {
-        /// The names there are.
+        /// The names that exist.
         expected: String,
-        /// What was asked for.
+        /// The name that was asked for.
         got: String,
     },
 
     /// No case has this name.
     #[error("no benchmark case contains `{got}`: expected a part of {expected}")]
     UnknownCase {
-        /// The names there are.
+        /// The names that exist.
         expected: String,
-        /// What was asked for.
+        /// The name that was asked for.
         got: String,
     },
 }
 
-/// An error with its causes, a line each, as `main` prints it.
+/// An error with its causes, one on each line, as `main` prints it.
 pub(crate) fn report(error: &dyn std::error::Error) -> String {
     let mut text = format!("error: {error}\n");
     let mut last = error.to_string();

@@ -1,7 +1,8 @@
-//! The bytes on the heap, for `flashcliff bench`.
+//! Counts the bytes on the heap, for `flashcliff bench`.
 //!
-//! The allocator of the program hands every call on to the system's. It counts only between [`count`] and the end of the returned [`Count`]; else an
-//! allocation costs one more load of a flag. Crates that count on their own clear memory by hand and copy to grow it, which would slow everything down.
+//! The allocator of the program passes every call on to the system's allocator. It counts only between [`count`] and the end of the
+//! returned [`Count`]; at other times an allocation costs one more load of a flag. Crates for this purpose clear memory by hand and copy to
+//! grow it, which would slow everything down.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
@@ -10,7 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
 static HEAP: Counting = Counting;
 
 static COUNTS: AtomicBool = AtomicBool::new(false);
-/// Below zero while more is freed of what came before than allocated.
+/// The number of bytes now. It is below zero if more memory of earlier times was freed than new memory allocated.
 static NOW: AtomicIsize = AtomicIsize::new(0);
 static PEAK: AtomicIsize = AtomicIsize::new(0);
 
@@ -28,38 +29,38 @@ fn signed(bytes: usize) -> isize {
     bytes as isize
 }
 
-// SAFETY: every call goes to the system's allocator with the arguments it came with.
+// SAFETY: every call goes to the system's allocator with its arguments unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         change(signed(layout.size()));
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         change(signed(layout.size()));
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { System.alloc_zeroed(layout) }
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         change(signed(size) - signed(layout.size()));
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { System.realloc(block, layout, size) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         change(-signed(layout.size()));
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { System.dealloc(block, layout) }
     }
 }
 
-/// Counting, until dropped. One at a time.
+/// Counts until it is dropped. There may be only one at a time.
 #[derive(Debug)]
 pub(crate) struct Count(());
 
-/// Starts to count, from nothing.
+/// Starts to count from zero.
 pub(crate) fn count() -> Count {
     NOW.store(0, Ordering::Relaxed);
     PEAK.store(0, Ordering::Relaxed);
@@ -68,7 +69,7 @@ pub(crate) fn count() -> Count {
 }
 
 impl Count {
-    /// The most bytes that were on the heap at once, of all threads, since the start.
+    /// The largest number of bytes on the heap at once since the start, for all threads.
     pub(crate) fn peak(&self) -> usize {
         PEAK.load(Ordering::Relaxed).max(0) as usize
     }

@@ -1,4 +1,4 @@
-//! `flashcliff info`: what this program is and what it runs on.
+//! `flashcliff info`: shows this program and the machine it runs on.
 
 use clap::Args;
 use flashcliff::Algebra;
@@ -13,7 +13,7 @@ use crate::output::{Align, Table, print};
 /// Show version, SIMD tier, threads, GPUs with their tuning tables, and the algebras with compiled kernels.
 #[derive(Debug, Args)]
 pub(crate) struct InfoArgs {
-    /// As JSON.
+    /// Print JSON.
     #[arg(long)]
     json: bool,
 }
@@ -38,13 +38,13 @@ struct AlgebraInfo {
     paths: usize,
 }
 
-/// The GPUs, or why there is none.
+/// The GPUs, or the reason why there is none.
 #[derive(Debug, Default, Serialize)]
 struct Gpus {
     found: Vec<Gpu>,
-    /// Those that cannot be used, and why.
+    /// The GPUs that cannot be used, with the reasons.
     unusable: Vec<String>,
-    /// Why there is none at all.
+    /// The reason why there is no GPU at all.
     none_because: Option<String>,
 }
 
@@ -62,13 +62,13 @@ struct Gpu {
 struct Tuning {
     /// The file of the user.
     file: Option<String>,
-    /// What became of it, in words.
+    /// The state of the user's file, in words.
     state: String,
-    /// Its entries, if it was read.
+    /// The number of entries of the user's file, if it was read.
     entries: Option<usize>,
-    /// Those of the built-in table, if there is one.
+    /// The number of entries of the built-in table, if there is one.
     built_in_entries: Option<usize>,
-    /// What is not used, and why.
+    /// The entries that are not used, with the reasons.
     ignored: Vec<String>,
 }
 
@@ -141,7 +141,7 @@ impl Tuning {
     fn of(device: &flashcliff::Device) -> Self {
         use flashcliff::cuda::tuning::{FileState, check};
 
-        // Says of every entry whether it is used; without cuBLASLt none is.
+        // The check finds out for every entry whether it is used. Without cuBLASLt none is.
         let unchecked = check(device).err().map(|error| error.to_string());
         let tables = device.tuning();
         let (state, entries) = match tables.file_state() {

@@ -1,4 +1,4 @@
-//! Signals: Ctrl-C as a flag that long work looks at between two steps.
+//! Signals: Ctrl-C sets a flag, which long work checks between two steps.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -6,11 +6,11 @@ use crate::error::Error;
 
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
-/// Exit status of a program that a signal ended: 128 + SIGINT.
+/// The exit status of a program that a signal ended: 128 + SIGINT.
 const KILLED: i32 = 130;
 
-/// From now on Ctrl-C, a termination signal or the end of the terminal only sets the flag; a second one ends the program
-/// at once. A signal that was ignored when the program started stays ignored, as `nohup` wants it.
+/// Makes Ctrl-C, a termination signal and the end of the terminal only set the flag from now on. A second signal ends the program at once.
+/// A signal that was ignored when the program started stays ignored, as `nohup` needs it.
 ///
 /// # Errors
 /// [`Error::Signal`].
@@ -23,7 +23,7 @@ pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
 
-/// A file that reaches the limit on sizes is an error of the write, which is told, and no signal, which would end the
+/// Makes a file that reaches the limit on sizes an error of the write, which is reported. By default it would be a signal, which ends the
 /// program in the middle of its work.
 ///
 /// # Errors
@@ -54,7 +54,7 @@ mod system {
             // SAFETY: ignoring a signal runs no code.
             let before = unsafe { signal(number, SigHandler::SigIgn) }?;
             if !matches!(before, SigHandler::SigIgn) {
-                // SAFETY: the handler touches an atomic and calls `_exit`, both of which a handler may.
+                // SAFETY: the handler only accesses an atomic and calls `_exit`; a handler may do both.
                 unsafe { sigaction(number, &action) }?;
             }
         }

@@ -1,12 +1,12 @@
-//! Memory is asked for before work that needs much of it: an allocation that fails would end the program without a word
-//! of what it was for, and one that succeeds too well would have the system end it.
+//! Checks for memory before work that needs much of it. An allocation that fails would end the program without saying what it was for. An
+//! allocation that the system cannot back with memory would make the system end the program.
 
 use crate::error::Error;
 
-/// Checks that so many bytes can be had at once.
+/// Checks that this number of bytes can be allocated at once.
 ///
 /// # Errors
-/// [`Error::OutOfMemory`] if the allocator refuses them, or if the system has less left.
+/// [`Error::OutOfMemory`] if the allocator refuses the bytes, or if the system has less left.
 pub(crate) fn room_for(what: impl Into<String>, bytes: u128) -> Result<(), Error> {
     let available = available();
     let mut probe = Vec::<u8>::new();
@@ -17,14 +17,14 @@ pub(crate) fn room_for(what: impl Into<String>, bytes: u128) -> Result<(), Error
     Err(Error::OutOfMemory {
         what: what.into(),
         needed: in_words(bytes),
-        // Else a limit of this process is what refused them.
+        // If the system has more, a limit of this process refused the bytes.
         available: available
             .filter(|&available| available < bytes)
             .map_or("less by a limit of this process".to_owned(), in_words),
     })
 }
 
-/// Bytes that the system could give, with its swap space; `None` where it does not tell.
+/// The number of bytes that the system can give, with swap space; `None` if the system does not tell.
 fn available() -> Option<u128> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let kibibytes = |name: &str| -> Option<u128> {
@@ -32,7 +32,7 @@ fn available() -> Option<u128> {
         line.trim_end_matches("kB").trim().parse().ok()
     };
     let free = kibibytes("MemAvailable:")? + kibibytes("SwapFree:").unwrap_or(0);
-    // A container's limit.
+    // The limit of a container also counts.
     let limit = std::fs::read_to_string("/sys/fs/cgroup/memory.max");
     let limit = limit.ok().and_then(|limit| limit.trim().parse().ok());
     Some((free << 10).min(limit.unwrap_or(u128::MAX)))
@@ -45,7 +45,7 @@ fn in_words(bytes: u128) -> String {
     }
 }
 
-/// The number of elements of a shape, whatever its size.
+/// The number of elements of a shape, however large.
 pub(crate) fn elements(shape: &[usize]) -> u128 {
     let product = shape
         .iter()

@@ -1,9 +1,8 @@
-//! Standard error: messages that may be lost, but never end the program.
+//! Messages on standard error. They may be lost, but never end the program.
 
 use std::io::{self, IsTerminal, Write};
 
-/// Standard error for messages beside the work. Its reader may go away and its disk may be full: what cannot be
-/// written is dropped.
+/// Standard error, for messages beside the work. Its reader may go away, and its disk may be full: text that cannot be written is dropped.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Messages;
 
@@ -19,7 +18,7 @@ impl Write for Messages {
     }
 }
 
-/// Writes a text as it is.
+/// Writes a text unchanged.
 pub(crate) fn say(text: &str) {
     let _ = io::stderr().write_all(text.as_bytes());
 }

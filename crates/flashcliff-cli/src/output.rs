@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use crate::error::Error;
 
-/// Prints a text to standard output. A reader that has seen enough, as `head`, is no error.
+/// Prints a text to standard output. It is no error if the reader stops early, as `head` does.
 ///
 /// # Errors
 /// [`Error::Write`].
@@ -20,12 +20,12 @@ pub(crate) fn print(text: &str) -> Result<(), Error> {
     }
 }
 
-/// Which side of its column a cell keeps to.
+/// The side of its column that a cell is aligned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Align {
-    /// For words.
+    /// The left side, for words.
     Left,
-    /// For numbers.
+    /// The right side, for numbers.
     Right,
 }
 

@@ -1,11 +1,10 @@
-//! Paths for a command line that a reader may copy.
+//! Writes paths for a command line that a reader may copy.
 
 use std::fmt::Write;
 use std::path::Path;
 
-/// A path as one word of a shell. Anything but letters, digits and the signs of ordinary paths is quoted; what no
-/// terminal shows is written in `$'...'`, as POSIX.1-2024, bash and zsh read it. A path that looks like an option
-/// gets `./`.
+/// A path as one word of a shell. A path is quoted unless it has only letters, digits and the usual signs of paths. Characters that no
+/// terminal shows are written in `$'...'`, as POSIX.1-2024, bash and zsh read it. A path that looks like an option gets `./`.
 pub(crate) fn word(path: &Path) -> String {
     let bytes = path.as_os_str().as_encoded_bytes();
     let prefix = if bytes.starts_with(b"-") { "./" } else { "" };
@@ -21,7 +20,7 @@ pub(crate) fn word(path: &Path) -> String {
                 match byte {
                     b'\'' | b'\\' => quoted.extend(['\\', char::from(byte)]),
                     b' '..=b'~' => quoted.push(char::from(byte)),
-                    // Octal digits end after three; hexadecimal ones would go on. Writing to a `String` cannot fail.
+                    // An octal escape ends after three digits; a hexadecimal one would go on. Writing to a `String` cannot fail.
                     _ => _ = write!(quoted, "\\{byte:03o}"),
                 }
             }
@@ -58,7 +57,7 @@ mod tests {
         }
     }
 
-    /// The shell gives back what was quoted.
+    /// A shell reads a quoted path as the original path.
     #[cfg(unix)]
     #[test]
     fn a_shell_reads_the_same_path() {
@@ -78,7 +77,7 @@ mod tests {
                 .args(["-c", &format!("printf %s {quoted}")])
                 .output();
             let Ok(output) = output else {
-                // A system without bash.
+                // The system has no bash.
                 return;
             };
             let got = output.stdout.strip_prefix(b"./").unwrap_or(&output.stdout);

@@ -1,4 +1,4 @@
-//! `flashcliff algebra`, and `info` and `bench`.
+//! Tests of `flashcliff algebra`, `info` and `bench`.
 
 mod common;
 
@@ -68,7 +68,7 @@ fn keys_come_in_the_documented_order() {
     assert!(positions.is_sorted(), "{text}");
 }
 
-/// Sign of the product of two blades given as bit masks, by sorting the factors one swap at a time; 0 for a shared null vector.
+/// The sign of the product of two blades given as bit masks, by sorting the factors one swap at a time; 0 if they share a null vector.
 fn sorted_sign(squares: &[i64], left: usize, right: usize) -> i64 {
     let vectors = |mask: usize| (0..squares.len()).filter(move |v| mask >> v & 1 == 1);
     let mut factors: Vec<usize> = vectors(left).chain(vectors(right)).collect();
@@ -89,7 +89,7 @@ fn sorted_sign(squares: &[i64], left: usize, right: usize) -> i64 {
 
 #[test]
 fn geometric_products_of_any_signature_are_those_of_sorting() {
-    // None of these has kernels but the first.
+    // Only the first of these algebras has kernels.
     for (name, squares) in [
         ("3,0,1", vec![0, 1, 1, 1]),
         ("2,1,2", vec![0, 0, 1, 1, -1]),
@@ -136,7 +136,7 @@ fn eight_dimensions_are_answered() {
         65_536
     );
     let text = stdout(&["algebra", "4,3,1"]);
-    // Two flops a term, but one for the first of each of the 256 outputs; a null vector removes a quarter of 4^8.
+    // A term takes two flops, but the first term of each of the 256 outputs takes one. A null vector removes a quarter of the 4^8 terms.
     assert!(
         text.contains("Cl(4,3,1)") && text.contains("49152          98048"),
         "{text}"
@@ -287,7 +287,7 @@ fn the_benchmark_runs_and_writes_json() {
     let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let memory = &report["cases"][0]["memory"];
     let bytes = |name: &str| memory[name].as_u64().unwrap();
-    // Parameters with two moments; 13 tensors of 32 blades and 3 of one, of a batch of 8.
+    // The count has the parameters with two moments, and 13 tensors of 32 blades and 3 tensors of one blade, for a batch of 8.
     let elements = 3 * 58_849 + (13 * 32 + 3) * 8 * 32;
     assert_eq!(bytes("counted_bytes"), 4 * elements);
     assert!(bytes("peak_bytes") > bytes("counted_bytes"));

@@ -1,12 +1,12 @@
-//! `--device`: what is no device, a GPU that there is not, and, with the feature `cuda`, a program that
-//! starts without a driver.
+//! Tests of `--device`: names that no device has, a GPU that does not exist, and, with the feature `cuda`, a program that starts without a
+//! driver.
 
 mod common;
 
 use common::{Array, Folder, arg, failure, stdout, tensors, write};
 use safetensors::Dtype;
 
-/// A number that no machine has so many GPUs for.
+/// A GPU number that no machine has.
 const BEYOND: &str = "cuda:100000";
 
 const SMALL: [&str; 10] = [
@@ -22,7 +22,7 @@ const SMALL: [&str; 10] = [
     "8",
 ];
 
-/// A part of what is said of a GPU that is not there.
+/// Whether a message explains why a GPU is not there.
 fn reason(message: &str) -> bool {
     match cfg!(feature = "cuda") {
         true => ["no CUDA driver", "no CUDA device", "100000", "older"]
@@ -107,7 +107,7 @@ fn the_cpu_trains_also_where_cuda_was_built_in() {
     assert_eq!(metrics["program"]["device"], "cpu");
 }
 
-/// No library of CUDA is one that the program cannot start without.
+/// The program needs no library of CUDA to start.
 #[cfg(all(feature = "cuda", target_os = "linux"))]
 #[test]
 fn the_program_needs_no_library_of_cuda() {

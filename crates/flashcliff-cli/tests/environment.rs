@@ -1,4 +1,4 @@
-//! Environment variables and threads of the program.
+//! Tests of the environment variables and threads of the program.
 
 mod common;
 
@@ -67,7 +67,7 @@ fn too_many_threads() {
     assert!(message.contains("at most 8 for each CPU"), "{message}");
 }
 
-/// No address space has room for such a stack, so that every thread is refused.
+/// The variable asks for a stack that no address space has room for, so every thread is refused.
 #[test]
 fn no_thread_allowed() {
     let output = run(

@@ -1,8 +1,8 @@
 //! Random input for everything that parses: signatures on the command line, and safetensors files through `op`, valid ones with bytes changed.
 //!
-//! Whatever comes, the program must end with a result or with an error that says what was wrong: no panic, no signal, no file left behind. A second of
-//! this is part of the ordinary tests; `cargo test -- --ignored` runs longer from a new seed. A failure prints the seed of its case;
-//! `FLASHCLIFF_FUZZ_SEED=<seed>` runs that case alone, `FLASHCLIFF_FUZZ_SECONDS` is the length of the long tests.
+//! For any input the program must end with a result or with an error that says what was wrong: no panic, no signal, no file left behind.
+//! The ordinary tests do this for a second; `cargo test -- --ignored` runs longer from a new seed. A failure prints the seed of its case.
+//! `FLASHCLIFF_FUZZ_SEED=<seed>` runs that case alone; `FLASHCLIFF_FUZZ_SECONDS` is the length of the long tests.
 
 mod common;
 
@@ -24,7 +24,7 @@ const SECONDS: &str = "FLASHCLIFF_FUZZ_SECONDS";
 const ORDINARY: Duration = Duration::from_secs(1);
 const LONG: u64 = 30;
 
-/// Says how to repeat a case that fails.
+/// Prints how to repeat a case that fails.
 struct Announce(u64);
 
 impl Drop for Announce {
@@ -43,7 +43,7 @@ fn number(variable: &str) -> Option<u64> {
     )
 }
 
-/// Runs cases for a while, or the one that the environment names.
+/// Runs cases for a while, or the one case that the environment names.
 fn cases(long: bool, mut one: impl FnMut(SmallRng)) {
     let now = || {
         SystemTime::now()
@@ -67,7 +67,7 @@ fn cases(long: bool, mut one: impl FnMut(SmallRng)) {
     }
 }
 
-/// The exit status of a run that ended as it should.
+/// The exit status of a run, which must have ended without a crash.
 fn status(output: &Output, what: &dyn std::fmt::Debug) -> i32 {
     let message = String::from_utf8_lossy(&output.stderr);
     let status = output.status.code();
@@ -79,7 +79,7 @@ fn status(output: &Output, what: &dyn std::fmt::Debug) -> i32 {
     }
 }
 
-/// A signature that must be read.
+/// A signature that the program must accept.
 fn signature(random: &mut SmallRng) -> (String, [u64; 3]) {
     let p = random.random_range(0..=8);
     let q = random.random_range(0..=8 - p);
@@ -137,7 +137,7 @@ fn nearly_a_signature(random: &mut SmallRng) -> String {
 }
 
 fn read_signature(text: &str) -> Option<[u64; 3]> {
-    // After `--`, so that it is no option.
+    // The text comes after `--`, so that it is not an option.
     let output = run(&["algebra", "--json", "--", text]);
     if status(&output, &text) != 0 {
         return None;
@@ -158,7 +158,7 @@ fn signatures(long: bool) {
         assert_eq!(read_signature(&text), Some(counts), "{text}");
         let text = nearly_a_signature(&mut random);
         if let Some([p, q, r]) = read_signature(&text) {
-            // What was read is what stands there, and nothing else does. Zeros may lead.
+            // The signature that was read must be that of the text. Zeros may lead.
             let numbers: Vec<u64> = if text.contains(',') {
                 let runs = text.split(|c: char| !c.is_ascii_digit());
                 runs.filter_map(|run| run.parse().ok()).collect()
@@ -222,7 +222,7 @@ fn operator(random: &mut SmallRng) -> (&'static [&'static str], Tensors, Dtype) 
     }
 }
 
-/// Changes some bytes, mostly of the header.
+/// Changes some bytes, mostly those of the header.
 fn mutate(bytes: &mut Vec<u8>, random: &mut SmallRng) {
     let header = 8 + usize::try_from(u64::from_le_bytes(bytes[..8].try_into().unwrap())).unwrap();
     for _ in 0..random.random_range(1..4) {
@@ -243,7 +243,7 @@ fn mutate(bytes: &mut Vec<u8>, random: &mut SmallRng) {
             3 => drop(bytes.remove(at)),
             4 => bytes.insert(at, random.random()),
             5 => bytes[at] = *b"\"{}[],:0-9.eF\\".choose(random).unwrap(),
-            // Numbers of the header: shapes and offsets.
+            // Changes numbers of the header: shapes and offsets.
             6 => match (at..near).find(|&i| bytes[i].is_ascii_digit()) {
                 Some(i) => bytes[i] = digit,
                 None => bytes[at] = digit,
@@ -292,7 +292,7 @@ fn file(folder: &Folder, whole: bool, random: &mut SmallRng) -> usize {
     1
 }
 
-/// Every result has the shape and the type of what it belongs to.
+/// Checks that every result has the shape and the type of its tensor.
 fn check_results(input: &Path, output: &Path, grad: bool) {
     let (input, output) = (
         std::fs::read(input).unwrap(),
@@ -338,7 +338,7 @@ fn changed_files_from_a_new_seed() {
     files(true);
 }
 
-/// What the tests above would report, is reported.
+/// Shows that the tests above would report a crash.
 #[cfg(unix)]
 #[test]
 fn a_crash_is_found() {

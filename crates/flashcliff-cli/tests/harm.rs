@@ -1,4 +1,4 @@
-//! What bears the name of an output is not harmed by the program: links, modes, FIFOs, devices, streams.
+//! The program does no harm to an existing file with the name of an output: links, modes, FIFOs, devices, streams.
 
 #![cfg(unix)]
 
@@ -93,7 +93,7 @@ fn streams_and_devices_are_written_to() {
             .file_type()
             .is_char_device()
     );
-    // A pipe.
+    // The output goes to a pipe.
     let output = flashcliff()
         .args(reverse(&input, "/dev/stdout"))
         .output()
@@ -104,7 +104,7 @@ fn streams_and_devices_are_written_to() {
         .output()
         .unwrap();
     assert!(output.status.success() && is_output(&output.stderr));
-    // A file, from where it stands, and not under a new one.
+    // The output goes into an open file at its current position, not into a new file.
     let path = folder.path("whole");
     let script = r#"{ printf before; "$0" "$@"; printf after; } > "$FILE""#;
     let status = Command::new("sh")
@@ -188,10 +188,10 @@ fn colours_are_for_terminals_that_want_them() {
             .stderr(std::process::Stdio::from(terminal.slave));
         command.envs(variable);
         let status = command.status().unwrap();
-        // Its end of the terminal: without it, reading ends.
+        // The command holds an end of the terminal; reading only ends after this drop.
         drop(command);
         let mut bytes = Vec::new();
-        // A terminal whose other end is closed is an error on Linux.
+        // On Linux, reading from a terminal whose other end is closed is an error.
         let _ = fs::File::from(terminal.master).read_to_end(&mut bytes);
         assert!(status.success(), "{}", String::from_utf8_lossy(&bytes));
         let text = String::from_utf8(bytes).unwrap();

@@ -1,4 +1,4 @@
-//! A training run outlasts what happens around it: nobody reads its messages, the disk is full, another run wants its folder, signals come.
+//! A training run survives events around it: nobody reads its messages, the disk is full, another run wants its folder, signals come.
 
 #![cfg(unix)]
 
@@ -21,7 +21,7 @@ const RESULTS: [&str; 4] = [
     "state.safetensors",
 ];
 
-/// A small run of so many steps, with other options.
+/// The arguments of a small run of `steps` steps, with further options.
 fn with<'a>(out: &'a Path, steps: &'a str, options: &[&'a str]) -> Vec<&'a str> {
     let mut args = tiny("hulls", out);
     let position = args.iter().position(|arg| *arg == "12").unwrap();
@@ -39,7 +39,7 @@ fn names(out: &Path) -> Vec<String> {
     names
 }
 
-/// A run in the background, and its messages.
+/// Starts a run in the background. Returns the run and its messages.
 fn begin(mut command: Command, args: &[&str]) -> (Child, BufReader<ChildStderr>) {
     let mut child = command
         .args(args)
@@ -51,7 +51,7 @@ fn begin(mut command: Command, args: &[&str]) -> (Child, BufReader<ChildStderr>)
     (child, messages)
 }
 
-/// Reads messages up to one with this text; all that were read.
+/// Reads messages up to one with this text. Returns all that were read.
 fn wait_for(messages: &mut BufReader<ChildStderr>, part: &str) -> String {
     let mut read = String::new();
     while messages.read_line(&mut read).unwrap() > 0 {
@@ -62,7 +62,7 @@ fn wait_for(messages: &mut BufReader<ChildStderr>, part: &str) -> String {
     panic!("no `{part}`: {read}");
 }
 
-/// Waits for the end; status and standard output.
+/// Waits for the end. Returns the status and the standard output.
 fn end(child: Child, messages: BufReader<ChildStderr>) -> (Option<i32>, String) {
     messages.lines().for_each(drop);
     let output = child.wait_with_output().unwrap();
@@ -77,7 +77,7 @@ fn nobody_reads_the_messages() {
     drop(messages);
     assert!(child.wait().unwrap().success());
     assert_eq!(names(&out), RESULTS);
-    // Nor the results.
+    // Now nobody reads the results either.
     let out = folder.path("both");
     let (mut child, messages) = begin(flashcliff(), &with(&out, "12", &[]));
     drop((messages, child.stdout.take()));
@@ -98,7 +98,7 @@ fn the_disk_of_the_messages_is_full() {
         .unwrap();
     assert!(output.status.success());
     assert_eq!(names(&out), RESULTS);
-    // Results that nobody gets are an error, after all files are written.
+    // It is an error if nobody reads the results, after all files are written.
     let out = folder.path("results");
     let output = flashcliff()
         .args(with(&out, "12", &[]))
@@ -108,7 +108,7 @@ fn the_disk_of_the_messages_is_full() {
     assert_eq!(output.status.code(), Some(1));
     assert!(text(&output.stderr).contains("cannot write standard output"));
     assert_eq!(names(&out), RESULTS);
-    // An error that cannot be told is one all the same.
+    // An error gives its status even if nobody can read its message.
     let status = flashcliff()
         .args(["train", "hulls", "--lr", "0"])
         .stderr(full())
@@ -130,11 +130,11 @@ fn a_folder_is_for_one_run_at_a_time() {
             "{message}"
         );
     }
-    // Also under another name.
+    // The folder is also locked under another name.
     symlink("run", folder.path("link")).unwrap();
     let message = failure(&with(&folder.path("link"), "12", &["--overwrite"]), 1);
     assert!(message.contains(&process), "{message}");
-    // Whoever is killed holds nothing.
+    // A run that was killed holds no lock.
     child.kill().unwrap();
     child.wait().unwrap();
     stdout(&with(&out, "12", &["--overwrite"]));
@@ -161,7 +161,7 @@ fn a_killed_run_goes_on_from_its_last_steps() {
     same(&straight, &killed);
 }
 
-/// A run so short that nobody would think of an option.
+/// The run is so short that nobody would think of saving its state.
 #[test]
 fn a_state_is_saved_early_without_being_asked() {
     let folder = Folder::new();
@@ -223,7 +223,7 @@ fn a_disk_that_stays_full_is_an_error_with_all_other_results() {
     assert_eq!(names(&out), RESULTS);
 }
 
-/// The folder is removed during the run: the last state is there all the same.
+/// The folder is removed during the run, but the last state is saved all the same.
 #[test]
 fn a_removed_folder_is_made_again() {
     let folder = Folder::new();
@@ -249,11 +249,11 @@ fn an_error_that_is_no_number_is_told_and_the_run_can_go_on() {
             && message.contains("--resume"),
         "{message}"
     );
-    // All steps are done: the results are written now, and are no success either.
+    // All steps are done: the results are written now, and the run still fails.
     let message = failure(&["train", "hulls", "--resume", arg(&state)], 1);
     assert!(message.contains("got NaN after step 1"), "{message}");
     assert!(metrics(&out)["errors"]["validation"].is_null());
-    // In the middle of a run the state is that after the step.
+    // In the middle of a run, the state after the step is saved.
     let out = folder.path("longer");
     let state = out.join("state.safetensors");
     let mut args = with(&out, "3", &[]);
@@ -271,7 +271,7 @@ fn an_error_that_is_no_number_is_told_and_the_run_can_go_on() {
 fn a_signal_while_the_data_are_made_ends_the_run() {
     let folder = Folder::new();
     let out = folder.path("run");
-    // Ten minutes of data and more.
+    // The data of this run take more than ten minutes.
     let args = ["train", "hulls", "--samples", "3000000", "--out", arg(&out)];
     let (child, mut messages) = begin(flashcliff(), &args);
     let start = Instant::now();
@@ -303,7 +303,7 @@ fn what_is_ignored_at_the_start_stays_ignored() {
     for name in ["HUP", "INT", "HUP"] {
         signal(&child, name);
     }
-    // Later than a handler could have stopped it.
+    // At this step a handler would have stopped the run.
     wait_for(&mut messages, "step 12 of 100");
     signal(&child, "TERM");
     let (status, results) = end(child, messages);

@@ -1,4 +1,4 @@
-//! `flashcliff train`: reproducible, interruptible, and never in the way of older results.
+//! Tests of `flashcliff train`: runs are reproducible and interruptible, and never harm older results.
 
 mod common;
 
@@ -115,7 +115,7 @@ fn a_published_budget_is_compared() {
     }
     let metrics = metrics(&out);
     assert_eq!(metrics["published"].as_array().unwrap().len(), 2);
-    // It has learnt: a constant has an error of about 1.
+    // The model has learnt: a constant would have an error of about 1.
     assert!(metrics["errors"]["best_validation"].as_f64().unwrap() < 0.7);
     let scale = metrics["target_scale"].as_f64().unwrap().powi(2);
     let ratio = metrics["errors_in_target_units"]["test"].as_f64().unwrap()
@@ -185,7 +185,7 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
     );
     assert!(!broken.join("metrics.json").exists());
 
-    // Interrupted somewhere in the middle.
+    // The run was interrupted somewhere in the middle.
     let checkpoint = flashcliff_candle::checkpoint::Checkpoint::load(&state).unwrap();
     let history: Value = serde_json::from_str(checkpoint.text("history").unwrap()).unwrap();
     let step = history["step"].as_u64().unwrap();

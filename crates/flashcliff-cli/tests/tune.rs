@@ -1,15 +1,15 @@
-//! `flashcliff tune`: what is wrong on the command line, and a GPU that is not there. Tuning itself needs one.
+//! Tests of `flashcliff tune`: wrong command lines, and a GPU that does not exist. Tuning itself needs a GPU.
 
 mod common;
 
 use common::{Folder, arg, failure, flashcliff, stdout, text};
 
-/// A number that no machine has so many GPUs for.
+/// A GPU number that no machine has.
 const BEYOND: &str = "cuda:100000";
 
 const SMALL: [&str; 5] = ["tune", "--operator", "mv_linear", "--shape", "8x4"];
 
-/// A call with more arguments.
+/// The arguments of a small call with more arguments.
 fn with<'a>(more: &[&'a str]) -> Vec<&'a str> {
     let mut args: Vec<&str> = SMALL.to_vec();
     args.extend(more);

@@ -1,4 +1,4 @@
-//! Writes the assembly of the functions in `symbols`, and what `-lcuda` and the like find at link time.
+//! Writes the assembly of the functions in `symbols`, and the stand-ins that `-lcuda` and the like find at link time.
 
 use std::error::Error;
 use std::fmt::Write as _;
@@ -38,14 +38,14 @@ fn main() -> Result<(), Box<dyn Error>> {
     stand_ins(&out)
 }
 
-/// Empty archives where the linker looks for the libraries: their functions are defined in this crate.
+/// Makes empty archives where the linker looks for the libraries. Their functions are defined in this crate.
 fn stand_ins(out: &Path) -> Result<(), Box<dyn Error>> {
     let folder = out.join("stand-ins");
     fs::create_dir_all(&folder)?;
     for name in LIBRARIES {
         fs::write(folder.join(format!("lib{name}.a")), "!<arch>\n")?;
     }
-    // candle asks for the shared runtime; the static one needs nothing at run time.
+    // candle asks for the shared runtime; the static one needs no library at run time.
     let environment = Environment::of_build_script();
     for variable in Toolkit::VARIABLES {
         println!("cargo::rerun-if-env-changed={variable}");

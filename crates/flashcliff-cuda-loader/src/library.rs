@@ -1,4 +1,4 @@
-//! The libraries.
+//! The libraries that are loaded at their first call.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::OnceLock;
@@ -8,20 +8,20 @@ use flashcliff::cuda::load_library;
 /// A library of CUDA whose functions this crate defines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
-    /// The driver. Without it: `CUDA_ERROR_STUB_LIBRARY`.
+    /// The driver. Without it, functions return `CUDA_ERROR_STUB_LIBRARY`.
     Cuda,
-    /// Without it: `CUBLAS_STATUS_NOT_INITIALIZED`.
+    /// cuBLAS. Without it, functions return `CUBLAS_STATUS_NOT_INITIALIZED`.
     Cublas,
-    /// Without it: `CUBLAS_STATUS_NOT_INITIALIZED`.
+    /// cuBLASLt. Without it, functions return `CUBLAS_STATUS_NOT_INITIALIZED`.
     CublasLt,
-    /// Without it: `CURAND_STATUS_NOT_INITIALIZED`.
+    /// cuRAND. Without it, functions return `CURAND_STATUS_NOT_INITIALIZED`.
     Curand,
-    /// Without it: `NVRTC_ERROR_INTERNAL_ERROR`.
+    /// NVRTC. Without it, functions return `NVRTC_ERROR_INTERNAL_ERROR`.
     Nvrtc,
 }
 
 impl Library {
-    /// All of them, in the order in which the build script numbers them.
+    /// All libraries, in the order in which the build script numbers them.
     pub const ALL: [Self; 5] = [
         Self::Cuda,
         Self::Cublas,
@@ -30,7 +30,7 @@ impl Library {
         Self::Nvrtc,
     ];
 
-    /// Its name.
+    /// The name of the library.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Cuda => "the CUDA driver",
@@ -41,11 +41,11 @@ impl Library {
         }
     }
 
-    /// Loads it, unless it is loaded; it stays loaded. Looked for as
-    /// [`flashcliff::cuda::load_library`] does.
+    /// Loads the library, unless it is loaded. It stays loaded. It is looked for as [`flashcliff::cuda::load_library`]
+    /// describes.
     ///
     /// # Errors
-    /// What was tried, and what the loader said.
+    /// A list of all places that were tried, with the messages of the loader.
     pub fn load(self) -> Result<(), &'static str> {
         self.get().map(drop)
     }
@@ -57,7 +57,7 @@ impl Library {
         loaded.as_ref().map_err(String::as_str)
     }
 
-    /// The names of its file, those of the newest version first.
+    /// The names of the library's file, with the newest version first.
     const fn files(self) -> &'static [&'static str] {
         match self {
             Self::Cuda => &["libcuda.so.1", "libcuda.so"],
@@ -68,7 +68,7 @@ impl Library {
         }
     }
 
-    /// What stands for a function that cannot be had.
+    /// The stand-in for a function that the library lacks, and for all functions if there is no library.
     pub(crate) fn missing(self, function: &CStr) -> *const () {
         match function.to_bytes() {
             b"cublasGetStatusName"

@@ -1,4 +1,4 @@
-//! The functions, and where they lead.
+//! The records of the functions, with the addresses that they jump to.
 
 use std::arch::global_asm;
 use std::ffi::{CStr, c_char};
@@ -17,19 +17,19 @@ global_asm!(
     options(raw)
 );
 
-/// What the assembly knows of a function.
+/// The assembly's record of a function.
 #[repr(C)]
 pub(crate) struct Record {
-    /// Where it jumps.
+    /// The address that the function jumps to.
     target: AtomicPtr<()>,
-    /// Its name in the library.
+    /// The name of the function in the library.
     name: *const c_char,
-    /// Position of the library in [`Library::ALL`].
+    /// The position of the library in [`Library::ALL`].
     library: usize,
 }
 
-/// Finds a function, and lets it jump there from now on. Called by the assembly, which has kept the
-/// arguments of the first call.
+/// Finds a function, and makes its record jump there from now on. The assembly calls it, and has kept the arguments of the
+/// first call.
 ///
 /// # Safety
 /// The record is one of the assembly.
@@ -42,7 +42,7 @@ unsafe extern "C" fn flashcliff_cuda_address(record: *const Record) -> *const ()
     let name = unsafe { CStr::from_ptr(record.name) };
     let library = Library::ALL[record.library];
     let found = library.get().ok().and_then(|loaded| {
-        // SAFETY: a function of whatever type; the caller of the first call knows it.
+        // SAFETY: the symbol is a function of unknown type; the caller of the first call knows the type.
         let symbol = unsafe { loaded.get::<*const ()>(name.to_bytes_with_nul()) };
         symbol.ok().map(|symbol| *symbol)
     });

@@ -1,5 +1,4 @@
-//! The first call of a function, into a library that is made here and into none. Linux only, like the
-//! kernels.
+//! Tests the first call of a function, with a library that is made here and with none. Linux only, like the kernels.
 
 use std::ffi::{c_char, c_float, c_int};
 use std::path::Path;
@@ -38,7 +37,7 @@ unsafe extern "C" {
     fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> c_int;
 }
 
-/// Functions that give back all their arguments; one of cuRAND's is missing.
+/// Functions that return all their arguments. One function of cuRAND is missing.
 const SOURCES: [(&str, &str); 2] = [
     (
         "libcublas.so.13",
@@ -71,7 +70,7 @@ fn make(folder: &Path) {
     }
 }
 
-// One test, since it sets variables: no other may read them at the same time.
+// There is only one test, because it sets variables: no other may read them at the same time.
 #[test]
 fn the_first_call_finds_the_library_or_says_that_there_is_none() {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("first_call");
@@ -107,26 +106,26 @@ fn the_first_call_finds_the_library_or_says_that_there_is_none() {
         };
         assert_eq!((status, h, z), (876, 54_321, 321.5));
         let (mut g, mut out) = (0, 0.0);
-        // SAFETY: likewise.
+        // SAFETY: the same holds as above.
         let status = unsafe { curandGenerateNormal(&raw mut g, &raw mut out, 77, 0.25, 2.0) };
         assert_eq!((status, g, out), (77, 5, 200.25));
-        // SAFETY: takes anything and reads nothing, since no library has it.
+        // SAFETY: no library has the function, so its stand-in takes any arguments and reads nothing.
         let status = unsafe { curandGenerateUniform(&raw mut g, &raw mut out, 1) };
         assert_eq!(status, 101);
-        // SAFETY: likewise.
+        // SAFETY: the same holds as above.
         let text = unsafe { std::ffi::CStr::from_ptr(cublasGetStatusString(3)) };
         assert!(text.to_str().unwrap().contains("not loaded"));
     }
     if let Err(tried) = Library::Nvrtc.load() {
         assert!(tried.contains("libnvrtc.so.12"), "{tried}");
         let (mut major, mut minor) = (0, 0);
-        // SAFETY: reads nothing without the library.
+        // SAFETY: the stand-in reads nothing without the library.
         let status = unsafe { nvrtcVersion(&raw mut major, &raw mut minor) };
         assert_eq!((status, major), (11, 0));
     }
     if let Err(tried) = Library::Cuda.load() {
         assert!(tried.contains("libcuda.so.1"), "{tried}");
-        // SAFETY: takes a number.
+        // SAFETY: the function takes a number.
         assert_eq!(unsafe { cuInit(0) }, 34);
     }
 }

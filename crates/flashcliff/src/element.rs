@@ -63,7 +63,7 @@ pub trait Element:
     fn to_f64(self) -> f64;
 }
 
-/// What the library needs of an element and users do not.
+/// The part of an element that only the library uses.
 mod private {
     use super::{Stage, Tier, Tiers};
 
@@ -109,5 +109,5 @@ macro_rules! element {
 }
 
 element!(f32, F32, Tier::lanes_f32);
-// At most 256 bits: see `stage!`.
+// Vectors have at most 256 bits: see `stage!`.
 element!(f64, F64, |tier: Tier| tier.lanes_f64().min(4));

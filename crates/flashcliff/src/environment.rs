@@ -24,10 +24,10 @@ const OPENMP: &str = "OMP_NUM_THREADS";
 /// The variable of the SIMD units.
 const SIMD: &str = "FLASHCLIFF_SIMD";
 
-/// What the environment asks for.
+/// The values of the environment variables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Environment {
-    /// A number of threads, and the variable it is from.
+    /// The number of threads, and the name of the variable that sets it.
     pub(crate) threads: Option<(usize, &'static str)>,
 }
 
@@ -72,7 +72,7 @@ impl Environment {
     }
 }
 
-/// What the environment of this process asks for, read at the first call.
+/// The values of the environment variables of this process, read at the first call.
 ///
 /// # Errors
 /// [`Error::Environment`] for a variable that means nothing.
@@ -85,7 +85,7 @@ pub(crate) fn environment() -> Result<Environment, Error> {
 /// Checks the variables of this module.
 ///
 /// # Errors
-/// [`Error::Environment`] for the first that means nothing.
+/// [`Error::Environment`] for the first variable that means nothing.
 pub fn check() -> Result<(), Error> {
     environment().map(|_| ())
 }
@@ -94,13 +94,13 @@ fn names(tiers: impl Iterator<Item = Tier>) -> String {
     tiers.map(Tier::name).collect::<Vec<_>>().join(", ")
 }
 
-/// A whole number, digits only; one that no machine can count to is the largest there is.
+/// Reads a whole number of digits only. A number that does not fit becomes the largest one.
 fn number(text: &str) -> Option<usize> {
     let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     digits.then(|| text.parse().unwrap_or(usize::MAX))
 }
 
-/// The first of a list of numbers from 1 on, all of which must be.
+/// The first of a list of numbers. All numbers of the list must be at least 1.
 fn first_of_list(text: &str) -> Option<usize> {
     let numbers = text.split(',').map(|part| number(part.trim()));
     let numbers: Option<Vec<usize>> = numbers.map(|n| n.filter(|&n| n > 0)).collect();

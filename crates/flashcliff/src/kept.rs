@@ -1,11 +1,11 @@
-//! A list that only grows and lives as long as the process: what was made once is found from then on.
+//! A list that only grows and lives as long as the process. A value that was added is found from then on.
 //!
 //! No lock is involved, so a forked child never waits for a thread that only its parent has.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, Ordering};
 
-/// The list.
+/// A list of values, each in a node that is never freed.
 pub(crate) struct Kept<T: 'static> {
     head: AtomicPtr<Node<T>>,
 }
@@ -22,7 +22,7 @@ impl<T: Send + Sync> Kept<T> {
         }
     }
 
-    /// The latest value first.
+    /// All values, the latest first.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static T> + use<T> {
         let mut next = head(self.head.load(Ordering::Acquire));
         std::iter::from_fn(move || {
@@ -45,7 +45,7 @@ impl<T: Send + Sync> Kept<T> {
                 .head
                 .compare_exchange_weak(current, node, order.0, order.1)
             {
-                // SAFETY: as above; nobody changes it any more.
+                // SAFETY: the same holds as above, and nobody changes the node any more.
                 Ok(_) => return unsafe { &(*node).value },
                 Err(other) => current = other,
             }
@@ -55,6 +55,6 @@ impl<T: Send + Sync> Kept<T> {
 
 /// The first node.
 fn head<T>(first: *mut Node<T>) -> Option<&'static Node<T>> {
-    // SAFETY: null, or a leaked node that nobody changes any more.
+    // SAFETY: the pointer is null, or a leaked node that nobody changes any more.
     unsafe { first.as_ref() }
 }

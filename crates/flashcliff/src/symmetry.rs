@@ -1,16 +1,15 @@
-//! Which transformations each operator commutes with.
+//! The transformations that each operator commutes with.
 
 use std::fmt;
 
 use crate::operator::{Kind, Operator};
 use crate::{Bias, Norm};
 
-/// The transformations of the vectors that an operator commutes with: whether they act on its inputs or
-/// on its output, the result is the same. A versor `w` acts as `x -> w (x_even + s x_odd) w^-1`, `s` its
-/// parity.
+/// The transformations of the vectors that an operator commutes with: the result is the same whether they act on the
+/// inputs of the operator or on its output. A versor `w` of parity `s` acts as `x -> w (x_even + s x_odd) w^-1`.
 ///
-/// Groups that coincide in an algebra have the name of the larger one: where all vectors square to one
-/// sign, every versor is orthogonal.
+/// Groups that coincide in an algebra have the name of the larger one. For example, if all vectors square to one sign,
+/// every versor is orthogonal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Symmetry {
@@ -25,7 +24,7 @@ pub enum Symmetry {
     Orthogonal,
     /// Orthogonal versors of determinant 1. Others change the sign of the result.
     Rotations,
-    /// None.
+    /// No transformation.
     None,
 }
 
@@ -62,7 +61,7 @@ impl fmt::Display for Symmetry {
 pub struct SymmetryRow {
     /// The names of the operators.
     pub operators: &'static [&'static str],
-    /// The option that it takes, if it takes one.
+    /// The option that these operators have, if the row is for one.
     pub option: Option<&'static str>,
     /// The symmetry where all vectors square to one sign.
     pub definite: Symmetry,
@@ -80,7 +79,7 @@ impl SymmetryRow {
     }
 }
 
-const BIAS: &str = "bias every-blade";
+const BIAS: &str = "bias every_blade";
 const RMS: &str = "norm rms";
 
 /// Every operator with the transformations that it commutes with. An operator without a row for one of
@@ -142,14 +141,14 @@ pub const SYMMETRIES: &[SymmetryRow] = &[
 ];
 
 impl Operator {
-    /// The transformations that it commutes with, for its algebra and options.
+    /// The transformations that the operator commutes with, for its algebra and options.
     pub fn symmetry(&self) -> Symmetry {
         let options = self.breaking_options();
         let own = |row: &&SymmetryRow| {
             row.operators.contains(&self.name())
                 && row.option.is_none_or(|option| options.contains(&option))
         };
-        // Rows of options that break more come later.
+        // Rows of options that break more symmetries come later.
         let row = SYMMETRIES.iter().rev().find(own);
         row.map_or(Symmetry::None, |row| row.of(self.algebra().cayley()))
     }

@@ -21,7 +21,7 @@ impl Shape {
         axes.get_mut(..rank)
             .ok_or_else(too_large)?
             .copy_from_slice(shape);
-        // A zero axis makes the product zero whatever the others are.
+        // An axis of size zero makes the product zero, even if the other sizes overflow.
         let expected = match shape.contains(&0) {
             true => Some(0),
             false => shape
@@ -61,8 +61,8 @@ impl<'a, T> Tensor<'a, T> {
     /// A tensor of `shape` over `data`.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] if the data does not fill the shape, [`Error::ShapeTooLarge`] if
-    /// no data could, or if the shape has more than 4 axes.
+    /// [`Error::LengthMismatch`] if the data does not fill the shape, [`Error::ShapeTooLarge`] if the number of
+    /// elements does not fit the address space, or if the shape has more than 4 axes.
     pub fn new(data: &'a [T], shape: &[usize]) -> Result<Self, Error> {
         let shape = Shape::of(shape, data.len())?;
         Ok(Self { data, shape })
@@ -90,7 +90,7 @@ impl<'a, T> TensorMut<'a, T> {
     /// A tensor of `shape` over `data`.
     ///
     /// # Errors
-    /// As [`Tensor::new`].
+    /// The errors of [`Tensor::new`].
     pub fn new(data: &'a mut [T], shape: &[usize]) -> Result<Self, Error> {
         let shape = Shape::of(shape, data.len())?;
         Ok(Self { data, shape })

@@ -5,7 +5,7 @@ use std::thread;
 
 use flashcliff::{Algebra, Device, Error, ProductKind, Signature, Tensor, ops};
 
-/// Whether this machine has a GPU, and if not, that the error is one of those that say why.
+/// Whether this machine has a GPU. If not, the error must be one of those that say why.
 fn has_gpu() -> bool {
     match Device::count() {
         Ok(count) => {
@@ -34,7 +34,7 @@ fn has_gpu() -> bool {
 fn a_missing_gpu_is_an_error_that_says_why() {
     match Device::cuda(0) {
         Ok(device) => assert!(has_gpu() && device.ordinal() == 0),
-        // A GPU that is too old for the kernels is there, and is an error all the same.
+        // A GPU that is too old for the kernels counts as a GPU, but gives an error.
         Err(Error::CudaArchitecture { capability, .. }) => assert!(has_gpu() && capability.0 > 0),
         Err(error) => {
             assert!(!has_gpu(), "{error}");
@@ -69,7 +69,7 @@ fn the_cpu_works_all_the_same() -> Result<(), Error> {
     let _ = Device::cuda(0);
     let algebra = Algebra::new(Signature::new(2, 0, 0)?)?;
     let op = ops::product(algebra, ProductKind::Geometric, None, None)?;
-    // e1 e2 = e12.
+    // The product e1 e2 is e12.
     let [x, y] = [[0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]];
     let [x, y] = [Tensor::new(&x, &[4, 1, 1])?, Tensor::new(&y, &[4, 1, 1])?];
     let evaluation = op.evaluate::<f64>(&[x, y])?;

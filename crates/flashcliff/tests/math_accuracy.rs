@@ -1,8 +1,8 @@
-//! The elementary functions against an independent double-precision library, in ulp of the exact
-//! result, for every tier this CPU has.
+//! Compares the elementary functions with an independent double-precision library, in ulp of the exact result, on every
+//! tier that this CPU has.
 //!
-//! The ordinary run samples; `cargo test --release --test math_accuracy -- --ignored --nocapture`
-//! takes every `f32` there is.
+//! The ordinary run takes samples; `cargo test --release --test math_accuracy -- --ignored --nocapture` takes every
+//! `f32`.
 
 use std::fmt;
 use std::ops::Range;
@@ -36,7 +36,7 @@ impl Function {
             Tanh => libm::tanh(x),
             NormalPdf if x.abs() > 50.0 => 0.0,
             NormalPdf => {
-                // Everything but the exponential in twice the precision.
+                // All factors but the exponential have twice the precision.
                 let (high, low) = (0.398_942_280_401_432_7, -2.492_327_202_277_73e-17);
                 let square = x * x;
                 let square_error = libm::fma(x, x, -square);
@@ -49,7 +49,7 @@ impl Function {
                 e / ((1.0 + e) * (1.0 + e))
             }
             NormalCdf => {
-                // The rounding of the argument is carried along.
+                // The rounding error of the argument is taken into account.
                 let (high, low) = (std::f64::consts::FRAC_1_SQRT_2, -4.833_646_656_726_457e-17);
                 let z = -x * high;
                 let error = libm::fma(-x, high, -z) - x * low;
@@ -77,7 +77,7 @@ impl Function {
     }
 }
 
-/// Where the ulp of a format lie.
+/// A floating-point format, for the size of its ulp.
 struct Format {
     digits: i32,
     least_exponent: i32,
@@ -96,8 +96,8 @@ const F64: Format = Format {
 };
 
 impl Format {
-    /// The distance of `got` from `want` in ulp of `want`; infinite where one is NaN and the other
-    /// not. An overflow counts as the next power of two.
+    /// The distance of `got` from `want` in ulp of `want`; infinite if only one of them is NaN. An overflow counts as
+    /// the next power of two.
     fn error(&self, got: f64, want: f64) -> f64 {
         if want.is_nan() || got.is_nan() {
             return if want.is_nan() && got.is_nan() {
@@ -181,6 +181,10 @@ impl fmt::Display for Worst {
 /// multiples of sixteen.
 macro_rules! map {
     ($map:ident, $elem:ident, $avx2:ident, $avx512:ident, $neon:ident) => {
+        #[allow(
+            clippy::missing_safety_doc,
+            reason = "all functions share the contract of `Vector`: the CPU has the tier"
+        )]
         fn $map(tier: Tier, function: Function, x: &[$elem], y: &mut [$elem]) {
             #[inline(always)]
             unsafe fn body<V: Vector<Elem = $elem>>(
@@ -191,7 +195,7 @@ macro_rules! map {
                 macro_rules! each {
                     ($method:ident) => {
                         for (x, y) in x.chunks_exact(V::LANES).zip(y.chunks_exact_mut(V::LANES)) {
-                            // SAFETY: chunks of `LANES` elements; the shim vouches for the tier.
+                            // SAFETY: the chunks have `LANES` elements; the shim ensures that the CPU has the tier.
                             unsafe { V::load(x.as_ptr()).$method().store(y.as_mut_ptr()) }
                         }
                     };
@@ -270,10 +274,10 @@ fn worst_f32(function: Function, indices: Range<u64>, stride: u64) -> Vec<(Tier,
     worst
 }
 
-/// As [`worst_f32`], from zero, on all cores.
+/// Does the same as [`worst_f32`], starting from zero, on all cores.
 fn worst_f32_parallel(function: Function, count: u64, stride: u64) -> Vec<(Tier, Worst)> {
     let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
-    // Many more pieces than threads: the reference is much slower for some inputs than for others.
+    // There are many more pieces than threads, since the reference is much slower for some inputs than for others.
     let pieces = 64 * threads;
     let piece = |k: u64| count * k / pieces..count * (k + 1) / pieces;
     thread::scope(|scope| {
@@ -310,7 +314,7 @@ fn worst_f64(tier: Tier, function: Function, x: &[f64]) -> Worst {
     worst
 }
 
-/// Prints the errors of all tiers, then holds them to the bound.
+/// Prints the errors of all tiers, then checks them against the bound.
 fn demand(function: Function, format: &Format, worst: &[(Tier, Worst)]) {
     for (tier, worst) in worst {
         println!(
@@ -326,7 +330,7 @@ fn demand(function: Function, format: &Format, worst: &[(Tier, Worst)]) {
     }
 }
 
-/// SplitMix64.
+/// Random numbers by SplitMix64.
 struct Random(u64);
 
 impl Random {

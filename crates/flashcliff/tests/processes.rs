@@ -1,7 +1,6 @@
-//! Processes: environment variables, threads that the system refuses, forks.
+//! Tests of processes: environment variables, threads that the system refuses, forks.
 //!
-//! A test runs this program again as a child with a role and an environment; the child's report is what it
-//! prints.
+//! A test runs this program again as a child with a role and an environment. The output of the child is its report.
 
 use std::env;
 use std::io::Read;
@@ -16,12 +15,12 @@ use libtest_mimic::{Arguments, Failed, Trial};
 const ROLE: &str = "FLASHCLIFF_TEST_ROLE";
 /// The longest that a child may take.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// A stack that no address space has room for: every thread is refused.
+/// A variable that asks for a larger stack than any address space has room for, so that every thread is refused.
 const NO_THREADS: (&str, &str) = ("RUST_MIN_STACK", "1125899906842624");
 
 type Test = fn() -> Result<(), Failed>;
 
-/// Names and values.
+/// The names and values of environment variables.
 type Variables<'v> = &'v [(&'v str, &'v str)];
 
 fn main() -> ExitCode {
@@ -54,7 +53,7 @@ fn main() -> ExitCode {
     libtest_mimic::run(&Arguments::from_args(), trials.collect()).exit_code()
 }
 
-/// What a child printed. It must end well, and soon.
+/// The output of a child. The child must succeed, and soon.
 fn child(role: &str, variables: Variables<'_>) -> Result<String, Failed> {
     let mut command = Command::new(env::current_exe()?);
     for name in [
@@ -106,7 +105,7 @@ fn operator() -> Operator {
     ops::sgp_norm(algebra(), &ProductOptions::default()).expect("shipped")
 }
 
-/// The sum of a result that is large enough for many threads, gradients included.
+/// The sum of the result and gradients of a call that is large enough for many threads.
 fn checksum(op: &Operator) -> Result<f64, flashcliff::Error> {
     let (batch, channels) = (512, 64);
     let x: Vec<f32> = (0..8 * batch * channels)
@@ -133,7 +132,7 @@ fn report() {
         Ok(choice) => println!("choice {} of {}", choice.count(), choice.source()),
         Err(error) => println!("choice {error}"),
     }
-    // An algebra that was not asked for by `new` is checked too.
+    // Operators check the variables of an algebra that was not made by `new`, too.
     let op = operator();
     match checksum(&op) {
         Ok(sum) => println!("operator {sum}"),
@@ -151,7 +150,7 @@ fn report() {
     }
 }
 
-/// The line of a report that begins with a word, without it.
+/// The rest of the line of a report that begins with a word.
 fn line<'t>(text: &'t str, word: &str) -> Result<&'t str, Failed> {
     let mut lines = text.lines();
     let found = lines.find_map(|line| line.strip_prefix(word)?.strip_prefix(' '));
@@ -161,7 +160,7 @@ fn line<'t>(text: &'t str, word: &str) -> Result<&'t str, Failed> {
 fn values_that_mean_something() -> Result<(), Failed> {
     let cpus = std::thread::available_parallelism()?.to_string();
     let limit = 8 * cpus.parse::<usize>()?;
-    // The variables, and how many threads of which.
+    // The variables, the number of threads, and the variable that decides.
     let (rayon, openmp) = ("RAYON_NUM_THREADS", "OMP_NUM_THREADS");
     let rows: &[(Variables<'_>, &str, &str)] = &[
         (&[], &cpus, "the number of CPUs"),
@@ -185,7 +184,7 @@ fn values_that_mean_something() -> Result<(), Failed> {
         expect(&text, &format!("\ncount {count}\n"))?;
         expect(&text, &format!("\nlimit {limit}\n"))?;
         expect(&text, &format!("start {count} note None"))?;
-        // Not in a bit.
+        // The results are the same to the bit.
         expect(&text, &format!("operator {sum}\n"))?;
     }
     for value in ["scalar", " scalar "] {
@@ -213,7 +212,7 @@ fn values_that_mean_nothing() -> Result<(), Failed> {
     };
     let simd = ["sse9", "AVX2", "0", foreign, "avx2,scalar"].map(|v| ("FLASHCLIFF_SIMD", v));
     for (name, value) in rayon.chain(openmp).chain(simd) {
-        // Something right beside it does not help.
+        // A correct variable beside it does not help.
         let other = match name {
             "OMP_NUM_THREADS" => "RAYON_NUM_THREADS",
             _ => "OMP_NUM_THREADS",
@@ -268,7 +267,7 @@ fn no_thread_allowed() -> Result<(), Failed> {
     expect(&text, &format!("operator {sum}\n"))
 }
 
-/// Numbers in turn, each with the same result.
+/// Sets several numbers in turn. All give the same result.
 fn set() {
     for threads in [5, 1, 2, 0, 100_000] {
         match threads::set(threads) {
@@ -370,7 +369,7 @@ mod forks {
             };
             let restless = || {
                 for threads in (1..5).cycle().take_while(|_| !done.load(Ordering::Relaxed)) {
-                    // None where the system allows none.
+                    // `set` fails if the system allows no thread.
                     let _ = threads::set(threads);
                     std::hint::black_box(threads::choice()).expect("settled");
                 }
@@ -392,25 +391,25 @@ mod forks {
 
     /// Forks once; the child must compute the same, in time.
     fn one(op: &Operator, wanted: f64) {
-        // SAFETY: the child computes, with an allocator that survives forks, and leaves by `_exit`.
+        // SAFETY: the child only computes, with an allocator that survives forks, and leaves by `_exit`.
         let child = unsafe { libc::fork() };
         assert!(child >= 0, "fork");
         if child == 0 {
             let right = checksum(op) == Ok(wanted) && checksum(op) == Ok(wanted);
-            // SAFETY: ends this process without running what belongs to its parent.
+            // SAFETY: the call ends this process without running the exit handlers of its parent.
             unsafe { libc::_exit(if right { 0 } else { 3 }) };
         }
         let start = Instant::now();
         loop {
             let mut status = 0;
-            // SAFETY: a child of this process, and a place for its status.
+            // SAFETY: the process is a child of this one, and the pointer to its status is valid.
             let ended = unsafe { libc::waitpid(child, &raw mut status, libc::WNOHANG) };
             if ended == child {
                 assert_eq!(status, 0, "the child");
                 return;
             }
             if start.elapsed() > Duration::from_secs(20) {
-                // SAFETY: a child of this process.
+                // SAFETY: the process is a child of this one.
                 unsafe { libc::kill(child, libc::SIGKILL) };
                 panic!("a forked child hangs");
             }
@@ -427,26 +426,26 @@ mod forks {
         }
     }
 
-    /// A process that has no thread but its first, and children of it.
+    /// A process without threads but its first, and the children of such a process.
     pub(super) fn without_threads() -> Result<(), Failed> {
         let text = child("lonely", &[NO_THREADS, ("RAYON_NUM_THREADS", "4")])?;
         expect(&text, "forked once, then again")
     }
 
-    /// Forks a process that may start no thread, and that one again.
+    /// Forks a process that may start no thread, and then forks the child.
     pub(super) fn lonely() {
         let op = operator();
         let wanted = checksum(&op).expect("fits");
         one(&op, wanted);
-        // SAFETY: as in `one`.
+        // SAFETY: the same holds as in `one`.
         let child = unsafe { libc::fork() };
         if child == 0 {
             one(&op, wanted);
-            // SAFETY: as in `one`.
+            // SAFETY: the same holds as in `one`.
             unsafe { libc::_exit(0) };
         }
         let mut status = 0;
-        // SAFETY: a child of this process, and a place for its status.
+        // SAFETY: the process is a child of this one, and the pointer to its status is valid.
         let ended = unsafe { libc::waitpid(child, &raw mut status, 0) };
         assert_eq!((ended, status), (child, 0));
         println!("forked once, then again");

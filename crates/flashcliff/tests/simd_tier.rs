@@ -1,11 +1,11 @@
-//! `FLASHCLIFF_SIMD`, read by processes that start with it.
+//! Tests of `FLASHCLIFF_SIMD`, in processes that start with this variable.
 
 use std::env;
 use std::process::Command;
 
 use flashcliff::simd::{Tier, TierError};
 
-/// Prints what this process chose, for the test below; on its own, checks that the choice can run.
+/// Prints the choice of this process, for the test below; on its own, checks that the choice can run.
 #[test]
 fn this_process_reports_its_tier() {
     println!("best={} env={:?}", Tier::best(), Tier::from_env());

@@ -1,5 +1,4 @@
-//! Every method of `Vector`, on every tier this CPU has, against plain scalar arithmetic, bit for
-//! bit.
+//! Compares every method of `Vector` with plain scalar arithmetic, bit for bit, on every tier that this CPU has.
 
 use std::fmt::Debug;
 
@@ -39,13 +38,17 @@ const OPERANDS: [f64; 30] = [
     std::f64::consts::PI,
 ];
 
-/// Lanes enough for the widest register.
+/// The number of lanes of the widest register.
 const WIDEST: usize = 16;
 
 /// The suite for one element type: `check` is generic over the vector, the shims instantiate it,
 /// `run` picks the shim.
 macro_rules! suite {
     ($elem:ident, exponents to $limit:literal, $avx2:ident, $avx512:ident, $neon:ident) => {
+        #[allow(
+            clippy::missing_safety_doc,
+            reason = "all functions share the contract of `Vector`: the CPU has the tier"
+        )]
         mod $elem {
             use super::*;
 
@@ -108,8 +111,8 @@ macro_rules! suite {
                 let all = operands();
                 for (j, &b) in all.iter().enumerate() {
                     for start in 0..all.len() {
-                        // The right operand varies by lane too, lest a broadcast go unnoticed.
-                        // SAFETY: the caller vouches for the tier.
+                        // The right operand also varies by lane, so that a broadcast would be noticed.
+                        // SAFETY: the caller ensures that the CPU has the tier.
                         let got = unsafe { lanes(op(window(&all, start), window(&all, j))) };
                         same(what, got[0], want(all[start], b), &(all[start], b));
                         for (i, got) in got.into_iter().enumerate() {
@@ -195,7 +198,7 @@ macro_rules! suite {
 
             unsafe fn signs_of_nan<V: Vector<Elem = $elem>>() {
                 fn bits<V: Vector<Elem = $elem>>(v: V) -> Vec<u64> {
-                    // SAFETY: only called below, where the tier is vouched for.
+                    // SAFETY: it is only called below, where the caller ensures that the CPU has the tier.
                     let lanes = unsafe { lanes(v) };
                     lanes.into_iter().map(|x| x.to_bits().into()).collect()
                 }
@@ -223,8 +226,8 @@ macro_rules! suite {
                 let source: Vec<$elem> = (1..=2 * WIDEST as u32).map(|i| i as $elem).collect();
                 for offset in 0..WIDEST {
                     let mut target = Aligned([0.0; 3 * WIDEST]);
-                    // SAFETY: the caller vouches for the tier; both slices hold `LANES` elements
-                    // past the offset.
+                    // SAFETY: the caller ensures that the CPU has the tier; both slices hold `LANES` elements past the
+                    // offset.
                     unsafe {
                         V::load(source[offset..].as_ptr()).store(target.0[offset..].as_mut_ptr())
                     };
@@ -238,8 +241,8 @@ macro_rules! suite {
                     }
                 }
                 let mut target = Aligned([0.0; 3 * WIDEST]);
-                // SAFETY: the caller vouches for the tier; the target is aligned to 64 bytes and
-                // `LANES` registers stay aligned.
+                // SAFETY: the caller ensures that the CPU has the tier; the target is aligned to 64 bytes, and a
+                // multiple of `LANES` elements keeps that alignment.
                 unsafe {
                     V::load(source.as_ptr()).stream(target.0[V::LANES..].as_mut_ptr());
                     V::stream_fence();
@@ -286,7 +289,7 @@ macro_rules! suite {
                 );
             }
 
-            /// Halves onto each other, until one lane is left.
+            /// Adds halves to each other until one lane is left.
             fn sum_of_halves(x: &[$elem]) -> $elem {
                 let (low, high) = x.split_at(x.len() / 2);
                 let sum: Vec<_> = low.iter().zip(high).map(|(a, b)| a + b).collect();
@@ -297,7 +300,7 @@ macro_rules! suite {
                 }
             }
 
-            /// Neighbours first.
+            /// Adds neighbours first.
             fn sum_of_neighbours(x: &[$elem]) -> $elem {
                 let sum: Vec<_> = x.chunks_exact(2).map(|pair| pair[0] + pair[1]).collect();
                 if sum.len() == 1 {
@@ -314,7 +317,7 @@ macro_rules! suite {
                         ((seed * 37 + i * 101) as $elem).sin() * (i % 3 + 1) as $elem
                     });
                     let x = &x[..V::LANES];
-                    // SAFETY: the caller vouches for the tier; `x` holds `LANES` elements.
+                    // SAFETY: the caller ensures that the CPU has the tier; `x` holds `LANES` elements.
                     let got = unsafe { V::load(x.as_ptr()).reduce_add() };
                     let want = if V::LANES == 1 {
                         x[0]

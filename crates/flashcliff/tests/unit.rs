@@ -1,4 +1,4 @@
-//! The unit tests of files that stand alone: the library is not built a second time for tests inside of it.
+//! The unit tests of files that stand alone. They are tested here so that the library is not built a second time.
 
 #[path = "../src/cuda/fully_connected/blocks.rs"]
 mod blocks;

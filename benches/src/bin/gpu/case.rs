@@ -1,4 +1,4 @@
-//! Operators with memory for both passes.
+//! Operators, with memory for both passes.
 
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
 use flashcliff::cuda::half::bf16;
@@ -11,14 +11,14 @@ use std::sync::Arc;
 
 use crate::error::{Error, driver};
 
-/// An operator, as its options are by default.
+/// An operator with default options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Which {
     SgpNorm,
     FcgpNorm,
     MvLinear,
     MvLinearSgpNorm,
-    /// `mv_linear` of one matrix without a bias: a plain product of matrices.
+    /// `mv_linear` with one matrix and without a bias: a plain product of matrices.
     OneMatrix,
 }
 
@@ -30,34 +30,32 @@ impl Which {
             Self::MvLinear => ops::mv_linear(algebra, &LinearOptions::default()),
             Self::MvLinearSgpNorm => ops::mv_linear_sgp_norm(algebra, &LinearSgpOptions::default()),
             Self::OneMatrix => {
-                let options = LinearOptions {
-                    per_grade: false,
-                    bias: Bias::None,
-                    ..LinearOptions::default()
-                };
+                let options = LinearOptions::default()
+                    .with_per_grade(false)
+                    .with_bias(Bias::None);
                 ops::mv_linear(algebra, &options)
             }
         }
     }
 
-    /// Whether it multiplies matrices, which it does in TF32.
+    /// Whether the operator multiplies matrices. It then does so in TF32.
     pub(crate) fn multiplies_matrices(self) -> bool {
         self != Self::SgpNorm
     }
 }
 
-/// What to measure.
+/// An operator with sizes and types, to be measured.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Subject {
     pub(crate) which: Which,
-    /// (p, q, r)
+    /// The numbers (p, q, r).
     pub(crate) signature: [usize; 3],
     pub(crate) batch: usize,
     pub(crate) channels: usize,
     pub(crate) dtype: Dtype,
 }
 
-/// The operator with everything it reads and writes.
+/// An operator with all tensors that it reads and writes.
 pub(crate) struct Case {
     pub(crate) name: String,
     pub(crate) which: Which,
@@ -100,7 +98,7 @@ impl Case {
             let shape = spec.shape(&dims);
             let mut values = values(shape.iter().product(), seed);
             if is_matrix(spec) {
-                // As layers start: what they give is of the size of what they take.
+                // Weights have the size that layers start with, so that outputs are as large as inputs.
                 let scale = (channels as f32).sqrt().recip();
                 values.iter_mut().for_each(|value| *value *= scale);
             }
@@ -167,13 +165,13 @@ impl Case {
         )?)
     }
 
-    /// The bytes of a lane tensor.
+    /// The bytes of a lane tensor of the case.
     pub(crate) fn tensor_bytes(&self) -> usize {
         let len: usize = self.op.output_shape(&self.dims).iter().product();
         len * self.dtypes.lanes.bytes()
     }
 
-    /// The least bytes that a pass moves: two operands and the output, or these and two gradients.
+    /// The least number of bytes that a pass moves: two operands and the output, or these and two gradients.
     pub(crate) fn bytes(&self, pass: Pass) -> usize {
         match pass {
             Pass::Forward => 3 * self.tensor_bytes(),
@@ -181,7 +179,7 @@ impl Case {
         }
     }
 
-    /// The operations of a pass.
+    /// The floating-point operations of a pass.
     pub(crate) fn flops(&self, pass: Pass) -> usize {
         let cost = self.op.cost(&self.dims);
         match pass {
@@ -190,14 +188,14 @@ impl Case {
         }
     }
 
-    /// The bytes that both passes need beside their inputs and the gradient of the output.
+    /// The sizes of the buffers that both passes need besides their inputs and the gradient of the output, in bytes.
     pub(crate) fn extra_bytes(&self) -> Vec<usize> {
         let arrays = [&self.output, &self.saved].into_iter().chain(&self.grads);
         let arrays = arrays.map(|array| {
             let len: usize = array.shape().iter().product();
             len * array.dtype().bytes()
         });
-        // A workspace of nothing has a byte all the same.
+        // An empty workspace has one byte all the same.
         let workspaces = self.workspaces.iter().map(CudaSlice::num_bytes);
         arrays.chain(workspaces).collect()
     }
@@ -209,7 +207,7 @@ impl Case {
     }
 }
 
-/// Whether it multiplies channels by a matrix.
+/// Whether a tensor is a matrix by which channels are multiplied.
 fn is_matrix(spec: &TensorSpec) -> bool {
     let channels = |dim: &&Dim| matches!(dim, Dim::In | Dim::Out);
     spec.dims.iter().filter(channels).count() == 2
@@ -225,7 +223,7 @@ pub(crate) fn random(
     upload(stream, dtype, &values(shape.iter().product(), seed), shape)
 }
 
-/// Numbers as elements of a type.
+/// Copies numbers to a device, as elements of a type.
 pub(crate) fn upload(
     stream: &Arc<CudaStream>,
     dtype: Dtype,
@@ -239,7 +237,7 @@ pub(crate) fn upload(
     Ok(Array::from_host(stream, values, shape)?)
 }
 
-/// Elements of any type as numbers.
+/// Copies elements of any type from a device, as numbers.
 pub(crate) fn download(stream: &Arc<CudaStream>, array: &Array) -> Result<Vec<f32>, Error> {
     if array.dtype() == Dtype::Bf16 {
         let values = array.to_host::<bf16>(stream)?;
@@ -248,7 +246,7 @@ pub(crate) fn download(stream: &Arc<CudaStream>, array: &Array) -> Result<Vec<f3
     Ok(array.to_host::<f32>(stream)?)
 }
 
-/// A view, for calls that take addresses.
+/// A view of an array by its address, for calls on other streams.
 pub(crate) fn raw(array: &Array, stream: &CudaStream) -> Result<Tensor<'static>, Error> {
     let (address, _guard) = array.memory().device_ptr(stream);
     let ordinal = stream.context().ordinal();

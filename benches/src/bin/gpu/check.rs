@@ -1,7 +1,7 @@
 //! Compares both passes on the GPU with the CPU in `f64`, on some rows.
 //!
-//! The gradient of the output is zero on all other rows: so the gradients of the weights stem from the
-//! rows that are looked at, and those of the other rows are zero.
+//! The gradient of the output is zero in all other rows. So the gradients of the weights come from the compared rows
+//! alone, and the gradients of the other rows are zero.
 
 use std::sync::Arc;
 
@@ -13,17 +13,17 @@ use flashcliff_benches::values;
 use crate::case::{Case, download, upload};
 use crate::error::Error;
 
-/// Of the largest element of a tensor.
+/// The allowed error, relative to the largest element of a tensor.
 const TOLERANCE: f64 = 128.0 / (1 << 24) as f64;
-/// The same where operands of matrix products are rounded to 11 bits: five times what was seen, in a model of
+/// The allowed error if operands of matrix products are rounded to 11 bits: five times the largest error in a model of
 /// that rounding.
 const TF32: f64 = 1.0 / 512.0;
-/// What rounding to 8 bits adds, of an element.
+/// The further error from rounding an element to 8 bits.
 const BF16: f64 = 1.0 / 256.0;
-/// How many rows, at most, are looked at.
+/// The largest number of rows that are compared.
 const ROWS: usize = 16;
 
-/// Runs both passes once and compares; gives the largest difference, of the largest element.
+/// Runs both passes once and compares them. Returns the largest difference, relative to the largest element.
 pub(crate) fn check(case: &mut Case, stream: &Arc<CudaStream>) -> Result<f64, Error> {
     let Dims {
         batch, in_channels, ..
@@ -120,7 +120,7 @@ fn compare(case: &Case, tensor: &str, want: &[f64], got: &[f32]) -> Result<f64, 
             _ => 0.0,
         };
         let allowed = tolerance * scale + rounding;
-        // NaN is not below.
+        // The comparison also fails for NaN.
         if off <= allowed && scale > 0.0 {
             worst = worst.max(off / scale);
             continue;
@@ -145,7 +145,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// These rows, as a smaller tensor.
+    /// A smaller tensor of these rows.
     fn of(&self, values: &[f32]) -> Vec<f32> {
         let components = values.chunks_exact(self.batch * self.channels);
         let rows = components.flat_map(|component| {
@@ -155,7 +155,7 @@ impl Rows {
         rows.collect::<Vec<_>>().concat()
     }
 
-    /// Sets all others to zero.
+    /// Sets all other rows to zero.
     fn clear_others(&self, values: &mut [f32]) {
         for (row, values) in values.chunks_exact_mut(self.channels).enumerate() {
             if !self.list.contains(&(row % self.batch)) {

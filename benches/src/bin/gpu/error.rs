@@ -1,4 +1,4 @@
-//! What can go wrong in a measurement.
+//! The errors of a measurement.
 
 use std::io;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use flashcliff::cuda::cudarc::driver::DriverError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum Error {
-    /// The library refused a call.
+    /// An error of the library.
     #[error(transparent)]
     Flashcliff(#[from] flashcliff::Error),
-    /// The driver did.
+    /// An error of the driver.
     #[error("{call}: {source:?}")]
     Driver {
         call: &'static str,
@@ -21,10 +21,10 @@ pub(crate) enum Error {
     /// A kernel could not be launched.
     #[error("{call} returned {code}")]
     Kernel { call: &'static str, code: i32 },
-    /// A capture came to nothing.
+    /// A capture gave no graph.
     #[error("nothing was captured into the graph of {name}")]
     EmptyGraph { name: String },
-    /// What is to be measured computes something else.
+    /// The operator to be measured gives a wrong result.
     #[error(
         "{case}: element {element} of {tensor}: expected {expected:e} within {allowed:e}, got {got:e}"
     )]
@@ -36,7 +36,7 @@ pub(crate) enum Error {
         allowed: f64,
         got: f64,
     },
-    /// A tensor came back with another number of elements.
+    /// A tensor has a wrong number of elements.
     #[error("{case}: expected {expected} elements of {tensor}, got {got}")]
     Length {
         case: String,
@@ -47,12 +47,12 @@ pub(crate) enum Error {
     /// A file could not be written.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },
-    /// The results are no JSON.
+    /// The results cannot be written as JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }
 
-/// For `map_err`: an error of the driver with what was called.
+/// A function for `map_err`: an error of the driver, with the call that failed.
 pub(crate) fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
     move |source| Error::Driver { call, source }
 }

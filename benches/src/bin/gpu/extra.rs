@@ -1,4 +1,4 @@
-//! The memory that both passes need beside their inputs.
+//! The memory that both passes need besides their inputs.
 
 use flashcliff::cuda::cudarc::driver::result;
 use flashcliff::{Device, Dtype};
@@ -8,7 +8,7 @@ use crate::error::{Error, driver};
 use crate::report::{Entry, Report};
 
 const MIB: f64 = (1 << 20) as f64;
-/// What may come on top of the output and two gradients.
+/// The largest memory that is allowed besides the output and two gradients, in MiB.
 const ROOM: f64 = 8.0;
 
 pub(crate) fn measure(device: &Device, report: &mut Report) -> Result<(), Error> {
@@ -38,7 +38,7 @@ pub(crate) fn measure(device: &Device, report: &mut Report) -> Result<(), Error>
     Ok(())
 }
 
-/// By how many bytes allocations of these sizes make the free memory smaller.
+/// The number of bytes by which allocations of these sizes reduce the free memory.
 fn allocated(device: &Device, sizes: &[usize]) -> Result<f64, Error> {
     let free = || {
         device
@@ -49,13 +49,13 @@ fn allocated(device: &Device, sizes: &[usize]) -> Result<f64, Error> {
     let (before, _) = free()?;
     let mut addresses = Vec::new();
     for &bytes in sizes {
-        // SAFETY: the context is current since the query, and no bytes are not asked for.
+        // SAFETY: the context is current since the query, and at least one byte is asked for.
         let address = unsafe { result::malloc_sync(bytes.max(1)) };
         addresses.push(address.map_err(driver("cuMemAlloc"))?);
     }
     let (after, _) = free()?;
     for address in addresses {
-        // SAFETY: allocated above, freed once, never used.
+        // SAFETY: the memory was allocated above, is freed once and never used.
         unsafe { result::free_sync(address) }.map_err(driver("cuMemFree"))?;
     }
     Ok(before as f64 - after as f64)

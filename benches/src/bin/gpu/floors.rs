@@ -1,4 +1,4 @@
-//! The floors: what moving the bytes takes, whatever is computed.
+//! The floors: the time that moving the bytes takes, whatever is computed.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr, result}
 
 use crate::error::{Error, driver};
 
-/// A copy that is large beside the caches.
+/// A copy that is large compared with the caches.
 pub(crate) struct Copy {
     from: CudaSlice<u8>,
     to: CudaSlice<u8>,
@@ -31,7 +31,7 @@ impl Copy {
         copied.map_err(driver("cuMemcpyDtoDAsync"))
     }
 
-    /// The bytes it moves: each is read and written.
+    /// The number of bytes that the copy moves: each byte is read and written.
     pub(crate) fn moved(&self) -> usize {
         2 * self.bytes
     }

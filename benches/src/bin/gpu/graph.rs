@@ -1,4 +1,4 @@
-//! Small tensors, in CUDA graphs.
+//! Measures small tensors in CUDA graphs.
 
 use flashcliff::cuda::cudarc::driver::CudaGraph;
 use flashcliff::cuda::cudarc::driver::sys::{CUgraphInstantiate_flags, CUstreamCaptureMode};
@@ -10,10 +10,10 @@ use crate::error::{Error, driver};
 use crate::report::{Entry, Report};
 use crate::timing::Timer;
 
-/// Seconds of the forward pass, and of both.
+/// The goals in seconds, for the forward pass and for both passes.
 const GOALS: [(&str, bool, f64); 2] = [("forward", false, 6e-6), ("forward+backward", true, 15e-6)];
 
-/// How many replays, or calls in one graph, are measured together where nothing is flushed.
+/// The number of replays, or of calls in one graph, that are measured together when no cache is flushed.
 const MANY: usize = 100;
 
 pub(crate) fn measure(device: &Device, quick: bool, report: &mut Report) -> Result<(), Error> {
@@ -50,7 +50,7 @@ pub(crate) fn measure(device: &Device, quick: bool, report: &mut Report) -> Resu
 /// A graph of some calls.
 fn capture(timer: &Timer, case: &mut Case, both: bool, calls: usize) -> Result<CudaGraph, Error> {
     let stream = &timer.stream;
-    // What the first call loads must not be captured.
+    // The first call loads kernels, which must not be captured.
     case.forward(stream)?;
     case.backward(stream)?;
     timer.wait()?;

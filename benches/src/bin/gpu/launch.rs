@@ -1,4 +1,4 @@
-//! What a launch costs the host, of a call so small that the GPU never falls behind.
+//! Measures the cost of a launch for the host, with a call so small that the GPU never falls behind.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,10 +12,11 @@ use crate::error::{Error, driver};
 use crate::report::{Entry, Report};
 use crate::timing::Times;
 
-/// The goal, in seconds.
+/// The goal for the time of a launch, in seconds.
 const GOAL: f64 = 5e-6;
 const LAUNCHES: usize = 1000;
-/// A driver queues about a thousand launches; a call that waits for room is not measured.
+/// The number of launches between two waits. A driver queues about a thousand launches, and a call that waits for room
+/// must not be measured.
 const BETWEEN_WAITS: usize = 50;
 
 /// Whether cudarc records events for uses of its memory.
@@ -57,7 +58,7 @@ pub(crate) fn measure(
     Ok(())
 }
 
-/// The forward pass on views that are addresses, on a stream of the driver.
+/// The forward pass on views by address, on a stream of the driver.
 fn raw_forward(case: &Case, stream: &Arc<CudaStream>) -> Result<Times, Error> {
     let inputs = case.inputs.iter().map(|input| raw(input, stream));
     let inputs: Vec<Tensor<'_>> = inputs.collect::<Result<_, _>>()?;

@@ -1,4 +1,4 @@
-//! What is measured on.
+//! The machine of a measurement.
 
 use std::{env, fs};
 
@@ -8,11 +8,11 @@ use serde::Serialize;
 
 use crate::error::{Error, driver};
 
-/// The facts of a GPU and of the program.
+/// Facts about a GPU and the program.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Machine {
     pub(crate) gpu: String,
-    /// The version of the driver, as the kernel names it.
+    /// The version of the driver, as its kernel module reports it.
     pub(crate) driver: String,
     /// The CUDA version that the driver supports.
     pub(crate) cuda: String,
@@ -45,7 +45,7 @@ impl Machine {
         })
     }
 
-    /// The most f32 operations a second: a fused multiply-add a lane and cycle.
+    /// The largest number of f32 operations a second: a fused multiply-add for each lane and cycle.
     pub(crate) fn peak_flops(&self) -> f64 {
         let lanes = match self.compute_capability {
             (8, 0) => 64,
@@ -65,13 +65,13 @@ fn kernel_module() -> String {
 
 fn cuda_version() -> Result<String, Error> {
     let mut version = 0;
-    // SAFETY: the place is valid.
+    // SAFETY: the pointer is valid.
     let got = unsafe { sys::cuDriverGetVersion(&raw mut version) };
     got.result().map_err(driver("cuDriverGetVersion"))?;
     Ok(format!("{}.{}", version / 1000, version % 1000 / 10))
 }
 
-/// A bundle brings the commit as a file beside the program.
+/// The commit of the program. A bundle brings it as a file beside the program.
 fn commit() -> String {
     let program = env::current_exe().ok();
     let file = program.and_then(|program| Some(program.parent()?.join("COMMIT")));

@@ -2,7 +2,7 @@
 //! `cargo run --release -p flashcliff-benches --features cuda --bin gpu`.
 //!
 //! Before each run a buffer larger than the L2 cache is written. Variants take turns, and medians of
-//! CUDA events are compared. What is measured was compared with the CPU first, in this process.
+//! CUDA events are compared. Every case was compared with the CPU before, in the same process.
 
 mod case;
 mod check;
@@ -53,7 +53,7 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     let device = Device::cuda(0)?;
     let machine = Machine::new(&device)?;
     let mut report = Report::new(&machine, arguments.quick);
-    // With cudarc's events first, then without.
+    // Launches are measured with cudarc's events first, then without.
     launch::measure(&device, launch::Tracking::On, &mut report)?;
     // SAFETY: from here on all memory is used on one stream, until that stream is waited for.
     unsafe { device.context().disable_event_tracking() };

@@ -1,5 +1,5 @@
-//! The operators with matrix products, in TF32: `fcgp_norm` beside the time that its operations take at the rate
-//! of a large product, `mv_linear_sgp_norm` beside its two parts.
+//! Measures the operators with matrix products, in TF32: `fcgp_norm` beside the time that its operations take at the
+//! rate of a large product, and `mv_linear_sgp_norm` beside its two parts.
 
 use std::cell::RefCell;
 
@@ -12,11 +12,12 @@ use crate::floors;
 use crate::report::{Entry, Floor, Report};
 use crate::timing::{Timer, Variant};
 
-/// Batch and channels.
+/// The batch and the channels.
 const SHAPES: [[usize; 2]; 2] = [[4096, 512], [4096, 1024]];
 const QUICK_SHAPES: [[usize; 2]; 1] = [[512, 128]];
 
-/// Of the large product, which has two blades: as many operations as with matrices of 8192 x 8192.
+/// The batch and the channels of the large product. It has two blades, and as many operations as a product of matrices
+/// of 8192 x 8192.
 const LARGE: [usize; 2] = [4096, 8192];
 const QUICK_LARGE: [usize; 2] = [512, 1024];
 
@@ -25,7 +26,7 @@ const QUICK_SAMPLES: usize = 5;
 
 const PASSES: [(Pass, &str); 2] = [(Pass::Forward, "forward"), (Pass::Backward, "backward")];
 
-/// A case that takes turns with others, and how far it was from the CPU.
+/// A case that takes turns with others, and its largest difference from the CPU.
 struct Checked {
     case: RefCell<Case>,
     difference: f64,
@@ -116,7 +117,7 @@ fn layer(
         case(Which::SgpNorm)?,
     ];
     let stream = timer.stream.clone();
-    // Apart, both parts have a gradient of x, which are to be added.
+    // As separate operators, both parts have a gradient of x, and these must be added.
     let [layer, _, product] = &cases;
     let addresses = product.case.borrow().addresses(&stream);
     let len = product.case.borrow().tensor_bytes() / size_of::<f32>();

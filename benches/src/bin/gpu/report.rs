@@ -1,4 +1,4 @@
-//! What was measured, as a table and as JSON.
+//! The results of a measurement, as a table and as JSON.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::machine::Machine;
 use crate::timing::Times;
 
-/// What a time is set beside.
+/// The time that another time is compared with.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Floor {
     pub(crate) name: &'static str,
@@ -20,18 +20,18 @@ pub(crate) struct Floor {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Entry {
     pub(crate) name: String,
-    /// What `value` and `goal` are: times of the floor, seconds, or MiB.
+    /// The unit of `value` and `goal`: multiples of the floor, seconds, or MiB.
     pub(crate) unit: &'static str,
     pub(crate) value: f64,
     pub(crate) goal: Option<f64>,
     pub(crate) met: Option<bool>,
-    /// The median, and a tenth of the times below and above.
+    /// The median, the time that a tenth of the runs are below, and the time that a tenth are above.
     pub(crate) seconds: Option<[f64; 3]>,
     pub(crate) floor: Option<Floor>,
-    /// The least that must be moved, and what is computed.
+    /// The least number of bytes that must be moved, and the number of operations.
     pub(crate) bytes: Option<usize>,
     pub(crate) flops: Option<usize>,
-    /// The largest difference from the CPU in `f64`, of the largest element.
+    /// The largest difference from the CPU in `f64`, relative to the largest element.
     pub(crate) difference: Option<f64>,
 }
 
@@ -42,7 +42,7 @@ impl Entry {
             unit,
             value,
             goal,
-            // NaN meets nothing.
+            // NaN meets no goal.
             met: goal.map(|goal| value <= goal),
             seconds: None,
             floor: None,
@@ -131,7 +131,7 @@ impl Report {
         &self.machine
     }
 
-    /// Adds a line, and shows it: the rest may take a while.
+    /// Adds a line and prints it, since the others may take a while.
     pub(crate) fn add(&mut self, entry: Entry) {
         println!("{}", entry.line());
         self.entries.push(entry);
@@ -141,7 +141,7 @@ impl Report {
         self.copies.push((case.to_owned(), speed));
     }
 
-    /// Prints what the lines have in common.
+    /// Prints the facts that all lines share.
     pub(crate) fn print(&self) {
         let Machine {
             gpu,

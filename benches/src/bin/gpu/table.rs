@@ -12,22 +12,22 @@ use crate::machine::Machine;
 use crate::report::{Entry, Floor, Report};
 use crate::timing::{Timer, Times, Variant};
 
-/// What the forward pass is compared with.
+/// The floor of the forward pass.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Against {
-    /// An addition of its tensors.
+    /// An addition of tensors of the same size.
     Add,
-    /// The bytes at the speed of a large copy, or the operations at the peak, whichever takes longer.
+    /// The bytes at the speed of a large copy, or the operations at the peak rate, whichever takes longer.
     Roofline,
 }
 
-/// An algebra with its goals: times of the floor.
+/// An algebra with its goals, as multiples of the floor.
 struct Goals {
     signature: [usize; 3],
     against: Against,
     forward: f64,
     backward: f64,
-    /// Of 16-bit storage, of the time in `f32`.
+    /// The goal for 16-bit storage, as a multiple of the time in `f32`.
     bf16: Option<f64>,
 }
 
@@ -69,7 +69,7 @@ const GOALS: [Goals; 5] = [
     },
 ];
 
-/// Batch and channels.
+/// The batch and the channels.
 const SHAPES: [[usize; 2]; 3] = [[4096, 512], [8192, 512], [4096, 1024]];
 const QUICK_SHAPES: [[usize; 2]; 1] = [[512, 128]];
 
@@ -184,7 +184,7 @@ impl Run<'_> {
         Ok(())
     }
 
-    /// The floor of a pass: `speed` is that of the large copy.
+    /// The floor of a pass. `speed` is the speed of the large copy.
     fn floor(&self, case: &Case, pass: Pass, speed: f64, add: Times) -> Floor {
         let bytes = Floor {
             name: "bytes of a copy",
@@ -219,7 +219,7 @@ fn entry(case: &Case, pass: Pass, times: Times, floor: Floor, goal: f64, differe
     }
 }
 
-/// That the floor adds.
+/// Checks that the floor really adds.
 fn check_add(case: &Case, timer: &Timer) -> Result<(), Error> {
     let stream = &timer.stream;
     let len = case.tensor_bytes() / size_of::<f32>();
@@ -228,7 +228,7 @@ fn check_add(case: &Case, timer: &Timer) -> Result<(), Error> {
     let y = download(stream, &case.inputs[1])?;
     let o = download(stream, &case.output)?;
     for (element, ((x, y), o)) in x.iter().zip(&y).zip(&o).enumerate() {
-        // NaN is not equal.
+        // The comparison also fails for NaN.
         if x + y != *o {
             return Err(Error::Wrong {
                 case: format!("o = x + y of {}", case.name),

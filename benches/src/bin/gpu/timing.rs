@@ -1,4 +1,4 @@
-//! Times on the GPU, by events.
+//! Times work on the GPU by events.
 
 use std::sync::Arc;
 
@@ -8,20 +8,20 @@ use flashcliff::cuda::cudarc::driver::{CudaEvent, CudaSlice, CudaStream};
 
 use crate::error::{Error, driver};
 
-/// Runs before anything is measured.
+/// The number of runs before the measurement.
 const WARM_UP: usize = 5;
 
 /// The times of one variant, in seconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Times {
     pub(crate) median: f64,
-    /// A tenth of the times lie below and a tenth above.
+    /// A tenth of the times lie below `low`, and a tenth above `high`.
     pub(crate) low: f64,
     pub(crate) high: f64,
 }
 
 impl Times {
-    /// Of one of several runs.
+    /// The times of one run, from those of `runs` runs.
     pub(crate) fn divided(self, runs: usize) -> Self {
         let Self { median, low, high } = self;
         let [median, low, high] = [median, low, high].map(|time| time / runs as f64);
@@ -49,7 +49,7 @@ pub(crate) type Variant<'a> = Box<dyn FnMut() -> Result<(), Error> + 'a>;
 /// A stream on which runs are measured.
 pub(crate) struct Timer {
     pub(crate) stream: Arc<CudaStream>,
-    /// Larger than the L2 cache.
+    /// A buffer that is larger than the L2 cache.
     flush: CudaSlice<u8>,
     samples: usize,
 }
@@ -66,7 +66,7 @@ impl Timer {
         })
     }
 
-    /// The times of variants that take turns, the L2 cache overwritten before each.
+    /// The times of variants that take turns. The L2 cache is overwritten before each run.
     pub(crate) fn take_turns(&mut self, variants: &mut [Variant<'_>]) -> Result<Vec<Times>, Error> {
         for _ in 0..WARM_UP {
             for variant in &mut *variants {
@@ -90,7 +90,7 @@ impl Timer {
         events.iter().map(times).collect()
     }
 
-    /// The time of one of many runs, one behind the other, nothing flushed.
+    /// The time of one run, out of many in a row without a flush.
     pub(crate) fn back_to_back(
         &mut self,
         runs: usize,

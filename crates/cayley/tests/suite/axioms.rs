@@ -35,7 +35,7 @@ fn vectors_square_to_the_metric() {
                 sign => Some((0, sign)),
             };
             assert_eq!(square, expected, "{signature} vector {position}");
-            // Null first, then positive, then negative.
+            // The order is null first, then positive, then negative.
             squares[match square {
                 None => 0,
                 Some((_, 1)) => 1,

@@ -1,4 +1,4 @@
-//! What is refused, and what the messages say.
+//! Inputs that are refused, and the messages.
 
 use cayley::{Algebra, Error, GradeSet, ProductKind, Signature};
 

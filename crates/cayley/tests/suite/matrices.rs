@@ -9,8 +9,8 @@
 //! ```
 //!
 //! `N` is half the sum of a vector that squares to +1 and one that squares to −1, so it squares to
-//! zero. Products are matrix products: no masks, no exchange counts, no metric. The only thing taken
-//! from the crate besides the table under test is the names of the blades.
+//! zero. Products are matrix products: no masks, no exchange counts, no metric. Besides the table under test, only the
+//! names of the blades come from the crate.
 
 use cayley::{Algebra, ProductKind, Signature, Term};
 
@@ -152,8 +152,8 @@ fn blade_matrices(algebra: &Algebra) -> Vec<Matrix> {
         .collect()
 }
 
-/// Pairs (left, right) for which a table of geometric terms disagrees with the matrices: a term
-/// that should be there is missing, has another output or another sign, or stands there twice.
+/// Pairs (left, right) for which a table of geometric terms disagrees with the matrices: a term is missing, has another
+/// output or another sign, or appears twice.
 fn mismatches(algebra: &Algebra, terms: &[Term]) -> Vec<(usize, usize)> {
     let count = algebra.blade_count();
     let matrices = blade_matrices(algebra);
@@ -236,7 +236,7 @@ fn product_tables_agree_with_matrices() {
     assert_eq!(signatures, 84);
 }
 
-/// Without this, equal matrices of different blades could hide a wrong output.
+/// Without this independence, equal matrices of different blades could hide a wrong output.
 #[test]
 fn blade_matrices_are_linearly_independent() {
     for algebra in algebras(6) {

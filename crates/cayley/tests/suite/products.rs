@@ -1,4 +1,4 @@
-//! The derived products against their definitions, computed from the product by sorting.
+//! Compares the derived products with their definitions, computed from the product by sorting.
 
 use std::collections::BTreeSet;
 

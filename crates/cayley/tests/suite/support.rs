@@ -33,9 +33,8 @@ pub(crate) fn part(algebra: &Algebra, value: Signed, grade: isize) -> Signed {
     value.filter(|&(index, _)| algebra.grade_of(index) as isize == grade)
 }
 
-/// The geometric product from the definition: write both lists of vectors in a row, exchange
-/// neighbours that stand in the wrong order (each exchange negates), replace equal neighbours by
-/// their square.
+/// The geometric product by its definition: write both lists of vectors in a row, exchange neighbours that are in the
+/// wrong order (each exchange negates), and replace equal neighbours by their square.
 pub(crate) fn product_by_sorting(algebra: &Algebra, left: usize, right: usize) -> Signed {
     let vectors = |index: usize| algebra.blades()[index].vectors();
     let mut row: Vec<usize> = vectors(left).chain(vectors(right)).collect();

@@ -15,14 +15,14 @@ use crate::op::{GpuOptions, WithOptions};
 /// Options of [`FlashCliffordLayer`].
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct FlashCliffordOptions {
-    /// The norm per grade at the end. flash-clifford's is [`Norm::Rms`], which is the default where all
-    /// vectors square to one sign and **breaks equivariance** where they do not.
+    /// The norm per grade at the end. flash-clifford uses [`Norm::Rms`], which is the default if all vectors square to
+    /// one sign, and **breaks equivariance** in other algebras.
     pub norm: Norm,
     /// Sums the product over all input channels instead of working within each.
     pub fully_connected: bool,
-    /// Where the bias of the linear map goes. flash-clifford adds it to every blade
-    /// ([`Bias::EveryBlade`]), which **breaks equivariance** as soon as training moves it off zero;
-    /// use that only to run its trained weights. The default is the scalar blade.
+    /// The blades that the bias of the linear map is added to. flash-clifford adds it to every blade
+    /// ([`Bias::EveryBlade`]), which **breaks equivariance** as soon as training moves it off zero; use that only to
+    /// run its trained weights. The default is the scalar blade.
     pub bias: Bias,
 }
 
@@ -62,7 +62,7 @@ pub struct FlashCliffordLayer {
 /// The operators of a layer.
 #[derive(Debug, Clone)]
 enum Work {
-    /// All in one.
+    /// One operator for the linear map and the product.
     Channelwise(Arc<Operator>),
     /// The linear map, then the product.
     FullyConnected {
@@ -75,25 +75,20 @@ impl FlashCliffordLayer {
     /// A layer for `channels` channels.
     ///
     /// # Errors
-    /// Whatever the core or the builder says.
+    /// The errors of the core and of the builder.
     pub fn new(
         algebra: Algebra,
         channels: usize,
         options: FlashCliffordOptions,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
-        let linear = LinearOptions {
-            per_grade: true,
-            bias: options.bias,
-            layout: WeightLayout::GradeInOut,
-            ..LinearOptions::default()
-        };
+        let linear = LinearOptions::default()
+            .with_per_grade(true)
+            .with_bias(options.bias)
+            .with_weight_layout(WeightLayout::GradeInOut);
         let norm = options.norm;
         let work = if options.fully_connected {
-            let product = ProductOptions {
-                norm,
-                ..ProductOptions::default()
-            };
+            let product = ProductOptions::default().with_norm(norm);
             let linear = ops::mv_linear(algebra, &linear)?;
             let product = ops::fcgp_norm(algebra, &product)?;
             Work::FullyConnected {
@@ -101,11 +96,9 @@ impl FlashCliffordLayer {
                 product: Arc::new(WithOptions::new(product, GpuOptions::default())),
             }
         } else {
-            let options = LinearSgpOptions {
-                linear,
-                norm,
-                ..LinearSgpOptions::default()
-            };
+            let options = LinearSgpOptions::default()
+                .with_linear(linear)
+                .with_norm(norm);
             Work::Channelwise(Arc::new(ops::mv_linear_sgp_norm(algebra, &options)?))
         };
         let (grades, paths) = (algebra.grade_count(), algebra.path_count());
@@ -137,8 +130,8 @@ impl FlashCliffordLayer {
         })
     }
 
-    /// Bounds what a block of rows of the fully connected product takes of the workspace on a GPU, as [`GpuOptions::block_bytes`].
-    /// The other form has none.
+    /// Limits the memory that a block of rows of the fully connected product takes in the workspace on a GPU, like
+    /// [`GpuOptions::block_bytes`]. The other form has no blocks.
     #[must_use]
     pub fn with_block_bytes(mut self, bytes: usize) -> Self {
         if let Work::FullyConnected { product, .. } = &mut self.work {

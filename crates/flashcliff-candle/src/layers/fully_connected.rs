@@ -41,7 +41,7 @@ impl FullyConnectedSteerableGeometricProduct {
     /// A layer from `in_channels` to `out_channels`.
     ///
     /// # Errors
-    /// Whatever the core or the builder says.
+    /// The errors of the core and of the builder.
     pub fn new(
         algebra: Algebra,
         in_channels: usize,
@@ -49,11 +49,9 @@ impl FullyConnectedSteerableGeometricProduct {
         options: SteerableLayerOptions,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
-        let product = ProductOptions {
-            gate: Gate::None,
-            norm: Norm::None,
-            ..ProductOptions::default()
-        };
+        let product = ProductOptions::default()
+            .with_gate(Gate::None)
+            .with_norm(Norm::None);
         let product = ops::fcgp_norm(algebra, &product)?;
         let product = Arc::new(WithOptions::new(product, GpuOptions::default()));
         let shape = (out_channels, in_channels, algebra.path_count());
@@ -64,11 +62,9 @@ impl FullyConnectedSteerableGeometricProduct {
             .map(|start| GradeNorm::new(algebra, in_channels, start, vb.pp("normalization")))
             .transpose()?;
         let linear = |out_channels, bias, vb| {
-            let options = LinearOptions {
-                per_grade: true,
-                bias,
-                ..LinearOptions::default()
-            };
+            let options = LinearOptions::default()
+                .with_per_grade(true)
+                .with_bias(bias);
             MVLinear::new(algebra, in_channels, out_channels, &options, vb)
         };
         let linear_right = linear(in_channels, Bias::None, vb.pp("linear_right"))?;
@@ -85,7 +81,7 @@ impl FullyConnectedSteerableGeometricProduct {
         })
     }
 
-    /// Bounds what a block of rows takes of the workspace on a GPU, as [`GpuOptions::block_bytes`].
+    /// Limits the memory that a block of rows takes in the workspace on a GPU, like [`GpuOptions::block_bytes`].
     #[must_use]
     pub fn with_block_bytes(mut self, bytes: usize) -> Self {
         Arc::make_mut(&mut self.product).options.block_bytes = Some(bytes);
@@ -99,7 +95,7 @@ impl Module for FullyConnectedSteerableGeometricProduct {
         if let Some(normalization) = &self.normalization {
             right = normalization.forward(&right)?;
         }
-        // The state dict is [out, in, paths], the kernel reads [paths, in, out].
+        // The weight is [out, in, paths] in the state dict, and the kernel reads [paths, in, out].
         let weight = self.weight.permute((2, 1, 0))?;
         let arguments = [x, &right, &weight].map(Argument::whole);
         let product = node::apply(&self.product, &arguments)?;

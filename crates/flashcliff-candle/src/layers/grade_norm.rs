@@ -22,11 +22,10 @@ pub struct GradeNorm {
 }
 
 impl GradeNorm {
-    /// A layer for `channels` channels whose parameter starts at `init` (0 in CGENN, that is half
-    /// way).
+    /// A layer for `channels` channels whose parameter starts at `init`. CGENN starts at 0, which is half way.
     ///
     /// # Errors
-    /// Whatever the core or the builder says.
+    /// The errors of the core and of the builder.
     pub fn new(
         algebra: Algebra,
         channels: usize,

@@ -1,7 +1,7 @@
 //! Layers: parameters and the operators that use them.
 //!
-//! Constructors take a [`VarBuilder`]; parameters have the names and shapes of the original's
-//! PyTorch state dict, so its weights load unchanged. Multivectors are `[blades, batch, channels]`.
+//! Constructors take a [`VarBuilder`]. Parameters have the names and shapes of the PyTorch state dict of the original,
+//! so its weights load unchanged. Multivectors are `[blades, batch, channels]`.
 
 mod flash_clifford;
 mod fully_connected;
@@ -27,7 +27,7 @@ use candle_nn::{Init, Linear, VarBuilder};
 /// both uniform in `+-1 / sqrt(in)`.
 ///
 /// # Errors
-/// Whatever the builder says.
+/// The errors of the builder.
 pub fn linear(
     in_features: usize,
     out_features: usize,

@@ -24,7 +24,7 @@ impl MVLayerNorm {
     /// A layer for `channels` channels.
     ///
     /// # Errors
-    /// Whatever the core or the builder says.
+    /// The errors of the core and of the builder.
     pub fn new(
         algebra: Algebra,
         channels: usize,

@@ -32,7 +32,7 @@ impl MVLinear {
     /// A layer from `in_channels` to `out_channels`.
     ///
     /// # Errors
-    /// Options that the core has no kernels for; whatever the builder says.
+    /// Options that the core has no kernels for, and the errors of the builder.
     pub fn new(
         algebra: Algebra,
         in_channels: usize,

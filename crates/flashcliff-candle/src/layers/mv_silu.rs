@@ -9,8 +9,8 @@ use flashcliff::{Algebra, Invariant, Operator, ops};
 use crate::Error;
 use crate::op::node::{self, Argument};
 
-/// `y_g = sigmoid(a_g u_g + b_g) x_g`: `u_0` is the scalar, `u_g` above is `q(x_g)`
-/// ([`Invariant::Mag2`]) or its smooth norm ([`Invariant::Norm`]).
+/// `y_g = sigmoid(a_g u_g + b_g) x_g`. `u_0` is the scalar; the other `u_g` are `q(x_g)` ([`Invariant::Mag2`]) or its
+/// smooth norm ([`Invariant::Norm`]).
 ///
 /// | parameter | shape | start |
 /// |---|---|---|
@@ -29,7 +29,7 @@ impl MVSiLU {
     /// A layer for `channels` channels.
     ///
     /// # Errors
-    /// Whatever the core or the builder says.
+    /// The errors of the core and of the builder.
     pub fn new(
         algebra: Algebra,
         channels: usize,

@@ -1,4 +1,4 @@
-//! Points into multivector channels.
+//! Maps points to multivector channels.
 
 use std::sync::Arc;
 
@@ -36,7 +36,7 @@ impl PointEmbedding {
     /// A layer from `points` points to `channels` channels.
     ///
     /// # Errors
-    /// Whatever the builder says.
+    /// The errors of the builder.
     pub fn new(algebra: Algebra, points: usize, channels: usize, vb: VarBuilder) -> Result<Self> {
         let init = normal(1.0 / (points as f64).sqrt());
         let weight = vb.get_with_hints((channels, points), "weight", init)?;
@@ -72,7 +72,7 @@ impl PointEmbedding {
 
     /// The bias: the second input of the function.
     pub(crate) fn bias(&self) -> Argument<'_> {
-        // Stored as [1, out, 1].
+        // The bias is stored as [1, out, 1].
         Argument::shaped(&self.bias, &self.weight.dims()[..1])
     }
 }

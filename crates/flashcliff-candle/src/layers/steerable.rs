@@ -17,8 +17,7 @@ use crate::op::steerable::Steerable;
 pub struct SteerableLayerOptions {
     /// Adds a linear map of the input: `y = (left(x) + z) / sqrt 2` instead of `y = z`.
     pub first_order: bool,
-    /// Start of the parameter of the right factor's normalisation; `None` leaves the normalisation
-    /// out.
+    /// The start value of the parameter of the right factor's normalisation; `None` leaves the normalisation out.
     pub normalization_init: Option<f64>,
 }
 
@@ -45,7 +44,7 @@ impl Default for SteerableLayerOptions {
 /// | `linear_left.weight` | `[C, C, G]` | normal, std `1 / sqrt(C)` |
 /// | `linear_left.bias` | `[1, C, 1]` | 0 |
 ///
-/// The whole layer is one node of the graph.
+/// On the CPU the whole layer is one node of the graph.
 ///
 /// Source: CGENN, `SteerableGeometricProductLayer` (arXiv 2305.11141, section 4).
 #[derive(Clone)]
@@ -61,23 +60,22 @@ impl SteerableGeometricProduct {
     /// A layer for `channels` channels.
     ///
     /// # Errors
-    /// Whatever the core or the builder says.
+    /// The errors of the core and of the builder.
     pub fn new(
         algebra: Algebra,
         channels: usize,
         options: SteerableLayerOptions,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
-        let linear = |bias| LinearOptions {
-            per_grade: true,
-            bias,
-            ..LinearOptions::default()
+        let linear = |bias| {
+            LinearOptions::default()
+                .with_per_grade(true)
+                .with_bias(bias)
         };
         let normalize = options.normalization_init.is_some();
-        let product = SteerableOptions {
-            first_order: options.first_order,
-            normalize,
-        };
+        let product = SteerableOptions::default()
+            .with_first_order(options.first_order)
+            .with_normalize(normalize);
         let left = options
             .first_order
             .then(|| ops::mv_linear(algebra, &linear(Bias::Scalar)))
@@ -135,7 +133,7 @@ impl SteerableGeometricProduct {
         arguments.extend(self.a.as_ref().map(Argument::whole));
         if let Some((weight, bias)) = &self.left {
             arguments.push(Argument::whole(weight));
-            // Stored as [1, C, 1].
+            // The bias is stored as [1, C, 1].
             arguments.push(Argument::shaped(bias, &self.weight.dims()[..1]));
         }
         arguments

@@ -14,9 +14,9 @@ pub(super) const POINTS: usize = 16;
 const CHANNELS: usize = 32;
 const PRODUCTS: usize = 4;
 const BLADES: usize = 32;
-/// `right(x)`, `left(x)` and the output.
+/// The tensors that a product saves: `right(x)`, `left(x)` and the output.
 const SAVED_BY_A_PRODUCT: usize = 3;
-/// The norms, and the hidden layer before and after its SiLU.
+/// The tensors that the head saves: the norms, and the hidden layer before and after its SiLU.
 const SAVED_BY_THE_HEAD: usize = 3;
 
 /// Volume of the convex hull of 16 points in 5 dimensions, invariant under O(5) (not under
@@ -44,10 +44,9 @@ const SAVED_BY_THE_HEAD: usize = 3;
 /// | batch, its targets, vectors on their way to the embedding, small tensors | | 540 |
 /// | **peak**, measured | | **10,660** |
 ///
-/// Nothing else is saved: gates, normalised factors and sums over channels are recomputed.
-/// `flashcliff bench` measures the peak and prints it beside the count
-/// ([`Hulls::saved_elements`]); the buffers of a cache's size that the matrix products keep for
-/// each thread of the process are in neither.
+/// Nothing else is saved: gates, normalised factors and sums over channels are recomputed. `flashcliff bench` measures
+/// the peak and prints it beside the count ([`Hulls::saved_elements`]). Neither number has the buffers that the matrix
+/// products keep for each thread of the process, of the size of a cache.
 ///
 /// Source: CGENN, `ConvexHullCGMLP`.
 #[derive(Debug, Clone)]
@@ -63,7 +62,7 @@ impl Hulls {
     /// The model with parameters from `vb`.
     ///
     /// # Errors
-    /// Whatever the core or the builder says.
+    /// The errors of the core and of the builder.
     pub fn new(vb: VarBuilder) -> std::result::Result<Self, Error> {
         let algebra = Algebra::new(Signature::new(5, 0, 0).map_err(flashcliff::Error::from)?)?;
         let net = vb.pp("net");
@@ -90,8 +89,8 @@ impl Hulls {
 }
 
 impl Hulls {
-    /// Elements of the activations that the forward pass keeps for the backward pass; the table
-    /// above lists them.
+    /// The number of elements of the activations that the forward pass keeps for the backward pass. The table above
+    /// lists them.
     ///
     /// ```
     /// use flashcliff_candle::models::Hulls;

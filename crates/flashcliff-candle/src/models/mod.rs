@@ -17,7 +17,7 @@ use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::init::Parameters;
 
-/// Which network, with its free sizes.
+/// A network, with its free sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Architecture {
@@ -90,7 +90,7 @@ impl Model {
     /// A fresh model on the CPU: a function of architecture, seed and type.
     ///
     /// # Errors
-    /// Whatever the core or candle says.
+    /// The errors of the core and of candle.
     pub fn new(
         architecture: Architecture,
         seed: u64,
@@ -102,7 +102,7 @@ impl Model {
     /// A fresh model with the same parameters on a device; [`crate::device::cuda`] gives a GPU.
     ///
     /// # Errors
-    /// Whatever the core or candle says.
+    /// The errors of the core and of candle.
     pub fn on_device(
         architecture: Architecture,
         seed: u64,
@@ -123,7 +123,7 @@ impl Model {
         })
     }
 
-    /// Which network this is.
+    /// The kind of network.
     pub fn architecture(&self) -> Architecture {
         self.architecture
     }
@@ -164,7 +164,7 @@ impl Model {
     /// Takes the parameters out of a checkpoint that [`Model::export`] filled.
     ///
     /// # Errors
-    /// A missing tensor, a wrong shape or a wrong type; nothing is changed then.
+    /// A missing tensor, a wrong shape or a wrong type. Nothing is then changed.
     pub fn import(&self, prefix: &str, checkpoint: &Checkpoint) -> std::result::Result<(), Error> {
         self.parameters.restore(prefix, checkpoint)
     }
@@ -182,7 +182,7 @@ impl Model {
     /// Reads the parameters from a file.
     ///
     /// # Errors
-    /// As [`Checkpoint::load`] and [`Model::import`]; nothing is changed then.
+    /// The errors of [`Checkpoint::load`] and [`Model::import`]. Nothing is then changed.
     pub fn load(&self, path: impl AsRef<Path>) -> std::result::Result<(), Error> {
         self.import("", &Checkpoint::load(path)?)
     }

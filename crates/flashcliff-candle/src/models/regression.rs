@@ -29,7 +29,7 @@ impl Regression {
     /// The model with parameters from `vb`.
     ///
     /// # Errors
-    /// Whatever the core or the builder says.
+    /// The errors of the core and of the builder.
     pub fn new(width: usize, vb: VarBuilder) -> std::result::Result<Self, Error> {
         let algebra = Algebra::new(Signature::new(5, 0, 0).map_err(flashcliff::Error::from)?)?;
         let gp = vb.pp("gp");

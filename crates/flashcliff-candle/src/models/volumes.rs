@@ -31,7 +31,7 @@ impl Volumes {
     /// The model with parameters from `vb`.
     ///
     /// # Errors
-    /// Whatever the core or the builder says.
+    /// The errors of the core and of the builder.
     pub fn new(vb: VarBuilder) -> std::result::Result<Self, Error> {
         let algebra = Algebra::new(Signature::new(3, 0, 0).map_err(flashcliff::Error::from)?)?;
         let net = vb.pp("net");

@@ -5,7 +5,7 @@ use super::function::{Array, Function, Slots};
 use super::scratch::Buffer;
 use crate::Error;
 
-/// `o = sqrt(sum_i x_i^2)` over the blades, with gradient 0 where `o = 0`, as in PyTorch.
+/// `o = sqrt(sum_i x_i^2)` over the blades. The gradient is 0 if `o = 0`, as in PyTorch.
 ///
 /// Input: `x` `[blades, batch, channels]`. Output `[batch, channels]`. Invariant under the
 /// orthogonal group of a definite metric only.

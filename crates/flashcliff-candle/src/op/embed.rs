@@ -1,4 +1,4 @@
-//! Vectors and a scalar bias into full multivectors.
+//! Embeds vectors and a scalar bias in full multivectors.
 
 use super::Scalar;
 use super::function::{Array, Function, Slots};

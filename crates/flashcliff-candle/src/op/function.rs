@@ -1,4 +1,4 @@
-//! What one node of a graph computes, in slices: no candle types.
+//! The computation of one node of a graph, on slices and without candle types.
 
 use super::Scalar;
 use crate::Error;
@@ -19,7 +19,7 @@ impl<'a, T: Scalar> Array<'a, T> {
 
 /// A differentiable function of several arrays with one result.
 pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
-    /// What the backward pass needs beyond inputs and output. Lives as long as the graph.
+    /// The values that the backward pass needs besides inputs and output. They live as long as the graph.
     type Saved: Send + Sync + 'static;
 
     /// Name, for error messages.
@@ -34,8 +34,8 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
     /// Writes every element of the result, whatever was there before.
     fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Self::Saved, Error>;
 
-    /// Writes every element of the gradients that have a slot, whatever was there before. One slot
-    /// for each input, in order.
+    /// Writes every element of the gradients that have a slot, whatever was there before. There is one slot for each
+    /// input, in order.
     fn backward(
         &self,
         inputs: &[Array<T>],
@@ -46,5 +46,5 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
     ) -> Result<(), Error>;
 }
 
-/// Where the gradients of the inputs go; `None` for those that nobody asked for.
+/// The memory for the gradients of the inputs; `None` for gradients that are not wanted.
 pub(crate) type Slots<'a, T> = Vec<Option<&'a mut [T]>>;

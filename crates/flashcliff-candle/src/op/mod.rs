@@ -1,17 +1,16 @@
 //! Core operators as differentiable candle operations.
 //!
-//! candle's custom operations take at most three inputs and keep no state. [`apply`] lifts both
-//! limits: it computes the output first, then records a node that holds inputs, output and saved
-//! rows, and whose backward pass yields the gradients of all inputs in one call of the core (`node`
-//! says how more than three gradients leave a node).
+//! candle's custom operations take at most three inputs and keep no state. [`apply`] has neither limit. It computes the
+//! output first, then records a node that holds inputs, output and saved rows. The backward pass of the node computes
+//! the gradients of all inputs in one call of the core. (`node` explains how more than three gradients leave a node.)
 //!
-//! * `function` - what a node computes, in slices.
+//! * `function` - the computation of a node, on slices.
 //! * `operator` - a core operator as such a function, by itself or with options for GPUs.
 //! * `steerable` - a whole steerable geometric product layer as one function.
 //! * `embed`, `blade_norm` - the two ends of CGENN's invariant models.
 //! * `trunk` - embedding, layers and norm of an invariant model as one function.
 //! * `gpu` - functions on GPUs.
-//! * `node` - functions into candle's graph.
+//! * `node` - puts functions into candle's graph.
 //! * `scratch` - the pool of workspaces.
 
 pub(crate) mod blade_norm;
@@ -41,14 +40,14 @@ pub(crate) use operator::WithOptions;
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct GpuOptions {
-    /// The bytes that [`fcgp_norm`](crate::functional::fcgp_norm) may take for the products of a block of rows, the main part of
-    /// its workspace, as `flashcliff::cuda::Operator::with_block_bytes`; a block has a row in any case. `None`
-    /// takes what was tuned, or 256 MiB. Other operators have no blocks.
+    /// The largest number of bytes for the products of a block of rows in [`fcgp_norm`](crate::functional::fcgp_norm),
+    /// the main part of its workspace, like `flashcliff::cuda::Operator::with_block_bytes`. A block has at least one
+    /// row in any case. `None` takes the tuned value, or 256 MiB. Other operators have no blocks.
     pub block_bytes: Option<usize>,
 }
 
 impl GpuOptions {
-    /// With other [`block_bytes`](Self::block_bytes).
+    /// Sets [`block_bytes`](Self::block_bytes).
     #[must_use]
     pub const fn with_block_bytes(mut self, bytes: Option<usize>) -> Self {
         self.block_bytes = bytes;
@@ -58,18 +57,17 @@ impl GpuOptions {
 
 /// Applies a core operator to candle tensors, differentiably.
 ///
-/// The inputs come in the operator's own order ([`Operator::inputs`] names them and their shapes),
-/// all `f32` or all `f64` on the CPU; on a GPU (feature `cuda`) also `bf16` or `f16`, whose parameters
-/// may be `f32`. Inputs that are not contiguous are copied first, where they are; others are read in
-/// place. Gradients are computed for those inputs that depend on a variable. On a GPU nothing waits and
-/// nothing is copied to the host.
+/// The inputs come in the operator's own order ([`Operator::inputs`] names them and their shapes). On the CPU all are
+/// `f32` or all are `f64`. On a GPU (feature `cuda`) they may also be `bf16` or `f16`, with parameters in `f32` too.
+/// Inputs that are not contiguous are copied first, on their device; others are read in place. Gradients are computed
+/// for the inputs that depend on a variable. On a GPU the call does not wait, and copies nothing to the host.
 ///
-/// The result is bitwise the core's, and as deterministic. First derivatives only: candle detaches
-/// gradients.
+/// The result has the bits of the core's result, and is as deterministic. There are only first derivatives: candle
+/// detaches gradients.
 ///
 /// # Errors
-/// A wrong number of inputs, an unsupported type or device, mixed types or devices, and whatever the core
-/// says about the shapes; on a GPU also what `flashcliff::Operator::on_cuda` says.
+/// A wrong number of inputs, an unsupported type or device, mixed types or devices, and the core's errors about shapes;
+/// on a GPU also the errors of `flashcliff::Operator::on_cuda`.
 ///
 /// ```
 /// use candle_core::{Device, Tensor, Var};
@@ -87,10 +85,10 @@ pub fn apply(op: &Operator, inputs: &[&Tensor]) -> candle_core::Result<Tensor> {
     Ok(node::apply(&Arc::new(op.clone()), &whole(inputs))?)
 }
 
-/// [`apply`] with options for GPUs.
+/// Does the same as [`apply`], with options for GPUs.
 ///
 /// # Errors
-/// As [`apply`].
+/// The errors of [`apply`].
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};

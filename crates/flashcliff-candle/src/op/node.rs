@@ -1,12 +1,11 @@
-//! Functions in candle's graph.
+//! Puts functions into candle's graph.
 //!
-//! A node in candle has at most three arguments. Only inputs that depend on a variable need to be
-//! arguments at all, so up to three of those make one node. More make a chain: *carrier* nodes take
-//! the first ones and yield a *token*, a tensor of one zero; the last node takes the token and the
-//! remaining inputs and yields the output. In the backward pass the last node comes first. It
-//! computes every gradient at once, answers for its own arguments, leaves the others in a stash
-//! shared with the carriers, and gives the token a gradient of zero, which makes candle visit the
-//! carriers.
+//! A node in candle has at most three arguments. Only inputs that depend on a variable need to be arguments, so up to
+//! three of those make one node. More of them make a chain: *carrier* nodes take the first ones and yield a *token*, a
+//! tensor of one zero. The last node takes the token and the remaining inputs, and yields the output. In the backward
+//! pass the last node comes first. It computes all gradients at once and returns those of its own arguments. It leaves
+//! the others in a stash that it shares with the carriers, and gives the token a gradient of zero, which makes candle
+//! visit the carriers.
 
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,7 +52,7 @@ impl<'a> Argument<'a> {
         self.shape.unwrap_or(self.tensor.dims())
     }
 
-    /// The tensor in that shape.
+    /// The tensor in the shape that the function sees.
     pub(super) fn seen(&self) -> Result<Tensor> {
         match self.shape {
             None => Ok(self.tensor.clone()),
@@ -122,7 +121,7 @@ where
     }
 }
 
-/// Computes the output in slices, and records the node.
+/// Computes the output on slices, and records the node.
 fn apply_on_cpu<T: Scalar, F: Function<T>>(
     function: &Arc<F>,
     arguments: &[Argument],
@@ -154,7 +153,7 @@ pub(super) fn lay_out(arguments: &[Argument]) -> Result<(Vec<Tensor>, Vec<Vec<us
     Ok((inputs, shapes))
 }
 
-/// What a node does backward, and what it keeps for that.
+/// The backward pass of a node, with the values that it keeps for it.
 pub(super) trait Backward: Send + Sync + 'static {
     /// Name, for error messages.
     fn name(&self) -> &str;
@@ -169,7 +168,7 @@ pub(super) trait Backward: Send + Sync + 'static {
     ) -> Result<Vec<Option<Tensor>>>;
 }
 
-/// A function in slices, and what its forward pass saved.
+/// A function on slices, with the values that its forward pass saved.
 struct OnCpu<T: Scalar, F: Function<T>> {
     function: Arc<F>,
     shapes: Vec<Vec<usize>>,
@@ -209,7 +208,7 @@ impl<T: Scalar, F: Function<T>> Backward for OnCpu<T, F> {
     }
 }
 
-/// A tensor of a computed output and, if an input is tracked, the nodes that lead back to it.
+/// The tensor of a computed output. If an input is tracked, it has the nodes that lead back to it.
 pub(super) fn record(
     inputs: Vec<Tensor>,
     output: Storage,
@@ -260,8 +259,8 @@ pub(super) fn record(
     })
 }
 
-/// Which of `count` arguments go to carriers: none up to three, else three and then two at a time
-/// until one or two are left.
+/// The arguments that go to carriers, out of `count`: none of up to three; else three, and then two at a time until one
+/// or two are left.
 fn carried(count: usize) -> Range<usize> {
     if count <= 3 {
         return 0..0;
@@ -273,8 +272,7 @@ fn carried(count: usize) -> Range<usize> {
     0..end
 }
 
-/// Gradients on their way from the last node to the carriers, for each thread that runs a backward
-/// pass.
+/// The gradients on their way from the last node to the carriers, for each thread that runs a backward pass.
 #[derive(Default)]
 struct Stash(Mutex<Vec<(ThreadId, Vec<Option<Tensor>>)>>);
 
@@ -286,7 +284,7 @@ impl Stash {
         entries.push((me, gradients));
     }
 
-    /// The gradient of one carried argument; the entry goes when its last gradient is taken.
+    /// The gradient of one carried argument. The entry is removed when its last gradient is taken.
     fn take(&self, slot: usize) -> Option<Tensor> {
         let me = thread::current().id();
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -299,10 +297,10 @@ impl Stash {
     }
 }
 
-/// A node that hands its arguments' gradients on.
+/// A node that passes the gradients of its arguments on.
 struct Carrier {
     dtype: DType,
-    /// Positions of its arguments among the tracked inputs.
+    /// The positions of its arguments among the tracked inputs.
     slots: Range<usize>,
     stash: Arc<Stash>,
 }
@@ -352,7 +350,7 @@ impl CustomOp3 for Carrier {
         _: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let mut gradients = self.slots.clone().map(|slot| self.stash.take(slot));
-        // A carrier further down the chain has the token as its first argument.
+        // A carrier further along the chain has the token as its first argument.
         let first = if self.slots.len() == 2 {
             Some(first.zeros_like()?)
         } else {
@@ -368,15 +366,15 @@ impl CustomOp3 for Carrier {
 struct Last {
     backward: Box<dyn Backward>,
     dtype: DType,
-    /// All inputs. The graph holds them anyway: they are its arguments or the carriers', or
-    /// constants needed backward.
+    /// All inputs. The graph holds them anyway: they are arguments of this node or of carriers, or constants that the
+    /// backward pass needs.
     inputs: Vec<Tensor>,
-    /// The inputs that want a gradient, in the order of the chain.
+    /// The inputs that want a gradient, as positions in the order of the chain.
     tracked: Vec<usize>,
-    /// How many of those went to carriers.
+    /// The number of those that went to carriers.
     carried: usize,
     stash: Arc<Stash>,
-    /// Computed before the node is made; taken by candle's call of the forward pass.
+    /// The output, computed before the node is made. candle's call of the forward pass takes it.
     output: Mutex<Option<(Storage, Shape)>>,
 }
 
@@ -403,13 +401,13 @@ impl Last {
         }
     }
 
-    /// The output is not where the arguments of the node are.
+    /// The error that the output is not on the device of the node's arguments.
     fn misplaced(&self) -> candle_core::Error {
         let name = self.backward.name();
         candle_core::Error::Msg(format!("{name}: expected output and inputs on one device"))
     }
 
-    /// The gradients of this node's own arguments, a leading token included.
+    /// The gradients of this node's own arguments, including a leading token.
     fn gradients(&self, output: &Tensor, grad_output: &Tensor) -> Result<Vec<Option<Tensor>>> {
         let (inputs, tracked) = (&self.inputs, &self.tracked);
         let mut chain = self
@@ -526,18 +524,18 @@ impl CustomOp3 for Last {
     }
 }
 
-/// A constant tensor around a storage, without a copy.
+/// A constant tensor of a storage, without a copy.
 pub(super) fn constant(storage: Storage, shape: &[usize]) -> Tensor {
     Tensor::from_storage(storage, shape, BackpropOp::none(), false)
 }
 
-/// Lends the storages of tensors, one for each of them.
+/// Calls a function with the storages of tensors, one for each tensor.
 pub(super) fn with_storages<R>(
     tensors: &[Tensor],
     f: impl FnOnce(&[(&Storage, &Layout)]) -> R,
 ) -> R {
-    // A tensor that appears twice is locked once: a second read lock could wait for a writer that
-    // waits for the first.
+    // A tensor that appears twice is locked once: a second read lock could wait for a writer that waits for the first
+    // lock.
     let first: Vec<usize> = (0..tensors.len())
         .map(|i| {
             (0..i)
@@ -556,7 +554,7 @@ pub(super) fn with_storages<R>(
     f(&storages)
 }
 
-/// Lends the elements of contiguous CPU tensors, without a copy.
+/// Calls a function with the elements of contiguous CPU tensors, without a copy.
 fn with_arrays<T: Scalar, R>(
     tensors: &[Tensor],
     shapes: &[Vec<usize>],

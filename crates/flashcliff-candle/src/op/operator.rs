@@ -11,7 +11,7 @@ use crate::Error;
 pub(crate) trait Core: Send + Sync + 'static {
     fn operator(&self) -> &Operator;
 
-    /// How it runs on a GPU.
+    /// The options for GPUs.
     #[cfg_attr(
         not(feature = "cuda"),
         expect(dead_code, reason = "nothing runs on a GPU then")
@@ -50,7 +50,7 @@ impl Core for WithOptions {
     }
 }
 
-/// On the CPU options make no difference.
+/// The options make no difference on the CPU.
 impl<T: Scalar, C: Core> Function<T> for C {
     type Saved = Buffer<T>;
 

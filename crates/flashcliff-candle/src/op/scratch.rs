@@ -1,14 +1,14 @@
 //! Reusable buffers for values that never become candle tensors: workspaces, saved rows, inner
 //! activations.
 //!
-//! Such a buffer lives for one call or for one graph. Taking it from the system each time costs a
-//! page fault for every 4 KiB, which for the activations of a small model is dearer than the
-//! arithmetic. A returned buffer keeps its old contents: kernels write before they read.
+//! Such a buffer lives for one call or for one graph. Taking it from the system each time costs a page fault for every
+//! 4 KiB, which takes longer than the arithmetic for the activations of a small model. A returned buffer keeps its old
+//! contents: kernels write before they read.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Most bytes of one element type that stay in the pool; buffers returned above that are freed.
+/// The most bytes of one element type that stay in the pool. Buffers that are returned beyond this are freed.
 const KEPT_BYTES: usize = 256 << 20;
 
 /// The free buffers of one element type.
@@ -25,8 +25,7 @@ impl<T> Pool<T> {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<Vec<T>>> {
-        // No code that can panic runs under the lock, so the list is whole even if it is marked
-        // poisoned.
+        // No code that can panic runs under the lock, so the list is whole even if the lock is marked poisoned.
         self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -50,7 +49,7 @@ macro_rules! pooled {
 }
 pooled!(f32, f64);
 
-/// A buffer that goes back to the pool when dropped. Its contents are arbitrary until written.
+/// A buffer that returns to the pool when it is dropped. Its contents are arbitrary until they are written.
 pub(crate) struct Buffer<T: Pooled> {
     data: Vec<T>,
     len: usize,
@@ -120,7 +119,7 @@ mod tests {
 
     #[test]
     fn a_buffer_has_the_length_asked_for_and_is_reused() {
-        // A length that no other test of this process takes.
+        // No other test of this process takes this length.
         let mut first = Buffer::<f64>::take(100_003);
         first[100_002] = 7.0;
         let at = first.as_ptr();

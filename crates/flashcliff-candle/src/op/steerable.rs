@@ -1,8 +1,8 @@
 //! A steerable geometric product layer as one function.
 //!
-//! Computed node by node, the layer would hand candle two inner activations and three separate
-//! gradients of its input, each of which candle sums through a fresh zeroed tensor. As one function
-//! it keeps the inner activations in pooled buffers and sums the gradients in one pass.
+//! Computed node by node, the layer would give candle two inner activations and three separate gradients of its input,
+//! and candle would sum each gradient through a fresh zeroed tensor. As one function, the layer keeps the inner
+//! activations in pooled buffers and sums the gradients in one pass.
 
 use std::sync::Arc;
 
@@ -24,13 +24,13 @@ pub(crate) struct Steerable {
     pub(crate) right: Arc<Operator>,
     /// Grade-wise linear map with bias, for the first-order term.
     pub(crate) left: Option<Arc<Operator>>,
-    /// The weighted product with everything around it.
+    /// The weighted product, with normalisation and first-order term.
     pub(crate) product: Arc<Operator>,
     /// Whether the product takes `a`.
     pub(crate) normalize: bool,
 }
 
-/// Inner activations and saved rows.
+/// The inner activations and saved rows.
 pub(crate) struct Saved<T: Scalar> {
     right: Buffer<T>,
     right_rows: Buffer<T>,
@@ -40,7 +40,7 @@ pub(crate) struct Saved<T: Scalar> {
 
 #[cfg(test)]
 impl<T: Scalar> Saved<T> {
-    /// Elements of all buffers.
+    /// The number of elements of all buffers.
     pub(crate) fn elements(&self) -> usize {
         let left = self
             .left
@@ -51,12 +51,12 @@ impl<T: Scalar> Saved<T> {
 }
 
 impl Steerable {
-    /// Position of `left` among the inputs; `bias` follows.
+    /// The position of `left` among the inputs; `bias` follows.
     pub(crate) fn left_at(&self) -> usize {
         3 + usize::from(self.normalize)
     }
 
-    /// How many inputs follow the first.
+    /// The number of inputs after the first.
     pub(crate) fn parameter_count(&self) -> usize {
         self.left_at() - 1 + if self.left.is_some() { 2 } else { 0 }
     }
@@ -137,14 +137,14 @@ impl<T: Scalar> Function<T> for Steerable {
     }
 }
 
-/// Gradients of the inner activations.
+/// The gradients of the inner activations.
 pub(crate) struct Inner<T: Scalar> {
     right: Buffer<T>,
-    /// Empty without a first-order term.
+    /// The gradient of `left(x) + bias`; empty without a first-order term.
     left: Buffer<T>,
 }
 
-/// What the linear maps write: `x` holds the product's share already.
+/// The gradients that the linear maps write. `x` already holds the product's share.
 pub(crate) struct LinearSlots<'a, T> {
     pub(crate) x: Option<&'a mut [T]>,
     right: Option<&'a mut [T]>,
@@ -153,8 +153,8 @@ pub(crate) struct LinearSlots<'a, T> {
 }
 
 impl Steerable {
-    /// The first half of the backward pass, the last that reads the gradient of the output: the
-    /// product's gradients of its parameters and of both linear maps, and its share of that of `x`.
+    /// The first half of the backward pass, which is the last to read the gradient of the output. It computes the
+    /// product's gradients of its parameters and of both linear maps, and its share of the gradient of `x`.
     pub(crate) fn product_backward<'a, T: Scalar>(
         &self,
         inputs: &[Array<T>],
@@ -198,8 +198,8 @@ impl Steerable {
         Ok((inner, slots))
     }
 
-    /// The second half: the linear maps' gradients of their parameters, and their shares of that of
-    /// `x`. `share` is as long as `x`, if the gradient of `x` is wanted; its contents are lost.
+    /// The second half: the linear maps' gradients of their parameters, and their shares of the gradient of `x`.
+    /// `share` is as long as `x` if the gradient of `x` is wanted; its contents are lost.
     pub(crate) fn linear_backward<T: Scalar>(
         &self,
         inputs: &[Array<T>],

@@ -1,7 +1,7 @@
 //! Embedding, steerable layers and blade norm as one function.
 //!
-//! Between the layers candle would sum each gradient through a fresh zeroed tensor; here the
-//! activations and their gradients stay in pooled buffers from the embedding to the norms.
+//! Between the layers candle would sum each gradient through a fresh zeroed tensor. Here the activations and their
+//! gradients stay in pooled buffers from the embedding to the norms.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ pub(crate) struct Trunk {
     pub(crate) layers: Vec<Arc<Steerable>>,
 }
 
-/// The activations, from the embedding on, and what the layers save.
+/// The activations from the embedding on, and the saved values of the layers.
 pub(crate) struct Saved<T: Scalar> {
     shape: Vec<usize>,
     activations: Vec<Buffer<T>>,
@@ -31,7 +31,7 @@ pub(crate) struct Saved<T: Scalar> {
 }
 
 impl Trunk {
-    /// Inputs of the embedding.
+    /// The number of inputs of the embedding.
     pub(crate) const HEAD: usize = 2;
 }
 
@@ -103,7 +103,7 @@ impl<T: Scalar> Function<T> for Trunk {
             let kept = &saved.layers[i];
             let (inner, slots) =
                 layer.product_backward(&arrays, output, kept, grad_output, layer_slots)?;
-            // Nothing reads the gradient of the output any more.
+            // Nothing reads the gradient of the output after this.
             layer.linear_backward(&arrays, shape, kept, &inner, slots, &mut grad)?;
             std::mem::swap(&mut grad, &mut grad_before);
         }
@@ -115,7 +115,7 @@ impl<T: Scalar> Function<T> for Trunk {
 }
 
 impl<T: Scalar> Saved<T> {
-    /// Elements of all buffers.
+    /// The number of elements of all buffers.
     #[cfg(test)]
     pub(crate) fn elements(&self) -> usize {
         let activations = self.activations.iter().map(|activation| activation.len());

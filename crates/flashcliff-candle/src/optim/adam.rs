@@ -13,15 +13,15 @@ use crate::op::Scalar;
 /// Options of [`Adam`]; the defaults are those of `torch.optim.Adam`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamOptions {
-    /// Learning rate.
+    /// The learning rate.
     pub learning_rate: f64,
-    /// Decay rate of the mean of the gradients.
+    /// The decay rate of the mean of the gradients.
     pub beta1: f64,
-    /// Decay rate of the mean of their squares.
+    /// The decay rate of the mean of the squared gradients.
     pub beta2: f64,
-    /// Added to the root of the second moment.
+    /// The number that is added to the root of the second moment.
     pub eps: f64,
-    /// Factor of the parameter that is added to its gradient (an L2 penalty, not decoupled decay).
+    /// The factor of the parameter that is added to its gradient (an L2 penalty, not decoupled decay).
     pub weight_decay: f64,
 }
 
@@ -46,10 +46,10 @@ impl Default for AdamOptions {
 /// v <- beta2 v + (1 - beta2) g g
 /// p <- p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 /// ```
-/// Coefficients are computed in `f64` and rounded to the type of the parameter; the rest is
-/// computed in that type. Parameters change in place. On the CPU that is one pass each, on the calling
-/// thread, so results do not depend on the number of threads; on a GPU it is candle's operations there,
-/// and moments stay there. A parameter without a gradient is left as it is.
+/// Coefficients are computed in `f64` and rounded to the type of the parameter; the rest is computed in that type.
+/// Parameters change in place. On the CPU each parameter takes one pass on the calling thread, so results do not depend
+/// on the number of threads. On a GPU candle's operations run there, and moments stay there. A parameter without a
+/// gradient is left unchanged.
 ///
 /// Source: D. P. Kingma and J. Ba, *Adam: a method for stochastic optimization*, ICLR 2015,
 /// algorithm 1.
@@ -67,12 +67,12 @@ struct Slot {
     moments: Moments,
 }
 
-/// First and second moments, in the type of the parameter.
+/// The first and second moments, in the type of the parameter.
 #[derive(Debug, Clone)]
 enum Moments {
     F32(Vec<f32>, Vec<f32>),
     F64(Vec<f64>, Vec<f64>),
-    /// Of a parameter that is not on the CPU: tensors beside it.
+    /// The moments of a parameter that is not on the CPU, as tensors on its device.
     Beside(Tensor, Tensor),
 }
 
@@ -133,8 +133,8 @@ impl Adam {
     /// One step with the gradients of a backward pass.
     ///
     /// # Errors
-    /// A gradient whose shape or type differs from its parameter's; parameters before it have been
-    /// changed then.
+    /// A gradient whose shape or type differs from that of its parameter. The parameters before it have then been
+    /// changed.
     pub fn step(&mut self, gradients: &GradStore) -> Result<(), Error> {
         for slot in &mut self.slots {
             let Some(gradient) = gradients.get(&slot.var) else {
@@ -166,7 +166,7 @@ impl Adam {
     /// given to [`Adam::new`].
     ///
     /// # Errors
-    /// Whatever candle says when it makes the tensors.
+    /// The errors of candle when it makes the tensors.
     pub fn export(&self, prefix: &str, checkpoint: &mut Checkpoint) -> Result<(), Error> {
         let steps: Vec<u32> = self.slots.iter().map(|slot| slot.step).collect();
         let count = steps.len();
@@ -194,7 +194,7 @@ impl Adam {
     /// Takes the state out of a checkpoint that [`Adam::export`] filled.
     ///
     /// # Errors
-    /// A missing tensor, a wrong shape or a wrong type; nothing is changed then.
+    /// A missing tensor, a wrong shape or a wrong type. Nothing is then changed.
     pub fn import(&mut self, prefix: &str, checkpoint: &Checkpoint) -> Result<(), Error> {
         let steps = checkpoint.get(&format!("{prefix}step"), &[self.slots.len()], DType::U32)?;
         let steps: Vec<u32> = steps.to_vec1()?;
@@ -251,7 +251,7 @@ fn check(options: &AdamOptions) -> Result<(), Error> {
     nonnegative("weight_decay", options.weight_decay)
 }
 
-/// The numbers of one step.
+/// The coefficients of one step.
 #[derive(Clone, Copy)]
 struct Coefficients {
     weight_decay: f64,
@@ -278,8 +278,8 @@ impl Coefficients {
     }
 }
 
-/// One parameter's step by operations of its device. Moments are replaced, not written to: a checkpoint
-/// may hold them.
+/// Updates one parameter by operations of its device. Moments are replaced, not written to, because a checkpoint may
+/// hold them.
 fn update_beside(
     var: &Var,
     gradient: &Tensor,
@@ -298,7 +298,7 @@ fn update_beside(
     var.set(&(parameter - (&*m / scale)?.affine(c.step_size, 0.0)?)?)
 }
 
-/// One parameter's step, as an in-place operation on its variable.
+/// The update of one parameter, as an in-place operation on its variable.
 struct Update<'a, T> {
     moments: RefCell<(&'a mut [T], &'a mut [T])>,
     coefficients: Coefficients,

@@ -1,10 +1,10 @@
-//! Writing over the contents of a file that must stay the same file.
+//! Writes over the contents of a file that must stay the same file.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
 
-/// Replaces the contents. The part that makes the file longer is written first: should there be no room for it,
-/// the file is cut back and nothing has changed. Should writing fail after that, the old contents are put back.
+/// Replaces the contents. The part that makes the file longer is written first. If there is no room for it, the file is
+/// cut back and nothing has changed. If writing fails after that, the old contents are put back.
 pub(super) fn write(mut file: &File, contents: &[u8]) -> io::Result<()> {
     let old_len = file.metadata()?.len();
     let shared = usize::try_from(old_len).unwrap_or(usize::MAX);
@@ -14,7 +14,7 @@ pub(super) fn write(mut file: &File, contents: &[u8]) -> io::Result<()> {
         let extended = file
             .seek(SeekFrom::Start(old_len))
             .and_then(|_| file.write_all(beyond))
-            // Some file systems tell only now that there is no room.
+            // Some file systems only report here that there is no room.
             .and_then(|()| file.sync_all());
         if let Err(error) = extended {
             file.set_len(old_len)?;
@@ -37,7 +37,7 @@ pub(super) fn write(mut file: &File, contents: &[u8]) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The first bytes of a file, if it can be read and there is memory for them.
+/// The first bytes of a file; `None` if it cannot be read or there is no memory for them.
 fn read(mut file: &File, len: usize) -> Option<Vec<u8>> {
     let mut old = Vec::new();
     old.try_reserve_exact(len).ok()?;
@@ -68,7 +68,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("file");
         std::fs::write(&path, "old").unwrap();
-        // Open for reading only: every write fails.
+        // The file is open for reading only, so every write fails.
         let file = File::open(&path).unwrap();
         for contents in ["new and longer", "new", "n"] {
             write(&file, contents.as_bytes()).unwrap_err();

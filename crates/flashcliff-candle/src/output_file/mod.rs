@@ -1,23 +1,22 @@
-//! Files that are written without harm: new contents appear whole or not at all, and what bears the name
-//! already stays what it is.
+//! Writes files without harm: new contents appear whole or not at all, and an existing file, link or device under the
+//! name stays what it is.
 //!
 //! | what the path names | how it is written |
 //! |---|---|
 //! | nothing, or a symbolic link to nothing | beside its place, flushed, renamed |
 //! | a regular file of this user with one name | the same; mode and group are those of the old file |
 //! | a regular file with several names, another owner or extended attributes, or whose folder takes no new file | in place |
-//! | a FIFO, a character device, an open descriptor as `/dev/stdout` | directly |
+//! | a FIFO, a character device, an open descriptor such as `/dev/stdout` | directly |
 //! | a regular file that this user may not write | refused |
 //! | a folder, a block device, a socket | refused |
 //!
-//! Symbolic links are followed and stay. Writing in place extends the file first, so that a full disk is
-//! found while the old contents are whole, and puts them back if writing fails later; only a crash in
-//! between leaves a mixture.
+//! Symbolic links are followed and stay. Writing in place extends the file first, so that a full disk is found while
+//! the old contents are whole, and puts them back if writing fails later. Only a crash in between leaves a mixture.
 //!
-//! Who may write a file: the kernel decides, by opening it. It lets root write everything, so for root the
-//! permission bits decide as they would for another user: those of the owner if the file belongs to root,
-//! those of the group if root is in it, else those of others. Root is therefore refused a file of mode 444,
-//! and a file of another user of mode 644.
+//! The kernel decides who may write a file, when it is opened. It lets root write everything, so for root the
+//! permission bits decide as they would for another user: those of the owner if the file belongs to root, those of the
+//! group if root is in it, else those of others. So root is refused a file of mode 444, and a file of another user with
+//! mode 644.
 
 mod in_place;
 mod place;
@@ -31,10 +30,10 @@ use tempfile::NamedTempFile;
 use crate::Error;
 use place::Place;
 
-/// Start of the names of unfinished files.
+/// The start of the names of unfinished files.
 const PREFIX: &str = ".flashcliff-";
 
-/// A file to be written at once, when its contents are known.
+/// A file that is written at once, when its contents are known.
 ///
 /// ```
 /// use flashcliff_candle::output_file::OutputFile;
@@ -49,27 +48,27 @@ const PREFIX: &str = ".flashcliff-";
 /// ```
 #[derive(Debug)]
 pub struct OutputFile {
-    /// As the caller named it.
+    /// The path that the caller gave.
     path: PathBuf,
     way: Way,
 }
 
 #[derive(Debug)]
 enum Way {
-    /// Renamed to this path. The old file is there for its mode and group.
+    /// Renames a new file to `target`. The old file gives its mode and group.
     Replace {
         target: PathBuf,
         old: Option<fs::Metadata>,
     },
-    /// Written over what this file holds.
+    /// Writes over the contents of this file.
     InPlace(File),
-    /// Written into what this is.
+    /// Writes into this FIFO, device or descriptor.
     Direct(File),
 }
 
 impl OutputFile {
-    /// Decides how the file will be written, and fails now, before any work, if it cannot be. Leaves nothing
-    /// behind. Waits for a reader if the path is a FIFO.
+    /// Decides how the file will be written. If it cannot be written, this fails now, before any work. It leaves
+    /// nothing behind. It waits for a reader if the path is a FIFO.
     ///
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotAFile`], [`Error::Write`].
@@ -105,10 +104,10 @@ impl OutputFile {
         Ok(Self { path, way })
     }
 
-    /// Whether a file could be written there, as far as that can be told without opening a FIFO.
+    /// Checks that a file could be written there, as far as that can be known without opening a FIFO.
     ///
     /// # Errors
-    /// As [`Self::create`].
+    /// The errors of [`Self::create`].
     pub fn check(path: impl AsRef<Path>) -> Result<(), Error> {
         match Place::of(path.as_ref()) {
             Ok(Place::Special(_) | Place::Stream(_)) => Ok(()),
@@ -119,9 +118,9 @@ impl OutputFile {
     /// Writes the contents and flushes them to the disk.
     ///
     /// # Errors
-    /// As [`Self::create`], for what has changed since; what a regular file held before is untouched then.
+    /// The errors of [`Self::create`], for changes since then. The old contents of a regular file are then untouched.
     pub fn commit(self, contents: &[u8]) -> Result<(), Error> {
-        // Work may have taken long, and another file may bear the name by now.
+        // The work may have taken long, and another file may have the name by now.
         let file = match self.way {
             Way::Replace { .. } => Self::create(&self.path)?,
             _ => self,
@@ -141,7 +140,7 @@ impl OutputFile {
 /// Writes a file at once.
 ///
 /// # Errors
-/// As [`OutputFile::commit`].
+/// The errors of [`OutputFile::commit`].
 pub fn write(path: impl AsRef<Path>, contents: &[u8]) -> Result<(), Error> {
     OutputFile::create(path)?.commit(contents)
 }
@@ -163,7 +162,7 @@ fn open_regular(path: &Path, target: &Path, old: &fs::Metadata) -> Result<File, 
     if !place::permits(old) {
         return Err(read_only());
     }
-    // Reading is for putting the old contents back; a file that may only be written can do without.
+    // Reading is only needed to put the old contents back, so a file that may only be written will do.
     let open = |read| OpenOptions::new().read(read).write(true).open(target);
     open(true)
         .or_else(|_| open(false))
@@ -176,19 +175,19 @@ fn open_regular(path: &Path, target: &Path, old: &fs::Metadata) -> Result<File, 
         })
 }
 
-/// Whether a new file with the same mode and group would be all that the old one is.
+/// Whether a new file with the same mode and group would have everything that the old file has.
 fn is_plain(target: &Path, old: &fs::Metadata) -> bool {
     place::is_ours(old) && place::names(old) == 1 && !place::has_attributes(target)
 }
 
-/// A file beside the target, with the group of the old file if there is one. Only this user can read it then,
-/// until it gets the old mode: the contents may be as private as the old ones.
+/// A file beside the target, with the group of the old file if there is one. Only this user can read it until it gets
+/// the old mode: the contents may be as private as the old ones.
 fn temporary(target: &Path, old: Option<&fs::Metadata>) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
     builder.prefix(PREFIX);
     #[cfg(unix)]
     if old.is_none() {
-        // The permissions of any new file: the umask is applied to these.
+        // These are the permissions of any new file, to which the umask is applied.
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     }
     let file = builder.tempfile_in(folder_of(target))?;
@@ -216,13 +215,13 @@ fn replace(target: &Path, old: Option<&fs::Metadata>, contents: &[u8]) -> io::Re
     }
 }
 
-/// The rename itself reaches the disk with the folder.
+/// Flushes a folder, so that a rename in it reaches the disk.
 fn sync_folder(folder: &Path) -> io::Result<()> {
     if cfg!(not(unix)) {
         return Ok(());
     }
     match File::open(folder).and_then(|folder| folder.sync_all()) {
-        // The file is there all the same; not every file system can flush a folder, nor every user read one.
+        // The file is there anyway. Not every file system can flush a folder, and not every user can read one.
         Err(error) if is_disk_error(&error) => Err(error),
         _ => Ok(()),
     }

@@ -1,4 +1,4 @@
-//! The place that a path names, and who may write there.
+//! The place that a path names, and whether this user may write there.
 
 use std::fs::{self, File, Metadata};
 use std::io;
@@ -6,28 +6,28 @@ use std::path::{Path, PathBuf};
 
 use super::folder_of;
 
-/// As many links as Linux follows.
+/// The largest number of links to follow, as on Linux.
 const MAX_LINKS: usize = 40;
 
 /// The place that a path names, after symbolic links.
 #[derive(Debug)]
 pub(super) enum Place {
-    /// Nothing yet, in a folder that is there.
+    /// Nothing so far, in a folder that exists.
     New(PathBuf),
     /// A regular file.
     Regular(PathBuf, Metadata),
-    /// A regular file that is known by an open descriptor, and may have no name any more.
+    /// A regular file that an open descriptor names. It may have lost its name.
     Descriptor(PathBuf, Metadata),
     /// A FIFO or a character device.
     Special(PathBuf),
-    /// Standard output or standard error: written from where the descriptor stands.
+    /// Standard output or standard error. They are written from the position of the descriptor.
     Stream(File),
-    /// Something that takes no contents.
+    /// Something that cannot be written to.
     Unfit(&'static str),
 }
 
 impl Place {
-    /// Follows symbolic links, also to nothing.
+    /// Follows symbolic links, even if they lead to nothing.
     pub(super) fn of(path: &Path) -> io::Result<Self> {
         let mut path = path.to_owned();
         for _ in 0..MAX_LINKS {
@@ -76,7 +76,7 @@ impl Place {
         })
     }
 
-    /// Neither a regular file nor a link.
+    /// A place that is neither a regular file nor a link.
     #[cfg(unix)]
     fn of_other(target: PathBuf, found: &Metadata) -> Self {
         use std::os::unix::fs::FileTypeExt;
@@ -99,7 +99,8 @@ impl Place {
     }
 }
 
-/// Whether the names in a folder are those of open descriptors, as `/proc/self/fd`, to which `/dev/stdout` leads.
+/// Whether the names in a folder are those of open descriptors, such as in `/proc/self/fd`, to which `/dev/stdout`
+/// leads.
 fn is_descriptor_folder(folder: &Path) -> bool {
     folder.starts_with("/proc") && folder.ends_with("fd")
 }
@@ -126,7 +127,7 @@ mod unix {
         file.uid()
     }
 
-    /// Whether root may write a file, by its permission bits. The kernel tells all other users.
+    /// Whether root may write a file, by its permission bits. For all other users the kernel decides.
     pub(in super::super) fn permits(file: &Metadata) -> bool {
         if !geteuid().is_root() {
             return true;
@@ -147,12 +148,12 @@ mod unix {
         file.uid() == geteuid().as_raw()
     }
 
-    /// How many names a file has.
+    /// The number of names that a file has.
     pub(in super::super) fn names(file: &Metadata) -> u64 {
         file.nlink()
     }
 
-    /// Whether a file has attributes that a new one would not get, as access control lists. The label of SELinux
+    /// Whether a file has attributes that a new one would not get, such as access control lists. The label of SELinux
     /// comes with the folder.
     pub(in super::super) fn has_attributes(path: &Path) -> bool {
         let mut list = vec![0; 1 << 16];
@@ -175,7 +176,7 @@ mod unix {
 #[cfg(not(unix))]
 pub(super) use elsewhere::{has_attributes, is_ours, keep_group, mode, names, owner, permits};
 
-/// Where files have no owners and no bits but one.
+/// Stand-ins for systems whose files have no owners and only one permission bit.
 #[cfg(not(unix))]
 mod elsewhere {
     use std::fs::{File, Metadata};

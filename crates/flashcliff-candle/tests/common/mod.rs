@@ -61,7 +61,7 @@ pub fn values(tensor: &Tensor) -> Vec<f64> {
     flat.to_vec1().unwrap()
 }
 
-/// Numbers in (-1, 1) that repeat nowhere soon.
+/// Numbers in (-1, 1) with a long period.
 pub fn noise(count: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -77,7 +77,7 @@ pub fn random(shape: &[usize], seed: u64) -> Tensor {
     Tensor::from_vec(noise(shape.iter().product(), seed), shape, &Device::Cpu).unwrap()
 }
 
-/// Moves every parameter away from its start, so that no term hides behind a zero or a one.
+/// Moves every parameter away from its start value, so that no term hides behind a zero or a one.
 pub fn disturb(parameters: &Parameters, seed: u64) {
     for (i, (_, var)) in parameters.variables().iter().enumerate() {
         let shift = random(var.dims(), seed + i as u64)
@@ -109,10 +109,10 @@ pub fn assert_close(got: &[f64], expected: &[f64], tolerance: f64, what: &str) {
     );
 }
 
-/// Vectors with their squares, and the blades they span.
+/// An algebra: the squares of its vectors, and the blades that they span.
 pub struct Oracle {
     metric: Vec<f64>,
-    /// Bit masks in short-lex order.
+    /// The blades as bit masks, in short-lex order.
     pub blades: Vec<u32>,
 }
 
@@ -156,7 +156,7 @@ impl Oracle {
         (j, sign)
     }
 
-    /// Grade triples (left, output, right) that occur, in lexicographic order.
+    /// The grade triples (left, output, right) that occur, in lexicographic order.
     pub fn paths(&self) -> Vec<(usize, usize, usize)> {
         let mut paths = Vec::new();
         for i in 0..self.blades.len() {
@@ -173,7 +173,7 @@ impl Oracle {
         paths
     }
 
-    /// `q` of the part of grade `g`, or of everything.
+    /// The quadratic form `q` of the part of grade `g`, or of the whole multivector.
     pub fn q(&self, x: &Mv, b: usize, c: usize, g: Option<usize>) -> f64 {
         let mut sum = 0.0;
         for i in 0..self.blades.len() {
@@ -194,7 +194,7 @@ impl Oracle {
         (q * q + 1e-16).powf(0.25)
     }
 
-    /// `weight` `[out, in, G]` or, if it has only `out * in` elements, `[out, in]`.
+    /// A linear map. `weight` is `[out, in, G]`, or `[out, in]` if it has only `out * in` elements.
     pub fn linear(&self, x: &Mv, weight: &[f64], bias: Option<&[f64]>, out: usize) -> Mv {
         let grades = if weight.len() == out * x.channels {
             1
@@ -227,7 +227,7 @@ impl Oracle {
         })
     }
 
-    /// Weighted product; `w(path, in, out)`. Without `out`, within each channel.
+    /// The weighted product with `w(path, in, out)`. Without `out` it works within each channel.
     pub fn weighted(
         &self,
         x: &Mv,
@@ -281,7 +281,7 @@ impl Oracle {
         })
     }
 
-    /// Each grade by the mean magnitude of its form; with both signs that is smoothed by epsilon.
+    /// Divides each grade by the mean magnitude of its form. A form of both signs is smoothed by epsilon.
     pub fn grade_invariant(&self, x: &Mv) -> Mv {
         x.map(|i, b, _, value| {
             let grade = self.grade(i);

@@ -1,8 +1,8 @@
-//! Numbers, and how far they may be apart.
+//! Random tensors, and checks of how far tensors differ.
 
 use candle_core::{DType, Device, Tensor, Var};
 
-/// Numbers in (-1, 1) that repeat nowhere soon.
+/// Numbers in (-1, 1) with a long period.
 fn noise(count: usize, seed: u64) -> Vec<f64> {
     let mut state = seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = || {
@@ -14,7 +14,7 @@ fn noise(count: usize, seed: u64) -> Vec<f64> {
     (0..count).map(|_| next()).collect()
 }
 
-/// A tensor of noise on the CPU, in `f64`, of numbers that `dtype` has too.
+/// A tensor of noise on the CPU in `f64`, whose numbers `dtype` can represent.
 pub(crate) fn random(shape: &[usize], seed: u64, dtype: DType) -> Tensor {
     let data = noise(shape.iter().product(), seed);
     let wide = Tensor::from_vec(data, shape, &Device::Cpu).unwrap();
@@ -22,13 +22,13 @@ pub(crate) fn random(shape: &[usize], seed: u64, dtype: DType) -> Tensor {
     rounded.to_dtype(DType::F64).unwrap()
 }
 
-/// The same numbers elsewhere, as a variable.
+/// A variable with the same numbers on a device.
 pub(crate) fn variable(tensor: &Tensor, dtype: DType, device: &Device) -> Var {
     let tensor = tensor.to_dtype(dtype).unwrap().to_device(device).unwrap();
     Var::from_tensor(&tensor).unwrap()
 }
 
-/// A sum whose slope differs from element to element, by numbers that `dtype` has.
+/// A sum whose slope differs from element to element, with weights that `dtype` can represent.
 pub(crate) fn weighted(output: &Tensor, dtype: DType) -> Tensor {
     let weights = random(output.dims(), 77, dtype);
     let weights = weights.to_dtype(output.dtype()).unwrap();
@@ -43,7 +43,7 @@ pub(crate) fn values(tensor: &Tensor) -> Vec<f64> {
     flat.to_vec1().unwrap()
 }
 
-/// The bound of a type, relative to the largest element.
+/// The error bound of a type, relative to the largest element.
 pub(crate) fn bound(dtype: DType) -> f64 {
     match dtype {
         DType::F64 => 1e-11,
@@ -53,7 +53,8 @@ pub(crate) fn bound(dtype: DType) -> f64 {
     }
 }
 
-/// Fails if a tensor is further than the bound from what is expected, and than twice what was seen to move it.
+/// Fails if a tensor differs from the expected one by more than the bound and twice the change that moved inputs
+/// caused.
 pub(crate) fn assert_near(
     got: &Tensor,
     expected: &Tensor,
@@ -76,7 +77,7 @@ pub(crate) fn assert_near(
     }
 }
 
-/// Fails if a tensor is further than the bound from what is expected.
+/// Fails if a tensor differs from the expected one by more than the bound.
 pub(crate) fn assert_close(got: &Tensor, expected: &Tensor, bound: f64, what: &str) {
     assert_near(got, expected, &[], bound, what);
 }

@@ -1,4 +1,4 @@
-//! The layers, with the gradients of input and parameters.
+//! Tests of the layers, with the gradients of input and parameters.
 
 use candle_core::{DType, Device, Module, Tensor};
 use candle_nn::VarBuilder;
@@ -17,7 +17,7 @@ use crate::trials::{Tests, gpu};
 
 const BATCH: usize = 9;
 const CHANNELS: usize = 12;
-/// A few rows of the smaller algebras, and one of the larger.
+/// The bytes of a few rows of the smaller algebras, or one row of the larger ones.
 const BLOCK_BYTES: usize = 8192;
 
 type Made = Result<Box<dyn Module>, Error>;
@@ -123,7 +123,7 @@ fn input(algebra: Algebra, dtype: DType) -> Tensor {
     random(&[algebra.blade_count(), BATCH, CHANNELS], 8, dtype)
 }
 
-/// A layer on the GPU in a type against the same layer on the CPU in `f64`.
+/// Compares a layer on the GPU, in a type, with the same layer on the CPU in `f64`.
 fn compare(algebra: Algebra, make: Make, x: &Tensor, dtype: DType) {
     let build = |dtype, device: &Device| {
         let parameters = Parameters::seeded(4);
@@ -132,7 +132,7 @@ fn compare(algebra: Algebra, make: Make, x: &Tensor, dtype: DType) {
     };
     let (layer, parameters) = build(dtype, gpu());
     let (reference, wide) = build(DType::F64, &Device::Cpu);
-    // Away from zeros and ones, and rounded alike.
+    // Parameters are moved away from zeros and ones, and rounded alike.
     for (i, (name, var)) in wide.variables().into_iter().enumerate() {
         let value = random(var.dims(), 30 + i as u64, dtype);
         let other = parameters.get(&name).unwrap();
@@ -149,7 +149,7 @@ fn compare(algebra: Algebra, make: Make, x: &Tensor, dtype: DType) {
         layer.forward(&on_gpu).unwrap(),
         reference.forward(&on_cpu).unwrap(),
     );
-    // Where squares cancel, the slope of a norm is steep and its argument inexact.
+    // If squares cancel, the slope of a norm is steep and its argument inexact.
     let signature = algebra.signature();
     let cancels = signature.p() > 0 && signature.q() > 0;
     let bound = if cancels { 20.0 } else { 2.0 } * bound(dtype);

@@ -1,4 +1,4 @@
-//! What a program says where there is no GPU, or not that one.
+//! The messages of a program if there is no GPU, or not the one that was asked for.
 
 use flashcliff_candle::{Error, device};
 

@@ -1,4 +1,4 @@
-//! The models in training.
+//! Tests of the models in training.
 
 use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::checkpoint::Checkpoint;
@@ -101,7 +101,7 @@ fn losses(architecture: Architecture) {
     for (dtype, bound) in [(DType::F32, 1e-3), (DType::F64, 1e-9)] {
         let expected = Run::new(architecture, DType::F64, &Device::Cpu).train(0..STEPS);
         let got = Run::new(architecture, dtype, gpu()).train(0..STEPS);
-        // Parameters of one seed differ by rounding between the types.
+        // Parameters of one seed differ between the types by rounding.
         for (step, (got, expected)) in got.iter().zip(&expected).enumerate() {
             let error = (got - expected).abs();
             assert!(
@@ -146,7 +146,7 @@ fn checkpoint(architecture: Architecture) {
     let mut here = Run::new(architecture, DType::F32, &Device::Cpu);
     here.load(&Checkpoint::load(&file).unwrap());
     there.assert_same(&here);
-    // Goes on here, close to what it does there.
+    // The training continues on the CPU, close to the training on the GPU.
     let (here, there) = (here.train(2..4), there.train(2..4));
     for (here, there) in here.iter().zip(there) {
         assert!(

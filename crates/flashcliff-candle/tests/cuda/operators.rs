@@ -1,4 +1,4 @@
-//! Every operator, forward and backward.
+//! Tests of every operator, forward and backward.
 
 use candle_core::{DType, Device, Tensor, Var};
 use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
@@ -12,7 +12,7 @@ use crate::compare::{
 };
 use crate::trials::{Tests, gpu};
 
-/// Batch, input and output channels: ragged, and whole vectors.
+/// The batch, input channels and output channels: ragged ones, and whole vectors.
 const SIZES: [[usize; 3]; 2] = [[7, 5, 3], [33, 64, 32]];
 
 pub(crate) fn add(tests: &mut Tests) {
@@ -46,19 +46,18 @@ fn algebra(p: usize, q: usize, r: usize) -> Algebra {
 }
 
 fn operators(a: Algebra) -> Vec<Operator> {
-    let plain = ProductOptions {
-        gate: Gate::None,
-        norm: Norm::None,
-        ..ProductOptions::default()
+    let plain = ProductOptions::default()
+        .with_gate(Gate::None)
+        .with_norm(Norm::None);
+    let linear = |per_grade, bias| {
+        LinearOptions::default()
+            .with_per_grade(per_grade)
+            .with_bias(bias)
     };
-    let linear = |per_grade, bias| LinearOptions {
-        per_grade,
-        bias,
-        ..LinearOptions::default()
-    };
-    let steerable = |first_order, normalize| SteerableOptions {
-        first_order,
-        normalize,
+    let steerable = |first_order, normalize| {
+        SteerableOptions::default()
+            .with_first_order(first_order)
+            .with_normalize(normalize)
     };
     let mut made: Vec<Result<Operator, Error>> = vec![
         ops::sgp_norm(a, &ProductOptions::default()),
@@ -71,11 +70,9 @@ fn operators(a: Algebra) -> Vec<Operator> {
         ops::mv_linear_sgp_norm(a, &LinearSgpOptions::default()),
         ops::mv_linear_sgp_norm(
             a,
-            &LinearSgpOptions {
-                linear: linear(true, Bias::None),
-                recompute: true,
-                ..LinearSgpOptions::default()
-            },
+            &LinearSgpOptions::default()
+                .with_linear(linear(true, Bias::None))
+                .with_recompute(true),
         ),
         ops::grade_norm(a),
         ops::steerable_product(a, &steerable(true, true)),
@@ -97,7 +94,7 @@ fn operators(a: Algebra) -> Vec<Operator> {
         ops::grade_rms(a, Norm::Invariant, 1e-6),
     ];
     for kind in ProductKind::ALL {
-        // Without two vectors everything commutes.
+        // With fewer than two vectors everything commutes.
         if kind != ProductKind::Commutator || a.signature().dim() > 1 {
             made.push(ops::product(a, kind, None, None));
         }
@@ -105,7 +102,7 @@ fn operators(a: Algebra) -> Vec<Operator> {
     made.into_iter().map(Result::unwrap).collect()
 }
 
-/// Inputs on the CPU in `f64`, of numbers that the types have.
+/// Inputs on the CPU in `f64`, whose numbers the types can represent.
 fn inputs(
     operator: &Operator,
     lanes: DType,
@@ -158,7 +155,7 @@ fn every_operator(algebra: Algebra, lanes: DType, params: DType, sizes: [usize; 
             "{what}"
         );
         let expected = on_cpu(&operator, &inputs, lanes);
-        // Where squares cancel, norms are steep: there, what the rounding of inputs changes counts too.
+        // If squares cancel, norms are steep, and the effect of rounded inputs counts too.
         let signature = algebra.signature();
         let moved: Vec<_> = match signature.p() > 0 && signature.q() > 0 {
             true => (0..4)
@@ -187,7 +184,7 @@ fn on_cpu(operator: &Operator, inputs: &[(Tensor, DType)], lanes: DType) -> Vec<
     std::iter::once(output.clone()).chain(gradients).collect()
 }
 
-/// The inputs, each number moved by some units of the type it is computed in.
+/// The inputs, with each number moved by some units of the type that computes with it.
 fn nudged(inputs: &[(Tensor, DType)], lanes: DType, seed: u64) -> Vec<(Tensor, DType)> {
     let units = match lanes {
         DType::F64 => 8.0 * f64::EPSILON,
@@ -221,7 +218,7 @@ fn repeats() {
     }
 }
 
-/// Tensors that are not contiguous, or begin inside of their memory.
+/// Tensors that are not contiguous, or that start inside of their memory.
 fn views() {
     let a = algebra(2, 0, 0);
     let operator = ops::product(a, ProductKind::Geometric, None, None).unwrap();
@@ -249,7 +246,7 @@ fn views() {
     }
 }
 
-/// Only inputs that depend on a variable get gradients; a graph may be walked twice.
+/// Only inputs that depend on a variable get gradients, and a graph may be walked twice.
 fn constants() {
     let operator = ops::steerable_product(algebra(3, 0, 0), &SteerableOptions::default()).unwrap();
     let inputs = variables(&inputs(&operator, DType::F32, DType::F32, SIZES[0]), gpu());
@@ -279,7 +276,7 @@ fn constants() {
     }
 }
 
-/// The fully connected product in blocks of a row, and of some rows of which the last block has fewer.
+/// The fully connected product in blocks of one row, and in blocks of several rows of which the last has fewer.
 fn blocks(dtype: DType) {
     let operator = ops::fcgp_norm(algebra(3, 0, 0), &ProductOptions::default()).unwrap();
     let inputs = inputs(&operator, dtype, dtype, SIZES[1]);
@@ -305,13 +302,13 @@ fn blocks(dtype: DType) {
             assert_close(got, expected, bound(dtype), &what);
         }
         if dtype == DType::F32 {
-            // That the limit has arrived shows in the sums over the batch: they are rounded otherwise.
+            // The sums over the batch show that the limit took effect: they are rounded differently.
             assert_ne!(values(&got[3]), values(&whole[3]), "{bytes}");
         }
     }
 }
 
-/// Work of all threads is ordered, since it is on one stream.
+/// The work of all threads is ordered, since it is on one stream.
 fn threads() {
     let operator = ops::sgp_norm(algebra(3, 0, 0), &ProductOptions::default()).unwrap();
     let inputs = variables(&inputs(&operator, DType::F32, DType::F32, SIZES[1]), gpu());

@@ -1,4 +1,4 @@
-//! What is refused, with the reason.
+//! Calls that are refused, with the reason.
 
 use candle_core::{DType, Device, Tensor};
 use flashcliff::{Algebra, Operator, ProductKind, Signature, ops};

@@ -1,4 +1,4 @@
-//! The tests as libtest would run them, but skipped ones are counted with the reason.
+//! Runs the tests as libtest would, but counts skipped ones with the reason.
 
 use std::env;
 use std::process::ExitCode;
@@ -8,17 +8,17 @@ use candle_core::Device;
 use flashcliff_candle::Error;
 use libtest_mimic::{Arguments, Trial};
 
-/// Makes a missing GPU a failure.
+/// The variable that makes a missing GPU a failure.
 const REQUIRE: &str = "FLASHCLIFF_REQUIRE_GPU";
 
-/// The first GPU, or why there is none.
+/// The first GPU, or the reason why there is none.
 pub(crate) fn found() -> Result<&'static Device, &'static Error> {
     static FOUND: LazyLock<Result<Device, Error>> =
         LazyLock::new(|| flashcliff_candle::device::cuda(0));
     FOUND.as_ref()
 }
 
-/// The GPU; tests that get here without one fail.
+/// The GPU. Tests that need one fail here if there is none.
 pub(crate) fn gpu() -> &'static Device {
     found().unwrap_or_else(|error| panic!("no CUDA device: {error}"))
 }

@@ -1,4 +1,4 @@
-//! Operators of an algebra as expression graphs, and what they cost.
+//! Expression graphs of the operators of an algebra, and their costs.
 
 use cayley::{Algebra, GradeSet};
 use codegen::emit::dot;
@@ -7,7 +7,7 @@ use flashcliff_program::spec;
 
 use crate::error::Error;
 
-/// What one operator costs per lane (one channel of one batch element).
+/// The cost of one operator per lane (one channel of one batch element).
 #[derive(Clone, Debug)]
 pub(super) struct OperatorCost {
     pub(super) name: String,
@@ -52,7 +52,7 @@ pub(super) fn dot(algebra: &Algebra, name: &str, grad: bool) -> Result<String, E
 /// The operators that users call, on full multivectors.
 fn programs(algebra: &Algebra) -> Vec<Program> {
     let full = GradeSet::full(algebra.dim());
-    // Pieces of the fully connected product, which are no operators of their own.
+    // These are pieces of the fully connected product, not operators of their own.
     let pieces = ["gate_pair", "path_product", "undo_grade_rms"];
     spec::operators(algebra)
         .into_iter()

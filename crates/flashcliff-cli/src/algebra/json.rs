@@ -6,12 +6,12 @@ use serde::{Serialize, Serializer};
 
 use crate::error::Error;
 
-/// Field by field what is written; indices are positions in `blades`.
+/// The fields of the JSON text. Indices are positions in `blades`.
 #[derive(Debug, Serialize)]
 struct Tables {
-    /// p, q, r.
+    /// The numbers p, q, r.
     signature: [usize; 3],
-    /// Names in basis order.
+    /// The names of the blades in basis order.
     blades: Vec<String>,
     /// The grade of every blade.
     grades: Vec<usize>,
@@ -25,7 +25,7 @@ struct Tables {
     dual: Vec<(usize, usize, i8)>,
 }
 
-/// Terms (left, right, output, sign) of every product, zero terms absent.
+/// The terms (left, right, output, sign) of every product, without zero terms.
 #[derive(Debug)]
 struct Products(Vec<(ProductKind, Vec<Entry>)>);
 
@@ -41,10 +41,10 @@ impl Serialize for Products {
     }
 }
 
-/// One line of JSON.
+/// The tables as one line of JSON.
 ///
 /// # Errors
-/// None in practice.
+/// It does not fail in practice.
 pub(super) fn render(algebra: &Algebra) -> Result<String, Error> {
     let signature = algebra.signature();
     let indices = 0..algebra.blade_count();

@@ -1,8 +1,8 @@
-//! `flashcliff algebra`: everything about an algebra that is known before anything runs.
+//! `flashcliff algebra`: everything about an algebra that is known before anything runs: tables, symmetries and costs.
 //!
 //! * `json` - the tables for programs.
 //! * `text` - the tables for readers.
-//! * `graph` - operators as expression graphs, and what they cost.
+//! * `graph` - expression graphs of operators, and their costs.
 
 mod graph;
 mod json;
@@ -20,23 +20,23 @@ pub(crate) struct AlgebraArgs {
     /// Vectors that square to +1, -1 and 0: 3,0,1 or cl301.
     signature: Signature,
 
-    /// As JSON: blades, grades, paths [left, output, right], products [left, right, output, sign], signs of the involutions, dual [from, to, sign].
+    /// Print JSON: blades, grades, paths [left, output, right], products [left, right, output, sign], signs of the involutions, dual [from, to, sign].
     #[arg(long, conflicts_with_all = ["dot", "table"])]
     json: bool,
 
-    /// The optimised expression graph of an operator, for Graphviz.
+    /// Print the optimised expression graph of an operator, for Graphviz.
     #[arg(long, conflicts_with = "table")]
     dot: bool,
 
-    /// The operator of --dot; an unknown name lists them.
+    /// The operator of --dot; an unknown name lists all operators.
     #[arg(long, value_name = "NAME", default_value = "sgp", requires = "dot")]
     operator: String,
 
-    /// With --dot: the gradient of the operator.
+    /// Print the gradient of the operator, with --dot.
     #[arg(long, requires = "dot")]
     grad: bool,
 
-    /// The whole table of one product: geometric, exterior, regressive, left_contraction, right_contraction, scalar or commutator.
+    /// Print the whole table of one product: geometric, exterior, regressive, left_contraction, right_contraction, scalar or commutator.
     #[arg(long, value_name = "PRODUCT")]
     table: Option<ProductKind>,
 }

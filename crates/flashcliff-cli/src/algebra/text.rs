@@ -8,10 +8,11 @@ use flashcliff::SYMMETRIES;
 use super::graph;
 use crate::output::{Align, Table};
 
-/// Above this dimension expression graphs of all operators take longer to build than a reader wants to wait.
+/// The largest dimension for which costs are shown. Above it the expression graphs of all operators take longer to build than a reader
+/// wants to wait.
 const COST_DIM: usize = 6;
 
-/// Blades, paths, products, involutions and costs.
+/// The blades, paths, products, involutions and costs of an algebra.
 pub(super) fn overview(algebra: &Algebra) -> String {
     let signature = algebra.signature();
     let kernels = match flashcliff::Algebra::new(signature) {
@@ -39,7 +40,7 @@ pub(super) fn overview(algebra: &Algebra) -> String {
     .join("\n")
 }
 
-/// All products of two blades, the left one in the first column.
+/// The table of all products of two blades, with the left one in the first column.
 pub(super) fn product_table(algebra: &Algebra, kind: ProductKind) -> String {
     let names: Vec<String> = (0..algebra.blade_count())
         .map(|i| algebra.blade_name(i))
@@ -110,7 +111,7 @@ fn products(algebra: &Algebra) -> String {
     for kind in ProductKind::ALL {
         let terms = algebra.product(kind);
         let outputs: BTreeSet<usize> = terms.iter().map(|term| term.output).collect();
-        // A multiplication for each term, and an addition for each but the first of an output.
+        // Each term takes a multiplication, and each term but the first of an output an addition.
         let flops = 2 * terms.len() - outputs.len();
         table.row([
             kind.name().to_owned(),
@@ -133,7 +134,7 @@ fn complements(algebra: &Algebra) -> String {
     format!("dual: {}\n", images.collect::<Vec<_>>().join(", "))
 }
 
-/// What the operators commute with, in this algebra.
+/// The transformations that the operators commute with, in this algebra.
 fn symmetries(algebra: &Algebra) -> String {
     let mut table = Table::new(&[
         ("commutes with", Align::Left),

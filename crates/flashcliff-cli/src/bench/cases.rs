@@ -1,4 +1,4 @@
-//! What is measured.
+//! The cases to measure.
 
 use cayley::Signature;
 use flashcliff::Algebra;
@@ -7,7 +7,7 @@ use super::measure::{Effort, Measurement};
 use super::{operator, step};
 use crate::error::Error;
 
-/// What a case runs.
+/// The operator or training step of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     /// `sgp_norm` with its defaults.
@@ -28,21 +28,21 @@ pub(super) enum Subject {
     HullsStep,
 }
 
-/// Passes that are timed.
+/// The passes that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Passes {
-    /// From inputs to output.
+    /// The forward pass alone.
     Forward,
-    /// And from the gradient of the output to those of all inputs.
+    /// The forward pass, and the backward pass with the gradients of all inputs.
     Both,
 }
 
-/// What counts as fast enough.
+/// The limit on the time of a case.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Target {
-    /// At most so many times the floor.
+    /// At most this multiple of the floor.
     Ratio(f64),
-    /// At most so many milliseconds.
+    /// At most this many milliseconds.
     Milliseconds(f64),
 }
 
@@ -81,7 +81,7 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
     let compiled = operators.into_iter().map(|operator| (operator, false));
     let interpreted = [
         ((SgpNorm, CL300, 4096, 512, 512, [None, None]), true),
-        // Compiled too, to compare with.
+        // This case is compiled too, to compare the interpreted one with it.
         ((SgpNorm, CL500, 4096, 64, 64, [None, None]), false),
         ((SgpNorm, CL500, 4096, 64, 64, [None, None]), true),
     ];
@@ -111,7 +111,7 @@ pub(super) fn all(quick: bool) -> Vec<Case> {
                 batch,
                 in_channels,
                 out_channels,
-                // Small tensors stay in the caches, which the targets do not speak of.
+                // Small tensors stay in the caches, to which the targets do not apply.
                 target: target.filter(|_| !quick).map(Target::Ratio),
             });
         }

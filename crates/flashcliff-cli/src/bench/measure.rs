@@ -1,4 +1,4 @@
-//! Interleaved timing, medians.
+//! Times work and floor in turns, and takes medians.
 
 use std::time::{Duration, Instant};
 
@@ -9,39 +9,39 @@ use flashcliff_benches::Floor;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Effort {
     rounds: usize,
-    /// What a round should last at least, so that the clock does not matter.
+    /// The least duration of a round, so that the resolution of the clock does not matter.
     round: Duration,
 }
 
-/// What was measured.
+/// The result of a measurement.
 #[derive(Clone, Debug)]
 pub(super) struct Measurement {
     pub(super) name: String,
-    /// Bytes that must be moved: each tensor once a pass. `None` where no floor applies.
+    /// The bytes that must be moved: each tensor once a pass. `None` if there is no floor.
     pub(super) bytes: Option<usize>,
     pub(super) flops: Option<usize>,
     pub(super) seconds: f64,
     pub(super) floor_seconds: Option<f64>,
     pub(super) target: Option<Target>,
-    /// Largest difference from the formula in f64, relative to the largest value of the row.
+    /// The largest difference from the formula in f64, relative to the largest value of the row.
     pub(super) difference: f64,
-    /// Of a training step.
+    /// The memory of a training step.
     pub(super) memory: Option<Memory>,
 }
 
-/// Bytes that a training step needs and takes.
+/// The bytes that a training step needs and takes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Memory {
     /// Parameters, the state of the optimiser and what the forward pass keeps for the backward pass.
     pub(super) counted: usize,
-    /// The most that was on the heap at once: all of these, gradients, workspaces and data.
+    /// The largest number of bytes on the heap at once: all of these, gradients, workspaces and data.
     pub(super) peak: usize,
-    /// At most so many times what was counted.
+    /// The largest allowed ratio of `peak` to `counted`.
     pub(super) target: Option<f64>,
 }
 
 impl Effort {
-    /// Twenty-one rounds, or three.
+    /// Twenty-one rounds, or three if `quick`.
     pub(super) fn new(quick: bool) -> Self {
         match quick {
             true => Self {
@@ -55,7 +55,7 @@ impl Effort {
         }
     }
 
-    /// Median seconds of the work and of the floor, timed in turns.
+    /// The median seconds of the work and of the floor, timed in turns.
     pub(super) fn medians<E>(
         self,
         floor: Option<&mut Floor>,
@@ -86,7 +86,7 @@ impl Effort {
         Ok((median(seconds), floor.map(|_| median(floors))))
     }
 
-    /// How often work has to be repeated to fill a round; warms it up too.
+    /// How often work must be repeated to fill a round. It also warms the work up.
     fn repetitions<E>(self, work: &mut impl FnMut() -> Result<(), E>) -> Result<usize, E> {
         work()?;
         let start = Instant::now();

@@ -1,9 +1,9 @@
-//! `flashcliff bench`: the operators beside the floor, the time it takes to move as many bytes, measured in the same run.
+//! `flashcliff bench`: times the operators beside a floor, the time to move as many bytes, measured in the same run.
 //!
-//! * `cases` - what is measured.
+//! * `cases` - the cases to measure.
 //! * `operator`, `step` - running an operator, and a training step of the hulls model.
 //! * `floor` - a streaming addition by all threads.
-//! * `measure` - interleaved timing, medians.
+//! * `measure` - timing in turns, with medians.
 //! * `reference` - the same results by the formulas in f64, without kernels.
 //! * `report` - the table and the JSON.
 

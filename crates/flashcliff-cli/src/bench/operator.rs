@@ -1,4 +1,4 @@
-//! Timing and checking one operator.
+//! Times and checks one operator.
 
 use flashcliff::ops::{self, LinearOptions, ProductOptions, SteerableOptions};
 use flashcliff::{Algebra, Dim, Dims, Invariant, Operator, Pass, Tensor, TensorMut, TensorSpec};
@@ -9,14 +9,14 @@ use super::reference::Formula;
 use crate::error::Error;
 use flashcliff_benches::{Floor, values};
 
-/// Difference from the formula that rounding in f32 explains, relative to the largest value of the row.
+/// The difference from the formula that rounding in f32 explains, relative to the largest value of the row.
 const TOLERANCE: f64 = 2e-4;
-/// The same for a gradient, which is compared with a central difference.
+/// The tolerance for a gradient, which is compared with a central difference.
 const GRADIENT_TOLERANCE: f64 = 2e-3;
-/// Step of the central difference.
+/// The step of the central difference.
 const STEP: f64 = 1e-4;
 
-/// An operator with buffers for all that it reads and writes.
+/// An operator with buffers for all tensors that it reads and writes.
 struct Bench {
     operator: Operator,
     dims: Dims,
@@ -101,7 +101,7 @@ impl Bench {
         }
     }
 
-    /// What the passes move at least: each tensor once a pass.
+    /// The least number of bytes that the passes move: each tensor once a pass.
     fn bytes(&self, passes: Passes) -> usize {
         let inputs: usize = self
             .inputs
@@ -111,7 +111,7 @@ impl Bench {
         let output = size_of_val(&self.output[..]);
         match passes {
             Passes::Forward => inputs + output,
-            // The backward pass reads the inputs and the gradient of the output, and writes as much as there are inputs.
+            // The backward pass reads the inputs and the gradient of the output, and writes the gradients of the inputs.
             Passes::Both => inputs + output + 2 * inputs + output,
         }
     }
@@ -140,7 +140,7 @@ impl Bench {
         Ok(())
     }
 
-    /// Compares some rows with the formula. The largest relative difference of the output.
+    /// Compares some rows with the formula. Returns the largest relative difference of the output.
     fn check(&self, case: &Case) -> Result<f64, Error> {
         let formula = Formula::new(case.subject, self.operator.algebra().cayley());
         let mut largest = 0.0_f64;
@@ -235,7 +235,7 @@ impl Comparison<'_> {
     fn difference(&self, index: usize, expected: f64, got: f64) -> Result<f64, Error> {
         let difference = (expected - got).abs();
         let tolerance = self.tolerance * self.scale;
-        // Also an error if one of them is not a number.
+        // The comparison also fails if one of them is not a number.
         if difference <= tolerance {
             return Ok(difference / self.scale.max(f64::MIN_POSITIVE));
         }

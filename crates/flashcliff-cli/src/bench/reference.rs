@@ -1,14 +1,14 @@
-//! The operators by their formulas, in f64, one row at a time, from the Cayley table alone.
+//! The formulas of the operators in f64, one row at a time, from the Cayley table alone.
 
 use cayley::{Algebra, Path, ProductKind, Term};
 
 use super::cases::Subject;
 
-/// A formula of an algebra.
+/// The formula of an operator, with the tables of an algebra.
 pub(super) struct Formula<'a> {
     subject: Subject,
     algebra: &'a Algebra,
-    /// Terms of the geometric product with the numbers of their paths.
+    /// The terms of the geometric product, with the numbers of their paths.
     terms: Vec<(Term, usize)>,
     paths: Vec<Path>,
 }
@@ -33,7 +33,7 @@ impl<'a> Formula<'a> {
         }
     }
 
-    /// The output `[blades, to]` of one batch element: multivectors are `[blades, from]`, parameters as the operator takes them.
+    /// The output `[blades, to]` of one batch element. Multivectors are `[blades, from]`; parameters have the layout of the operator.
     pub(super) fn row(&self, inputs: &[Vec<f64>], from: usize, to: usize) -> Vec<f64> {
         let x = &inputs[0];
         match self.subject {
@@ -58,7 +58,7 @@ impl<'a> Formula<'a> {
         }
     }
 
-    /// `weight[m, n, grade] x[n] + bias[m]`, the bias on the scalar.
+    /// `weight[m, n, grade] x[n] + bias[m]`, where the bias is added to the scalar.
     pub(super) fn linear(
         &self,
         x: &[f64],

@@ -78,15 +78,15 @@ impl Report {
         });
     }
 
-    /// As JSON.
+    /// The report as JSON.
     ///
     /// # Errors
-    /// None in practice.
+    /// It does not fail in practice.
     pub(super) fn json(&self) -> Result<String, Error> {
         Ok(serde_json::to_string_pretty(self)? + "\n")
     }
 
-    /// As a table.
+    /// The report as a table.
     pub(super) fn text(&self) -> String {
         let mut table = Table::new(&[
             ("case, f32", Align::Left),

@@ -1,4 +1,4 @@
-//! Timing and checking a training step of the hulls model.
+//! Times and checks a training step of the hulls model.
 
 use candle_core::{DType, Device, Tensor};
 use flashcliff::Algebra;
@@ -17,14 +17,14 @@ const POINTS: usize = 16;
 const DIM: usize = 5;
 const CHANNELS: usize = 32;
 const PRODUCTS: usize = 4;
-/// Difference of a prediction that rounding in f32 explains, relative to the largest.
+/// The difference of a prediction that rounding in f32 explains, relative to the largest prediction.
 const TOLERANCE: f64 = 1e-3;
-/// Predictions that are checked.
+/// The number of predictions that are checked.
 const CHECKED: usize = 3;
 
-/// Steps of which the peak of the heap is taken: the first two fill the pools, which later ones use.
+/// The number of steps in which the peak of the heap is measured. The first two fill the pools that later ones use.
 const COUNTED_STEPS: usize = 3;
-/// Peak of the heap of a step in units of what [`Hulls::saved_elements`] and the parameters count.
+/// The largest allowed ratio of the peak of the heap to the bytes of [`Hulls::saved_elements`] and of the parameters.
 const MEMORY_TARGET: f64 = 1.5;
 
 /// A model in training.
@@ -79,10 +79,10 @@ pub(super) fn run(case: &Case, effort: Effort) -> Result<Measurement, Error> {
     })
 }
 
-/// What a training holds at most, from the making of its model on.
+/// The most memory that a training takes at once, from the construction of its model on.
 ///
-/// The matrix products keep a buffer of the size of the L2 cache for each thread, for the life of the process, of which small products use nothing.
-/// A small step on every thread makes these before the count starts.
+/// For each thread the matrix products keep a buffer of the size of the L2 cache, for the life of the process; small products use none of
+/// it. A small step on every thread makes these buffers before the count starts.
 fn memory(case: &Case) -> Result<Memory, Error> {
     let small = Case {
         batch: case.batch.min(8),
@@ -105,12 +105,12 @@ fn memory(case: &Case) -> Result<Memory, Error> {
     Ok(Memory {
         counted: elements * size_of::<f32>(),
         peak,
-        // A small batch has few activations.
+        // A small batch has few activations, so the target does not apply.
         target: (case.target.is_some()).then_some(MEMORY_TARGET),
     })
 }
 
-/// Compares predictions with the formulas of the layers. The largest relative difference.
+/// Compares predictions with the formulas of the layers. Returns the largest relative difference.
 fn check(case: &Case, model: &Model, points: &[f32], inputs: &Tensor) -> Result<f64, Error> {
     let network = Network::new(model)?;
     let got: Vec<f32> = model.forward(inputs)?.to_vec1()?;

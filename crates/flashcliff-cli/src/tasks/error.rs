@@ -1,8 +1,8 @@
-//! What can go wrong while data are made.
+//! The errors of making data.
 
 use std::fmt;
 
-/// Why the data of a task could not be made.
+/// The reason why the data of a task could not be made.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum TaskError {
@@ -28,12 +28,12 @@ pub(crate) enum TaskError {
         sample: usize,
         /// Seed of the data, to make the sample again.
         seed: u64,
-        /// What is wrong with its points.
+        /// The error of the points of the sample.
         source: HullError,
     },
 }
 
-/// Why a set of points has no hull volume.
+/// The reason why a set of points has no hull volume.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum HullError {
@@ -61,7 +61,7 @@ pub(crate) enum HullError {
         /// Five points that span the hyperplane.
         vertices: [usize; 5],
     },
-    /// Rounding made the side of some point uncertain, so that the facets found do not close.
+    /// Rounding made the side of some point uncertain, so the facets that were found do not form a closed surface.
     #[error(
         "the facets do not close: their area vectors sum to {residual:e} of the surface, expected less than {limit:e}"
     )]

@@ -10,7 +10,7 @@
 //!
 //! All `binomial(N, 5)` hyperplanes are tried (4,368 for the 16 points of the task). The product is extended one vector
 //! at a time in nested loops, so a hyperplane costs 20 multiplications and a few side tests until one fails.
-//! Points in general position only, as random points are: hulls with facets that are no simplices are refused.
+//! The points must be in general position, as random points are: hulls with facets that are not simplices are refused.
 //!
 //! Check: the area vectors of a closed surface sum to zero (Minkowski), which fails if rounding had let a facet be
 //! missed or taken twice.
@@ -32,8 +32,8 @@ type Trivector = [f64; 10];
 /// Volume of the convex hull of `points`.
 ///
 /// # Errors
-/// [`HullError`] for fewer than six points, coordinates that are not finite, flat clouds, and hulls with facets that
-/// are no simplices or that rounding does not resolve.
+/// [`HullError`] for fewer than six points, coordinates that are not finite, flat clouds, and hulls with facets that are not simplices or
+/// that rounding does not resolve.
 pub(super) fn hull_volume(points: &[Vector]) -> Result<f64, HullError> {
     if points.len() <= DIM {
         return Err(HullError::TooFewPoints { got: points.len() });
@@ -62,7 +62,7 @@ pub(super) fn hull_volume(points: &[Vector]) -> Result<f64, HullError> {
     surface.volume()
 }
 
-/// What the facets found so far add up to.
+/// The sums over the facets that were found so far.
 #[derive(Default)]
 struct Surface {
     facets: usize,
@@ -131,7 +131,7 @@ impl Surface {
     }
 }
 
-/// The points about their mean, which lies inside their hull.
+/// The points relative to their mean, which lies inside their hull.
 fn centred(points: &[Vector]) -> Vec<Vector> {
     let mut mean = [0.0; DIM];
     for point in points {

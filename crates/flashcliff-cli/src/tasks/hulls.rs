@@ -1,7 +1,7 @@
 //! Convex hulls: the volume of the hull of 16 normal points in R^5.
 //!
-//! As in CGENN's generator (arXiv 2305.11141): points from N(0, I_5), targets not scaled, and so errors in the units of
-//! the volume squared.
+//! The generator follows CGENN's (arXiv 2305.11141): points are drawn from N(0, I_5) and targets are not scaled, so errors are in the units
+//! of the volume squared.
 
 use super::hull_volume::{DIM, hull_volume};
 use super::sampling::normal_splits;

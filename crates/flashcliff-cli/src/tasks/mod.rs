@@ -9,8 +9,8 @@
 //! Points are drawn and targets computed in f64, and stored as f32. Nothing here knows about models.
 //!
 //! Determinism: the data depend on the seed and the sample's position only, never on the number of threads.
-//! A smaller training set is a prefix of a larger one, and the validation and test sets do not change with it (before
-//! standardisation), as when the published programs read the first rows of one file.
+//! A smaller training set is a prefix of a larger one, and the validation and test sets do not change with it (before standardisation). The
+//! published programs have this property because they read the first rows of one file.
 
 mod error;
 mod hull_volume;
@@ -22,7 +22,7 @@ mod volumes;
 
 pub(crate) use error::{HullError, SplitName, TaskError};
 
-/// Called with the number of samples that have been finished since the last call, from any thread.
+/// A function that is called with the number of samples finished since its last call, from any thread.
 pub(crate) type Progress<'a> = &'a (dyn Fn(usize) + Sync);
 
 /// Samples of one split.
@@ -38,8 +38,8 @@ pub(crate) struct Split {
 
 /// Training, validation and test data of a task.
 ///
-/// The target in its own units is `target * target_scale + target_shift`, so a mean squared error becomes
-/// `mse * target_scale^2`. Which of the two a published error is in, [`published::ErrorUnits`] says.
+/// The target in its own units is `target * target_scale + target_shift`, so a mean squared error becomes `mse * target_scale^2`.
+/// [`published::ErrorUnits`] says which of the two units a published error has.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Dataset {
     /// Samples to learn from; the statistics of standardised tasks come from these alone.
@@ -125,7 +125,7 @@ mod tests {
     /// Every task.
     pub(super) const ALL: [Task; 3] = [Task::Hulls, Task::Regression, Task::Volumes];
 
-    /// Not multiples of the sampling block, so that partial blocks are covered.
+    /// These sizes are not multiples of the sampling block, so that partial blocks are covered.
     const SIZES: Sizes = Sizes {
         train: 131,
         val: 70,

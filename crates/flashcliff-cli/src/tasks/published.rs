@@ -1,7 +1,7 @@
-//! Published errors, to be printed beside ours of the same budget.
+//! Published errors, to be printed beside ours for the same budget.
 //!
-//! Only rows whose budget (samples, steps, batch) is known and whose numbers were read in the project's own files are
-//! kept. Both tables are from GLGENN (Filimoshina and Shirokov, ICML 2025, arXiv 2506.09625), five trials each, with
+//! Rows are kept only if their budget (samples, steps, batch) is known and their numbers were read in the project's own
+//! files. Both tables are from GLGENN (Filimoshina and Shirokov, ICML 2025, arXiv 2506.09625), five trials each, with
 //! CGENN (Ruhe et al., NeurIPS 2023, arXiv 2305.11141) as the baseline run by GLGENN's authors. The files give the
 //! budget and the validation error, not the optimiser; CGENN's own commands use Adam with the learning rate 1e-3.
 //!
@@ -39,9 +39,9 @@ pub(crate) struct PublishedResult {
     pub(crate) units: ErrorUnits,
     /// Trainable parameters.
     pub(crate) parameters: usize,
-    /// Where the numbers are from.
+    /// The publication that the numbers are from.
     pub(crate) source: &'static Source,
-    /// What a reader should know before comparing.
+    /// A note that a reader should know before comparing.
     pub(crate) note: Option<&'static str>,
 }
 
@@ -81,7 +81,7 @@ pub(crate) struct Source {
     pub(crate) file: &'static str,
     /// Repository, as owner/name.
     pub(crate) repository: &'static str,
-    /// The numbers were read in the project's own file, not only in the paper.
+    /// Whether the numbers were read in the project's own file, not only in the paper.
     pub(crate) read_in_files: bool,
 }
 
@@ -119,7 +119,8 @@ const FEW_STEPS: Option<&str> = Some(
 );
 const DIVERGED: Option<&str> = Some("the fourth trial diverged");
 
-/// Trainable parameters: CGENN's are 58.8K in the file and 58,849 by count; GLGENN's 24.1K and 24,129.
+/// A row for hulls. The number of trainable parameters of CGENN is 58.8K in the file and 58,849 by count; that of GLGENN is 24.1K and
+/// 24,129.
 const fn hulls(
     method: &'static str,
     parameters: usize,
@@ -141,7 +142,7 @@ const fn hulls(
     }
 }
 
-/// CGENN's 150,453 parameters are more than its published layers with this head have (149,877).
+/// A row for regression. CGENN's 150,453 parameters are more than its published layers have with this head (149,877).
 const fn regression(
     method: &'static str,
     parameters: usize,

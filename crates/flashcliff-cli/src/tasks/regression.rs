@@ -4,9 +4,9 @@
 //! y = sin|x1| - |x2|^3 / 2 + x1 . x2 / (|x1| |x2|),   x1, x2 ~ N(0, I_5)
 //! ```
 //!
-//! As in EMLP (arXiv 2104.09459) and CGENN (arXiv 2305.11141), with statistics of the training set alone: each vector
-//! is divided by its root mean square component (no mean is subtracted, which would break the symmetry), and targets are
-//! standardised by their mean and population standard deviation.
+//! The data follow EMLP (arXiv 2104.09459) and CGENN (arXiv 2305.11141), with statistics of the training set alone. Each vector is divided
+//! by its root mean square component; no mean is subtracted, which would break the symmetry. Targets are standardised by their mean and
+//! population standard deviation.
 
 use super::sampling::{RawSplit, normal_splits};
 use super::{Dataset, Progress, Sizes, TaskError};
@@ -123,7 +123,7 @@ mod tests {
         let data = generate(sizes, 5, &|_| {}).unwrap();
         let (mean, variance) = moments(data.train.targets.iter().copied());
         assert!(mean.abs() < 1e-6 && (variance - 1.0).abs() < 1e-6);
-        // Another draw has another mean: were it standardised by itself, this would vanish.
+        // Another draw has another mean. This mean would vanish if the draw were standardised by itself.
         assert!(moments(data.val.targets.iter().copied()).0.abs() > 1e-4);
         for point in 0..POINTS {
             let squares: f64 = data

@@ -1,7 +1,7 @@
 //! Normal samples in parallel, the same for every number of threads.
 //!
 //! A split is cut into blocks of [`BLOCK`] samples. Each block draws from its own ChaCha8 stream, whose number is
-//! `split << 48 | block`, so what a sample is depends on the seed and its position alone.
+//! `split << 48 | block`, so a sample depends on the seed and its position alone.
 
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -11,7 +11,7 @@ use rayon::prelude::*;
 use super::{Progress, Sizes, Split, SplitName, TaskError};
 use crate::interrupt;
 
-/// Samples of one random stream, and of one unit of parallel work.
+/// The number of samples of one random stream, and of one unit of parallel work.
 const BLOCK: usize = 64;
 
 /// One split in f64: `inputs` are `[len, width]`, `targets` `[len]`.
@@ -98,7 +98,7 @@ where
             Ok(())
         })
         .collect();
-    // Collected first, so that the error reported is the first in the data, not the first in time.
+    // The results are collected first, so that the reported error is the first in the data, not the first in time.
     results.into_iter().collect::<Result<(), _>>()?;
     Ok(RawSplit { inputs, targets })
 }

@@ -1,12 +1,12 @@
 //! Signed volumes: a tenth of the determinant of three normal vectors in R^3.
 //!
-//! As in CGENN's generator (arXiv 2305.11141): X ~ N(0, 1)^(3 x 3), y = det(X) / 10. The target changes sign under
-//! reflections, so it is a pseudoscalar of Cl(3,0).
+//! The generator follows CGENN's (arXiv 2305.11141): X ~ N(0, 1)^(3 x 3), y = det(X) / 10. The target changes sign under reflections, so it
+//! is a pseudoscalar of Cl(3,0).
 
 use super::sampling::normal_splits;
 use super::{Dataset, Progress, Sizes, TaskError};
 
-/// Vectors of one sample, and their dimension.
+/// The number of vectors of one sample, and their dimension.
 const DIM: usize = 3;
 
 pub(super) fn generate(

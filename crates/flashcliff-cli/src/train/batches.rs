@@ -1,16 +1,17 @@
-//! Which samples a step sees: shuffled epochs, addressed by the number of the step.
+//! The samples that each step sees: shuffled epochs, addressed by the number of the step.
 
 use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 
-/// Random streams of a seed. Data use the streams below `3 << 48`.
+/// The first random stream of a seed that shuffles use. Data use the streams below `3 << 48`.
 const SHUFFLES: u64 = 3 << 48;
 
 /// Batches of a training set.
 ///
-/// Every epoch is a permutation drawn from a stream of its own, so the batch of a step depends on the seed and the step alone: a resumed run needs no
-/// state of a generator. What is left of an epoch after its last whole batch is dropped; a set no larger than a batch is one batch, in order.
+/// Every epoch is a permutation drawn from a stream of its own. So the batch of a step depends on the seed and the step alone, and a
+/// resumed run needs no state of a generator. Samples that are left of an epoch after its last whole batch are dropped. A set that is no
+/// larger than a batch is one batch, in order.
 #[derive(Debug)]
 pub(super) struct Batches {
     len: usize,
@@ -21,7 +22,7 @@ pub(super) struct Batches {
 }
 
 impl Batches {
-    /// Batches of `batch` of `len` samples.
+    /// Batches of `batch` samples out of `len` samples.
     pub(super) fn new(len: usize, batch: usize, seed: u64) -> Self {
         Self {
             len,

@@ -28,7 +28,7 @@ fn plot(
     history: &History,
     metrics: &Metrics,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    // A logarithm has no place for zero.
+    // A logarithmic scale has no place for zero.
     let positive = |value: f64| value.max(1e-12);
     let finite = |point: &(f64, f64)| point.1.is_finite();
     let training: Vec<(f64, f64)> = history

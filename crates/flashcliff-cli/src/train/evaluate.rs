@@ -1,4 +1,4 @@
-//! Samples as tensors, and errors.
+//! Copies samples to tensors, and computes errors.
 
 use candle_core::{Device, Tensor};
 use flashcliff_candle::models::Model;
@@ -7,13 +7,13 @@ use crate::error::Error;
 use crate::interrupt;
 use crate::tasks::{Dataset, Split};
 
-/// Samples that are evaluated at once.
+/// The number of samples that are evaluated at once.
 const CHUNK: usize = 256;
 
 /// Points `[len, points, dim]` and targets `[len]` of some samples, on a device.
 ///
 /// # Errors
-/// Whatever candle says.
+/// The errors of candle.
 pub(super) fn samples(
     data: &Dataset,
     split: &Split,
@@ -31,10 +31,10 @@ pub(super) fn samples(
     Ok((inputs, Tensor::from_vec(targets, len, device)?))
 }
 
-/// Mean squared error of the stored targets over a split; the sum is taken in f64. `None` if Ctrl-C came before the end.
+/// The mean squared error of the stored targets over a split. The sum is taken in f64. `None` if Ctrl-C came before the end.
 ///
 /// # Errors
-/// Whatever candle says.
+/// The errors of candle.
 pub(super) fn mean_squared_error(
     model: &Model,
     data: &Dataset,

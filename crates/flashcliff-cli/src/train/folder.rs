@@ -1,4 +1,4 @@
-//! Where the results of a run go.
+//! The folder for the results of a run.
 
 use std::path::{Path, PathBuf};
 
@@ -13,17 +13,17 @@ const BEST: &str = "best.safetensors";
 const METRICS: &str = "metrics.json";
 const CURVE: &str = "curve.svg";
 
-/// A folder that can be written, by this run alone.
+/// A folder that only this run writes to.
 #[derive(Debug)]
 pub(super) struct Folder {
     path: PathBuf,
-    /// It was not there before: without results it goes again.
+    /// Whether the run made the folder. If so, the folder is removed again if it stays without results.
     made: bool,
     lock: Option<Lock>,
 }
 
 impl Folder {
-    /// Makes the folder if need be, locks it, and makes sure that results can be written there and that none are lost.
+    /// Makes the folder if needed, locks it, and checks that results can be written there and that none are lost.
     ///
     /// # Errors
     /// [`Error::Write`]; [`Error::Locked`]; [`Error::OutputExists`] unless `replace`.
@@ -37,7 +37,7 @@ impl Folder {
         folder.lock = Some(Lock::take(&folder.path)?);
         for file in [METRICS, STATE, BEST, CURVE] {
             let path = folder.path.join(file);
-            // A link to nothing is something as well.
+            // A link to nothing counts as a result too.
             if !replace && path.symlink_metadata().is_ok() {
                 return Err(Error::OutputExists {
                     folder: folder.path.clone(),
@@ -100,7 +100,7 @@ impl Drop for Folder {
     fn drop(&mut self) {
         self.lock = None;
         if self.made {
-            // Fails, as it should, if anything is in it.
+            // Removing the folder fails, as it should, if anything is in it.
             let _ = std::fs::remove_dir(&self.path);
         }
     }

@@ -1,4 +1,4 @@
-//! One run in a folder at a time.
+//! Ensures that only one run at a time writes to a folder.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read, Seek, Write};
@@ -13,12 +13,12 @@ const NAME: &str = ".flashcliff.lock";
 
 /// The right to write to a folder, until dropped.
 ///
-/// The lock is one of the system on an open file, so it ends with the process, however that ends: a file that is left
-/// behind locks nothing. What is in the file says who holds it.
+/// The lock is a lock of the system on an open file. So it ends with the process, however the process ends, and a file that is left behind
+/// locks nothing. The contents of the file name the holder.
 #[derive(Debug)]
 pub(super) struct Lock {
     path: PathBuf,
-    /// `None` where the file system has no locks.
+    /// The locked file; `None` if the file system has no locks.
     file: Option<File>,
 }
 
@@ -57,7 +57,7 @@ impl Lock {
                     return Ok(Self { path, file: None });
                 }
             }
-            // Only for the message of others: a full disk is no reason to stop.
+            // The text is only for the messages of other runs, so a full disk is no reason to stop.
             let _ = file
                 .set_len(0)
                 .and_then(|()| file.rewind())
@@ -70,7 +70,7 @@ impl Lock {
     }
 }
 
-/// Opens the file, a new one if there is none. Whatever a link of this name leads to is no lock.
+/// Opens the file, or makes a new one if there is none. A link of this name is not followed, since its target is no lock.
 fn open(path: &Path) -> io::Result<File> {
     let options = |write| {
         let mut options = OpenOptions::new();
@@ -80,7 +80,7 @@ fn open(path: &Path) -> io::Result<File> {
         options
     };
     match options(true).open(path) {
-        // Of another user. To lock it, reading is enough.
+        // The file belongs to another user. Reading is enough to lock it.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             options(false).open(path).map_err(|_| error)
         }
@@ -90,7 +90,7 @@ fn open(path: &Path) -> io::Result<File> {
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // Before it is unlocked: whoever locks this file next sees that it is not there any more.
+        // The file is removed before it is unlocked: whoever locks it next sees that it is no longer there.
         if self
             .file
             .as_ref()
@@ -135,7 +135,7 @@ fn host() -> Option<String> {
     std::env::var("COMPUTERNAME").ok()
 }
 
-/// What the file says of its holder, on one line, of whatever length and kind its contents are.
+/// The holder that the file names, on one line, whatever the length and contents of the file.
 fn holder(file: &mut File) -> String {
     let mut bytes = Vec::new();
     let _ = file.take(200).read_to_end(&mut bytes);

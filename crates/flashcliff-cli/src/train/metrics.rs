@@ -23,7 +23,7 @@ pub(super) struct Metrics {
     pub(super) target_shift: f32,
     /// Mean squared errors of the targets as stored (standardised for regression).
     pub(super) errors: Errors,
-    /// The same in the units of the target itself.
+    /// The mean squared errors in the units of the target itself.
     pub(super) errors_in_target_units: Errors,
     pub(super) published: Vec<Published>,
     pub(super) seconds: Seconds,
@@ -35,7 +35,7 @@ pub(super) struct Metrics {
     validations: Vec<(usize, f64)>,
 }
 
-/// What made the results.
+/// The program that made the results, and its machine.
 #[derive(Debug, Serialize)]
 pub(super) struct Program {
     version: &'static str,
@@ -49,15 +49,15 @@ pub(super) struct Program {
 /// Mean squared errors.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Errors {
-    /// On the validation set after the last step.
+    /// The error on the validation set after the last step.
     pub(super) validation: f64,
-    /// On the test set after the last step.
+    /// The error on the test set after the last step.
     pub(super) test: f64,
-    /// The least on the validation set.
+    /// The least error on the validation set.
     pub(super) best_validation: f64,
-    /// The step after which it was measured.
+    /// The step after which the least error was measured.
     pub(super) best_step: usize,
-    /// On the test set with the weights of that step.
+    /// The error on the test set with the weights of that step.
     pub(super) best_test: f64,
 }
 
@@ -76,14 +76,14 @@ pub(super) struct Published {
     pub(super) note: Option<&'static str>,
 }
 
-/// Wall time of the parts of a run.
+/// The wall time of the parts of a run, in seconds.
 #[derive(Debug, Serialize)]
 pub(super) struct Seconds {
-    /// Making the data.
+    /// The time of making the data.
     pub(super) data: f64,
-    /// Steps and validations, over all sessions.
+    /// The time of steps and validations, over all sessions.
     pub(super) training: f64,
-    /// The test set.
+    /// The time of the errors on the test set.
     pub(super) test: f64,
 }
 
@@ -91,7 +91,7 @@ impl Errors {
     /// The errors of a run whose last step is done; `None` if Ctrl-C came before the end.
     ///
     /// # Errors
-    /// Whatever candle says.
+    /// The errors of candle.
     pub(super) fn measure(session: &Session<'_>) -> Result<Option<Self>, Error> {
         let history = session.history();
         let test = session.test_error()?;

@@ -1,15 +1,15 @@
 //! `flashcliff train`: a published task from data to a comparison with the published errors.
 //!
-//! * `settings` - what decides a run, bit for bit.
-//! * `folder`, `lock` - where the results go, those of one run at a time.
-//! * `batches` - which samples a step sees.
+//! * `settings` - the settings that determine a run, bit for bit.
+//! * `folder`, `lock` - the folder for the results, for one run at a time.
+//! * `batches` - the samples that each step sees.
 //! * `evaluate` - samples as tensors, and errors.
-//! * `session` - model, optimiser and history: one step, saving, resuming.
+//! * `session` - model, optimiser and history: steps, saving, resuming.
 //! * `saver` - when a run is saved, and what happens when that fails.
 //! * `progress` - bars.
 //! * `curve`, `metrics`, `report` - the results.
 //!
-//! Results do not depend on the number of threads, on interruptions, or on anything but the settings and the SIMD tier, or the kind of GPU.
+//! Results depend on the settings and the SIMD tier, or the kind of GPU. They do not depend on the number of threads or on interruptions.
 
 mod batches;
 mod curve;
@@ -57,7 +57,7 @@ One run at a time writes to a folder. What is there stays what it is: links, mod
 Adam without weight decay or schedule; batches from shuffled epochs without their incomplete last batch, or the whole set if it is no larger than a batch.
 Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128.")]
 pub(crate) struct TrainArgs {
-    /// What to learn.
+    /// Task to learn.
     task: TaskName,
 
     /// Training samples.
@@ -143,13 +143,13 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
         (None, Some(file)) => folder_of(file).to_owned(),
         (None, None) => Path::new("runs").join(settings.run_name()),
     };
-    // The folder that the resumed state lies in may hold what that run has written.
+    // The folder of the state that is resumed may hold what that run has written.
     let own = args
         .resume
         .as_ref()
         .is_some_and(|file| folder_of(file) == path);
     let folder = Folder::prepare(path, args.overwrite || own)?;
-    // Another run may have gone on from the state until the folder was locked.
+    // Another run may have continued from the state before the folder was locked.
     let (settings, state) = match own {
         true => read(args)?,
         false => (settings, state),
@@ -180,7 +180,7 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
         Ok(true) => {
             let saved = saver.last(&session);
             let finished = finish(&session, &data, &folder, args.device, data_seconds);
-            // Without its state, the results of the run are all that is left of it: they come first.
+            // If the state was not saved, the results are all that is left of the run, so they come first.
             saved?;
             match finished? {
                 true => Ok(()),
@@ -191,7 +191,8 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
             saver.last(&session)?;
             print(&hint("interrupted", &session, &folder, args.device))
         }
-        // Found before the weights were changed, so the state is worth keeping. Any other error may have come in the middle of a step.
+        // The error was found before the weights were changed, so the state is worth saving. Any other error may have come in the middle of
+        // a step.
         Err(error @ (Error::Diverged { .. } | Error::DivergedOn { .. })) => {
             match saver.last(&session) {
                 Ok(()) => say(&hint("stopped", &session, &folder, args.device)),
@@ -213,7 +214,7 @@ fn read(args: &TrainArgs) -> Result<(Settings, Option<State>), Error> {
     Ok((state.settings.clone(), Some(state)))
 }
 
-/// How far a run has come, and how it is continued.
+/// A message that says how far a run has come, and how to continue it.
 fn hint(what: &str, session: &Session<'_>, folder: &Folder, device: DeviceArgs) -> String {
     let (step, settings) = (session.history().step, session.settings());
     let device = match device.name() {
@@ -228,7 +229,7 @@ fn hint(what: &str, session: &Session<'_>, folder: &Folder, device: DeviceArgs) 
     )
 }
 
-/// Trains to the last step. `false` if Ctrl-C came first.
+/// Trains to the last step. Returns `false` if Ctrl-C came first.
 ///
 /// # Errors
 /// [`Error::Diverged`], [`Error::DivergedOn`].
@@ -260,7 +261,7 @@ fn train(session: &mut Session<'_>, saver: &mut Saver<'_>, bars: &Bars) -> Resul
     Ok(false)
 }
 
-/// Measures the error on the test set, writes and prints the results, as far as they can be written. `false` if Ctrl-C came first.
+/// Measures the error on the test set, then writes and prints as many results as can be written. Returns `false` if Ctrl-C came first.
 fn finish(
     session: &Session<'_>,
     data: &Dataset,

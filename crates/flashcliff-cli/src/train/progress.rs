@@ -1,4 +1,4 @@
-//! Progress bars, or notes where there is no terminal for them.
+//! Progress bars, or notes if there is no terminal for them.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing::info;
@@ -72,7 +72,7 @@ impl Bars {
 }
 
 impl TrainingBar {
-    /// One step is done.
+    /// Records that one step is done.
     pub(super) fn step(&self, loss: f32) {
         self.bar.inc(1);
         if self.bar.is_hidden() {
@@ -86,7 +86,7 @@ impl TrainingBar {
             .set_message(format!(", loss {loss:.4}{validation}, {speed} samples/s"));
     }
 
-    /// The validation error was measured.
+    /// Records that the validation error was measured.
     pub(super) fn validated(&mut self, history: &History) {
         let Some(&(step, error)) = history.validations.last() else {
             return;

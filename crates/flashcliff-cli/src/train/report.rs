@@ -1,11 +1,11 @@
-//! The results of a run for a reader: one table.
+//! The results of a run for a reader, as one table.
 
 use super::folder::Folder;
 use super::metrics::{Metrics, Published};
 use crate::output::{Align, Table, grouped};
 use crate::tasks::published;
 
-/// The table, and where the rest is.
+/// The table, with the paths of the files.
 pub(super) fn render(metrics: &Metrics, folder: &Folder) -> String {
     let settings = &metrics.settings;
     let standardised = metrics.target_scale != 1.0;
@@ -76,7 +76,7 @@ fn mark(row: &Published) -> &'static str {
     if row.note.is_some() { " *" } else { "" }
 }
 
-/// Sources, and what to know before comparing.
+/// The sources, and notes that a reader should know before comparing.
 fn notes(metrics: &Metrics) -> String {
     let mut text = String::new();
     for row in &metrics.published {
@@ -109,7 +109,7 @@ fn notes(metrics: &Metrics) -> String {
     }
 }
 
-/// Four significant digits, without an exponent where it can be read.
+/// A number with four significant digits, without an exponent if it is readable.
 fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => format!("{value:.0}"),

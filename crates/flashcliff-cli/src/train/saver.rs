@@ -1,4 +1,4 @@
-//! When the state of a run is saved, and what happens when that fails.
+//! Decides when the state of a run is saved, and what happens when that fails.
 
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use super::folder::Folder;
 use super::session::Session;
 use crate::error::{Error, report};
 
-/// The state is saved at least so often.
+/// The largest time between two states.
 const INTERVAL: Duration = Duration::from_secs(30);
-/// So many times in a run, if that is more often.
+/// The number of times that the state is saved in a run, if that is more often.
 const TIMES: usize = 32;
-/// Unless the user says how often, saving takes at most one part in so many of the time.
+/// The inverse of the largest share of time that saving may take, unless the user says how often to save.
 const SHARE: u32 = 50;
-/// Tries to save the last state, and the time between two.
+/// The number of tries to save the last state, and the time between two tries.
 const TRIES: usize = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -23,22 +23,22 @@ const PAUSE: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Saver<'a> {
     folder: &'a Folder,
-    /// Steps from one state to the next.
+    /// The number of steps from one state to the next.
     every: usize,
-    /// The user asked for these steps.
+    /// Whether the user asked for this number of steps.
     exact: bool,
     since: Instant,
-    /// The time that the last state took.
+    /// The time that saving the last state took.
     cost: Duration,
     /// The step of the state in the folder, if this run has written it.
     saved: Option<usize>,
-    /// The best weights are not those in the folder.
+    /// Whether the best weights are newer than those in the folder.
     best_is_due: bool,
     failing: bool,
 }
 
 impl<'a> Saver<'a> {
-    /// Saves every so many steps, or as often as costs little.
+    /// A saver that saves every `every` steps, or as often as it costs little.
     pub(super) fn new(folder: &'a Folder, every: Option<usize>, steps: usize) -> Self {
         Self {
             folder,
@@ -52,11 +52,11 @@ impl<'a> Saver<'a> {
         }
     }
 
-    /// A step is done: saves the state if it is time. If it cannot be written, says so, and lets the run go on to the
-    /// next time.
+    /// Saves the state after a step if it is time. If the state cannot be written, the method says so, and the run goes on to the next
+    /// time.
     ///
     /// # Errors
-    /// What has nothing to do with files.
+    /// Errors that have nothing to do with files.
     pub(super) fn step(&mut self, session: &Session<'_>) -> Result<(), Error> {
         let elapsed = self.since.elapsed();
         let at_step = session.history().step.is_multiple_of(self.every);
@@ -68,24 +68,24 @@ impl<'a> Saver<'a> {
         Ok(())
     }
 
-    /// There are better weights than before: saves them, or later if they cannot be written.
+    /// Saves better weights than before, or saves them later if they cannot be written now.
     ///
     /// # Errors
-    /// What has nothing to do with files.
+    /// Errors that have nothing to do with files.
     pub(super) fn best(&mut self, session: &Session<'_>) -> Result<(), Error> {
         self.best_is_due = true;
         let saved = self.save_best(session);
         self.go_on(session, saved)
     }
 
-    /// Saves the last state, in more tries than one.
+    /// Saves the last state, with several tries.
     ///
     /// # Errors
     /// [`Error::StateNotSaved`].
     pub(super) fn last(&mut self, session: &Session<'_>) -> Result<(), Error> {
         let mut tries = 1;
         loop {
-            // Somebody may have removed the folder; what it held is lost, but not this.
+            // Somebody may have removed the folder. Its files are lost, but the state need not be.
             let saved = self.folder.make().and_then(|()| self.save(session));
             match saved {
                 Ok(()) => return Ok(()),
@@ -140,7 +140,7 @@ impl<'a> Saver<'a> {
     fn go_on(&mut self, session: &Session<'_>, saved: Result<(), Error>) -> Result<(), Error> {
         match saved {
             Err(error) if is_of_files(&error) => {
-                // Said once, until something is saved again.
+                // The message comes once, until something is saved again.
                 if !self.failing {
                     warn!(
                         "the run is not saved after step {}, and goes on; saving will be tried again: {}",
@@ -156,13 +156,13 @@ impl<'a> Saver<'a> {
     }
 }
 
-/// An error with its causes, in the middle of a message.
+/// An error with its causes, for the middle of a message.
 fn causes(error: &Error) -> String {
     let text = report(error);
     text.trim_start_matches("error: ").trim_end().to_owned()
 }
 
-/// Whether an error is of a file that cannot be written, which may pass.
+/// Whether the error is about a file that cannot be written. Such errors may pass.
 fn is_of_files(error: &Error) -> bool {
     use flashcliff_candle::Error as Host;
 

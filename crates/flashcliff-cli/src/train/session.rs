@@ -1,4 +1,4 @@
-//! Model, optimiser and history of a run: one step, saving, resuming.
+//! The model, optimiser and history of a run: steps, saving, resuming.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -18,7 +18,7 @@ use super::settings::Settings;
 use crate::error::Error;
 use crate::tasks::{Dataset, SplitName};
 
-/// Random stream of a seed from which the seed of the weights comes, so that weights and data do not share their numbers.
+/// The random stream of a seed that the seed of the weights comes from, so that weights and data do not share numbers.
 const WEIGHTS: u64 = 4 << 48;
 
 const SETTINGS: &str = "settings";
@@ -27,19 +27,19 @@ const MODEL: &str = "model.";
 const BEST: &str = "best.";
 const OPTIMISER: &str = "adam.";
 
-/// What has happened in a run so far.
+/// The history of a run so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub(super) struct History {
-    /// Steps that are done: also the position in the order of the batches.
+    /// The number of steps that are done, which is also the position in the order of the batches.
     pub(super) step: usize,
-    /// Mean squared error of the batch of every step, before the step.
+    /// The mean squared error of the batch of every step, before the step.
     pub(super) losses: Vec<f32>,
-    /// Step and validation error. JSON has no NaN and no infinity: they are `null` there, and NaN when read.
+    /// The steps and errors of the validations. JSON has no NaN and no infinity: they are written as `null`, and `null` is read as NaN.
     #[serde(deserialize_with = "validations")]
     pub(super) validations: Vec<(usize, f64)>,
     /// The best of the validations.
     pub(super) best: Option<(usize, f64)>,
-    /// Time spent on steps and validations.
+    /// The time spent on steps and validations, in seconds.
     pub(super) seconds: f64,
 }
 
@@ -50,7 +50,7 @@ fn validations<'de, D: Deserializer<'de>>(input: D) -> Result<Vec<(usize, f64)>,
 }
 
 impl History {
-    /// The last validation, if it is no number.
+    /// Checks that the last validation error is finite.
     ///
     /// # Errors
     /// [`Error::DivergedOn`].
@@ -79,7 +79,7 @@ pub(super) struct Session<'a> {
     best: BTreeMap<String, Tensor>,
 }
 
-/// A run as it was saved.
+/// A saved run.
 #[derive(Debug)]
 pub(super) struct State {
     pub(super) settings: Settings,
@@ -91,7 +91,7 @@ impl State {
     /// Reads a state.
     ///
     /// # Errors
-    /// A file that cannot be read, is corrupt or is no state.
+    /// A file that cannot be read, is corrupt or is not a state.
     pub(super) fn load(path: &Path) -> Result<Self, Error> {
         let checkpoint = Checkpoint::load(path)?;
         let not_state = |reason: String| Error::NotState {
@@ -128,10 +128,10 @@ impl State {
 }
 
 impl<'a> Session<'a> {
-    /// A run before its first step, on a device.
+    /// Makes a run before its first step, on a device.
     ///
     /// # Errors
-    /// Whatever the model says.
+    /// The errors of the model.
     pub(super) fn new(
         settings: Settings,
         data: &'a Dataset,
@@ -157,7 +157,7 @@ impl<'a> Session<'a> {
         })
     }
 
-    /// A run as it was when it was saved.
+    /// Continues a saved run.
     ///
     /// # Errors
     /// Tensors that are missing or do not fit the model.
@@ -183,7 +183,7 @@ impl<'a> Session<'a> {
         &self.settings
     }
 
-    /// What has happened so far.
+    /// The history so far.
     pub(super) fn history(&self) -> &History {
         &self.history
     }
@@ -193,7 +193,7 @@ impl<'a> Session<'a> {
         self.model.parameters().element_count()
     }
 
-    /// One step; the loss of its batch.
+    /// Runs one step. Returns the loss of its batch.
     ///
     /// # Errors
     /// [`Error::Diverged`], before the weights are touched.
@@ -226,10 +226,10 @@ impl<'a> Session<'a> {
         step > 0 && at_step && last.is_none_or(|&(done, _)| done != step)
     }
 
-    /// Measures the validation error. `Some(true)` if it is the least so far, `None` if Ctrl-C came before the end.
+    /// Measures the validation error. Returns `Some(true)` if it is the least so far, `None` if Ctrl-C came before the end.
     ///
     /// # Errors
-    /// Whatever candle says.
+    /// The errors of candle.
     pub(super) fn validate(&mut self) -> Result<Option<bool>, Error> {
         let start = Instant::now();
         let val = &self.data.val;
@@ -250,18 +250,18 @@ impl<'a> Session<'a> {
         Ok(Some(improved))
     }
 
-    /// Error on the test set of the weights as they are; `None` if Ctrl-C came before the end.
+    /// The error on the test set with the current weights; `None` if Ctrl-C came before the end.
     ///
     /// # Errors
-    /// Whatever candle says.
+    /// The errors of candle.
     pub(super) fn test_error(&self) -> Result<Option<f64>, Error> {
         mean_squared_error(&self.model, self.data, &self.data.test, &self.device)
     }
 
-    /// Error on the test set of the best weights; `None` if there are none, or if Ctrl-C came before the end.
+    /// The error on the test set with the best weights; `None` if there are none, or if Ctrl-C came before the end.
     ///
     /// # Errors
-    /// Whatever candle says.
+    /// The errors of candle.
     pub(super) fn best_test_error(&self) -> Result<Option<f64>, Error> {
         if self.best.is_empty() {
             return Ok(None);

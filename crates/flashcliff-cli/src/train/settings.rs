@@ -1,4 +1,4 @@
-//! What decides a run, bit for bit.
+//! The settings that determine a run, bit for bit.
 
 use flashcliff_candle::models::Architecture;
 use serde::{Deserialize, Serialize};
@@ -8,13 +8,13 @@ use crate::error::Error;
 use crate::memory::room_for;
 use crate::tasks::{Sizes, Task};
 
-/// Largest size of a split: about 3 GB of points.
+/// The largest size of a split: about 3 GB of points.
 const MAX_SAMPLES: usize = 1 << 22;
-/// Most steps; each leaves a loss in the history.
+/// The largest number of steps. Each step leaves a loss in the history.
 const MAX_STEPS: usize = 1 << 28;
 /// How often the validation error is measured in a run.
 const VALIDATIONS: usize = 32;
-/// Width of the perceptron of the regression model, as in the published small budgets.
+/// The width of the perceptron of the regression model, as in the published small budgets.
 const REGRESSION_WIDTH: usize = 380;
 
 /// The settings of a run, stored with its state.
@@ -28,7 +28,7 @@ pub(super) struct Settings {
     pub(super) learning_rate: f64,
     pub(super) val_samples: usize,
     pub(super) test_samples: usize,
-    /// Steps from one validation to the next; one more comes after the last step.
+    /// The number of steps from one validation to the next. One more validation comes after the last step.
     pub(super) val_every: usize,
 }
 
@@ -61,7 +61,7 @@ impl Settings {
         Ok(settings)
     }
 
-    /// Checks the ranges, of a command line or of a file.
+    /// Checks the ranges of settings from a command line or a file.
     ///
     /// # Errors
     /// [`Error::OutOfRange`].
@@ -93,18 +93,18 @@ impl Settings {
         Ok(())
     }
 
-    /// Checks that data and the activations of a step have room in memory.
+    /// Checks that the data and the activations of a step fit in memory.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub(super) fn check_memory(&self) -> Result<(), Error> {
-        // Numbers of a sample, and bytes that a sample of a batch adds to what a run was measured to hold.
+        // The numbers of a sample, and the bytes that each sample of a batch added to the measured memory of a run.
         let (coordinates, activations) = match self.task() {
             Task::Hulls => (80, 72 << 10),
             Task::Regression => (10, 27 << 10),
             Task::Volumes => (9, 42 << 10),
         };
-        // Drawn in f64 and kept in f32, with a target each.
+        // The data are drawn in f64 and kept in f32, with a target for each sample.
         let data = self.sizes().total() as u128 * (coordinates + 1) * 12;
         let batch = self.batch.min(self.samples) as u128 * activations;
         room_for(
@@ -117,7 +117,7 @@ impl Settings {
         )
     }
 
-    /// Checks that a command line with `--resume` asks for nothing else than these settings.
+    /// Checks that a command line with `--resume` asks for these settings and no others.
     ///
     /// # Errors
     /// [`Error::ResumeConflict`].
@@ -184,7 +184,7 @@ impl Settings {
         }
     }
 
-    /// Whether the stored name is that of a task.
+    /// Whether the stored name is the name of a task.
     pub(super) fn task_is_known(&self) -> bool {
         self.task == self.task().name()
     }

@@ -60,7 +60,7 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cuda(0))]
     device: DeviceName,
 
-    /// At most so many algorithms are tried for a matrix product.
+    /// The largest number of algorithms to try for a matrix product.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..))]
     candidates: u16,
 
@@ -68,11 +68,11 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 
-    /// Store nothing.
+    /// Store no choices.
     #[arg(long)]
     dry_run: bool,
 
-    /// First forget what is stored for the GPU; without an operator, do no more.
+    /// First forget the choices that are stored for the GPU; without an operator, stop there.
     #[arg(long, conflicts_with = "dry_run")]
     clear: bool,
 }

@@ -22,7 +22,7 @@ use crate::output::{Align, Table, print};
 /// Runs the command on a device.
 ///
 /// # Errors
-/// What the tuner says; files that cannot be written.
+/// The errors of the tuner; files that cannot be written.
 pub(super) fn run(
     args: &TuneArgs,
     device: &Device,
@@ -54,7 +54,7 @@ pub(super) fn run(
     };
     let mut tuner = Tuner::new(&device, settings)?;
     if !args.dry_run {
-        // Better known now than after the search.
+        // It is better to know this now than after the search.
         tuner.check_save()?;
     }
     let (dtype, precision) = (args.dtype.dtype(), args.precision.precision());
@@ -74,7 +74,7 @@ pub(super) fn run(
         (&mut table, &mut store),
         quiet,
     );
-    // Whatever ended it: what was found is kept, and so is the log. The first error is the one to tell.
+    // However the search ended, the choices that were found are kept, and so is the log. The first error is the one to report.
     let stored = store.save(&tuner);
     let logged = match log {
         Some(file) => file.commit(lines.text.as_bytes()).map_err(Error::from),
@@ -84,7 +84,7 @@ pub(super) fn run(
     done.and(stored).and(logged).and(printed)
 }
 
-/// The device without what the user's file holds.
+/// The device without the choices of the user's file, which is removed.
 fn cleared(device: &Device) -> Result<Device, Error> {
     if let Some(path) = device.tuning().file() {
         match tuning::forget(&path).map_err(flashcliff::Error::from)? {
@@ -137,7 +137,7 @@ fn each(
             return Err(error);
         }
         report.push(name, &outcome?);
-        // What comes after may end the process.
+        // The next workloads may end the process.
         store.save(tuner)?;
     }
     Ok(())
@@ -182,15 +182,15 @@ fn bar(quiet: bool) -> ProgressBar {
     }
 }
 
-/// What is stored.
+/// The choices that are stored.
 struct Store {
     dry_run: bool,
-    /// How many choices, and where.
+    /// The number of choices that were saved, and the path of their file.
     saved: Option<(usize, PathBuf)>,
 }
 
 impl Store {
-    /// Stores what was found.
+    /// Stores the choices that the tuner found.
     fn save(&mut self, tuner: &Tuner) -> Result<(), Error> {
         let count = tuner.found().len();
         if self.dry_run || count == 0 {
@@ -250,7 +250,7 @@ struct FirstLine<'a> {
 struct Line<'a> {
     #[serde(flatten)]
     trial: &'a Trial,
-    /// Of the roofline.
+    /// The share of the roofline's speed.
     share: Option<f64>,
 }
 
@@ -319,7 +319,7 @@ impl Report {
                 Pass::Forward => "forward",
                 Pass::Backward => "backward",
             };
-            // What belongs to the call stands beside its first pass.
+            // The values of the whole call stand beside its first pass.
             let (name, changed) = match index {
                 0 => (
                     name.clone(),

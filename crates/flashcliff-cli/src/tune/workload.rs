@@ -9,7 +9,7 @@ use flashcliff::{Algebra, Dims, Operator};
 
 use crate::error::Error;
 
-/// An operator that has something to tune.
+/// An operator that has choices to tune.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
 pub(super) enum OperatorName {
@@ -39,7 +39,7 @@ pub(super) enum PrecisionName {
     F16,
 }
 
-/// Batch and channels.
+/// The batch and the channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
     batch: usize,
@@ -47,7 +47,7 @@ pub(super) struct Shape {
     out_channels: usize,
 }
 
-/// What is no shape.
+/// A text that is not a shape.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("expected BATCHxCHANNELS or BATCHxINxOUT with numbers from 1 on, got `{got}`")]
 pub(super) struct NoShape {

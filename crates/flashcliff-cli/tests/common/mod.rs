@@ -1,4 +1,4 @@
-//! Running the program, and safetensors files.
+//! Helpers to run the program, and to read and write safetensors files.
 
 #![allow(dead_code, reason = "every test program uses its own part")]
 
@@ -15,7 +15,7 @@ use safetensors::{Dtype, SafeTensors};
 pub(crate) fn flashcliff() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_flashcliff"));
     command.env_remove("RUST_LOG").env_remove("FLASHCLIFF_SIMD");
-    // What is ignored stays so from parent to child, and a job in the background may ignore Ctrl-C.
+    // A child inherits ignored signals, and a job in the background may ignore Ctrl-C.
     #[cfg(unix)]
     {
         use std::os::unix::process::CommandExt;
@@ -29,7 +29,7 @@ pub(crate) fn flashcliff() -> Command {
             }
             Ok(())
         };
-        // SAFETY: between fork and exec nothing is called but `signal`, which is allowed there.
+        // SAFETY: between fork and exec only `signal` is called, which is allowed there.
         unsafe { command.pre_exec(reset) };
     }
     command
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &[&str]) -> Output {
     flashcliff().args(args).output().unwrap()
 }
 
-/// Standard output of a run that must succeed.
+/// The standard output of a run that must succeed.
 pub(crate) fn stdout(args: &[&str]) -> String {
     let output = run(args);
     assert!(
@@ -61,7 +61,7 @@ pub(crate) fn stdout(args: &[&str]) -> String {
     text(&output.stdout)
 }
 
-/// Standard error of a run that must fail with this status.
+/// The standard error of a run that must fail with this status.
 pub(crate) fn failure(args: &[&str], status: i32) -> String {
     let output = run(args);
     let message = text(&output.stderr);
@@ -101,7 +101,7 @@ impl Array {
         Self::filled(shape, seed, |random| (random % 7) as f64 - 3.0)
     }
 
-    /// Values in (-1, 1).
+    /// Random values in (-1, 1).
     pub(crate) fn reals(shape: &[usize], seed: u64) -> Self {
         Self::filled(shape, seed, |random| {
             (random % 20_001) as f64 / 10_000.0 - 1.0
@@ -129,7 +129,7 @@ pub(crate) fn tensors<const N: usize>(named: [(&str, Array); N]) -> Tensors {
         .collect()
 }
 
-/// Writes tensors, all of one type.
+/// Writes tensors, all of the same type.
 pub(crate) fn write(path: &Path, tensors: &Tensors, dtype: Dtype) {
     let bytes: Vec<(String, Vec<u8>, Vec<usize>)> = tensors
         .iter()

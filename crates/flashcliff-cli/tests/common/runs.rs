@@ -1,4 +1,4 @@
-//! Small training runs, and what they leave.
+//! Small training runs, and the files that they write.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub(crate) fn metrics(out: &Path) -> Value {
     serde_json::from_slice(&std::fs::read(out.join("metrics.json")).unwrap()).unwrap()
 }
 
-/// All tensors of a file as bytes: a state also holds times, which differ.
+/// All tensors of a file as bytes. They are compared alone, since a state also holds times, which differ.
 pub(crate) fn raw(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let bytes = std::fs::read(path).unwrap();
     let file = SafeTensors::deserialize(&bytes).unwrap();
@@ -44,7 +44,7 @@ pub(crate) fn raw(path: &Path) -> BTreeMap<String, Vec<u8>> {
         .collect()
 }
 
-/// Both runs came to the same end, bit for bit.
+/// Checks that both runs ended with the same values, bit for bit.
 pub(crate) fn same(a: &Path, b: &Path) {
     assert_eq!(
         raw(&a.join("state.safetensors")),

@@ -37,7 +37,7 @@ impl Array {
     /// A copy of host memory.
     ///
     /// # Errors
-    /// As [`Self::zeros`], and [`Error::LengthMismatch`].
+    /// The errors of [`Self::zeros`], and [`Error::LengthMismatch`].
     pub fn from_host<T: DeviceElement>(
         stream: &Arc<CudaStream>,
         data: &[T],
@@ -45,7 +45,7 @@ impl Array {
     ) -> Result<Self, Error> {
         Shape::of(shape, data.len())?;
         let mut this = Self::zeros(stream, T::DTYPE, shape)?;
-        // SAFETY: the elements are plain numbers without padding, and the bytes are theirs.
+        // SAFETY: the elements are plain numbers without padding, and the slice covers their bytes alone.
         let bytes =
             unsafe { std::slice::from_raw_parts(data.as_ptr().cast::<u8>(), size_of_val(data)) };
         if !bytes.is_empty() {
@@ -71,7 +71,8 @@ impl Array {
         let mut host = vec![T::default(); self.shape.iter().product()];
         if !host.is_empty() {
             let bytes = size_of_val(&host[..]);
-            // SAFETY: the elements are plain numbers, which any bits are; the bytes are theirs.
+            // SAFETY: the elements are plain numbers, for which all bits are valid, and the slice covers their bytes
+            // alone.
             let bytes =
                 unsafe { std::slice::from_raw_parts_mut(host.as_mut_ptr().cast::<u8>(), bytes) };
             let copied = stream.memcpy_dtoh(&self.data.slice(..bytes.len()), bytes);
@@ -92,12 +93,12 @@ impl Array {
         self.dtype
     }
 
-    /// The memory; at least a byte, also of an empty array.
+    /// The memory of the array. It has at least one byte, even if the array is empty.
     pub fn memory(&self) -> &CudaSlice<u8> {
         &self.data
     }
 
-    /// A view of it.
+    /// A view of the array.
     ///
     /// # Errors
     /// [`Error::ShapeTooLarge`] for more than 4 axes.
@@ -106,7 +107,7 @@ impl Array {
         Ok(Tensor::over(&self.data, layout))
     }
 
-    /// A view of it, for writing.
+    /// A view of the array, for writing.
     ///
     /// # Errors
     /// [`Error::ShapeTooLarge`] for more than 4 axes.
@@ -116,7 +117,7 @@ impl Array {
     }
 }
 
-/// Memory for intermediate results, with anything in it; at least a byte.
+/// Memory for intermediate results, not initialised, of at least one byte.
 pub(super) fn scratch(stream: &Arc<CudaStream>, bytes: usize) -> Result<CudaSlice<u8>, Error> {
     // SAFETY: operators read nothing of a workspace that they have not written.
     let data = unsafe { stream.alloc::<u8>(bytes.max(1)) };

@@ -1,4 +1,4 @@
-//! A checked call, as addresses.
+//! A checked call, with addresses in place of tensors.
 
 use cudarc::driver::result;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
@@ -9,23 +9,22 @@ use super::fault;
 use crate::Error;
 use crate::operator::Dims;
 
-/// The most inputs of an operator.
+/// The largest number of inputs of an operator.
 pub(super) const MAX_INPUTS: usize = (sys::FC_MAX_TENSORS + sys::FC_MAX_PARAMS) as usize;
 
-/// What a pass reads and writes. Everything is checked: shapes, element types, devices, addresses
-/// and overlaps.
+/// The arguments of a pass. Everything in it is checked: shapes, element types, devices, addresses and overlaps.
 pub(super) struct Call {
     pub(super) dims: Dims,
     pub(super) dtypes: Dtypes,
-    /// In the order of the operator.
+    /// The inputs, in the order of the operator.
     pub(super) inputs: [CUdeviceptr; MAX_INPUTS],
-    /// Forward: what is written. Backward: the gradient of it.
+    /// Forward pass: the output, which is written. Backward pass: the gradient of the output.
     pub(super) output: CUdeviceptr,
-    /// Backward: what the forward pass wrote.
+    /// Backward pass: the output of the forward pass.
     pub(super) result: CUdeviceptr,
-    /// Null if a forward pass need not save anything.
+    /// The saved values. Null if a forward pass need not save anything.
     pub(super) saved: CUdeviceptr,
-    /// Of a backward pass; `None` is not wanted.
+    /// The gradients that a backward pass writes; `None` for those that are not wanted.
     pub(super) grads: Gradients,
     pub(super) workspace: CUdeviceptr,
     pub(super) workspace_bytes: usize,
@@ -36,12 +35,12 @@ impl Call {
     /// Sets bytes to zero.
     ///
     /// # Safety
-    /// So many bytes may be written at the address, and the call is checked.
+    /// The call is checked, and so many bytes may be written at the address.
     pub(super) unsafe fn zero(&self, ptr: CUdeviceptr, bytes: usize) -> Result<(), Error> {
         if bytes == 0 {
             return Ok(());
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let set = unsafe { result::memset_d8_async(ptr, 0, bytes, self.stream) };
         set.map_err(fault::driver("cuMemsetD8Async"))
     }
@@ -50,7 +49,7 @@ impl Call {
 /// The gradients of the inputs, in order.
 pub(super) type Gradients = [Option<CUdeviceptr>; MAX_INPUTS];
 
-/// Gradients of which all are wanted and none has an address, to ask for the size of workspaces.
+/// A list in which all gradients are wanted and none has an address. It serves to ask for the size of workspaces.
 pub(super) const ALL_GRADIENTS: Gradients = [Some(0); MAX_INPUTS];
 
 /// No gradients.

@@ -1,4 +1,4 @@
-//! What a call is checked for: shapes, element types, devices, sizes of buffers.
+//! The checks of a call: shapes, element types, devices, sizes of buffers.
 
 use std::fmt;
 
@@ -26,10 +26,10 @@ impl fmt::Display for Label {
     }
 }
 
-/// What is kept from forward to backward.
+/// The label of the values that are kept from the forward to the backward pass.
 pub(super) const SAVED: Label = Label::Tensor("saved");
 
-/// Checks of the tensors of an operator on a device. They allocate for errors only.
+/// Checks of the tensors of an operator on a device. They allocate only to report an error.
 #[derive(Clone, Copy)]
 pub(super) struct Checks<'a> {
     pub(super) operator: &'a Operator,
@@ -69,7 +69,7 @@ impl Checks<'_> {
         Ok((dims, dtypes))
     }
 
-    /// Checks that kernels take the element types together.
+    /// Checks that there are kernels for these element types together.
     pub(super) fn dtypes(&self, dtypes: Dtypes) -> Result<(), Error> {
         if dtypes.are_supported() {
             return Ok(());
@@ -133,8 +133,8 @@ impl Checks<'_> {
         })
     }
 
-    /// The elements to save, of the type of the arithmetic: the tensor that is kept is of the type of the
-    /// lanes.
+    /// The number of elements to save, counted in the type of the arithmetic. The tensor that is kept has the type of
+    /// the lanes.
     pub(super) fn saved_len(&self, dims: &Dims, dtypes: Dtypes) -> usize {
         let kept = self.operator.kept_len(dims);
         dtypes.kept_len(kept) + self.operator.row_sums() * dims.batch

@@ -22,17 +22,16 @@ struct Inner {
     capability: (i32, i32),
     blas: OnceLock<Arc<BlasLt>>,
     tables: Arc<Tables>,
-    /// Of a device that is being tuned.
+    /// The record of the choices that calls ask for, if the device is being tuned.
     watch: Option<Arc<Watch>>,
 }
 
-/// The devices that [`Device::cuda`] has given out. cudarc orders uses of memory among the streams of
-/// one context object, so all callers must share it.
+/// The devices that [`Device::cuda`] has given out. cudarc orders uses of memory among the streams of one context
+/// object, so all callers must share that object.
 static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 
 impl Device {
-    /// The GPU number `ordinal`, as CUDA counts them (`CUDA_VISIBLE_DEVICES`). All calls for one GPU
-    /// share its context.
+    /// The GPU number `ordinal`, as CUDA counts them (`CUDA_VISIBLE_DEVICES`). All calls for one GPU share its context.
     ///
     /// # Errors
     /// [`Error::NoCudaDriver`], [`Error::CudaDriverTooOld`], [`Error::NoCudaDevice`],
@@ -43,7 +42,7 @@ impl Device {
         if ordinal >= count {
             return Err(Error::CudaOrdinal { ordinal, count });
         }
-        // A panic cannot leave the list half changed.
+        // The list is whole even after a panic.
         let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(device) = devices.iter().find(|device| device.ordinal() == ordinal) {
             return Ok(device.clone());
@@ -79,8 +78,8 @@ impl Device {
         }
     }
 
-    /// The GPU of a context that a host has already. To be kept: with it goes what cuBLASLt has
-    /// worked out. Reads the [tuning tables](super::tuning) of the GPU.
+    /// The GPU of a context that a host has already. Keep the device: the plans that cuBLASLt has made are dropped with
+    /// it. Reads the [tuning tables](super::tuning) of the GPU.
     ///
     /// # Errors
     /// [`Error::CudaContext`] if it is not the primary context, [`Error::CudaDriverTooOld`],
@@ -94,7 +93,7 @@ impl Device {
         check_version()?;
         let capability = context.compute_capability();
         let capability = capability.map_err(fault::driver("cuDeviceGetAttribute"))?;
-        // SAFETY: gives a static string.
+        // SAFETY: the function returns a static string.
         let built_for = unsafe { fault::owned(sys::fc_architectures()) };
         if !built_for
             .split_whitespace()
@@ -109,8 +108,8 @@ impl Device {
         Self::opened(context, capability, Place::from_env(), None)
     }
 
-    /// The same GPU and context with tuning tables that are read anew, from a place. Nothing is worked out for it
-    /// yet. Tensors and streams may be shared with the other one.
+    /// A device of the same GPU and context whose tuning tables are read anew, from a place. It starts without plans
+    /// for matrix products. Tensors and streams may be shared with the other device.
     ///
     /// # Errors
     /// [`Error::Cuda`].
@@ -119,7 +118,7 @@ impl Device {
         Self::opened(context, self.inner.capability, place, None)
     }
 
-    /// The same GPU, for a search: what it is asked for is seen, and can be forced.
+    /// A device of the same GPU for a search: `watch` records the choices that calls ask for, and can force them.
     pub(super) fn watched(&self, watch: Arc<Watch>) -> Result<Self, Error> {
         let place = self.inner.tables.place().clone();
         let context = self.inner.context.clone();
@@ -148,7 +147,7 @@ impl Device {
         })
     }
 
-    /// Its tuning tables.
+    /// The tuning tables of the device.
     pub fn tuning(&self) -> &Tables {
         &self.inner.tables
     }
@@ -157,12 +156,12 @@ impl Device {
         self.inner.watch.as_ref()
     }
 
-    /// Its number.
+    /// The number of the device.
     pub fn ordinal(&self) -> usize {
         self.inner.context.ordinal()
     }
 
-    /// Its name, such as `NVIDIA H100 80GB HBM3`.
+    /// The name of the device, such as `NVIDIA H100 80GB HBM3`.
     ///
     /// # Errors
     /// [`Error::Cuda`].
@@ -171,12 +170,12 @@ impl Device {
         name.map_err(fault::driver("cuDeviceGetName"))
     }
 
-    /// Its compute capability, such as `(9, 0)`.
+    /// The compute capability of the device, such as `(9, 0)`.
     pub fn compute_capability(&self) -> (i32, i32) {
         self.inner.capability
     }
 
-    /// Its memory in bytes.
+    /// The memory of the device, in bytes.
     ///
     /// # Errors
     /// [`Error::Cuda`].
@@ -185,11 +184,10 @@ impl Device {
         total.map_err(fault::driver("cuDeviceTotalMem"))
     }
 
-    /// Its context.
+    /// The context of the device.
     ///
-    /// With several streams, cudarc records an event for each use of its memory. Hosts that order
-    /// streams themselves can switch that off here, with `disable_event_tracking`; views made by
-    /// `from_raw` are never tracked.
+    /// With several streams, cudarc records an event for each use of its memory. Hosts that order streams themselves
+    /// can switch this off with `disable_event_tracking`. Views made by `from_raw` are never tracked.
     pub fn context(&self) -> &Arc<CudaContext> {
         &self.inner.context
     }
@@ -208,7 +206,7 @@ impl Device {
         stream.map_err(fault::driver("cuStreamCreate"))
     }
 
-    /// Makes the context current on this thread, if it is not.
+    /// Makes the context current on this thread, if it is not yet.
     pub(super) fn make_current(&self) -> Result<(), Error> {
         let bound = self.inner.context.bind_to_thread();
         bound.map_err(fault::driver("cuCtxSetCurrent"))
@@ -219,7 +217,7 @@ impl Device {
         if let Some(blas) = self.inner.blas.get() {
             return Ok(blas.clone());
         }
-        // Of two threads that get here at once, one keeps the other's.
+        // If two threads get here at once, both use the handle of the first.
         let Inner {
             context,
             tables,
@@ -239,14 +237,14 @@ impl PartialEq for Device {
 
 impl Eq for Device {}
 
-/// Checks that the driver runs the CUDA version that the kernels were built with: any minor
-/// version will do, an older major one will not.
+/// Checks that the driver runs the CUDA version that the kernels were built with. Any minor version will do, but not an
+/// older major version.
 fn check_version() -> Result<(), Error> {
     let mut version = 0;
-    // SAFETY: the place is valid; the call works before `cuInit` too.
+    // SAFETY: the pointer is valid; the call also works before `cuInit`.
     let got = unsafe { driver::cuDriverGetVersion(&raw mut version) };
     got.result().map_err(fault::driver("cuDriverGetVersion"))?;
-    // SAFETY: gives a constant.
+    // SAFETY: the function returns a constant.
     let needed = unsafe { sys::fc_runtime_version() };
     if version / 1000 < needed / 1000 {
         return Err(Error::CudaDriverTooOld {
@@ -257,8 +255,9 @@ fn check_version() -> Result<(), Error> {
     Ok(())
 }
 
-/// Whether code of an architecture, such as `80`, `90a` or `ptx80`, runs on a GPU: PTX on all later
-/// ones, machine code on later ones of its major version, and with an `a` on that one alone.
+/// Whether code for an architecture, such as `80`, `90a` or `ptx80`, runs on a GPU. PTX runs on all later
+/// architectures, machine code on later ones of the same major version, and code with an `a` on that architecture
+/// alone.
 fn runs(code: &str, (major, minor): (i32, i32)) -> bool {
     let capability = 10 * major + minor;
     let (ptx, code) = match code.strip_prefix("ptx") {

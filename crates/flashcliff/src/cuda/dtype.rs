@@ -34,9 +34,9 @@ element!(f32 => F32, f64 => F64, bf16 => Bf16, f16 => F16);
 /// The element types of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dtypes {
-    /// Of the tensors that have a batch axis.
+    /// The type of the tensors that have a batch axis.
     pub lanes: Dtype,
-    /// Of the parameters: as `lanes`, or `F32` if `lanes` is a 16-bit type.
+    /// The type of the parameters: that of `lanes`, or `F32` if `lanes` is a 16-bit type.
     pub params: Dtype,
 }
 
@@ -49,12 +49,12 @@ impl Dtypes {
         }
     }
 
-    /// The type in which the call is computed, and that of its saved row sums.
+    /// The type in which the call is computed. The saved row sums have this type too.
     pub const fn arithmetic(self) -> Dtype {
         self.lanes.arithmetic()
     }
 
-    /// The elements of the type of the arithmetic that so many of the type of the lanes fill.
+    /// How many elements of the arithmetic type hold `lanes` elements of the type of the lanes, rounded up.
     pub(super) const fn kept_len(self, lanes: usize) -> usize {
         (lanes * self.lanes.bytes()).div_ceil(self.arithmetic().bytes())
     }
@@ -67,13 +67,13 @@ impl Dtypes {
         }
     }
 
-    /// Whether kernels take the pair.
+    /// Whether there are kernels for this pair of types.
     pub(super) fn are_supported(self) -> bool {
         self.params == self.lanes || self.params == self.arithmetic()
     }
 }
 
-/// An element type as the kernel library names it.
+/// The code of an element type in the kernel library.
 pub(super) fn code(dtype: Dtype) -> sys::fc_dtype {
     match dtype {
         Dtype::F32 => sys::fc_dtype::FC_F32,

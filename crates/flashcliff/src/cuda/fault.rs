@@ -1,4 +1,4 @@
-//! Error codes of CUDA as errors of this crate.
+//! Converts error codes of CUDA into errors of this crate.
 
 use std::ffi::{CStr, c_char, c_int};
 
@@ -16,7 +16,7 @@ pub(super) fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
     }
 }
 
-/// What the driver says of an error, for another variant.
+/// The description that the driver gives of an error, for another variant.
 pub(super) fn explain(error: DriverError) -> String {
     format!(
         "{} ({})",
@@ -37,7 +37,7 @@ pub(super) fn kernel(call: &'static str, code: c_int) -> Result<(), Error> {
     if code == 0 {
         return Ok(());
     }
-    // SAFETY: both take any code and give static strings.
+    // SAFETY: both functions take any code and return static strings.
     let (name, description) = unsafe {
         (
             owned(sys::fc_error_name(code)),
@@ -59,7 +59,7 @@ pub(super) unsafe fn owned(text: *const c_char) -> String {
     if text.is_null() {
         return String::new();
     }
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises it.
     let text = unsafe { CStr::from_ptr(text) };
     text.to_string_lossy().into_owned()
 }

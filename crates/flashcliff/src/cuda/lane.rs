@@ -3,13 +3,19 @@
 use std::ffi::{CString, c_void};
 use std::ptr::{self, NonNull};
 
+use flashcliff_kernels::program::Argument;
+use flashcliff_program::plan::Limits;
 use flashcliff_sys as sys;
 
 use super::call::{Call, Gradients};
 use super::dtype::{Dtypes, code};
 use super::fault;
-use crate::operator::{Dims, Input, LaneOperator, Pass};
+use crate::operator::{Dims, LaneOperator, Pass};
 use crate::{Algebra, Dtype, Error, Gate};
+
+// The generator refuses programs for which the arrays of the C interface have no room.
+const _: () = assert!(Limits::CUDA.tensors == sys::FC_MAX_TENSORS as usize);
+const _: () = assert!(Limits::CUDA.params == sys::FC_MAX_PARAMS as usize);
 
 /// The kernels of a program with its options.
 #[derive(Debug)]
@@ -17,7 +23,7 @@ pub(super) struct Lanes {
     operator: String,
     /// Forward and backward, each in `f32` and `f64`.
     kernels: [[Option<Kernel>; 2]; 2],
-    order: Vec<Input>,
+    arguments: &'static [Argument],
     gate: sys::fc_gate,
     eps: f64,
 }
@@ -25,9 +31,9 @@ pub(super) struct Lanes {
 #[derive(Clone, Copy, Debug)]
 struct Kernel(NonNull<sys::fc_kernel>);
 
-// SAFETY: kernels are static and the library synchronises what it remembers of them.
+// SAFETY: kernels are static, and the library synchronises the state that it keeps for them.
 unsafe impl Send for Kernel {}
-// SAFETY: as above.
+// SAFETY: the same holds as above.
 unsafe impl Sync for Kernel {}
 
 impl Lanes {
@@ -41,7 +47,7 @@ impl Lanes {
             operator: operator.to_owned(),
             reason,
         };
-        // Backward reads one more tensor than forward.
+        // The backward pass reads one tensor more than the forward pass.
         if program.inputs.len() >= sys::FC_MAX_TENSORS as usize
             || program.params.len() > sys::FC_MAX_PARAMS as usize
         {
@@ -80,7 +86,7 @@ impl Lanes {
         Ok(Self {
             operator: operator.to_owned(),
             kernels,
-            order: lane.order().to_vec(),
+            arguments: program.arguments,
             gate: gate_code(lane.gate()),
             eps: lane.eps(),
         })
@@ -106,7 +112,7 @@ impl Lanes {
     pub(super) fn prepare(&self, dtypes: Dtypes) -> Result<(), Error> {
         for pass in [Pass::Forward, Pass::Backward] {
             let kernel = self.kernel(pass, dtypes.arithmetic())?;
-            // SAFETY: a kernel of the library.
+            // SAFETY: the kernel is one of the library.
             fault::kernel("fc_prepare", unsafe { sys::fc_prepare(kernel) })?;
         }
         Ok(())
@@ -122,15 +128,15 @@ impl Lanes {
         let kernel = self.kernel(pass, dtypes.arithmetic())?;
         let mut call = self.empty_call(dims, dtypes);
         if pass == Pass::Backward {
-            for (input, grad) in self.order.iter().zip(grads) {
-                if let (Input::Param(param), Some(_)) = (*input, grad) {
-                    // Only whether it is null counts.
+            for (input, grad) in self.arguments.iter().zip(grads) {
+                if let (Argument::Param(param), Some(_)) = (*input, grad) {
+                    // It only matters whether the address is null.
                     call.param_grads[param] = ptr::dangling_mut::<f64>().cast();
                 }
             }
         }
         let mut bytes = 0;
-        // SAFETY: reads sizes and types of the call, and writes the number.
+        // SAFETY: the function reads sizes and types of the call, and writes the number of bytes.
         let code = unsafe { sys::fc_workspace_bytes(kernel, &raw const call, &raw mut bytes) };
         fault::kernel("fc_workspace_bytes", code)?;
         Ok(bytes)
@@ -142,12 +148,12 @@ impl Lanes {
         let kernel = self.kernel(Pass::Forward, call.dtypes.arithmetic())?;
         let mut arguments = self.arguments(call);
         arguments.outputs[0] = address(call.output);
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { launch(kernel, &arguments, call) }
     }
 
     /// # Safety
-    /// As for [`Self::forward`].
+    /// The contract of [`Self::forward`] holds.
     pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
         if call.grads.iter().all(Option::is_none) {
             return Ok(());
@@ -155,28 +161,28 @@ impl Lanes {
         let kernel = self.kernel(Pass::Backward, call.dtypes.arithmetic())?;
         let mut arguments = self.arguments(call);
         let mut lanes = 0;
-        for (input, grad) in self.order.iter().zip(&call.grads) {
+        for (input, grad) in self.arguments.iter().zip(&call.grads) {
             let grad = address(grad.unwrap_or(0));
             match *input {
-                Input::Lane(tensor) => {
+                Argument::Input(tensor) => {
                     arguments.outputs[tensor] = grad;
                     lanes += 1;
                 }
-                Input::Param(param) => arguments.param_grads[param] = grad,
+                Argument::Param(param) => arguments.param_grads[param] = grad,
             }
         }
         arguments.inputs[lanes] = address(call.output);
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { launch(kernel, &arguments, call) }
     }
 
-    /// What both passes read.
+    /// The arguments that both passes share.
     fn arguments(&self, call: &Call) -> sys::fc_call {
         let mut arguments = self.empty_call(&call.dims, call.dtypes);
-        for (input, &ptr) in self.order.iter().zip(&call.inputs) {
+        for (input, &ptr) in self.arguments.iter().zip(&call.inputs) {
             match *input {
-                Input::Lane(tensor) => arguments.inputs[tensor] = address(ptr),
-                Input::Param(param) => arguments.params[param] = address(ptr),
+                Argument::Input(tensor) => arguments.inputs[tensor] = address(ptr),
+                Argument::Param(param) => arguments.params[param] = address(ptr),
             }
         }
         arguments.saved = address(call.saved);
@@ -206,18 +212,18 @@ impl Lanes {
 }
 
 /// # Safety
-/// The arguments are those of a checked call, whose context is current.
+/// The arguments belong to a checked call, whose context is current.
 unsafe fn launch(
     kernel: *const sys::fc_kernel,
     arguments: &sys::fc_call,
     call: &Call,
 ) -> Result<(), Error> {
-    // SAFETY: the caller's; the library copies what the pointers to host memory point to.
+    // SAFETY: the caller promises it; the library copies what the pointers to host memory point to.
     let code = unsafe { sys::fc_launch(kernel, arguments, call.stream.cast()) };
     fault::kernel("fc_launch", code)
 }
 
-/// A device address as C sees it.
+/// A device address as a C pointer.
 pub(super) fn address(ptr: u64) -> *mut c_void {
     ptr::without_provenance_mut(ptr as usize)
 }
@@ -235,7 +241,7 @@ pub(super) fn gate_code(gate: Gate) -> sys::fc_gate {
         Gate::Gelu => sys::fc_gate::FC_GATE_GELU,
         Gate::GeluTanh => sys::fc_gate::FC_GATE_GELU_TANH,
         Gate::Silu => sys::fc_gate::FC_GATE_SILU,
-        Gate::Sigmoid => sys::fc_gate::FC_GATE_SIGMOID,
+        Gate::GeluFast => sys::fc_gate::FC_GATE_GELU_FAST,
         other => unreachable!("the gate {other} has no number"),
     }
 }

@@ -1,6 +1,6 @@
 //! Shared libraries that are loaded at run time.
 //!
-//! cudarc would panic if one were missing, so they are looked for before it is called.
+//! cudarc would panic if a library were missing, so this module looks for libraries before cudarc is called.
 
 use std::error::Error as _;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use libloading::Library;
 
 use crate::Error;
 
-/// The names of the driver, all of which cudarc tries too.
+/// The file names of the driver. cudarc tries all of them too.
 #[cfg(not(windows))]
 const DRIVER: &[&str] = &["libcuda.so.1", "libcuda.so"];
 #[cfg(windows)]
@@ -21,7 +21,7 @@ const CUBLAS_LT: &[&str] = &["libcublasLt.so.13", "libcublasLt.so.12", "libcubla
 #[cfg(windows)]
 const CUBLAS_LT: &[&str] = &["cublasLt64_13.dll", "cublasLt64_12.dll"];
 
-/// Where toolkits and the wheels of PyPI keep libraries, below the folders that variables name.
+/// The folders where toolkits and the wheels of PyPI keep libraries, below the folders that variables name.
 const FOLDERS: &[(&str, &[&str])] = &[
     ("CUDA_HOME", &["lib64", "lib", "bin/x64", "bin"]),
     ("CUDA_PATH", &["lib64", "lib", "bin/x64", "bin"]),
@@ -40,7 +40,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("CONDA_PREFIX", &["lib"]),
 ];
 
-/// Checks that there is a driver to load. What is found stays loaded.
+/// Checks that there is a driver to load. A driver that is found stays loaded.
 pub(super) fn driver() -> Result<(), Error> {
     static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| first(DRIVER.iter().map(PathBuf::from)));
@@ -52,7 +52,7 @@ pub(super) fn driver() -> Result<(), Error> {
     }
 }
 
-/// cuBLASLt, which stays loaded.
+/// Finds cuBLASLt, which stays loaded.
 pub(super) fn cublas_lt() -> Result<&'static Library, Error> {
     static LOADED: OnceLock<Result<Library, String>> = OnceLock::new();
     let loaded = LOADED.get_or_init(|| load_library(CUBLAS_LT));
@@ -62,12 +62,12 @@ pub(super) fn cublas_lt() -> Result<&'static Library, Error> {
     })
 }
 
-/// Loads a shared library of CUDA, the first that can be had of some names of its file. Looked for where
-/// the loader looks (and so also among what is loaded already), then in `$CUDA_HOME`, `$CUDA_PATH`,
-/// `$VIRTUAL_ENV` and `$CONDA_PREFIX`.
+/// Loads a shared library of CUDA, by the first of some file names that works. It is looked for where the loader looks,
+/// and so also among the libraries that are loaded, then in `$CUDA_HOME`, `$CUDA_PATH`, `$VIRTUAL_ENV` and
+/// `$CONDA_PREFIX`.
 ///
 /// # Errors
-/// What was tried, and what the loader said of each.
+/// A list of all places that were tried, with the messages of the loader.
 pub fn load_library(names: &[&str]) -> Result<Library, String> {
     let folders = FOLDERS.iter().flat_map(|&(variable, below)| {
         let root = std::env::var_os(variable).map(PathBuf::from);
@@ -79,11 +79,11 @@ pub fn load_library(names: &[&str]) -> Result<Library, String> {
     first(named.chain(found.filter(|path| path.exists())))
 }
 
-/// The first of the libraries that can be loaded, or what the loader said of each.
+/// Loads the first library that can be loaded; else returns the messages of the loader.
 fn first(candidates: impl Iterator<Item = PathBuf>) -> Result<Library, String> {
     let mut tried = Vec::new();
     for candidate in candidates {
-        // SAFETY: NVIDIA's libraries have no initialisers that ask anything of us.
+        // SAFETY: the initialisers of NVIDIA's libraries have no requirements.
         match unsafe { Library::new(&candidate) } {
             Ok(library) => return Ok(library),
             Err(error) => tried.push(explain(&candidate, &error)),
@@ -92,20 +92,20 @@ fn first(candidates: impl Iterator<Item = PathBuf>) -> Result<Library, String> {
     Err(tried.join("; "))
 }
 
-/// What the loader says, which the error itself leaves to its source.
+/// The message of the loader, which the error itself leaves to its source.
 fn explain(candidate: &Path, error: &libloading::Error) -> String {
     let name = candidate.display().to_string();
     let said = error
         .source()
         .map_or_else(|| error.to_string(), |source| source.to_string());
-    // glibc begins with the name too.
+    // glibc's message begins with the name too.
     match said.starts_with(&name) {
         true => said,
         false => format!("{name}: {said}"),
     }
 }
 
-/// The folders below `root` that match a path, of which one part may end in `*`.
+/// The folders below `root` that match a path, in which one part may end in `*`.
 fn expand(root: &Path, path: &str) -> Vec<PathBuf> {
     let mut folders = vec![root.to_owned()];
     for part in path.split('/') {

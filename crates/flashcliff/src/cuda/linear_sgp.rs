@@ -1,7 +1,8 @@
-//! The gated product of `x` with a linear map of it: products of cuBLASLt, then one launch.
+//! The gated product of `x` with a linear map of `x`: products of cuBLASLt, then one launch.
 //!
-//! `y`, the output of the map, lies at the start of what is saved for the backward pass, or in the workspace of each
-//! pass. In the backward pass the product writes the gradient of `x`, to which the products of the map add.
+//! `y`, the output of the map, lies at the start of the saved values, or in the workspace if it is computed again in
+//! the backward pass. In the backward pass the product writes the gradient of `x`, and the products of the map add to
+//! it.
 
 use std::sync::Arc;
 
@@ -19,20 +20,20 @@ use crate::{Algebra, Error};
 pub(super) struct LinearSgp {
     linear: Linear,
     product: Arc<Lanes>,
-    /// The stored blades of `x` and `y`.
+    /// The number of stored blades of `x` and `y`.
     blades: usize,
-    /// How many of the inputs are the map's: the first ones. The one behind them is the weight of the product.
+    /// The number of inputs of the map, which come first. The input after them is the weight of the product.
     of_linear: usize,
     recomputes: bool,
 }
 
-/// The parts of a workspace, as offsets in bytes from its start or as addresses, and its size.
+/// The parts of a workspace and its size. Parts are offsets in bytes from its start, or addresses.
 #[derive(Clone, Copy, Debug, Default)]
 struct Space {
-    /// `y`, unless it is saved.
+    /// The map's output `y`, unless it is saved.
     y: u64,
     grad_y: u64,
-    /// Of the map and of the product, which take turns.
+    /// The workspace of the map and of the product, which take turns.
     rest: u64,
     rest_bytes: usize,
     bytes: usize,
@@ -82,7 +83,7 @@ impl LinearSgp {
         let space = self.space(&dims, Pass::Forward, dtypes, &NO_GRADIENTS)?;
         let space = space.at(call.workspace);
         let (y, sums) = self.saved(call, &space);
-        // SAFETY: the caller's; `y` and the rest are inside of what is saved and of the workspace.
+        // SAFETY: the caller promises it; `y` and the rest are inside of the saved values and of the workspace.
         unsafe {
             self.linear.forward(&self.map_call(call, y, &space))?;
             self.product
@@ -91,7 +92,7 @@ impl LinearSgp {
     }
 
     /// # Safety
-    /// As for [`Self::forward`].
+    /// The contract of [`Self::forward`] holds.
     pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = *call;
         if call.grads.iter().all(Option::is_none) {
@@ -102,7 +103,7 @@ impl LinearSgp {
         let (y, sums) = self.saved(call, &space);
         let of_map = self.map_gradients(&call.grads);
         let passes_on = of_map.iter().any(Option::is_some);
-        // SAFETY: as in `forward`.
+        // SAFETY: the same holds as in `forward`.
         unsafe {
             if self.recomputes {
                 self.linear.forward(&self.map_call(call, y, &space))?;
@@ -141,7 +142,7 @@ impl LinearSgp {
         }
     }
 
-    /// A pass of the product, as yet without gradients.
+    /// A call for a pass of the product, without gradients so far.
     fn product_call(&self, call: &Call, y: u64, sums: u64, space: &Space) -> Call {
         let mut inputs = [0; MAX_INPUTS];
         inputs[..3].copy_from_slice(&[call.inputs[0], y, call.inputs[self.of_linear]]);
@@ -172,7 +173,7 @@ impl LinearSgp {
         of_product
     }
 
-    /// Where `y` and the row sums are.
+    /// The addresses of `y` and of the row sums.
     fn saved(&self, call: &Call, space: &Space) -> (u64, u64) {
         if self.recomputes {
             return (space.y, call.saved);
@@ -220,14 +221,14 @@ impl LinearSgp {
 }
 
 impl Space {
-    /// The offset of a new part.
+    /// Adds a part to the workspace and returns its offset.
     fn add(&mut self, bytes: usize) -> u64 {
         let offset = self.bytes;
         self.bytes += bytes.next_multiple_of(WORKSPACE_ALIGNMENT);
         offset as u64
     }
 
-    /// The addresses of the parts of a workspace at `base`.
+    /// The addresses of the parts, in a workspace at `base`.
     fn at(self, base: u64) -> Self {
         Self {
             y: base + self.y,

@@ -1,4 +1,4 @@
-//! Memory of cudarc, whatever its element type.
+//! Memory of cudarc, for any element type.
 
 use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{
@@ -17,14 +17,14 @@ pub(super) mod access {
 
     #[allow(unreachable_pub, reason = "sealed: cannot be named outside")]
     pub trait Read: Send + Sync {
-        /// The address, once the stream waits for earlier writes; the guard, dropped after the
-        /// launch, lets later writes wait for it.
+        /// The address, once the stream waits for earlier writes. The guard is to be dropped after the launch; it lets
+        /// later writes wait for it.
         fn read<'s>(&'s self, stream: &'s CudaStream) -> (CUdeviceptr, SyncOnDrop<'s>);
     }
 
     #[allow(unreachable_pub, reason = "sealed: cannot be named outside")]
     pub trait Write: Send + Sync {
-        /// As [`Read::read`], for writing.
+        /// Does the same as [`Read::read`], for writing.
         fn write<'s>(&'s mut self, stream: &'s CudaStream) -> (CUdeviceptr, SyncOnDrop<'s>);
     }
 }

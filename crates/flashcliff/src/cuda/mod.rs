@@ -22,19 +22,18 @@
 //! # Element types
 //! `f32`, `bf16` and `f16` are computed in `f32`, `f64` in `f64`. The lane tensors of a call (those
 //! with a batch axis, and the output) share one type; its parameters share one, which may also be
-//! `f32` for 16-bit lanes. Gradients have the types of what they are gradients of.
+//! `f32` for 16-bit lanes. A gradient has the type of its tensor.
 //!
 //! # Launches
-//! A pass checks everything before it launches anything. It allocates no device memory, never
-//! synchronises, and can be captured into a CUDA graph once [`Operator::prepare`] has run (for operators with matrix products: and
-//! a call). What is
-//! captured must not be tracked by events of cudarc, which stem from outside of the capture: use
-//! views made by `from_raw`, or memory of a context whose event tracking is off.
+//! A pass checks everything before it launches anything. It allocates no device memory, never synchronises, and can be
+//! captured into a CUDA graph once [`Operator::prepare`] has run; operators with matrix products also need one call
+//! before the capture. cudarc must not track captured memory by events, because these stem from outside of the capture:
+//! use views made by `from_raw`, or memory of a context whose event tracking is off.
 //!
 //! # Determinism
-//! Results are the same bit for bit from run to run on one GPU model, with one version of cuBLASLt and one
-//! [tuning table](tuning), for tensors of equal shape and alignment, and the same
-//! [`with_block_bytes`](Operator::with_block_bytes). There are no float atomics.
+//! Results are the same bit for bit from run to run on one GPU model, with one version of cuBLASLt, one [tuning
+//! table](tuning) and the same [`with_block_bytes`](Operator::with_block_bytes), for tensors of equal shape and
+//! alignment. There are no float atomics.
 
 mod array;
 mod call;

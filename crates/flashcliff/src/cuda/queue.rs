@@ -39,12 +39,12 @@ impl<'s> Queue<'s> {
         self.raw
     }
 
-    /// The stream for cudarc, which orders uses of its memory by it.
+    /// The stream as an object of cudarc, which orders uses of its memory by it.
     pub(super) fn stream(&self) -> &CudaStream {
         match self.stream {
             Some(stream) => stream,
-            // SAFETY: `from_raw` asked that it belongs to the context and outlives the queue; the
-            // wrapper goes with the queue.
+            // SAFETY: `from_raw` demands that the stream belongs to the context and outlives the queue; the wrapper is
+            // dropped with the queue.
             None => self
                 .wrapped
                 .get_or_init(|| unsafe { self.context.wrap_borrowed_stream(self.raw) }),

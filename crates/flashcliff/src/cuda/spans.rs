@@ -8,11 +8,11 @@ use super::check::Label;
 use super::tensor::{Acquired, Layout};
 use crate::Error;
 
-/// The alignment that kernels want of a workspace.
+/// The alignment in bytes that kernels need of a workspace.
 pub(super) const WORKSPACE_ALIGNMENT: usize = 256;
 
-/// The most tensors and buffers of a call: inputs and their gradients, the output and its
-/// gradient, saved row sums and workspace.
+/// The largest number of tensors and buffers of a call: inputs and their gradients, the output and its gradient, saved
+/// row sums and workspace.
 const MOST_SPANS: usize = 2 * MAX_INPUTS + 4;
 
 /// A range of device memory.
@@ -32,7 +32,7 @@ impl Span {
     }
 }
 
-/// All memory of a call, with the guards that cudarc wants dropped after the launch.
+/// All memory of a call, with the guards of cudarc, which are dropped after the launch.
 pub(super) struct Spans<'s> {
     spans: [Option<Span>; MOST_SPANS],
     guards: [Option<SyncOnDrop<'s>>; MOST_SPANS],
@@ -48,7 +48,7 @@ impl<'s> Spans<'s> {
         }
     }
 
-    /// Adds memory that is only read; gives its address.
+    /// Adds memory that is only read, and returns its address.
     pub(super) fn read(
         &mut self,
         label: Label,
@@ -58,7 +58,7 @@ impl<'s> Spans<'s> {
         self.push(label, acquired, false, layout.bytes(), layout.dtype.bytes())
     }
 
-    /// Adds memory that is written; gives its address.
+    /// Adds memory that is written, and returns its address.
     pub(super) fn write(
         &mut self,
         label: Label,
@@ -68,7 +68,7 @@ impl<'s> Spans<'s> {
         self.push(label, acquired, true, layout.bytes(), layout.dtype.bytes())
     }
 
-    /// Adds the part of the workspace that is used.
+    /// Adds the used part of the workspace, and returns its address.
     pub(super) fn workspace(&mut self, acquired: Acquired<'s>, bytes: usize) -> CUdeviceptr {
         let label = Label::Tensor("workspace");
         self.push(label, acquired, true, bytes, WORKSPACE_ALIGNMENT)
@@ -94,7 +94,7 @@ impl<'s> Spans<'s> {
         start
     }
 
-    /// Checks that all addresses are usable, and that what is written overlaps nothing else.
+    /// Checks that all addresses are usable, and that written memory overlaps nothing else.
     pub(super) fn check(&self, operator: &str) -> Result<(), Error> {
         let spans = || self.spans.iter().flatten();
         for (index, span) in spans().enumerate() {

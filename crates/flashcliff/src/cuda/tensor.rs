@@ -11,7 +11,7 @@ use super::queue::Queue;
 use crate::tensor::Shape;
 use crate::{Dtype, Error};
 
-/// What is known of a tensor besides where it lies.
+/// The type, shape and device of a tensor.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Layout {
     pub(super) dtype: Dtype,
@@ -86,7 +86,7 @@ impl SourceMut<'_> {
     }
 }
 
-/// An address, and what to drop after the launch.
+/// An address, with the guard to drop after the launch.
 pub(super) type Acquired<'s> = (CUdeviceptr, Option<SyncOnDrop<'s>>);
 
 /// A contiguous tensor on a device, row-major, borrowed.
@@ -101,8 +101,8 @@ impl<'a> Tensor<'a> {
     /// streams unless its event tracking is off.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] if the memory does not fill the shape, [`Error::ShapeTooLarge`]
-    /// if no memory could, or if the shape has more than 4 axes.
+    /// [`Error::LengthMismatch`] if the memory does not fill the shape, [`Error::ShapeTooLarge`] if the number of
+    /// elements does not fit the address space, or if the shape has more than 4 axes.
     pub fn new<T: DeviceElement>(
         memory: &'a impl Memory<T>,
         shape: &[usize],
@@ -119,9 +119,9 @@ impl<'a> Tensor<'a> {
     /// [`Error::ShapeTooLarge`].
     ///
     /// # Safety
-    /// At `ptr` lie as many elements of `dtype` as the shape has, on that device. Until the work
-    /// that is launched with this tensor is done, the memory stays allocated, and nothing writes
-    /// it that is not ordered after that work.
+    /// `ptr` is the address, on that device, of as many elements of `dtype` as the shape has. Until the work that is
+    /// launched with this tensor is done, the memory stays allocated, and nothing writes to it unless it is ordered
+    /// after that work.
     pub unsafe fn from_raw(
         ptr: CUdeviceptr,
         dtype: Dtype,
@@ -151,7 +151,7 @@ impl<'a> Tensor<'a> {
         self.layout.dtype
     }
 
-    /// The number of its device.
+    /// The number of the tensor's device.
     pub fn ordinal(&self) -> usize {
         self.layout.ordinal
     }
@@ -187,7 +187,7 @@ impl<'a> TensorMut<'a> {
     /// A tensor of `shape` over memory of cudarc.
     ///
     /// # Errors
-    /// As [`Tensor::new`].
+    /// The errors of [`Tensor::new`].
     pub fn new<T: DeviceElement>(
         memory: &'a mut impl MemoryMut<T>,
         shape: &[usize],
@@ -201,11 +201,11 @@ impl<'a> TensorMut<'a> {
     /// A tensor of `shape` at an address on device `ordinal`.
     ///
     /// # Errors
-    /// As [`Tensor::from_raw`].
+    /// The errors of [`Tensor::from_raw`].
     ///
     /// # Safety
-    /// As for [`Tensor::from_raw`], and nothing reads the memory either that is not ordered after
-    /// the work.
+    /// The contract of [`Tensor::from_raw`] holds, and nothing reads the memory either unless it is ordered after the
+    /// work.
     pub unsafe fn from_raw(
         ptr: CUdeviceptr,
         dtype: Dtype,
@@ -235,7 +235,7 @@ impl<'a> TensorMut<'a> {
         self.layout.dtype
     }
 
-    /// The number of its device.
+    /// The number of the tensor's device.
     pub fn ordinal(&self) -> usize {
         self.layout.ordinal
     }
@@ -255,8 +255,8 @@ impl fmt::Debug for TensorMut<'_> {
     }
 }
 
-/// Device memory for intermediate results; what it holds does not matter. Must be aligned to 256
-/// bytes, as allocations are.
+/// Device memory for intermediate results. Its contents do not matter. It must be aligned to 256 bytes, as allocations
+/// are.
 pub struct Scratch<'a> {
     source: SourceMut<'a>,
     bytes: usize,
@@ -264,7 +264,7 @@ pub struct Scratch<'a> {
 }
 
 impl<'a> Scratch<'a> {
-    /// All of some memory of cudarc.
+    /// Uses all of some memory of cudarc.
     pub fn new<T>(memory: &'a mut impl MemoryMut<T>) -> Self {
         Self {
             bytes: memory.num_bytes(),
@@ -273,10 +273,10 @@ impl<'a> Scratch<'a> {
         }
     }
 
-    /// `bytes` bytes at an address on device `ordinal`.
+    /// Uses `bytes` bytes at an address on device `ordinal`.
     ///
     /// # Safety
-    /// As for [`TensorMut::from_raw`].
+    /// The contract of [`TensorMut::from_raw`] holds.
     pub unsafe fn from_raw(ptr: CUdeviceptr, bytes: usize, ordinal: usize) -> Self {
         Self {
             source: SourceMut::Raw(ptr),
@@ -285,12 +285,12 @@ impl<'a> Scratch<'a> {
         }
     }
 
-    /// How many bytes there are.
+    /// The size of the memory in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The number of its device.
+    /// The number of the device of the memory.
     pub fn ordinal(&self) -> usize {
         self.ordinal
     }

@@ -1,4 +1,4 @@
-//! Matrix products, by the `gemm` crate, one thread each: callers spread the work.
+//! Matrix products by the `gemm` crate. Each runs on one thread; callers spread the work.
 
 use crate::Element;
 
@@ -10,9 +10,9 @@ pub(super) struct Matrix<T> {
     pub(super) column: usize,
 }
 
-// SAFETY: a plain address; its users say what they may access.
+// SAFETY: this is a plain address; its users say what they may access.
 unsafe impl<T: Send> Sync for Matrix<T> {}
-// SAFETY: as above.
+// SAFETY: the same holds as above.
 unsafe impl<T: Send> Send for Matrix<T> {}
 
 impl<T> Matrix<T> {
@@ -59,7 +59,7 @@ pub(super) unsafe fn matmul<T: Element>(
     let one = T::from_f64(1.0);
     // Strides are below `isize::MAX`: the tensors exist.
     let stride = |stride: usize| stride as isize;
-    // SAFETY: the caller's.
+    // SAFETY: the caller promises it.
     unsafe {
         gemm::gemm(
             m,

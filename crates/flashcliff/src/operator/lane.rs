@@ -9,7 +9,7 @@ use crate::kernel::lanes::{self, Call, Operand, Parameter};
 use crate::simd::Tier;
 use crate::tensor::Tensor;
 use crate::{Algebra, Error, Gate, Norm};
-use flashcliff_kernels::program::Program;
+use flashcliff_kernels::program::{Argument, Program};
 
 /// A program with its options.
 #[derive(Clone)]
@@ -18,15 +18,6 @@ pub(crate) struct LaneOperator {
     program: &'static Program,
     gate: Gate,
     eps: f64,
-    /// Where each input is found: programs list lane tensors and parameters apart.
-    order: Vec<Input>,
-}
-
-/// An input of the operator, by its number among the lane tensors or parameters of the program.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Input {
-    Lane(usize),
-    Param(usize),
 }
 
 impl std::fmt::Debug for LaneOperator {
@@ -48,19 +39,11 @@ impl LaneOperator {
         right: GradeSet,
     ) -> Result<Self, Error> {
         let program = algebra.program(name, left, right)?;
-        // Lane tensors first, then parameters; the first-order term comes last.
-        let late = |&tensor: &usize| program.inputs[tensor].0 == "l";
-        let lanes = 0..program.inputs.len();
-        let (last, first): (Vec<usize>, Vec<usize>) = lanes.partition(late);
-        let order = first.into_iter().map(Input::Lane);
-        let order = order.chain((0..program.params.len()).map(Input::Param));
-        let order = order.chain(last.into_iter().map(Input::Lane)).collect();
         Ok(Self {
             algebra,
             program,
             gate: Gate::None,
             eps: 0.0,
-            order,
         })
     }
 
@@ -98,24 +81,22 @@ impl LaneOperator {
         self.eps
     }
 
-    /// The inputs of the operator in order.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn order(&self) -> &[Input] {
-        &self.order
-    }
-
     pub(super) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {
         let lane = |components| [Dim::Fixed(components), Dim::Batch, Dim::In];
-        let inputs = self.order.iter().map(|input| match *input {
-            Input::Lane(tensor) => {
-                let (name, components) = self.program.inputs[tensor];
-                TensorSpec::new(name, &lane(components))
-            }
-            Input::Param(param) => {
-                let (name, count) = self.program.params[param];
-                TensorSpec::new(name, &[Dim::In, Dim::Fixed(count)])
-            }
-        });
+        let inputs = self
+            .program
+            .arguments
+            .iter()
+            .map(|argument| match *argument {
+                Argument::Input(tensor) => {
+                    let (name, components) = self.program.inputs[tensor];
+                    TensorSpec::new(name, &lane(components))
+                }
+                Argument::Param(param) => {
+                    let (name, count) = self.program.params[param];
+                    TensorSpec::new(name, &[Dim::In, Dim::Fixed(count)])
+                }
+            });
         let output = TensorSpec::new("o", &lane(self.program.output_components));
         (inputs.collect(), output)
     }
@@ -202,7 +183,7 @@ impl LaneOperator {
         let operands = (&lanes[..], &outputs[..], &params[..], &param_grads[..]);
         let saved = saved.as_ptr().cast_mut();
         let call = self.call(tier, dims, Pass::Backward, operands, saved);
-        // SAFETY: as in `forward`; the plan of the backward pass only reads `saved`, and nothing
+        // SAFETY: the same holds as in `forward`; the plan of the backward pass only reads `saved`, and nothing
         // if the operator has no row sums.
         unsafe { lanes::run(&call, workspace) };
     }
@@ -210,8 +191,8 @@ impl LaneOperator {
     /// The lane inputs, by the pointer of each input of the operator.
     fn lanes<T>(&self, dims: &Dims, pointer: impl Fn(usize) -> *mut T) -> Vec<Operand<T>> {
         let mut lanes: Vec<(usize, Operand<T>)> = Vec::new();
-        for (index, input) in self.order.iter().enumerate() {
-            if let Input::Lane(tensor) = *input {
+        for (index, argument) in self.program.arguments.iter().enumerate() {
+            if let Argument::Input(tensor) = *argument {
                 let components = self.program.inputs[tensor].1;
                 let ptr = pointer(index);
                 let (batch, channels) = (dims.batch, dims.in_channels);
@@ -226,13 +207,13 @@ impl LaneOperator {
     }
 
     fn params<T>(&self, pointer: impl Fn(usize) -> *mut T) -> Vec<Parameter<T>> {
-        let inputs = self.order.iter().enumerate();
-        let params = inputs.filter_map(|(index, input)| match *input {
-            Input::Param(param) => Some(Parameter {
+        let arguments = self.program.arguments.iter().enumerate();
+        let params = arguments.filter_map(|(index, argument)| match *argument {
+            Argument::Param(param) => Some(Parameter {
                 ptr: pointer(index),
                 count: self.program.params[param].1,
             }),
-            Input::Lane(_) => None,
+            Argument::Input(_) => None,
         });
         params.collect()
     }
@@ -255,7 +236,7 @@ impl LaneOperator {
             Pass::Forward => (&program.forward, program.flops[0]),
             Pass::Backward => (&program.backward, program.flops[1]),
         };
-        // A backward plan without row sums must not take `saved` for a place to write.
+        // A backward plan without row sums must not write to `saved`.
         let saves = plan.saved_row_sums > 0 || pass == Pass::Forward;
         Call {
             plan,
@@ -282,3 +263,43 @@ type Operands<'a, T> = (
     &'a [Parameter<T>],
     &'a [Parameter<T>],
 );
+
+#[cfg(test)]
+mod tests {
+    use cayley::Signature;
+
+    use super::*;
+
+    /// The inputs of an operator of space, compiled or not.
+    fn inputs(name: &str) -> Result<[Vec<&'static str>; 2], Error> {
+        let signature = Signature::of(3, 0, 0);
+        let mut lists = [Vec::new(), Vec::new()];
+        let algebras = [Algebra::new(signature)?, Algebra::interpreted(signature)?];
+        for (list, algebra) in lists.iter_mut().zip(algebras) {
+            let operator = LaneOperator::new(algebra, name, algebra.full(), algebra.full())?;
+            let (specs, _) = operator.specs();
+            list.extend(specs.iter().map(|spec| spec.name));
+        }
+        Ok(lists)
+    }
+
+    #[test]
+    fn inputs_come_in_the_order_of_the_program() -> Result<(), Error> {
+        for (name, expected) in [
+            ("sgp_rms", &["x", "y", "w"][..]),
+            ("steerable_product", &["x", "r", "w"]),
+            ("steerable_product_norm", &["x", "r", "w", "a"]),
+            ("steerable_product_first_order", &["x", "r", "w", "l"]),
+            (
+                "steerable_product_norm_first_order",
+                &["x", "r", "w", "a", "l"],
+            ),
+            ("mv_silu_norm", &["x", "a", "b"]),
+        ] {
+            for list in inputs(name)? {
+                assert_eq!(list, expected, "{name}");
+            }
+        }
+        Ok(())
+    }
+}

@@ -13,7 +13,7 @@ use crate::ops::LinearOptions;
 use crate::tensor::Tensor;
 use crate::{Algebra, Bias, Error, WeightLayout};
 
-/// Rows of a block: enough to reuse a packed weight, few enough to share among threads.
+/// The rows of a block: enough to reuse a packed weight, few enough to share among threads.
 const BLOCK_ROWS: usize = 256;
 
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ impl Linear {
             grades: ranges.collect(),
             per_grade: options.per_grade,
             bias: options.bias,
-            layout: options.layout,
+            layout: options.weight_layout,
         })
     }
 
@@ -138,7 +138,7 @@ impl Linear {
         }
     }
 
-    /// Blocks of rows, none across two matrices: (matrix, rows).
+    /// Blocks of rows as (matrix, rows). No block spans two matrices.
     fn blocks(&self, dims: &Dims) -> Vec<(usize, Range<usize>)> {
         let mut blocks = Vec::new();
         for (index, rows) in self.products(dims) {
@@ -186,7 +186,7 @@ impl Linear {
         });
     }
 
-    /// The gradient of `x` is added to what is there if `adds_to_x`.
+    /// Computes the gradients. The gradient of `x` is added to the values that are there if `adds_to_x`.
     pub(super) fn backward<T: Element>(
         &self,
         dims: &Dims,
@@ -268,7 +268,7 @@ impl Linear {
     }
 }
 
-/// Rows of a block: one block, and so one thread, for what is too little to share.
+/// The rows of a block. A map that is too small to share is one block, and so runs on one thread.
 fn block_rows(dims: &Dims) -> usize {
     let worthwhile = (1 << 20) / (dims.in_channels * dims.out_channels).max(1);
     worthwhile.max(BLOCK_ROWS)

@@ -1,7 +1,7 @@
-//! The gated product of `x` with a linear map of it: the two of them in turn, in one call.
+//! The gated product of `x` with a linear map of `x`. One call runs the map, then the product.
 //!
-//! `y`, the output of the map, lies in what is saved for the backward pass, or in the workspace of each
-//! pass. In the backward pass the product writes the gradient of `x`, and the map adds its part to it.
+//! `y`, the output of the map, lies in the saved values; with the option `recompute` each pass computes it in its
+//! workspace. In the backward pass the product writes the gradient of `x`, and the map adds its part to it.
 
 use super::lane::LaneOperator;
 use super::linear::Linear;
@@ -51,7 +51,7 @@ impl LinearSgp {
         (inputs, output)
     }
 
-    /// `y`.
+    /// The tensor `y`, the output of the map.
     fn y(&self) -> TensorSpec {
         let (_, y) = self.linear.specs();
         TensorSpec {
@@ -81,7 +81,7 @@ impl LinearSgp {
         let gradients = usize::from(pass == Pass::Backward);
         let like_y = gradients + usize::from(self.recompute);
         let product = self.product.workspace_len::<T>(tier, dims, pass);
-        // The map itself needs none.
+        // The map itself needs no workspace.
         like_y * self.y_len(dims) + product
     }
 
@@ -155,7 +155,7 @@ impl LinearSgp {
         Ok(())
     }
 
-    /// Computes `y`; gives the inputs of the product.
+    /// Computes `y` and returns the inputs of the product.
     fn apply<'t, T: Element>(
         &self,
         dims: &Dims,
@@ -174,12 +174,12 @@ impl LinearSgp {
         y: &'t [T],
     ) -> Result<[Tensor<'t, T>; 3], Error> {
         let y = Tensor::new(y, &self.y().shape(dims))?;
-        // `Operator` has checked how many there are.
+        // `Operator` has checked the number of inputs.
         Ok([inputs[0], y, inputs[inputs.len() - 1]])
     }
 }
 
-/// A tensor of the map, whose output has the channels of its input, by the names it has here.
+/// A tensor of the map under the names it has here. The output of the map has the channels of its input.
 fn square(spec: &TensorSpec) -> TensorSpec {
     let dims = spec.dims.iter().map(|dim| match dim {
         Dim::Out => Dim::In,

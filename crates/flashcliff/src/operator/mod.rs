@@ -16,8 +16,6 @@ use crate::tensor::{Tensor, TensorMut};
 use crate::{Algebra, Error, environment, threads};
 
 pub(crate) use fully_connected::FullyConnected;
-#[cfg(feature = "cuda")]
-pub(crate) use lane::Input;
 pub(crate) use lane::LaneOperator;
 pub(crate) use linear::Linear;
 pub(crate) use linear_sgp::LinearSgp;
@@ -27,22 +25,22 @@ pub(crate) use zero::Zero;
 /// One of the two passes of an operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Pass {
-    /// From inputs to output.
+    /// Computes the output from the inputs.
     Forward,
-    /// From the gradient of the output to the gradients of the inputs.
+    /// Computes the gradients of the inputs from the gradient of the output.
     Backward,
 }
 
 /// Floating-point operations of the two passes of an operator, for given [`Dims`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Cost {
-    /// Of the forward pass.
+    /// Operations of the forward pass.
     pub forward: usize,
-    /// Of the backward pass, what it recomputes included.
+    /// Operations of the backward pass, with those that recompute values of the forward pass.
     pub backward: usize,
 }
 
-/// The work behind an operator.
+/// The implementation of an operator.
 #[derive(Clone, Debug)]
 pub(crate) enum Kind {
     Lanes(LaneOperator),
@@ -54,9 +52,9 @@ pub(crate) enum Kind {
 
 /// An operator, bound to an algebra and its options; made by the functions of [`ops`](crate::ops).
 ///
-/// All tensors are contiguous. Inputs and outputs cannot alias: outputs are `&mut`. Every check
-/// happens before anything is written. The kernels allocate nothing: [`Self::saved_len`] and
-/// [`Self::workspace_len`] say what to bring.
+/// All tensors are contiguous. Inputs and outputs cannot alias, since outputs are `&mut`. Every check happens before
+/// anything is written. The kernels allocate no tensors: [`Self::saved_len`] and [`Self::workspace_len`] give the sizes
+/// of the buffers that the caller brings.
 #[derive(Clone, Debug)]
 pub struct Operator {
     name: &'static str,
@@ -68,14 +66,14 @@ pub struct Operator {
     kind: Kind,
 }
 
-/// What [`Operator::evaluate`] gives.
+/// The results of [`Operator::evaluate`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Evaluation<T> {
     /// The output.
     pub output: Vec<T>,
-    /// Its shape.
+    /// The shape of the output.
     pub output_shape: Vec<usize>,
-    /// What the backward pass reads: the tensor that is kept, if any, and row statistics.
+    /// The values that the backward pass reads: the tensor that is kept, if any, then the row sums.
     pub saved: Vec<T>,
 }
 
@@ -83,7 +81,7 @@ impl<T> Evaluation<T> {
     /// The output as a tensor, an input of the next operator for example.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] if the fields were changed and fit no more.
+    /// [`Error::LengthMismatch`] if the fields were changed and no longer fit each other.
     pub fn tensor(&self) -> Result<Tensor<'_, T>, Error> {
         Tensor::new(&self.output, &self.output_shape)
     }
@@ -118,7 +116,7 @@ impl Operator {
         self.name
     }
 
-    /// Its algebra.
+    /// The algebra of the operator.
     pub fn algebra(&self) -> Algebra {
         self.algebra
     }
@@ -127,12 +125,12 @@ impl Operator {
         &self.kind
     }
 
-    /// The SIMD tier it runs on.
+    /// The SIMD tier that the operator runs on.
     pub fn tier(&self) -> Tier {
         self.tier
     }
 
-    /// Makes it run on another tier.
+    /// Makes the operator run on another tier.
     ///
     /// # Errors
     /// [`Error::TierUnavailable`] if the CPU does not have it.
@@ -158,8 +156,8 @@ impl Operator {
         &self.output
     }
 
-    /// The tensor that the forward pass keeps for the backward pass, at the start of what it saves;
-    /// few operators have one.
+    /// The tensor that the forward pass keeps for the backward pass, at the start of the saved values. Few operators
+    /// have one.
     pub fn kept(&self) -> Option<&TensorSpec> {
         self.kept.as_ref()
     }
@@ -179,19 +177,19 @@ impl Operator {
         self.output.shape(dims)
     }
 
-    /// The elements that the forward pass saves for the backward pass: those of [`Self::kept`], then
+    /// The number of elements that the forward pass saves for the backward pass: the elements of [`Self::kept`], then
     /// [`Self::row_sums`] for each batch element.
     pub fn saved_len(&self, dims: &Dims) -> usize {
         self.kept_len(dims) + self.row_sums() * dims.batch
     }
 
-    /// The elements of the tensor that is kept.
+    /// The number of elements of the tensor that is kept.
     pub(crate) fn kept_len(&self, dims: &Dims) -> usize {
         let kept = self.kept.as_ref();
         kept.map_or(0, |kept| kept.sizes(dims).product())
     }
 
-    /// The sums that the forward pass saves for each batch element.
+    /// The number of sums that the forward pass saves for each batch element.
     pub fn row_sums(&self) -> usize {
         match &self.kind {
             Kind::Lanes(lane) => lane.row_sums(),
@@ -201,7 +199,8 @@ impl Operator {
         }
     }
 
-    /// The elements of workspace a pass needs with [`threads::count`] threads, which a large enough pass starts.
+    /// The number of elements of workspace that a pass needs with [`threads::count`] threads. A pass that is large
+    /// enough starts these threads.
     pub fn workspace_len<T: Element>(&self, dims: &Dims, pass: Pass) -> usize {
         match &self.kind {
             Kind::Lanes(lane) => lane.workspace_len::<T>(self.tier, dims, pass),
@@ -229,7 +228,7 @@ impl Operator {
     /// elements; what they hold before does not matter.
     ///
     /// # Errors
-    /// As [`Self::bind`], and [`Error::BufferTooSmall`].
+    /// The errors of [`Self::bind`], and [`Error::BufferTooSmall`].
     pub fn forward<T: Element>(
         &self,
         inputs: &[Tensor<'_, T>],
@@ -267,13 +266,13 @@ impl Operator {
         Ok(())
     }
 
-    /// Computes the gradients of the inputs from that of the output.
+    /// Computes the gradients of the inputs from the gradient of the output.
     ///
-    /// `output` and `saved` are what [`Self::forward`] wrote. Of `grads`, one for each input, the
-    /// ones that are `None` are not written (and where possible not computed).
+    /// `output` and `saved` are the values that [`Self::forward`] wrote. `grads` has one entry for each input. A
+    /// gradient that is `None` is not written, and where possible not computed.
     ///
     /// # Errors
-    /// As [`Self::forward`].
+    /// The errors of [`Self::forward`].
     pub fn backward<T: Element>(
         &self,
         inputs: &[Tensor<'_, T>],
@@ -352,10 +351,10 @@ impl Operator {
         Ok(())
     }
 
-    /// [`Self::forward`] into new buffers.
+    /// Runs [`Self::forward`] into new buffers.
     ///
     /// # Errors
-    /// As [`Self::forward`].
+    /// The errors of [`Self::forward`].
     pub fn evaluate<T: Element>(&self, inputs: &[Tensor<'_, T>]) -> Result<Evaluation<T>, Error> {
         threads::steady(|| self.evaluate_here(inputs))
     }
@@ -376,10 +375,10 @@ impl Operator {
         })
     }
 
-    /// [`Self::backward`] into new buffers: the gradients of all inputs, in order.
+    /// Runs [`Self::backward`] into new buffers. Returns the gradients of all inputs, in order.
     ///
     /// # Errors
-    /// As [`Self::backward`].
+    /// The errors of [`Self::backward`].
     pub fn gradients<T: Element>(
         &self,
         inputs: &[Tensor<'_, T>],
@@ -423,7 +422,7 @@ impl Operator {
         self.unify(inputs.iter().map(Tensor::shape))
     }
 
-    /// [`Self::bind`] without a slice of shapes.
+    /// Does the same as [`Self::bind`], without a slice of shapes.
     pub(crate) fn unify<'s>(
         &self,
         shapes: impl ExactSizeIterator<Item = &'s [usize]> + Clone,

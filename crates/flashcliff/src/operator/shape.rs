@@ -1,10 +1,10 @@
-//! Symbolic shapes and what they stand for in a call.
+//! Symbolic shapes, and the sizes that they stand for in a call.
 
 use std::fmt;
 
 use crate::Error;
 
-/// The most elements of a tensor: with room to spare for workspaces that are a multiple of it.
+/// The largest number of elements of a tensor. It leaves room for workspaces that are a multiple of it.
 const MAX_ELEMENTS: usize = isize::MAX as usize >> if usize::BITS == 64 { 20 } else { 8 };
 
 /// An axis of a tensor.
@@ -32,12 +32,12 @@ impl fmt::Display for Dim {
     }
 }
 
-/// The name and shape of a tensor of an operator. Displays as `x [8, batch, in]`.
+/// The name and shape of a tensor of an operator. It displays as `x [8, batch, in]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorSpec {
-    /// The name.
+    /// The name of the tensor.
     pub name: &'static str,
-    /// The axes.
+    /// The axes of the tensor.
     pub dims: Vec<Dim>,
 }
 
@@ -65,7 +65,7 @@ impl TensorSpec {
         })
     }
 
-    /// Whether it is a parameter rather than data, which has a batch.
+    /// Whether the tensor is a parameter. Data has a batch, parameters have none.
     #[cfg(feature = "cuda")]
     pub(crate) fn is_parameter(&self) -> bool {
         !self.dims.contains(&Dim::Batch)
@@ -90,11 +90,11 @@ pub struct Dims {
     pub batch: usize,
     /// The channels of the input.
     pub in_channels: usize,
-    /// The channels of the output; those of the input if the operator keeps them.
+    /// The channels of the output. They are those of the input if the operator keeps the number of channels.
     pub out_channels: usize,
 }
 
-/// The sizes that the shapes of all inputs agree on. Allocates for errors only.
+/// The sizes that the shapes of all inputs agree on. Allocates only to report an error.
 pub(super) fn unify<'s>(
     operator: &str,
     inputs: &[TensorSpec],
@@ -136,8 +136,8 @@ pub(super) fn unify<'s>(
     }
 }
 
-/// The elements of a shape. An axis of size zero counts as one: the sizes of buffers are computed
-/// for empty tensors too.
+/// The number of elements of a shape. An axis of size zero counts as one, because the sizes of buffers are computed for
+/// empty tensors too.
 fn count(axes: impl Iterator<Item = usize>) -> usize {
     axes.map(|axis| axis.max(1))
         .fold(1_usize, usize::saturating_mul)

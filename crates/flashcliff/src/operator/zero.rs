@@ -6,7 +6,7 @@ use super::Cost;
 use super::shape::{Dim, TensorSpec};
 use crate::Algebra;
 
-/// A product that no blade of the algebra is reached by.
+/// A product that reaches no blade of the algebra.
 #[derive(Clone, Debug)]
 pub(crate) struct Zero {
     /// The blades of `x`, of `y` and of the output.

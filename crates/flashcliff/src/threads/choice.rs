@@ -1,14 +1,14 @@
-//! How many threads, and who said so.
+//! The number of threads, and what decided it.
 
 use std::fmt;
 
 use crate::Error;
 use crate::environment::environment;
 
-/// The most threads for each CPU: more would only wait for each other.
+/// The largest number of threads for each CPU. More threads would only wait for each other.
 const THREADS_PER_CPU: usize = 8;
 
-/// Who said how many threads to use.
+/// The source of the number of threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Source {
@@ -33,7 +33,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// How many threads operators use, and why.
+/// The number of threads that operators use, and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     asked: usize,
@@ -43,7 +43,7 @@ pub struct Choice {
 }
 
 impl Choice {
-    /// What the program set, else what the environment says, else one thread for each CPU.
+    /// Takes the number that the program set, else the number from the environment, else one thread for each CPU.
     pub(super) fn new(set: Option<usize>) -> Result<Self, Error> {
         let environment = environment()?;
         let (asked, source) = match (set, environment.threads) {
@@ -59,7 +59,7 @@ impl Choice {
         })
     }
 
-    /// The threads of rayon's global pool, which others have started.
+    /// The threads of rayon's global pool, which other code has started.
     pub(super) fn of_global_pool(threads: usize) -> Self {
         Self {
             asked: threads,
@@ -79,7 +79,7 @@ impl Choice {
         }
     }
 
-    /// Fewer threads, since the system refused more.
+    /// A choice of fewer threads, because the system refused more.
     pub(super) fn reduced(&self, count: usize, reason: String) -> Self {
         Self {
             count,
@@ -88,12 +88,12 @@ impl Choice {
         }
     }
 
-    /// The number to start: within the limit of [`limit`].
+    /// The number of threads to start: the number asked for, at most [`limit`].
     pub(super) fn wanted(&self) -> usize {
         self.asked.min(limit())
     }
 
-    /// Why the system refused to start them, if it did.
+    /// The reason of the system for refusing threads, if it did.
     pub(super) fn refused(&self) -> Option<&str> {
         self.refused.as_deref()
     }
@@ -108,12 +108,13 @@ impl Choice {
         self.asked
     }
 
-    /// Who asked for it.
+    /// The source of this number.
     pub fn source(&self) -> Source {
         self.source
     }
 
-    /// Why there are fewer threads than were asked for, if so: a sentence to show once.
+    /// A sentence that says why there are fewer threads than were asked for, to be shown once. `None` if there are as
+    /// many.
     pub fn note(&self) -> Option<String> {
         let Self {
             asked,
@@ -138,7 +139,7 @@ impl Choice {
     }
 }
 
-/// The most threads that operators use: eight for each CPU that the process may use.
+/// The largest number of threads that operators use: eight for each CPU that the process may use.
 pub fn limit() -> usize {
     cpus().saturating_mul(THREADS_PER_CPU)
 }

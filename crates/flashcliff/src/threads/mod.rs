@@ -1,4 +1,4 @@
-//! The threads that operators on the CPU use, one rule for the program, Rust and Python.
+//! The threads that operators on the CPU use. The rule is the same for the program, Rust and Python.
 //!
 //! An operator with enough work shares it among
 //!
@@ -9,16 +9,17 @@
 //!    ([`environment`](crate::environment) says how they are read);
 //! 5. else one for each CPU that the process may use.
 //!
-//! In Python a number that PyTorch was given, by `torch.set_num_threads` or by itself, is a ceiling of 4 and 5: an
-//! operator takes no more threads than those of PyTorch do, in the workers of a data loader say, unless
-//! `flashcliff.set_num_threads` was called.
+//! In Python the number of PyTorch's threads, set by `torch.set_num_threads` or by PyTorch itself, is a ceiling of 4
+//! and 5: an operator takes no more threads than PyTorch's own operators do, in the workers of a data loader for
+//! example, unless `flashcliff.set_num_threads` was called.
 //!
-//! Numbers of 2, 4 and 5 are at most [`limit`], eight for each CPU; [`Choice::note`] says where one was larger, and
-//! a warning of the crate `log`. Results do not depend on the number, not in a bit.
+//! The numbers of 2, 4 and 5 are at most [`limit`], eight for each CPU. If a larger number was asked for,
+//! [`Choice::note`] and a warning of the crate `log` say so. Results do not depend on the number of threads, bit for
+//! bit.
 //!
-//! Threads are started by the first operator that has work for them, or by [`start`]. Where the system allows fewer, an
-//! operator runs on those, or on the calling thread alone. A process that was forked runs operators on the calling
-//! thread, unless it calls [`set`]; it may be forked while other threads run operators.
+//! Threads are started by the first operator that has work for them, or by [`start`]. If the system allows fewer
+//! threads, an operator runs on those, or on the calling thread alone. A forked process runs operators on the calling
+//! thread, unless it calls [`set`]. A process may be forked while other threads run operators.
 
 mod choice;
 mod workers;
@@ -30,7 +31,7 @@ use crate::Error;
 pub use choice::{Choice, Source, limit};
 pub(crate) use workers::{each, note_process};
 
-/// What is in force outside of rayon pools.
+/// The choice that is in force outside of rayon pools.
 ///
 /// # Errors
 /// [`Error::Environment`] for a variable that means nothing.
@@ -38,23 +39,24 @@ pub fn choice() -> Result<Choice, Error> {
     workers::choice()
 }
 
-/// Makes operators use a number of threads, which are started.
+/// Sets the number of threads that operators use, and starts them.
 ///
-/// If rayon's global pool has not been started it is now, with this number: what else uses rayon then does, too.
+/// If rayon's global pool has not been started, it is started now with this number of threads. Other code that uses
+/// rayon then uses this pool too.
 ///
 /// # Errors
-/// [`Error::Environment`] for a variable that means nothing, [`Error::InvalidOption`] for no thread, [`Error::Threads`] if
-/// the system refuses so many; what was in force before still is.
+/// [`Error::Environment`] for a variable that means nothing, [`Error::InvalidOption`] for 0 threads, [`Error::Threads`]
+/// if the system refuses so many. After an error the former choice is still in force.
 pub fn set(threads: usize) -> Result<Choice, Error> {
     workers::set(threads)
 }
 
-/// Whether [`set`] was called, in this process or in one that it was forked from.
+/// Whether [`set`] was called, in this process or in one it was forked from.
 pub fn is_set() -> bool {
     workers::is_set()
 }
 
-/// Starts the threads that are in force, which otherwise the first large operator does.
+/// Starts the threads that are in force. Otherwise the first large operator starts them.
 ///
 /// # Errors
 /// [`Error::Environment`] for a variable that means nothing, [`Error::Threads`] if the system refuses so many.
@@ -62,8 +64,8 @@ pub fn start() -> Result<Choice, Error> {
     workers::start()
 }
 
-/// The threads that an operator uses that is called here: of the current rayon pool, or else those that are
-/// in force. Starts them.
+/// The number of threads that an operator called here uses: those of the current rayon pool, else those that are in
+/// force. Starts them.
 pub fn count() -> usize {
     let call = CALL.get();
     if call.decided > 0 {
@@ -84,7 +86,7 @@ pub fn count() -> usize {
     count
 }
 
-/// Runs work, whose operators use at most a number of threads, and all the same number.
+/// Runs work whose operators use at most `ceiling` threads. All of them use the same number.
 pub fn at_most<T>(ceiling: usize, work: impl FnOnce() -> T) -> T {
     let outer = CALL.get();
     let _restored = Restored(outer);
@@ -96,7 +98,8 @@ pub fn at_most<T>(ceiling: usize, work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// Runs work in which [`count`] does not change, once asked: the size of a workspace and what is done with it must agree.
+/// Runs work in which [`count`] does not change after the first call: the size of a workspace and the work in it must
+/// agree.
 pub(crate) fn steady<T>(work: impl FnOnce() -> T) -> T {
     if CALL.get().lasting {
         return work();
@@ -106,20 +109,20 @@ pub(crate) fn steady<T>(work: impl FnOnce() -> T) -> T {
 
 /// Forgets the threads of the parent process.
 ///
-/// A forked process notices by its number, so this is for one that may have the number of its parent, in a PID
-/// namespace of its own.
+/// A forked process usually notices the fork by its process number. This function is for a process that may have the
+/// number of its parent, in a PID namespace of its own.
 pub fn after_fork() {
     workers::after_fork();
 }
 
-/// What calls on a thread go by.
+/// The settings that calls on a thread follow.
 #[derive(Clone, Copy)]
 struct Call {
-    /// The most threads.
+    /// The largest number of threads.
     ceiling: usize,
-    /// Whether a number, once decided on, stays.
+    /// Whether the number of threads stays, once it is decided.
     lasting: bool,
-    /// The number decided on, or 0.
+    /// The number that was decided on, or 0.
     decided: usize,
 }
 
@@ -129,7 +132,7 @@ thread_local! {
     };
 }
 
-/// Brings back what was in force, also after a panic.
+/// Restores the former settings when dropped, also after a panic.
 struct Restored(Call);
 
 impl Drop for Restored {

@@ -1,8 +1,8 @@
-//! The threads of this process, started when there is work for them.
+//! The threads of this process. They are started when there is work for them.
 //!
-//! Each process has [`Workers`] of its own, found by the number of the process: a forked one makes new ones, and
-//! computes on the calling thread. So no lock is ever waited for that a thread of the parent held when the
-//! process was forked, and no work is given to threads that are not there.
+//! Each process has [`Workers`] of its own, found by the number of the process. A forked process makes new ones and
+//! computes on the calling thread. So it never waits for a lock that a thread of the parent held at the fork, and gives
+//! no work to threads that are not there.
 
 use std::error::Error as _;
 use std::ptr;
@@ -17,14 +17,14 @@ use crate::Error;
 /// The threads of one process.
 struct Workers {
     process: u32,
-    /// Whether the process was forked: rayon's global pool is then its parent's.
+    /// Whether the process was forked. Rayon's global pool is then its parent's.
     forked: bool,
-    /// What [`set`] said, or 0. Not behind the lock, since forked processes read it.
+    /// The number given to [`set`], or 0. It is not behind the lock, since forked processes read it.
     set: AtomicUsize,
     started: Mutex<Option<Started>>,
 }
 
-/// Threads that run, and why so many.
+/// The threads that run, and why so many.
 #[derive(Clone)]
 struct Started {
     choice: Choice,
@@ -36,7 +36,7 @@ enum Pool {
     /// Rayon's global pool.
     Global,
     Own(Arc<ThreadPool>),
-    /// No thread but the calling one.
+    /// No pool: only the calling thread works.
     Caller,
 }
 
@@ -47,7 +47,7 @@ fn workers() -> &'static Workers {
     let process = std::process::id();
     loop {
         let last = WORKERS.load(Ordering::Acquire);
-        // SAFETY: null, or from `renew`, which leaks what it makes.
+        // SAFETY: the pointer is null, or from `renew`, which leaks what it makes.
         match unsafe { last.as_ref() } {
             Some(workers) if workers.process == process => return workers,
             _ => renew(last, process),
@@ -55,12 +55,12 @@ fn workers() -> &'static Workers {
     }
 }
 
-/// Makes the workers of a process that has none, unless another thread of it is faster.
+/// Makes the workers of a process that has none, unless another thread of the process is faster.
 fn renew(last: *mut Workers, process: u32) {
-    // SAFETY: as in `workers`.
+    // SAFETY: the same holds as in `workers`.
     let parent = unsafe { last.as_ref() };
     let set = parent.map_or(0, |parent| parent.set.load(Ordering::Relaxed));
-    // Never freed: other threads may hold it, and the threads of a parent cannot be joined here.
+    // The workers are never freed: other threads may hold them, and the threads of a parent cannot be joined here.
     let new = Box::into_raw(Box::new(Workers {
         process,
         forked: parent.is_some(),
@@ -69,7 +69,7 @@ fn renew(last: *mut Workers, process: u32) {
     }));
     let swapped = WORKERS.compare_exchange(last, new, Ordering::AcqRel, Ordering::Acquire);
     if swapped.is_err() {
-        // SAFETY: made above and not published.
+        // SAFETY: the box was made above and not published.
         drop(unsafe { Box::from_raw(new) });
     }
 }
@@ -81,7 +81,7 @@ pub(super) fn after_fork() {
     }
 }
 
-/// Notes this process, so that those it forks know that they are others.
+/// Notes this process, so that its forked children know that they are other processes.
 pub(crate) fn note_process() {
     workers();
 }
@@ -137,7 +137,7 @@ pub(super) fn set(threads: usize) -> Result<Choice, Error> {
         choice: choice.clone(),
         pool,
     });
-    // Dropped without the lock: it waits for the threads of the old pool.
+    // The old pool is dropped without the lock, because the drop waits for its threads.
     drop(started);
     drop(old);
     say(&choice);
@@ -158,7 +158,7 @@ pub(crate) fn each<I: Send>(
     };
     let work = &work;
     match pool {
-        // The current pool, on a thread of one.
+        // The current pool is the one whose thread runs this, else the global one.
         Pool::Global => spread(items, work),
         Pool::Own(pool) => pool.install(|| spread(items, work)),
         Pool::Caller => items.for_each(work),
@@ -181,8 +181,8 @@ impl Workers {
         self.started.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to be started. In a forked process nothing, until [`set`] asks for it: a thread that Rust
-    /// starts there may wait forever for a lock of the standard library that a thread of the parent held.
+    /// The choice to start. In a forked process that is the calling thread alone, until [`set`] asks for more: a thread
+    /// that Rust starts there may wait forever for a lock of the standard library that a thread of the parent held.
     fn wanted(&self) -> Result<Choice, Error> {
         if self.forked {
             return Ok(Choice::of_caller());
@@ -191,7 +191,7 @@ impl Workers {
         Choice::new((set > 0).then_some(set))
     }
 
-    /// The threads, which are started if they were not.
+    /// The threads. Starts them if they were not started.
     fn started(&self) -> Started {
         let mut started = self.lock();
         if let Some(started) = &*started {
@@ -202,7 +202,7 @@ impl Workers {
         started.insert(new).clone()
     }
 
-    /// Starts as many threads as are wanted, or as the system allows.
+    /// Starts as many threads as are wanted, or as many as the system allows.
     fn begin(&self) -> Started {
         // Operators report a wrong environment before they come here.
         let choice = self.wanted().unwrap_or_else(|_| Choice::of_caller());
@@ -244,12 +244,12 @@ impl Workers {
     }
 }
 
-/// What became of rayon's global pool.
+/// The state of rayon's global pool after an attempt to start it.
 enum Global {
     Started,
-    /// Others have started it.
+    /// Other code has started it.
     Theirs,
-    /// It is the parent's, or could not be started: rayon tries once.
+    /// The pool is the parent's, or could not be started before: rayon tries only once.
     Unusable,
     /// The system refused the threads.
     Refused(String),
@@ -263,7 +263,7 @@ fn start_global(threads: usize) -> Global {
     }
     match builder(threads).build_global() {
         Ok(()) => Global::Started,
-        // Only the system's errors have a source.
+        // Only errors of the system have a source.
         Err(error) if error.source().is_some() => {
             REFUSED.store(true, Ordering::Relaxed);
             Global::Refused(error.to_string())
@@ -290,7 +290,7 @@ fn refusal(choice: &Choice, reason: &str) -> Error {
     }
 }
 
-/// Logs why there are fewer threads than were asked for, if so.
+/// Logs why there are fewer threads than were asked for, if there are.
 fn say(choice: &Choice) {
     if let Some(note) = choice.note() {
         log::warn!("{note}");

@@ -1,18 +1,18 @@
 //! All buffers of a call in one stretch of memory, as awkward as the contract allows.
 //!
-//! Every buffer is exactly as long as it must be and lies between guard bands; what is to be written
-//! is full of NaN before. Guard bands are NaN too, of another pattern, so that what is read there and
-//! used spoils the result.
+//! Every buffer is exactly as long as it must be and lies between guard bands. Buffers that are to be written are full
+//! of NaN before. Guard bands are NaN too, of another pattern, so that reading them and using the values spoils the
+//! result.
 
 use flashcliff::Dtype;
 
 use crate::dtypes;
 
-/// The least bytes of a band.
+/// The smallest number of bytes of a band.
 const BAND: usize = 256;
-/// Buffers start at multiples of this, before they are moved.
+/// Buffers start at multiples of this many bytes, before they are moved.
 const ALIGNMENT: usize = 256;
-/// NaN in every element type at every even address.
+/// The bytes of a NaN in every element type, at every even address.
 const GUARD: [u8; 2] = [0xf5, 0xff];
 const POISON: u8 = 0xff;
 
@@ -27,7 +27,7 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// Where it begins, in bytes from the begin of the arena.
+    /// The start of the buffer, in bytes from the start of the arena.
     pub(crate) fn start(&self) -> usize {
         self.start
     }
@@ -45,7 +45,7 @@ impl Region {
     }
 }
 
-/// What the memory holds before a call.
+/// The contents of the memory before a call.
 pub(crate) struct Arena {
     bytes: Vec<u8>,
     regions: Vec<Region>,
@@ -93,7 +93,7 @@ impl Arena {
         offset: usize,
         written: bool,
     ) -> Region {
-        // What is there ends with a band already.
+        // The bytes so far already end with a band.
         let aligned = self.bytes.len().max(BAND).next_multiple_of(ALIGNMENT);
         let region = Region {
             name,
@@ -118,7 +118,7 @@ impl Arena {
         &self.regions
     }
 
-    /// That nothing was written but what was to be.
+    /// Checks that nothing was written outside of the output buffers.
     pub(crate) fn check(&self, after: &[u8]) -> Result<(), String> {
         if after.len() != self.bytes.len() {
             return Err(format!(

@@ -1,4 +1,4 @@
-//! Tensors of more than 2^31 elements: rows here and there come out as in a small batch of them.
+//! Tensors of more than 2^31 elements: some of their rows must be the same as in a small batch of these rows.
 
 use flashcliff::cuda::{self, Tensor, TensorMut};
 use flashcliff::ops::{self, ProductOptions};
@@ -20,10 +20,10 @@ const ELEMENT: usize = 2;
 const ROW: usize = CHANNELS * ELEMENT;
 const TENSOR: usize = BLADES * BATCH * ROW;
 
-/// The elements after which the operands repeat: no divisor of any stride.
+/// The period of the operands, in elements. It divides no stride.
 const PERIOD: usize = 1_000_003;
 
-/// Two operands, the output and its gradient, two gradients, and some room.
+/// The bytes of two operands, the output and its gradient, and two gradients, and some room.
 const NEEDED: usize = 6 * TENSOR + (1 << 30);
 
 pub(crate) fn add(tests: &mut Tests) {
@@ -40,7 +40,7 @@ fn read(memory: &Memory, shape: &[usize]) -> Tensor<'static> {
 }
 
 fn write(memory: &Memory, shape: &[usize]) -> TensorMut<'static> {
-    // SAFETY: as above; each tensor is an allocation of its own.
+    // SAFETY: the same holds as above; each tensor is an allocation of its own.
     let tensor = unsafe { TensorMut::from_raw(memory.address(), BF16.lanes, shape, 0) };
     tensor.expect("it can be addressed")
 }
@@ -55,11 +55,11 @@ struct Large {
     grads: [Memory; 2],
 }
 
-/// The rows that are looked at: the ends, those around 2^31 bytes and elements, and some between.
+/// The rows that are compared: the ends, those around 2^31 bytes and elements, and some between.
 fn rows() -> Vec<usize> {
     let mut rows = vec![0, 1, BATCH - 2, BATCH - 1];
     for bytes in [1_usize << 31, 1 << 32] {
-        // The row that begins there, of whichever blade.
+        // The row that begins there, of any blade.
         let at = bytes / ROW % BATCH;
         rows.extend([at - 1, at, at + 1]);
     }
@@ -84,7 +84,7 @@ impl Large {
         };
         let operands = [pattern(), pattern()];
         let rows = rows();
-        // The gradient is zero outside of the rows, so that those of weights stem from them alone.
+        // The gradient is zero outside of these rows, so the gradients of weights come from these rows alone.
         let mut grad_output = memory();
         grad_output.fill(&stream, 0);
         for k in 0..BLADES {
@@ -109,7 +109,7 @@ impl Large {
         }
     }
 
-    /// The bytes of the rows of a large tensor, as a small one.
+    /// The bytes of the compared rows of a large tensor, as a small tensor.
     fn pick(&self, memory: &Memory) -> Vec<u8> {
         let mut picked = vec![0; BLADES * self.rows.len() * ROW];
         let mut parts = picked.chunks_mut(ROW);
@@ -121,7 +121,7 @@ impl Large {
         picked
     }
 
-    /// A small tensor of these rows on the device.
+    /// A small tensor of the compared rows on the device.
     fn small(&self, memory: &Memory) -> Memory {
         self.upload(&self.pick(memory))
     }
@@ -163,7 +163,7 @@ impl Large {
             self.dirty(bytes)
         };
         let workspaces = [workspace(Pass::Forward), workspace(Pass::Backward)];
-        // SAFETY: of all: as for `read` and `write`.
+        // SAFETY: the same holds for all of them as in `read` and `write`.
         let (to, from, scratch) = unsafe {
             let to = TensorMut::from_raw(saved.address(), arithmetic, &saved_shape, 0);
             let from = Tensor::from_raw(saved.address(), arithmetic, &saved_shape, 0);
@@ -190,7 +190,7 @@ impl Large {
     }
 }
 
-/// What a call reads and writes.
+/// The tensors that a call reads and writes.
 struct Tensors<'a> {
     x: &'a Memory,
     y: &'a Memory,
@@ -210,7 +210,7 @@ fn beyond() {
     compare(&large, &product, false);
 }
 
-/// Runs an operator on all rows and on the rows that are looked at, and compares these.
+/// Runs an operator on all rows and on the compared rows alone, and compares the latter.
 fn compare(large: &Large, op: &Operator, weighted: bool) {
     let op = op.on_cuda(device()).expect("a kernel");
     let mut bytes = vec![0; CHANNELS * PATHS * ELEMENT];
@@ -268,7 +268,7 @@ fn compare(large: &Large, op: &Operator, weighted: bool) {
         equal(&want, &got).unwrap_or_else(|e| panic!("{name} of {what}: {e}"));
     }
     if weighted {
-        // Added up in another order, and both rounded.
+        // The sums are added in another order, and both are rounded.
         let [got, want] = grad_w.each_ref().map(values);
         informative(&want).expect("gradients of the weights");
         let unit = dtypes::unit(BF16.params);

@@ -14,15 +14,14 @@ use crate::random::Random;
 use crate::reference::evaluate;
 use crate::symmetries::grades;
 
-/// What the inputs are filled with.
+/// The numbers that the inputs are filled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fill {
     /// Small integers.
     Integers,
     /// Reals in [-2, 2).
     Reals,
-    /// Reals for which no quadratic form is near zero, where smooth norms have a kink: `f32` knows
-    /// no slope there.
+    /// Reals for which no quadratic form is near zero. Smooth norms have a kink there, where `f32` knows no slope.
     Separated,
 }
 
@@ -79,7 +78,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The case with all numbers rounded to element types.
+    /// The case with all numbers rounded to the element types.
     pub(crate) fn rounded(&self, dtypes: Dtypes) -> Self {
         let round = |values: &Vec<f64>, dtype| -> Vec<f64> {
             values.iter().map(|&v| dtypes::round(dtype, v)).collect()
@@ -96,7 +95,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The case at inputs that are off by some units, relatively.
+    /// The case with inputs that are off by relative errors of some units.
     fn perturbed(&self, unit: f64, random: &mut Random) -> Self {
         let mut moved = |values: &Vec<f64>| -> Vec<f64> {
             let values = values.iter();
@@ -121,7 +120,7 @@ impl<'a> Case<'a> {
         vec![true; self.inputs.len()]
     }
 
-    /// The output by the reference.
+    /// The output of the reference.
     pub(crate) fn reference<N: Number>(&self) -> Vec<N> {
         let inputs = self.inputs.iter();
         let inputs: Vec<Vec<N>> = inputs
@@ -141,14 +140,14 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The output by the CPU in `f32`.
+    /// The output of the CPU in `f32`.
     pub(crate) fn on_cpu_in_f32(&self) -> Vec<f64> {
         let call = harness::Call::<f32>::new(&self.op, self.dims, &self.inputs, 0);
         let output = call.forward().output;
         output.get().iter().map(|&x| f64::from(x)).collect()
     }
 
-    /// The output and the gradients of all inputs by the CPU in `f64`; those not wanted are empty.
+    /// The output and the gradients of all inputs on the CPU in `f64`. Gradients that are not wanted are empty.
     pub(crate) fn on_cpu(&self, wanted: &[bool]) -> (Vec<f64>, Vec<Vec<f64>>) {
         let call = harness::Call::<f64>::new(&self.op, self.dims, &self.inputs, 0);
         let forward = call.forward();
@@ -156,10 +155,10 @@ impl<'a> Case<'a> {
         (forward.output.get().to_vec(), grads)
     }
 
-    /// By how much the results move where the inputs are off by some units, for each element.
+    /// The change of each element of the results when inputs are off by some units.
     ///
-    /// Sums of products and quadratic forms are what exact arithmetic gives at such inputs; what
-    /// follows them may be steep.
+    /// Exact arithmetic would give sums of products and quadratic forms at such inputs; the functions after these may
+    /// be steep.
     pub(crate) fn spread(&self, unit: f64, wanted: &[bool]) -> (Vec<f64>, Vec<Vec<f64>>) {
         let (output, grads) = self.on_cpu(wanted);
         let mut spread = (
@@ -179,7 +178,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// How often, and how far, inputs are moved for [`Case::spread`].
+/// How often, and how far, [`Case::spread`] moves inputs.
 const SAMPLES: usize = 4;
 const SPREAD_UNITS: f64 = 8.0;
 
@@ -189,15 +188,15 @@ fn widen(spread: &mut [f64], exact: &[f64], moved: &[f64]) {
     }
 }
 
-/// Multivectors whose quadratic forms keep away from zero: what counts negative is smaller than what
-/// counts positive, and neither is near zero.
+/// Multivectors whose quadratic forms keep away from zero: the negative part is smaller than the positive part, and
+/// neither is near zero.
 fn separated(basis: &Basis, grades: GradeSet, len: usize, random: &mut Random) -> Vec<f64> {
     let blades = basis.stored(grades);
     let lanes = len / blades.len().max(1);
     let mut values = random.reals(len);
     for (values, &blade) in values.chunks_mut(lanes.max(1)).zip(&blades) {
         for value in values {
-            // In [0, 1), with a sign.
+            // The size is in [0, 1), and the sign is separate.
             let (size, sign) = (value.abs() / 2.0, value.signum());
             *value = match basis.quadratic(blade) {
                 1 => sign * (1.0 + size),
@@ -220,7 +219,7 @@ pub(crate) fn has_smooth_norm(spec: &Spec) -> bool {
     }
 }
 
-/// What runs lane by lane: not matrix products.
+/// Whether an operator runs lane by lane, without matrix products.
 fn is_lanes(spec: &Spec) -> bool {
     !matches!(spec, Spec::Fcgp(_) | Spec::Linear(_) | Spec::LinearSgp(_))
 }
@@ -239,7 +238,7 @@ pub(crate) fn main_lane_operators(basis: &Basis) -> Vec<Spec> {
     specs
 }
 
-/// Few channels for large algebras: some references run once for every element of every input.
+/// Sizes with few channels for large algebras: some references run once for every element of every input.
 pub(crate) fn tiny(basis: &Basis) -> [usize; 3] {
     match basis.len() {
         ..=8 => [3, 3, 2],

@@ -1,5 +1,5 @@
-//! Each comparator of these tests in a case in which it must fail. They need no GPU; those of the CPU
-//! suite have such tests there.
+//! Runs each comparator of these tests in a case in which it must fail. These tests need no GPU. The comparators of the
+//! CPU suite have such tests there.
 
 use flashcliff::{Algebra, Dtype};
 
@@ -46,7 +46,7 @@ fn a_write_outside_is_reported() {
             let mut flipped = after.clone();
             flipped[at] ^= 1;
             assert!(arena.check(&flipped).is_err(), "byte {at}");
-            // An element with the pattern of what is not yet written.
+            // An element has the pattern of memory that is not yet written.
             let mut copied = after.clone();
             copied[at & !1..][..2].fill(0xff);
             assert!(arena.check(&copied).is_err(), "byte {at}");
@@ -78,7 +78,7 @@ fn what_is_not_written_is_nan() {
         assert!(values.iter().all(|v| v.is_nan()), "{values:?}");
         assert!(equal(&vec![0.0; values.len()], &values).is_err());
     }
-    // So are the guard bands, wherever one looks.
+    // Guard bands are NaN too, in every element type, wherever they are read.
     for dtype in [Dtype::F32, Dtype::F64, Dtype::Bf16, Dtype::F16] {
         let bytes = &arena.bytes()[2..2 + dtype.bytes()];
         assert!(dtypes::decode(dtype, bytes)[0].is_nan(), "{dtype}");
@@ -116,7 +116,7 @@ fn within_reports() {
     assert!(within(&want, &off(125.0), Dtype::F32, nothing).is_ok());
     assert!(within(&want, &off(131.0), Dtype::F32, nothing).is_err());
     assert!(within(&want, &off(131.0), Dtype::F64, nothing).is_err());
-    // A spread explains as much as it is, and elsewhere nothing.
+    // A spread explains errors of its own size, and none in other elements.
     let spread = |at: usize| {
         let mut spread = vec![0.0; 2];
         spread[at] = 100.0 * unit * 125.0;
@@ -131,7 +131,7 @@ fn within_reports() {
     }
     assert!(within(&[f64::NAN, 1.0], &want, Dtype::F32, nothing).is_err());
     assert!(within(&[0.0, 0.0], &[0.0, 1e-300], Dtype::F32, nothing).is_err());
-    // Rounding to 8 bits, and no more.
+    // Rounding to 8 bits is allowed, and no more.
     assert!(within(&want, &[100.3, 1.0], Dtype::Bf16, nothing).is_ok());
     assert!(within(&want, &[100.5, 1.0], Dtype::Bf16, nothing).is_err());
     assert!(within(&want, &[100.3, 1.0], Dtype::F16, nothing).is_err());

@@ -1,4 +1,4 @@
-//! Element types of the tests: all of them, as bytes and back.
+//! The element types of the tests, and the conversion of values to bytes and back.
 
 use flashcliff::cuda::Dtypes;
 use flashcliff::cuda::half::{bf16, f16};
@@ -8,7 +8,7 @@ pub(crate) const F32: Dtypes = Dtypes::uniform(Dtype::F32);
 pub(crate) const F64: Dtypes = Dtypes::uniform(Dtype::F64);
 pub(crate) const BF16: Dtypes = Dtypes::uniform(Dtype::Bf16);
 
-/// Everything that kernels take.
+/// All pairs of element types that kernels take.
 pub(crate) const ALL: [Dtypes; 6] = [
     F32,
     F64,
@@ -24,7 +24,7 @@ pub(crate) const ALL: [Dtypes; 6] = [
     },
 ];
 
-/// The type of a tensor.
+/// The type of a tensor of an operator.
 pub(crate) fn of(spec: &TensorSpec, dtypes: Dtypes) -> Dtype {
     match spec.dims.contains(&Dim::Batch) {
         true => dtypes.lanes,
@@ -32,7 +32,7 @@ pub(crate) fn of(spec: &TensorSpec, dtypes: Dtypes) -> Dtype {
     }
 }
 
-/// The nearest value of a type, even ones first. Values are exact in `f32` unless the type is `F64`.
+/// The nearest value of a type; ties go to even ones. Values are exact in `f32` unless the type is `F64`.
 pub(crate) fn round(dtype: Dtype, value: f64) -> f64 {
     match dtype {
         Dtype::F32 => f64::from(value as f32),
@@ -55,7 +55,7 @@ pub(crate) fn unit(dtype: Dtype) -> f64 {
     1.0 / (1_u64 << bits) as f64
 }
 
-/// Half the distance of the smallest numbers.
+/// Half the distance between the smallest numbers.
 pub(crate) fn tiny(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::F16 => 1.0 / (1_u64 << 25) as f64,
@@ -64,7 +64,7 @@ pub(crate) fn tiny(dtype: Dtype) -> f64 {
     }
 }
 
-/// Writes values as elements of a type; `bytes` is just as long.
+/// Writes values as elements of a type. `bytes` must have just their length.
 pub(crate) fn encode(dtype: Dtype, values: &[f64], bytes: &mut [u8]) {
     assert_eq!(bytes.len(), values.len() * dtype.bytes());
     let elements = bytes.chunks_exact_mut(dtype.bytes()).zip(values);
@@ -81,7 +81,7 @@ pub(crate) fn encode(dtype: Dtype, values: &[f64], bytes: &mut [u8]) {
     }
 }
 
-/// The converse; exact.
+/// Reads elements of a type as values, exactly.
 pub(crate) fn decode(dtype: Dtype, bytes: &[u8]) -> Vec<f64> {
     let elements = bytes.chunks_exact(dtype.bytes());
     match dtype {

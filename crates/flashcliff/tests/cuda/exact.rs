@@ -1,5 +1,5 @@
-//! Integers: operators that add and multiply must give exactly what the reference gives, rounded to
-//! the type in memory.
+//! Tests with integers: operators that add and multiply must give exactly the result of the reference, rounded to the
+//! type in memory.
 
 use flashcliff::Algebra;
 use flashcliff::cuda::Dtypes;
@@ -26,7 +26,7 @@ fn exact_operators(basis: &Basis) -> Vec<Spec> {
     specs
 }
 
-/// Compares a call with integers.
+/// Checks a call with integers for equality.
 pub(crate) fn check(
     runner: &mut Runner,
     case: &Case<'_>,
@@ -52,7 +52,7 @@ pub(crate) fn to_f64(values: &[i128]) -> Vec<f64> {
     values.iter().map(|&v| v as f64).collect()
 }
 
-/// All elements of all gradients by derivatives of the reference.
+/// Compares all elements of all gradients with derivatives of the reference.
 fn every_element(algebra: Algebra) {
     let basis = Basis::new(algebra.signature());
     let mut runner = Runner::new(device());
@@ -67,7 +67,7 @@ fn every_element(algebra: Algebra) {
     }
 }
 
-/// The output by the reference, the gradients by the CPU, which is exact too.
+/// Compares the output with the reference, and the gradients with the CPU, which is exact too.
 fn many_lanes(algebra: Algebra) {
     let basis = Basis::new(algebra.signature());
     let shapes = match basis.len() {

@@ -1,4 +1,4 @@
-//! The forward pass against the reference, within its error bounds, and against the CPU.
+//! Compares the forward pass with the reference, within its error bounds, and with the CPU.
 
 use flashcliff::{Algebra, Dtype};
 
@@ -16,12 +16,11 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add_for_each_algebra(Needs::Gpu, "forward", every_option);
 }
 
-/// In `f64` the reference errs by as much as what it bounds. In `f32` the normal distribution function is
-/// within three units of one on the GPU, and the bound is that of the CPU, half of it.
+/// The factor on error bounds. In `f64` the reference has errors as large as the bounds. In `f32` the normal
+/// distribution function is within three units of one on the GPU, while the bounds are those of the CPU, half as large.
 const SLACK: f64 = 2.0;
 
-/// The output of the reference, with bounds of computing it in the arithmetic of a type and rounding
-/// it to the type.
+/// The output of the reference, with bounds for its computation in the arithmetic of a type and rounding to the type.
 pub(crate) fn bounds(case: &Case<'_>, dtype: Dtype) -> Vec<Bounded<24>> {
     match dtype.arithmetic() {
         Dtype::F64 => stored(&case.reference::<Bounded<53>>(), dtype),

@@ -1,5 +1,5 @@
-//! The fully connected product: all algebras, element types and precisions, both passes, in one block of rows and
-//! in several.
+//! Tests of the fully connected product: all algebras, element types and precisions, both passes, in one block of rows
+//! and in several.
 
 mod scales;
 
@@ -60,7 +60,7 @@ pub(crate) fn add(tests: &mut Tests) {
     );
 }
 
-/// The product with the options that a layer would choose, and without gate and norm.
+/// The product with the options that a layer would choose, and the product without gate and norm.
 fn main() -> Vec<Spec> {
     let mut specs = main_operators();
     specs.retain(|spec| matches!(spec, Spec::Fcgp(_)));
@@ -74,8 +74,7 @@ fn types() -> Vec<(Dtypes, MatmulPrecision)> {
     [&highest[..], &SCALED.map(|precision| (F32, precision))].concat()
 }
 
-/// The units to which the products that are summed are rounded, and the weights. Tensor cores may cut
-/// numbers off.
+/// The relative error to which weights and the products that are summed are rounded. Tensor cores may cut numbers off.
 fn operand_unit(dtypes: Dtypes, precision: MatmulPrecision) -> f64 {
     match (dtypes.lanes, precision) {
         (dtype, MatmulPrecision::Highest) => dtypes::unit(dtype),
@@ -84,8 +83,7 @@ fn operand_unit(dtypes: Dtypes, precision: MatmulPrecision) -> f64 {
     }
 }
 
-/// Compares both passes with some results: what rounded operands may change is measured by moving the
-/// inputs.
+/// Compares both passes with given results. The effect of rounded operands is measured by moving the inputs.
 fn compare(
     runner: &mut Runner,
     case: &Case<'_>,
@@ -124,11 +122,11 @@ fn check(
         .map_err(|e| format!("{e}: {}, {:?}", case.context(types.0), types.1))
 }
 
-/// All elements of all gradients by derivatives of the reference.
+/// Compares all elements of all gradients with derivatives of the reference.
 fn every_element(algebra: Algebra) {
     let basis = Basis::new(algebra.signature());
     let mut runner = Runner::new(device());
-    // Of a single channel the norm leaves next to no gradient.
+    // With a single channel the norm would leave next to no gradient.
     let [batch, from, to] = tiny(&basis);
     let shape = [batch, from, to.max(2)];
     for spec in main() {
@@ -194,7 +192,7 @@ fn every_size() {
         [130, 64, 136],
         [257, 31, 129],
         [2, 200, 72],
-        // Rows of the norm for two warps, and for four; and of 16-bit numbers by 8 bytes.
+        // With these rows the norm uses two warps, four warps, and vectors of 8 bytes for 16-bit numbers.
         [5, 8, 520],
         [3, 8, 1032],
         [9, 8, 100],
@@ -209,7 +207,7 @@ fn every_size() {
     }
 }
 
-/// Batches of several blocks, of which the last is shorter; and sums over rows in parts, with rows left over.
+/// Batches of several blocks, the last of which is shorter; also sums over rows in parts, with rows left over.
 fn several_blocks() {
     let mut runner = Runner::new(device());
     for (dim, shape) in [(3, [1601, 512, 8]), (5, [2501, 64, 5])] {
@@ -218,7 +216,7 @@ fn several_blocks() {
         for spec in main() {
             let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 107);
             case.gpu = case.gpu.clone().with_block_bytes(64 << 20);
-            // Of so many elements, what 16 bits may change is not measured by moving each a few times.
+            // With so many elements, moving each a few times does not measure the effect of rounding to 16 bits.
             for dtypes in [F32, F64] {
                 let types = (dtypes, MatmulPrecision::Highest);
                 check(&mut runner, &case, types, 0).unwrap_or_else(|e| panic!("{e}"));
@@ -227,8 +225,8 @@ fn several_blocks() {
     }
 }
 
-/// Several blocks of 16-bit tensors, whose last one is shorter: gradients of `x` and `y` and path products of one kernel, and
-/// of two where rows are no whole vectors.
+/// Several blocks of 16-bit tensors, the last of which is shorter. One kernel computes the gradients of `x` and `y` and
+/// the path products, or two kernels if rows are no whole vectors.
 fn blocks_of_16_bits() {
     const BLOCK_BYTES: usize = 1 << 14;
     let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
@@ -260,8 +258,8 @@ const SCALED: [MatmulPrecision; 3] = [
     MatmulPrecision::F16,
 ];
 
-/// Matrices with tiles enough for the gradients of the weights of two grades to be one product, in one block and in several of
-/// which the last is shorter; and rows that are no whole vectors.
+/// Matrices with so many tiles that the gradients of the weights of two grades are one product: in one block, and in
+/// several of which the last is shorter. Also rows that are no whole vectors.
 fn many_tiles() {
     let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
     let basis = Basis::new(algebra.signature());
@@ -291,14 +289,14 @@ fn many_tiles() {
     }
 }
 
-/// An infinity and a NaN stay in their rows, and change no other.
+/// An infinity and a NaN only affect their own rows.
 fn numbers_that_are_not_finite() {
     const ROWS: [usize; 2] = [2, 5];
     let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
     let basis = Basis::new(algebra.signature());
     let mut runner = Runner::new(device());
     for spec in main() {
-        // In one block, and in several.
+        // The rows are in one block, and in several.
         for (precision, block_bytes) in SCALED.into_iter().zip([1 << 20, 1 << 12, 1 << 12]) {
             let case = Case::new(algebra, &basis, &spec, [9, 8, 8], Fill::Reals, 131);
             let mut case = case.rounded(F32);
@@ -306,11 +304,11 @@ fn numbers_that_are_not_finite() {
             case.gpu = gpu.with_block_bytes(block_bytes);
             let all = case.all_wanted();
             let want = runner.both(&case, F32, 0, &all);
-            // Of e1, in the first row of those and in the second.
+            // Only the blade e1 is changed: in the first of these rows of `x`, and in the second of `y`.
             case.inputs[0][(9 + ROWS[0]) * 8] = f64::NAN;
             case.inputs[1][(9 + ROWS[1]) * 8] = f64::INFINITY;
             let got = runner.both(&case, F32, 0, &all);
-            // The gradient of an operand of a product alone does not read that operand.
+            // In a plain product the gradient of an operand does not read that operand.
             let plain = |row| spec.is_exact().then_some(row);
             for (want, got, untouched) in [
                 (&want.output, &got.output, None),
@@ -335,7 +333,7 @@ fn numbers_that_are_not_finite() {
     }
 }
 
-/// The comparison fails for another gate, another norm, and for one wrong weight.
+/// The comparison fails for another gate, for another norm, and for one wrong weight.
 fn wrong_products() {
     let algebra = Algebra::new(Signature::of(2, 0, 0)).expect("shipped");
     let basis = Basis::new(algebra.signature());

@@ -1,5 +1,5 @@
-//! The backward pass: against the CPU in `f64`, which is tested against derivatives of the reference;
-//! against these themselves; and against differences of the forward pass.
+//! Compares the backward pass with the CPU in `f64`, which is tested against derivatives of the reference; with these
+//! derivatives themselves; and with differences of the forward pass.
 
 use flashcliff::Algebra;
 use flashcliff::cuda::Dtypes;
@@ -45,7 +45,7 @@ pub(crate) fn check_against_cpu(
     }
 }
 
-/// All elements of all gradients by derivatives of the reference.
+/// Compares all elements of all gradients with derivatives of the reference.
 fn every_element(algebra: Algebra) {
     let basis = Basis::new(algebra.signature());
     let mut runner = Runner::new(device());
@@ -81,11 +81,12 @@ fn every_option(algebra: Algebra) {
     }
 }
 
-/// Rounding is some dozen u / step = 1e-8; truncation is less, quadratic forms kept away from zero.
+/// The allowed error of differences. Rounding is some dozen u / step = 1e-8; truncation is less if quadratic forms keep
+/// away from zero.
 const DIFFERENCES: f64 = 1e-5;
 const STEP: f64 = 2e-8;
 
-/// The forward pass itself, without any reference: central differences along a random direction.
+/// Compares gradients with central differences of the forward pass along a random direction, without any reference.
 fn differences(algebra: Algebra) {
     let basis = Basis::new(algebra.signature());
     let mut runner = Runner::new(device());
@@ -118,7 +119,7 @@ fn differences(algebra: Algebra) {
             (sum + g * v, size + (g * v).abs())
         });
         let off = (want - got).abs() / size;
-        // NaN is not below.
+        // The comparison also fails for NaN.
         let close = off < DIFFERENCES;
         assert!(close, "differences off by {off:e}: {}", case.context(F64));
     }

@@ -32,10 +32,7 @@ pub(crate) fn add(tests: &mut Tests) {
     });
     tests.add(Needs::CublasLt, "graphs::mv_linear_sgp_norm", || {
         for recompute in [false, true] {
-            let spec = Spec::LinearSgp(LinearSgpOptions {
-                recompute,
-                ..LinearSgpOptions::default()
-            });
+            let spec = Spec::LinearSgp(LinearSgpOptions::default().with_recompute(recompute));
             for dtypes in [F32, BF16] {
                 for shape in [[64, 128, 128], [5, 33, 33]] {
                     replays(3, &spec, shape, dtypes);
@@ -49,7 +46,7 @@ pub(crate) fn add(tests: &mut Tests) {
             replays(3, &spec, [64, 32, 24], dtypes);
             replays(5, &spec, [9, 7, 5], dtypes);
         }
-        // Several blocks of rows.
+        // This batch takes several blocks of rows.
         replays(3, &spec, [1601, 512, 8], F32);
     });
 }
@@ -107,7 +104,7 @@ impl Program {
         }
     }
 
-    /// Fills what is read with new numbers.
+    /// Fills the inputs with new numbers.
     fn fill(&mut self, random: &mut Random) {
         let inputs = self.inputs.iter_mut().zip(self.op.inputs());
         let inputs = inputs.map(|(memory, spec)| (memory, dtypes::of(spec, self.dtypes)));
@@ -119,7 +116,7 @@ impl Program {
         }
     }
 
-    /// Makes what is written NaN.
+    /// Fills the outputs with NaN.
     fn spoil(&mut self) {
         let written = [&mut self.output, &mut self.saved];
         for memory in written
@@ -145,16 +142,15 @@ impl Program {
     fn launch(&self) -> Result<(), Error> {
         let (op, dims, dtypes) = (&self.op, &self.dims, self.dtypes);
         let read = |memory: &Memory, dtype, shape: &[usize]| {
-            // SAFETY: the memory was made for the shape and lives as long as the program, whose
-            // results are waited for.
+            // SAFETY: the memory was made for the shape and lives as long as the program, which waits for its results.
             unsafe { Tensor::from_raw(memory.address(), dtype, shape, 0) }
         };
         let write = |memory: &Memory, dtype, shape: &[usize]| {
-            // SAFETY: as above; each is an allocation of its own.
+            // SAFETY: the same holds as above; each tensor is an allocation of its own.
             unsafe { TensorMut::from_raw(memory.address(), dtype, shape, 0) }
         };
         let scratch = |memory: &Memory| {
-            // SAFETY: as above.
+            // SAFETY: the same holds as above.
             Some(unsafe { Scratch::from_raw(memory.address(), memory.bytes(), 0) })
         };
         let shapes = input_shapes(op, dims);
@@ -186,7 +182,7 @@ impl Program {
     }
 
     fn capture(&self) -> CudaGraph {
-        // Other tests allocate meanwhile, which only concerns their threads.
+        // The capture is of this thread only, because other tests allocate memory meanwhile.
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         self.stream.begin_capture(mode).expect("a capture begins");
         let launched = self.launch();
@@ -206,7 +202,7 @@ fn replays(dim: usize, spec: &Spec, shape: [usize; 3], dtypes: Dtypes) {
     let before = program.results();
     program.spoil();
     let graph = program.capture();
-    // What is captured does not run.
+    // Captured work does not run.
     assert!(program.results()[0].iter().all(|&byte| byte == 0xff));
     graph.launch().expect("a replay");
     assert!(program.results() == before, "{spec:?} at {shape:?}");

@@ -1,5 +1,5 @@
-//! The grade-wise linear map, all element types and precisions, both passes, against plain sums with
-//! derived bounds.
+//! Tests of the grade-wise linear map: all element types and precisions, both passes, against plain sums with derived
+//! bounds.
 
 use flashcliff::cuda::{Dtypes, MatmulPrecision};
 use flashcliff::ops::LinearOptions;
@@ -42,7 +42,7 @@ pub(crate) fn add(tests: &mut Tests) {
     );
 }
 
-/// All options that make sense.
+/// All combinations of options that make sense.
 fn options(algebra: Algebra) -> Vec<Spec> {
     let dim = algebra.grade_count() - 1;
     let mut specs = Vec::new();
@@ -53,12 +53,13 @@ fn options(algebra: Algebra) -> Vec<Spec> {
                     continue;
                 }
                 specs.extend(WeightLayout::ALL.map(|layout| {
-                    Spec::Linear(LinearOptions {
-                        per_grade,
-                        bias,
-                        grades,
-                        layout,
-                    })
+                    Spec::Linear(
+                        LinearOptions::default()
+                            .with_per_grade(per_grade)
+                            .with_bias(bias)
+                            .with_grades(grades)
+                            .with_weight_layout(layout),
+                    )
                 }));
             }
         }
@@ -77,8 +78,8 @@ fn types() -> Vec<(Dtypes, MatmulPrecision)> {
     [&highest[..], &lower.map(|precision| (F32, precision))].concat()
 }
 
-/// How far products may round their operands, relatively: a unit in the last place, however they
-/// round.
+/// The relative error to which products may round their operands: a unit in the last place, whatever the way of
+/// rounding.
 fn operand_rounding(dtype: Dtype, precision: MatmulPrecision) -> f64 {
     let bits = match (dtype, precision) {
         (Dtype::F32, MatmulPrecision::Tf32 | MatmulPrecision::F16) => 10,
@@ -88,7 +89,8 @@ fn operand_rounding(dtype: Dtype, precision: MatmulPrecision) -> f64 {
     1.0 / f64::from(1 << bits)
 }
 
-/// Tensor cores may cut sums off instead of rounding them, and align the terms of a sum first.
+/// The factor on error bounds of sums. Tensor cores align the terms of a sum first, and may cut sums off instead of
+/// rounding them.
 const CUT_OFF: f64 = 4.0;
 
 /// A sum of products.
@@ -97,7 +99,7 @@ struct Sum {
     value: f64,
     size: f64,
     terms: usize,
-    /// Of the size, what is not a product and so exact.
+    /// The part of the size that is exact, because it is not a product.
     added: f64,
 }
 
@@ -113,7 +115,7 @@ impl Sum {
         self.added += a.abs();
     }
 
-    /// With the error of a computation in a type.
+    /// The sum with the error bound of its computation in a type.
     fn bound(&self, dtype: Dtype, precision: MatmulPrecision) -> Bounded<24> {
         let unit = dtypes::unit(dtype.arithmetic());
         let operands = operand_rounding(dtype, precision);
@@ -140,8 +142,8 @@ struct Sums {
     grads: Vec<Vec<Sum>>,
 }
 
-/// The map in plain loops, of numbers that are exact in the types; weights and biases are rounded to
-/// the type of the lanes before they are used.
+/// Computes the map in plain loops, from numbers that are exact in the types. Weights and biases are rounded to the
+/// type of the lanes before they are used.
 fn sums(case: &Case<'_>, options: &LinearOptions, lanes: Dtype) -> Sums {
     let basis = case.basis;
     let Dims {
@@ -173,7 +175,7 @@ fn sums(case: &Case<'_>, options: &LinearOptions, lanes: Dtype) -> Sums {
                 let grad = case.grad_output[o];
                 for n in 0..in_channels {
                     let i = (k * batch + b) * in_channels + n;
-                    let w = match options.layout {
+                    let w = match options.weight_layout {
                         WeightLayout::GradeInOut => (grade * in_channels + n) * out_channels + m,
                         _ => (m * in_channels + n) * count + grade,
                     };
@@ -192,7 +194,7 @@ fn sums(case: &Case<'_>, options: &LinearOptions, lanes: Dtype) -> Sums {
     Sums { output, grads }
 }
 
-/// Compares a call with its sums.
+/// Compares a call with these sums.
 fn check(
     runner: &mut Runner,
     case: &Case<'_>,
@@ -248,7 +250,7 @@ fn every_size() {
         [7, 128, 96],
         [257, 31, 129],
         [1, 513, 3],
-        // Gradients of weights in parts, with rows left over; then without.
+        // The first size has gradients of weights in parts with rows left over, the second has none left over.
         [1031, 2, 5],
         [1024, 24, 16],
         [2, 5, 1000],
@@ -280,7 +282,7 @@ fn integers(algebra: Algebra) {
     }
 }
 
-/// The bounds are no wider than they must be: results of a lower precision leave those of a higher.
+/// The bounds are no wider than they must be: results of a lower precision exceed the bounds of a higher one.
 fn wrong_maps() {
     let mut sum = Sum::default();
     for (a, b) in [(1.5, -0.5), (0.25, 3.0), (-1.0, 1.25)] {

@@ -1,5 +1,5 @@
-//! `mv_linear_sgp_norm`: bit for bit the two operators that it is made of, which are tested by themselves; and
-//! against the CPU.
+//! Tests of `mv_linear_sgp_norm`: bit for bit the same as its two parts, which have tests of their own, and close to
+//! the CPU.
 
 use std::sync::Arc;
 
@@ -43,14 +43,10 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(lt, "linear_sgp::saved", saved);
 }
 
-/// What a layer would choose, with `y` kept and computed again.
+/// The options that a layer would choose, with `y` kept and with `y` computed again.
 fn main() -> [Spec; 2] {
-    [false, true].map(|recompute| {
-        Spec::LinearSgp(LinearSgpOptions {
-            recompute,
-            ..LinearSgpOptions::default()
-        })
-    })
+    [false, true]
+        .map(|recompute| Spec::LinearSgp(LinearSgpOptions::default().with_recompute(recompute)))
 }
 
 /// Element types, with the precisions that they can have.
@@ -62,7 +58,7 @@ fn types() -> Vec<(Dtypes, MatmulPrecision)> {
 fn every_option(algebra: Algebra) {
     for spec in linear_sgps() {
         for (i, shape) in [[3, 5, 5], [64, 16, 16], [0, 3, 3]].into_iter().enumerate() {
-            // The types in turn, but all of them for one shape.
+            // The types take turns, but one shape gets all of them.
             for types in types().into_iter().skip(i).step_by(1 + 2 * i) {
                 against_parts(algebra, &spec, shape, types);
             }
@@ -70,7 +66,8 @@ fn every_option(algebra: Algebra) {
     }
 }
 
-/// Matrices for grades in turn, for all blades at once, gradients of weights in parts, ragged rows.
+/// Sizes with a product for each grade, with one for all blades at once, with gradients of weights in parts, and with
+/// ragged rows.
 fn every_size() {
     let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
     let sizes = [
@@ -99,7 +96,7 @@ struct Results {
     grads: Vec<Vec<f64>>,
 }
 
-/// The operator, or its two parts in turn, on the device.
+/// The operator or its two parts, on the device.
 struct Device<'a> {
     stream: Arc<CudaStream>,
     case: &'a Case<'a>,
@@ -148,17 +145,16 @@ impl Device<'_> {
         }
     }
 
-    /// The parts; the two gradients of `x` are added as exactly as `f64` can.
+    /// Runs the two parts in turn. The two gradients of `x` are added as exactly as `f64` can.
     fn in_turn(&self, options: &LinearSgpOptions) -> Results {
         let algebra = self.case.op.algebra();
         let linear = self.operator(ops::mv_linear(algebra, &options.linear));
-        let product = ProductOptions {
-            gate: options.gate,
-            norm: options.norm,
-            eps: options.eps,
-            left: options.linear.grades,
-            right: options.linear.grades,
-        };
+        let product = ProductOptions::default()
+            .with_gate(options.gate)
+            .with_norm(options.norm)
+            .with_eps(options.eps)
+            .with_left(options.linear.grades)
+            .with_right(options.linear.grades);
         let product = self.operator(ops::sgp_norm(algebra, &product));
         let inputs = self.inputs();
         let views: Vec<_> = inputs.iter().map(|a| a.view().expect("3 axes")).collect();
@@ -207,8 +203,7 @@ fn against_parts(
     let fail =
         |what: &str, e: String| panic!("{what}, {e}: {}, {precision:?}", case.context(dtypes));
     equal(&want.output, &got.output).unwrap_or_else(|e| fail("o", e));
-    // Each part, and the sum of both, is rounded to the type in memory; the sum over channels that is added to,
-    // in another order.
+    // Each part and their sum are rounded to the type in memory. The sum over channels is added in another order.
     let tolerance = 16.0 * dtypes::unit(dtypes.lanes);
     let near = close::<f64>(&want.grads[0], &got.grads[0], tolerance);
     near.map(drop).unwrap_or_else(|e| fail("grad_x", e));
@@ -255,7 +250,7 @@ fn download(stream: &Arc<CudaStream>, array: &Array) -> Vec<f64> {
     }
 }
 
-/// Small integers and their sums are exact in the types that hold them.
+/// Small integers and their sums are exact in the types that can represent them.
 fn integers(algebra: Algebra) {
     let basis = Basis::new(algebra.signature());
     let mut runner = Runner::new(device());
@@ -291,7 +286,8 @@ fn on_the_cpu_too(algebra: Algebra) {
     }
 }
 
-/// How much is saved, and that what keeps `y` refuses a pass without room for it, before anything is written.
+/// The length of the saved values is right. An operator that keeps `y` refuses a pass without room for it, before
+/// anything is written.
 fn saved() {
     let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
     let shapes: [&[usize]; 4] = [&[8, 3, 5], &[5, 5, 4], &[5], &[5, 20]];
@@ -325,7 +321,7 @@ fn saved() {
             let saved = saved.map(|len| Array::zeros(&stream, Dtype::F32, &[len]).expect("memory"));
             let mut saved = saved;
             let saved = saved.as_mut().map(|a| a.view_mut().expect("1 axis"));
-            // SAFETY: the memory is that large, and outlives the wait of the copy below.
+            // SAFETY: the memory has this size, and outlives the wait of the copy below.
             let scratch = unsafe { Scratch::from_raw(workspace.address(), workspace.bytes(), 0) };
             let to = output.view_mut().expect("3 axes");
             let result = op.forward(&stream, &views, to, saved, Some(scratch));

@@ -1,11 +1,11 @@
-//! Comparators that the CPU suite has no use for. `comparators` shows that each can fail.
+//! Comparators that only the GPU tests use. `comparators` shows that each can fail.
 
 use flashcliff::Dtype;
 
 use crate::dtypes;
 use crate::numbers::Bounded;
 
-/// Equality of numbers, to the bit but for the sign of zeros. NaN equals nothing.
+/// Checks equality to the bit, except for the sign of zeros. NaN equals nothing.
 pub(crate) fn equal(want: &[f64], got: &[f64]) -> Result<(), String> {
     same_len(want.len(), got.len())?;
     match want.iter().zip(got).position(|(want, got)| want != got) {
@@ -14,7 +14,7 @@ pub(crate) fn equal(want: &[f64], got: &[f64]) -> Result<(), String> {
     }
 }
 
-/// Bounds of results that are rounded to a type in the end.
+/// Bounds for results that are rounded to a type in the end.
 pub(crate) fn stored<const BITS: i32>(bounds: &[Bounded<BITS>], dtype: Dtype) -> Vec<Bounded<24>> {
     let rounded = matches!(dtype, Dtype::Bf16 | Dtype::F16);
     let bound = |b: &Bounded<BITS>| {
@@ -27,7 +27,7 @@ pub(crate) fn stored<const BITS: i32>(bounds: &[Bounded<BITS>], dtype: Dtype) ->
     bounds.iter().map(bound).collect()
 }
 
-/// Two computations of the same, of which one may be off by an error bound and the other by twice that.
+/// Checks that two computations of the same values agree: one may be off by an error bound and the other by twice that.
 pub(crate) fn agree(bounds: &[Bounded<24>], one: &[f64], other: &[f64]) -> Result<(), String> {
     same_len(bounds.len(), one.len())?;
     same_len(one.len(), other.len())?;
@@ -43,15 +43,15 @@ pub(crate) fn agree(bounds: &[Bounded<24>], one: &[f64], other: &[f64]) -> Resul
     Ok(())
 }
 
-/// Sums of a few hundred terms may be off by so many units of the largest element; those of the CPU are
-/// by less than ten.
+/// The allowed error of a sum of a few hundred terms, in units of the largest element. Sums on the CPU are off by less
+/// than ten.
 const UNITS: f64 = 128.0;
-/// Samples of a spread are no bound of it.
+/// The factor on a spread: its samples do not bound it.
 const SPREADS: f64 = 4.0;
 
-/// Close to what `f64` arithmetic gives: within [`UNITS`] of the largest element, and where that is
-/// not so, within what inputs that are off by some units would change. Gives the largest difference
-/// in units of the largest element, what rounding to the type in memory explains left out.
+/// Checks that results are close to those of `f64` arithmetic: within [`UNITS`] of the largest element, or else within
+/// the change that inputs with errors of some units cause. Returns the largest difference in units of the largest
+/// element, without the part that rounding to the type in memory explains.
 pub(crate) fn within(
     want: &[f64],
     got: &[f64],
@@ -76,7 +76,7 @@ pub(crate) fn within(
     let mut worst = 0.0_f64;
     let mut beyond = Vec::new();
     for i in 0..want.len() {
-        // `max` of above would hide it.
+        // The function `max` above would hide a NaN.
         if got[i].is_nan() {
             return Err(format!("element {i}: expected {:e}, got NaN", want[i]));
         }

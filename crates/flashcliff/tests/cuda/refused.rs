@@ -1,4 +1,4 @@
-//! Wrong calls: a typed error that says what was expected and what came, and nothing is launched.
+//! Wrong calls give a typed error that says what was expected and what came, and launch nothing.
 
 use std::sync::Arc;
 
@@ -52,12 +52,12 @@ impl View {
     }
 
     fn write(&self) -> Result<TensorMut<'static>, Error> {
-        // SAFETY: as above.
+        // SAFETY: the same holds as above.
         unsafe { TensorMut::from_raw(self.address, self.dtype, self.shape, self.ordinal) }
     }
 }
 
-/// A call of `sgp_norm` that is right, until something in it is changed.
+/// A correct call of `sgp_norm`, of which tests change one thing.
 struct Call {
     op: cuda::Operator,
     stream: Arc<CudaStream>,
@@ -67,7 +67,7 @@ struct Call {
     saved: Option<View>,
     grad_output: View,
     grads: Vec<Option<View>>,
-    /// Of both passes: address, bytes and device.
+    /// The workspaces of both passes: address, bytes and device.
     workspaces: [(u64, usize, usize); 2],
 }
 
@@ -131,7 +131,7 @@ impl Call {
         )
     }
 
-    /// That nothing was written.
+    /// Whether nothing was written.
     fn is_untouched(&self) -> bool {
         let mut bytes = vec![0; self.memory.bytes()];
         self.memory.read(&self.stream, 0, &mut bytes);
@@ -140,12 +140,11 @@ impl Call {
 }
 
 fn scratch((address, bytes, ordinal): (u64, usize, usize)) -> Option<Scratch<'static>> {
-    // SAFETY: there is room for all that the pass may use of it, or the call is refused.
+    // SAFETY: there is room for all that the pass may use, or the call is refused.
     (bytes > 0).then(|| unsafe { Scratch::from_raw(address, bytes, ordinal) })
 }
 
-/// The errors of both passes of a call, of which something is changed; `None` where a pass does not
-/// look at what was changed.
+/// The errors of both passes of a call after a change; `None` if a pass does not look at what was changed.
 fn refused(
     dtypes: Dtypes,
     passes: [bool; 2],
@@ -182,7 +181,7 @@ fn is_dtype(error: &Error) -> bool {
 }
 
 fn types() {
-    // The calls are right, and a right call does write.
+    // The calls are correct without a change, and a correct call writes its output.
     for dtypes in crate::dtypes::ALL {
         let call = Call::new(dtypes);
         assert!(call.is_untouched());
@@ -228,7 +227,7 @@ fn types() {
         |c| grad(c, 2).dtype = Dtype::F64,
         &["`grad_w`", "f64"],
     );
-    // Row sums of 16-bit lanes are f32, and so may parameters be, but not f64 or the other type.
+    // Row sums of 16-bit lanes are f32. Parameters may be f32 too, but not f64 or the other 16-bit type.
     let wrong = |change: fn(&mut Call), parts: &[&str]| {
         refused(BF16, BOTH, change, is_dtype, parts);
     };
@@ -388,7 +387,7 @@ fn overlaps() {
         |c| c.workspaces[1].0 = c.inputs[2].address,
         &["`workspace`", "`w`"],
     );
-    // What is only read may be the same, and neighbours do not overlap.
+    // Inputs may be the same memory, and neighbours do not overlap.
     let mut call = Call::new(F32);
     call.inputs[1] = call.inputs[0];
     call.grad_output = call.output;
@@ -430,7 +429,7 @@ fn buffers() {
         too_small,
         &["saved", "8", "0"],
     );
-    // A forward pass alone needs to save nothing; more room than needed is no mistake.
+    // A forward pass alone needs no room for saved values. More room than needed is no mistake.
     let mut call = call;
     call.saved = None;
     call.forward().expect("nothing is saved");
@@ -441,7 +440,7 @@ fn buffers() {
     call.backward().expect("more room than needed");
 }
 
-/// Owned arrays say what they hold.
+/// Owned arrays report their type, shape and size.
 fn arrays() {
     let stream = device().new_stream().expect("a stream");
     let array = Array::from_host(&stream, &[1.0_f32, 2.0], &[2]).expect("memory");

@@ -1,4 +1,4 @@
-//! The same bits from run to run, gradients of parameters included, whatever the buffers held before.
+//! Results have the same bits from run to run, gradients of parameters included, whatever the buffers held before.
 
 use flashcliff::cuda::{Array, Scratch};
 use flashcliff::ops::{self, ProductOptions};
@@ -52,7 +52,7 @@ pub(crate) fn a_hundred(algebra: Algebra, specs: &[Spec]) {
     }
 }
 
-/// Enough rows for all multiprocessors to take part in the gradients of the weights.
+/// So many rows that all multiprocessors take part in the gradients of the weights.
 fn on_the_whole_gpu() {
     let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
     let op = ops::sgp_norm(algebra, &ProductOptions::default()).expect("shipped");
@@ -81,7 +81,7 @@ fn on_the_whole_gpu() {
         for grad in &mut grads {
             wanted.push(Some(grad.view_mut().expect("3 axes")));
         }
-        // SAFETY: the memory is that large, and outlives the waits of the copies below.
+        // SAFETY: the memory has this size, and outlives the waits of the copies below.
         let scratch = unsafe { Scratch::from_raw(workspace.address(), workspace.bytes(), 0) };
         let done = op.backward(
             &stream,
@@ -93,7 +93,7 @@ fn on_the_whole_gpu() {
             Some(scratch),
         );
         done.expect("backward");
-        // All of it at the first and last repeat, what crosses CTAs at each.
+        // The first and last repeat compare everything, the others only the values that are summed across CTAs.
         let all = repeat == 0 || repeat + 1 == REPEATS;
         let from = if all { 0 } else { 2 };
         let host = grads[from..].iter().map(|g| g.to_host(&stream));

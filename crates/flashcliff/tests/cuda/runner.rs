@@ -12,19 +12,19 @@ use crate::cases::input_shapes;
 use crate::dtypes;
 use crate::memory::Memory;
 
-/// Where the buffers of a call lie.
+/// The placement of the buffers of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Placement {
-    /// In one allocation, between guard bands, dirty.
+    /// All buffers lie in one allocation, dirty, between guard bands.
     Guarded,
-    /// Each in an allocation of just its size; what is to be written has never been.
+    /// Each buffer lies in an allocation of exactly its size. Outputs have never been written before.
     Apart {
         /// Whether to copy results to the host.
         reads_back: bool,
     },
 }
 
-/// A stream, and memory that grows to what the largest call needs.
+/// A stream, and memory that grows to the size that the largest call needs.
 pub(crate) struct Runner {
     device: Device,
     stream: Arc<CudaStream>,
@@ -32,12 +32,12 @@ pub(crate) struct Runner {
     memory: Memory,
 }
 
-/// What a call wrote, in the order of the operator; gradients that are not wanted are empty.
+/// The results of a call, in the order of the operator. Gradients that are not wanted are empty.
 pub(crate) struct Outcome {
     pub(crate) output: Vec<f64>,
     pub(crate) saved: Vec<f64>,
     pub(crate) grads: Vec<Vec<f64>>,
-    /// All of it, as it lies in memory.
+    /// The bytes of all results.
     pub(crate) bytes: Vec<u8>,
 }
 
@@ -46,7 +46,7 @@ impl Runner {
         Self::with_placement(device, Placement::Guarded)
     }
 
-    /// For tools that know which memory has been written. Without reading back, results are NaN.
+    /// A runner for tools that know which memory has been written. Without reading back, results are NaN.
     pub(crate) fn apart(device: &Device, reads_back: bool) -> Self {
         Self::with_placement(device, Placement::Apart { reads_back })
     }
@@ -60,7 +60,7 @@ impl Runner {
         }
     }
 
-    /// The forward pass alone; saves nothing if not asked to, and if the operator can do without.
+    /// Runs the forward pass alone. It saves nothing unless asked to, or unless the operator must.
     pub(crate) fn forward(
         &mut self,
         case: &Case<'_>,
@@ -72,7 +72,7 @@ impl Runner {
         self.run(case, dtypes, &mut buffers)
     }
 
-    /// Both passes, with the wanted gradients.
+    /// Runs both passes, with the wanted gradients.
     pub(crate) fn both(
         &mut self,
         case: &Case<'_>,
@@ -167,7 +167,7 @@ impl Buffers {
         let output = arena.output("the output", dtypes.lanes, len, offset);
         // A buffer without elements may be left out.
         let saved_len = case.gpu.saved_len(dims, dtypes);
-        // What is kept has no other place.
+        // A tensor that is kept has no other place.
         let saved = ((save || op.kept().is_some()) && saved_len > 0)
             .then(|| arena.output("saved", dtypes.arithmetic(), saved_len, offset));
         let workspace = workspace(case, dtypes, Pass::Forward, &mut arena);
@@ -218,16 +218,16 @@ impl Buffers {
     }
 }
 
-/// The workspace of a pass, just as large as it must be.
+/// The workspace of a pass, of exactly the size that it must have.
 fn workspace(case: &Case<'_>, dtypes: Dtypes, pass: Pass, arena: &mut Arena) -> Option<Region> {
     let bytes = case.gpu.workspace_bytes(&case.dims, pass, dtypes);
     let bytes = bytes.unwrap_or_else(|e| panic!("{}: {e}", case.context(dtypes)));
-    // As elements of any type of 2 bytes.
+    // The length is counted in elements of a type of 2 bytes.
     let len = bytes.div_ceil(2);
     (bytes > 0).then(|| arena.output("a workspace", flashcliff::Dtype::Bf16, len, 0))
 }
 
-/// Launches the passes that there are buffers for.
+/// Launches the passes for which there are buffers.
 fn launch(
     case: &Case<'_>,
     dtypes: Dtypes,
@@ -237,16 +237,16 @@ fn launch(
 ) -> Result<(), flashcliff::Error> {
     let ordinal = case.gpu.device().ordinal();
     let read = |region: &Region, dtype, shape: &[usize]| {
-        // SAFETY: the region is that long, and its memory outlives the wait for the stream.
+        // SAFETY: the region has this length, and its memory outlives the wait for the stream.
         unsafe { Tensor::from_raw(address(region), dtype, shape, ordinal) }
     };
     let write = |region: &Region, dtype, shape: &[usize]| {
-        // SAFETY: as above; regions do not overlap, and nothing reads them before that wait.
+        // SAFETY: the same holds as above; regions do not overlap, and nothing reads them before that wait.
         unsafe { TensorMut::from_raw(address(region), dtype, shape, ordinal) }
     };
     let scratch = |region: &Option<Region>| {
         region.as_ref().map(|region| {
-            // SAFETY: as above.
+            // SAFETY: the same holds as above.
             unsafe { Scratch::from_raw(address(region), region.bytes(), ordinal) }
         })
     };

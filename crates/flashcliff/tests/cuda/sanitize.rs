@@ -1,8 +1,8 @@
-//! Each skeleton once, at small shapes, for compute-sanitizer: every buffer is an allocation of its
-//! own and just as large as it must be, and what is to be written has never been written.
+//! Runs each skeleton once, at small shapes, for compute-sanitizer. Every buffer is an allocation of its own of exactly
+//! the size that it must have, and outputs have never been written before.
 //!
-//! initcheck does not see what bulk copies write, and so takes a copy of results to the host for a read of
-//! memory that nothing has written: with `FLASHCLIFF_READ_BACK=0` there is none.
+//! initcheck does not see the writes of bulk copies, and so takes a copy of results to the host for a read of memory
+//! that nothing has written. With `FLASHCLIFF_READ_BACK=0` results are not copied.
 
 use std::env;
 
@@ -18,7 +18,7 @@ use crate::dtypes::{BF16, F32, F64};
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
 
-/// Whether results are copied to the host and looked at.
+/// The variable that says whether results are copied to the host and checked.
 const READ_BACK: &str = "FLASHCLIFF_READ_BACK";
 
 pub(crate) fn add(tests: &mut Tests) {
@@ -39,7 +39,7 @@ fn algebra(p: usize, q: usize, r: usize) -> Algebra {
     Algebra::new(Signature::of(p, q, r)).expect("shipped")
 }
 
-/// Runs both passes, with and without the gradients of parameters, and looks that numbers come out.
+/// Runs both passes, with and without the gradients of parameters, and checks that results are numbers.
 fn run(algebra: Algebra, spec: &Spec, shape: [usize; 3], dtypes: Dtypes, offset: usize) {
     let basis = Basis::new(algebra.signature());
     let fill = match has_smooth_norm(spec) {
@@ -85,7 +85,7 @@ fn rows() {
     }
 }
 
-/// Rows of a cluster, and rows in tiles; `skeletons` says that these sizes are.
+/// Rows of a cluster, and rows in tiles. The tests of `skeletons` check that these sizes reach them.
 fn long_rows() {
     let sgp = Spec::Sgp(ProductOptions::default());
     for channels in [2048, 20_000] {
@@ -113,13 +113,10 @@ fn points() {
     }
 }
 
-/// What is around the matrix products: packing, unpacking, column sums, broadcasting.
+/// The kernels around the matrix products: packing, unpacking, column sums, broadcasting.
 fn linear() {
     for per_grade in [true, false] {
-        let spec = Spec::Linear(LinearOptions {
-            per_grade,
-            ..LinearOptions::default()
-        });
+        let spec = Spec::Linear(LinearOptions::default().with_per_grade(per_grade));
         let mixed = Dtypes {
             params: F32.params,
             ..BF16
@@ -132,13 +129,10 @@ fn linear() {
     }
 }
 
-/// A linear map and a product in one, whose matrix products add to what the product wrote.
+/// A linear map and a product in one operator, whose matrix products add to the results of the product.
 fn linear_sgp() {
     for recompute in [false, true] {
-        let spec = Spec::LinearSgp(LinearSgpOptions {
-            recompute,
-            ..LinearSgpOptions::default()
-        });
+        let spec = Spec::LinearSgp(LinearSgpOptions::default().with_recompute(recompute));
         for dtypes in [F32, BF16] {
             run(algebra(3, 0, 0), &spec, [300, 20, 20], dtypes, 0);
             run(algebra(3, 0, 0), &spec, [5, 7, 7], dtypes, 1);
@@ -146,7 +140,7 @@ fn linear_sgp() {
     }
 }
 
-/// What is around the matrix products of the fully connected product: path products, their gradients, norms,
+/// The kernels around the matrix products of the fully connected product: path products, their gradients, norms,
 /// weights in another order.
 fn blocks() {
     let spec = Spec::Fcgp(ProductOptions::default());
@@ -175,7 +169,7 @@ fn blocks() {
     }
 }
 
-/// With 16-bit operands of the matrix products.
+/// Runs a product whose matrix products have 16-bit operands.
 fn scaled(algebra: Algebra, spec: &Spec, shape: [usize; 3], precision: MatmulPrecision) {
     let basis = Basis::new(algebra.signature());
     let mut case = Case::new(algebra, &basis, spec, shape, Fill::Reals, 79).rounded(F32);
@@ -183,8 +177,9 @@ fn scaled(algebra: Algebra, spec: &Spec, shape: [usize; 3], precision: MatmulPre
     both(&case, F32, 0);
 }
 
-/// Matrices large enough for the weight gradients of two grades to be one product. Not for initcheck: at these sizes cuBLASLt stores
-/// results by bulk copies, and so it takes every read of them for one of memory that nothing has written.
+/// Matrices so large that the weight gradients of two grades are one product. Not for initcheck: at these sizes
+/// cuBLASLt stores results by bulk copies, so initcheck takes every read of them for a read of memory that nothing has
+/// written.
 fn many_tiles() {
     if !reads_back() {
         return;

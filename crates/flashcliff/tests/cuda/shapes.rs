@@ -1,6 +1,5 @@
-//! Sizes: nothing, one, around the multiples of vectors, warps and CTAs, longer than a CTA, a cluster
-//! and all of them; each as batch and as channels, with the element types, alignments and wanted
-//! gradients in turn.
+//! Tests of sizes: 0, 1, around the multiples of vectors, warps and CTAs, longer than a CTA, than a cluster and than
+//! all of them. Each is used as batch and as channels; element types, alignments and wanted gradients take turns.
 
 use flashcliff::ops::{ProductOptions, SteerableOptions};
 use flashcliff::{Algebra, Gate, GradeSet, Invariant, Norm, ProductKind};
@@ -19,10 +18,10 @@ const SIZES: [usize; 23] = [
     4100, 9001,
 ];
 
-/// What a size is paired with, if there is room.
+/// The sizes of the other axis, if there is room.
 const PARTNERS: [usize; 8] = [3, 1, 5, 2, 28, 33, 7, 64];
 
-/// The most elements of a tensor, for the sake of the CPU.
+/// The largest number of elements of a tensor, to keep the CPU fast.
 const MOST_ELEMENTS: usize = 300_000;
 
 pub(crate) fn add(tests: &mut Tests) {
@@ -34,25 +33,17 @@ pub(crate) fn add(tests: &mut Tests) {
     });
 }
 
-/// Of RMS norms: not small beside what is normalised. Of a single channel nothing but the sign would be
-/// left otherwise, and its gradient would be a difference of equal numbers.
+/// The epsilon of RMS norms: not small compared with the values that are normalised. With a small one, a single channel
+/// would keep nothing but its sign, and its gradient would be a difference of equal numbers.
 const EPS: f64 = 4.0;
 
-/// Kernels of every kind: with and without parameters and row sums, and with many operands.
+/// Operators with kernels of every kind: with and without parameters and row sums, and with many operands.
 fn kinds() -> Vec<Spec> {
-    let normalized = ProductOptions {
-        eps: EPS,
-        ..ProductOptions::default()
-    };
-    let plain = ProductOptions {
-        gate: Gate::None,
-        norm: Norm::None,
-        ..ProductOptions::default()
-    };
-    let points = ProductOptions {
-        left: Some(GradeSet::single(1)),
-        ..normalized.clone()
-    };
+    let normalized = ProductOptions::default().with_eps(EPS);
+    let plain = ProductOptions::default()
+        .with_gate(Gate::None)
+        .with_norm(Norm::None);
+    let points = normalized.clone().with_left(Some(GradeSet::single(1)));
     vec![
         Spec::Sgp(normalized),
         Spec::Sgp(plain),
@@ -90,7 +81,7 @@ fn over_sizes(algebra: Algebra, shape: fn(usize, usize) -> [usize; 3]) {
                 turn as u64,
             );
             check_against_cpu(&mut runner, &case, F32, turn % 3, &case.all_wanted());
-            // Another element type, alignment and choice of gradients each time.
+            // The element type, the alignment and the choice of gradients change each time.
             let dtypes = dtypes::ALL[1 + turn % 5];
             let wanted: Vec<bool> = (0..case.inputs.len()).map(|t| t != turn % 4).collect();
             check_against_cpu(&mut runner, &case, dtypes, (turn + 1) % 2, &wanted);

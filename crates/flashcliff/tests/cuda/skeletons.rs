@@ -1,5 +1,5 @@
-//! That the sizes of these tests reach every skeleton: rows of a CTA, of a cluster and in tiles, with
-//! copies ahead and without, and lanes that have nothing to do with each other.
+//! Checks that the sizes of these tests reach every skeleton: rows of a CTA, of a cluster and in tiles, with copies
+//! ahead and without, and independent lanes.
 
 use std::ffi::CString;
 use std::ptr;
@@ -13,7 +13,7 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(Needs::Gpu, "skeletons", all_are_reached);
 }
 
-/// How a call of a program of cl300 on its full grades would be run.
+/// The launch plan of a call of a program of cl300 on all grades.
 fn plan(program: &str, pass: sys::fc_pass, batch: i64, channels: i64) -> sys::fc_plan {
     device().context().bind_to_thread().expect("a context");
     let (algebra, program) = (CString::new("cl300"), CString::new(program));
@@ -37,7 +37,7 @@ fn plan(program: &str, pass: sys::fc_pass, batch: i64, channels: i64) -> sys::fc
         param_dtype: sys::fc_dtype::FC_F32,
     };
     let mut plan = sys::fc_plan::default();
-    // SAFETY: a kernel of the library; only sizes and alignments of the call are read.
+    // SAFETY: the kernel is one of the library; only sizes and alignments of the call are read.
     let code = unsafe { sys::fc_plan_of(kernel, &raw const call, &raw mut plan) };
     assert_eq!(code, 0, "{program:?} at {batch} x {channels}");
     plan
@@ -47,12 +47,12 @@ fn all_are_reached() {
     let is_hopper = device().compute_capability().0 >= 9;
     for pass in [sys::fc_pass::FC_FORWARD, sys::fc_pass::FC_BACKWARD] {
         let rows = |batch, channels| plan("sgp_rms", pass, batch, channels);
-        // Several rows a CTA, and one row.
+        // A CTA has several rows, or one row.
         assert!(rows(5, 28).threads > rows(5, 28).threads_per_row);
         let whole = rows(5, 512);
         assert_eq!((whole.cluster, whole.tiles), (1, 1));
         assert!(whole.stages > 0, "rows are not copied ahead: {whole:?}");
-        // More rows than CTAs.
+        // There are more rows than CTAs.
         assert!(rows(9001, 512).ctas < 9001);
         let long = rows(2, 2048);
         if is_hopper {

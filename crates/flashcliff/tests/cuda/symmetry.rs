@@ -1,4 +1,4 @@
-//! Equivariance: an operator commutes with the action of versors. `symmetries` says which.
+//! Equivariance: an operator commutes with the action of versors. `symmetries` says with which.
 
 use flashcliff::{Algebra, Bias, Gate, Norm, ProductKind, Signature};
 
@@ -16,7 +16,8 @@ use crate::trials::{Needs, Tests};
 use crate::versors::{Action, Group};
 use flashcliff::cuda::Dtypes;
 
-/// Of the largest component. Boosts multiply components by up to ten or so, four of them in a row.
+/// The tolerance, relative to the largest component. Boosts multiply components by up to ten or so, four of them in a
+/// row.
 const TOLERANCE: f64 = 1e-9;
 
 pub(crate) fn add(tests: &mut Tests) {
@@ -70,7 +71,7 @@ pub(crate) fn versors(algebra: Algebra, specs: &[Spec]) {
     }
 }
 
-/// A reflection along a basis vector only flips signs, and rounding does not see signs.
+/// A reflection along a basis vector only flips signs, and rounding does not depend on signs.
 pub(crate) fn reflections(algebra: Algebra, specs: &[Spec]) {
     let basis = Basis::new(algebra.signature());
     let mut runner = Runner::new(device());
@@ -90,7 +91,7 @@ pub(crate) fn reflections(algebra: Algebra, specs: &[Spec]) {
     }
 }
 
-/// What the table of `symmetries` denies is indeed not so: the checks can fail.
+/// The symmetries that the table of `symmetries` denies are indeed broken, so the checks can fail.
 fn false_symmetries() {
     let spacetime = Algebra::new(Signature::of(1, 3, 0)).expect("shipped");
     let basis = Basis::new(spacetime.signature());
@@ -118,7 +119,7 @@ fn false_symmetries() {
     }
 }
 
-/// Linear maps with a bias that no versor leaves alone.
+/// Linear maps with a bias that no versor leaves unchanged.
 pub(crate) fn broken_by_bias(algebra: Algebra, specs: &[Spec]) {
     let basis = Basis::new(algebra.signature());
     let mut runner = Runner::new(device());

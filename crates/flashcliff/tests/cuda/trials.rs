@@ -1,4 +1,4 @@
-//! The tests as libtest would run them, but skipped ones are counted with their reasons.
+//! Runs the tests as libtest would, but counts skipped ones with their reasons.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -10,28 +10,29 @@ use libtest_mimic::{Arguments, Conclusion, Trial};
 
 use crate::device;
 
-/// Makes a missing GPU a failure.
+/// The variable that makes a missing GPU a failure.
 const REQUIRE: &str = "FLASHCLIFF_REQUIRE_GPU";
-/// Names a file for the numbers.
+/// The variable that names a file for the numbers.
 const JSON: &str = "FLASHCLIFF_TEST_JSON";
-/// Most of the time goes to references on the CPU, but each thread holds device memory too.
+/// The largest number of threads. Most of the time goes to references on the CPU, but each thread holds device memory
+/// too.
 const MOST_THREADS: usize = 8;
 
-/// What a test cannot do without.
+/// The requirements of a test.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Needs {
     Nothing,
     Gpu,
     /// A GPU and NVIDIA's library of matrix products.
     CublasLt,
-    /// A GPU with so many bytes free.
+    /// A GPU with this many bytes of free memory.
     Memory(usize),
 }
 
 /// All tests.
 pub(crate) struct Tests {
     trials: Vec<Trial>,
-    /// Names and reasons.
+    /// The names of the skipped tests, with their reasons.
     skipped: Vec<(String, String)>,
     required: bool,
 }
@@ -110,7 +111,7 @@ fn has_gpu() -> bool {
     device::found().is_ok()
 }
 
-/// Why a test cannot run here.
+/// The reason why a test cannot run here, if there is one.
 fn missing(needs: Needs) -> Option<String> {
     if matches!(needs, Needs::Nothing) {
         return None;
@@ -130,7 +131,7 @@ fn missing(needs: Needs) -> Option<String> {
     }
 }
 
-/// How many tests were skipped for each reason, of those that were asked for.
+/// The number of skipped tests for each reason, among the tests that were asked for.
 fn reasons(skipped: &[(String, String)], arguments: &Arguments) -> BTreeMap<String, usize> {
     let mut reasons = BTreeMap::new();
     if arguments.ignored || arguments.include_ignored {

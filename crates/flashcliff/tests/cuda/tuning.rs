@@ -1,4 +1,5 @@
-//! Tuning tables on a GPU: what was found is stored, read and used; what is wrong is not, and is said.
+//! Tuning tables on a GPU: choices that were found are stored, read and used; wrong entries are not used, and are
+//! reported.
 
 use std::fs;
 use std::ops::ControlFlow;
@@ -59,7 +60,7 @@ fn tiny() -> Workload {
     workload(linear(), Dtype::F32, MatmulPrecision::Tf32)
 }
 
-/// Slower candidates are taken too, so that there is something to find.
+/// Settings that accept slower candidates too, so that there is something to find.
 fn eager() -> Settings {
     Settings {
         candidates: 8,
@@ -72,7 +73,7 @@ fn eager() -> Settings {
     }
 }
 
-/// A device with no table but that of a folder.
+/// A device that reads no table but the one in a folder.
 fn with_folder(folder: &tempfile::TempDir) -> Device {
     let place = Place {
         builtin: false,
@@ -119,7 +120,7 @@ fn results(device: &Device, workload: &Workload) -> Vec<Vec<u32>> {
     all.map(bits).collect()
 }
 
-/// Tunes until something is found and stores it; gives the table.
+/// Tunes until something is found, stores it, and returns the table.
 fn tuned(folder: &tempfile::TempDir, workload: &Workload) -> Table {
     let mut tuner = Tuner::new(&with_folder(folder), eager()).expect("a tuner");
     let outcome = tuner.tune(workload, &mut |_| ControlFlow::Continue(()));
@@ -178,20 +179,20 @@ fn stored_and_used() {
     assert_eq!(device.tuning().ignored(), []);
     let first = results(&device, &workload);
     assert_eq!(first, results(&with_folder(&folder), &workload));
-    // With the table that the search ended with, and nothing else.
+    // The new device has only the table that the search ended with.
     let again = tempfile::tempdir().expect("a folder");
     tuning::save(&file_of(&with_folder(&again)), &found).expect("a file");
     assert_eq!(first, results(&with_folder(&again), &workload));
 }
 
-/// Tables are more than what is faster: every candidate that is stored is used, and computes the map.
+/// A table need not hold faster choices: every candidate that is stored is used, and computes the map.
 fn any_candidate() {
     let workload = tiny();
     let want = results(&untuned(), &workload);
     let folder = tempfile::tempdir().expect("a folder");
     let mut tuner = Tuner::new(&with_folder(&folder), eager()).expect("a tuner");
     let mut stops = 0;
-    // The search is ended behind the first candidate that is accepted, so that it is what is stored.
+    // The search stops after the first accepted candidate, so that this one is stored.
     let outcome = tuner.tune(&workload, &mut |trial| match trial.accepted {
         true => {
             stops += 1;
@@ -213,7 +214,7 @@ fn any_candidate() {
     }
 }
 
-/// Every way in which an entry can be wrong leaves the results of the heuristics.
+/// With an entry that is wrong in any way, the results are those of the heuristics.
 fn corrupted() {
     let workload = tiny();
     let want = results(&untuned(), &workload);
@@ -236,7 +237,7 @@ fn corrupted() {
             |e| e["configuration"]["reduction_scheme"] = 1.into(),
             true,
         ),
-        // Not wrong, but of another library: it is not looked at by calls.
+        // The entry is not wrong, but for another version of cuBLASLt: calls do not look at it.
         ("version", |entry| entry["cublaslt"] = 1.into(), false),
     ];
     for (what, corrupt, by_calls) in corruptions {
@@ -297,7 +298,7 @@ fn knobs() {
     let mut table = Table::new(before.tuning().gpu().clone());
     table.set_knob(key.clone(), "rows", 128);
     tuning::save(&file_of(&before), &table).expect("a file");
-    // Read when a device is opened, not later.
+    // The table is read when a device is opened, not later.
     assert_eq!(before.knob(&key, "rows", 64, &[32, 64, 128]), 64);
     let after = with_folder(&folder);
     assert_eq!(after.knob(&key, "rows", 64, &[32, 64, 128]), 128);
@@ -309,9 +310,9 @@ fn roofline() {
     let mut tuner = Tuner::new(&untuned(), Settings::default()).expect("a tuner");
     let measured = tuner.roofline(Dtype::Bf16, MatmulPrecision::Highest);
     let rate = measured.expect("a roofline").flops_per_second();
-    // Between a small GPU and none that there is.
+    // The rate is between that of a small GPU and more than any GPU has.
     assert!((1e12..1e17).contains(&rate), "{rate:e}");
-    // A pass of an operator can be run on the same device all the while.
+    // A pass of an operator can still run on the same device.
     let dtypes = Dtypes::uniform(Dtype::F32);
     let operator = linear().on_cuda(device()).expect("an operator");
     operator.prepare(&tiny().dims, dtypes).expect("plans");

@@ -1,5 +1,5 @@
-//! Gradients that are not wanted leave the others as they are, bit for bit, in every combination; so
-//! does a forward pass that saves nothing.
+//! If some gradients are not wanted, the others stay the same, bit for bit, in every combination. The same holds for a
+//! forward pass that saves nothing.
 
 use flashcliff::Algebra;
 

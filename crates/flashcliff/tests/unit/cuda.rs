@@ -1,4 +1,4 @@
-//! Files of `src/cuda` that need no GPU, at the same paths as there.
+//! The files of `src/cuda` that need no GPU, at the same paths as there.
 
 pub(crate) mod matmul;
 pub(crate) mod tuning;

@@ -1,4 +1,4 @@
-//! What describes matrix products.
+//! Descriptions of matrix products.
 
 #[path = "../../src/cuda/matmul/precision.rs"]
 mod precision;

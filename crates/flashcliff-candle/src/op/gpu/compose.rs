@@ -35,8 +35,8 @@ impl OnGpu for BladeNorm {
     }
 }
 
-/// The root is taken of 1 where the sum is 0: its slope there would be infinite, and the gradient no
-/// number. Compared with a tensor, since candle would copy a number from the host.
+/// If a sum is 0, the root of 1 is taken instead: the slope at 0 would be infinite, and the gradient not a number. The
+/// sum is compared with a tensor, since candle would copy a number from the host.
 fn blade_norm(x: &Tensor) -> Result<Tensor> {
     let squares = x.sqr()?.sum(0)?;
     let is_zero = squares.eq(&squares.zeros_like()?)?;

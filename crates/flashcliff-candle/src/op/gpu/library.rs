@@ -1,4 +1,4 @@
-//! candle's devices as those of the CUDA library.
+//! Converts candle's devices to those of the CUDA library.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -7,7 +7,7 @@ use flashcliff::Device;
 
 use crate::Error;
 
-/// The GPUs that have been used. What cuBLASLt has worked out for one is kept with it.
+/// The GPUs that have been used. The plans of cuBLASLt for a GPU are kept with it.
 static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 
 /// The GPU of a device of candle.
@@ -17,7 +17,7 @@ static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 pub(super) fn device(candle: &CudaDevice) -> Result<Device, Error> {
     let stream = candle.cuda_stream();
     let context = stream.context();
-    // A panic cannot leave the list half changed.
+    // The list is whole even after a panic.
     let mut devices = DEVICES.lock().unwrap_or_else(PoisonError::into_inner);
     // All of candle's devices of one GPU share its primary context.
     let known = devices.iter().find(|device| device.context() == context);

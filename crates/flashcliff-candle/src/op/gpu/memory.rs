@@ -1,4 +1,4 @@
-//! candle's memory as views of the CUDA library.
+//! Views of candle's memory for the CUDA library.
 
 use std::ops::Range;
 
@@ -11,7 +11,7 @@ use flashcliff::cuda::{Tensor, TensorMut};
 
 use crate::Error;
 
-/// The core's name of an element type, if there are kernels for it.
+/// The core's element type for a type of candle, if there are kernels for it.
 pub(super) fn dtype(candle: DType) -> Option<Dtype> {
     match candle {
         DType::F32 => Some(Dtype::F32),
@@ -22,8 +22,8 @@ pub(super) fn dtype(candle: DType) -> Option<Dtype> {
     }
 }
 
-/// Memory of `len` elements in the order of the device's stream, with anything in it. At least one
-/// element long, since an allocation of no bytes is an error for some drivers.
+/// Memory of `len` elements in the order of the device's stream, not initialised. It has at least one element, since an
+/// allocation of no bytes is an error for some drivers.
 pub(super) fn allocate(
     device: &CudaDevice,
     dtype: Dtype,
@@ -42,7 +42,7 @@ pub(super) fn allocate(
     })
 }
 
-/// Memory of some bytes, likewise.
+/// Memory of `bytes` bytes, not initialised, in the same way.
 pub(super) fn allocate_bytes(device: &CudaDevice, bytes: usize) -> Result<CudaSlice<u8>, Error> {
     unwritten(device, bytes.max(1))
 }
@@ -59,13 +59,12 @@ fn wrap(device: &CudaDevice, slice: CudaStorageSlice) -> CudaStorage {
     reason = "cleared memory would cost a launch for each tensor"
 )]
 fn unwritten<T: Number>(device: &CudaDevice, len: usize) -> Result<CudaSlice<T>, Error> {
-    // SAFETY: any bits are a number, and nothing on the host reads it; what is computed of it is the
-    // kernels' concern, which write before they read.
+    // SAFETY: any bits are a number, and nothing on the host reads them. Kernels write the memory before they read it.
     let memory = unsafe { device.alloc::<T>(len) };
     Ok(memory?)
 }
 
-/// A type of which any bits are a value.
+/// A type for which all bits are valid.
 trait Number: flashcliff::cuda::cudarc::driver::DeviceRepr {}
 
 impl Number for u8 {}
@@ -83,7 +82,7 @@ pub(super) enum View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The elements in a range; `None` if they are not all there, or of a type without kernels.
+    /// The elements in a range; `None` if the storage does not have them all, or has a type without kernels.
     pub(super) fn of(storage: &'a CudaStorage, range: Range<usize>) -> Option<Self> {
         match &storage.slice {
             CudaStorageSlice::F32(slice) => slice.try_slice(range).map(Self::F32),
@@ -94,7 +93,7 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The elements in a shape.
+    /// The elements as a tensor of a shape.
     pub(super) fn tensor(&self, shape: &[usize]) -> Result<Tensor<'_>, Error> {
         Ok(match self {
             Self::F32(view) => Tensor::new(view, shape)?,
@@ -114,7 +113,7 @@ pub(super) enum ViewMut<'a> {
 }
 
 impl<'a> ViewMut<'a> {
-    /// The first elements; `None` if they are not all there, or of a type without kernels.
+    /// The first elements; `None` if the storage does not have them all, or has a type without kernels.
     pub(super) fn of(storage: &'a mut CudaStorage, len: usize) -> Option<Self> {
         match &mut storage.slice {
             CudaStorageSlice::F32(slice) => slice.try_slice_mut(..len).map(Self::F32),
@@ -125,7 +124,7 @@ impl<'a> ViewMut<'a> {
         }
     }
 
-    /// The elements in a shape.
+    /// The elements as a tensor of a shape.
     pub(super) fn tensor(&mut self, shape: &[usize]) -> Result<TensorMut<'_>, Error> {
         Ok(match self {
             Self::F32(view) => TensorMut::new(view, shape)?,

@@ -1,13 +1,13 @@
 //! Functions on GPUs.
 //!
-//! A core operator is one node there, as on the CPU. The functions that the CPU computes as a whole are
-//! composed of such nodes and of candle's own operations: memory of a GPU is allocated in stream order,
-//! and a sum of gradients is one launch, so little is left to save.
+//! A core operator is one node on a GPU, as on the CPU. The functions that the CPU computes as a whole are composed of
+//! such nodes and of candle's own operations. Memory of a GPU is allocated in stream order, and a sum of gradients is
+//! one launch, so computing them as a whole would save little.
 //!
-//! * `compose` - the composed functions. They run on the CPU too, where tests compare them.
+//! * `compose` - the composed functions. They also run on the CPU, where tests compare them.
 //! * `operator` - a core operator as a node.
-//! * `memory` - candle's memory as views of the CUDA library.
-//! * `library` - candle's devices as those of the CUDA library.
+//! * `memory` - views of candle's memory for the CUDA library.
+//! * `library` - candle's devices for the CUDA library.
 
 mod compose;
 #[cfg(feature = "cuda")]
@@ -24,7 +24,7 @@ use crate::Error;
 
 /// A function that runs on GPUs.
 pub(crate) trait OnGpu {
-    /// Applies it to as many tensors as it takes, all on one GPU, differentiably.
+    /// Applies the function to as many tensors as it takes, all on one GPU, differentiably.
     fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error>;
 }
 

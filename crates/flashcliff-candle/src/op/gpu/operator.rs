@@ -64,7 +64,7 @@ fn apply(core: &Operator, options: GpuOptions, arguments: &[Argument]) -> Result
     node::record(inputs, Storage::Cuda(output), shape, backward)
 }
 
-/// An operator on a GPU, and what its forward pass saved.
+/// An operator on a GPU, with the values that its forward pass saved.
 struct OnCuda {
     operator: cuda::Operator,
     device: CudaDevice,
@@ -109,7 +109,7 @@ impl Backward for OnCuda {
 }
 
 impl OnCuda {
-    /// Writes the gradients that there is memory for. `ends` are the output and its gradient.
+    /// Writes the gradients that have memory. `ends` are the output and its gradient.
     fn launch(
         &self,
         inputs: &[Tensor],
@@ -156,8 +156,8 @@ fn bind(operator: &Operator, shapes: &[Vec<usize>]) -> Result<Dims, Error> {
     Ok(operator.bind(&shapes)?)
 }
 
-/// The element types of a call: of the first tensor with a batch axis and of the first without. The
-/// library checks that all others have them.
+/// The element types of a call: that of the first tensor with a batch axis, and that of the first without. The library
+/// checks that all other tensors have these types.
 fn dtypes(operator: &Operator, inputs: &[Tensor]) -> Result<Dtypes, Error> {
     let (mut lanes, mut params) = (None, None);
     for (i, (input, spec)) in inputs.iter().zip(operator.inputs()).enumerate() {
@@ -191,7 +191,7 @@ fn writable(storage: &mut CudaStorage, len: usize) -> Result<ViewMut<'_>, Error>
     ViewMut::of(storage, len).ok_or_else(|| misplaced("allocation"))
 }
 
-/// Lends the elements of contiguous tensors on a GPU, without a copy.
+/// Calls a function with the elements of contiguous tensors on a GPU, without a copy.
 fn with_views<R>(
     tensors: &[Tensor],
     f: impl FnOnce(&[View]) -> Result<R, Error>,

@@ -1,4 +1,4 @@
-//! Graphs of a toy function, so that a wrong gradient can only be the graph's fault.
+//! Tests with a toy function, so that a wrong gradient can only be the fault of the graph.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +9,7 @@ use super::{Argument, Array, Error, Function, OnGpu, apply, carried};
 use crate::op::Scalar;
 use crate::op::function::Slots;
 
-/// `o = sum_i (i + 1) x_i^2`, elementwise. Counts its saved values that are alive.
+/// `o = sum_i (i + 1) x_i^2`, elementwise. It counts its saved values that are still alive.
 struct Squares {
     inputs: usize,
     alive: Arc<AtomicUsize>,
@@ -123,7 +123,7 @@ fn every_number_of_inputs_and_every_tracked_subset() {
             let output = call(&function, &tensors.iter().collect::<Vec<_>>()).unwrap();
             assert_eq!(output.track_op(), tracked != 0);
             let loss = (output * 3.0).unwrap().sum_all().unwrap();
-            // Twice: the graph keeps what it needs.
+            // The backward pass runs twice: the graph keeps what it needs.
             for _ in 0..2 {
                 let grads = loss.backward().unwrap();
                 for (i, tensor) in tensors.iter().enumerate() {
@@ -217,7 +217,7 @@ fn saved_values_live_as_long_as_the_graph() {
         drop(output);
         assert_eq!(alive(), 0);
         drop(gradients);
-        // Nothing to differentiate, nothing kept.
+        // With nothing to differentiate, nothing is kept.
         let detached = x.detach();
         let output = call(&function, &vec![&detached; inputs]).unwrap();
         assert_eq!(alive(), 0);

@@ -1,23 +1,25 @@
-//! How a batch is cut into blocks of rows.
+//! The blocks of rows that a batch is cut into.
 
 use std::ops::Range;
 
-/// Rows of a block at the most: with all blades of a grade, not more than cuBLASLt is trusted with.
+/// The largest number of rows of a block. Times the blades of a grade, it stays within the sizes that cuBLASLt is known
+/// to handle.
 const MOST_ROWS: usize = 1 << 16;
 
-/// Where there are several blocks, their rows come in such units, so that all blades are aligned alike.
+/// The unit of the number of rows if there are several blocks, so that all blades are aligned alike.
 const ROW_UNIT: usize = 64;
 
-/// The rows of a batch, cut into blocks. Depends on the shape, the types and the limit alone.
+/// The rows of a batch, cut into blocks. They depend on the shape, the types and the limit alone.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Blocks {
     batch: usize,
-    /// Of each block but the last.
+    /// The rows of each block but the last.
     pub(super) rows: usize,
 }
 
 impl Blocks {
-    /// Blocks of rows that take so many bytes each, within a limit unless a single row takes more.
+    /// Cuts a batch into blocks of rows of `row_bytes` bytes. A block stays within `limit` bytes, unless a single row
+    /// takes more.
     pub(super) fn new(batch: usize, row_bytes: usize, limit: usize) -> Self {
         let most = (limit / row_bytes.max(1)).clamp(1, MOST_ROWS);
         if batch <= most {
@@ -34,7 +36,7 @@ impl Blocks {
         starts.map(move |first| first..self.batch.min(first + self.rows))
     }
 
-    /// The sizes that blocks have.
+    /// The different numbers of rows that blocks have.
     pub(super) fn sizes(self) -> impl Iterator<Item = usize> {
         let first = self.iter().next();
         let last = self.iter().last().filter(|last| last.len() != self.rows);

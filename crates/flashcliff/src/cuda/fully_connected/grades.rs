@@ -1,4 +1,4 @@
-//! The output grades of a product, ordered so that equal ones are multiplied together.
+//! The output grades of a product, ordered so that grades of the same shape are multiplied together.
 
 use std::ops::Range;
 
@@ -9,14 +9,14 @@ use crate::operator;
 #[derive(Clone, Debug)]
 pub(super) struct OutputGrade {
     pub(super) grade: usize,
-    /// Its blades in the output.
+    /// The blades of this grade in the output.
     pub(super) blades: Range<usize>,
-    /// Its paths in the order of the matrix products.
+    /// The paths to this grade, in the order of the matrix products.
     pub(super) paths: Range<usize>,
 }
 
 impl OutputGrade {
-    /// How many blades and paths.
+    /// The number of blades and the number of paths.
     fn shape(&self) -> [usize; 2] {
         [self.blades.len(), self.paths.len()]
     }
@@ -30,7 +30,7 @@ pub(super) struct OutputGrades {
     pub(super) order: Vec<usize>,
 }
 
-/// The most grades in a group: any two of the same shape are at one distance.
+/// The largest number of grades in a group. Two grades always have a constant distance; more of them may not.
 const MOST_TOGETHER: usize = 2;
 
 impl OutputGrades {
@@ -45,7 +45,7 @@ impl OutputGrades {
             (grade, blades, to_grade.map(|(place, _)| place).collect())
         });
         let mut grades: Vec<(usize, Range<usize>, Vec<usize>)> = grades.collect();
-        // Stable: grades of the same shape stay in order.
+        // The sort is stable, so grades of the same shape stay in order.
         grades.sort_by_key(|(_, blades, paths)| (blades.len(), paths.len()));
         let (mut all, mut order) = (Vec::new(), Vec::new());
         for (grade, blades, paths) in grades {
@@ -66,12 +66,12 @@ impl OutputGrades {
         equal.flat_map(|grades| grades.chunks(MOST_TOGETHER))
     }
 
-    /// The blades of the output.
+    /// The number of blades of the output.
     pub(super) fn blades(&self) -> usize {
         self.all.iter().map(|grade| grade.blades.len()).sum()
     }
 
-    /// The path products of a lane: of each path, the blades of its grade.
+    /// The number of path products of a lane: for each path, the blades of its output grade.
     pub(super) fn path_products(&self) -> usize {
         self.all
             .iter()

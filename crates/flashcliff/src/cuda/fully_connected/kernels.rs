@@ -1,4 +1,4 @@
-//! The kernels around the matrix products, and what they are told besides tensors and sizes.
+//! The kernels around the matrix products, and their arguments besides tensors and sizes.
 
 use std::ffi::CString;
 use std::ops::Range;
@@ -15,9 +15,9 @@ use crate::cuda::lane::{address, gate_code};
 use crate::operator::{self, Dims};
 use crate::{Algebra, Dtype, Error, Norm};
 
-/// By grade of the algebra.
+/// A value for each grade of the algebra.
 pub(super) type ByGrade<T> = [T; sys::FC_MAX_GRADES as usize];
-/// By path.
+/// A value for each path.
 type ByPath<T> = [T; sys::FC_MAX_PATHS as usize];
 
 /// The kernels of an algebra, with the options of a product.
@@ -44,10 +44,10 @@ struct Functions(NonNull<sys::fc_block_kernels>);
 
 // SAFETY: kernels are static and never changed.
 unsafe impl Send for Functions {}
-// SAFETY: as above.
+// SAFETY: the same holds as above.
 unsafe impl Sync for Functions {}
 
-/// Where the weights of paths go.
+/// The layout of the weights of the paths.
 #[derive(Clone, Copy, Debug)]
 struct Weights {
     matrices: usize,
@@ -133,13 +133,13 @@ impl Kernels {
     /// Loads the kernels on the current device.
     pub(super) fn prepare(&self, dtypes: Dtypes, operands: Dtype) -> Result<(), Error> {
         let types = [dtypes.lanes, operands].map(code);
-        // SAFETY: kernels of the library.
+        // SAFETY: the functions are kernels of the library.
         let done = unsafe { sys::fc_block_prepare(self.functions.0.as_ptr(), types[0], types[1]) };
         fault::kernel("fc_block_prepare", done)
     }
 
-    /// Those for some rows of a call, whose matrix products have operands of a type; `scales` if that is not the type of
-    /// the tensors.
+    /// The kernels for some rows of a call. The operands of its matrix products have type `operands`. `scales` is used
+    /// if that is not the type of the tensors.
     pub(super) fn on<'a>(
         &'a self,
         call: &'a Call,
@@ -185,12 +185,12 @@ impl Kernels {
         }
     }
 
-    /// Brings the weights into the order of the matrix products, `[paths, in, out]`, in the type of operands; scaled, if
-    /// there is a place for the exponent.
+    /// Brings the weights into the order of the matrix products, `[paths, in, out]`, in the type of operands. They are
+    /// scaled if there is a place for the exponent.
     ///
     /// # Safety
-    /// The call is checked, its stream valid, and the context of its tensors current; all weights fit at the
-    /// address, and what belongs to their exponent at that.
+    /// The call is checked, its stream valid, and the context of its tensors current. All weights fit at the address,
+    /// and the exponent fits at its own.
     pub(super) unsafe fn pack(
         &self,
         call: &Call,
@@ -199,7 +199,7 @@ impl Kernels {
         exponent: Option<u64>,
     ) -> Result<(), Error> {
         let weights = self.weights(&call.dims);
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let done = unsafe {
             sys::fc_block_pack(
                 &raw const weights,
@@ -214,12 +214,12 @@ impl Kernels {
         fault::kernel("fc_block_pack", done)
     }
 
-    /// Adds parts of the gradients of the weights of some paths; with the exponents of sums at an address, if they are
-    /// scaled.
+    /// Adds up the parts of the gradients of the weights of some paths. If they are scaled, the exponents of the sums
+    /// are at an address.
     ///
     /// # Safety
-    /// As for [`Self::pack`]; the parts `[parts, paths, in, out]` are at `from`, and the gradients of all weights fit at
-    /// `to`.
+    /// The contract of [`Self::pack`] holds; the parts `[parts, paths, in, out]` are at `from`, and the gradients of
+    /// all weights fit at `to`.
     pub(super) unsafe fn unpack(
         &self,
         call: &Call,
@@ -229,7 +229,7 @@ impl Kernels {
     ) -> Result<(), Error> {
         let dtypes = call.dtypes;
         let weights = self.weights(&call.dims);
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let done = unsafe {
             sys::fc_block_unpack(
                 &raw const weights,
@@ -247,10 +247,10 @@ impl Kernels {
         fault::kernel("fc_block_unpack", done)
     }
 
-    /// Brings such parts, at `of_parts`, from the exponents that sums had before a block to those that they have now.
+    /// Brings the parts at `of_parts` from the exponents that the sums had before a block to their exponents now.
     ///
     /// # Safety
-    /// As for [`Self::unpack`].
+    /// The contract of [`Self::unpack`] holds.
     pub(super) unsafe fn rescale(
         &self,
         call: &Call,
@@ -259,7 +259,7 @@ impl Kernels {
         of_parts: u64,
     ) -> Result<(), Error> {
         let weights = self.weights(&call.dims);
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let done = unsafe {
             sys::fc_block_rescale(
                 &raw const weights,
@@ -297,16 +297,16 @@ pub(super) struct OnRows<'a> {
     block: sys::fc_block,
 }
 
-// Of all methods: the call is checked, its stream valid, and the context of its tensors current; what is written fits at
-// its address.
+// The contract of all methods: the call is checked, its stream valid, the context of its tensors current, and every
+// address has room for what is written there.
 impl OnRows<'_> {
-    /// Those of a scaled block `balanced` or not, as `fc_block_form` says.
+    /// Forms path products. Those of a scaled block are balanced or not, as described at `fc_block_form`.
     ///
     /// # Safety
-    /// See above.
+    /// The contract above holds.
     pub(super) unsafe fn form(&self, to: ByGrade<u64>, balanced: bool) -> Result<(), Error> {
         let products = to.map(address);
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let done = unsafe {
             sys::fc_block_form(
                 self.kernels.functions.0.as_ptr(),
@@ -320,9 +320,9 @@ impl OnRows<'_> {
     }
 
     /// # Safety
-    /// See above; the block is scaled.
+    /// The contract above holds, and the block is scaled.
     pub(super) unsafe fn scale(&self) -> Result<(), Error> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let done = unsafe {
             sys::fc_block_scale(
                 self.kernels.functions.0.as_ptr(),
@@ -333,10 +333,11 @@ impl OnRows<'_> {
         fault::kernel("fc_block_scale", done)
     }
 
-    /// `for_weights`: also does what [`Self::scale`] does if the block is scaled, else what [`Self::form`] does.
+    /// Takes the gradients of path products to the operands. With `for_weights` it also does the work of
+    /// [`Self::scale`] if the block is scaled, else that of [`Self::form`].
     ///
     /// # Safety
-    /// See above.
+    /// The contract above holds.
     pub(super) unsafe fn pull_back(
         &self,
         from: ByGrade<u64>,
@@ -344,7 +345,7 @@ impl OnRows<'_> {
     ) -> Result<(), Error> {
         let products = from.map(address);
         let [grad_x, grad_y, ..] = self.call.grads.map(|grad| address(grad.unwrap_or(0)));
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let done = unsafe {
             sys::fc_block_pull_back(
                 self.kernels.functions.0.as_ptr(),
@@ -360,9 +361,9 @@ impl OnRows<'_> {
     }
 
     /// # Safety
-    /// See above.
+    /// The contract above holds.
     pub(super) unsafe fn norm(&self, product: u64) -> Result<(), Error> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let done = unsafe {
             sys::fc_block_norm(
                 &raw const self.block,
@@ -376,9 +377,9 @@ impl OnRows<'_> {
     }
 
     /// # Safety
-    /// See above.
+    /// The contract above holds.
     pub(super) unsafe fn undo_norm(&self, to: u64) -> Result<(), Error> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let done = unsafe {
             sys::fc_block_undo_norm(
                 &raw const self.block,
@@ -393,7 +394,7 @@ impl OnRows<'_> {
     }
 }
 
-/// Places as the library takes them; -1: absent.
+/// Places in the form that the library takes; -1 if absent.
 fn places<const N: usize>(list: impl Iterator<Item = Option<usize>>) -> [i8; N] {
     let mut places = [-1; N];
     for (place, found) in places.iter_mut().zip(list) {

@@ -1,9 +1,9 @@
 //! The fully connected product: matrix products whose left operands are path products of `x` and `y`.
 //!
-//! It goes in blocks of rows: a kernel writes the path products of a block to the workspace, cuBLASLt
-//! multiplies them, and a kernel takes the norm. Backward the other way round: the gradient before the norm,
-//! from it those of the path products, and from these those of the operands; the path products are formed again for
-//! the gradients of the weights.
+//! A pass goes in blocks of rows. Forward, a kernel writes the path products of a block to the workspace, cuBLASLt
+//! multiplies them, and a kernel takes the norm. Backward, a kernel computes the gradient before the norm; the
+//! gradients of the path products follow from it, and the gradients of the operands from these. The path products are
+//! formed again for the gradients of the weights.
 
 mod blocks;
 mod grades;
@@ -29,8 +29,8 @@ use products::Products;
 use steps::Steps;
 use workspace::Space;
 
-/// The knob for what the path products of a block, and the rows of the output beside them, take at the most,
-/// in MiB. Smaller blocks fill a large GPU worse.
+/// The name of the knob for the size of a block: the most memory that its path products and rows of the output may
+/// take, in MiB. Smaller blocks fill a large GPU worse.
 const BLOCK_KNOB: &str = "block_mib";
 const BLOCK_MIB: i64 = 256;
 const BLOCK_CHOICES: [i64; 5] = [32, 64, 128, 256, 512];
@@ -39,14 +39,14 @@ const BLOCK_CHOICES: [i64; 5] = [32, 64, 128, 256, 512];
 #[derive(Clone, Debug)]
 pub(super) struct FullyConnected {
     pub(super) precision: MatmulPrecision,
-    /// What a block may take, if the caller says so.
+    /// The most bytes that a block may take, if the caller says so.
     pub(super) block_bytes: Option<usize>,
     operator: &'static str,
     algebra: Algebra,
     kernels: Kernels,
     device: Device,
     grades: OutputGrades,
-    /// The blades of the operands.
+    /// The number of blades of each operand.
     operand_blades: [usize; 2],
 }
 
@@ -59,7 +59,7 @@ impl FullyConnected {
     ) -> Result<Self, Error> {
         let grades = OutputGrades::new(algebra, product);
         let [left, right, _] = product.grades();
-        // Without cuBLASLt there is nothing; better to say so before the first call.
+        // Nothing works without cuBLASLt; it is better to say so before the first call.
         device.blas()?;
         Ok(Self {
             precision: MatmulPrecision::default(),
@@ -101,7 +101,7 @@ impl FullyConnected {
         let knob = self
             .device
             .knob(&key, BLOCK_KNOB, BLOCK_MIB, &BLOCK_CHOICES);
-        // A choice, or the default.
+        // The value is a choice, or the default.
         usize::try_from(knob).map_or(0, |mebibytes| mebibytes << 20)
     }
 
@@ -109,7 +109,7 @@ impl FullyConnected {
     pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
         let operands = self.problem(dims, dtypes, Pass::Forward).operands();
         self.kernels.prepare(dtypes, operands)?;
-        // Workspaces are aligned, so any address that is says which algorithms.
+        // Workspaces are aligned, so any aligned address gives the same algorithms.
         for pass in [Pass::Forward, Pass::Backward] {
             let problem = self.problem(dims, dtypes, pass);
             if problem.is_nothing() {
@@ -145,31 +145,32 @@ impl FullyConnected {
     pub(super) unsafe fn forward(&self, call: &Call) -> Result<(), Error> {
         let problem = self.problem(&call.dims, call.dtypes, Pass::Forward);
         if problem.is_nothing() {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             return unsafe { self.nothing(call) };
         }
         let blas = self.device.blas()?;
         let space = Space::new(&problem, [false; 2]).at(call.workspace);
         let operands = problem.operands();
-        // SAFETY: of all calls: the caller's; parts of the workspace are as large as their kernels write.
+        // SAFETY: for all calls here, the caller promises it; parts of the workspace have the sizes that their kernels
+        // write.
         unsafe { self.pack(call, &problem, &space) }?;
         for rows in problem.blocks().iter() {
             let steps = Steps::new(&problem, &space, rows.len());
             let kernels = self.kernels.on(call, &rows, operands, space.scales);
-            // SAFETY: as above.
+            // SAFETY: the same holds as above.
             unsafe { kernels.form(space.formed(&problem, rows.len()), false) }?;
             for products in problem.products() {
-                // SAFETY: as above.
+                // SAFETY: the same holds as above.
                 unsafe { blas.run(&steps.output(&products), space.blas, call.stream) }?;
             }
-            // SAFETY: as above.
+            // SAFETY: the same holds as above.
             unsafe { kernels.norm(space.product) }?;
         }
         Ok(())
     }
 
     /// # Safety
-    /// As for [`Self::forward`].
+    /// The contract of [`Self::forward`] holds.
     pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
         let problem = self.problem(&call.dims, call.dtypes, Pass::Backward);
         let [of_operands, of_weights] = wanted(&call.grads);
@@ -177,7 +178,7 @@ impl FullyConnected {
             return Ok(());
         }
         if problem.is_nothing() {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             return unsafe { self.no_gradients(call) };
         }
         let blas = self.device.blas()?;
@@ -185,30 +186,30 @@ impl FullyConnected {
         let space = Space::new(&problem, wanted).at(call.workspace);
         let operands = problem.operands();
         if of_operands {
-            // SAFETY: of all calls: as in the forward pass.
+            // SAFETY: the same holds for all calls as in the forward pass.
             unsafe { self.pack(call, &problem, &space) }?;
         }
         for rows in problem.blocks().iter() {
             let kernels = self.kernels.on(call, &rows, operands, space.scales);
-            // SAFETY: as above.
+            // SAFETY: the same holds as above.
             unsafe { kernels.undo_norm(space.product) }?;
             let steps = Steps::new(&problem, &space, rows.len());
             if of_operands {
                 for products in problem.products() {
-                    // SAFETY: as above.
+                    // SAFETY: the same holds as above.
                     unsafe { blas.run(&steps.path_gradients(&products), space.blas, call.stream) }?;
                 }
-                // SAFETY: as above.
+                // SAFETY: the same holds as above.
                 unsafe { kernels.pull_back(space.formed(&problem, rows.len()), of_weights) }?;
             } else if problem.is_scaled() {
-                // SAFETY: as above.
+                // SAFETY: the same holds as above.
                 unsafe { kernels.scale() }?;
             } else {
-                // SAFETY: as above.
+                // SAFETY: the same holds as above.
                 unsafe { kernels.form(space.formed(&problem, rows.len()), true) }?;
             }
             if of_weights {
-                // SAFETY: as above.
+                // SAFETY: the same holds as above.
                 unsafe { self.add_weights(call, &kernels, &steps, &rows, &blas) }?;
             }
         }
@@ -216,15 +217,21 @@ impl FullyConnected {
     }
 
     /// Brings the weights into the order of the matrix products.
+    ///
+    /// # Safety
+    /// The contract of [`Self::forward`] holds, and the space is that of the call.
     unsafe fn pack(&self, call: &Call, problem: &Problem, space: &Space) -> Result<(), Error> {
         let exponent = problem.is_scaled().then_some(space.scales.weights);
         let operands = problem.operands();
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { self.kernels.pack(call, space.weights, operands, exponent) }
     }
 
-    /// Adds what a block, whose path products are formed or whose scales are known, has for the gradients of the
-    /// weights: in the workspace, from where the last block brings them out.
+    /// Adds the part of a block to the gradients of the weights, in the workspace. The path products of the block are
+    /// formed, or its scales known. The last block writes the sums to the gradients.
+    ///
+    /// # Safety
+    /// The contract of [`Self::pack`] holds for the call and the space of `steps`, and `kernels` are those of the block.
     unsafe fn add_weights(
         &self,
         call: &Call,
@@ -237,38 +244,44 @@ impl FullyConnected {
         let is_first = rows.start == 0;
         if problem.is_scaled() {
             if !is_first {
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 unsafe { self.rescale(call, problem, space) }?;
             }
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             unsafe { kernels.form(space.formed(problem, steps.count), true) }?;
         }
         for products in problem.products() {
             for product in steps.weight_gradients(&products, !is_first) {
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 unsafe { blas.run(&product, space.blas, call.stream) }?;
             }
         }
         match rows.end == call.dims.batch {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             true => unsafe { self.unpack(call, problem, space) },
             false => Ok(()),
         }
     }
 
-    /// Brings the parts of the gradients of the weights to the exponents of their sums up to a block.
+    /// Brings the parts of the gradients of the weights to the exponents that their sums have now.
+    ///
+    /// # Safety
+    /// The contract of [`Self::pack`] holds, and the space holds parts of an earlier block.
     unsafe fn rescale(&self, call: &Call, problem: &Problem, space: &Space) -> Result<(), Error> {
         for products in problem.products() {
             for (paths, at) in weight_parts(call, &products, space) {
                 let parts = (paths, products.parts());
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 unsafe { self.kernels.rescale(call, parts, space.scales.sums, at) }?;
             }
         }
         Ok(())
     }
 
-    /// Adds the parts of the gradients of the weights.
+    /// Adds up the parts of the gradients of the weights.
+    ///
+    /// # Safety
+    /// The contract of [`Self::pack`] holds, and the space holds the parts of all blocks.
     unsafe fn unpack(&self, call: &Call, problem: &Problem, space: &Space) -> Result<(), Error> {
         let Some(grad) = call.grads[2] else {
             return Ok(());
@@ -277,7 +290,7 @@ impl FullyConnected {
         for products in problem.products() {
             for (paths, at) in weight_parts(call, &products, space) {
                 let parts = (paths, products.parts());
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 unsafe { self.kernels.unpack(call, parts, sums, [at, grad]) }?;
             }
         }
@@ -286,20 +299,27 @@ impl FullyConnected {
 
     // ---- without any products ----
 
-    /// The output of no products, and its sums of squares.
+    /// Writes the output of a product of size 0, and its sums of squares: zeros.
+    ///
+    /// # Safety
+    /// The contract of [`Self::forward`] holds.
     unsafe fn nothing(&self, call: &Call) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = call;
         let output = self.grades.blades() * dims.batch * dims.out_channels;
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { call.zero(call.output, output * dtypes.lanes.bytes()) }?;
         if call.saved == 0 || !self.kernels.has_norm() {
             return Ok(());
         }
         let saved = self.grades.all.len() * dims.batch * dtypes.arithmetic().bytes();
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { call.zero(call.saved, saved) }
     }
 
+    /// Writes the gradients of a product of size 0: zeros.
+    ///
+    /// # Safety
+    /// The contract of [`Self::forward`] holds.
     unsafe fn no_gradients(&self, call: &Call) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = call;
         let [left, right] = self.operand_blades;
@@ -309,7 +329,7 @@ impl FullyConnected {
         let bytes = [left * lanes, right * lanes, paths * weights];
         for (grad, bytes) in call.grads.iter().zip(bytes) {
             if let Some(grad) = *grad {
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 unsafe { call.zero(grad, bytes) }?;
             }
         }
@@ -317,7 +337,7 @@ impl FullyConnected {
     }
 }
 
-/// The paths to each grade of some products, and where the parts of the gradients of their weights are.
+/// For each grade of some products, the paths to it and the address of the parts of the gradients of their weights.
 fn weight_parts<'a>(
     call: &Call,
     products: &'a Products,
@@ -330,7 +350,7 @@ fn weight_parts<'a>(
     paths.map(move |(index, paths)| (paths, offset(first, index, paths.len() * size, bytes)))
 }
 
-/// Whether gradients of the operands are wanted, and of the weights.
+/// Whether gradients are wanted: those of the operands, and those of the weights.
 fn wanted(grads: &Gradients) -> [bool; 2] {
     let [x, y, w, ..] = grads.map(|grad| grad.is_some());
     [x || y, w]

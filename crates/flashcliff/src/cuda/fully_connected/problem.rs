@@ -1,4 +1,4 @@
-//! The product for tensors of some sizes and types: how it is cut into matrix products.
+//! A product for tensors of given sizes and types, and how it is cut into matrix products.
 
 use super::blocks::Blocks;
 use super::grades::OutputGrades;
@@ -8,7 +8,7 @@ use crate::cuda::dtype::Dtypes;
 use crate::cuda::matmul::MatmulPrecision;
 use crate::operator::{Dims, Pass};
 
-/// A pass of the product for tensors of some sizes and types.
+/// A pass of the product for tensors of given sizes and types.
 #[derive(Clone, Copy)]
 pub(super) struct Problem<'a> {
     pub(super) grades: &'a OutputGrades,
@@ -16,12 +16,12 @@ pub(super) struct Problem<'a> {
     pub(super) dtypes: Dtypes,
     pub(super) precision: MatmulPrecision,
     pub(super) pass: Pass,
-    /// What a block may take.
+    /// The most bytes that a block may take.
     pub(super) block_bytes: usize,
 }
 
 impl<'a> Problem<'a> {
-    /// How the batch is cut. Depends on the shape, the types and the limit alone.
+    /// The blocks of the batch. They depend on the shape, the types and the limit alone.
     pub(super) fn blocks(&self) -> Blocks {
         let operand = self.operands().bytes();
         let product = match self.pass {
@@ -40,8 +40,9 @@ impl<'a> Problem<'a> {
         groups.map(move |group| Products::new(self, group, blocks))
     }
 
-    /// The type of the operands of the matrix products. TF32 has the fraction of f16, and bf16 a shorter one; numbers that are
-    /// scaled row by row do not need their exponents. f16 is half as large as TF32, and multiplied twice as fast.
+    /// The type of the operands of the matrix products. f16 has the fraction of TF32, and a longer one than bf16. The
+    /// exponents of these are not needed, since operands are scaled row by row. f16 takes half the memory of TF32 and
+    /// is multiplied twice as fast.
     pub(super) fn operands(&self) -> Dtype {
         let lanes = self.dtypes.lanes;
         match self.precision.of(lanes) {
@@ -50,7 +51,8 @@ impl<'a> Problem<'a> {
         }
     }
 
-    /// Whether operands are of a smaller type than the tensors, and scaled by powers of two that fit them into its range.
+    /// Whether operands have a smaller type than the tensors. They are then scaled by powers of two that fit them into
+    /// its range.
     pub(super) fn is_scaled(&self) -> bool {
         self.operands() != self.dtypes.lanes
     }

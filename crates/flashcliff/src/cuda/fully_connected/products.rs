@@ -1,6 +1,6 @@
-//! The matrix products of a block of rows, for one or two output grades of the same shape. With the path
-//! products `A` as `[blades rows, paths in]` and the weights as `W [paths in, out]`, one product is all of
-//! `o = A W`.
+//! The matrix products of a block of rows, for one or two output grades of the same shape. Let `A [blades rows, paths
+//! in]` be the path products and `W [paths in, out]` the weights. Then one product `o = A W` gives all blades of a
+//! grade.
 
 use std::ops::Range;
 
@@ -11,12 +11,12 @@ use super::workspace::Scales;
 use crate::Dtype;
 use crate::cuda::matmul::{Form, MANY_TILES, Product, offset, tiles};
 
-/// The fewest rows worth a part of a sum over rows.
+/// The smallest number of rows that is worth a part of a sum over rows.
 const PART_ROWS: usize = 512;
-/// The most parts: each takes memory.
+/// The largest number of parts. Each part takes memory.
 const MOST_PARTS: usize = 32;
 
-/// The products of a group of output grades, for blocks of at most so many rows.
+/// The products of a group of output grades, for the blocks of a batch.
 #[derive(Clone, Copy)]
 pub(super) struct Products<'a> {
     group: &'a [OutputGrade],
@@ -34,12 +34,12 @@ impl<'a> Products<'a> {
         }
     }
 
-    /// How many grades.
+    /// The number of grades in the group.
     pub(super) fn members(&self) -> usize {
         self.group.len()
     }
 
-    /// The first grade: what the group is known by.
+    /// The first grade of the group, which identifies the group.
     pub(super) fn grade(&self) -> usize {
         self.group[0].grade
     }
@@ -53,17 +53,17 @@ impl<'a> Products<'a> {
         self.group[0].paths.start
     }
 
-    /// The rows of `A` for so many rows of the batch.
+    /// The number of rows of `A` for `count` rows of the batch.
     pub(super) fn rows(&self, count: usize) -> usize {
         self.group[0].blades.len() * count
     }
 
-    /// The columns of `A`.
+    /// The number of columns of `A`.
     pub(super) fn width(&self) -> usize {
         self.group[0].paths.len() * self.problem.dims.in_channels
     }
 
-    /// `A` for so many rows of the batch: its rows and columns, and the columns of `W`.
+    /// The rows and columns of `A` for `count` rows of the batch, and the columns of `W`.
     fn sizes(&self, count: usize) -> [usize; 3] {
         [
             self.rows(count),
@@ -72,25 +72,26 @@ impl<'a> Products<'a> {
         ]
     }
 
-    /// Of operands, and of sums.
+    /// The type of operands and the type of sums.
     fn types(&self) -> [Dtype; 2] {
         [self.problem.operands(), self.problem.dtypes.arithmetic()]
     }
 
-    /// The tiles of the gradients of the weights, of all grades.
+    /// The number of tiles of the gradients of the weights, for all grades of the group.
     fn weight_tiles(&self) -> usize {
         self.group.len() * tiles(self.width(), self.problem.dims.out_channels)
     }
 
-    /// The parts of the sum over rows that the gradient of the weights is, all at once: cuBLASLt, kept to sums
-    /// in a fixed order, gives a long one to few multiprocessors. Depends on the shape and on the rows of a block.
+    /// The number of parts that the sum over rows in the gradient of the weights is cut into. All parts are computed at
+    /// once: cuBLASLt, limited to sums in a fixed order, gives a long sum to few multiprocessors. It depends on the
+    /// shape and on the rows of a block.
     pub(super) fn parts(&self) -> usize {
         let wanted =
             (MANY_TILES / self.weight_tiles().max(1)).min(self.rows(self.blocks.rows) / PART_ROWS);
         wanted.clamp(1, MOST_PARTS)
     }
 
-    /// `o = A W` for so many rows of the batch; the addresses are those of `W` and of `A`, of the group, and of all blades
+    /// `o = A W` for `count` rows of the batch. The addresses are those of `W` and `A` of the group, and of all blades
     /// of `o`.
     pub(super) fn output(&self, count: usize, [weights, formed, product]: [u64; 3]) -> Product {
         let [rows, width, out] = self.sizes(count);
@@ -106,8 +107,8 @@ impl<'a> Products<'a> {
         )
     }
 
-    /// `grad_A = grad_o W^T`; the addresses are those of `W` of the group, of all blades of `grad_o`, and of `grad_A` of the
-    /// group. Of a scaled block smaller by a power of two, since `grad_A` is of the type of operands too.
+    /// `grad_A = grad_o W^T`. The addresses are those of `W` of the group, of all blades of `grad_o`, and of `grad_A`
+    /// of the group. `grad_A` has the type of operands too, so for a scaled block it is made smaller by a power of two.
     pub(super) fn path_gradients(
         &self,
         count: usize,
@@ -131,8 +132,8 @@ impl<'a> Products<'a> {
         Product { scale, ..product }
     }
 
-    /// `grad_W = A^T grad_o`, or added to what there was. The addresses are those of all blades of `grad_o`, of `A`
-    /// of the group, and of its gradients.
+    /// `grad_W = A^T grad_o`, or the same added to the values that are there. The addresses are those of all blades of
+    /// `grad_o`, of `A` of the group, and of its gradients.
     pub(super) fn weight_gradients(
         &self,
         count: usize,
@@ -146,14 +147,14 @@ impl<'a> Products<'a> {
                 .collect(),
         };
         let set = |product: Product| Product {
-            // What is left over of the rows is added to the first part.
+            // The rows that are left over are added to the first part.
             accumulate: accumulate || product.accumulate,
             ..product
         };
         products.into_iter().map(set).collect()
     }
 
-    /// Those of all grades, in one part each.
+    /// The products for all grades of the group, with one part each.
     fn weight_gradients_together(
         &self,
         count: usize,
@@ -171,7 +172,7 @@ impl<'a> Products<'a> {
         )
     }
 
-    /// Those of one grade: all parts at once, and the rows that are left over.
+    /// The products for one grade: one for all parts at once, and one for the rows that are left over.
     fn weight_gradients_in_parts(
         &self,
         member: usize,
@@ -208,7 +209,8 @@ impl<'a> Products<'a> {
         together.into_iter().chain(rest)
     }
 
-    /// The blades of the first grade in a tensor like the output, and the elements from there to those of the second.
+    /// The address of the blades of the first grade in a tensor like the output, and the distance in elements to those
+    /// of the second.
     fn blades(&self, all: u64, count: usize, dtype: Dtype) -> (u64, usize) {
         let size = count * self.problem.dims.out_channels;
         let first = self.group[0].blades.start;

@@ -1,4 +1,4 @@
-//! The matrix products of a block, with the places of their operands.
+//! The matrix products of a block, with the addresses of their operands.
 
 use super::problem::Problem;
 use super::products::Products;
@@ -6,7 +6,7 @@ use super::workspace::Space;
 use crate::cuda::matmul::{Product, offset};
 use crate::operator::Pass;
 
-/// The matrix products of a block of so many rows, in a workspace.
+/// The matrix products of a block of `count` rows, in a workspace.
 pub(super) struct Steps<'a> {
     pub(super) problem: &'a Problem<'a>,
     pub(super) space: &'a Space,
@@ -22,7 +22,7 @@ impl<'a> Steps<'a> {
         }
     }
 
-    /// All of a pass, for the gradients of the operands and of the weights that are wanted.
+    /// All products of a pass, for the gradients that are wanted: of the operands, and of the weights.
     pub(super) fn all(&self, [of_operands, of_weights]: [bool; 2]) -> Vec<Product> {
         let mut all = Vec::new();
         for products in self.problem.products() {

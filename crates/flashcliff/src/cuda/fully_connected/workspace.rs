@@ -1,4 +1,4 @@
-//! What the workspace of a pass holds.
+//! The workspace of a pass.
 
 use flashcliff_sys as sys;
 
@@ -13,20 +13,20 @@ use crate::operator::Pass;
 pub(super) struct Space {
     /// The weights in the order of the products, in the type of operands: `[paths, in, out]`.
     pub(super) weights: u64,
-    /// The path products of a block, or their gradients, of all grades in the type of operands.
+    /// The path products of a block or their gradients, for all grades, in the type of operands.
     formed: u64,
-    /// The product of a block `[blades, rows, out]` in the type of sums, or its gradient in that of operands.
+    /// The product of a block `[blades, rows, out]` in the type of sums, or its gradient in the type of operands.
     pub(super) product: u64,
     /// The powers of two of a scaled block.
     pub(super) scales: Scales,
-    /// The gradients of the weights, in parts: of a group at its first grade.
+    /// The gradients of the weights, in parts. Those of a group are at the entry of its first grade.
     pub(super) weight_grads: ByGrade<u64>,
-    /// cuBLASLt's own.
+    /// The workspace of cuBLASLt.
     pub(super) blas: u64,
     pub(super) bytes: usize,
 }
 
-/// Where the powers of two of a scaled block are (see `fc_block_scales`).
+/// The addresses of the powers of two of a scaled block (see `fc_block_scales`).
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Scales {
     pub(super) weights: u64,
@@ -37,7 +37,7 @@ pub(super) struct Scales {
 }
 
 impl Scales {
-    /// Sums of so many products of scaled factors, both below 2^15, times 2^-this are below 2^15.
+    /// The exponent `e` such that a sum of `summed` products, times 2^-e, is below 2^15 if all factors are.
     pub(super) fn path_grads(summed: usize) -> i32 {
         15 + summed.next_power_of_two().ilog2() as i32
     }
@@ -54,7 +54,7 @@ impl Scales {
 }
 
 impl Space {
-    /// `wanted` are the gradients of the operands and of the weights.
+    /// `wanted`: whether the gradients of the operands, and those of the weights, are computed.
     pub(super) fn new(problem: &Problem, wanted: [bool; 2]) -> Self {
         let Problem { dims, dtypes, .. } = problem;
         let blocks = problem.blocks();
@@ -79,7 +79,7 @@ impl Space {
                 this.weight_grads[products.grade()] = this.add(len * sum);
             }
         }
-        // Products run one after the other, in the same place.
+        // Products run one after the other, and share the same memory.
         let of_block = |count| Steps::new(problem, &this, count).all(wanted);
         let products = blocks.sizes().flat_map(of_block);
         let blas = products.map(|product| product.problem.workspace_bytes());
@@ -88,7 +88,7 @@ impl Space {
         this
     }
 
-    /// The parts of a workspace at `base`.
+    /// The addresses of the parts, in a workspace at `base`.
     pub(super) fn at(self, base: u64) -> Self {
         Self {
             weights: base + self.weights,
@@ -101,7 +101,7 @@ impl Space {
         }
     }
 
-    /// The path products of each grade in a block of so many rows.
+    /// The addresses of the path products of each grade in a block of `count` rows.
     pub(super) fn formed(&self, problem: &Problem, count: usize) -> ByGrade<u64> {
         let lanes = count * problem.dims.in_channels * problem.operands().bytes();
         let mut places = ByGrade::default();
@@ -124,7 +124,7 @@ impl Space {
         };
     }
 
-    /// The offset of a new part.
+    /// Adds a part to the workspace and returns its offset.
     fn add(&mut self, bytes: usize) -> u64 {
         let offset = self.bytes;
         self.bytes += bytes.next_multiple_of(WORKSPACE_ALIGNMENT);

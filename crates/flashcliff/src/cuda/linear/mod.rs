@@ -1,9 +1,9 @@
 //! The grade-wise linear map: matrix products of cuBLASLt.
 //!
-//! The blades of a grade lie one after the other, so that one product `[blades * batch, in]` by
-//! `[in, out]` does a whole grade. Where that would leave most of a GPU idle, one batched product does all
-//! blades, each with a copy of its matrix. Weights are packed first, into one matrix a grade or a blade, unless they
-//! lie as products read them; their gradients are summed over parts and unpacked at the end.
+//! The blades of a grade lie one after the other, so one product `[blades * batch, in]` by `[in, out]` does a whole
+//! grade. If that would leave most of a GPU idle, one batched product does all blades, each with a copy of its matrix.
+//! Weights are first packed into one matrix for each grade or blade, unless they are already stored as products read
+//! them. Their gradients are summed over parts and unpacked at the end.
 
 mod pack;
 mod workspace;
@@ -20,19 +20,20 @@ use flashcliff_sys as sys;
 use crate::{Bias, Dtype, Error, WeightLayout};
 use workspace::{Workspace, bias_stride, stride};
 
-/// Rows of a product at the most: some versions of cuBLASLt fail for a few million.
+/// The largest number of rows of a product. Some versions of cuBLASLt fail for a few million.
 const MAX_ROWS: usize = 1 << 20;
 
-/// Rows that a gradient of a weight sums over in one product: cuBLASLt counts in 32 bits.
+/// The largest number of rows that a gradient of a weight sums over in one product. cuBLASLt counts in 32 bits.
 const MAX_SUMMED_ROWS: usize = 1 << 30;
 
-/// Weights of so few tiles are cheap to copy for every blade.
+/// The number of tiles up to which weights are cheap to copy for every blade.
 const FEW_TILES: usize = 4;
-/// As cheap beside a batch as large as they are wide.
+/// The number of tiles up to which weights are cheap to copy if the batch is at least as large as both numbers of
+/// channels.
 const MODEST_TILES: usize = 16;
-/// The fewest rows worth a part of a sum over rows.
+/// The smallest number of rows that is worth a part of a sum over rows.
 const PART_ROWS: usize = 512;
-/// The most parts of a blade: each takes memory.
+/// The largest number of parts of a blade. Each part takes memory.
 const MOST_PARTS: usize = 8;
 
 /// The linear map on a device.
@@ -57,7 +58,7 @@ impl Linear {
         }
     }
 
-    /// Chooses the algorithms of both passes, for tensors as aligned as allocations are.
+    /// Chooses the algorithms of both passes, for tensors with the alignment of allocations.
     pub(super) fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
         if [dims.batch, dims.in_channels, dims.out_channels].contains(&0) {
             return Ok(());
@@ -88,40 +89,40 @@ impl Linear {
         }
         let space = self.space(call, Pass::Forward, &NO_GRADIENTS);
         if dims.in_channels == 0 {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             return unsafe { self.forward_of_nothing(call, bias) };
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let (weight, bias) = unsafe { self.operands(call, [weight, bias], &space) }?;
         self.outputs(
             &dims,
             dtypes,
             [x, weight, bias, call.output],
             &mut |product| {
-                // SAFETY: the caller's; the products stay inside of the tensors.
+                // SAFETY: the caller promises it; the products stay inside of the tensors.
                 unsafe { self.blas.run(product, space.product, call.stream) }
             },
         )
     }
 
     /// # Safety
-    /// As for [`Self::forward`].
+    /// The contract of [`Self::forward`] holds.
     pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { self.gradients(call, false) }
     }
 
-    /// [`Self::backward`], but the gradient of `x` is added to what is there.
+    /// Does the same as [`Self::backward`], but adds the gradient of `x` to the values that are there.
     ///
     /// # Safety
-    /// As for [`Self::forward`].
+    /// The contract of [`Self::forward`] holds.
     pub(super) unsafe fn backward_adding(&self, call: &Call) -> Result<(), Error> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { self.gradients(call, true) }
     }
 
     /// # Safety
-    /// As for [`Self::forward`].
+    /// The contract of [`Self::forward`] holds.
     unsafe fn gradients(&self, call: &Call, adds_to_x: bool) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = *call;
         let [x, weight, ..] = call.inputs;
@@ -129,18 +130,18 @@ impl Linear {
         let (batch, k, n) = (dims.batch, dims.in_channels, dims.out_channels);
         let space = self.space(call, Pass::Backward, &call.grads);
         let mut run = |product: &Product| {
-            // SAFETY: the caller's; the products stay inside of the tensors.
+            // SAFETY: the caller promises it; the products stay inside of the tensors.
             unsafe { self.blas.run(product, space.product, call.stream) }
         };
         match grad_x {
             Some(_) if n == 0 && adds_to_x => {}
             Some(grad_x) if n == 0 => {
                 let bytes = self.blades() * batch * k * dtypes.lanes.bytes();
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 unsafe { call.zero(grad_x, bytes) }?;
             }
             Some(grad_x) if batch > 0 && k > 0 => {
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 let weight =
                     unsafe { self.pack(call, Pass::Backward, weight, space.weights, None) }?;
                 let addresses = [weight, call.output, grad_x];
@@ -156,7 +157,7 @@ impl Linear {
         match grad_weight {
             Some(grad_weight) if batch == 0 => {
                 let bytes = self.matrices.len() * k * n * dtypes.params.bytes();
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 unsafe { call.zero(grad_weight, bytes) }?;
             }
             Some(grad_weight) if k > 0 && n > 0 => {
@@ -165,13 +166,13 @@ impl Linear {
                     false => grad_weight,
                 };
                 self.weight_gradients(&dims, dtypes, [x, call.output, packed], &mut run)?;
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 unsafe { self.unpack(call, packed, grad_weight) }?;
             }
             _ => {}
         }
         if let Some(grad_bias) = grad_bias {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             unsafe { self.bias_gradient(call, grad_bias, space.sums) }?;
         }
         Ok(())
@@ -200,7 +201,7 @@ impl Linear {
             return run(&self.product(form, size, parts, types, [weight, x, o], bias));
         }
         for (index, blades) in self.matrices.iter().enumerate() {
-            // One matrix for all blades, and a bias on the first, make two products.
+            // If one matrix serves all blades and only the first ones have a bias, there are two products.
             let cut = biased.clamp(blades.start, blades.end);
             let biased = Some((bias, 0));
             for (blades, bias) in [(blades.start..cut, biased), (cut..blades.end, None)] {
@@ -257,7 +258,7 @@ impl Linear {
         let (k, n, bytes) = (dims.in_channels, dims.out_channels, dtypes.lanes.bytes());
         let types = [dtypes.lanes, self.gradient_type(dims, dtypes)];
         let grad_bytes = types[1].bytes();
-        // The left operand is what the columns of the weight belong to.
+        // The left operand is the tensor that the columns of the weight belong to.
         let ([left, right], [m, n]) = match self.layout {
             WeightLayout::OutInGrade => ([x, grad_o], [k, n]),
             WeightLayout::GradeInOut => ([grad_o, x], [n, k]),
@@ -307,7 +308,7 @@ impl Linear {
         self.matrices.last().map_or(0, |blades| blades.end)
     }
 
-    /// The blades, from the first on, that the bias is added to.
+    /// The number of blades, from the first on, that the bias is added to.
     fn biased_blades(&self) -> usize {
         match self.bias {
             Bias::None => 0,
@@ -320,8 +321,8 @@ impl Linear {
         self.bias != Bias::None
     }
 
-    /// Whether all blades are multiplied at once, each by a copy of the matrix of its grade: grades in turn would
-    /// leave most of a GPU idle. Depends on the shape alone, as all that follows.
+    /// Whether all blades are multiplied at once, each by a copy of the matrix of its grade: one grade after the other
+    /// would leave most of a GPU idle. It depends on the shape alone.
     fn at_once(&self, dims: &Dims) -> bool {
         let channels = dims.in_channels.max(dims.out_channels);
         let worthwhile =
@@ -330,7 +331,7 @@ impl Linear {
         self.matrices.len() > 1 && cheap && dims.batch <= MAX_ROWS
     }
 
-    /// Whether there is a copy of the bias for every blade, of zeros for some.
+    /// Whether the bias is copied for every blade, as zeros for blades without a bias.
     fn packs_bias(&self, dims: &Dims) -> bool {
         self.at_once(dims) && (1..self.blades()).contains(&self.biased_blades())
     }
@@ -342,8 +343,8 @@ impl Linear {
         }
     }
 
-    /// In how many parts the gradient of the weight through one blade is computed, all parts of all blades
-    /// at once; none if there is a product for each matrix instead.
+    /// The number of parts in which the gradient of the weight through one blade is computed. All parts of all blades
+    /// are computed at once. `None` if there is a product for each matrix instead.
     fn parts(&self, dims: &Dims) -> Option<usize> {
         let tiles = weight_tiles(dims).saturating_mul(self.blades()).max(1);
         let small = weight_tiles(dims) <= FEW_TILES || dims.batch >= dims.out_channels;
@@ -352,7 +353,7 @@ impl Linear {
         }
         let wanted = (MANY_TILES / tiles).min(dims.batch / PART_ROWS);
         let wanted = wanted.min(MOST_PARTS);
-        // Parts are of equal length.
+        // All parts have the same length.
         let mut equal = (1..=wanted)
             .rev()
             .filter(|parts| dims.batch.is_multiple_of(*parts));
@@ -360,7 +361,7 @@ impl Linear {
         (parts * self.blades() > 1).then_some(parts)
     }
 
-    /// Where the copies of each matrix, or the parts of its gradient, end if a blade has so many.
+    /// For each matrix, the end of its copies or of the parts of its gradient, if a blade has `of_a_blade` of them.
     fn ends(&self, of_a_blade: Option<usize>) -> sys::fc_linear_parts {
         let mut ends = sys::fc_linear_parts::default();
         for (index, (end, blades)) in ends.end.iter_mut().zip(&self.matrices).enumerate() {
@@ -369,7 +370,7 @@ impl Linear {
         ends
     }
 
-    /// How many matrices the packed weight has.
+    /// The number of matrices in the packed weight.
     fn packed_matrices(&self, dims: &Dims) -> usize {
         match self.at_once(dims) {
             true => self.blades(),
@@ -377,18 +378,18 @@ impl Linear {
         }
     }
 
-    /// How many matrices the packed gradient of the weight has.
+    /// The number of matrices in the packed gradient of the weight.
     fn packed_gradients(&self, dims: &Dims) -> usize {
         let parts = self.parts(dims).map(|parts| parts * self.blades());
         parts.unwrap_or(self.matrices.len())
     }
 
-    /// Whether the matrices of the weight lie one behind the other.
+    /// Whether the matrices of the weight lie one after the other.
     fn is_packed(&self) -> bool {
         self.matrices.len() == 1 || self.layout == WeightLayout::GradeInOut
     }
 
-    /// How products read the weight as it is stored.
+    /// The form in which products read the stored weight.
     fn stored_form(&self, pass: Pass) -> Form {
         match (pass, self.layout) {
             (Pass::Forward, WeightLayout::OutInGrade) => Form::TimesTranspose,
@@ -398,14 +399,14 @@ impl Linear {
         }
     }
 
-    /// Whether packed matrices are transposed: the tensor cores of sm_90 read TF32 along the channels that are summed
-    /// over only.
+    /// Whether packed matrices are transposed. The tensor cores of sm_90 can read TF32 only along the channels that are
+    /// summed over.
     fn transposes(&self, dtypes: Dtypes, pass: Pass) -> bool {
         let tf32 = dtypes.lanes == Dtype::F32 && self.precision == MatmulPrecision::Tf32;
         tf32 && self.stored_form(pass) == Form::Times
     }
 
-    /// How products read the weight as they are given it.
+    /// The form in which products read the weight, packed or stored.
     fn form(&self, dtypes: Dtypes, pass: Pass) -> Form {
         match self.transposes(dtypes, pass) {
             true => Form::TimesTranspose,
@@ -418,7 +419,7 @@ impl Linear {
         !as_they_are || self.at_once(dims) || self.transposes(dtypes, pass)
     }
 
-    /// The elements from one matrix that products read to the next.
+    /// The distance in elements from one matrix of the weight to the next, as products read it.
     fn weight_stride(&self, dims: &Dims, dtypes: Dtypes, pass: Pass) -> usize {
         match self.packs_weights(dims, dtypes, pass) {
             true => stride(dims, dtypes.lanes.bytes()),
@@ -430,7 +431,7 @@ impl Linear {
         !self.is_packed() || self.parts(dims).is_some()
     }
 
-    /// The type of the packed gradients: that of sums if they are unpacked, else of the parameters.
+    /// The type of the packed gradients: the type of sums if they are unpacked, else that of the parameters.
     fn gradient_type(&self, dims: &Dims, dtypes: Dtypes) -> Dtype {
         match self.unpacks_gradients(dims) {
             true => dtypes.params.arithmetic(),
@@ -438,7 +439,7 @@ impl Linear {
         }
     }
 
-    /// Which gradients of `x`, the weight and the bias are wanted.
+    /// Whether the gradients of `x`, the weight and the bias are wanted.
     fn wanted(&self, grads: &Gradients) -> [bool; 3] {
         let [x, weight, bias, ..] = grads.map(|grad| grad.is_some());
         [x, weight, bias && self.has_bias()]
@@ -450,12 +451,12 @@ impl Linear {
     }
 }
 
-/// The tiles of a matrix of weights.
+/// The number of tiles of a matrix of weights.
 fn weight_tiles(dims: &Dims) -> usize {
     tiles(dims.in_channels, dims.out_channels)
 }
 
-/// Rows of some blades, at most `most` at a time.
+/// The rows of some blades, in chunks of at most `most` rows.
 fn chunks(
     blades: &Range<usize>,
     dims: &Dims,

@@ -1,4 +1,4 @@
-//! What is around the matrix products: packing, biases, zeros.
+//! The work around the matrix products: packing, biases, zeros.
 
 use std::ptr;
 
@@ -16,7 +16,7 @@ use crate::operator::{Dims, Pass};
 use crate::{Error, WeightLayout};
 
 impl Linear {
-    /// The weight and the bias of the forward pass, as products take them.
+    /// The weight and the bias of the forward pass, in the form that products take.
     ///
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current; the addresses are of its
@@ -29,7 +29,7 @@ impl Linear {
     ) -> Result<(CUdeviceptr, CUdeviceptr), Error> {
         let Call { dims, dtypes, .. } = call;
         if !self.packs_bias(dims) {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             return unsafe {
                 let weight = self.pack(call, Pass::Forward, weight, space.weights, None)?;
                 Ok((weight, self.usable_bias(call, bias, space.bias)?))
@@ -40,18 +40,18 @@ impl Linear {
             packed: address(space.bias),
             channels: dims.out_channels as i64,
             stride: bias_stride(dims, dtypes.lanes.bytes()) as i64,
-            // At most 2^8.
+            // There are at most 2^8 blades.
             blades: self.blades() as i32,
             biased: self.biased_blades() as i32,
         };
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let weight =
             unsafe { self.pack(call, Pass::Forward, weight, space.weights, Some(&biases)) }?;
         Ok((weight, space.bias))
     }
 
-    /// One matrix a grade, or a blade, in the type of the lanes: packed at `space`, or as they are. Packs the
-    /// biases with them.
+    /// Returns one matrix for each grade or blade, in the type of the lanes: packed at `space`, or the stored weight if
+    /// products can read it. Packs the biases too.
     ///
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
@@ -74,7 +74,7 @@ impl Linear {
             transposed: self.transposes(*dtypes, pass).into(),
             ..shape
         };
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let code = unsafe {
             sys::fc_linear_pack(
                 address(weight),
@@ -91,7 +91,7 @@ impl Linear {
         Ok(space)
     }
 
-    /// The weights as C sees them.
+    /// The layout of the weights for the C interface.
     fn weights(&self, dims: &Dims, stride: usize) -> sys::fc_linear_weights {
         let (k, n) = (dims.in_channels as i64, dims.out_channels as i64);
         let ((rows, columns), order) = match self.layout {
@@ -108,7 +108,7 @@ impl Linear {
         }
     }
 
-    /// The converse of [`Self::pack`], for gradients, unless they are in place: adds the parts of each.
+    /// The converse of [`Self::pack`] for gradients: adds up the parts of each gradient, unless gradients are in place.
     ///
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
@@ -126,7 +126,7 @@ impl Linear {
         let from = self.gradient_type(dims, *dtypes);
         let ends = self.ends(self.parts(dims));
         let shape = self.weights(dims, stride(dims, from.bytes()));
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let code = unsafe {
             sys::fc_linear_unpack(
                 address(packed),
@@ -141,8 +141,7 @@ impl Linear {
         fault::kernel("fc_linear_unpack", code)
     }
 
-    /// The bias in the type of the lanes and aligned as cuBLASLt wants it: copied to `space`, or
-    /// as it is.
+    /// The bias in the type of the lanes, with the alignment that cuBLASLt needs: copied to `space`, or the stored one.
     ///
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
@@ -171,7 +170,7 @@ impl Linear {
         let one = sys::fc_linear_parts {
             end: [1; sys::FC_LINEAR_MAX_GRADES as usize],
         };
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let code = unsafe {
             let (from_type, to_type) = (code(params), code(lanes));
             sys::fc_linear_pack(
@@ -189,7 +188,7 @@ impl Linear {
         Ok(space)
     }
 
-    /// The output of a map from no channels: the bias, and zeros.
+    /// Writes the output of a map from no channels: the bias and zeros.
     ///
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
@@ -202,12 +201,12 @@ impl Linear {
         let Call { dims, dtypes, .. } = call;
         let n = dims.out_channels;
         let bytes = self.blades() * dims.batch * n * dtypes.lanes.bytes();
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe { call.zero(call.output, bytes) }?;
         if !self.has_bias() {
             return Ok(());
         }
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let code = unsafe {
             sys::fc_linear_broadcast(
                 address(bias),
@@ -232,7 +231,7 @@ impl Linear {
         space: CUdeviceptr,
     ) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = call;
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let code = unsafe {
             sys::fc_linear_column_sums(
                 address(call.output),

@@ -1,4 +1,4 @@
-//! What the workspace of the linear map holds.
+//! The workspace of the linear map.
 
 use flashcliff_sys as sys;
 
@@ -17,11 +17,11 @@ pub(super) struct Workspace {
     pub(super) weights: u64,
     /// The bias, or one for each blade, in the type of the lanes.
     pub(super) bias: u64,
-    /// Gradients `[out, in]` for each grade, or their parts, in the type of sums; where the weights were.
+    /// Gradients `[out, in]` for each grade, or their parts, in the type of sums. They share the memory of `weights`.
     pub(super) weight_grads: u64,
-    /// The partial sums of the gradient of the bias; where those were.
+    /// The partial sums of the gradient of the bias. They share the memory of `weights` too.
     pub(super) sums: u64,
-    /// cuBLASLt's own.
+    /// The workspace of cuBLASLt.
     pub(super) product: u64,
     pub(super) bytes: usize,
 }
@@ -63,22 +63,22 @@ impl Workspace {
             };
             let sums = if wants_bias {
                 let rows = (linear.biased_blades() * dims.batch) as i64;
-                // SAFETY: computes a number.
+                // SAFETY: the function computes a number.
                 unsafe { sys::fc_linear_column_sums_workspace(rows, n as i64, code(lanes)) }
             } else {
                 0
             };
-            // The gradients follow one another: what each needs is in the same place.
+            // The gradients are computed one after the other, and share the same memory.
             let turns = this.add(weights.max(weight_grads).max(sums));
             [this.weights, this.weight_grads, this.sums] = [turns; 3];
         }
-        // Products run one after the other, in the same place.
+        // Products run one after the other, and share the same memory.
         let mut most = 0;
         let mut count = |product: &Product| {
             most = most.max(product.problem.workspace_bytes());
             Ok(())
         };
-        // Nothing can fail that only counts.
+        // Counting cannot fail.
         let _ = match pass {
             Pass::Forward => linear.outputs(dims, dtypes, [0; 4], &mut count),
             Pass::Backward => Ok(()),
@@ -93,7 +93,7 @@ impl Workspace {
         this
     }
 
-    /// The addresses of the parts of a workspace at `base`.
+    /// The addresses of the parts, in a workspace at `base`.
     pub(super) fn at(self, base: u64) -> Self {
         Self {
             weights: base + self.weights,
@@ -105,7 +105,7 @@ impl Workspace {
         }
     }
 
-    /// The offset of a new part.
+    /// Adds a part to the workspace and returns its offset.
     fn add(&mut self, bytes: usize) -> u64 {
         let offset = self.bytes;
         self.bytes += bytes.next_multiple_of(WORKSPACE_ALIGNMENT);
@@ -113,13 +113,13 @@ impl Workspace {
     }
 }
 
-/// The elements from one packed matrix to the next: each starts as aligned as an allocation.
+/// The distance in elements from one packed matrix to the next. Each matrix has the alignment of an allocation.
 pub(super) fn stride(dims: &Dims, bytes: usize) -> usize {
     let elements = dims.in_channels * dims.out_channels;
     elements.next_multiple_of(WORKSPACE_ALIGNMENT / bytes)
 }
 
-/// The elements from one packed bias to the next.
+/// The distance in elements from one packed bias to the next.
 pub(super) fn bias_stride(dims: &Dims, bytes: usize) -> usize {
     dims.out_channels
         .next_multiple_of(WORKSPACE_ALIGNMENT / bytes)

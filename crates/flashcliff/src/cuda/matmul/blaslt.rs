@@ -1,4 +1,4 @@
-//! cuBLASLt on one device: its handle, and the plans it has made.
+//! cuBLASLt on one device: its handle, and the plans made with it.
 
 use std::collections::HashMap;
 use std::ptr;
@@ -16,7 +16,7 @@ use crate::Error;
 use crate::cuda::fault;
 use crate::cuda::tuning::table::{Algorithm, Tables};
 
-/// Plans that are remembered; with more shapes than that they are made anew.
+/// The largest number of plans that are kept. Beyond it plans are made anew for each call.
 const MOST_PLANS: usize = 4096;
 
 /// cuBLASLt, bound to a context.
@@ -27,13 +27,13 @@ pub(in crate::cuda) struct BlasLt {
     context: Arc<CudaContext>,
     plans: Mutex<HashMap<Problem, Arc<Plan>>>,
     tables: Arc<Tables>,
-    /// Of a device that is being tuned.
+    /// The record of the problems that calls ask for, if the device is being tuned.
     watch: Option<Arc<Watch>>,
 }
 
 // SAFETY: cuBLASLt allows one handle to be used by many threads at once.
 unsafe impl Send for BlasLt {}
-// SAFETY: as above.
+// SAFETY: the same holds as above.
 unsafe impl Sync for BlasLt {}
 
 impl BlasLt {
@@ -61,13 +61,13 @@ impl BlasLt {
         })
     }
 
-    /// The plan of a problem, made at the first call: by a tuning table if one has a valid algorithm for it, else
-    /// by cuBLASLt's heuristics. Launches nothing.
+    /// The plan of a problem. The first call makes it: from a tuning table if one has a valid algorithm for it, else by
+    /// cuBLASLt's heuristics. Launches nothing.
     pub(in crate::cuda) fn plan(&self, problem: &Problem) -> Result<Arc<Plan>, Error> {
         if let Some(forced) = self.watch.as_ref().and_then(|watch| watch.saw(problem)) {
             return Ok(forced);
         }
-        // What is behind the lock is whole after a panic too.
+        // The data behind the lock is whole even after a panic.
         let plans = || self.plans.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(plan) = plans().get(problem) {
             return Ok(plan.clone());
@@ -91,8 +91,8 @@ impl BlasLt {
     /// Launches a product.
     ///
     /// # Safety
-    /// The addresses are those of matrices of the problem, its workspace is at `workspace`, the
-    /// stream is valid, and the context is current.
+    /// The addresses are those of matrices of the problem, its workspace is at `workspace`, the stream is valid, and
+    /// the context is current.
     pub(in crate::cuda) unsafe fn run(
         &self,
         product: &Product,
@@ -100,10 +100,10 @@ impl BlasLt {
         stream: CUstream,
     ) -> Result<(), Error> {
         let plan = self.plan(&product.problem)?;
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         let launch = || unsafe { plan.run(self.handle, product, workspace, stream) };
         match &self.watch {
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             Some(watch) => unsafe { watch.around(&product.problem, &self.context, stream, launch) },
             None => launch(),
         }
@@ -113,16 +113,16 @@ impl BlasLt {
 
     /// The version of the library.
     pub(in crate::cuda) fn version(&self) -> usize {
-        // SAFETY: gives a number.
+        // SAFETY: the function returns a number.
         unsafe { (self.functions.version)() }
     }
 
-    /// The algorithm that a problem is computed by.
+    /// The algorithm that computes a problem.
     pub(in crate::cuda) fn algorithm(&self, problem: &Problem) -> Result<Algorithm, Error> {
         self.functions.describe(self.plan(problem)?.algorithm())
     }
 
-    /// At most so many algorithms that the heuristics propose, best first.
+    /// At most `most` algorithms that the heuristics propose, best first.
     pub(in crate::cuda) fn proposals(
         &self,
         problem: &Problem,
@@ -136,7 +136,7 @@ impl BlasLt {
         described.collect()
     }
 
-    /// A plan with some algorithm, or why the problem cannot be computed by it.
+    /// A plan with a given algorithm. The error says why the algorithm cannot compute the problem.
     pub(in crate::cuda) fn plan_with(
         &self,
         problem: &Problem,
@@ -151,7 +151,7 @@ impl BlasLt {
 impl Drop for BlasLt {
     fn drop(&mut self) {
         if self.context.bind_to_thread().is_ok() {
-            // SAFETY: made by the library, and destroyed once. An error would have no one to go to.
+            // SAFETY: the handle was made by the library and is destroyed once. Nobody could handle an error here.
             unsafe { (self.functions.destroy)(self.handle) };
         }
     }

@@ -1,4 +1,4 @@
-//! What cuBLASLt says of its algorithms.
+//! The configuration of cuBLASLt's algorithms.
 
 use std::ffi::{c_int, c_void};
 
@@ -27,7 +27,7 @@ impl Functions {
         let narrow =
             |attribute: Attribute| self.get::<u16>(self.configuration, opaque, attribute as c_int);
         Ok(Algorithm {
-            // SAFETY: gives a number.
+            // SAFETY: the function returns a number.
             cublaslt: unsafe { (self.version)() },
             data: opaque.data,
             configuration: Configuration {
@@ -44,7 +44,7 @@ impl Functions {
         })
     }
 
-    /// The alignment in bytes that an algorithm needs of `a`, `b` and `d`.
+    /// The alignment in bytes that an algorithm needs for `a`, `b` and `d`.
     pub(super) fn needed_alignment(
         &self,
         opaque: &lt::cublasLtMatmulAlgo_t,
@@ -67,7 +67,7 @@ impl Functions {
     ) -> Result<T, Error> {
         let mut value = T::default();
         let mut written = 0;
-        // SAFETY: the attribute is a number of the size of the value, whose bytes are written.
+        // SAFETY: the attribute has the size of the value, whose bytes are written.
         let status = unsafe {
             getter(
                 opaque,

@@ -18,15 +18,14 @@ pub(super) struct Descriptor {
     destroy: unsafe extern "C" fn(Handle) -> Status,
 }
 
-// SAFETY: a descriptor is plain host memory; the one that is changed after its making is behind a
-// mutex.
+// SAFETY: a descriptor is plain host memory. The only one that is changed after its making is behind a mutex.
 unsafe impl Send for Descriptor {}
-// SAFETY: as above.
+// SAFETY: the same holds as above.
 unsafe impl Sync for Descriptor {}
 
 impl Drop for Descriptor {
     fn drop(&mut self) {
-        // SAFETY: made by the library, and destroyed once. An error would have no one to go to.
+        // SAFETY: the handle was made by the library and is destroyed once. Nobody could handle an error here.
         unsafe { (self.destroy)(self.handle) };
     }
 }
@@ -45,7 +44,7 @@ impl Descriptor {
             handle,
             destroy: functions.destroy_product,
         };
-        // CUBLAS_OP_T is 1, CUBLAS_OP_N 0.
+        // CUBLAS_OP_T is 1, CUBLAS_OP_N is 0.
         let [a, b] = problem.transposed().map(c_int::from);
         let epilogue = match problem.bias {
             Some(_) => lt::cublasLtEpilogue_t::CUBLASLT_EPILOGUE_BIAS as c_int,
@@ -60,7 +59,7 @@ impl Descriptor {
             this.set(functions, functions.set_product, attribute as c_int, value)?;
         }
         if let Some(stride) = problem.bias {
-            // Only a bias that is somewhere is planned for; each call sets its own.
+            // A plan only needs some aligned address of a bias. Each call sets its own.
             let set = functions.set_product;
             let pointer = Attribute::CUBLASLT_MATMUL_DESC_BIAS_POINTER as c_int;
             this.set(functions, set, pointer, BIAS_ALIGNMENT)?;
@@ -72,7 +71,7 @@ impl Descriptor {
         Ok(this)
     }
 
-    /// A column-major matrix without gaps between its columns, or several at a distance.
+    /// The descriptor of a column-major matrix without gaps between its columns, or of several matrices at a distance.
     pub(super) fn matrix(
         functions: &Functions,
         dtype: Dtype,
@@ -106,8 +105,8 @@ impl Descriptor {
         Ok(this)
     }
 
-    /// What an algorithm may count on, and may do: partial sums go through the workspace and are
-    /// added in order.
+    /// The conditions for an algorithm: how large its workspace may be, and how it may add. Partial sums go through the
+    /// workspace and are added in order.
     pub(super) fn preference(functions: &Functions, problem: &Problem) -> Result<Self, Error> {
         use lt::cublasLtMatmulPreferenceAttributes_t as Attribute;
         let mut handle = ptr::null_mut();
@@ -146,7 +145,7 @@ impl Descriptor {
         attribute: c_int,
         value: T,
     ) -> Result<(), Error> {
-        // SAFETY: the setter is that of the descriptor's kind, and reads the value's bytes.
+        // SAFETY: the setter belongs to this kind of descriptor, and reads the bytes of the value.
         let status = unsafe {
             setter(
                 self.handle,
@@ -168,7 +167,7 @@ fn data_type(dtype: Dtype) -> c_int {
     }) as c_int
 }
 
-/// How products are computed, and the type of the scales.
+/// The arithmetic of products, and the type of the scales.
 fn arithmetic(problem: &Problem) -> (c_int, c_int) {
     use lt::cublasComputeType_t as Compute;
     let compute = match (problem.operands, problem.precision) {

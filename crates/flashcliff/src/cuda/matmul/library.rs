@@ -1,7 +1,7 @@
 //! The functions of cuBLASLt that are used, found in the library at run time.
 //!
-//! cudarc has them too, but looks only for library names of the CUDA version it was compiled for,
-//! and panics if there is none.
+//! cudarc has them too, but looks only for library names of the CUDA version that it was compiled for, and panics if it
+//! finds none.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -10,7 +10,7 @@ use cudarc::cublaslt::sys as lt;
 use crate::Error;
 use crate::cuda::{fault, library};
 
-/// A pointer to something of the library's: its state or a descriptor.
+/// A pointer to an object of the library: its state or a descriptor.
 pub(super) type Handle = *mut c_void;
 
 /// A `cublasStatus_t`; 0 is success. Newer libraries may have values that cudarc does not know.
@@ -33,8 +33,8 @@ macro_rules! functions {
                     tried: error.to_string(),
                 };
                 Ok(Self {
-                    // SAFETY: the types are those of cublasLt.h, the same in versions 12 and 13;
-                    // the library stays loaded.
+                    // SAFETY: the types are those of cublasLt.h, the same in versions 12 and 13; the library stays
+                    // loaded.
                     $($field: *unsafe { library.get($symbol) }.map_err(missing)?,)*
                 })
             }
@@ -120,7 +120,7 @@ impl Functions {
 
     /// The error that a status stands for.
     pub(super) fn error(&self, call: &'static str, status: Status) -> Error {
-        // SAFETY: takes any status and gives a static string.
+        // SAFETY: the function takes any status and returns a static string.
         let name = unsafe { fault::owned((self.status_name)(status)) };
         Error::Cuda {
             call,
@@ -141,7 +141,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// To be overwritten.
+    /// A value to be overwritten.
     pub(super) const NONE: Self = Self {
         algorithm: lt::cublasLtMatmulAlgo_t { data: [0; 8] },
         workspace_bytes: 0,

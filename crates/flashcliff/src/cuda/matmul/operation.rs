@@ -1,7 +1,7 @@
 //! A matrix product as cuBLASLt describes it, and the algorithms that can compute it.
 //!
-//! Whatever an algorithm comes from, it may only add in a fixed order, so that results are the same from run to run:
-//! the heuristics are asked for no others, and what they give and what a tuning table gives is checked.
+//! An algorithm may only add in a fixed order, so that results are the same from run to run. The heuristics are asked
+//! for such algorithms alone, and every algorithm is checked, from the heuristics or from a tuning table.
 
 use cudarc::cublaslt::sys as lt;
 
@@ -11,9 +11,9 @@ use super::product::Problem;
 use crate::Error;
 use crate::cuda::tuning::table::Algorithm;
 
-/// How many proposals are looked at if the first adds in no fixed order.
+/// How many proposals are asked for if the first one adds in no fixed order.
 const FEW: usize = 16;
-/// How many are ever asked for.
+/// The largest number of proposals that are asked for.
 const MOST_PROPOSALS: usize = 1024;
 
 /// The descriptors of a problem.
@@ -53,7 +53,7 @@ impl Operation {
         })
     }
 
-    /// The algorithm that the heuristics hold for the fastest. Nothing is run.
+    /// The algorithm that the heuristics consider the fastest. Nothing is run.
     pub(super) fn best(&self, handle: Handle) -> Result<lt::cublasLtMatmulAlgo_t, Error> {
         for most in [1, FEW] {
             if let Some(first) = self.proposals(handle, most)?.into_iter().next() {
@@ -65,7 +65,7 @@ impl Operation {
         Err(self.functions.error(call, status))
     }
 
-    /// At most so many algorithms that the heuristics propose, best first, of those that can be used; never more than
+    /// At most `most` usable algorithms that the heuristics propose, best first. There are never more than
     /// [`MOST_PROPOSALS`].
     pub(super) fn proposals(
         &self,
@@ -108,14 +108,15 @@ impl Operation {
         Ok(usable)
     }
 
-    /// An algorithm of a tuning table, or why it cannot be used. It must be of this version of cuBLASLt and what it
-    /// says it is, add in a fixed order, and be valid for the problem, its workspace and its alignment.
+    /// Checks an algorithm of a tuning table. It must belong to this version of cuBLASLt, have the configuration that
+    /// the table gives, add in a fixed order, and be valid for the problem, its workspace and its alignment. The error
+    /// says why it cannot be used.
     pub(super) fn accept(
         &self,
         handle: Handle,
         algorithm: &Algorithm,
     ) -> Result<lt::cublasLtMatmulAlgo_t, String> {
-        // SAFETY: gives a number.
+        // SAFETY: the function returns a number.
         let version = unsafe { (self.functions.version)() };
         if algorithm.cublaslt != version {
             let got = algorithm.cublaslt;
@@ -139,8 +140,8 @@ impl Operation {
             ));
         }
         let mut checked = Choice::NONE;
-        // SAFETY: all descriptors live, and the places are valid. The library looks whether the algorithm is
-        // one of its own that can compute the operation.
+        // SAFETY: all descriptors live, and the pointers are valid. The library checks whether the algorithm is one of
+        // its own that can compute the operation.
         let status = unsafe {
             (self.functions.check_algorithm)(
                 handle,

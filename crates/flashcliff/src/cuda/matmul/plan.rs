@@ -1,4 +1,4 @@
-//! A matrix product with the algorithm that it is computed by.
+//! A matrix product, with the algorithm that computes it.
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
@@ -18,7 +18,7 @@ use crate::{Dtype, Error};
 #[derive(Debug)]
 pub(in crate::cuda) struct Plan {
     functions: Functions,
-    /// Locked from setting the address of the bias to the launch.
+    /// The descriptor of the product. It is locked from setting the address of the bias to the launch.
     product: Mutex<Descriptor>,
     a: Descriptor,
     b: Descriptor,
@@ -50,7 +50,7 @@ impl Plan {
         }
     }
 
-    /// Its algorithm.
+    /// The algorithm of the plan.
     pub(super) fn algorithm(&self) -> &lt::cublasLtMatmulAlgo_t {
         &self.algorithm
     }
@@ -58,8 +58,8 @@ impl Plan {
     /// Launches the product.
     ///
     /// # Safety
-    /// The addresses are those of matrices of the problem, no more than its workspace is at
-    /// `workspace`, the stream is valid, and the context of all is current.
+    /// The addresses are those of matrices of the problem, its workspace is at `workspace`, the stream is valid, and
+    /// the context of all is current.
     pub(super) unsafe fn run(
         &self,
         handle: Handle,
@@ -74,7 +74,7 @@ impl Plan {
             _ => narrow.each_ref().map(|scale| ptr::from_ref(scale).cast()),
         };
         let d = address(product.d);
-        // A panic while the lock is held leaves a descriptor whose bias is about to be set.
+        // A panic while the lock is held does no harm: the address of the bias is set anew below.
         let descriptor = self.product.lock();
         let descriptor = descriptor.unwrap_or_else(PoisonError::into_inner);
         if self.problem.bias.is_some() {
@@ -82,7 +82,7 @@ impl Plan {
             let set = self.functions.set_product;
             descriptor.set(&self.functions, set, pointer as c_int, product.bias)?;
         }
-        // SAFETY: the caller's; the scales live on the stack during the call, which copies them.
+        // SAFETY: the caller promises it; the scales live on the stack during the call, which copies them.
         let status = unsafe {
             (self.functions.multiply)(
                 handle,

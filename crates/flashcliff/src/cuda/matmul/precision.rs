@@ -1,4 +1,4 @@
-//! How operands of matrix products are rounded.
+//! The rounding of the operands of matrix products.
 
 use std::fmt;
 
@@ -6,18 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use crate::Dtype;
 
-/// How the matrix products of [`mv_linear`](crate::ops::mv_linear),
-/// [`mv_linear_sgp_norm`](crate::ops::mv_linear_sgp_norm) and
-/// [`fcgp_norm`](crate::ops::fcgp_norm) treat `f32` operands. Sums are always `f32`. Tensors of other
-/// types are multiplied as they are: products of 16-bit numbers are exact in `f32`, and `f64` is
-/// computed in `f64`.
+/// The rounding of `f32` operands in the matrix products of [`mv_linear`](crate::ops::mv_linear),
+/// [`mv_linear_sgp_norm`](crate::ops::mv_linear_sgp_norm) and [`fcgp_norm`](crate::ops::fcgp_norm). Sums are always
+/// `f32`. Tensors of other types are multiplied without rounding: products of 16-bit numbers are exact in `f32`, and
+/// `f64` is computed in `f64`.
 ///
-/// The left operands of [`fcgp_norm`](crate::ops::fcgp_norm) are themselves products, of `x` and `y`: these and their
-/// gradients are rounded as operands are, and for 16-bit tensors to that type. There `f32` operands that are rounded
-/// are 16-bit numbers times powers of two, so that none overflows: TF32 has the fraction of `f16`, in which they are multiplied,
-/// twice as fast. There is one power for all weights, one for each row and output grade of path products and of the gradient, and,
-/// in gradients of the weights, one for each path in a block of rows. Numbers below 2^-28 of the largest with the same power keep fewer bits
-/// or none; those are parts of one sum, except weights of different paths and channels.
+/// The left operands of [`fcgp_norm`](crate::ops::fcgp_norm) are themselves products, of `x` and `y`. They and their
+/// gradients are rounded like operands, for 16-bit tensors to the type of the tensors.
+///
+/// Rounded `f32` operands of [`fcgp_norm`](crate::ops::fcgp_norm) are stored as `f16` numbers times powers of two, so
+/// that none overflows. `f16` has the fraction of TF32 and is multiplied twice as fast. There is one power for all
+/// weights, one for each row and output grade of path products and of the gradient, and, in gradients of the weights,
+/// one for each path in a block of rows. Numbers below 2^-28 of the largest number with the same power keep fewer bits
+/// or none. Numbers with the same power are parts of one sum, except weights of different paths and channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 #[non_exhaustive]
@@ -36,7 +37,8 @@ pub enum MatmulPrecision {
 }
 
 impl MatmulPrecision {
-    /// What it means for operands of a type: nothing for others than `f32`. Tables of choices know products by this.
+    /// The precision that matters for operands of a type: always [`Self::Highest`] for types other than `f32`. Tuning
+    /// tables use it in their keys.
     pub(in crate::cuda) fn of(self, operands: Dtype) -> Self {
         match operands {
             Dtype::F32 => self,

@@ -1,4 +1,4 @@
-//! One matrix product, as cuBLASLt is asked for it.
+//! One matrix product, as it is described to cuBLASLt.
 
 use std::fmt;
 
@@ -8,19 +8,20 @@ use super::MatmulPrecision;
 use crate::Dtype;
 use crate::cuda::tuning::table::names;
 
-/// What NVIDIA recommends as the workspace of cuBLASLt on its largest GPUs; the most it gets.
+/// The largest workspace of a product, in bytes: NVIDIA's recommendation for cuBLASLt on its largest GPUs.
 const MOST_WORKSPACE: usize = 32 << 20;
 
-/// Without any, cuBLASLt does without its kernels for sm_90, which need a few bytes.
+/// The smallest workspace of a product, in bytes. Without a workspace cuBLASLt does not use its kernels for sm_90,
+/// which need a few bytes.
 const LEAST_WORKSPACE: usize = 1 << 16;
 
-/// How many partial results of a small product fit its workspace.
+/// The number of partial results of a small product that its workspace has room for.
 const MOST_SPLITS: usize = 32;
 
-/// cuBLASLt reads a bias by vectors of this many bytes, whatever alignment it is told of.
+/// The alignment of a bias in bytes. cuBLASLt reads it by vectors of this size, whatever alignment it is told.
 pub(in crate::cuda) const BIAS_ALIGNMENT: u64 = 16;
 
-/// The products, row-major, of `x [rows, in]`, `w [out, in]` and `o [rows, out]`.
+/// The forms of a product of the row-major matrices `x [rows, in]`, `w [out, in]` and `o [rows, out]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(in crate::cuda) enum Form {
@@ -38,7 +39,7 @@ pub(in crate::cuda) enum Form {
 /// `o^T = w x^T` takes `w` transposed and `x` as it is, `x^T = w^T o^T` takes both as they are, and
 /// `w^T = x^T o` takes `o` transposed.
 ///
-/// Tuning tables have it as their key, under these names.
+/// The names of these fields are those of the keys in tuning tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::cuda) struct Problem {
@@ -46,9 +47,9 @@ pub(in crate::cuda) struct Problem {
     pub(in crate::cuda) m: usize,
     pub(in crate::cuda) n: usize,
     pub(in crate::cuda) k: usize,
-    /// How many such products there are.
+    /// The number of such products.
     pub(in crate::cuda) parts: usize,
-    /// The elements from `a`, `b` and `d` of one part to those of the next; 0 for a single one.
+    /// The distances in elements from `a`, `b` and `d` of one part to those of the next; 0 for a single part.
     pub(in crate::cuda) strides: [usize; 3],
     /// The type of `a` and `b`.
     #[serde(with = "names::dtype")]
@@ -57,13 +58,13 @@ pub(in crate::cuda) struct Problem {
     #[serde(with = "names::dtype")]
     pub(in crate::cuda) result: Dtype,
     pub(in crate::cuda) precision: MatmulPrecision,
-    /// The elements from the bias `[m]` of one part, which is added to every column, to that of the next.
+    /// The distance in elements from the bias `[m]` of one part to that of the next. The bias is added to every column.
     pub(in crate::cuda) bias: Option<usize>,
-    /// The alignment of `a`, `b` and `d` in bytes, of all parts, at most 256.
+    /// The alignment of `a`, `b` and `d` in bytes, for all parts, at most 256.
     pub(in crate::cuda) alignment: [u32; 3],
 }
 
-/// `m x n x k`, the type and all that is out of the ordinary.
+/// Displays `m x n x k`, the type, and all that is out of the ordinary.
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self {
@@ -118,9 +119,9 @@ impl Problem {
             * 2.0
     }
 
-    /// The bytes of workspace, for partial sums. They depend on the sizes alone: so the algorithm, and
-    /// with it the rounding, does not depend on how much memory a caller has to spare, but on the problem, the GPU, the
-    /// version of cuBLASLt and the tuning table.
+    /// The bytes of workspace, for partial sums. They depend on the sizes alone. So the algorithm and its rounding
+    /// depend on the problem, the GPU, the version of cuBLASLt and the tuning table, but not on how much memory a
+    /// caller has to spare.
     pub(in crate::cuda) fn workspace_bytes(&self) -> usize {
         if self.parts > 1 || tiles(self.m, self.n) >= MANY_TILES / 2 {
             return LEAST_WORKSPACE;
@@ -136,10 +137,10 @@ impl Problem {
 
 /// The side of a tile of a result.
 const TILE: usize = 128;
-/// Tiles that fill a large GPU.
+/// The number of tiles that fill a large GPU.
 pub(in crate::cuda) const MANY_TILES: usize = 128;
 
-/// The tiles of a matrix.
+/// The number of tiles of a matrix.
 pub(in crate::cuda) fn tiles(rows: usize, columns: usize) -> usize {
     rows.div_ceil(TILE).saturating_mul(columns.div_ceil(TILE))
 }
@@ -151,16 +152,16 @@ pub(in crate::cuda) struct Product {
     pub(in crate::cuda) a: u64,
     pub(in crate::cuda) b: u64,
     pub(in crate::cuda) d: u64,
-    /// Of the bias, if there is one.
+    /// The address of the bias; not used if there is none.
     pub(in crate::cuda) bias: u64,
-    /// What the product is multiplied by.
+    /// The factor that the product is multiplied by.
     pub(in crate::cuda) scale: f64,
-    /// Whether to add to what `d` holds.
+    /// Whether the product is added to the values in `d`.
     pub(in crate::cuda) accumulate: bool,
 }
 
 impl Product {
-    /// A product `[m, n]` summed over `k`, or several with the strides of their matrices, of some types.
+    /// A product `[m, n]` summed over `k`, for given types; or several, with the strides of their matrices.
     pub(in crate::cuda) fn new(
         form: Form,
         (m, n, k): (usize, usize, usize),
@@ -169,7 +170,7 @@ impl Product {
         [a, b, d]: [u64; 3],
         precision: MatmulPrecision,
     ) -> Self {
-        // What a single part is told of the next would only make another plan.
+        // Strides of a single part would only make another plan for the same product.
         let strides = if parts > 1 { strides } else { [0; 3] };
         let aligned = |address, stride, dtype: Dtype| alignment(address, stride * dtype.bytes());
         Self {
@@ -199,7 +200,7 @@ impl Product {
         }
     }
 
-    /// The product with a bias, if there is one: its address, and the elements to that of the next part.
+    /// Adds a bias to the product, if there is one: its address, and the distance in elements to that of the next part.
     pub(in crate::cuda) fn with_bias(mut self, bias: Option<(u64, usize)>) -> Self {
         self.problem.bias = bias.map(|(_, stride)| stride);
         self.bias = bias.map_or(0, |(address, _)| address);
@@ -207,11 +208,11 @@ impl Product {
     }
 }
 
-/// A single product, and no strides.
+/// A single product, without strides.
 pub(in crate::cuda) const ONE: (usize, [usize; 3]) = (1, [0; 3]);
 
-/// The alignment of an address and of all that lie some bytes behind each other, at most the 256 bytes
-/// of an allocation.
+/// The alignment of an address and of all addresses at multiples of `stride` bytes behind it, at most the 256 bytes of
+/// an allocation.
 fn alignment(address: u64, stride: usize) -> u32 {
     1 << (address | stride as u64).trailing_zeros().min(8)
 }

@@ -1,5 +1,5 @@
-//! What a device that is being tuned knows besides: which choices a call asks for, which of them are forced,
-//! and how long one product takes within its pass.
+//! The record of a device that is being tuned: the choices that a call asks for, the choices that are forced, and the
+//! time of one product within its pass.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -13,7 +13,7 @@ use crate::Error;
 use crate::cuda::fault;
 use crate::cuda::tuning::table::KnobKey;
 
-/// The choices of one device. Plain devices have none of this.
+/// The recorded choices of one device. Only a device that is being tuned has them.
 #[derive(Debug, Default)]
 pub(in crate::cuda) struct Watch {
     state: Mutex<State>,
@@ -34,19 +34,19 @@ struct State {
 pub(in crate::cuda) struct Knob {
     pub(in crate::cuda) key: KnobKey,
     pub(in crate::cuda) name: String,
-    /// What it is by the tables, or by default.
+    /// The value from the tables, or the default.
     pub(in crate::cuda) value: i64,
-    /// What it may be.
+    /// The values that the knob may have.
     pub(in crate::cuda) values: Vec<i64>,
 }
 
 impl Watch {
     fn state(&self) -> MutexGuard<'_, State> {
-        // What is behind the lock is whole after a panic too.
+        // The data behind the lock is whole even after a panic.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A problem was asked for; the plan that it is forced to, if it is.
+    /// Records that a problem was asked for. Returns the plan that it is forced to, if there is one.
     pub(super) fn saw(&self, problem: &Problem) -> Option<Arc<Plan>> {
         let mut state = self.state();
         if !state.products.contains(problem) {
@@ -55,12 +55,12 @@ impl Watch {
         state.forced.get(problem).cloned()
     }
 
-    /// A knob was asked for; the value that it is forced to, if it is.
+    /// Records that a knob was asked for. Returns the value that it is forced to, if there is one.
     pub(in crate::cuda) fn saw_knob(&self, mut knob: Knob) -> Option<i64> {
         let mut state = self.state();
         let place = (knob.key.clone(), knob.name.clone());
         let forced = state.forced_knobs.get(&place).copied();
-        // What is in use, also if an earlier search has found it.
+        // The value in use may come from an earlier search.
         knob.value = forced.unwrap_or(knob.value);
         let known = state
             .knobs
@@ -72,7 +72,7 @@ impl Watch {
         forced
     }
 
-    /// The problems and knobs that were asked for since the last time, in order.
+    /// Takes the problems and knobs that were asked for since the last call, in order.
     pub(in crate::cuda) fn take_seen(&self) -> (Vec<Problem>, Vec<Knob>) {
         let mut state = self.state();
         (
@@ -81,24 +81,25 @@ impl Watch {
         )
     }
 
-    /// From now on a problem is computed by a plan.
+    /// Forces a problem to be computed by a plan from now on.
     pub(in crate::cuda) fn force(&self, problem: Problem, plan: Arc<Plan>) {
         self.state().forced.insert(problem, plan);
     }
 
-    /// From now on a knob has a value.
+    /// Forces a knob to a value from now on.
     pub(in crate::cuda) fn force_knob(&self, key: KnobKey, name: String, value: i64) {
         self.state().forced_knobs.insert((key, name), value);
     }
 
-    /// From now on the products of one problem are timed, or none.
+    /// Times the products of one problem from now on, or none.
     pub(in crate::cuda) fn time(&self, problem: Option<Problem>) {
         let mut state = self.state();
         state.timed = problem;
         state.events.clear();
     }
 
-    /// The seconds of the products that were timed since the last time, once they are done, and how many there were.
+    /// Takes the total seconds of the products that were timed since the last call, and their number. Waits until they
+    /// are done.
     pub(in crate::cuda) fn take_seconds(&self) -> Result<(f64, usize), Error> {
         let events = std::mem::take(&mut self.state().events);
         let milliseconds = events.iter().map(|[start, end]| start.elapsed_ms(end));
@@ -107,7 +108,7 @@ impl Watch {
         Ok((total * 1e-3, events.len()))
     }
 
-    /// A launch, between two events if it is to be timed.
+    /// Launches work, between two events if it is to be timed.
     ///
     /// # Safety
     /// The stream is valid and belongs to the context.
@@ -126,7 +127,7 @@ impl Watch {
             event.map_err(fault::driver("cuEventCreate"))
         };
         let record = |event: &CudaEvent| {
-            // SAFETY: the event lives, and the stream is the caller's.
+            // SAFETY: the event lives, and the caller promises a valid stream.
             let recorded = unsafe { result::event::record(event.cu_event(), stream) };
             recorded.map_err(fault::driver("cuEventRecord"))
         };

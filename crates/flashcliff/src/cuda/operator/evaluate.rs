@@ -10,20 +10,20 @@ use crate::cuda::array::{self, Array};
 use crate::cuda::tensor::{Scratch, Tensor};
 use crate::operator::Pass;
 
-/// What [`Operator::evaluate`] gives.
+/// The results of [`Operator::evaluate`].
 #[derive(Debug)]
 pub struct Evaluation {
     /// The output.
     pub output: Array,
-    /// What the backward pass reads, a vector of the arithmetic type.
+    /// The values that the backward pass reads, as a vector of the arithmetic type.
     pub saved: Array,
 }
 
 impl Operator {
-    /// [`Self::forward`] into new memory of the stream.
+    /// Runs [`Self::forward`] into new memory of the stream.
     ///
     /// # Errors
-    /// As [`Self::forward`].
+    /// The errors of [`Self::forward`].
     pub fn evaluate(
         &self,
         stream: &Arc<CudaStream>,
@@ -46,10 +46,10 @@ impl Operator {
         Ok(Evaluation { output, saved })
     }
 
-    /// [`Self::backward`] into new memory of the stream: the gradients of all inputs, in order.
+    /// Runs [`Self::backward`] into new memory of the stream. Returns the gradients of all inputs, in order.
     ///
     /// # Errors
-    /// As [`Self::backward`].
+    /// The errors of [`Self::backward`].
     pub fn gradients(
         &self,
         stream: &Arc<CudaStream>,

@@ -1,4 +1,4 @@
-//! From checked views to a launch.
+//! Launches checked views.
 
 use super::{Operator, Work};
 use crate::Error;
@@ -10,7 +10,7 @@ use crate::cuda::tensor::{Scratch, Tensor, TensorMut};
 use crate::cuda::zero;
 use crate::operator::{Pass, TensorSpec};
 
-/// What a backward pass reads.
+/// The tensors that a backward pass reads.
 pub(super) struct Given<'a> {
     pub(super) inputs: &'a [Tensor<'a>],
     pub(super) output: Tensor<'a>,
@@ -65,7 +65,7 @@ impl Operator {
             workspace_bytes: needed,
             stream: queue.raw(),
         };
-        // SAFETY: everything was checked, and the context made current; the stream is the caller's.
+        // SAFETY: everything was checked, and the context made current; the caller promises the stream.
         unsafe {
             match &self.work {
                 Work::Lanes(lanes) => lanes.forward(&call),
@@ -78,7 +78,7 @@ impl Operator {
     }
 
     /// # Safety
-    /// As for [`Self::forward_on`].
+    /// The contract of [`Self::forward_on`] holds.
     pub(super) unsafe fn backward_on(
         &self,
         queue: &Queue<'_>,
@@ -135,7 +135,7 @@ impl Operator {
             workspace_bytes: needed,
             stream: queue.raw(),
         };
-        // SAFETY: everything was checked, and the context made current; the stream is the caller's.
+        // SAFETY: everything was checked, and the context made current; the caller promises the stream.
         unsafe {
             match &self.work {
                 Work::Lanes(lanes) => lanes.backward(&call),
@@ -148,7 +148,7 @@ impl Operator {
     }
 }
 
-/// Adds the inputs; gives their addresses.
+/// Adds the inputs to the spans, and returns their addresses.
 fn add_inputs<'s>(
     spans: &mut Spans<'s>,
     queue: &'s Queue<'_>,

@@ -26,8 +26,8 @@ use launch::Given;
 
 /// An operator, bound to a device; made by [`crate::Operator::on_cuda`]. Cheap to clone.
 ///
-/// What it computes, its tensors and their shapes are those of the [`crate::Operator`]. See
-/// [`cuda`](super) for element types, determinism and what a launch may do.
+/// Its function, its tensors and their shapes are those of the [`crate::Operator`]. See [`cuda`](super) for element
+/// types, determinism and the rules of a launch.
 #[derive(Clone, Debug)]
 pub struct Operator {
     operator: Arc<crate::Operator>,
@@ -48,7 +48,7 @@ impl crate::Operator {
     /// The operator on a GPU.
     ///
     /// # Errors
-    /// [`Error::UnsupportedOnCuda`] if it has no CUDA implementation. [`Error::CudaLibrary`] without cuBLASLt
+    /// [`Error::UnsupportedOnCuda`] if the operator has no CUDA implementation. [`Error::CudaLibrary`] without cuBLASLt
     /// for [`mv_linear`](crate::ops::mv_linear), [`mv_linear_sgp_norm`](crate::ops::mv_linear_sgp_norm) and
     /// [`fcgp_norm`](crate::ops::fcgp_norm).
     pub fn on_cuda(&self, device: &Device) -> Result<Operator, Error> {
@@ -78,12 +78,12 @@ impl crate::Operator {
 }
 
 impl Operator {
-    /// The operator that this is on a device: its name, tensors, shapes and cost.
+    /// The operator of the CPU, with the name, tensors, shapes and cost of this one.
     pub fn operator(&self) -> &crate::Operator {
         &self.operator
     }
 
-    /// Its device.
+    /// The device of the operator.
     pub fn device(&self) -> &Device {
         &self.device
     }
@@ -101,10 +101,10 @@ impl Operator {
         self
     }
 
-    /// Limits what [`fcgp_norm`](crate::ops::fcgp_norm) takes of its workspace for path products, which it forms
-    /// for blocks of rows: 256 MiB unless tuned or said otherwise, and a single row in any case. Less memory is slower. The sums over
-    /// the batch that gradients of weights are go from block to block, so that their rounding depends on
-    /// it. Has no effect on other operators.
+    /// Limits the memory for path products in the workspace of [`fcgp_norm`](crate::ops::fcgp_norm), which forms them
+    /// for blocks of rows. The limit is 256 MiB unless it was tuned or is set here. A block has at least one row in any
+    /// case. A smaller limit is slower. The gradients of weights are sums over the batch that go from block to block,
+    /// so their rounding depends on the limit. Has no effect on other operators.
     #[must_use]
     pub fn with_block_bytes(mut self, bytes: usize) -> Self {
         if let Work::FullyConnected(product) = &mut self.work {
@@ -116,19 +116,19 @@ impl Operator {
     /// The sizes that the shapes of the inputs stand for.
     ///
     /// # Errors
-    /// As [`crate::Operator::bind`].
+    /// The errors of [`crate::Operator::bind`].
     pub fn bind(&self, shapes: &[&[usize]]) -> Result<Dims, Error> {
         self.operator.bind(shapes)
     }
 
-    /// The elements that the forward pass saves for the backward pass, of type
-    /// [`Dtypes::arithmetic`]. A tensor that is [kept](crate::Operator::kept) is of the type of the lanes, and
-    /// comes first; elements of 16 bits share those of 32.
+    /// The number of elements that the forward pass saves for the backward pass, of type [`Dtypes::arithmetic`]. A
+    /// tensor that is [kept](crate::Operator::kept) comes first and has the type of the lanes; two 16-bit elements take
+    /// the place of one 32-bit element.
     pub fn saved_len(&self, dims: &Dims, dtypes: Dtypes) -> usize {
         self.checks().saved_len(dims, dtypes)
     }
 
-    /// The bytes of workspace a pass needs, all gradients wanted.
+    /// The bytes of workspace that a pass needs if all gradients are wanted.
     ///
     /// # Errors
     /// [`Error::DtypeMismatch`] or [`Error::UnsupportedOnCuda`] for element types without kernels,
@@ -143,12 +143,12 @@ impl Operator {
         self.needed_workspace(dims, pass, dtypes, grads)
     }
 
-    /// Does what only the first call would do: loads the kernels of both passes, and chooses
-    /// algorithms for matrix products of these sizes. Needed before a call is captured into a
-    /// graph; operators with matrix products also want a call before that, in which cuBLASLt and small kernels are loaded.
+    /// Does the work that only the first call would do: loads the kernels of both passes, and chooses algorithms for
+    /// matrix products of these sizes. This is needed before a call is captured into a graph. Operators with matrix
+    /// products also need one call before the capture, in which cuBLASLt and small kernels are loaded.
     ///
     /// # Errors
-    /// As [`Self::workspace_bytes`].
+    /// The errors of [`Self::workspace_bytes`].
     pub fn prepare(&self, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
         self.checks().dtypes(dtypes)?;
         self.device.make_current()?;
@@ -163,15 +163,14 @@ impl Operator {
 
     /// Launches the forward pass.
     ///
-    /// `saved` holds at least [`Self::saved_len`] elements; it is not needed if there is to be no
-    /// backward pass, unless the operator [keeps](crate::Operator::kept) a tensor: that has no other place. `workspace` is not needed if [`Self::workspace_bytes`] is 0. What they hold
-    /// before does not matter.
+    /// `saved` holds at least [`Self::saved_len`] elements. It is not needed if there is to be no backward pass, unless
+    /// the operator [keeps](crate::Operator::kept) a tensor, which has no other place. `workspace` is not needed if
+    /// [`Self::workspace_bytes`] is 0. The former contents of both do not matter.
     ///
     /// # Errors
-    /// As [`Self::bind`], [`Error::DtypeMismatch`], [`Error::DeviceMismatch`],
-    /// [`Error::BufferTooSmall`], [`Error::WorkspaceTooSmall`], [`Error::BadAddress`],
-    /// [`Error::Aliased`], [`Error::CudaLibrary`] without cuBLASLt where it is needed: all before anything is
-    /// launched; and [`Error::Cuda`].
+    /// The errors of [`Self::bind`], [`Error::DtypeMismatch`], [`Error::DeviceMismatch`], [`Error::BufferTooSmall`],
+    /// [`Error::WorkspaceTooSmall`], [`Error::BadAddress`], [`Error::Aliased`], and [`Error::CudaLibrary`] without
+    /// cuBLASLt where it is needed: all of these before anything is launched. Also [`Error::Cuda`].
     pub fn forward(
         &self,
         stream: &CudaStream,
@@ -186,14 +185,14 @@ impl Operator {
         unsafe { self.forward_on(&queue, inputs, output, saved, workspace) }
     }
 
-    /// [`Self::forward`] on a stream that is not cudarc's.
+    /// Does the same as [`Self::forward`], on a stream that is not cudarc's.
     ///
     /// # Errors
-    /// As [`Self::forward`].
+    /// The errors of [`Self::forward`].
     ///
     /// # Safety
-    /// The stream is valid and belongs to the primary context of the device. Memory of cudarc among
-    /// the tensors is ordered by its events only.
+    /// The stream is valid and belongs to the primary context of the device. If tensors are memory of cudarc, only its
+    /// events order the uses of that memory.
     pub unsafe fn forward_raw(
         &self,
         stream: CUstream,
@@ -202,21 +201,21 @@ impl Operator {
         saved: Option<TensorMut<'_>>,
         workspace: Option<Scratch<'_>>,
     ) -> Result<(), Error> {
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe {
             let queue = Queue::from_raw(stream, self.device.context());
             self.forward_on(&queue, inputs, output, saved, workspace)
         }
     }
 
-    /// Launches the backward pass: the gradients of the inputs from that of the output.
+    /// Launches the backward pass, which computes the gradients of the inputs from the gradient of the output.
     ///
-    /// `output` and `saved` are what [`Self::forward`] wrote; `saved` is not needed if
-    /// [`Self::saved_len`] is 0. Of `grads`, one for each input, those that are `None` are not
-    /// written, and where possible not computed.
+    /// `output` and `saved` are the values that [`Self::forward`] wrote. `saved` is not needed if [`Self::saved_len`]
+    /// is 0. `grads` has one entry for each input. A gradient that is `None` is not written, and where possible not
+    /// computed.
     ///
     /// # Errors
-    /// As [`Self::forward`].
+    /// The errors of [`Self::forward`].
     #[allow(
         clippy::too_many_arguments,
         reason = "those of the CPU's, and the stream"
@@ -243,13 +242,13 @@ impl Operator {
         unsafe { self.backward_on(&queue, &given, grads, workspace) }
     }
 
-    /// [`Self::backward`] on a stream that is not cudarc's.
+    /// Does the same as [`Self::backward`], on a stream that is not cudarc's.
     ///
     /// # Errors
-    /// As [`Self::forward`].
+    /// The errors of [`Self::forward`].
     ///
     /// # Safety
-    /// As for [`Self::forward_raw`].
+    /// The contract of [`Self::forward_raw`] holds.
     #[allow(
         clippy::too_many_arguments,
         reason = "those of the CPU's, and the stream"
@@ -270,7 +269,7 @@ impl Operator {
             saved,
             grad_output,
         };
-        // SAFETY: the caller's.
+        // SAFETY: the caller promises it.
         unsafe {
             let queue = Queue::from_raw(stream, self.device.context());
             self.backward_on(&queue, &given, grads, workspace)

@@ -1,4 +1,4 @@
-//! A call of an operator with random inputs, of which both passes can be run again and again.
+//! A call of an operator with random inputs. Both of its passes can be run again and again.
 
 use std::sync::Arc;
 
@@ -18,7 +18,8 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// In [-1, 1), of parameters so much smaller that sums over channels are as large; rounded to the type.
+    /// Random numbers in [-1, 1), rounded to the type. Parameters are smaller, so that sums over channels stay of that
+    /// size.
     pub(super) fn random(workload: &Workload) -> Self {
         let Workload {
             operator,
@@ -46,7 +47,7 @@ impl Numbers {
         }
     }
 
-    /// Off by up to two units, relatively.
+    /// These numbers with relative errors of up to two units.
     pub(super) fn moved(&self, unit: f64, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let mut moved = |numbers: &Vec<f64>| -> Vec<f64> {
@@ -110,7 +111,7 @@ impl Call {
         })
     }
 
-    /// Sees to it that there is workspace for a pass: knobs may change how much it needs.
+    /// Makes sure that there is workspace for a pass: knobs may change how much it needs.
     pub(super) fn prepare(&mut self, pass: Pass) -> Result<(), Error> {
         let bytes = self
             .operator
@@ -121,7 +122,7 @@ impl Call {
         Ok(())
     }
 
-    /// Launches a pass; the forward pass comes before the first backward pass.
+    /// Launches a pass. The forward pass must come before the first backward pass.
     pub(super) fn run(&mut self, pass: Pass) -> Result<(), Error> {
         let inputs: Result<Vec<_>, Error> = self.inputs.iter().map(Array::view).collect();
         let inputs = inputs?;

@@ -1,4 +1,4 @@
-//! Time on a GPU, by events, with cold caches.
+//! Times work on a GPU by events, with cold caches.
 
 use std::sync::Arc;
 
@@ -8,10 +8,10 @@ use cudarc::driver::{CudaEvent, CudaSlice, CudaStream};
 use crate::Error;
 use crate::cuda::{array, fault};
 
-/// How many times the second-level cache is overwritten.
+/// How many times the second-level cache is overwritten between runs.
 const CACHES: usize = 4;
-/// The least that is written between runs: long enough for the host to queue a pass meanwhile, so that it is
-/// not the launches that are timed.
+/// The smallest number of bytes that is written between runs. It gives the host time to queue a pass meanwhile, so that
+/// launches are not timed.
 const LEAST_BYTES: usize = 512 << 20;
 
 /// A clock of one stream.
@@ -38,7 +38,7 @@ impl Clock {
         })
     }
 
-    /// The seconds of what some work launches, behind a flush of the caches.
+    /// The seconds that some launched work takes, after a flush of the caches.
     pub(super) fn time(&mut self, work: impl FnOnce() -> Result<(), Error>) -> Result<f64, Error> {
         let cleared = self.stream.memset_zeros(&mut self.flushed);
         cleared.map_err(fault::driver("cuMemsetD8Async"))?;

@@ -1,11 +1,11 @@
-//! Knobs: whole numbers that passes ask for.
+//! Knobs: whole numbers that passes ask tuning tables for.
 
 use super::KnobKey;
 use crate::cuda::Device;
 use crate::cuda::matmul::Knob;
 
 impl Device {
-    /// The value of a knob of a pass: that of the tuning tables if it is one of `values`, else `default`. A
+    /// The value of a knob of a pass: the one in the tuning tables if it is one of `values`, else `default`. A
     /// [`Tuner`](super::Tuner) tries all values.
     pub fn knob(&self, key: &KnobKey, name: &str, default: i64, values: &[i64]) -> i64 {
         let tuned = self.tuning().knob(key, name);

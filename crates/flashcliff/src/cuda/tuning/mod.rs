@@ -1,25 +1,25 @@
 //! Tuning: faster choices for calls of certain shapes on a certain GPU, found by measuring.
 //!
-//! For a matrix product cuBLASLt proposes several algorithms, and its heuristics do not always know the
-//! fastest. A [`Tuner`] runs them within the pass that they belong to, and keeps those that are faster and right.
-//! What it found goes to a file of the user's, and a [`Device`] reads it when it is opened.
+//! For a matrix product cuBLASLt proposes several algorithms, and its heuristics do not always know the fastest. A
+//! [`Tuner`] runs the algorithms within the pass that they belong to, and keeps those that are faster and right. The
+//! choices go to a file of the user, and a [`Device`] reads it when it is opened.
 //!
 //! # Tables
-//! A choice is looked up in the table of the user, then in the one that is built in for the GPU, then left to the
-//! heuristics. The table of the user is `tuning/<gpu>.json` in `$FLASHCLIFF_CACHE_DIR`, or else in `flashcliff`
-//! in the cache folder of the system (`$XDG_CACHE_HOME`, `~/.cache`). `FLASHCLIFF_TUNING=builtin` leaves the user's
-//! table out, `FLASHCLIFF_TUNING=none` both. A file that is broken is as if it were missing
-//! ([`Tables::file_state`]); an entry that cuBLASLt does not take any more is not used ([`Tables::ignored`]).
+//! A choice is looked up in the table of the user, then in the built-in table of the GPU. If neither has it, the
+//! heuristics choose. The table of the user is `tuning/<gpu>.json` in `$FLASHCLIFF_CACHE_DIR`, or else in `flashcliff`
+//! in the cache folder of the system (`$XDG_CACHE_HOME`, `~/.cache`). With `FLASHCLIFF_TUNING=builtin` the user's table
+//! is not read, with `FLASHCLIFF_TUNING=none` neither table. A broken file is treated as a missing one
+//! ([`Tables::file_state`]). An entry that cuBLASLt no longer takes is not used ([`Tables::ignored`]).
 //!
-//! Algorithms belong to a version of cuBLASLt. They are used if the version, what they say of themselves and
-//! `cublasLtMatmulAlgoCheck` agree, and only if they add in a fixed order.
+//! Algorithms belong to a version of cuBLASLt. An algorithm is used only if its version, its configuration and
+//! `cublasLtMatmulAlgoCheck` agree, and if it adds in a fixed order.
 //!
 //! # What is right
-//! Both passes of the operator are compared with `f64` on the same inputs. The largest and the root of the mean
-//! square of the differences stay within what rounding explains: of the sums, of the type in memory, and four times what
-//! inputs change that are off by what the precision rounds. No candidate may be less accurate than the
-//! heuristics' choice by more than a factor of 2 in the root of the mean square. And results must be the same
-//! bit for bit in every run.
+//! Both passes of the operator are compared with `f64` on the same inputs. The largest difference and the root of the
+//! mean square must stay within what rounding explains: the rounding of sums, the rounding to the type in memory, and
+//! four times the change of the results when inputs are moved by what the precision rounds. In the root of the mean
+//! square, no candidate may be less accurate than the heuristics' choice by more than a factor of 2. Results must be
+//! the same bit for bit in every run.
 //!
 //! ```no_run
 //! use std::ops::ControlFlow;
@@ -51,7 +51,7 @@ mod numbers;
 mod roofline;
 mod session;
 mod tuner;
-// What is below these is tested without a GPU: `tests/unit.rs`.
+// The modules below need no GPU and are tested without one: `tests/unit.rs`.
 mod search;
 pub(in crate::cuda) mod table;
 
@@ -67,7 +67,7 @@ pub use tuner::{Outcome, PassTimes, Saved, Settings, Tuner, Workload};
 use super::Device;
 use crate::Error;
 
-/// Looks at every entry of the tables of a device, so that [`Tables::ignored`] knows all that are not used.
+/// Checks every entry of the tables of a device, so that [`Tables::ignored`] lists all that are not used.
 ///
 /// # Errors
 /// [`Error::CudaLibrary`] without cuBLASLt, [`Error::Cuda`].
@@ -82,7 +82,7 @@ pub fn check(device: &Device) -> Result<(), Error> {
         match blas.plan_with(problem, algorithm) {
             Ok(Ok(_)) => {}
             Ok(Err(reason)) => tables.ignore(source, problem, &reason),
-            // A problem that is none.
+            // The problem of the entry is not valid.
             Err(error) => tables.ignore(source, problem, &error.to_string()),
         }
     }

@@ -1,4 +1,4 @@
-//! Numbers for measurements: random, the same in every run, in every element type.
+//! Random numbers for measurements, the same in every run, for every element type.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ impl Random {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    /// In [-1, 1).
+    /// A random number in [-1, 1).
     pub(super) fn unit(&mut self) -> f64 {
         let Self(state) = self;
         *state = state.wrapping_mul(6_364_136_223_846_793_005);
@@ -24,7 +24,7 @@ impl Random {
         (*state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
     }
 
-    /// So many numbers in [-scale, scale).
+    /// `len` random numbers in [-scale, scale).
     pub(super) fn numbers(&mut self, len: usize, scale: f64) -> Vec<f64> {
         (0..len).map(|_| scale * self.unit()).collect()
     }
@@ -65,7 +65,7 @@ pub(super) fn upload(
     }
 }
 
-/// Numbers of a device, exactly, once the work on the stream is done.
+/// Copies numbers from a device, exactly, once the work on the stream is done.
 pub(super) fn download(stream: &Arc<CudaStream>, array: &Array) -> Result<Vec<f64>, Error> {
     Ok(match array.dtype() {
         Dtype::F64 => array.to_host::<f64>(stream)?,

@@ -1,4 +1,4 @@
-//! What a GPU can do: a large matrix product of a type.
+//! The speed that a GPU reaches: the time of a large matrix product of a type.
 
 use cudarc::driver::DevicePtr;
 
@@ -13,21 +13,21 @@ use crate::{Dtype, Error};
 
 /// The side of the matrices.
 const SIDE: usize = 8192;
-/// Runs that do not count, and runs that do.
+/// The number of runs before the measurement, and of those that are measured.
 const WARM_UP: usize = 3;
 const RUNS: usize = 9;
 
-/// A large product, measured.
+/// The measurement of a large product.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Roofline {
-    /// The rows and columns of its square matrices.
+    /// The number of rows and columns of the square matrices.
     pub side: usize,
-    /// Its time.
+    /// The times of the product.
     pub times: Times,
 }
 
 impl Roofline {
-    /// Its floating-point operations a second.
+    /// The floating-point operations of the product a second.
     pub fn flops_per_second(&self) -> f64 {
         2.0 * (self.side as f64).powi(3) / self.times.median
     }
@@ -37,8 +37,8 @@ impl Tuner {
     /// Measures a large product, by the algorithm that the heuristics choose.
     ///
     /// # Errors
-    /// [`Error::CudaLibrary`] without cuBLASLt, [`Error::Cuda`] where there is no memory for three matrices of
-    /// 8192 x 8192.
+    /// [`Error::CudaLibrary`] without cuBLASLt, [`Error::Cuda`] if there is no memory for three matrices of 8192 x
+    /// 8192.
     pub fn roofline(
         &mut self,
         dtype: Dtype,
@@ -64,8 +64,8 @@ impl Tuner {
         let mut times = Vec::new();
         for _ in 0..WARM_UP + RUNS {
             times.push(self.clock.time(|| {
-                // SAFETY: three matrices of the problem's sizes and the workspace, which live until the
-                // stream is done below; the stream is of the current context.
+                // SAFETY: the addresses are three matrices of the problem's sizes and its workspace, which live until
+                // the stream is done below; the stream belongs to the current context.
                 unsafe { blas.run(&product, workspace, stream.cu_stream()) }
             })?);
         }

@@ -15,10 +15,10 @@ use crate::cuda::matmul::{BlasLt, Knob, MatmulPrecision, Plan, Problem, Watch};
 use crate::operator::Pass;
 use crate::{Dtype, Error, Signature};
 
-/// How often results must be the same.
+/// How many runs must give the same results.
 const REPEATS: usize = 3;
 
-/// What can be chosen.
+/// The subject of a choice.
 #[derive(Clone, Debug)]
 pub(super) enum Subject {
     /// The algorithm of a matrix product.
@@ -27,25 +27,25 @@ pub(super) enum Subject {
     Knob { key: KnobKey, name: String },
 }
 
-/// What it can be.
+/// A value that a subject can have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Choice {
     Algorithm(Algorithm),
     Value(i64),
 }
 
-/// A subject in a pass.
+/// A subject within a pass.
 #[derive(Clone, Debug)]
 pub(super) struct Part {
     pub(super) pass: Pass,
     pub(super) subject: Subject,
-    /// What was in use before the search.
+    /// The choice that was in use before the search.
     pub(super) before: Choice,
-    /// What is in use.
+    /// The choice that is in use.
     pub(super) choice: Choice,
-    /// Of what was in use before the search and of `choice`, if it was accepted.
+    /// The times of the choice before the search and of `choice`, if `choice` was accepted.
     pub(super) measured: Option<[Times; 2]>,
-    /// How many products of the problem a pass has.
+    /// How many products of the problem the pass has.
     launches: usize,
 }
 
@@ -69,39 +69,39 @@ pub struct Trial {
     /// The type of the tensors.
     #[serde(with = "names::dtype")]
     pub dtype: Dtype,
-    /// How products round.
+    /// The rounding of matrix products.
     pub precision: MatmulPrecision,
-    /// The pass that it was tried in.
+    /// The pass in which the candidate was tried.
     #[serde(with = "names::pass")]
     pub pass: Pass,
-    /// What was chosen for, in words.
+    /// The subject of the choice, in words.
     pub subject: String,
-    /// The matrix product, if it is one.
+    /// The matrix product, if the subject is one.
     problem: Option<Problem>,
-    /// The algorithm, if it is one.
+    /// The algorithm, if the candidate is one.
     pub configuration: Option<Configuration>,
-    /// The value of the knob, if it is one.
+    /// The value of the knob, if the candidate is one.
     pub value: Option<i64>,
-    /// The times of what was in use: of all products of the problem in a pass, or of the pass for a knob.
+    /// The times of the choice in use: of all products of the problem in a pass, or for a knob of the whole pass.
     pub before: Option<Times>,
     /// The times of the candidate, taken in turns with those.
     pub times: Option<Times>,
-    /// The floating-point operations a second of the candidate, of products.
+    /// The floating-point operations of the candidate a second, for products.
     pub flops_per_second: Option<f64>,
-    /// What became of it, in words.
+    /// The verdict, in words.
     pub verdict: String,
-    /// Whether it is in use now.
+    /// Whether the candidate is in use now.
     pub accepted: bool,
-    /// How many candidates were tried so far, and this one.
+    /// The number of this candidate, counted from 1.
     pub number: usize,
-    /// How many there are to try, but for a second sweep.
+    /// The number of candidates to try, without those of further sweeps.
     pub of: usize,
 }
 
-/// What hears of candidates, and may end the search.
+/// Observer of candidates; may stop the search.
 pub(super) type Observer<'a> = dyn FnMut(&Trial) -> ControlFlow<()> + 'a;
 
-/// Why a candidate cannot be timed.
+/// The reason why a candidate cannot be timed.
 #[derive(Debug, thiserror::Error)]
 enum Obstacle {
     #[error(transparent)]
@@ -123,13 +123,13 @@ impl From<Obstacle> for Error {
     }
 }
 
-/// A search.
+/// The search over the choices of one workload.
 pub(super) struct Session<'a> {
     workload: &'a Workload,
     call: Call,
     watch: Arc<Watch>,
     clock: &'a mut Clock,
-    /// None for operators without matrix products of cuBLASLt.
+    /// cuBLASLt; `None` for operators without matrix products of it.
     blas: Option<Arc<BlasLt>>,
     gate: &'a Gate,
     candidates: usize,
@@ -140,13 +140,13 @@ pub(super) struct Session<'a> {
     of: usize,
 }
 
-/// What a session works with.
+/// The tools that a session works with.
 pub(super) struct Tools<'a> {
     pub(super) watch: Arc<Watch>,
     pub(super) clock: &'a mut Clock,
     pub(super) blas: Option<Arc<BlasLt>>,
     pub(super) gate: &'a Gate,
-    /// At most so many algorithms are tried for a product.
+    /// The largest number of algorithms that are tried for a product.
     pub(super) candidates: usize,
 }
 
@@ -180,8 +180,8 @@ impl<'a> Session<'a> {
         }
     }
 
-    /// Tunes the knobs of the call, then its products: which these are may depend on the knobs. Whether the
-    /// observer ended it.
+    /// Tunes the knobs of the call, then its products, since knobs may change which products there are. Returns `Break`
+    /// if the observer stopped the search.
     pub(super) fn search(&mut self, effort: &Effort) -> Result<ControlFlow<()>, Error> {
         for of_knobs in [true, false] {
             let first = self.parts.len();
@@ -205,7 +205,7 @@ impl<'a> Session<'a> {
         Ok(ControlFlow::Continue(()))
     }
 
-    /// What the passes ask for, with what it may be. Each is what it is by the tables.
+    /// The subjects that the passes ask for, with their candidates. Each starts with the choice from the tables.
     fn coordinates(&mut self, of_knobs: bool) -> Result<Vec<Coordinate<Choice>>, Error> {
         let mut coordinates = Vec::new();
         for pass in [Pass::Forward, Pass::Backward] {
@@ -245,7 +245,7 @@ impl<'a> Session<'a> {
         self.add(pass, subject, choice, candidates)
     }
 
-    /// None if the problem is known from the other pass.
+    /// Adds a matrix product. Returns `None` if the problem is known from the other pass.
     fn add_product(
         &mut self,
         pass: Pass,
@@ -295,12 +295,12 @@ impl<'a> Session<'a> {
         Coordinate { choice, candidates }
     }
 
-    /// What was found.
+    /// The subjects with the choices that were found.
     pub(super) fn parts(&self) -> &[Part] {
         &self.parts
     }
 
-    /// The times of a pass with what was in use before and with what is in use, taken in turns.
+    /// The times of a pass with the choices before the search and with those in use, taken in turns.
     pub(super) fn pass_times(&mut self, pass: Pass, rounds: usize) -> Result<[Times; 2], Error> {
         let this = std::cell::RefCell::new(self);
         let time = |before: bool| {
@@ -310,7 +310,7 @@ impl<'a> Session<'a> {
                 let choice = if before { part.before } else { part.choice };
                 this.force(index, &choice)?;
             }
-            // The saved sums and the output belong to the choices of the forward pass.
+            // The backward pass needs the saved sums and the output of a forward pass with the same choices.
             if pass == Pass::Backward {
                 this.call.prepare(Pass::Forward)?;
                 this.call.run(Pass::Forward)?;
@@ -332,7 +332,7 @@ impl<'a> Session<'a> {
         Ok(self.clock.time(|| call.run(pass))?)
     }
 
-    /// Takes a choice for a part, for the time being.
+    /// Forces a choice for a part, for the time being.
     fn force(&mut self, index: usize, choice: &Choice) -> Result<(), Obstacle> {
         match (&self.parts[index].subject, choice) {
             (Subject::Knob { key, name }, Choice::Value(value)) => {
@@ -351,13 +351,13 @@ impl<'a> Session<'a> {
                     self.watch.force(problem, plan.clone());
                 }
             }
-            // Choices of a part are of its kind.
+            // A part only has choices of its own kind.
             _ => {}
         }
         Ok(())
     }
 
-    /// Something with a choice for a part; what is in use is in use again then.
+    /// Runs a function with a choice for a part. Afterwards the choice in use is in force again.
     fn with<T>(
         &mut self,
         index: usize,
@@ -371,7 +371,8 @@ impl<'a> Session<'a> {
         done
     }
 
-    /// The seconds of a part in one run of its pass: of the products of a problem, or for a knob of all of it.
+    /// The seconds of a part in one run of its pass: those of the products of the problem, or for a knob those of the
+    /// whole pass.
     fn time_part(&mut self, index: usize) -> Result<f64, Obstacle> {
         let Part { pass, subject, .. } = self.parts[index].clone();
         let Subject::Product(problem) = subject else {
@@ -454,7 +455,7 @@ impl<'a> Session<'a> {
     }
 }
 
-/// The parts of a session from one on.
+/// The parts of a session from `first` on.
 struct Stage<'s, 'a> {
     session: &'s mut Session<'a>,
     first: usize,

@@ -1,4 +1,4 @@
-//! Tuning one workload after the other, and keeping what was found.
+//! Tunes one workload after the other, and keeps the choices that were found.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -16,15 +16,15 @@ use crate::cuda::{Device, MatmulPrecision};
 use crate::operator::{Dims, Pass};
 use crate::{Dtype, Error, Operator};
 
-/// How often inputs are moved to see what rounded operands change.
+/// How often inputs are moved to measure the effect of rounded operands.
 const MOVES: u64 = 2;
 
-/// How a tuner works.
+/// The settings of a tuner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// At most so many algorithms are tried for a matrix product.
+    /// The largest number of algorithms that are tried for a matrix product.
     pub candidates: usize,
-    /// How long they are measured.
+    /// How long candidates are measured.
     pub effort: Effort,
 }
 
@@ -37,61 +37,61 @@ impl Default for Settings {
     }
 }
 
-/// What is tuned: an operator at some sizes.
+/// An operator at some sizes, to be tuned.
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// The operator.
     pub operator: Operator,
-    /// Its sizes.
+    /// The sizes of the operator.
     pub dims: Dims,
     /// The type of all tensors.
     pub dtype: Dtype,
-    /// How matrix products round.
+    /// The rounding of matrix products.
     pub precision: MatmulPrecision,
 }
 
-/// Times of a pass, taken in turns.
+/// The times of a pass before and after a search, taken in turns.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PassTimes {
     /// The pass.
     pub pass: Pass,
-    /// Its floating-point operations.
+    /// The floating-point operations of the pass.
     pub flops: usize,
-    /// With what was in use before.
+    /// The times with the choices that were in use before.
     pub before: Times,
-    /// With what was found.
+    /// The times with the choices that were found.
     pub after: Times,
 }
 
-/// What became of a workload.
+/// The result of tuning a workload.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Outcome {
     /// The passes.
     pub passes: Vec<PassTimes>,
-    /// How many choices it has: matrix products of cuBLASLt, and knobs.
+    /// The number of choices of the workload: matrix products of cuBLASLt, and knobs.
     pub choices: usize,
-    /// How many of them are others than before.
+    /// How many of these choices changed.
     pub changed: usize,
-    /// Whether the observer ended the search. What was accepted until then is kept.
+    /// Whether the observer stopped the search. Choices that were accepted before are kept.
     pub interrupted: bool,
 }
 
-/// Where what was found was stored.
+/// The files of a tuner that was saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Saved {
-    /// The file.
+    /// The file with the choices.
     pub path: PathBuf,
-    /// Where a broken file that was there before is now.
+    /// The new path of a broken file that was there before.
     pub broken: Option<PathBuf>,
 }
 
-/// Finds faster choices on a GPU. It works on a device of its own, of the same context: those of others keep
+/// Finds faster choices on a GPU. The tuner works on a device of its own with the same context, so other devices keep
 /// their choices.
 pub struct Tuner {
     device: Device,
-    /// Without tuning tables.
+    /// A device without tuning tables.
     pub(super) plain: Device,
     watch: Arc<Watch>,
     pub(super) stream: Arc<CudaStream>,
@@ -101,10 +101,10 @@ pub struct Tuner {
 }
 
 impl Tuner {
-    /// A tuner that begins with what is in use by the tables of a device.
+    /// A tuner that starts with the choices from the tables of a device.
     ///
     /// # Errors
-    /// [`Error::Cuda`], also where there is no memory to overwrite the caches with.
+    /// [`Error::Cuda`], also if there is no memory to overwrite the caches with.
     pub fn new(device: &Device, settings: Settings) -> Result<Self, Error> {
         let watch = Arc::new(Watch::default());
         let stream = device.new_stream()?;
@@ -119,12 +119,12 @@ impl Tuner {
         })
     }
 
-    /// What was found so far.
+    /// The choices that were found so far.
     pub fn found(&self) -> &Table {
         &self.found
     }
 
-    /// Whether [`Self::save`] will have a place to write to, better known before a search than after it. Makes its folder.
+    /// Checks before a search that [`Self::save`] will have a place to write to. Makes the folder of that place.
     ///
     /// # Errors
     /// [`Error::TuningFile`].
@@ -133,14 +133,14 @@ impl Tuner {
         Ok(table::check(&self.path()?, tables.gpu())?)
     }
 
-    /// The user's file of the GPU.
+    /// The path of the user's file for the GPU.
     fn path(&self) -> Result<PathBuf, FileError> {
         let expected = table::FOLDERS;
         let path = self.device.tuning().file();
         path.ok_or(FileError::NoFolder { expected })
     }
 
-    /// Adds what was found to the user's file of the GPU, which devices read that are opened from then on.
+    /// Adds the choices that were found to the user's file for the GPU. Devices that are opened later read it.
     ///
     /// # Errors
     /// [`Error::TuningFile`].
@@ -150,12 +150,13 @@ impl Tuner {
         Ok(Saved { path, broken })
     }
 
-    /// Searches for faster choices for both passes of a workload. The observer hears of every candidate and may
-    /// end the search. Workloads after it use what was found.
+    /// Searches for faster choices for both passes of a workload. The observer is called for every candidate and may
+    /// stop the search. Later workloads use the choices that were found.
     ///
     /// # Errors
-    /// As [`Operator::on_cuda`] and [`cuda::Operator::forward`](crate::cuda::Operator::forward);
-    /// [`Error::TuningReference`] if what is in use is wrong; [`Error::Cuda`] for tensors that the GPU has no memory for in `f64`.
+    /// The errors of [`Operator::on_cuda`] and [`cuda::Operator::forward`](crate::cuda::Operator::forward);
+    /// [`Error::TuningReference`] if the choices in use give wrong results; [`Error::Cuda`] if the GPU has no memory
+    /// for the tensors in `f64`.
     pub fn tune(
         &mut self,
         workload: &Workload,
@@ -178,7 +179,7 @@ impl Tuner {
         let tools = Tools {
             watch: self.watch.clone(),
             clock: &mut self.clock,
-            // Operators that need cuBLASLt have said so.
+            // Operators that need cuBLASLt have reported its absence already.
             blas: self.device.blas().ok(),
             gate: &gate,
             candidates: self.settings.candidates,
@@ -186,7 +187,7 @@ impl Tuner {
         let effort = self.settings.effort;
         let mut session = Session::new(workload, call, tools, observer);
         let searched = session.search(&effort);
-        // Whatever ended the search: what was accepted is right and faster.
+        // Choices that were accepted are right and faster, even if an error ended the search.
         let (mut changed, choices) = (0, session.parts().len());
         for part in session.parts() {
             changed += usize::from(keep(&mut self.found, part));
@@ -214,7 +215,7 @@ impl Tuner {
         })
     }
 
-    /// The right results of a workload, and how far those in use without any tuning table are off.
+    /// The right results of a workload, with the errors of the choices without any tuning table.
     fn gate(&self, workload: &Workload) -> Result<Gate, Error> {
         let Workload {
             operator,
@@ -252,7 +253,7 @@ impl Tuner {
     }
 }
 
-/// An error if a call in f64 takes more than there is: the host has copies of it too.
+/// Checks that a call in f64 fits the memory of the GPU. The host has copies of its tensors too.
 fn fits(workload: &Workload, memory: usize) -> Result<(), Error> {
     let Workload { operator, dims, .. } = workload;
     let inputs = operator.inputs().iter().map(|spec| spec.shape(dims));
@@ -261,7 +262,7 @@ fn fits(workload: &Workload, memory: usize) -> Result<(), Error> {
         let numbers = shape.into_iter().try_fold(2, usize::checked_mul)?;
         numbers.checked_mul(Dtype::F64.bytes())
     };
-    // With their gradients.
+    // The gradients take as much.
     let mut bytes = shapes.map(bytes);
     let all = bytes.try_fold(0_usize, |sum, bytes| sum.checked_add(bytes?));
     if all.is_some_and(|all| all <= memory) {
@@ -282,8 +283,8 @@ fn wrong(workload: &Workload, reason: super::Wrong) -> Error {
     }
 }
 
-/// How far products may round their operands, relatively; tensor cores may cut digits off. Of operands that are not
-/// rounded, some units: steep functions come before the products, and behind.
+/// The relative error to which products may round their operands; tensor cores may cut digits off. For operands that
+/// are not rounded it is some units, since steep functions come before and after the products.
 fn operand_unit(dtype: Dtype, precision: MatmulPrecision) -> f64 {
     match (dtype, precision) {
         (Dtype::F32, MatmulPrecision::Bf16) => 2.0 * unit(Dtype::Bf16),
@@ -293,7 +294,7 @@ fn operand_unit(dtype: Dtype, precision: MatmulPrecision) -> f64 {
     }
 }
 
-/// Puts a choice into a table if it is another than before.
+/// Puts a choice into a table if it differs from the former choice.
 fn keep(table: &mut Table, part: &Part) -> bool {
     if part.choice == part.before {
         return false;
@@ -313,7 +314,7 @@ fn keep(table: &mut Table, part: &Part) -> bool {
         (Subject::Knob { key, name }, Choice::Value(value)) => {
             table.set_knob(key.clone(), name.clone(), value);
         }
-        // Choices of a part are of its kind.
+        // A part only has choices of its own kind.
         _ => return false,
     }
     true

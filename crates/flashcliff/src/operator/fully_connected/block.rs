@@ -1,4 +1,4 @@
-//! A block of batch elements: forming the left operands of the matrix products, and back.
+//! A block of batch elements: forms the left operands of the matrix products, and takes their gradients back.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ use crate::simd::Tier;
 use crate::tensor::Tensor;
 use flashcliff_kernels::program::Program;
 
-/// A block of batch elements at work.
+/// A block of batch elements, with the tensors of the call.
 pub(super) struct Block<'a, T> {
     op: &'a FullyConnected,
     tier: Tier,
@@ -120,7 +120,7 @@ impl<'a, T: Element> Block<'a, T> {
         );
     }
 
-    /// From the gradient of `A_p` to those of the operands, added up over paths.
+    /// Takes the gradient of `A_p` to the gradients of the operands, which are added up over paths.
     pub(super) fn pull_back_path(&self, product: &PathProduct, scratch: &mut Scratch<'_, T>) {
         let path = product.path;
         let width = product.program.output_components;
@@ -154,7 +154,7 @@ impl<'a, T: Element> Block<'a, T> {
         add(scratch.grad_gates, 0, scratch.path_gates, 1);
     }
 
-    /// The rows of the block of a tensor like the output, blade by blade.
+    /// Copies the rows of the block out of a tensor with the shape of the output, blade by blade.
     pub(super) fn gather(&self, tensor: &[T], scratch: &mut Scratch<'_, T>) {
         let (count, channels) = (self.rows.len(), self.dims.out_channels);
         for blade in 0..self.op.output.blades {
@@ -168,7 +168,7 @@ impl<'a, T: Element> Block<'a, T> {
     /// Normalises the product and writes it out.
     ///
     /// # Safety
-    /// `output` and `saved` are the tensors of the call; nothing else writes these rows.
+    /// `output` and `saved` are the tensors of the call, and nothing else writes these rows.
     pub(super) unsafe fn finish(
         &self,
         scratch: &mut Scratch<'_, T>,
@@ -183,7 +183,7 @@ impl<'a, T: Element> Block<'a, T> {
             for blade in 0..blades {
                 let from = product.wrapping_add(blade * count * channels);
                 let to = target.wrapping_add(blade * self.dims.batch * channels);
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 unsafe { from.copy_to_nonoverlapping(to, count * channels) };
             }
             return;
@@ -206,7 +206,7 @@ impl<'a, T: Element> Block<'a, T> {
                 channels,
                 ..self.op.call(self.tier, plan, &inputs, &outputs, count)
             };
-            // SAFETY: the caller's.
+            // SAFETY: the caller promises it.
             unsafe { lanes::run(&call, &mut *scratch.lanes) };
         }
     }
@@ -214,7 +214,7 @@ impl<'a, T: Element> Block<'a, T> {
     /// Adds the gradient through the gates and writes the gradients out.
     ///
     /// # Safety
-    /// `grad_x` and `grad_y` are null or the tensors of the call; nothing else writes these rows.
+    /// `grad_x` and `grad_y` are null or the tensors of the call, and nothing else writes these rows.
     pub(super) unsafe fn finish_gradients(
         &self,
         scratch: &mut Scratch<'_, T>,
@@ -260,7 +260,7 @@ impl<'a, T: Element> Block<'a, T> {
             for blade in 0..layout.blades {
                 let to = (blade * self.dims.batch + self.rows.start) * self.dims.in_channels;
                 let from = &grad[blade * lane..(blade + 1) * lane];
-                // SAFETY: the caller's.
+                // SAFETY: the caller promises it.
                 unsafe { from.as_ptr().copy_to_nonoverlapping(target.add(to), lane) };
             }
         }

@@ -1,4 +1,4 @@
-//! Where the blades of each grade lie in a tensor that carries some grades.
+//! The layout of a tensor that carries some grades.
 
 use std::ops::Range;
 
@@ -6,7 +6,7 @@ use cayley::GradeSet;
 
 use crate::Algebra;
 
-/// Where the blades of each grade lie in a tensor that carries some grades.
+/// The blades of each grade in a tensor that carries some grades, as ranges; `None` for a missing grade.
 #[derive(Clone, Debug)]
 pub(super) struct Layout {
     pub(super) ranges: Vec<Option<Range<usize>>>,

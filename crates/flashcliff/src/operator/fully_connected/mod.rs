@@ -30,7 +30,7 @@ use crate::tensor::Tensor;
 use crate::{Algebra, Error, Gate, Norm};
 use flashcliff_kernels::program::Program;
 
-/// The elements of scratch memory that one block aims at: about half of a second-level cache.
+/// The number of elements of scratch memory that a block aims at: about half of a second-level cache.
 const BLOCK_ELEMENTS: usize = 1 << 17;
 
 #[derive(Clone)]
@@ -71,7 +71,7 @@ struct PathProduct {
     program: &'static Program,
 }
 
-/// What the backward pass is given.
+/// The tensors that the backward pass reads.
 pub(super) struct Given<'a, T> {
     pub(super) inputs: &'a [Tensor<'a, T>],
     pub(super) output: &'a [T],
@@ -150,7 +150,7 @@ impl FullyConnected {
         self.norm
     }
 
-    /// The grades of the left operand, the right one and the output.
+    /// The grades of the left operand, the right operand and the output.
     #[cfg(feature = "cuda")]
     pub(crate) fn grades(&self) -> [GradeSet; 3] {
         [&self.left, &self.right, &self.output].map(Layout::grades)
@@ -179,7 +179,7 @@ impl FullyConnected {
         }
     }
 
-    /// The batch elements of a block. Depends on the shape alone.
+    /// The number of batch elements in a block. It depends on the shape alone.
     fn block_rows(&self, dims: &Dims) -> usize {
         let widest = self.widest();
         let row = self.output.blades * dims.out_channels + widest * dims.in_channels;
@@ -207,7 +207,7 @@ impl FullyConnected {
         }
     }
 
-    /// The elements of the gradient before the norm, where there is one.
+    /// The number of elements of the gradient before the norm; 0 without a norm.
     fn grad_product_len(&self, dims: &Dims) -> usize {
         match self.norms.is_empty() {
             true => 0,
@@ -482,7 +482,7 @@ impl FullyConnected {
             saved_stride: 0,
             batch: count,
             channels: 0,
-            // One chunk: the block is one task's.
+            // The call has one chunk: a block belongs to one task.
             flops: 0,
             tier,
             gate: self.gate,

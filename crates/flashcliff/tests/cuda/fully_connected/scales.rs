@@ -1,4 +1,4 @@
-//! Rows, grades and weights whose sizes are far apart, beside powers of two that are found for them.
+//! Tests with rows, grades and weights of very different sizes, for which the kernels choose powers of two.
 
 use flashcliff::cuda::{Dtypes, MatmulPrecision};
 use flashcliff::ops::ProductOptions;
@@ -14,7 +14,7 @@ use crate::exact;
 use crate::measure::within;
 use crate::runner::Runner;
 
-/// Where a number of a tensor is.
+/// The position of a number in a tensor.
 struct At {
     row: usize,
     grade: usize,
@@ -28,10 +28,11 @@ impl At {
     }
 }
 
-/// Of a tensor, the gradient after the inputs.
+/// The exponent of a number, by the index of its tensor and its position. The gradient of the output counts as the
+/// tensor after the inputs.
 type Powers = fn(usize, At) -> i32;
 
-/// The case with `x`, `y` and the gradient times powers of two, and all weights times one.
+/// Multiplies `x`, `y` and the gradient of a case by powers of two, and all weights by one power.
 fn with_powers(case: &mut Case<'_>, power: Powers) {
     let (dims, basis) = (case.dims, case.basis);
     let scale = |tensor: usize, channels: usize, values: &mut Vec<f64>| {
@@ -59,8 +60,8 @@ fn with_powers(case: &mut Case<'_>, power: Powers) {
     }
 }
 
-/// Compares a call with the CPU in `f64`: every grade of a row, and the gradients of the weights of every path, beside their
-/// own largest element.
+/// Compares a call with the CPU in `f64`. Every grade of a row, and the gradients of the weights of every path, are
+/// compared relative to their own largest element.
 fn check_rows(
     runner: &mut Runner,
     case: &Case<'_>,
@@ -114,17 +115,17 @@ fn check_rows(
     Ok(())
 }
 
-/// The same options, with the sum of all squares for a norm if there is one.
+/// Replaces the norm of the options, if there is one, by the sum of all squares.
 fn with_euclidean_norm(options: ProductOptions) -> ProductOptions {
     let norm = match options.norm {
         Norm::None => Norm::None,
         _ => Norm::Rms,
     };
-    ProductOptions { norm, ..options }
+    options.with_norm(norm)
 }
 
-/// Rows and weights far beyond the range of 16 bits, all together, from row to row, and from grade to grade of a row; rows of
-/// zeros; in one block of rows and in several; aligned or not.
+/// Rows and weights far beyond the range of 16 bits: all together, from row to row, and from grade to grade of a row.
+/// Also rows of zeros, one block of rows and several, aligned and misaligned tensors.
 pub(super) fn every_scale() {
     let powers: [(&str, Powers); 9] = [
         ("large", |tensor, _| [15, 12, 15, 10][tensor]),
@@ -152,7 +153,7 @@ pub(super) fn every_scale() {
             step * [8, 6, 0, -7][tensor]
         }),
         ("by row and grade", |tensor, at| {
-            // Gates are neither shut nor open: a norm of a single channel has no gradient.
+            // These powers keep gates neither shut nor open: a norm of a single channel has no gradient.
             let steps = match at.grade {
                 0 => 2,
                 grade => (at.row * 3 + grade * (tensor + 2)) % 5,
@@ -165,8 +166,8 @@ pub(super) fn every_scale() {
         let algebra = Algebra::new(Signature::of(p, q, r)).expect("shipped");
         let basis = Basis::new(algebra.signature());
         for spec in main() {
-            // The invariant norm leaves null blades out, so a row is divided by far less than its scale is
-            // for, and rounding grows with it.
+            // The invariant norm leaves null blades out. So a row is divided by far less than its scale, which makes
+            // rounding errors grow.
             let spec = match spec {
                 Spec::Fcgp(options) => Spec::Fcgp(with_euclidean_norm(options)),
                 other => other,
@@ -177,7 +178,7 @@ pub(super) fn every_scale() {
                         let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 127);
                         with_powers(&mut case, power);
                         if i == 0 {
-                            // Blocks of one row to a few.
+                            // A block has one row to a few.
                             case.gpu = case.gpu.clone().with_block_bytes(1 << 14);
                         }
                         check_rows(&mut runner, &case, (F32, precision), i % 2)
@@ -189,10 +190,10 @@ pub(super) fn every_scale() {
     }
 }
 
-/// Sums over rows whose scale falls from block to block, a bit or beyond the range of `f32`, of all paths or of some, or stays
-/// where it is; paths of zeros in the first blocks, in the last ones, and in all.
+/// Sums over rows whose scale falls from block to block, by a bit or beyond the range of `f32`, for all paths or for
+/// some, or stays the same. Also paths of zeros in the first blocks, in the last ones, and in all.
 pub(super) fn scales_of_blocks() {
-    /// A row within a block that is not the first.
+    /// The index of a row in a block that is not the first.
     const LATER: usize = 20;
     let powers: [(&str, Powers); 9] = [
         ("small steps", |tensor, at| match tensor {
@@ -232,7 +233,7 @@ pub(super) fn scales_of_blocks() {
             0 | 3 if at.row >= LATER => -2000,
             _ => 0,
         }),
-        // The gradient has about the largest power that there is; zeros times a larger one are still zeros.
+        // The gradient has about the largest power that there is; zeros times a larger power are still zeros.
         ("vectors of zeros", |tensor, at| match (tensor, at.grade) {
             (0, 1) => -2000,
             (3, _) => -110 - at.row_number() % 5,
@@ -248,7 +249,7 @@ pub(super) fn scales_of_blocks() {
                 for (i, shape) in [[33, 8, 12], [70, 5, 7]].into_iter().enumerate() {
                     let mut case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 137);
                     with_powers(&mut case, power);
-                    // Of several rows, at most 20.
+                    // A block has several rows, at most 20.
                     case.gpu = case.gpu.clone().with_block_bytes(block_bytes);
                     check_rows(&mut runner, &case, (F32, MatmulPrecision::Tf32), i)
                         .unwrap_or_else(|e| panic!("{name}: {e}"));
@@ -258,11 +259,11 @@ pub(super) fn scales_of_blocks() {
     }
 }
 
-/// Sums over rows in parts, whose scale falls from block to block; the last block has fewer rows than there are parts.
+/// Sums over rows in parts, whose scale falls from block to block. The last block has fewer rows than there are parts.
 pub(super) fn parts_of_blocks() {
     const BLOCK: usize = 1024;
     let mut runner = Runner::new(device());
-    // What a row takes in the backward pass.
+    // The number of bytes that a row takes in the backward pass.
     for (dim, row_bytes) in [(2, 320), (3, 896)] {
         let algebra = Algebra::new(Signature::of(dim, 0, 0)).expect("shipped");
         let basis = Basis::new(algebra.signature());

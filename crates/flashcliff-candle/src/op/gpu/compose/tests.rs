@@ -1,4 +1,4 @@
-//! What is composed is what the CPU computes as a whole: values and gradients, on the CPU.
+//! Compares composed functions with those that the CPU computes as a whole: values and gradients, on the CPU.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Coordinate descent: for one thing after the other, every candidate against what is in use.
+//! Coordinate descent: for one coordinate after the other, every candidate is compared with the choice in use.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -8,14 +8,15 @@ use super::measure::{Times, in_turns};
 /// How long candidates are measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Effort {
-    /// Rounds of a first measurement, in turns with what is in use.
+    /// Rounds of a first measurement, in turns with the choice in use.
     pub rounds: usize,
-    /// Rounds of the second, of candidates that were faster in the first.
+    /// Rounds of a second measurement, for candidates that were faster in the first.
     pub confirming_rounds: usize,
-    /// By what share a candidate must be faster, besides how far times scatter. Negative shares accept slower ones.
+    /// The share by which a candidate must be faster, beyond the scatter of the times. A negative share accepts slower
+    /// candidates.
     pub lead: f64,
-    /// How often to go over all coordinates, until none changes; from the second time on with the candidates
-    /// that came close.
+    /// The largest number of sweeps over all coordinates; the search ends earlier if nothing changes. From the second
+    /// sweep on only candidates that came close are tried.
     pub sweeps: usize,
 }
 
@@ -30,27 +31,27 @@ impl Default for Effort {
     }
 }
 
-/// Candidates that take at most so many times as long may win another time.
+/// The factor up to which a slower candidate counts as close, and may win in a later sweep.
 const CLOSE: f64 = 1.1;
 
-/// What became of a candidate.
+/// The result of trying a candidate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Verdict {
-    /// Faster, right, and faster again: it is in use now.
+    /// The candidate is right, and was faster twice: it is in use now.
     Accepted,
-    /// Not faster than what is in use.
+    /// The candidate is not faster than the choice in use.
     NotFaster,
-    /// Faster in the first measurement but not in the second.
+    /// The candidate was faster in the first measurement, but not in the second.
     NotConfirmed,
-    /// Faster, but its results are wrong, or not the same in every run.
+    /// The candidate is faster, but its results are wrong, or not the same in every run.
     Wrong {
-        /// What is wrong.
+        /// The difference that was found.
         reason: String,
     },
-    /// It did not run.
+    /// The candidate did not run.
     Failed {
-        /// Why.
+        /// The reason that was given.
         reason: String,
     },
 }
@@ -74,10 +75,10 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Something that can be chosen, with what it may be.
+/// A setting that can be chosen, with its candidates.
 #[derive(Clone, Debug, PartialEq)]
 pub(in crate::cuda) struct Coordinate<C> {
-    /// What is in use.
+    /// The choice that is in use.
     pub(in crate::cuda) choice: C,
     pub(in crate::cuda) candidates: Vec<C>,
 }
@@ -87,20 +88,21 @@ pub(in crate::cuda) struct Coordinate<C> {
 pub(in crate::cuda) struct Step<'a, C> {
     pub(in crate::cuda) coordinate: usize,
     pub(in crate::cuda) candidate: &'a C,
-    /// Of what was in use and of the candidate, in the last measurement; none if it did not run.
+    /// The times of the choice in use and of the candidate, in the last measurement. `None` if the candidate did not
+    /// run.
     pub(in crate::cuda) times: Option<[Times; 2]>,
     pub(in crate::cuda) verdict: Verdict,
 }
 
-/// What runs choices.
+/// The operations that a search needs: timing, checking and adopting choices.
 pub(in crate::cuda) trait Bench {
     type Choice: Clone + PartialEq;
     type Error: fmt::Display;
 
-    /// The seconds of one run with a choice for a coordinate, all others as they are in use.
+    /// The seconds of one run with a choice for a coordinate, while all others stay in use.
     fn time(&mut self, coordinate: usize, choice: &Self::Choice) -> Result<f64, Self::Error>;
 
-    /// Whether results are right with a choice for a coordinate; what is wrong if not.
+    /// Whether results are right with a choice for a coordinate. If not, the difference that was found.
     fn check(
         &mut self,
         coordinate: usize,
@@ -110,15 +112,15 @@ pub(in crate::cuda) trait Bench {
     /// Takes a choice into use.
     fn adopt(&mut self, coordinate: usize, choice: &Self::Choice) -> Result<(), Self::Error>;
 
-    /// Hears of every candidate, and may end the search.
+    /// Reports a candidate. The observer may stop the search.
     fn observe(&mut self, step: &Step<'_, Self::Choice>) -> ControlFlow<()>;
 }
 
-/// Searches, and leaves in `coordinates` what is in use then. Breaks if the bench ends it: what was accepted until
-/// then stays in use.
+/// Searches, and leaves the best choices in `coordinates`. Returns `Break` if the bench stops the search; candidates
+/// that were accepted before stay in use.
 ///
 /// # Errors
-/// Those of what is in use: a candidate that does not run is rejected.
+/// The errors of the choices in use. A candidate that does not run is rejected.
 pub(in crate::cuda) fn descend<B: Bench>(
     bench: &mut B,
     coordinates: &mut [Coordinate<B::Choice>],
@@ -157,7 +159,7 @@ pub(in crate::cuda) fn descend<B: Bench>(
             }
             coordinate.candidates = close;
         }
-        // With a single coordinate nothing has changed for any other.
+        // A single coordinate is done: no other choice has changed.
         if !changed || coordinates.len() < 2 || sweep + 1 == effort.sweeps {
             break;
         }
@@ -165,7 +167,7 @@ pub(in crate::cuda) fn descend<B: Bench>(
     Ok(ControlFlow::Continue(()))
 }
 
-/// A candidate against what is in use; it is in use itself if accepted.
+/// Compares a candidate with the choice in use, and takes it into use if it is accepted.
 fn attempt<B: Bench>(
     bench: &mut B,
     coordinate: usize,
@@ -173,7 +175,7 @@ fn attempt<B: Bench>(
     candidate: &B::Choice,
     effort: &Effort,
 ) -> Result<(Verdict, Option<[Times; 2]>), B::Error> {
-    // Says of errors whose they are.
+    // Marks errors as those of the candidate or of the choice in use.
     let measure = |bench: &mut B, rounds| {
         let bench = std::cell::RefCell::new(bench);
         let time = |choice, is_candidate| {
@@ -218,15 +220,15 @@ mod tests {
     use super::*;
     use crate::Dtype;
 
-    /// A clock by a table, an operator that may be wrong.
+    /// A bench with times from a table and an operator that may be wrong.
     struct Fake {
-        /// Seconds by coordinate and choice, added up over all coordinates.
+        /// The seconds of each coordinate and choice. They are added up over all coordinates.
         seconds: Vec<Vec<f64>>,
         in_use: Vec<usize>,
-        /// What choices of the first coordinate compute.
+        /// The results of the choices of the first coordinate.
         results: Vec<f64>,
         fails: Option<usize>,
-        /// The candidate that is faster once only.
+        /// A candidate that is faster only once.
         lucky: Option<usize>,
         runs: usize,
         seen: Vec<(usize, usize, Verdict)>,
@@ -284,7 +286,7 @@ mod tests {
             if self.lucky == Some(*choice) && self.runs <= 2 * (rounds + 1) {
                 seconds /= 2.0;
             }
-            // Some noise, the same for all.
+            // Some noise, the same for all choices.
             Ok(seconds * (1.0 + 0.002 * (self.runs % 3) as f64))
         }
 

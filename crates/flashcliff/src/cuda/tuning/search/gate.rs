@@ -1,23 +1,26 @@
-//! Whether the results of an operator are right.
+//! Checks that the results of an operator are right.
 //!
-//! The reference is the operator in `f64` on the same inputs. Results may be off by what sums in the type of
-//! arithmetic explain, [`UNITS`] of the largest element and more for long sums, by the rounding to the type in
-//! memory, and by [`SPREADS`] times what rounded operands change, which is measured by moving the inputs; in
-//! the root of the mean square likewise. Besides, no choice may be less accurate than what cuBLASLt's
-//! heuristics choose, by more than [`LOSS`].
+//! The reference is the operator in `f64` on the same inputs. Results may differ from it by the sum of three terms:
+//!
+//! - rounding of sums in the arithmetic type: [`UNITS`] of the largest element, and more for long sums;
+//! - rounding to the type in memory;
+//! - [`SPREADS`] times the effect of rounded operands, which is measured by moving the inputs.
+//!
+//! The same holds for the root of the mean square. In it no choice may be less accurate than cuBLASLt's heuristics by
+//! more than a factor of [`LOSS`].
 
 use crate::Dtype;
 
-/// Units of the largest element that sums may be off by.
+/// The error of sums that is allowed, in units of the largest element.
 const UNITS: f64 = 128.0;
-/// The same for each root of a term: errors of long sums grow with it.
+/// Further units for each square root of the number of terms: errors of long sums grow with it.
 const UNITS_PER_ROOT: f64 = 8.0;
-/// How many times what moved inputs change.
+/// The allowed multiple of the change that moved inputs cause.
 const SPREADS: f64 = 4.0;
-/// How many times the error of the heuristics' choice.
+/// The allowed multiple of the error of the heuristics' choice.
 const LOSS: f64 = 2.0;
 
-/// Differences of a tensor from another.
+/// The differences of one tensor from another.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Deviation {
     max: f64,
@@ -45,69 +48,69 @@ impl Deviation {
     }
 }
 
-/// What is wrong with a result.
+/// The difference of a wrong result.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Wrong {
-    /// A tensor of another length.
+    /// A tensor has another length.
     #[error("{tensor}: expected {expected} elements, got {got}")]
     Length {
         /// The tensor.
         tensor: String,
-        /// The elements of the reference.
+        /// The number of elements of the reference.
         expected: usize,
-        /// Those that came.
+        /// The number of elements of the result.
         got: usize,
     },
-    /// A number that is none, or infinite.
+    /// A number is infinite or not a number.
     #[error("{tensor}[{index}]: expected {expected:e}, got {got}")]
     NotFinite {
         /// The tensor.
         tensor: String,
         /// The element.
         index: usize,
-        /// By the reference.
+        /// The value of the reference.
         expected: f64,
-        /// What came.
+        /// The value of the result.
         got: f64,
     },
-    /// Off by more than rounding explains.
+    /// The error is larger than rounding explains.
     #[error("{tensor}: expected a {measure} error of at most {expected:.2e}, got {got:.2e}")]
     Error {
         /// The tensor.
         tensor: String,
         /// `largest` or `mean square`.
         measure: &'static str,
-        /// The largest that is allowed.
+        /// The largest error that is allowed.
         expected: f64,
-        /// What came.
+        /// The error of the result.
         got: f64,
     },
-    /// Another result in another run.
+    /// A result differs between runs.
     #[error("{tensor}[{index}]: expected the same in every run, got {first:e} and {second:e}")]
     Unrepeatable {
         /// The tensor.
         tensor: String,
         /// The element.
         index: usize,
-        /// In one run.
+        /// The value in one run.
         first: f64,
-        /// In another.
+        /// The value in another run.
         second: f64,
     },
 }
 
-/// How results are rounded.
+/// The rounding of results.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::cuda) struct Tolerance {
     /// The type in memory.
     pub(in crate::cuda) dtype: Dtype,
-    /// The terms of the longest sum.
+    /// The number of terms of the longest sum.
     pub(in crate::cuda) terms: usize,
 }
 
 impl Tolerance {
-    /// What rounding explains, of tensors of so large elements.
+    /// The error that rounding explains, for a tensor whose elements have the size `scale`.
     fn of(&self, scale: Deviation) -> Deviation {
         let arithmetic = UNITS + UNITS_PER_ROOT * (self.terms as f64).sqrt();
         let unit = arithmetic * unit(self.dtype.arithmetic()) + unit(self.dtype);
@@ -129,7 +132,7 @@ pub(in crate::cuda) fn unit(dtype: Dtype) -> f64 {
     0.5_f64.powi(bits)
 }
 
-/// What rounding may change near zero.
+/// The error that rounding may cause near zero.
 fn tiny(dtype: Dtype) -> f64 {
     match dtype {
         Dtype::F16 => 0.5_f64.powi(25),
@@ -137,14 +140,14 @@ fn tiny(dtype: Dtype) -> f64 {
     }
 }
 
-/// A tensor that is known.
+/// A tensor with its reference values.
 #[derive(Clone, Debug)]
 pub(in crate::cuda) struct Expected {
     name: String,
     values: Vec<f64>,
-    /// How far moved inputs move it.
+    /// The change of the tensor when inputs are moved.
     spread: Deviation,
-    /// How far the heuristics' choice is off.
+    /// The error of the heuristics' choice.
     first: Option<Deviation>,
 }
 
@@ -180,7 +183,7 @@ impl Expected {
             rounding.map2(self.spread, |rounding, spread| rounding + SPREADS * spread);
         let off = Deviation::between(&self.values, got);
         if let Some(first) = self.first {
-            // The rounding to memory alone is no loss.
+            // The rounding to memory alone does not count as a loss.
             allowed.rms = allowed.rms.min(LOSS * first.rms + rounding.rms / UNITS);
         }
         let measures = [
@@ -199,7 +202,7 @@ impl Expected {
     }
 }
 
-/// All results of an operator.
+/// All results of an operator, with their references.
 #[derive(Clone, Debug)]
 pub(in crate::cuda) struct Gate {
     tensors: Vec<Expected>,
@@ -211,7 +214,7 @@ impl Gate {
         Self { tensors, tolerance }
     }
 
-    /// Takes the results for inputs that are off by what rounding may do to them.
+    /// Takes the results for inputs that were moved by the size of their rounding, which widens the tolerance.
     pub(in crate::cuda) fn widen(&mut self, moved: &[Vec<f64>]) {
         for (tensor, moved) in self.tensors.iter_mut().zip(moved) {
             let off = Deviation::between(&tensor.values, moved);
@@ -228,13 +231,13 @@ impl Gate {
         Ok(())
     }
 
-    /// Whether results are right.
+    /// Checks that results are right.
     pub(in crate::cuda) fn check(&self, got: &[Vec<f64>]) -> Result<(), Wrong> {
         let mut pairs = self.tensors.iter().zip(got);
         pairs.try_for_each(|(tensor, got)| tensor.check(got, &self.tolerance).map(drop))
     }
 
-    /// Whether two results are the same, bit for bit.
+    /// Checks that two results are the same, bit for bit.
     pub(in crate::cuda) fn same(&self, one: &[Vec<f64>], other: &[Vec<f64>]) -> Result<(), Wrong> {
         for ((tensor, one), other) in self.tensors.iter().zip(one).zip(other) {
             let differ = |(one, other): (&f64, &f64)| one.to_bits() != other.to_bits();
@@ -255,7 +258,7 @@ impl Gate {
 mod tests {
     use super::*;
 
-    /// Numbers in [-1, 1), the same in every run.
+    /// Random numbers in [-1, 1), the same in every run.
     fn numbers(len: usize, mut state: u64) -> Vec<f64> {
         let mut next = || {
             state = state

@@ -1,18 +1,18 @@
-//! Two choices timed in turns, so that what changes with time changes both.
+//! Times two choices in turns, so that drifts over time affect both.
 
 use serde::Serialize;
 
-/// Times of a choice in seconds.
+/// The times of a choice, in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Times {
-    /// Their median.
+    /// The median of the times.
     pub median: f64,
-    /// The median of the distances from it.
+    /// The median of the distances from that median.
     pub spread: f64,
 }
 
 impl Times {
-    /// Of some times; infinite if there are none.
+    /// The summary of a list of times; infinite if the list is empty.
     pub(in crate::cuda) fn of(times: &[f64]) -> Self {
         let centre = median(times);
         let distances: Vec<f64> = times.iter().map(|time| (time - centre).abs()).collect();
@@ -22,7 +22,7 @@ impl Times {
         }
     }
 
-    /// Whether these times are lower than others by a share of them and what both scatter besides.
+    /// Whether these times are lower than others by a share of those, beyond the scatter of both.
     pub(super) fn beat(&self, others: &Self, share: f64) -> bool {
         let margin = share * others.median + self.spread.max(others.spread);
         self.median < others.median - margin
@@ -40,8 +40,8 @@ fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Times two choices, each before the other in every second round, after a run of each that does not
-/// count. The first error ends it.
+/// Times two choices in turns. Each comes first in every second round. One run of each before that does not count. The
+/// first error ends the measurement.
 pub(in crate::cuda) fn in_turns<E>(
     rounds: usize,
     mut one: impl FnMut() -> Result<f64, E>,

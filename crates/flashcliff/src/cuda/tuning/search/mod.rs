@@ -1,8 +1,8 @@
 //! The search for faster choices, with the clock and the operator behind a trait.
 //!
-//! * `measure` - two choices timed in turns.
-//! * `gate` - whether results are right.
-//! * `descent` - one coordinate after the other.
+//! * `measure` - times two choices in turns.
+//! * `gate` - checks that results are right.
+//! * `descent` - searches one coordinate after the other.
 //!
 //! Nothing here needs a GPU.
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// What cuBLASLt says of one of its algorithms, by its own numbers (`cublasLt.h`).
+/// The configuration of an algorithm of cuBLASLt, in cuBLASLt's own numbers (`cublasLt.h`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Configuration {
@@ -14,9 +14,9 @@ pub struct Configuration {
     pub tile: u32,
     /// The stages of shared memory, a `cublasLtMatmulStages_t`.
     pub stages: u32,
-    /// In how many parts sums are cut; -1: as the kernel does by itself.
+    /// The number of parts that sums are cut into; -1 leaves it to the kernel.
     pub split_k: i32,
-    /// How these are added, a `cublasLtReductionScheme_t`.
+    /// How the parts are added, a `cublasLtReductionScheme_t`.
     pub reduction_scheme: u32,
     /// The order of thread blocks.
     pub swizzle: u32,
@@ -28,12 +28,12 @@ pub struct Configuration {
     pub cluster_shape: u16,
 }
 
-/// Sums are not cut.
+/// The reduction scheme of sums that are not cut.
 const REDUCTION_NONE: u32 = 0;
-/// Parts are kept in the type of sums in the workspace, and added by another kernel, in order.
+/// The reduction scheme that keeps parts in the workspace in the type of sums. Another kernel adds them in order.
 pub(in crate::cuda) const REDUCTION_COMPUTE_TYPE: u32 = 2;
 
-/// The tiles that have had the same numbers in all versions, from 1 on.
+/// The names of the tiles that have had the same numbers in all versions, from number 1 on.
 const TILES: &[&str] = &[
     "8x8", "8x16", "16x8", "8x32", "16x16", "32x8", "8x64", "16x32", "32x16", "64x8", "32x32",
     "32x64", "64x32", "32x128", "64x64", "128x32", "64x128", "128x64", "64x256", "128x128",
@@ -41,7 +41,7 @@ const TILES: &[&str] = &[
     "160x128", "192x128", "128x192", "128x96", "32x256", "256x32",
 ];
 
-/// The shapes of clusters, from number 2 on.
+/// The names of the shapes of clusters, from number 2 on.
 const CLUSTERS: &[&str] = &[
     "1x1", "2x1", "4x1", "1x2", "2x2", "4x2", "1x4", "2x4", "4x4", "8x1", "1x8", "8x2", "2x8",
     "16x1", "1x16",
@@ -54,7 +54,7 @@ impl Configuration {
     }
 }
 
-/// In words; numbers without a name as `#N`.
+/// Displays the configuration in words, and numbers without a name as `#N`.
 impl fmt::Display for Configuration {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = |names: &[&str], first: u32, number: u32| {
@@ -75,31 +75,31 @@ impl fmt::Display for Configuration {
     }
 }
 
-/// An algorithm: what a version of cuBLASLt takes for it, and what it says it is.
+/// An algorithm: its data for one version of cuBLASLt, and its configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(try_from = "Stored", into = "Stored")]
 pub struct Algorithm {
-    /// The version that it is of, as `cublasLtGetVersion` counts.
+    /// The version of cuBLASLt, in the numbers of `cublasLtGetVersion`.
     pub cublaslt: usize,
-    /// A `cublasLtMatmulAlgo_t`.
+    /// The data of a `cublasLtMatmulAlgo_t`.
     pub data: [u64; 8],
-    /// What it says it is.
+    /// The configuration that cuBLASLt reads from the data.
     pub configuration: Configuration,
 }
 
-/// An algorithm in a file.
+/// The form of an algorithm in a file.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Stored {
     cublaslt: usize,
-    /// In hexadecimal.
+    /// The words of the data, in hexadecimal.
     data: String,
-    /// FNV-1a of the data, in hexadecimal.
+    /// The FNV-1a hash of the data, in hexadecimal.
     checksum: String,
     configuration: Configuration,
 }
 
-/// What is wrong with an algorithm in a file.
+/// The reason why an algorithm in a file is not valid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Damage {
     #[error("the data of an algorithm: expected 128 hexadecimal digits, got {got}")]
@@ -155,7 +155,7 @@ impl TryFrom<Stored> for Algorithm {
     }
 }
 
-/// Against accidents, not against malice.
+/// A hash that guards against accidents, not against malice.
 fn checksum(data: &[u64; 8]) -> String {
     let bytes = data.iter().flat_map(|word| word.to_be_bytes());
     let hash = bytes.fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {

@@ -1,4 +1,4 @@
-//! A table in memory and as JSON.
+//! A table in memory, and its JSON form.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,19 +10,19 @@ use super::file::FileError;
 use super::key::{Gpu, KnobKey};
 use crate::cuda::matmul::Problem;
 
-/// The format of files that this version writes, and the only one that it reads.
+/// The format of files that this version writes. It reads no other format.
 const FORMAT: u32 = 1;
 
-/// Choices for one GPU: algorithms of cuBLASLt for matrix products, and named whole numbers for passes
-/// of operators.
+/// The choices for one GPU: algorithms of cuBLASLt for matrix products, and named whole numbers for passes of
+/// operators.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Table {
     gpu: Gpu,
-    /// By problem and version of cuBLASLt.
+    /// The algorithms, by problem and version of cuBLASLt.
     matmul: HashMap<(Problem, usize), MatmulEntry>,
     knobs: HashMap<KnobKey, BTreeMap<String, i64>>,
-    /// Entries of a file that are none here, maybe those of a newer version: algorithms, then knobs. They are not used, and
-    /// not lost.
+    /// Entries of a file that this version cannot read, perhaps those of a newer version: algorithms, then knobs. They
+    /// are not used, but they are kept.
     strange: [Vec<Value>; 2],
 }
 
@@ -32,17 +32,17 @@ pub struct Table {
 pub(in crate::cuda) struct MatmulEntry {
     pub(in crate::cuda) problem: Problem,
     pub(in crate::cuda) algorithm: Algorithm,
-    /// What was measured when it was chosen; nothing depends on it.
+    /// The measurement that led to the choice. It is information only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(in crate::cuda) measured: Option<Measured>,
 }
 
-/// Times of a matrix product within its pass, medians.
+/// The median times of a matrix product within its pass.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in crate::cuda) struct Measured {
     pub(in crate::cuda) microseconds: f64,
-    /// Of what was in use before.
+    /// The time of the choice that was in use before.
     pub(in crate::cuda) before_microseconds: f64,
 }
 
@@ -53,7 +53,7 @@ struct KnobEntry {
     values: BTreeMap<String, i64>,
 }
 
-/// A file whose entries may each be wrong by itself.
+/// The form of a table in a file. Each of its entries may be wrong by itself.
 #[derive(Serialize, Deserialize)]
 struct Stored {
     format: u32,
@@ -75,27 +75,27 @@ impl Table {
         }
     }
 
-    /// The GPU that it is for.
+    /// The GPU that the table is for.
     pub fn gpu(&self) -> &Gpu {
         &self.gpu
     }
 
-    /// How many entries it has: a knob of a key is one.
+    /// The number of entries. Each knob of a key counts as one.
     pub fn len(&self) -> usize {
         self.matmul.len() + self.knobs.values().map(BTreeMap::len).sum::<usize>()
     }
 
-    /// Whether it has none.
+    /// Whether the table has no entries.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// A knob.
+    /// The value of a knob, if the table has one.
     pub fn knob(&self, key: &KnobKey, name: &str) -> Option<i64> {
         self.knobs.get(key)?.get(name).copied()
     }
 
-    /// Sets a knob.
+    /// Sets the value of a knob.
     pub fn set_knob(&mut self, key: KnobKey, name: impl Into<String>, value: i64) {
         self.knobs
             .entry(key)
@@ -109,7 +109,7 @@ impl Table {
         entry.map(|entry| &entry.algorithm)
     }
 
-    /// All algorithms, in no order.
+    /// All algorithms, in no particular order.
     pub(in crate::cuda) fn algorithms(&self) -> impl Iterator<Item = &MatmulEntry> {
         self.matmul.values()
     }
@@ -119,7 +119,7 @@ impl Table {
         self.matmul.insert(key, entry);
     }
 
-    /// Takes all entries of another table, which win over those of this one.
+    /// Adds all entries of another table, which replace those of this one.
     pub fn merge(&mut self, other: Self) {
         for (own, others) in self.strange.iter_mut().zip(other.strange) {
             for entry in others {
@@ -134,7 +134,7 @@ impl Table {
         }
     }
 
-    /// The table as JSON: the same text for the same table.
+    /// The table as JSON. Equal tables give equal text.
     pub fn to_json(&self) -> String {
         fn sorted(entries: impl Iterator<Item = impl Serialize>, strange: &[Value]) -> Vec<Value> {
             let entries = entries
@@ -157,7 +157,7 @@ impl Table {
         text + "\n"
     }
 
-    /// The table that is written down, and what is wrong with those of its entries that are no entries.
+    /// Reads a table. Also returns the reasons why some of its entries are not valid.
     ///
     /// # Errors
     /// [`FileError::NotATable`], [`FileError::Format`].
@@ -408,7 +408,7 @@ pub(super) mod tests {
         value["knobs"][0]["key"]["algebra"] = "none".into();
         let (table, wrong) = Table::from_json(&value.to_string()).unwrap();
         assert_eq!(table.len(), 3);
-        // They are there still when it is written again, and when it is merged into another.
+        // Unknown entries remain when the table is written again, and when it is merged into another.
         let mut merged = Table::new(gpu());
         merged.merge(table.clone());
         merged.merge(table.clone());

@@ -1,4 +1,4 @@
-//! A table in a file: read once, replaced at once.
+//! A table in a file, which is read once and replaced at once.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Write};
@@ -9,58 +9,59 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::entries::Table;
 use super::key::Gpu;
 
-/// What is wrong with a file.
+/// An error of a table's file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FileError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot be read: {reason}")]
     Unreadable {
-        /// Why.
+        /// The message of the system.
         reason: String,
     },
-    /// It cannot be written.
+    /// The file cannot be written.
     #[error("{} cannot be written: {reason}", path.display())]
     Unwritable {
         /// The file or its folder.
         path: PathBuf,
-        /// Why.
+        /// The message of the system.
         reason: String,
     },
-    /// It is something else.
+    /// The file is not a table.
     #[error("expected a tuning table, got {reason}")]
     NotATable {
-        /// What came instead.
+        /// The first thing that is wrong.
         reason: String,
     },
-    /// It is of another version of this library.
+    /// The file belongs to another version of this library.
     #[error("expected a tuning table of format {expected}, got format {got}")]
     Format {
-        /// The format that is read.
+        /// The format that this version reads.
         expected: u32,
-        /// The one it has.
+        /// The format of the file.
         got: String,
     },
-    /// It is for another GPU.
+    /// The file is for another GPU.
     #[error("expected the tuning table of {expected}, got that of {got}")]
     OtherGpu {
-        /// The GPU wanted.
+        /// The GPU of the device.
         expected: Gpu,
-        /// That of the file.
+        /// The GPU of the file.
         got: Gpu,
     },
-    /// There is no place for it.
+    /// There is no folder for the file.
     #[error("expected a folder for the tuning table: none of {expected} is set")]
     NoFolder {
-        /// The environment variables that may name one.
+        /// The environment variables that may name a folder.
         expected: &'static str,
     },
 }
 
-/// The table of a GPU from a file and what is wrong with entries of it; nothing where there is no file.
+/// Reads the table of a GPU from a file, with the reasons why some of its entries are not valid. Returns `None` if
+/// there is no file.
 ///
 /// # Errors
-/// [`FileError`].
+/// Returns a [`FileError`] if the file cannot be read or is not a table of this GPU.
 pub fn read(path: &Path, gpu: &Gpu) -> Result<Option<(Table, Vec<String>)>, FileError> {
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -84,13 +85,13 @@ pub fn read(path: &Path, gpu: &Gpu) -> Result<Option<(Table, Vec<String>)>, File
     Ok(Some((table, wrong)))
 }
 
-/// Adds the entries of a table to those of a file. The file is replaced at once: readers see the one
-/// before or the one after, and of several writers each waits for the others. A file that is no table is
-/// kept beside, under a name that ends in `.broken`; its path is given then.
+/// Adds the entries of a table to those of a file. The file is replaced at once: readers see the old or the new file,
+/// and writers wait for each other. If the file is not a table, it is kept beside the new one, under a name that ends
+/// in `.broken`, and its path is returned.
 ///
 /// # Errors
-/// [`FileError::Unreadable`], [`FileError::Unwritable`]; [`FileError::Format`] and [`FileError::OtherGpu`] for a file that is
-/// not ours to replace. What was there before is untouched then.
+/// [`FileError::Unreadable`], [`FileError::Unwritable`]; [`FileError::Format`] and [`FileError::OtherGpu`] for a file
+/// that is not ours to replace. The old file is then untouched.
 pub fn save(path: &Path, table: &Table) -> Result<Option<PathBuf>, FileError> {
     let _lock = lock(path)?;
     let mut broken = None;
@@ -110,7 +111,7 @@ pub fn save(path: &Path, table: &Table) -> Result<Option<PathBuf>, FileError> {
     Ok(broken)
 }
 
-/// What [`save`] would say of a place for the table of a GPU, without a table.
+/// Checks that [`save`] could write the table of a GPU to a path, without a table.
 pub(in crate::cuda) fn check(path: &Path, gpu: &Gpu) -> Result<(), FileError> {
     let _lock = lock(path)?;
     match read(path, gpu) {
@@ -119,7 +120,7 @@ pub(in crate::cuda) fn check(path: &Path, gpu: &Gpu) -> Result<(), FileError> {
     }
 }
 
-/// Removes a file; whether there was one.
+/// Removes a file. Returns whether there was one.
 ///
 /// # Errors
 /// [`FileError::Unwritable`].
@@ -142,7 +143,7 @@ fn failed(path: &Path, error: &std::io::Error) -> FileError {
     }
 }
 
-/// Keeps other writers away until it is dropped. Makes the folder.
+/// Keeps other writers away until the lock is dropped. Makes the folder.
 fn lock(path: &Path) -> Result<File, FileError> {
     let folder = folder_of(path);
     fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
@@ -157,7 +158,7 @@ fn lock(path: &Path) -> Result<File, FileError> {
     locked.map_err(|error| failed(&beside, &error))
 }
 
-/// Writes a file beside and gives it the name.
+/// Writes a new file beside the old one and gives it the name.
 fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
@@ -166,7 +167,7 @@ fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
         .and_then(|mut file| file.write_all(contents).and_then(|()| file.sync_all()))
         .and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
-        // What could not be written need not be there; the first error is the one to tell.
+        // The unfinished file is removed if possible; the first error is the one to report.
         let _ = fs::remove_file(&beside);
     }
     written
@@ -210,7 +211,7 @@ mod tests {
         let data = |m| all.matmul(&problem(m), 130_100).map(|a| a.data[0]);
         assert_eq!([1, 2, 3].map(data), [Some(11), Some(2), None]);
         assert_eq!((all.len(), wrong), (3, vec![]));
-        // Nothing is left of writing but the lock.
+        // Writing leaves nothing but the table and the lock.
         let names = fs::read_dir(path.parent().unwrap()).unwrap();
         let mut names: Vec<_> = names.map(|e| e.unwrap().file_name()).collect();
         names.sort();
@@ -279,7 +280,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_or_written_is_an_error() {
         let folder = tempfile::tempdir().unwrap();
-        // A folder is no file, and a file no folder.
+        // A folder in place of the file, and a file in place of the folder.
         assert!(matches!(
             read(folder.path(), &gpu()),
             Err(FileError::Unreadable { .. })

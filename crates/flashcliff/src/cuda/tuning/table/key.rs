@@ -9,18 +9,18 @@ use super::names;
 use crate::cuda::matmul::MatmulPrecision;
 use crate::{Dtype, Pass, Signature};
 
-/// A GPU, as far as results and times depend on it.
+/// A GPU, identified by what results and times depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
-    /// Its name, such as `NVIDIA H200`.
+    /// The name of the GPU, such as `NVIDIA H200`.
     pub name: String,
-    /// Its compute capability, such as `(9, 0)`.
+    /// The compute capability of the GPU, such as `(9, 0)`.
     pub compute_capability: (i32, i32),
 }
 
 impl Gpu {
-    /// The name of its file: the letters and digits of its name, and its compute capability.
+    /// The name of the GPU's file: the letters and digits of its name, and its compute capability.
     pub fn file_name(&self) -> String {
         let (major, minor) = self.compute_capability;
         let mut name = String::new();
@@ -43,7 +43,7 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// A pass of an operator at some sizes, to which knobs belong.
+/// The key of knobs: a pass of an operator at some sizes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnobKey {
@@ -58,7 +58,7 @@ pub struct KnobKey {
     /// The type of tensors that have a batch axis.
     #[serde(with = "names::dtype")]
     pub dtype: Dtype,
-    /// How matrix products round.
+    /// The rounding of matrix products.
     pub precision: MatmulPrecision,
     /// The batch.
     pub batch: usize,

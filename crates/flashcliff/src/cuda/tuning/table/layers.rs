@@ -1,4 +1,4 @@
-//! The tables of a device: the user's first, then the one that is built in.
+//! The tables of a device: the user's table comes before the built-in one.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -11,18 +11,18 @@ use super::key::{Gpu, KnobKey};
 use super::place::{FOLDERS, Place};
 use crate::cuda::matmul::Problem;
 
-/// The built-in tables, by measurements on these GPUs.
+/// The built-in tables, measured on these GPUs.
 const BUILT_IN: &[&str] = &[
     include_str!("../tables/nvidia-h100-80gb-hbm3.json"),
     include_str!("../tables/nvidia-h200.json"),
 ];
 
-/// Where an entry comes from.
+/// The origin of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Source {
     /// The file of the user.
     User,
-    /// The library.
+    /// The table that is built into the library.
     BuiltIn,
 }
 
@@ -38,31 +38,31 @@ impl fmt::Display for Source {
 /// An entry that is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ignored {
-    /// Where it is.
+    /// The origin of the entry.
     pub source: Source,
-    /// Which it is, and why.
+    /// The problem of the entry, and the reason why it is not used.
     pub reason: String,
 }
 
-/// What became of the file of the user.
+/// The state of the file of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum FileState {
-    /// It is not to be read.
+    /// The file is not to be read.
     Off,
-    /// There is none.
+    /// There is no file.
     Missing,
-    /// It was read.
+    /// The file was read.
     Read {
-        /// How many entries it has.
+        /// The number of entries of the file.
         entries: usize,
     },
-    /// It was not read, and is as if it were missing.
+    /// The file is broken, and treated as missing.
     Broken(FileError),
 }
 
-/// The tuning tables of a device. Read once, when the device is opened; nothing that is wrong with them
-/// stops a program: what is wrong is not used, and can be asked for.
+/// The tuning tables of a device. They are read once, when the device is opened. No mistake in them stops a program:
+/// wrong entries are not used, and [`Self::ignored`] lists them.
 #[derive(Debug)]
 pub struct Tables {
     gpu: Gpu,
@@ -100,7 +100,7 @@ impl Tables {
         };
         let built_in = if place.builtin { built_in } else { &[] };
         for text in built_in {
-            // Unit tests read them; a library must not fail for its table.
+            // Unit tests check the built-in tables; a library must not fail because of its table.
             match Table::from_json(text) {
                 Ok((table, wrong)) if *table.gpu() == gpu => add(Source::BuiltIn, table, wrong),
                 _ => {}
@@ -120,36 +120,37 @@ impl Tables {
         &self.gpu
     }
 
-    /// Which tables were to be read, and where the user's is.
+    /// The place of the user's table, and which tables are read.
     pub fn place(&self) -> &Place {
         &self.place
     }
 
-    /// The file of the user, whether or not there is one.
+    /// The path of the user's file, whether or not the file exists.
     pub fn file(&self) -> Option<PathBuf> {
         self.place.file(&self.gpu)
     }
 
-    /// What became of the file of the user.
+    /// The state of the user's file.
     pub fn file_state(&self) -> &FileState {
         &self.state
     }
 
-    /// The entries of the built-in table of the GPU; `None` if it has none, or it is not to be read.
+    /// The number of entries of the built-in table for the GPU. `None` if there is no such table or it is not to be
+    /// read.
     pub fn built_in_entries(&self) -> Option<usize> {
         let mut layers = self.layers.iter();
         let found = layers.find(|(source, _)| *source == Source::BuiltIn);
         found.map(|(_, table)| table.len())
     }
 
-    /// A knob of a pass, from the first table that has it.
+    /// The value of a knob of a pass, from the first table that has it.
     pub fn knob(&self, key: &KnobKey, name: &str) -> Option<i64> {
         let mut layers = self.layers.iter();
         layers.find_map(|(_, table)| table.knob(key, name))
     }
 
-    /// The first algorithm for a problem that a check accepts, as what the check makes of it. What it does not accept
-    /// is remembered as ignored, with its reason.
+    /// The first algorithm for a problem that `check` accepts, as the value that `check` makes of it. Refused algorithms
+    /// are remembered as ignored, with the reason.
     pub(in crate::cuda) fn algorithm<T>(
         &self,
         problem: &Problem,
@@ -168,7 +169,7 @@ impl Tables {
         None
     }
 
-    /// All algorithms, with where they come from.
+    /// All algorithms, with their origin.
     pub(in crate::cuda) fn algorithms(
         &self,
     ) -> impl Iterator<Item = (Source, &Problem, &Algorithm)> {
@@ -184,15 +185,15 @@ impl Tables {
             source,
             reason: format!("matmul {problem}: {reason}"),
         };
-        // What is behind the lock is whole after a panic too.
+        // The data behind the lock is whole even after a panic.
         let mut ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
         if !ignored.contains(&entry) {
             ignored.push(entry);
         }
     }
 
-    /// The entries that are known not to be used: those that are no entries, and those that were
-    /// looked at and found invalid. See [`check`](super::super::check).
+    /// The entries that are known not to be used: those that could not be read, and those that were looked up and found
+    /// invalid. See [`check`](super::super::check).
     pub fn ignored(&self) -> Vec<Ignored> {
         let ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
         ignored.clone()
@@ -214,7 +215,7 @@ mod tests {
         table
     }
 
-    /// What tables say of a problem, if these are refused.
+    /// The choice of the tables for a problem, if some are refused.
     fn asked(tables: &Tables, m: usize, refused: &[u64]) -> Option<u64> {
         tables.algorithm(&problem(m), 130_100, |algorithm| {
             let first = algorithm.data[0];

@@ -1,10 +1,10 @@
 //! Tuning tables: choices by key, for one GPU, in memory, in files and in layers.
 //!
-//! * `key`, `algorithm`, `names` - what entries consist of.
+//! * `key`, `algorithm`, `names` - the parts of entries.
 //! * `entries` - a table, from JSON and to JSON.
 //! * `file` - the file of the user.
-//! * `place` - where that is, and whether it is read at all.
-//! * `layers` - the user's table before the one that is built in.
+//! * `place` - the path of that file, and whether it is read at all.
+//! * `layers` - the user's table before the built-in one.
 //!
 //! Nothing here needs a GPU.
 

@@ -1,9 +1,9 @@
-//! Types of the crate by name, as tuning tables have them.
+//! The names of types of the crate in tuning tables.
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serializer};
 
-/// A value that has one of some names.
+/// Reads a value by its name.
 fn named<'de, D: Deserializer<'de>, T: Copy>(
     deserializer: D,
     what: &str,

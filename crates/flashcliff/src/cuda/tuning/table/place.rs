@@ -1,4 +1,4 @@
-//! Where the table of the user is, and which tables are read.
+//! The place of the user's table, and which tables are read.
 
 use std::env;
 use std::ffi::OsString;
@@ -6,10 +6,10 @@ use std::path::PathBuf;
 
 use super::key::Gpu;
 
-/// Names the folder of what the library keeps between runs.
+/// The variable that names the folder for files that the library keeps between runs.
 pub const CACHE_DIR_VARIABLE: &str = "FLASHCLIFF_CACHE_DIR";
 
-/// Says which tuning tables are read: `all` (the default), `builtin` or `none`.
+/// The variable that says which tuning tables are read: `all` (the default), `builtin` or `none`.
 pub const TUNING_VARIABLE: &str = "FLASHCLIFF_TUNING";
 
 /// The variables that may name the folder, for messages.
@@ -25,18 +25,18 @@ pub struct Place {
     pub user: bool,
     /// Whether the built-in table is read.
     pub builtin: bool,
-    /// What the variable said, if it was none of its values; then all tables are read.
+    /// The value of the variable, if it is not one of those above; then all tables are read.
     pub unknown: Option<String>,
 }
 
 impl Place {
-    /// What the environment says: the folder `tuning` of `$FLASHCLIFF_CACHE_DIR`, or of `flashcliff` in
-    /// the folder that the system has for such things; `$FLASHCLIFF_TUNING` says which tables.
+    /// The place that the environment names: the folder `tuning` of `$FLASHCLIFF_CACHE_DIR`, or of `flashcliff` in the
+    /// cache folder of the system. `$FLASHCLIFF_TUNING` says which tables are read.
     pub fn from_env() -> Self {
         Self::from_variables(&|name| env::var_os(name))
     }
 
-    /// A folder, and all tables.
+    /// A given folder, with all tables.
     pub fn folder(folder: impl Into<PathBuf>) -> Self {
         Self {
             folder: Some(folder.into()),
@@ -46,7 +46,7 @@ impl Place {
         }
     }
 
-    /// No tables at all: algorithms are what cuBLASLt's heuristics choose.
+    /// No tables: cuBLASLt's heuristics choose all algorithms.
     pub fn none() -> Self {
         Self::default()
     }
@@ -56,7 +56,7 @@ impl Place {
             let value = variable(name).filter(|value| !value.is_empty());
             value.map(PathBuf::from)
         };
-        // Relative paths in these are to be ignored, says their specification.
+        // The specification of these variables says that relative paths are to be ignored.
         let absolute = |name| path(name).filter(|path| path.is_absolute());
         let folder = path(CACHE_DIR_VARIABLE)
             .or_else(|| absolute("XDG_CACHE_HOME").map(|path| path.join("flashcliff")))
@@ -77,7 +77,7 @@ impl Place {
         }
     }
 
-    /// The file of a GPU.
+    /// The path of the file for a GPU.
     pub fn file(&self, gpu: &Gpu) -> Option<PathBuf> {
         let folder = self.folder.as_ref()?;
         Some(folder.join(gpu.file_name()))
