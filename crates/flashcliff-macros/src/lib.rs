@@ -1,15 +1,8 @@
 //! The macro that compiles the CPU kernels of an algebra in the crate of its caller.
 //!
-//! Programs use it as `flashcliff::algebra!`, behind the feature `macros` of the crate `flashcliff`, whose docs describe it:
-//!
-//! ```
-//! use flashcliff::{Algebra, Signature, algebra};
-//!
-//! let signature = Signature::new(0, 0, 1)?;
-//! assert!(algebra!(0, 0, 1).is_compiled());
-//! assert!(Algebra::new(signature)?.is_compiled());
-//! # Ok::<(), flashcliff::Error>(())
-//! ```
+//! Programs use it as `flashcliff::algebra!`, behind the feature `macros` of the crate `flashcliff`, whose docs describe it. That
+//! crate also has the tests of the expansion: tests of a procedural macro are built for the compiler, without optimisation,
+//! and so would be all kernels that they use.
 
 #![forbid(unsafe_code)]
 
