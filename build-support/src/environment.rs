@@ -128,7 +128,7 @@ mod tests {
         fs::write(root.path().join("workspace/Cargo.lock"), "")?;
         let target = root.path().join("workspace/target");
         assert_eq!(folders(&environment), [target.as_path()]);
-        // The same folder is listed once, even if it is found in two ways.
+        // A folder that is found in two ways is listed once.
         let environment = environment.with("OUT_DIR", target.join("release/build/package/out"));
         assert_eq!(folders(&environment), [target]);
         Ok(())

@@ -293,7 +293,6 @@ pub const OPTION_SETS: &[&OptionSet] = &[
     &STEERABLE_OPTIONS,
 ];
 
-/// Options of the weighted products. `block_bytes` is read by the fully connected one.
 pub(crate) static PRODUCT_OPTIONS: OptionSet = OptionSet {
     name: "ProductOptions",
     doc: "Options of {sgp_norm} and {fcgp_norm}. The default is equivariant in every algebra, and \

@@ -1,7 +1,7 @@
 //! Reusable buffers for values that never become candle tensors: workspaces, saved rows, inner
 //! activations.
 //!
-//! Such a buffer lives for one call or for one graph. Taking it from the system each time costs a page fault for every
+//! A scratch buffer lives for one call or for one graph. Taking it from the system each time costs a page fault for every
 //! 4 KiB, which takes longer than the arithmetic for the activations of a small model. A returned buffer keeps its old
 //! contents: kernels write before they read.
 

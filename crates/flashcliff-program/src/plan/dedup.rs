@@ -9,9 +9,9 @@ use crate::ir::{Id, Node, Program};
 /// The properties that two stages must share to become one function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sharing {
-    /// The same body: for functions that get their operands in registers.
+    /// Stages with equal bodies share a function. Its operands come in registers.
     Body,
-    /// The same body, and the same tensors packed: for functions that read and write memory themselves.
+    /// Stages with equal bodies that pack the same tensors share a function. It reads and writes memory itself.
     BodyAndPacking,
 }
 

@@ -115,7 +115,7 @@ class _Borrowed:
 
 
 def _unreadable(operator: str, name: str, error: Exception) -> BufferError:
-    """What to raise for an array that its library does not hand out, and why."""
+    """The exception for an array that its library does not hand out; it says why."""
     return BufferError(f"{operator}: cannot read `{name}` by DLPack: {error}")
 
 

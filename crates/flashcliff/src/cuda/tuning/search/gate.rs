@@ -6,7 +6,7 @@
 //! - rounding to the type in memory;
 //! - [`SPREADS`] times the effect of rounded operands, which is measured by moving the inputs.
 //!
-//! The same holds for the root of the mean square. In it no choice may be less accurate than cuBLASLt's heuristics by
+//! These limits hold for the root of the mean square too. In it no choice may be less accurate than cuBLASLt's heuristics by
 //! more than a factor of [`LOSS`].
 
 use crate::Dtype;
