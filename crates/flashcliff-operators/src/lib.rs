@@ -38,8 +38,10 @@ pub struct Operator {
     pub output: &'static str,
     /// The options.
     pub options: Options,
-    /// Further sentences for one host.
-    pub notes: &'static [(Host, &'static str)],
+    /// Settings that only Python has here. In Rust they belong to other types.
+    pub python_settings: &'static [&'static Setting],
+    /// Further sentences for Rust; empty, or paragraphs.
+    pub rust_note: &'static str,
     /// The errors beside those of wrong shapes, as Rust names them; empty if there are none.
     pub errors: &'static str,
     /// Paper with equation, or the code that it follows; empty for textbook operations.
@@ -48,6 +50,20 @@ pub struct Operator {
     pub gradient: Gradient,
     /// Whether PyTorch's autocast casts its multivectors. Other operators keep the type of their tensors.
     pub autocast: bool,
+}
+
+impl Operator {
+    /// The choices that have a function of their own, each with its setting.
+    pub fn functions(&self) -> impl Iterator<Item = (&'static Setting, &'static Choice)> + use<> {
+        self.options.settings().into_iter().flat_map(|setting| {
+            let values: &[Choice] = match setting.kind {
+                Kind::Choice(choices) => choices.values,
+                _ => &[],
+            };
+            let own = values.iter().filter(|choice| !choice.function.is_empty());
+            own.map(move |choice| (setting, choice))
+        })
+    }
 }
 
 /// A part of the table.
@@ -147,8 +163,6 @@ pub struct Setting {
     pub default: &'static str,
     /// A sentence or more on its effect.
     pub doc: &'static str,
-    /// The only host that has it; all if `None`.
-    pub only: Option<Host>,
 }
 
 /// The kind of an option.
@@ -237,15 +251,6 @@ impl Gradient {
         linear: true,
         ..Self::PLAIN
     };
-}
-
-/// Who calls operators.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Host {
-    /// The crate `flashcliff`.
-    Rust,
-    /// The Python package.
-    Python,
 }
 
 /// The operator of a name.

@@ -1,6 +1,6 @@
 //! Options, each written once, and the structs that hold them.
 
-use crate::{Choice, Choices, Host, Kind, OptionSet, Setting};
+use crate::{Choice, Choices, Kind, OptionSet, Setting};
 
 const fn choice(name: &'static str, doc: &'static str, old: &'static [&'static str]) -> Choice {
     Choice {
@@ -32,7 +32,6 @@ const fn setting(
         kind,
         default,
         doc,
-        only: None,
     }
 }
 
@@ -244,18 +243,14 @@ static RECOMPUTE: Setting = setting(
      what the forward pass saved.",
 );
 
-static BLOCK_BYTES: Setting = Setting {
-    only: Some(Host::Python),
-    ..setting(
-        "block_bytes",
-        Kind::Bytes,
-        "auto",
-        "On CUDA the bytes that the path products of a block of rows may take, the main part of the \
-         workspace; a block has a row in any case. `None` takes what was tuned, or 256 MiB. Less memory is \
-         slower, and gradients of weights are rounded in another order: they are sums from block to block. On \
-         the CPU it has no effect.",
-    )
-};
+pub(crate) static BLOCK_BYTES: Setting = setting(
+    "block_bytes",
+    Kind::Bytes,
+    "auto",
+    "On CUDA the bytes that the path products of a block of rows may take, the main part of the workspace; a block \
+     has a row in any case. `None` takes what was tuned, or 256 MiB. Less memory is slower, and gradients of \
+     weights are rounded in another order: they are sums from block to block. On the CPU it has no effect.",
+);
 
 static FIRST_ORDER: Setting = setting(
     "first_order",
@@ -299,14 +294,6 @@ pub(crate) static PRODUCT_OPTIONS: OptionSet = OptionSet {
           flash-clifford's function where all vectors square to one sign.",
     nested: None,
     settings: &[&GATE, &NORM, &EPS, &LEFT, &RIGHT],
-};
-
-/// [`PRODUCT_OPTIONS`] with the limit of memory, which in Rust belongs to the operator on CUDA.
-pub(crate) static FULL_PRODUCT_OPTIONS: OptionSet = OptionSet {
-    name: "ProductOptions",
-    doc: "",
-    nested: None,
-    settings: &[&GATE, &NORM, &EPS, &LEFT, &RIGHT, &BLOCK_BYTES],
 };
 
 pub(crate) static LINEAR_OPTIONS: OptionSet = OptionSet {

@@ -1,10 +1,10 @@
 //! The rows of the table.
 
 use crate::options::{
-    EPS, FULL_PRODUCT_OPTIONS, INVARIANT, LEFT, LINEAR_OPTIONS, LINEAR_SGP_OPTIONS, OWN_GATE,
-    OWN_NORM, PRODUCT_KIND, PRODUCT_OPTIONS, RIGHT, STEERABLE_OPTIONS,
+    BLOCK_BYTES, EPS, INVARIANT, LEFT, LINEAR_OPTIONS, LINEAR_SGP_OPTIONS, OWN_GATE, OWN_NORM,
+    PRODUCT_KIND, PRODUCT_OPTIONS, RIGHT, STEERABLE_OPTIONS,
 };
-use crate::{Gradient, Host, Input, Operator, Options, Presence, Section};
+use crate::{Gradient, Input, Operator, Options, Presence, Section};
 
 const fn input(name: &'static str, shape: &'static str) -> Input {
     Input {
@@ -25,7 +25,7 @@ const fn weight(shape: &'static str) -> Input {
 
 const X: Input = input("x", "[blades, batch, C]");
 
-/// A row without options, errors and notes.
+/// A row without options, errors and sentences for one host.
 const PLAIN: Operator = Operator {
     name: "",
     section: Section::Unary,
@@ -35,7 +35,8 @@ const PLAIN: Operator = Operator {
     inputs: &[X],
     output: "[blades, batch, C]",
     options: Options::Each(&[]),
-    notes: &[],
+    python_settings: &[],
+    rust_note: "",
     errors: "",
     source: "",
     gradient: Gradient::PLAIN,
@@ -78,13 +79,11 @@ pub const OPERATORS: &[Operator] = &[
             weight("[paths, in, out]"),
         ],
         output: "[reachable blades, batch, out]",
-        options: Options::Set(&FULL_PRODUCT_OPTIONS),
-        notes: &[(
-            Host::Rust,
-            "On CUDA the path products of a block of rows, and their gradients, are written to the workspace \
-             in the type of the tensors, for cuBLASLt to multiply. A block takes 256 MiB at the most, or what a \
-             tuning table or `cuda::Operator::with_block_bytes` says, or as much as a single row needs.",
-        )],
+        options: Options::Set(&PRODUCT_OPTIONS),
+        python_settings: &[&BLOCK_BYTES],
+        rust_note: "On CUDA the path products of a block of rows, and their gradients, are written to the workspace in the \
+                    type of the tensors, for cuBLASLt to multiply. A block takes 256 MiB at the most, or what a tuning \
+                    table or `cuda::Operator::with_block_bytes` says, or as much as a single row needs.",
         errors: "[`Error::Algebra`] for grades the algebra does not have, [`Error::InvalidOption`].",
         source: "flash-clifford's `fused_gelu_fcgp_norm`; CGENN's fully connected product (arXiv 2305.11141, \
                  section 4).",

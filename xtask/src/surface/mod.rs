@@ -42,8 +42,8 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
             python::table(),
         ),
         (
-            "crates/flashcliff-py/python/flashcliff/_derived/spellings.py",
-            python::spellings(),
+            "crates/flashcliff-py/python/flashcliff/_derived/choices.py",
+            python::choices_of_options(),
         ),
         ("README.md", readme::with_table(&readme_text)?),
     ])

@@ -1,6 +1,6 @@
 //! The Python package: functions of PyTorch tensors, functions of arrays, and the rows behind both.
 
-use flashcliff_operators::{Choice, Choices, Host, Kind, OPERATORS, Operator, Presence, Setting};
+use flashcliff_operators::{Choice, Choices, Kind, OPERATORS, Operator, Presence, Setting};
 
 use super::text::{PYTHON, rename, wrap};
 
@@ -49,7 +49,12 @@ pub(super) fn arrays() -> String {
 fn all() -> String {
     let own = OPERATORS.iter().map(|operator| operator.name);
     let mut names: Vec<&str> = own
-        .chain(choices_with_functions().map(|c| c.function))
+        .chain(
+            OPERATORS
+                .iter()
+                .flat_map(Operator::functions)
+                .map(|(_, choice)| choice.function),
+        )
         .collect();
     names.sort_unstable();
     let lines: String = names
@@ -59,38 +64,15 @@ fn all() -> String {
     format!("__all__ = [\n{lines}]\n")
 }
 
-/// The products, each with a function of its own.
-fn choices_with_functions() -> impl Iterator<Item = &'static Choice> {
-    let settings = OPERATORS
-        .iter()
-        .flat_map(|operator| operator.options.settings());
-    let choices = settings.filter_map(|setting| match setting.kind {
-        Kind::Choice(choices) => Some(choices),
-        _ => None,
-    });
-    choices
-        .flat_map(|choices| choices.values)
-        .filter(|choice| !choice.function.is_empty())
-}
-
 fn functions(module: &Module) -> String {
     let mut text = String::new();
     for operator in OPERATORS {
         text += &format!("\n\n{}", function(operator, module));
-        let positional = operator.options.settings().into_iter().find_map(positional);
-        for choice in positional.iter().flat_map(|choices| choices.values) {
+        for (_, choice) in operator.functions() {
             text += &format!("\n\n{}", function_of_choice(choice, module));
         }
     }
     text
-}
-
-/// The choices of a setting that is given by position, since each has a function of its own.
-fn positional(setting: &Setting) -> Option<&'static Choices> {
-    match setting.kind {
-        Kind::Choice(choices) if !choices.values[0].function.is_empty() => Some(choices),
-        _ => None,
-    }
 }
 
 fn function(operator: &Operator, module: &Module) -> String {
@@ -117,19 +99,20 @@ fn function(operator: &Operator, module: &Module) -> String {
         0 => before.push("algebra: AlgebraLike".to_owned()),
         _ => after.push("algebra: AlgebraLike".to_owned()),
     }
-    for setting in operator.options.settings() {
-        if is_inferred(operator, setting) {
-            continue;
-        }
+    for setting in settings(operator) {
         let argument = format!(
             "{}: {} = {}",
             setting.python,
             annotation(setting),
             default(setting)
         );
-        match positional(setting) {
-            Some(_) => before.push(argument),
-            None => after.push(argument),
+        // A choice whose names have functions of their own is given by position.
+        match operator
+            .functions()
+            .any(|(own, _)| own.name == setting.name)
+        {
+            true => before.push(argument),
+            false => after.push(argument),
         }
     }
     if takes_grades {
@@ -149,10 +132,16 @@ fn function(operator: &Operator, module: &Module) -> String {
     text + &body(operator, takes_grades)
 }
 
-/// Whether the tensors that are given say what a setting would.
-fn is_inferred(operator: &Operator, setting: &Setting) -> bool {
-    let is = |presence| presence == Presence::With(setting.name);
-    operator.inputs.iter().any(|input| is(input.presence))
+/// The settings that are arguments in Python: not those that follow from which tensors are given.
+fn settings(operator: &Operator) -> Vec<&'static Setting> {
+    let mut settings = operator.options.settings();
+    settings.extend(operator.python_settings);
+    let follows = |setting: &Setting| {
+        let with = Presence::With(setting.name);
+        operator.inputs.iter().any(|input| input.presence == with)
+    };
+    settings.retain(|setting| !follows(setting));
+    settings
 }
 
 fn signature(name: &str, arguments: &[String], result: &str) -> String {
@@ -220,19 +209,8 @@ fn documentation(operator: &Operator, takes_grades: bool) -> String {
     if !operator.details.is_empty() {
         text += &format!("\n{}", paragraph(&render(operator.details)));
     }
-    for (_, note) in operator
-        .notes
-        .iter()
-        .filter(|(host, _)| *host == Host::Python)
-    {
-        text += &format!("\n{}", paragraph(&render(note)));
-    }
     text += &format!("\n{}", shapes(operator));
-    let settings = operator.options.settings();
-    let settings: Vec<_> = settings
-        .into_iter()
-        .filter(|s| !is_inferred(operator, s))
-        .collect();
+    let settings = settings(operator);
     if !settings.is_empty() || takes_grades {
         text += "\n    Args:\n";
     }
@@ -297,11 +275,7 @@ fn body(operator: &Operator, takes_grades: bool) -> String {
     if takes_grades {
         return format!("    return unary(table.{constant}, x, algebra, grades)\n");
     }
-    let settings = operator.options.settings();
-    let settings: Vec<_> = settings
-        .into_iter()
-        .filter(|s| !is_inferred(operator, s))
-        .collect();
+    let settings = settings(operator);
     let mut text = String::new();
     let tensors = tuple(operator.inputs.iter().map(|input| input.python.to_owned()));
     let mut options = "()".to_owned();
@@ -373,37 +347,58 @@ fn function_of_choice(choice: &Choice, module: &Module) -> String {
         )
 }
 
-/// Earlier spellings of option values.
-pub(super) fn spellings() -> String {
-    let mut text = HEADER.to_owned();
-    text +=
-        "\"\"\"Earlier spellings of option values.\"\"\"\n\nfrom __future__ import annotations\n\n";
-    text += "OLD_SPELLINGS: dict[str, dict[str, str]] = {\n";
-    let mut seen: Vec<&str> = Vec::new();
-    for setting in OPERATORS
-        .iter()
-        .flat_map(|operator| operator.options.settings())
-    {
-        let Kind::Choice(choices) = setting.kind else {
-            continue;
-        };
-        let old: Vec<String> = choices
-            .values
-            .iter()
-            .flat_map(|choice| {
-                choice
-                    .old
-                    .iter()
-                    .map(|old| format!("\"{old}\": \"{}\"", choice.name))
-            })
-            .collect();
-        if !old.is_empty() && !seen.contains(&setting.python) {
-            seen.push(setting.python);
-            text += &format!("    \"{}\": {{{}}},\n", setting.python, old.join(", "));
+/// The names that options have, and their earlier spellings.
+pub(super) fn choices_of_options() -> String {
+    let mut options: Vec<(&str, &Choices)> = Vec::new();
+    for setting in OPERATORS.iter().flat_map(settings) {
+        if let Kind::Choice(choices) = setting.kind
+            && !options.iter().any(|(name, _)| *name == setting.python)
+        {
+            options.push((setting.python, choices));
         }
     }
-    text += "}\n\"\"\"The present spelling, by option and earlier spelling.\"\"\"\n";
-    text
+    let (mut names, mut spellings) = (String::new(), String::new());
+    for (option, choices) in options {
+        let quoted = choices
+            .values
+            .iter()
+            .map(|choice| format!("\"{}\"", choice.name));
+        names += &listed(
+            &format!("    \"{option}\": "),
+            "(",
+            &quoted.collect::<Vec<_>>(),
+            ")",
+        );
+        let old = choices.values.iter().flat_map(|choice| {
+            choice
+                .old
+                .iter()
+                .map(|old| format!("\"{old}\": \"{}\"", choice.name))
+        });
+        let old: Vec<String> = old.collect();
+        if !old.is_empty() {
+            spellings += &listed(&format!("    \"{option}\": "), "{", &old, "}");
+        }
+    }
+    format!(
+        "{HEADER}\"\"\"The names that options have.\"\"\"\n\nfrom __future__ import annotations\n\n\
+         CHOICES: dict[str, tuple[str, ...]] = {{\n{names}}}\n\"\"\"The names, by option.\"\"\"\n\n\
+         OLD_SPELLINGS: dict[str, dict[str, str]] = {{\n{spellings}}}\n\
+         \"\"\"The present spelling, by option and earlier spelling.\"\"\"\n"
+    )
+}
+
+/// An entry of a dictionary, on one line if it fits.
+fn listed(start: &str, open: &str, items: &[String], close: &str) -> String {
+    let line = format!("{start}{open}{}{close},\n", items.join(", "));
+    if line.len() <= WIDTH + 1 {
+        return line;
+    }
+    let lines: String = items
+        .iter()
+        .map(|item| format!("        {item},\n"))
+        .collect();
+    format!("{start}{open}\n{lines}    {close},\n")
 }
 
 /// The rows behind the functions.
@@ -432,17 +427,17 @@ fn row(operator: &Operator) -> String {
         format!("\"{}{optional}\"", input.python)
     });
     lines.push(format!("    {},\n", tuple(inputs)));
-    let settings = operator.options.settings();
-    let settings: Vec<_> = settings
-        .into_iter()
-        .filter(|s| !is_inferred(operator, s))
-        .collect();
+    let settings = settings(operator);
     let options: String = settings
         .iter()
         .map(|setting| {
-            let native = match setting.only {
-                Some(Host::Python) => "None".to_owned(),
-                _ => format!("\"{}\"", setting.name),
+            let is_own = operator
+                .python_settings
+                .iter()
+                .any(|own| own.name == setting.name);
+            let native = match is_own {
+                true => "None".to_owned(),
+                false => format!("\"{}\"", setting.name),
             };
             format!(
                 "        Option(\"{}\", \"{}\", {}, {native}),\n",

@@ -1,7 +1,7 @@
 //! `flashcliff::ops`.
 
 use flashcliff_operators::{
-    Host, Kind, OPERATORS, OPTION_SETS, Operator, OptionSet, Options, Presence, Setting,
+    Kind, OPERATORS, OPTION_SETS, Operator, OptionSet, Options, Presence, Setting,
 };
 
 use super::text::{Markup, RUST, RUST_HERE, wrap};
@@ -43,12 +43,8 @@ pub(super) fn documentation(operator: &Operator, markup: Markup, is_core: bool) 
     if !operator.details.is_empty() {
         paragraph(wrap(&markup.render(operator.details), "/// ", WIDTH));
     }
-    for (_, note) in operator
-        .notes
-        .iter()
-        .filter(|(host, _)| *host == Host::Rust)
-    {
-        paragraph(wrap(&markup.render(note), "/// ", WIDTH));
+    if !operator.rust_note.is_empty() {
+        paragraph(wrap(&markup.render(operator.rust_note), "/// ", WIDTH));
     }
     let mut table = "/// | tensor | shape |\n/// |---|---|\n".to_owned();
     for input in operator.inputs {
@@ -105,18 +101,15 @@ pub(super) fn arguments(operator: &Operator) -> (String, String) {
     match operator.options {
         Options::Set(set) => (format!(", options: &{}", set.name), ", options".to_owned()),
         Options::Each(settings) => {
-            let own = settings.iter().filter(|setting| is_rust(setting));
-            own.fold(Default::default(), |(declared, passed), setting| {
-                let name = setting.name;
-                let declared = format!("{declared}, {name}: {}", type_of(setting.kind));
-                (declared, format!("{passed}, {name}"))
-            })
+            settings
+                .iter()
+                .fold(Default::default(), |(declared, passed), setting| {
+                    let name = setting.name;
+                    let declared = format!("{declared}, {name}: {}", type_of(setting.kind));
+                    (declared, format!("{passed}, {name}"))
+                })
         }
     }
-}
-
-pub(super) fn is_rust(setting: &Setting) -> bool {
-    setting.only.is_none_or(|host| host == Host::Rust)
 }
 
 fn type_of(kind: Kind) -> &'static str {
@@ -191,7 +184,7 @@ fn struct_of(set: &OptionSet) -> String {
         let default = format!("{}::default()", nested.name);
         field(name, nested.name, doc, &default, false);
     }
-    for setting in set.settings.iter().filter(|setting| is_rust(setting)) {
+    for setting in set.settings {
         let is_grades = matches!(setting.kind, Kind::Grades);
         let doc = match is_grades {
             true => format!("{} All grades if `None`.", setting.doc),
@@ -242,7 +235,7 @@ pub(super) fn by_name() -> String {
                 text += &format!("    let options = &{}(given)?;\n", snake(set.name));
             }
             Options::Each(settings) => {
-                for setting in settings.iter().filter(|setting| is_rust(setting)) {
+                for setting in settings {
                     text += &format!(
                         "    let {} = {}?;\n",
                         setting.name,
@@ -262,7 +255,7 @@ pub(super) fn by_name() -> String {
         if let Some((field, nested, _)) = set.nested {
             text += &format!("        {field}: {}(given)?,\n", snake(nested.name));
         }
-        for setting in set.settings.iter().filter(|setting| is_rust(setting)) {
+        for setting in set.settings {
             let default = format!("default.{}", setting.name);
             text += &format!("        {}: {}?,\n", setting.name, read(setting, &default));
         }

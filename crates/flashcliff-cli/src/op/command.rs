@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use cayley::{GradeSet, Signature};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, value_parser};
 use flashcliff::Algebra;
-use flashcliff::ops::table::{Choice, Choices, Host, Kind, Operator, Presence, Setting};
+use flashcliff::ops::table::{Choice, Choices, Kind, Operator, Presence, Setting};
 use flashcliff::ops::{self, SteerableOptions};
 
 use super::Work;
@@ -134,7 +134,7 @@ impl Subcommand for OperatorCommand {
         let mut command = command;
         for operator in ops::TABLE {
             command = command.subcommand(subcommand(operator, operator.name, None));
-            for (_, choice) in functions(operator) {
+            for (_, choice) in operator.functions() {
                 let of_its_own = subcommand(operator, choice.function, Some(choice));
                 command = command.subcommand(match choice.name == choice.function {
                     true => of_its_own,
@@ -160,7 +160,10 @@ impl Subcommand for OperatorCommand {
 
     fn has_subcommand(name: &str) -> bool {
         let named = |operator: &Operator| {
-            operator.name == name || functions(operator).any(|(_, choice)| choice.function == name)
+            operator.name == name
+                || operator
+                    .functions()
+                    .any(|(_, choice)| choice.function == name)
         };
         ops::TABLE.iter().any(named) || LAYERS.iter().any(|layer| layer.name == name)
     }
@@ -184,17 +187,23 @@ impl FromArgMatches for OperatorCommand {
             Some(operator) => (operator, None),
             None => operators
                 .flat_map(|operator| {
-                    functions(operator).map(move |chosen| (operator, Some(chosen)))
+                    operator
+                        .functions()
+                        .map(move |chosen| (operator, Some(chosen)))
                 })
                 .find(|(_, chosen)| chosen.is_some_and(|(_, choice)| choice.function == name))
                 .ok_or_else(missing)?,
         };
-        let settings = own_settings(operator).map(|setting| match chosen {
-            Some((own, choice)) if own.name == setting.name => {
-                (setting.name, Value::Name(choice.name.to_owned()))
-            }
-            _ => (setting.name, value(matches, setting)),
-        });
+        let settings = operator
+            .options
+            .settings()
+            .into_iter()
+            .map(|setting| match chosen {
+                Some((own, choice)) if own.name == setting.name => {
+                    (setting.name, Value::Name(choice.name.to_owned()))
+                }
+                _ => (setting.name, value(matches, setting)),
+            });
         let what = What::Operator(operator.name, settings.collect());
         Ok(Self { files, what })
     }
@@ -211,36 +220,23 @@ fn find(name: &str) -> &'static Operator {
     found.unwrap_or_else(|| unreachable!("the table has {name}"))
 }
 
-/// The settings that the program knows.
-fn own_settings(operator: &Operator) -> impl Iterator<Item = &'static Setting> + use<> {
-    let settings = operator.options.settings().into_iter();
-    settings.filter(|setting| setting.only != Some(Host::Python))
-}
-
-/// The choices that have a subcommand each.
-fn functions(
-    operator: &Operator,
-) -> impl Iterator<Item = (&'static Setting, &'static Choice)> + use<> {
-    own_settings(operator).flat_map(|setting| {
-        let values: &[Choice] = match setting.kind {
-            Kind::Choice(choices) => choices.values,
-            _ => &[],
-        };
-        let own = values.iter().filter(|choice| !choice.function.is_empty());
-        own.map(move |choice| (setting, choice))
-    })
-}
-
 /// The subcommand of an operator, or of one of its choices.
 fn subcommand(operator: &Operator, name: &'static str, choice: Option<&Choice>) -> Command {
     let about = match choice {
         None => plain(operator.title),
         Some(choice) => format!("The {}: {}", name.replace('_', " "), plain(choice.doc)),
     };
-    let settings = own_settings(operator).filter(|setting| match (choice, setting.kind) {
-        (Some(_), Kind::Choice(choices)) => choices.values.iter().all(|c| c.function.is_empty()),
-        _ => true,
-    });
+    let settings =
+        operator
+            .options
+            .settings()
+            .into_iter()
+            .filter(|setting| match (choice, setting.kind) {
+                (Some(_), Kind::Choice(choices)) => {
+                    choices.values.iter().all(|c| c.function.is_empty())
+                }
+                _ => true,
+            });
     let command = with_settings(Command::new(name), settings);
     // The text comes last, because arguments that are added bring their own.
     Files::augment_args(command)

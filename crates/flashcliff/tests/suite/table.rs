@@ -21,9 +21,6 @@ type Given<'a> = Vec<(&'a str, Setting<'a>)>;
 fn variants(row: &'static Row, algebra: Algebra) -> Vec<Given<'static>> {
     let mut variants = vec![Vec::new()];
     for setting in row.options.settings() {
-        if setting.only.is_some() {
-            continue;
-        }
         match setting.kind {
             Kind::Choice(choices) => {
                 let names = choices.values.iter().map(|choice| choice.name);

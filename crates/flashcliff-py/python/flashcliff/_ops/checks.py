@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .._derived.spellings import OLD_SPELLINGS
+from .._derived.choices import OLD_SPELLINGS
 
 _LARGEST = (1 << 63) - 1
 _PACKAGE = str(Path(__file__).resolve().parents[1])

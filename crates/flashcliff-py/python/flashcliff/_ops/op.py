@@ -8,7 +8,11 @@ from functools import lru_cache
 from typing import Any
 
 from .. import _core
+from .._derived.choices import CHOICES
 from ..algebra import by_name
+
+BIAS_MODES = tuple(mode for mode in CHOICES["bias_mode"] if mode != "none")
+"""The modes of a bias that is given."""
 
 CACHED = 256
 """How many operators are kept, of all algebras and options."""
@@ -98,8 +102,10 @@ class Op:
 
 def _bias(mode: str, is_given: bool) -> str:
     """The bias of the compiled half: whether there is one, the tensor says."""
-    if mode not in ("scalar", "every_blade"):
-        raise ValueError(f"unknown bias mode `{mode}`: expected one of scalar, every_blade")
+    if mode not in BIAS_MODES:
+        raise ValueError(
+            f"unknown bias mode `{mode}`: expected one of {', '.join(BIAS_MODES)}"
+        )
     return mode if is_given else "none"
 
 

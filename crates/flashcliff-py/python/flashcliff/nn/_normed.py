@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._derived.choices import CHOICES
 from ._module import CliffordModule
 
-NORMS = ("none", "rms", "invariant")
+NORMS = CHOICES["norm"]
 """The norms of a result, as :func:`flashcliff.functional.sgp_norm` explains them."""
 
 

@@ -11,6 +11,7 @@ from torch.nn import Parameter
 
 from .. import functional as F
 from .._ops import checks, surprises
+from .._ops.op import BIAS_MODES
 from ._module import (
     AlgebraLike,
     check_choice,
@@ -72,7 +73,7 @@ class FlashCliffordLayer(Normed):
         self.features = check_features("features", features)
         self.norm = check_choice("norm", norm, NORMS)
         self.fully_connected = checks.flag("fully_connected", fully_connected)
-        self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "every_blade", "none"))
+        self.bias_mode = check_choice("bias_mode", bias_mode, (*BIAS_MODES, "none"))
         self.block_bytes = checks.block_bytes(block_bytes)
         if self.bias_mode == "every_blade" and self._warns_of_bias:
             surprises.bias_on_every_blade(type(self).__name__)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from torch import Tensor
 
 from .. import functional as F
+from .._derived.choices import CHOICES
 from ._module import AlgebraLike, CliffordModule, check_choice
 
-GATES = ("none", "gelu", "gelu_tanh", "silu", "gelu_fast")
+GATES = CHOICES["gate"]
 """Names of gates: ``gate(x) = g(x_0) x``."""
 
 

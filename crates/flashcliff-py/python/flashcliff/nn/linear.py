@@ -10,6 +10,7 @@ from torch.nn import Parameter
 
 from .. import functional as F
 from .._ops import checks, surprises
+from .._ops.op import BIAS_MODES
 from ..algebra import grades_of
 from ._module import (
     AlgebraLike,
@@ -67,7 +68,7 @@ class MVLinear(CliffordModule):
         self.out_features = check_features("out_features", out_features)
         self.per_grade = checks.flag("per_grade", per_grade)
         bias = checks.flag("bias", bias)
-        self.bias_mode = check_choice("bias_mode", bias_mode, ("scalar", "every_blade"))
+        self.bias_mode = check_choice("bias_mode", bias_mode, BIAS_MODES)
         if bias and self.bias_mode == "every_blade":
             surprises.bias_on_every_blade(type(self).__name__)
         self.grades = grades_of(self.algebra, "grades", grades)

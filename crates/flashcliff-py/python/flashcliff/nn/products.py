@@ -5,18 +5,11 @@ from __future__ import annotations
 from torch import Tensor
 
 from .. import functional as F
+from .._derived.choices import CHOICES
 from ..algebra import grades_of
 from ._module import AlgebraLike, CliffordModule, Grades, check_choice, joined
 
-KINDS = (
-    "geometric",
-    "exterior",
-    "regressive",
-    "left_contraction",
-    "right_contraction",
-    "scalar",
-    "commutator",
-)
+KINDS = CHOICES["kind"]
 """Names of products."""
 
 

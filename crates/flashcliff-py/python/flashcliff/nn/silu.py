@@ -7,6 +7,7 @@ from torch import Tensor
 from torch.nn import Parameter
 
 from .. import functional as F
+from .._derived.choices import CHOICES
 from ._module import AlgebraLike, CliffordModule, check_choice, check_features
 
 
@@ -35,7 +36,7 @@ class MVSiLU(CliffordModule):
     ) -> None:
         super().__init__(algebra)
         self.features = check_features("features", features)
-        self.invariant = check_choice("invariant", invariant, ("mag2", "norm"))
+        self.invariant = check_choice("invariant", invariant, CHOICES["invariant"])
         shape = (1, features, self.algebra.grade_count)
         self.a = Parameter(torch.empty(shape, device=device, dtype=dtype))
         self.b = Parameter(torch.empty(shape, device=device, dtype=dtype))

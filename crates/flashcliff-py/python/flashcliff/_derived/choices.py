@@ -1,0 +1,29 @@
+# Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.
+"""The names that options have."""
+
+from __future__ import annotations
+
+CHOICES: dict[str, tuple[str, ...]] = {
+    "gate": ("none", "gelu", "gelu_tanh", "silu", "gelu_fast"),
+    "norm": ("none", "rms", "invariant"),
+    "bias_mode": ("none", "scalar", "every_blade"),
+    "weight_layout": ("out_in_grade", "grade_in_out"),
+    "invariant": ("mag2", "norm"),
+    "kind": (
+        "geometric",
+        "exterior",
+        "regressive",
+        "left_contraction",
+        "right_contraction",
+        "scalar",
+        "commutator",
+    ),
+}
+"""The names, by option."""
+
+OLD_SPELLINGS: dict[str, dict[str, str]] = {
+    "gate": {"gelu-tanh": "gelu_tanh", "sigmoid": "gelu_fast", "gelu-fast": "gelu_fast"},
+    "bias_mode": {"every-blade": "every_blade", "all": "every_blade"},
+    "weight_layout": {"out-in-grade": "out_in_grade", "grade-in-out": "grade_in_out"},
+}
+"""The present spelling, by option and earlier spelling."""
