@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::{ProductKind, Signature};
+use crate::{Group, ProductKind, Signature};
 
 /// An error, with what was expected and what came instead.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,6 +38,18 @@ pub enum Error {
     UnknownProduct {
         /// The string.
         found: String,
+    },
+    /// A string is not the name of a group.
+    UnknownGroup {
+        /// The string.
+        found: String,
+    },
+    /// The maps that commute with a group are not known for a signature.
+    NoEquivariantMaps {
+        /// The group.
+        group: Group,
+        /// The signature.
+        signature: Signature,
     },
     /// A string is not the name of a basis blade of the algebra.
     UnknownBlade {
@@ -75,6 +87,15 @@ impl fmt::Display for Error {
                 }
                 write!(f, "; found `{found}`")
             }
+            Error::UnknownGroup { found } => {
+                let [first, second] = Group::ALL;
+                write!(f, "expected a group, {first} or {second}; found `{found}`")
+            }
+            Error::NoEquivariantMaps { group, signature } => write!(
+                f,
+                "expected a signature with p + q >= 1 and r <= 1 to list the maps that commute with {group}, found \
+                 {signature}; the projections on single grades commute with it in every algebra"
+            ),
             Error::UnknownBlade { found, signature } => {
                 write!(f, "expected a basis blade of {signature}: `1`")?;
                 if signature.dim() > 0 {

@@ -80,8 +80,10 @@
 mod algebra;
 mod blade;
 mod duality;
+mod equivariant;
 mod error;
 mod grades;
+mod group;
 mod invariant;
 mod involution;
 mod path;
@@ -90,8 +92,10 @@ mod signature;
 
 pub use algebra::Algebra;
 pub use blade::Blade;
+pub use equivariant::{EquivariantMap, MapEntry};
 pub use error::Error;
 pub use grades::GradeSet;
+pub use group::Group;
 pub use invariant::InvariantForm;
 pub use path::Path;
 pub use product::{ProductKind, Term};

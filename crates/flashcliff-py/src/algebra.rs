@@ -1,9 +1,13 @@
 //! Algebras for Python: their blades, paths and tables.
 
+use flashcliff::cayley::{self, Group};
 use flashcliff::{GradeSet, ProductKind, Signature};
 use pyo3::prelude::*;
 
 use crate::error::{UnsupportedError, caught, raise};
+
+/// A map from one grade to one grade: the grades, and (output, input, sign) for each coefficient.
+type EquivariantMap = (usize, usize, Vec<(usize, usize, i8)>);
 
 /// An algebra with its operators.
 #[pyclass(frozen, module = "flashcliff._core")]
@@ -83,6 +87,22 @@ impl Algebra {
         let cayley = self.inner.cayley();
         let reached = cayley.reachable(product_kind(kind)?, left, right);
         Ok(reached.iter().collect())
+    }
+
+    /// The linear maps that commute with a group, in the order of the library.
+    fn equivariant_maps(&self, group: &str) -> PyResult<Vec<EquivariantMap>> {
+        let group = group.parse::<Group>();
+        let maps = group.and_then(|group| self.inner.cayley().equivariant_maps(group));
+        let maps = maps.map_err(|error| match error {
+            cayley::Error::NoEquivariantMaps { .. } => UnsupportedError::new_err(error.to_string()),
+            other => raise(flashcliff::Error::from(other)),
+        })?;
+        let maps = maps.into_iter().map(|map| {
+            let entries = map.entries.into_iter();
+            let entries = entries.map(|entry| (entry.output, entry.input, entry.sign));
+            (map.source, map.target, entries.collect())
+        });
+        Ok(maps.collect())
     }
 }
 

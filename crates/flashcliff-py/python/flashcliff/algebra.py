@@ -128,6 +128,53 @@ class Algebra:
         blades is their product, or zero."""
         return tuple(self._core.terms(kind))
 
+    def equivariant_maps(
+        self, group: str = "pin"
+    ) -> tuple[tuple[int, int, tuple[tuple[int, int, int], ...]], ...]:
+        """All linear maps of multivectors that commute with a group, as a basis:
+        ``(source grade, target grade, ((output, input, sign), ...))``.
+
+        A map reads the blades of one grade and writes those of one grade. Each entry adds
+        ``sign * x[input]`` to the output blade. Every map that commutes is a weighted sum of these,
+        so a layer has one weight for each. Brehmer et al. (2023, arXiv 2305.18415) derive the 9
+        maps of ``"pin"`` for ``Algebra(3, 0, 1)``. Spinner et al. (2024, arXiv 2405.14806) have the
+        5 maps of ``"pin"`` and the 10 of ``"spin"`` for ``Algebra(1, 3)``.
+
+        With ``n`` dimensions, the maps are, in this order:
+
+        - ``x`` itself, for the grades 0 to ``n``. All signs are +.
+        - If ``r = 1``, ``e0 * x`` for the grades 0 to ``n - 1``. All signs are +.
+        - For ``"spin"``, ``x * I`` with ``I`` the product of all vectors in order, for the grades 0
+          to ``n``, but not for ``n`` if ``r = 1``, where ``I * I = 0``. The signs are those of the
+          geometric product.
+        - For ``"spin"`` if ``r = 1``, three maps of one entry with the sign +: to 1 from the
+          product of all vectors but ``e0``, to 1 from ``I``, and to ``e0`` from ``I``.
+
+        Entries are sorted by output. Maps from grade 0 write the invariant blades: multiples of
+        these can be added to a multivector without loss of symmetry.
+
+        Args:
+            group: ``"pin"`` for all versors: reflections, rotations, boosts, and translations if
+                ``r = 1``. ``"spin"`` for products of an even number of reflections: more maps
+                commute with these.
+
+        Raises:
+            UnsupportedError: ``p + q`` is 0, or ``r`` is more than 1.
+            ValueError: there is no group of that name.
+
+        >>> for source, target, entries in Algebra(2, 0, 1).equivariant_maps():
+        ...     print(source, target, entries)
+        0 0 ((0, 0, 1),)
+        1 1 ((1, 1, 1), (2, 2, 1), (3, 3, 1))
+        2 2 ((4, 4, 1), (5, 5, 1), (6, 6, 1))
+        3 3 ((7, 7, 1),)
+        0 1 ((1, 0, 1),)
+        1 2 ((4, 2, 1), (5, 3, 1))
+        2 3 ((7, 6, 1),)
+        """
+        maps = self._core.equivariant_maps(group)
+        return tuple((source, target, tuple(entries)) for source, target, entries in maps)
+
     def _sides(
         self, left: Iterable[int] | None, right: Iterable[int] | None
     ) -> tuple[tuple[int, ...] | None, tuple[int, ...] | None]:
