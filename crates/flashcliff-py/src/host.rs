@@ -198,24 +198,24 @@ unsafe fn tensors<'a, T>(views: &'a [View]) -> Result<Vec<Tensor<'a, T>>, Error>
 }
 
 /// # Safety
-/// At `address` there are `len` elements, which nobody writes during `'a`.
-unsafe fn slice<'a, T>(address: usize, len: usize) -> &'a [T] {
+/// At the aligned `address` there are `len` elements, which nobody writes during `'a`.
+pub(crate) unsafe fn slice<'a, T>(address: usize, len: usize) -> &'a [T] {
     if len == 0 {
         return &[];
     }
-    // SAFETY: the caller promises it; `Spans` checked that the address is aligned and not null.
+    // SAFETY: the caller promises it.
     unsafe { std::slice::from_raw_parts(std::ptr::with_exposed_provenance(address), len) }
 }
 
 /// # Safety
-/// At `address` there are `len` elements, which nobody else uses during `'a`. They need not be initialised: any bits
+/// At the aligned `address` there are `len` elements, which nobody else uses during `'a`. They need not be initialised: any bits
 /// are a number, and the kernels read no element that they have not written.
-unsafe fn slice_mut<'a, T>(address: usize, len: usize) -> &'a mut [T] {
+pub(crate) unsafe fn slice_mut<'a, T>(address: usize, len: usize) -> &'a mut [T] {
     if len == 0 {
         return &mut [];
     }
     let start = std::ptr::with_exposed_provenance_mut(address);
-    // SAFETY: the caller promises it; `Spans` checked that the address is aligned and not null.
+    // SAFETY: the caller promises it.
     unsafe { std::slice::from_raw_parts_mut(start, len) }
 }
 

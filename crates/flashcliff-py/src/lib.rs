@@ -9,6 +9,7 @@ mod convert;
 #[cfg_attr(not(feature = "cuda"), path = "without_cuda.rs")]
 mod cuda;
 mod dlpack;
+mod equivariant;
 mod error;
 mod host;
 mod operator;
@@ -28,6 +29,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CudaError", py.get_type::<error::CudaError>())?;
     module.add_class::<algebra::Algebra>()?;
     module.add_class::<operator::Operator>()?;
+    module.add_class::<equivariant::EquivariantLinear>()?;
     module.add_class::<dlpack::Array>()?;
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(algebra::shipped, module)?)?;

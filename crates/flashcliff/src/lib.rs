@@ -47,6 +47,7 @@ mod algebra;
 pub mod cuda;
 mod element;
 pub mod environment;
+pub mod equivariant;
 mod error;
 mod interpreter;
 mod kept;

@@ -36,6 +36,40 @@ class Algebra:
     def paths(self, left: Grades = None, right: Grades = None) -> list[tuple[int, int, int]]: ...
     def terms(self, kind: str) -> list[tuple[int, int, int, int]]: ...
     def reachable(self, kind: str, left: Grades = None, right: Grades = None) -> list[int]: ...
+    def equivariant_maps(self, group: str) -> list[tuple[int, int, list[tuple[int, int, int]]]]: ...
+
+Sizes = tuple[int, int, int, int, int]
+"""Rows, multivector channels of input and output, scalar channels of input and output."""
+
+class EquivariantLinear:
+    """A linear layer that commutes with the group of an algebra, on the CPU. All tensors are given by
+    address, 0 for none: six parameters, and pairs of multivectors and scalars."""
+
+    def __new__(cls, algebra: Algebra, group: str, unit: bool) -> EquivariantLinear: ...
+    def output(
+        self,
+        double: bool,
+        sizes: Sizes,
+        matrices: tuple[int, ...],
+        input: tuple[int, int],
+        output: tuple[int, int],
+    ) -> None: ...
+    def input_gradient(
+        self,
+        double: bool,
+        sizes: Sizes,
+        matrices: tuple[int, ...],
+        gradient: tuple[int, int],
+        output: tuple[int, int],
+    ) -> None: ...
+    def weight_gradient(
+        self,
+        double: bool,
+        sizes: Sizes,
+        gradient: tuple[int, int],
+        input: tuple[int, int],
+        output: tuple[int, ...],
+    ) -> None: ...
 
 class Operator:
     """An operator by its name in the table, with settings by name; those not given have their

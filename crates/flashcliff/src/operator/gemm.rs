@@ -4,10 +4,10 @@ use crate::Element;
 
 /// A matrix: entry (i, j) at `ptr + i row + j column`.
 #[derive(Clone, Copy)]
-pub(super) struct Matrix<T> {
-    pub(super) ptr: *mut T,
-    pub(super) row: usize,
-    pub(super) column: usize,
+pub(crate) struct Matrix<T> {
+    pub(crate) ptr: *mut T,
+    pub(crate) row: usize,
+    pub(crate) column: usize,
 }
 
 // SAFETY: this is a plain address; its users say what they may access.
@@ -17,7 +17,7 @@ unsafe impl<T: Send> Send for Matrix<T> {}
 
 impl<T> Matrix<T> {
     /// Rows of `columns` entries, one after the other.
-    pub(super) fn rows(ptr: *mut T, columns: usize) -> Self {
+    pub(crate) fn rows(ptr: *mut T, columns: usize) -> Self {
         Self {
             ptr,
             row: columns,
@@ -25,7 +25,7 @@ impl<T> Matrix<T> {
         }
     }
 
-    pub(super) fn transposed(self) -> Self {
+    pub(crate) fn transposed(self) -> Self {
         Self {
             ptr: self.ptr,
             row: self.column,
@@ -34,7 +34,7 @@ impl<T> Matrix<T> {
     }
 
     /// The matrix from an entry on.
-    pub(super) fn from(self, row: usize, column: usize) -> Self {
+    pub(crate) fn from(self, row: usize, column: usize) -> Self {
         Self {
             ptr: self.ptr.wrapping_add(row * self.row + column * self.column),
             ..self
@@ -46,12 +46,28 @@ impl<T> Matrix<T> {
 ///
 /// # Safety
 /// The matrices are valid for their sizes, and `out` overlaps neither of the others.
-pub(super) unsafe fn matmul<T: Element>(
+pub(crate) unsafe fn matmul<T: Element>(
     (m, k, n): (usize, usize, usize),
     out: Matrix<T>,
     a: Matrix<T>,
     b: Matrix<T>,
     accumulate: bool,
+) {
+    // SAFETY: the caller promises it.
+    unsafe { matmul_scaled((m, k, n), out, a, b, accumulate, T::from_f64(1.0)) }
+}
+
+/// `out = factor a b`, or `out += factor a b` if `accumulate`; `a` is `m x k`, `b` is `k x n`.
+///
+/// # Safety
+/// The contract of [`matmul`] holds.
+pub(crate) unsafe fn matmul_scaled<T: Element>(
+    (m, k, n): (usize, usize, usize),
+    out: Matrix<T>,
+    a: Matrix<T>,
+    b: Matrix<T>,
+    accumulate: bool,
+    factor: T,
 ) {
     if m == 0 || n == 0 {
         return;
@@ -76,7 +92,7 @@ pub(super) unsafe fn matmul<T: Element>(
             stride(b.column),
             stride(b.row),
             one,
-            one,
+            factor,
             false,
             false,
             false,

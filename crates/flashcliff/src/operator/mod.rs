@@ -1,7 +1,7 @@
 //! Operators at run time: checks, buffers, and the choice of the skeleton that does the work.
 
 mod fully_connected;
-mod gemm;
+pub(crate) mod gemm;
 mod lane;
 mod linear;
 mod linear_sgp;

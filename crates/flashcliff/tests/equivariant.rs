@@ -1,0 +1,379 @@
+//! Equivariant linear layers against plain loops over the entries of the maps, in exact integers.
+
+use flashcliff::cayley::{EquivariantMap, Group};
+use flashcliff::equivariant::{EquivariantLinear, Matrices, MatricesMut, Side, SideMut, Sizes};
+use flashcliff::{Algebra, Element, Error, Signature, threads};
+
+/// Small integers from a seed, so that every sum is exact in `f32`.
+struct Integers(u64);
+
+impl Integers {
+    fn vec<T: Element>(&mut self, len: usize) -> Vec<T> {
+        let mut next = || {
+            self.0 = self
+                .0
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            T::from_f64(f64::from((self.0 >> 33) as u32 % 7) - 3.0)
+        };
+        (0..len).map(|_| next()).collect()
+    }
+}
+
+/// All tensors of a layer.
+#[derive(Clone, Debug, PartialEq)]
+struct Tensors<T> {
+    x: Vec<T>,
+    s: Vec<T>,
+    parameters: [Vec<T>; 6],
+    y: Vec<T>,
+    t: Vec<T>,
+}
+
+impl<T: Element> Tensors<T> {
+    fn random(layer: &EquivariantLinear, blades: usize, sizes: Sizes, seed: u64) -> Self {
+        let mut integers = Integers(seed);
+        let mixed = layer.invariant().len();
+        let Sizes {
+            rows,
+            in_channels,
+            out_channels,
+            in_scalars,
+            out_scalars,
+        } = sizes;
+        Self {
+            x: integers.vec(blades * rows * in_channels),
+            s: integers.vec(rows * in_scalars),
+            parameters: [
+                integers.vec(out_channels * in_channels * layer.maps()),
+                integers.vec(out_channels * mixed * in_scalars),
+                integers.vec(out_scalars * in_channels * mixed),
+                integers.vec(out_scalars * in_scalars),
+                integers.vec(out_channels * mixed),
+                integers.vec(out_scalars),
+            ],
+            y: integers.vec(blades * rows * out_channels),
+            t: integers.vec(rows * out_scalars),
+        }
+    }
+
+    fn matrices(&self) -> Matrices<'_, T> {
+        let [
+            weight,
+            to_blades,
+            to_scalars,
+            scalars,
+            blade_bias,
+            scalar_bias,
+        ] = &self.parameters;
+        Matrices {
+            weight,
+            scalars_to_blades: to_blades,
+            blades_to_scalars: to_scalars,
+            scalars_to_scalars: scalars,
+            blade_bias,
+            scalar_bias,
+        }
+    }
+
+    fn matrices_mut(&mut self) -> MatricesMut<'_, T> {
+        let [
+            weight,
+            to_blades,
+            to_scalars,
+            scalars,
+            blade_bias,
+            scalar_bias,
+        ] = &mut self.parameters;
+        MatricesMut {
+            weight,
+            scalars_to_blades: to_blades,
+            blades_to_scalars: to_scalars,
+            scalars_to_scalars: scalars,
+            blade_bias,
+            scalar_bias,
+        }
+    }
+
+    fn dirty(mut self) -> Self {
+        let nan = T::from_f64(f64::NAN);
+        let parameters = self.parameters.iter_mut();
+        for tensor in parameters.chain([&mut self.x, &mut self.s, &mut self.y, &mut self.t]) {
+            tensor.fill(nan);
+        }
+        self
+    }
+}
+
+/// The layer and its gradients by loops over entries: every product of an output's, an input's and a parameter's entry.
+fn expected<T: Element>(
+    maps: &[EquivariantMap],
+    invariant: &[usize],
+    sizes: Sizes,
+    given: &Tensors<T>,
+) -> Tensors<T> {
+    let mut found = given.clone();
+    for tensor in
+        found
+            .parameters
+            .iter_mut()
+            .chain([&mut found.x, &mut found.s, &mut found.y, &mut found.t])
+    {
+        tensor.fill(T::default());
+    }
+    let Sizes {
+        rows,
+        in_channels,
+        out_channels,
+        in_scalars,
+        out_scalars,
+    } = sizes;
+    let mixed = invariant.len();
+    let x_at = |blade: usize, row: usize, c: usize| (blade * rows + row) * in_channels + c;
+    let y_at = |blade: usize, row: usize, o: usize| (blade * rows + row) * out_channels + o;
+    let mul = |a: T, b: T, sign: f64| T::from_f64(a.to_f64() * b.to_f64() * sign);
+    for row in 0..rows {
+        for (map, entries) in maps.iter().enumerate() {
+            for entry in &entries.entries {
+                let sign = f64::from(entry.sign);
+                for o in 0..out_channels {
+                    for c in 0..in_channels {
+                        let w = (o * in_channels + c) * maps.len() + map;
+                        let (x, y) = (x_at(entry.input, row, c), y_at(entry.output, row, o));
+                        found.y[y] += mul(given.parameters[0][w], given.x[x], sign);
+                        found.x[x] += mul(given.parameters[0][w], given.y[y], sign);
+                        found.parameters[0][w] += mul(given.y[y], given.x[x], sign);
+                    }
+                }
+            }
+        }
+        for (index, &blade) in invariant.iter().enumerate() {
+            for o in 0..out_channels {
+                let y = y_at(blade, row, o);
+                let b = o * mixed + index;
+                found.y[y] += given.parameters[4][b];
+                found.parameters[4][b] += given.y[y];
+                for c in 0..in_scalars {
+                    let (w, s) = (b * in_scalars + c, row * in_scalars + c);
+                    found.y[y] += mul(given.parameters[1][w], given.s[s], 1.0);
+                    found.s[s] += mul(given.parameters[1][w], given.y[y], 1.0);
+                    found.parameters[1][w] += mul(given.y[y], given.s[s], 1.0);
+                }
+            }
+            for o in 0..out_scalars {
+                for c in 0..in_channels {
+                    let w = (o * in_channels + c) * mixed + index;
+                    let (x, t) = (x_at(blade, row, c), row * out_scalars + o);
+                    found.t[t] += mul(given.parameters[2][w], given.x[x], 1.0);
+                    found.x[x] += mul(given.parameters[2][w], given.t[t], 1.0);
+                    found.parameters[2][w] += mul(given.t[t], given.x[x], 1.0);
+                }
+            }
+        }
+        for o in 0..out_scalars {
+            let t = row * out_scalars + o;
+            found.t[t] += given.parameters[5][o];
+            found.parameters[5][o] += given.t[t];
+            for c in 0..in_scalars {
+                let (w, s) = (o * in_scalars + c, row * in_scalars + c);
+                found.t[t] += mul(given.parameters[3][w], given.s[s], 1.0);
+                found.s[s] += mul(given.parameters[3][w], given.t[t], 1.0);
+                found.parameters[3][w] += mul(given.t[t], given.s[s], 1.0);
+            }
+        }
+    }
+    found
+}
+
+/// Runs the three passes into memory full of NaN.
+fn run<T: Element>(layer: &EquivariantLinear, sizes: Sizes, given: &Tensors<T>) -> Tensors<T> {
+    let mut found = given.clone().dirty();
+    let input = Side {
+        multivectors: &given.x,
+        scalars: &given.s,
+    };
+    let gradient = Side {
+        multivectors: &given.y,
+        scalars: &given.t,
+    };
+    let out = SideMut {
+        multivectors: &mut found.y,
+        scalars: &mut found.t,
+    };
+    layer
+        .output(sizes, &given.matrices(), input, out)
+        .expect("sizes fit");
+    let out = SideMut {
+        multivectors: &mut found.x,
+        scalars: &mut found.s,
+    };
+    layer
+        .input_gradient(sizes, &given.matrices(), gradient, out)
+        .expect("sizes fit");
+    layer
+        .weight_gradient(sizes, gradient, input, found.matrices_mut())
+        .expect("sizes fit");
+    found
+}
+
+fn algebra(name: &str) -> Algebra {
+    let signature = name.parse::<Signature>().expect("a signature");
+    Algebra::new(signature).expect("few dimensions")
+}
+
+fn check<T: Element>(name: &str, group: Group, sizes: Sizes) {
+    let algebra = algebra(name);
+    let maps = algebra
+        .cayley()
+        .equivariant_maps(group)
+        .expect("maps are known");
+    let layer = EquivariantLinear::new(algebra, group, false).expect("maps are known");
+    let given = Tensors::<T>::random(&layer, algebra.cayley().blade_count(), sizes, 7);
+    let expected = expected(&maps, layer.invariant(), sizes, &given);
+    assert_eq!(
+        run(&layer, sizes, &given),
+        expected,
+        "{name} {group} {sizes:?}"
+    );
+}
+
+fn sizes(rows: usize, channels: (usize, usize), scalars: (usize, usize)) -> Sizes {
+    Sizes {
+        rows,
+        in_channels: channels.0,
+        out_channels: channels.1,
+        in_scalars: scalars.0,
+        out_scalars: scalars.1,
+    }
+}
+
+#[test]
+fn passes_are_the_sums_over_entries() {
+    let names = [
+        "cl301", "cl130", "cl300", "cl410", "cl201", "cl020", "cl111", "cl100", "cl230",
+    ];
+    for name in names {
+        for group in Group::ALL {
+            check::<f32>(name, group, sizes(5, (3, 2), (4, 3)));
+            check::<f64>(name, group, sizes(1, (1, 5), (0, 2)));
+            check::<f32>(name, group, sizes(3, (2, 1), (3, 0)));
+            check::<f64>(name, group, sizes(2, (4, 4), (0, 0)));
+        }
+    }
+}
+
+#[test]
+fn empty_batches_and_channels() {
+    check::<f32>("cl301", Group::Pin, sizes(0, (3, 2), (4, 3)));
+    check::<f32>("cl130", Group::Spin, sizes(3, (0, 2), (4, 3)));
+    check::<f32>("cl130", Group::Spin, sizes(3, (2, 0), (4, 3)));
+}
+
+#[test]
+fn results_do_not_depend_on_threads() {
+    let layer =
+        EquivariantLinear::new(algebra("cl130"), Group::Spin, true).expect("maps are known");
+    let sizes = sizes(900, (32, 32), (128, 64));
+    let mut given = Tensors::<f32>::random(&layer, 16, sizes, 3);
+    // Numbers whose sums are rounded.
+    for value in given.x.iter_mut().chain(&mut given.y).chain(&mut given.s) {
+        *value *= 0.1;
+    }
+    let one = threads::at_most(1, || run(&layer, sizes, &given));
+    let many = run(&layer, sizes, &given);
+    assert_eq!(one, many);
+    assert!(one.y.iter().all(|value| value.is_finite()));
+}
+
+#[test]
+fn unit_maps_are_divided_by_their_norms() {
+    let layer = EquivariantLinear::new(algebra("cl301"), Group::Pin, true).expect("maps are known");
+    assert_eq!(layer.maps(), 9);
+    let sizes = sizes(1, (1, 1), (0, 0));
+    for map in 0..9 {
+        let mut weight = vec![0.0_f64; 9];
+        weight[map] = 1.0;
+        let mut squares = 0.0;
+        for blade in 0..16 {
+            let mut x = [0.0; 16];
+            x[blade] = 1.0;
+            let mut y = [0.0; 16];
+            let input = Side {
+                multivectors: &x[..],
+                scalars: &[],
+            };
+            let out = SideMut {
+                multivectors: &mut y[..],
+                scalars: &mut [],
+            };
+            let matrices = Matrices {
+                weight: &weight,
+                ..Matrices::default()
+            };
+            layer
+                .output(sizes, &matrices, input, out)
+                .expect("sizes fit");
+            squares += y.iter().map(|value| value * value).sum::<f64>();
+        }
+        assert!((squares - 1.0).abs() < 1e-15, "map {map}: {squares}");
+    }
+}
+
+#[test]
+fn wrong_lengths_are_refused() {
+    let layer =
+        EquivariantLinear::new(algebra("cl300"), Group::Pin, false).expect("maps are known");
+    let sizes = sizes(2, (1, 1), (0, 0));
+    let (x, mut y) = (vec![0.0_f32; 16], vec![0.0_f32; 15]);
+    let matrices = Matrices {
+        weight: &[0.0; 4],
+        ..Matrices::default()
+    };
+    let input = Side {
+        multivectors: &x[..],
+        scalars: &[],
+    };
+    let out = SideMut {
+        multivectors: &mut y[..],
+        scalars: &mut [],
+    };
+    let error = layer
+        .output(sizes, &matrices, input, out)
+        .expect_err("15 is not 16");
+    assert!(
+        matches!(
+            &error,
+            Error::LengthMismatch {
+                expected: 16,
+                got: 15,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let matrices = Matrices {
+        weight: &[0.0; 3],
+        ..Matrices::default()
+    };
+    let mut y = [0.0; 16];
+    let out = SideMut {
+        multivectors: &mut y[..],
+        scalars: &mut [],
+    };
+    let error = layer
+        .output(sizes, &matrices, input, out)
+        .expect_err("3 is not 4");
+    assert!(
+        matches!(
+            &error,
+            Error::LengthMismatch {
+                expected: 4,
+                got: 3,
+                ..
+            }
+        ),
+        "{error}"
+    );
+    let null = algebra("cl002");
+    assert!(EquivariantLinear::new(null, Group::Pin, false).is_err());
+}
