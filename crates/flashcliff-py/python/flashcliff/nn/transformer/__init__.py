@@ -1,0 +1,40 @@
+"""Geometric algebra transformers over any algebra: GATr, L-GATr and their relatives.
+
+Multivectors are ``[blades, *batch, items, channels]`` and scalars ``[*batch, items, channels]``. The layers have the
+names of the state dicts of GATr and L-GATr; :mod:`flashcliff.compat.gatr` and :mod:`flashcliff.compat.lgatr` have their
+constructors and their layout.
+"""
+
+from .attention import GeometricAttention, attend, distance_features
+from .bilinear import GeometricBilinear, equi_join
+from .block import Block, ConditionalBlock, GeometricMLP
+from .gate import GradeDropout, ScalarGate
+from .geometry import Geometry, geometry_of
+from .heads import CrossAttention, SelfAttention
+from .linear import EquiLinear
+from .network import GATransformer, join_reference
+from .norm import EquiLayerNorm, equi_layer_norm
+from .rotary import RotaryEncoding
+
+__all__ = [
+    "Block",
+    "ConditionalBlock",
+    "CrossAttention",
+    "EquiLayerNorm",
+    "EquiLinear",
+    "GATransformer",
+    "GeometricAttention",
+    "GeometricBilinear",
+    "GeometricMLP",
+    "Geometry",
+    "GradeDropout",
+    "RotaryEncoding",
+    "ScalarGate",
+    "SelfAttention",
+    "attend",
+    "distance_features",
+    "equi_join",
+    "equi_layer_norm",
+    "geometry_of",
+    "join_reference",
+]

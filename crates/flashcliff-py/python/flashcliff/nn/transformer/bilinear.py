@@ -1,0 +1,108 @@
+"""The geometric bilinear layer: products, and joins, of linear maps."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ... import functional
+from .geometry import GeometryLike, constant, geometry_of
+from .linear import EquiLinear
+from .norm import EquiLayerNorm
+
+__all__ = ["GeometricBilinear", "equi_join"]
+
+
+def equi_join(x: Tensor, y: Tensor, reference: Tensor, geometry: GeometryLike) -> Tensor:
+    """The join of two multivectors, times the pseudoscalar part of a reference, which makes it commute with
+    reflections.
+
+    ``reference[-2] dual(dual(x) ^ dual(y))``, where ``dual`` is the right complement; the outer one differs from the
+    regressive product of :func:`flashcliff.functional.product` by ``(-1)^(k (n - k))`` in grade ``k``.
+
+    Shapes:
+        - ``x``, ``y`` and the result ``[blades, *batch, channels]``
+        - ``reference`` the component of the reference multivector at the product of the vectors that are not null
+          (index 14 in Cl(3,0,1)), ``[*batch, 1]`` or any shape that broadcasts to ``[*batch, channels]``
+
+    Source: GATr (arXiv 2305.18415, section 3).
+    """
+    algebra = geometry_of(geometry).algebra
+    product = functional.product(x, y, algebra, "regressive")
+    signs = tuple((-1.0) ** (grade * (algebra.dim - grade)) for grade in algebra.grades)
+    factors = constant(signs, product).view(-1, *[1] * (product.dim() - 1))
+    return product * (factors * reference.to(product.dtype))
+
+
+class GeometricBilinear(nn.Module):
+    """Geometric products, and joins, of pairs of linear maps of one input, then a linear map.
+
+    Shapes: multivectors ``[blades, *batch, in_channels]`` to ``[blades, *batch, out_channels]``, scalars
+    ``[*batch, in_scalars]`` to ``[*batch, out_scalars]``.
+
+    Args:
+        geometry: an algebra, or a :class:`Geometry`, which says whether there are joins and a norm at the end.
+        in_channels: multivector channels of the input.
+        out_channels: multivector channels of the output.
+        hidden_channels: channels of products and joins together; ``out_channels`` by default. With joins it must be
+            even.
+        in_scalars: scalar channels of the input.
+        out_scalars: scalar channels of the output.
+
+    Source: GATr (arXiv 2305.18415, section 3) and L-GATr (arXiv 2405.14806, section 3).
+    """
+
+    def __init__(
+        self,
+        geometry: GeometryLike,
+        in_channels: int,
+        out_channels: int,
+        hidden_channels: int | None = None,
+        in_scalars: int = 0,
+        out_scalars: int = 0,
+    ) -> None:
+        super().__init__()
+        self.geometry = geometry_of(geometry)
+        hidden = out_channels if hidden_channels is None else hidden_channels
+        each = hidden
+        if self.geometry.join:
+            each = hidden // 2
+            if each * 2 != hidden:
+                raise ValueError(f"hidden_channels: expected an even number, got {hidden}")
+
+        def linear(initialization: str = "default") -> EquiLinear:
+            # Without scalar inputs there is no bias that could start near 1.
+            chosen = initialization if in_scalars else "default"
+            return EquiLinear(self.geometry, in_channels, each, in_scalars, initialization=chosen)
+
+        self.linear_left = linear()
+        self.linear_right = linear("almost_unit_scalar")
+        if self.geometry.join:
+            self.linear_join_left = linear()
+            self.linear_join_right = linear()
+        self.linear_out = EquiLinear(self.geometry, hidden, out_channels, in_scalars, out_scalars)
+        if self.geometry.product_norm:
+            self.norm = EquiLayerNorm(self.geometry)
+
+    def forward(
+        self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Applies the layer. ``reference`` is that of :func:`equi_join`."""
+        algebra = self.geometry.algebra
+        left, _ = self.linear_left(multivectors, scalars)
+        right, _ = self.linear_right(multivectors, scalars)
+        hidden = functional.product(left, right, algebra, "geometric")
+        if not self.geometry.bivectors:
+            kept = tuple(float(grade != 2) for grade in algebra.grades)
+            hidden = hidden * constant(kept, hidden).view(-1, *[1] * (hidden.dim() - 1))
+        if self.geometry.join:
+            if reference is None:
+                raise ValueError(
+                    "reference: expected a tensor, because the geometry has joins, got None"
+                )
+            left, _ = self.linear_join_left(multivectors, scalars)
+            right, _ = self.linear_join_right(multivectors, scalars)
+            join = equi_join(left, right, reference, self.geometry)
+            hidden = torch.cat((hidden, join), dim=-1)
+        out, out_s = self.linear_out(hidden, scalars)
+        return self.norm(out, out_s) if self.geometry.product_norm else (out, out_s)

@@ -1,0 +1,289 @@
+"""The blocks of a geometric algebra transformer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint as computed_again
+
+from .bilinear import GeometricBilinear
+from .gate import GradeDropout, ScalarGate
+from .geometry import Geometry, GeometryLike, geometry_of
+from .heads import CrossAttention, Pair, SelfAttention
+from .linear import EquiLinear
+from .norm import EquiLayerNorm
+
+__all__ = ["Block", "ConditionalBlock", "GeometricMLP"]
+
+
+class GeometricMLP(nn.Module):
+    """A bilinear layer, then gates and linear layers.
+
+    Shapes: multivectors ``[blades, *batch, channels[0]]`` to ``[blades, *batch, channels[-1]]``, scalars likewise.
+
+    Args:
+        geometry: an algebra, or a :class:`Geometry`. Without ``geometry.product`` the first layer is a gate and a
+            linear map.
+        channels: multivector channels before and after each layer, at least two numbers.
+        scalars: scalar channels, as many numbers.
+        activation: the activation of gates, see :class:`ScalarGate`.
+        scalar_activation: the activation of scalars.
+        dropout: probability of :class:`GradeDropout` after each layer.
+    """
+
+    def __init__(
+        self,
+        geometry: GeometryLike,
+        channels: tuple[int, ...],
+        scalars: tuple[int, ...],
+        *,
+        activation: str = "gelu_tanh",
+        scalar_activation: str | None = None,
+        dropout: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.geometry = geometry_of(geometry)
+        if len(channels) < 2 or len(channels) != len(scalars):
+            raise ValueError(
+                f"channels: expected two or more numbers, and as many scalars, got {channels} and {scalars}"
+            )
+        layers: list[nn.Module] = []
+
+        def gate() -> ScalarGate:
+            return ScalarGate(activation, scalar_activation)
+
+        sizes = list(zip(channels[:-1], channels[1:], scalars[:-1], scalars[1:], strict=True))
+        for at, (before, after, before_s, after_s) in enumerate(sizes):
+            if at == 0 and self.geometry.product:
+                bilinear = GeometricBilinear(
+                    self.geometry, before, after, in_scalars=before_s, out_scalars=after_s
+                )
+                layers.append(bilinear)
+            else:
+                layers += [gate(), EquiLinear(self.geometry, before, after, before_s, after_s)]
+            if dropout is not None:
+                layers.append(GradeDropout(self.geometry, dropout))
+        self.layers = nn.ModuleList(layers)
+
+    def forward(
+        self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
+    ) -> Pair:
+        pair: Pair = multivectors, scalars
+        for layer in self.layers:
+            if isinstance(layer, GeometricBilinear):
+                pair = layer(*pair, reference)
+            else:
+                pair = layer(*pair)
+        return pair
+
+
+class Block(nn.Module):
+    """Self-attention and an MLP, each after a norm and with a residual.
+
+    Args:
+        geometry: an algebra, or a :class:`Geometry`.
+        channels: multivector channels.
+        scalars: scalar channels.
+        attention: arguments of :class:`SelfAttention`.
+        mlp_ratio: hidden channels of the MLP for each channel.
+        mlp_layers: layers of the MLP, at least 1.
+        affine: whether the norms have gains.
+        activation: of the MLP's gates.
+        scalar_activation: of the MLP's scalars.
+        dropout: probability of :class:`GradeDropout`.
+        checkpoint: parts that are computed again in the backward pass, ``"attention"`` and ``"mlp"``, each with its
+            norm.
+    """
+
+    def __init__(
+        self,
+        geometry: GeometryLike,
+        channels: int,
+        scalars: int = 0,
+        *,
+        attention: Mapping[str, Any] | None = None,
+        mlp_ratio: int = 2,
+        mlp_layers: int = 2,
+        affine: bool = False,
+        activation: str = "gelu_tanh",
+        scalar_activation: str | None = None,
+        dropout: float | None = None,
+        checkpoint: Sequence[str] = (),
+    ) -> None:
+        super().__init__()
+        self.geometry = geometry_of(geometry)
+        self.checkpoint = tuple(checkpoint)
+        if not set(self.checkpoint) <= {"attention", "mlp"}:
+            raise ValueError(f"checkpoint: expected 'attention' and 'mlp', got {checkpoint!r}")
+        self.norm1 = EquiLayerNorm(self.geometry, channels, scalars, affine=affine)
+        self.norm2 = EquiLayerNorm(self.geometry, channels, scalars, affine=affine)
+        self.attention = SelfAttention(
+            self.geometry, channels, scalars, dropout=dropout, **(attention or {})
+        )
+        self.mlp = _mlp(
+            self.geometry,
+            channels,
+            scalars,
+            mlp_ratio,
+            mlp_layers,
+            activation,
+            scalar_activation,
+            dropout,
+        )
+
+    def forward(
+        self,
+        multivectors: Tensor,
+        scalars: Tensor | None = None,
+        extra_multivectors: Tensor | None = None,
+        extra_scalars: Tensor | None = None,
+        reference: Tensor | None = None,
+        **options: object,
+    ) -> Pair:
+        here: Pair = multivectors, scalars
+        extra = extra_multivectors, extra_scalars
+        here = _residual(here, self._part("attention", self._attended, *here, *extra, **options))
+        return _residual(here, self._part("mlp", self._transformed, *here, reference))
+
+    def _attended(
+        self, multivectors: Tensor, scalars: Tensor | None, *extra: Tensor | None, **options: object
+    ) -> Pair:
+        out: Pair = self.attention(*self.norm1(multivectors, scalars), *extra, **options)
+        return out
+
+    def _transformed(
+        self, multivectors: Tensor, scalars: Tensor | None, reference: Tensor | None
+    ) -> Pair:
+        out: Pair = self.mlp(*self.norm2(multivectors, scalars), reference)
+        return out
+
+    def _part(
+        self, name: str, function: Callable[..., Pair], *given: Tensor | None, **options: Any
+    ) -> Pair:
+        if name in self.checkpoint and torch.is_grad_enabled():
+            out: Pair = computed_again(function, *given, use_reentrant=False, **options)
+            return out
+        return function(*given, **options)
+
+
+class ConditionalBlock(nn.Module):
+    """Self-attention, cross-attention to a condition and an MLP, each after a norm and with a residual.
+
+    Args:
+        geometry: an algebra, or a :class:`Geometry`.
+        channels: multivector channels.
+        scalars: scalar channels.
+        other_channels: multivector channels of the condition.
+        other_scalars: scalar channels of the condition.
+        attention: arguments of :class:`SelfAttention`.
+        cross_attention: arguments of :class:`CrossAttention`.
+        mlp_ratio, mlp_layers, affine, activation, scalar_activation, dropout: as for :class:`Block`.
+    """
+
+    def __init__(
+        self,
+        geometry: GeometryLike,
+        channels: int,
+        scalars: int,
+        other_channels: int,
+        other_scalars: int,
+        *,
+        attention: Mapping[str, Any] | None = None,
+        cross_attention: Mapping[str, Any] | None = None,
+        mlp_ratio: int = 2,
+        mlp_layers: int = 2,
+        affine: bool = False,
+        activation: str = "gelu_tanh",
+        scalar_activation: str | None = None,
+        dropout: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.geometry = geometry_of(geometry)
+
+        def norm(channels: int, scalars: int) -> EquiLayerNorm:
+            return EquiLayerNorm(self.geometry, channels, scalars, affine=affine)
+
+        self.norm1 = norm(channels, scalars)
+        self.norm2 = norm(channels, scalars)
+        self.norm3 = norm(channels, scalars)
+        self.norm_cond = norm(other_channels, other_scalars)
+        self.attention = SelfAttention(
+            self.geometry, channels, scalars, dropout=dropout, **(attention or {})
+        )
+        self.crossattention = CrossAttention(
+            self.geometry,
+            channels,
+            scalars,
+            other_channels,
+            other_scalars,
+            dropout=dropout,
+            **(cross_attention or {}),
+        )
+        self.mlp = _mlp(
+            self.geometry,
+            channels,
+            scalars,
+            mlp_ratio,
+            mlp_layers,
+            activation,
+            scalar_activation,
+            dropout,
+        )
+
+    def forward(
+        self,
+        multivectors: Tensor,
+        other_multivectors: Tensor,
+        scalars: Tensor | None = None,
+        other_scalars: Tensor | None = None,
+        reference: Tensor | None = None,
+        options: Mapping[str, Any] | None = None,
+        cross_options: Mapping[str, Any] | None = None,
+    ) -> Pair:
+        """Applies the block. ``options`` and ``cross_options`` are those of :func:`attend`."""
+        here: Pair = multivectors, scalars
+        here = _residual(here, self.attention(*self.norm1(*here), **(options or {})))
+        mv, s = self.norm2(*here)
+        other_mv, other_s = self.norm_cond(other_multivectors, other_scalars)
+        here = _residual(
+            here, self.crossattention(mv, other_mv, s, other_s, **(cross_options or {}))
+        )
+        return _residual(here, self.mlp(*self.norm3(*here), reference))
+
+
+def _mlp(
+    geometry: Geometry,
+    channels: int,
+    scalars: int,
+    ratio: int,
+    layers: int,
+    activation: str,
+    scalar_activation: str | None,
+    dropout: float | None,
+) -> GeometricMLP:
+    if layers < 1:
+        raise ValueError(f"mlp_layers: expected at least 1, got {layers}")
+
+    def sizes(size: int) -> tuple[int, ...]:
+        return (size, *[ratio * size] * (layers - 1), size)
+
+    return GeometricMLP(
+        geometry,
+        sizes(channels),
+        sizes(scalars),
+        activation=activation,
+        scalar_activation=scalar_activation,
+        dropout=dropout,
+    )
+
+
+def _residual(before: Pair, after: Pair) -> Pair:
+    s = before[1]
+    if s is None:
+        s = after[1]
+    elif after[1] is not None:
+        s = s + after[1]
+    return before[0] + after[0], s

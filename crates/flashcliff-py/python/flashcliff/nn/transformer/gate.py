@@ -1,0 +1,91 @@
+"""Nonlinearities that are gated by the scalar blade, and dropout of grades."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ..._ops import checks
+from .geometry import GeometryLike, geometry_of, indices
+
+__all__ = ["ACTIVATIONS", "GradeDropout", "ScalarGate"]
+
+
+def _gelu_tanh(x: Tensor) -> Tensor:
+    return F.gelu(x, approximate="tanh")
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": _gelu_tanh,
+    "sigmoid": torch.sigmoid,
+    "silu": F.silu,
+    "tanh": torch.tanh,
+}
+"""Activations by name."""
+
+
+class ScalarGate(nn.Module):
+    """Multivectors times an activation of their scalar blade, and an activation of scalars.
+
+    ``out[i] = activation(x[0]) x[i]``. Multivectors are ``[blades, *batch, channels]``.
+
+    Args:
+        activation: the activation of the gate, a name in ``ACTIVATIONS``.
+        scalar_activation: the activation of scalar channels; the same by default. GATr and L-GATr before 2.0 have
+            ``"gelu_tanh"`` and ``"gelu"``.
+
+    Source: GATr (arXiv 2305.18415, section 3).
+    """
+
+    def __init__(self, activation: str = "gelu_tanh", scalar_activation: str | None = None) -> None:
+        super().__init__()
+        self.activation = _named("activation", activation)
+        self.scalar_activation = _named("scalar_activation", scalar_activation or activation)
+
+    def forward(
+        self, multivectors: Tensor, scalars: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        gate = ACTIVATIONS[self.activation](multivectors.narrow(0, 0, 1))
+        out = multivectors * gate
+        return out, None if scalars is None else ACTIVATIONS[self.scalar_activation](scalars)
+
+    def extra_repr(self) -> str:
+        return f"{self.activation!r}, scalar_activation={self.scalar_activation!r}"
+
+
+class GradeDropout(nn.Module):
+    """Dropout of whole grades of a multivector channel, and of scalars, in training.
+
+    Each grade of each channel and item is zero with probability ``p`` and scaled by ``1 / (1 - p)`` otherwise.
+    """
+
+    def __init__(self, geometry: GeometryLike, p: float = 0.0) -> None:
+        super().__init__()
+        self.geometry = geometry_of(geometry)
+        self.p = checks.number("p", p)
+        if not 0 <= self.p < 1:
+            raise ValueError(f"p: expected a probability below 1, got {p!r}")
+
+    def forward(
+        self, multivectors: Tensor, scalars: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        if not self.training or self.p == 0:
+            return multivectors, scalars
+        algebra = self.geometry.algebra
+        kept = multivectors.new_ones(algebra.grade_count, *multivectors.shape[1:])
+        kept = F.dropout(kept, self.p).index_select(0, indices(algebra.grades, multivectors))
+        return multivectors * kept, None if scalars is None else F.dropout(scalars, self.p)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"
+
+
+def _named(name: str, value: str) -> str:
+    if value not in ACTIVATIONS:
+        raise ValueError(f"{name}: expected one of {', '.join(ACTIVATIONS)}, got {value!r}")
+    return value

@@ -1,0 +1,174 @@
+"""The choices by which geometric algebra transformers over different algebras differ."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass, field, fields
+
+import torch
+from torch import Tensor
+
+from ...algebra import Algebra, AlgebraLike, as_algebra
+from .maps import GROUPS, MapPlan, map_plan
+
+__all__ = ["Geometry", "geometry_of"]
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """The group, the maps, the products and the norms of a geometric algebra transformer.
+
+    :func:`geometry_of` returns the choices of the published networks.
+    """
+
+    algebra: Algebra
+    group: str = "pin"
+    """``"pin"``: layers commute with reflections too. ``"spin"``: with the connected group only, which allows more
+    maps."""
+    unit_maps: bool = False
+    """Whether each linear map is divided by its Frobenius norm."""
+    product: bool = True
+    """Whether the first layer of a block's MLP multiplies multivectors."""
+    join: bool = False
+    """Whether that layer also has the join, for algebras with one null vector."""
+    distances: bool = False
+    """Whether attention sees distances of points, for Cl(n,0,1), besides the inner product."""
+    bivectors: bool = True
+    """Whether the product keeps its bivectors."""
+    head_norm: bool = False
+    """Whether queries, keys and values are normalised."""
+    product_norm: bool = False
+    """Whether the result of the bilinear layer is normalised."""
+
+    # Derived once, and attributes rather than properties, because `torch.compile` cannot trace how they are derived.
+    plan: MapPlan = field(init=False, repr=False, compare=False)
+    """The linear maps that commute with the group."""
+    norms: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The squared norm ``<reverse(e_i) e_i>_0`` of each blade: +1, -1 or 0."""
+    norm_rows: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
+    """A matrix ``[rows, blades]`` whose product with squared blades is the squared norm of each grade, without grades
+    that have none; one row for all grades if all norms are positive."""
+
+    def __post_init__(self) -> None:
+        if self.group not in GROUPS:
+            raise ValueError(f"group: expected one of {', '.join(GROUPS)}, got {self.group!r}")
+        for name in ("join", "distances"):
+            if getattr(self, name) and self.algebra.signature[1:] != (0, 1):
+                raise ValueError(
+                    f"{name}: expected an algebra Cl(n,0,1), such as Algebra(3, 0, 1), got {self.algebra!r}"
+                )
+        norms = blade_norms(self.algebra)
+        derived = {
+            "plan": map_plan(self.algebra, self.group, self.unit_maps),
+            "norms": norms,
+            "norm_rows": _norm_rows(self.algebra, norms),
+        }
+        for name, value in derived.items():
+            object.__setattr__(self, name, value)
+
+    @property
+    def scalar_blades(self) -> tuple[int, ...]:
+        """The blades that scalar channels mix with: the scalar, and for ``"spin"`` the pseudoscalar."""
+        return (0,) if self.group == "pin" else (0, len(self.norms) - 1)
+
+    def __repr__(self) -> str:
+        options = [
+            option
+            for option in fields(self)
+            if option.init and option.name not in ("algebra", "group")
+        ]
+        differs = [
+            option.name for option in options if getattr(self, option.name) != option.default
+        ]
+        shown = "".join(f", {name}={getattr(self, name)}" for name in differs)
+        return f"Geometry({self.algebra!r}, group={self.group!r}{shown})"
+
+
+_PUBLISHED: dict[str, dict[str, object]] = {
+    "cl301": {"unit_maps": True, "join": True, "distances": True},
+    "cl130": {"group": "spin", "head_norm": True, "product_norm": True},
+}
+
+
+GeometryLike = AlgebraLike | Geometry
+"""A geometry, or an algebra, which stands for the geometry of the published network over it."""
+
+
+def geometry_of(algebra: GeometryLike) -> Geometry:
+    """The geometry of the published network over an algebra.
+
+    ====================== ==========================================================================
+    algebra                choices
+    ====================== ==========================================================================
+    Cl(3,0,1)              GATr (arXiv 2305.18415): E(3), join, distances in attention
+    Cl(1,3)                L-GATr (arXiv 2405.14806): connected Lorentz group, norms of queries, keys,
+                           values and products
+    others                 as E-GATr and C-GATr (arXiv 2311.04744): the full group, no join
+    ====================== ==========================================================================
+
+    Args:
+        algebra: such as ``flashcliff.Algebra(3, 0, 1)``, or a :class:`Geometry`, which is returned as it is.
+    """
+    if isinstance(algebra, Geometry):
+        return algebra
+    found = as_algebra(algebra)
+    chosen = _PUBLISHED.get(found.name, {})
+    return Geometry(found, **chosen)  # type: ignore[arg-type]
+
+
+@functools.cache
+def blade_norms(algebra: Algebra) -> tuple[int, ...]:
+    """The squared norm ``<reverse(e_i) e_i>_0`` of each blade: +1, -1 or 0."""
+    norms = [0] * algebra.blade_count
+    for left, right, output, sign in algebra.terms("scalar"):
+        if left == right and output == 0:
+            grade = algebra.grades[left]
+            norms[left] = sign * (-1) ** (grade * (grade - 1) // 2)
+    return tuple(norms)
+
+
+def _norm_rows(algebra: Algebra, norms: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:
+    if min(norms) >= 0:
+        # No absolute value is needed, so all grades are one sum.
+        return (tuple(float(norm) for norm in norms),)
+    by_grade = (
+        tuple(
+            float(norm) if at == grade else 0.0
+            for at, norm in zip(algebra.grades, norms, strict=True)
+        )
+        for grade in range(algebra.grade_count)
+    )
+    return tuple(row for row in by_grade if any(row))
+
+
+def _tensor(rows: tuple[object, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    if torch.compiler.is_compiling():
+        return torch.tensor(rows, dtype=dtype, device=device)
+    return _cached(rows, dtype, device)
+
+
+@functools.cache
+def _cached(rows: tuple[object, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    # A tensor made in inference mode could not be saved for a later backward pass.
+    with torch.inference_mode(False):
+        return torch.tensor(rows, dtype=dtype, device=device)
+
+
+def constant(values: tuple[object, ...], like: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+    """A tensor of constants on the device of another, made once; of its dtype if none is given."""
+    return _tensor(values, like.dtype if dtype is None else dtype, like.device)
+
+
+def indices(values: tuple[int, ...], like: Tensor) -> Tensor:
+    """A tensor of indices on the device of another tensor, made once."""
+    return _tensor(values, torch.int64, like.device)
+
+
+def check_multivectors(name: str, x: Tensor, algebra: Algebra, channels: int) -> None:
+    """Checks that a tensor is ``[blades, *batch, items, channels]``."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: expected a tensor, got {x!r}")
+    if x.dim() < 2 or x.shape[0] != algebra.blade_count or x.shape[-1] != channels:
+        raise ValueError(
+            f"{name}: expected [{algebra.blade_count}, *batch, {channels}], got {list(x.shape)}"
+        )

@@ -1,0 +1,208 @@
+"""The equivariant linear layer: every linear map that commutes with the group, and scalar channels."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from ..._ops import checks
+from .._module import check_count, check_features, joined
+from .contract import Form, output
+from .geometry import Geometry, GeometryLike, check_multivectors, geometry_of
+
+__all__ = ["INITIALIZATIONS", "EquiLinear"]
+
+INITIALIZATIONS: dict[str, tuple[float, float, float]] = {
+    "default": (1.0, 1.0, 0.0),
+    "small": (0.1, 0.1, 0.0),
+    "unit_scalar": (0.1, 1.0, 1.0),
+    "almost_unit_scalar": (0.5, 1.0, 1.0),
+}
+"""For each name: the factor of weights to multivectors, of weights to scalars, and the mean of the bias."""
+
+
+class EquiLinear(nn.Module):
+    r"""A linear map of multivectors and scalars that commutes with the group of a geometry.
+
+    ``out[i] = sum over maps a and entries (i <- j) of a: factor W_a x[j]``, where the maps are
+    :meth:`flashcliff.Algebra.equivariant_maps`, and scalar channels mix with the blades that the group leaves alone.
+
+    Shapes:
+        - multivectors ``[blades, *batch, in_channels]`` to ``[blades, *batch, out_channels]``
+        - scalars ``[*batch, in_scalars]`` to ``[*batch, out_scalars]``; ``None`` stands for no channels
+        - ``weight`` ``[out_channels, in_channels, maps]``: 9 maps for Cl(3,0,1), 5 or 10 for Cl(1,3)
+        - ``s2mvs``, ``mvs2s``, ``s2s``: linear maps from scalars to the invariant blades, back, and between scalars
+        - ``bias`` ``[out_channels, 1]``, only without scalar inputs
+
+    Args:
+        geometry: an algebra, or a :class:`Geometry`.
+        in_channels: multivector channels of the input.
+        out_channels: multivector channels of the output.
+        in_scalars: scalar channels of the input; may be 0.
+        out_scalars: scalar channels of the output; may be 0.
+        bias: whether there are biases.
+        own_bias: whether there is one without scalar inputs; L-GATr 1.4 has none for 0 of them.
+        initialization: ``"default"`` keeps the variance, ``"small"`` divides it by 100, ``"unit_scalar"`` and
+            ``"almost_unit_scalar"`` start near the scalar 1.
+
+    Gradients of every order exist. Sources: GATr (arXiv 2305.18415, appendix A) and L-GATr (arXiv 2405.14806,
+    section 3), with the names of their state dicts.
+    """
+
+    bias: Tensor | None
+    s2mvs: nn.Linear | None
+    mvs2s: nn.Linear | None
+    s2s: nn.Linear | None
+
+    def __init__(
+        self,
+        geometry: GeometryLike,
+        in_channels: int,
+        out_channels: int,
+        in_scalars: int = 0,
+        out_scalars: int = 0,
+        *,
+        bias: bool = True,
+        own_bias: bool = True,
+        initialization: str = "default",
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        self.geometry = geometry_of(geometry)
+        self.in_channels = check_features("in_channels", in_channels)
+        self.out_channels = check_count("out_channels", out_channels)
+        self.in_scalars = check_count("in_scalars", in_scalars)
+        self.out_scalars = check_count("out_scalars", out_scalars)
+        bias = checks.flag("bias", bias)
+        if initialization not in INITIALIZATIONS:
+            names = ", ".join(INITIALIZATIONS)
+            raise ValueError(f"initialization: expected one of {names}, got {initialization!r}")
+        if "unit" in initialization and not (bias and in_scalars):
+            raise ValueError(
+                f"initialization: {initialization!r} sets the bias of the scalar inputs, so it needs bias=True and "
+                f"in_scalars >= 1, got bias={bias} and in_scalars={in_scalars}"
+            )
+        self.initialization = initialization
+        made = {"device": device, "dtype": dtype}
+        mixed = len(self.geometry.scalar_blades)
+        shape = (out_channels, in_channels, self.geometry.plan.count)
+        self.weight = nn.Parameter(torch.empty(shape, **made))  # type: ignore[arg-type]
+        made_bias = None
+        if bias and own_bias and not in_scalars:
+            made_bias = nn.Parameter(torch.empty(out_channels, 1, **made))  # type: ignore[arg-type]
+        self.register_parameter("bias", made_bias)
+        # The bias goes to the scalar blade alone; the contraction would add it to every invariant blade.
+        self._adds_bias = made_bias is not None and mixed > 1
+
+        def linear(inputs: int, outputs: int, bias: bool) -> nn.Linear | None:
+            return nn.Linear(inputs, outputs, bias, **made) if inputs and outputs else None  # type: ignore[arg-type]
+
+        self.register_module("s2mvs", linear(in_scalars, mixed * out_channels, bias))
+        self.register_module("mvs2s", linear(mixed * in_channels, out_scalars, bias))
+        self.register_module("s2s", linear(in_scalars, out_scalars, False))
+        sizes = (in_channels, out_channels, in_scalars, out_scalars)
+        *_, blade_bias, scalar_bias = self._in_order()
+        self._form = Form(self.geometry, sizes, blade_bias is not None, scalar_bias is not None)
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Draws all parameters anew, uniformly, with the bounds of the published networks."""
+        of_multivectors, of_scalars, mean = INITIALIZATIONS[self.initialization]
+        plan = self.geometry.plan
+        bound = of_multivectors / math.sqrt(self.in_channels)
+        with torch.no_grad():
+            for index in range(plan.count):
+                spread = bound * _spread(self.geometry, index)
+                self.weight[..., index].uniform_(-spread, spread)
+            if self.bias is not None:
+                self.bias.zero_()
+            if self.s2mvs is not None:
+                # Scalars come from two sources now, so each has half of the variance.
+                self.weight[..., 0].uniform_(-bound / math.sqrt(2), bound / math.sqrt(2))
+                if self.geometry.group == "spin":
+                    self.weight[..., -1].uniform_(-bound / math.sqrt(2), bound / math.sqrt(2))
+                spread = of_multivectors / math.sqrt(2 * self.in_scalars)
+                self.s2mvs.weight.uniform_(-spread, spread)
+                if self.s2mvs.bias is not None:
+                    spread = 1 / math.sqrt(self.in_scalars + self.in_channels)
+                    self.s2mvs.bias.uniform_(mean - spread, mean + spread)
+            to_scalars = [layer for layer in (self.s2s, self.mvs2s) if layer is not None]
+            for layer in to_scalars:
+                spread = of_scalars / math.sqrt(layer.in_features * len(to_scalars))
+                layer.weight.uniform_(-spread, spread)
+            if self.mvs2s is not None and self.mvs2s.bias is not None:
+                spread = of_scalars / math.sqrt(sum(layer.in_features for layer in to_scalars))
+                self.mvs2s.bias.uniform_(-spread, spread)
+
+    def forward(
+        self, multivectors: Tensor, scalars: Tensor | None = None
+    ) -> tuple[Tensor, Tensor | None]:
+        check_multivectors("multivectors", multivectors, self.geometry.algebra, self.in_channels)
+        self._check_scalars(scalars, multivectors)
+        batch = multivectors.shape[1:-1]
+        x = multivectors
+        if len(batch) != 1:
+            x = multivectors.reshape(multivectors.shape[0], -1, self.in_channels)
+        s = scalars if self.in_scalars else None
+        if s is not None and len(batch) != 1:
+            s = s.reshape(-1, self.in_scalars)
+        parameters = self._in_order()
+        device = x.device.type
+        if torch.is_autocast_enabled(device) and x.dtype != torch.float64:
+            low = torch.get_autocast_dtype(device)
+            x, s, *parameters = (p if p is None else p.to(low) for p in (x, s, *parameters))  # type: ignore[assignment]
+        out, out_s = output(self._form, x, s, *parameters)
+        if self._adds_bias:
+            assert self.bias is not None
+            out[0] += self.bias.view(-1).to(out.dtype)
+        if len(batch) != 1:
+            out = out.view(-1, *batch, self.out_channels)
+            out_s = None if out_s is None else out_s.view(*batch, self.out_scalars)
+        return out, out_s
+
+    def _in_order(self) -> list[Tensor | None]:
+        """The parameters in the order of :class:`~.contract.Parameters`."""
+        # Attributes of modules are slow to look up, and this runs in every call.
+        modules, own = self._modules, self._parameters
+        s2mvs, mvs2s, s2s = modules["s2mvs"], modules["mvs2s"], modules["s2s"]
+        blade_bias = own["bias"] if s2mvs is None else s2mvs._parameters["bias"]
+        return [
+            own["weight"],
+            None if s2mvs is None else s2mvs._parameters["weight"],
+            None if mvs2s is None else mvs2s._parameters["weight"],
+            None if s2s is None else s2s._parameters["weight"],
+            None if self._adds_bias or blade_bias is None else blade_bias.view(-1),
+            None if mvs2s is None else mvs2s._parameters["bias"],
+        ]
+
+    def _check_scalars(self, scalars: Tensor | None, multivectors: Tensor) -> None:
+        expected = [*multivectors.shape[1:-1], self.in_scalars]
+        if scalars is None:
+            if self.in_scalars:
+                raise ValueError(f"scalars: expected {expected}, got None")
+        elif scalars.shape[-1] == 0 and not self.in_scalars:
+            return
+        elif list(scalars.shape) != expected:
+            raise ValueError(f"scalars: expected {expected}, got {list(scalars.shape)}")
+
+    def extra_repr(self) -> str:
+        return joined(
+            f"{self.geometry!r}",
+            f"in_channels={self.in_channels}, out_channels={self.out_channels}",
+            f"in_scalars={self.in_scalars}, out_scalars={self.out_scalars}",
+            f"maps={self.geometry.plan.count}",
+        )
+
+
+def _spread(geometry: Geometry, index: int) -> float:
+    """The factor of the start of a map.
+
+    GATr divides maps by their norms, makes up for that in the starts, and halves the variance from the fourth map on.
+    """
+    if not geometry.unit_maps:
+        return 1.0
+    size = geometry.plan.sizes[index]
+    return math.sqrt(size if index < 3 else size / 2)

@@ -1,0 +1,171 @@
+"""Whole geometric algebra transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils.checkpoint import checkpoint
+
+from .block import Block
+from .geometry import GeometryLike, geometry_of
+from .heads import Pair
+from .linear import EquiLinear
+
+__all__ = ["GATransformer", "join_reference"]
+
+
+def join_reference(multivectors: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
+    """The reference of the join: the mean over items and channels of the component at the product of the vectors that
+    are not null.
+
+    Args:
+        multivectors: the network's input ``[blades, batch, *items, channels]``, or ``[blades, items, channels]`` with
+            ``cu_seqlens``.
+        cu_seqlens: boundaries of sequences among the items; each sequence then has its own mean.
+
+    Returns:
+        ``[batch, 1, ..., 1]``, or with ``cu_seqlens`` ``[items, 1]``.
+
+    Source: GATr (arXiv 2305.18415), whose reference is the mean over all items of a flat batch.
+    """
+    component = multivectors[-2]
+    if cu_seqlens is None:
+        if component.dim() < 2:
+            raise ValueError(
+                f"multivectors: expected [blades, batch, *items, channels], got {list(multivectors.shape)}"
+            )
+        return component.mean(tuple(range(1, component.dim())), keepdim=True)
+    counts = cu_seqlens.diff().to(component.device)
+    each = component.mean(-1)
+    of_item = torch.repeat_interleave(torch.arange(len(counts), device=each.device), counts)
+    flat = each.reshape(-1, each.shape[-1])
+    sums = flat.new_zeros(flat.shape[0], len(counts)).index_add(1, of_item, flat)
+    means = sums / counts.clamp_min(1).to(sums.dtype)
+    return means.index_select(1, of_item).view(*each.shape, 1)
+
+
+class GATransformer(nn.Module):
+    """A geometric algebra transformer: a linear layer, blocks, a linear layer.
+
+    Over Cl(3,0,1) it is GATr, over Cl(1,3) L-GATr, over Cl(3,0) and Cl(4,1) like E-GATr and C-GATr
+    (:func:`geometry_of` says how they differ).
+
+    Shapes:
+        - multivectors ``[blades, batch, items, in_channels]`` to ``[blades, batch, items, out_channels]``
+        - scalars ``[batch, items, in_scalars]`` to ``[batch, items, out_scalars]``
+        - ragged batches: ``[blades, items, in_channels]`` with ``cu_seqlens``
+
+    Args:
+        geometry: an algebra, or a :class:`Geometry`.
+        in_channels: multivector channels of the input.
+        out_channels: multivector channels of the output.
+        hidden_channels: multivector channels of the blocks.
+        in_scalars: scalar channels of the input; may be 0.
+        out_scalars: scalar channels of the output; may be 0.
+        hidden_scalars: scalar channels of the blocks; may be 0.
+        blocks: how many blocks.
+        attention: arguments of :class:`SelfAttention`, such as ``{"heads": 8}``.
+        reinsert_channels: input channels that queries and keys of every block see.
+        reinsert_scalars: input scalars that they see.
+        checkpoint_blocks: whether blocks are computed again in the backward pass, which needs less memory.
+        mlp_ratio, mlp_layers, affine, activation, scalar_activation, dropout: as for :class:`Block`.
+
+    >>> import torch, flashcliff
+    >>> net = GATransformer(flashcliff.Algebra(3, 0, 1), 1, 1, 8, hidden_scalars=16, blocks=2)
+    >>> mv, scalars = net(torch.randn(16, 2, 5, 1))
+    >>> mv.shape, scalars
+    (torch.Size([16, 2, 5, 1]), None)
+    """
+
+    def __init__(
+        self,
+        geometry: GeometryLike,
+        in_channels: int,
+        out_channels: int,
+        hidden_channels: int,
+        in_scalars: int = 0,
+        out_scalars: int = 0,
+        hidden_scalars: int = 0,
+        *,
+        blocks: int = 10,
+        attention: Mapping[str, Any] | None = None,
+        reinsert_channels: Sequence[int] = (),
+        reinsert_scalars: Sequence[int] = (),
+        mlp_ratio: int = 2,
+        mlp_layers: int = 2,
+        affine: bool = False,
+        activation: str = "gelu_tanh",
+        scalar_activation: str | None = None,
+        dropout: float | None = None,
+        checkpoint_blocks: bool = False,
+    ) -> None:
+        super().__init__()
+        self.geometry = geometry_of(geometry)
+        self.reinsert_channels = tuple(reinsert_channels)
+        self.reinsert_scalars = tuple(reinsert_scalars)
+        self.checkpoint_blocks = checkpoint_blocks
+        self.linear_in = EquiLinear(
+            self.geometry, in_channels, hidden_channels, in_scalars, hidden_scalars
+        )
+        attention = {
+            **(attention or {}),
+            "extra_channels": len(self.reinsert_channels),
+            "extra_scalars": len(self.reinsert_scalars),
+        }
+        self.blocks = nn.ModuleList(
+            Block(
+                self.geometry,
+                hidden_channels,
+                hidden_scalars,
+                attention=attention,
+                mlp_ratio=mlp_ratio,
+                mlp_layers=mlp_layers,
+                affine=affine,
+                activation=activation,
+                scalar_activation=scalar_activation,
+                dropout=dropout,
+            )
+            for _ in range(blocks)
+        )
+        self.linear_out = EquiLinear(
+            self.geometry, hidden_channels, out_channels, hidden_scalars, out_scalars
+        )
+
+    def forward(
+        self,
+        multivectors: Tensor,
+        scalars: Tensor | None = None,
+        *,
+        reference: Tensor | None = None,
+        **options: Any,
+    ) -> Pair:
+        """Applies the network.
+
+        Args:
+            multivectors: the input.
+            scalars: the scalar input, or ``None`` for none.
+            reference: that of :func:`equi_join`; :func:`join_reference` of the input by default.
+            options: those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``.
+        """
+        if self.geometry.join and reference is None:
+            reference = join_reference(multivectors, options.get("cu_seqlens"))
+        extra = multivectors[..., list(self.reinsert_channels)] if self.reinsert_channels else None
+        extra_s = None
+        if self.reinsert_scalars:
+            if scalars is None:
+                raise ValueError(
+                    "scalars: expected a tensor, because scalars are reinserted, got None"
+                )
+            extra_s = scalars[..., list(self.reinsert_scalars)]
+        here: Pair = self.linear_in(multivectors, scalars)
+        for block in self.blocks:
+            if self.checkpoint_blocks and torch.is_grad_enabled():
+                here = checkpoint(
+                    block, *here, extra, extra_s, reference, use_reentrant=False, **options
+                )
+            else:
+                here = block(*here, extra, extra_s, reference, **options)
+        return self.linear_out(*here)
