@@ -1,0 +1,33 @@
+"""The layout of GATr and L-GATr, ``[*batch, items, channels, blades]``, and ours, ``[blades, *batch, items,
+channels]``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["blades_first", "blades_last"]
+
+
+def blades_first(name: str, x: Any, blades: int, channels: int | None = None) -> Tensor:
+    """``[*batch, channels, blades]`` to ``[blades, *batch, channels]``, a view.
+
+    Args:
+        name: the argument that an error names.
+        x: the tensor.
+        blades: how many blades it must have.
+        channels: how many channels it must have; any number by default.
+    """
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: expected a tensor, got {x!r}")
+    fits = x.dim() >= 2 and x.shape[-1] == blades and channels in (None, x.shape[-2])
+    if not fits:
+        wanted = "channels" if channels is None else channels
+        raise ValueError(f"{name}: expected [..., {wanted}, {blades}], got {list(x.shape)}")
+    return x.movedim(-1, 0)
+
+
+def blades_last(x: Tensor) -> Tensor:
+    """``[blades, *batch, channels]`` to ``[*batch, channels, blades]``, a view."""
+    return x.movedim(0, -1)

@@ -1,0 +1,230 @@
+"""L-GATr's configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ...algebra import Algebra
+from ...nn.transformer import Geometry
+
+__all__ = [
+    "ALGEBRA",
+    "CrossAttentionConfig",
+    "MLPConfig",
+    "PrimitivesConfig",
+    "SelfAttentionConfig",
+]
+
+ALGEBRA = Algebra(1, 3, 0)
+"""Spacetime: ``t^2 = 1`` and ``x^2 = y^2 = z^2 = -1``."""
+
+NONLINEARITIES = ("relu", "sigmoid", "tanh", "gelu", "silu")
+
+C = TypeVar("C", bound="Config")
+
+
+class Config:
+    """The base of the configurations: they can be made from mappings."""
+
+    @classmethod
+    def cast(cls: type[C], config: Any) -> C:
+        """A configuration from one, which is returned as it is, or from a mapping."""
+        if isinstance(config, cls):
+            return config
+        if isinstance(config, Mapping):
+            return cls(**config)
+        raise ValueError(f"config: expected a {cls.__name__} or a mapping, got {config!r}")
+
+
+@dataclass
+class PrimitivesConfig(Config):
+    """The group of a network, and its products.
+
+    Args:
+        subgroup: whether layers commute with the proper orthochronous Lorentz group only, which allows 10 linear maps
+            in place of 5.
+        bivector: whether products keep their bivectors.
+        geometric_product: whether the first layer of each MLP multiplies multivectors.
+        sparse_gp: no effect; products never compute zero terms here.
+        sparse_linear: no effect; linear maps never multiply by zero entries here.
+    """
+
+    subgroup: bool = True
+    bivector: bool = True
+    geometric_product: bool = True
+    sparse_gp: bool = True
+    sparse_linear: bool = False
+
+    @property
+    def num_pin_linear_basis_elements(self) -> int:
+        """The number of linear maps, 10 or 5."""
+        return 10 if self.subgroup else 5
+
+    @property
+    def geometry(self) -> Geometry:
+        """The same choices as :class:`flashcliff.nn.transformer.Geometry`."""
+        return Geometry(
+            ALGEBRA,
+            group="spin" if self.subgroup else "pin",
+            product=self.geometric_product,
+            bivectors=self.bivector,
+            head_norm=True,
+            product_norm=True,
+        )
+
+
+@dataclass
+class SelfAttentionConfig(Config):
+    """The sizes of self-attention.
+
+    Networks and blocks set the channels, ``output_init`` and ``dropout_prob``.
+
+    Args:
+        in_mv_channels: multivector channels of the input.
+        out_mv_channels: multivector channels of the output.
+        in_s_channels: scalar channels of the input; may be 0.
+        out_s_channels: scalar channels of the output; may be 0.
+        additional_qk_mv_channels: multivector channels that the call adds to the inputs of queries and keys.
+        additional_qk_s_channels: scalar channels that it adds to them.
+        output_init: initialization of the last linear layer.
+        dropout_prob: probability of dropout on the output.
+        num_heads: heads.
+        multi_query: whether all heads share keys and values.
+        attn_ratio: channels of all heads together, for each channel of the input.
+        head_scale: whether each head has a learned factor (arXiv 2110.09456).
+    """
+
+    in_mv_channels: int | None = None
+    out_mv_channels: int | None = None
+    in_s_channels: int = 0
+    out_s_channels: int = 0
+    additional_qk_mv_channels: int = 0
+    additional_qk_s_channels: int = 0
+    output_init: str = "default"
+    dropout_prob: float | None = None
+    num_heads: int = 8
+    multi_query: bool = False
+    attn_ratio: int = 1
+    head_scale: bool = False
+
+    @property
+    def hidden_mv_channels(self) -> int:
+        """Multivector channels of a head."""
+        channels = known("in_mv_channels", self.in_mv_channels)
+        return max(self.attn_ratio * channels // self.num_heads, 1)
+
+    @property
+    def hidden_s_channels(self) -> int:
+        """Scalar channels of a head."""
+        channels = self.in_s_channels
+        return max(self.attn_ratio * channels // self.num_heads, 4) if channels else 0
+
+    def heads(self) -> dict[str, Any]:
+        """The arguments of :class:`flashcliff.nn.transformer.SelfAttention` that a network passes on."""
+        return heads_of(self)
+
+
+@dataclass
+class CrossAttentionConfig(Config):
+    """The sizes of cross-attention.
+
+    Networks and blocks set the channels, ``output_init`` and ``dropout_prob``.
+
+    Args:
+        q_mv_channels: multivector channels that queries are made from.
+        kv_mv_channels: multivector channels that keys and values are made from.
+        out_mv_channels: multivector channels of the output.
+        out_s_channels: scalar channels of the output; may be 0.
+        q_s_channels: scalar channels that queries are made from; may be 0.
+        kv_s_channels: scalar channels that keys and values are made from; may be 0.
+        output_init, dropout_prob, num_heads, multi_query, attn_ratio, head_scale: as for
+            :class:`SelfAttentionConfig`.
+    """
+
+    q_mv_channels: int | None = None
+    kv_mv_channels: int | None = None
+    out_mv_channels: int | None = None
+    out_s_channels: int = 0
+    q_s_channels: int = 0
+    kv_s_channels: int = 0
+    output_init: str = "default"
+    dropout_prob: float | None = None
+    num_heads: int = 8
+    multi_query: bool = False
+    attn_ratio: int = 1
+    head_scale: bool = False
+
+    @property
+    def hidden_mv_channels(self) -> int:
+        """Multivector channels of a head."""
+        channels = known("q_mv_channels", self.q_mv_channels)
+        return max(self.attn_ratio * channels // self.num_heads, 1)
+
+    @property
+    def hidden_s_channels(self) -> int:
+        """Scalar channels of a head."""
+        channels = self.q_s_channels
+        return max(self.attn_ratio * channels // self.num_heads, 4) if channels else 0
+
+    def heads(self) -> dict[str, Any]:
+        """The arguments of :class:`flashcliff.nn.transformer.CrossAttention` that a network passes on."""
+        return heads_of(self)
+
+
+@dataclass
+class MLPConfig(Config):
+    """The sizes of an MLP.
+
+    Networks and blocks set the channels and ``dropout_prob``.
+
+    Args:
+        mv_channels: multivector channels of input and output.
+        s_channels: scalar channels of input and output; may be 0.
+        dropout_prob: probability of dropout after each layer.
+        nonlinearity: ``"relu"``, ``"sigmoid"``, ``"tanh"``, ``"gelu"`` (with tanh) or ``"silu"``.
+        mlp_ratio: hidden channels for each channel.
+        num_layers_mlp: layers, at least 1.
+    """
+
+    mv_channels: int | None = None
+    s_channels: int = 0
+    dropout_prob: float | None = None
+    nonlinearity: str = "gelu"
+    mlp_ratio: int = 4
+    num_layers_mlp: int = 2
+
+    def arguments(self) -> dict[str, Any]:
+        """The arguments of :class:`flashcliff.nn.transformer.Block` for its MLP."""
+        return {
+            "mlp_ratio": self.mlp_ratio,
+            "mlp_layers": self.num_layers_mlp,
+            "activation": activation(self.nonlinearity),
+        }
+
+
+def heads_of(config: SelfAttentionConfig | CrossAttentionConfig) -> dict[str, Any]:
+    return {
+        "heads": config.num_heads,
+        "ratio": config.attn_ratio,
+        "multi_query": config.multi_query,
+        "head_scale": config.head_scale,
+        "bias": False,
+    }
+
+
+def activation(nonlinearity: str) -> str:
+    """The name here of one of L-GATr's nonlinearities."""
+    if nonlinearity not in NONLINEARITIES:
+        raise ValueError(
+            f"nonlinearity: expected one of {', '.join(NONLINEARITIES)}, got {nonlinearity!r}"
+        )
+    return "gelu_tanh" if nonlinearity == "gelu" else nonlinearity
+
+
+def known(name: str, channels: int | None) -> int:
+    """A number of channels that a configuration must say."""
+    if channels is None:
+        raise ValueError(f"{name}: expected a number of channels, got None")
+    return channels

@@ -1,0 +1,247 @@
+"""Linear layer, norm, gate, dropout, bilinear layer and MLP, in L-GATr's layout.
+
+Multivectors are ``[*batch, channels, 16]`` and scalars ``[*batch, scalars]``. What the layers return is a view of ours,
+so nothing is copied between two of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ....nn import transformer
+from ..._blades_last import blades_first, blades_last
+from ..config import ALGEBRA, MLPConfig, PrimitivesConfig, activation, known
+from ..precision import in_float32
+
+__all__ = [
+    "EquiLayerNorm",
+    "EquiLinear",
+    "GeoMLP",
+    "GeometricBilinear",
+    "GradeDropout",
+    "Pair",
+    "Primitives",
+    "ScalarGatedNonlinearity",
+    "enter",
+    "leave",
+]
+
+Pair = tuple[Tensor, Tensor | None]
+Primitives = PrimitivesConfig | Mapping[str, Any]
+
+
+def enter(name: str, multivectors: Any, channels: int | None = None) -> Tensor:
+    """``[*batch, channels, 16]`` to ``[16, *batch, channels]``, a view."""
+    return blades_first(name, multivectors, 16, channels)
+
+
+def leave(pair: Pair) -> Pair:
+    """Multivectors and scalars in L-GATr's layout."""
+    return blades_last(pair[0]), pair[1]
+
+
+class EquiLinear(transformer.EquiLinear):
+    """The linear map of multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]``.
+
+    Args:
+        in_mv_channels: multivector channels of the input.
+        out_mv_channels: multivector channels of the output.
+        primitives: the group; 10 maps for the connected one, 5 for the full one.
+        in_s_channels: scalar channels of the input; may be 0.
+        out_s_channels: scalar channels of the output; may be 0.
+        bias: whether there are biases.
+        initialization: ``"default"``, ``"small"``, ``"unit_scalar"`` or ``"almost_unit_scalar"``.
+    """
+
+    def __init__(
+        self,
+        in_mv_channels: int,
+        out_mv_channels: int,
+        primitives: Primitives,
+        in_s_channels: int = 0,
+        out_s_channels: int = 0,
+        bias: bool = True,
+        initialization: str = "default",
+    ) -> None:
+        self_primitives = PrimitivesConfig.cast(primitives)
+        super().__init__(
+            self_primitives.geometry,
+            in_mv_channels,
+            out_mv_channels,
+            in_s_channels,
+            out_s_channels,
+            bias=bias,
+            initialization=initialization,
+        )
+        self.primitives = self_primitives
+
+    @in_float32
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        mv = enter("multivectors", multivectors, self.in_channels)
+        return leave(super().forward(mv, scalars))
+
+
+class EquiLayerNorm(transformer.EquiLayerNorm):
+    """The invariant norm of multivectors over channels, and the layer norm of scalars.
+
+    Args:
+        mv_channels: multivector channels; only for ``elementwise_affine``.
+        s_channels: scalar channels; only for ``elementwise_affine``.
+        mv_channel_dim: the axis of the channels in ``[*batch, channels, 16]``.
+        epsilon: the smallest mean norm.
+        gain: a factor of normalised multivectors.
+        elementwise_affine: whether each channel and grade has a gain ``weight_mv``, and each scalar one ``weight_s``.
+    """
+
+    def __init__(
+        self,
+        mv_channels: int = 0,
+        s_channels: int = 0,
+        mv_channel_dim: int = -2,
+        epsilon: float = 0.01,
+        gain: float = 1.0,
+        elementwise_affine: bool = False,
+    ) -> None:
+        super().__init__(
+            PrimitivesConfig().geometry,
+            mv_channels,
+            s_channels,
+            affine=elementwise_affine,
+            eps=epsilon,
+        )
+        if elementwise_affine and mv_channel_dim != -2:
+            raise ValueError(
+                f"mv_channel_dim: expected -2 with elementwise_affine, got {mv_channel_dim}"
+            )
+        self.mv_channel_dim = mv_channel_dim
+        self.gain = gain
+
+    @in_float32
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        mv = enter("multivectors", multivectors)
+        if self.mv_channel_dim in (-2, mv.dim() - 2):
+            out, out_s = super().forward(mv, scalars)
+        else:
+            out = transformer.equi_layer_norm(mv, self.geometry, self.eps, self._dim(mv.dim()))
+            out_s = None
+            if scalars is not None:
+                out_s = torch.nn.functional.layer_norm(scalars, scalars.shape[-1:])
+        return blades_last(out if self.gain == 1 else out * self.gain), out_s
+
+    def _dim(self, axes: int) -> int:
+        """The axis of the channels in ``[16, *batch, channels]``, where all other axes have moved by one."""
+        found = self.mv_channel_dim % axes
+        if found == axes - 1:
+            raise ValueError(
+                "mv_channel_dim: expected an axis other than that of the blades, "
+                f"got {self.mv_channel_dim}"
+            )
+        return found + 1
+
+
+class ScalarGatedNonlinearity(transformer.ScalarGate):
+    """Multivectors ``[*batch, 16]`` times an activation of their scalar, and the same activation of scalars.
+
+    Args:
+        nonlinearity: ``"relu"``, ``"sigmoid"``, ``"tanh"``, ``"gelu"`` (with tanh) or ``"silu"``.
+    """
+
+    def __init__(self, nonlinearity: str = "gelu") -> None:
+        super().__init__(activation(nonlinearity))
+
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        return leave(super().forward(_any_rank(multivectors), scalars))
+
+
+class GradeDropout(transformer.GradeDropout):
+    """Dropout of whole grades of multivectors ``[*batch, 16]``, and of scalars ``[*batch, scalars]``.
+
+    Args:
+        p: the probability.
+    """
+
+    def __init__(self, p: float = 0.0) -> None:
+        super().__init__(ALGEBRA, p)
+
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        return leave(super().forward(_any_rank(multivectors), scalars))
+
+
+class GeometricBilinear(transformer.GeometricBilinear):
+    """Geometric products of pairs of linear maps of multivectors ``[*batch, in_mv_channels, 16]``, a linear map and a
+    norm.
+
+    Args:
+        in_mv_channels: multivector channels of the input.
+        out_mv_channels: multivector channels of the output.
+        primitives: the group.
+        hidden_mv_channels: channels of the products; ``out_mv_channels`` by default.
+        in_s_channels: scalar channels of the input. 0 is allowed here, but not in lgatr 2.0.
+        out_s_channels: scalar channels of the output; may be 0.
+    """
+
+    def __init__(
+        self,
+        in_mv_channels: int,
+        out_mv_channels: int,
+        primitives: Primitives,
+        hidden_mv_channels: int | None = None,
+        in_s_channels: int = 0,
+        out_s_channels: int = 0,
+    ) -> None:
+        self_primitives = PrimitivesConfig.cast(primitives)
+        super().__init__(
+            self_primitives.geometry,
+            in_mv_channels,
+            out_mv_channels,
+            hidden_mv_channels,
+            in_s_channels,
+            out_s_channels,
+        )
+        self.primitives = self_primitives
+
+    @in_float32
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
+        mv = enter("multivectors", multivectors, self.linear_left.in_channels)
+        return leave(super().forward(mv, scalars))
+
+
+class GeoMLP(transformer.GeometricMLP):
+    """A bilinear layer, then gates and linear layers.
+
+    Args:
+        config: the sizes; it must say ``mv_channels``.
+        primitives: the group, and whether the first layer multiplies.
+    """
+
+    def __init__(self, config: MLPConfig | Mapping[str, Any], primitives: Primitives) -> None:
+        config = MLPConfig.cast(config)
+        channels = known("mv_channels", config.mv_channels)
+        if config.num_layers_mlp < 1:
+            raise ValueError(f"num_layers_mlp: expected at least 1, got {config.num_layers_mlp}")
+
+        def sizes(size: int) -> tuple[int, ...]:
+            return (size, *[config.mlp_ratio * size] * (config.num_layers_mlp - 1), size)
+
+        super().__init__(
+            PrimitivesConfig.cast(primitives).geometry,
+            sizes(channels),
+            sizes(config.s_channels),
+            activation=activation(config.nonlinearity),
+            dropout=config.dropout_prob,
+        )
+        self.channels = channels
+
+    @in_float32
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
+        return leave(super().forward(enter("multivectors", multivectors, self.channels), scalars))
+
+
+def _any_rank(multivectors: Tensor) -> Tensor:
+    if multivectors.dim() < 1 or multivectors.shape[-1] != 16:
+        raise ValueError(f"multivectors: expected [..., 16], got {list(multivectors.shape)}")
+    return multivectors.movedim(-1, 0)

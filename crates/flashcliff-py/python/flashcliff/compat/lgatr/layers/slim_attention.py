@@ -1,0 +1,165 @@
+"""Attention of L-GATr-slim.
+
+Vectors are ``[*batch, items, 4, channels]`` and scalars ``[*batch, items, scalars]``.
+
+Source: arXiv 2512.17011.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ....nn.transformer import attend
+from ....nn.transformer.geometry import constant
+from ..options import attention_options
+from ..precision import in_float32
+from .slim import SlimDropout, SlimLinear
+from .slim_version import V2, VectorsScalars, Version, minkowski
+
+__all__ = ["SlimCrossAttention", "SlimSelfAttention"]
+
+EPSILON = 0.01
+
+
+class _Heads(nn.Module):
+    """What both kinds of attention share: sizes, packing, attention and the last linear map."""
+
+    def __init__(
+        self,
+        v_channels: int,
+        s_channels: int,
+        num_heads: int,
+        attn_ratio: int,
+        dropout_prob: float | None,
+        version: Version,
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.hidden_v_channels = max(attn_ratio * v_channels // num_heads, 1)
+        self.hidden_s_channels = max(attn_ratio * s_channels // num_heads, 4)
+        self.linear_out = SlimLinear(
+            self.hidden_v_channels * num_heads,
+            v_channels,
+            self.hidden_s_channels * num_heads,
+            s_channels,
+            initialization="small",
+            version=version,
+        )
+        self.dropout = None if dropout_prob is None else SlimDropout(dropout_prob)
+
+    def _linear(self, v_channels: int, s_channels: int, parts: int, version: Version) -> SlimLinear:
+        return SlimLinear(
+            v_channels,
+            parts * self.hidden_v_channels * self.num_heads,
+            s_channels,
+            parts * self.hidden_s_channels * self.num_heads,
+            bias=version.attention_bias,
+            initialization="small",
+            version=version,
+        )
+
+    @in_float32
+    def _packed(self, parts: int, vectors: Tensor, scalars: Tensor) -> tuple[Tensor, ...]:
+        """Splits channels into parts and heads, the head being the fastest index, and normalises each head: ``parts``
+        tensors ``[*batch, heads, items, 4 * vectors + scalars]``."""
+        per_v, per_s, heads = self.hidden_v_channels, self.hidden_s_channels, self.num_heads
+        v = vectors.unflatten(-1, (parts, per_v, heads)).movedim(-3, 0).movedim(-1, -4).flatten(-2)
+        s = scalars.unflatten(-1, (parts, per_s, heads)).movedim(-3, 0).movedim(-1, -3)
+        packed = torch.cat((v, s), dim=-1)
+        wide = packed.to(torch.promote_types(packed.dtype, torch.float32))
+        of_v, of_s = wide.square().split((4 * per_v, per_s), dim=-1)
+        total = minkowski(of_v.unflatten(-1, (4, per_v))).abs().sum(-1) + of_s.sum(-1)
+        factor = torch.rsqrt(total / (per_v + per_s) + EPSILON)
+        return (wide * factor.unsqueeze(-1)).to(packed.dtype).unbind(0)
+
+    @in_float32
+    def _attended(
+        self, query: Tensor, key: Tensor, value: Tensor, **options: Any
+    ) -> VectorsScalars:
+        per_v, per_s = self.hidden_v_channels, self.hidden_s_channels
+        signs = constant((1.0,) * per_v + (-1.0,) * (3 * per_v) + (1.0,) * per_s, query)
+        out = attend(query * signs, key, value, **options)
+        v = out[..., : 4 * per_v].unflatten(-1, (4, per_v)).movedim(-4, -2).flatten(-2)
+        return v, out[..., 4 * per_v :].movedim(-3, -2).flatten(-2)
+
+    def _finish(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        out = self.linear_out(vectors, scalars)
+        return out if self.dropout is None else self.dropout(*out)
+
+
+class SlimSelfAttention(_Heads):
+    """Multi-head self-attention of vectors ``[*batch, items, 4, v_channels]`` and scalars ``[*batch, items,
+    s_channels]``.
+
+    Args:
+        v_channels: vector channels.
+        s_channels: scalar channels.
+        num_heads: heads.
+        attn_ratio: channels of all heads together, for each channel.
+        dropout_prob: probability of dropout on the output.
+    """
+
+    def __init__(
+        self,
+        v_channels: int,
+        s_channels: int,
+        num_heads: int,
+        attn_ratio: int = 1,
+        dropout_prob: float | None = None,
+        *,
+        version: Version = V2,
+    ) -> None:
+        super().__init__(v_channels, s_channels, num_heads, attn_ratio, dropout_prob, version)
+        self.linear_in = self._linear(v_channels, s_channels, 3, version)
+
+    def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
+        """Attends; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        query, key, value = self._packed(3, *self.linear_in(vectors, scalars))
+        return self._finish(*self._attended(query, key, value, **attention_options(attn_kwargs)))
+
+
+class SlimCrossAttention(_Heads):
+    """Multi-head attention of vectors ``[*batch, items, 4, q_v_channels]`` to those of another set.
+
+    Args:
+        q_v_channels: vector channels of the items.
+        kv_v_channels: vector channels of the others.
+        q_s_channels: scalar channels of the items.
+        kv_s_channels: scalar channels of the others.
+        num_heads: heads.
+        attn_ratio: channels of all heads together, for each channel of the items.
+        dropout_prob: probability of dropout on the output.
+    """
+
+    def __init__(
+        self,
+        q_v_channels: int,
+        kv_v_channels: int,
+        q_s_channels: int,
+        kv_s_channels: int,
+        num_heads: int,
+        attn_ratio: int = 1,
+        dropout_prob: float | None = None,
+        *,
+        version: Version = V2,
+    ) -> None:
+        super().__init__(q_v_channels, q_s_channels, num_heads, attn_ratio, dropout_prob, version)
+        self.linear_in_q = self._linear(q_v_channels, q_s_channels, 1, version)
+        self.linear_in_kv = self._linear(kv_v_channels, kv_s_channels, 2, version)
+
+    def forward(
+        self,
+        vectors_q: Tensor,
+        vectors_kv: Tensor,
+        scalars_q: Tensor,
+        scalars_kv: Tensor,
+        **attn_kwargs: Any,
+    ) -> VectorsScalars:
+        """Attends; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        (query,) = self._packed(1, *self.linear_in_q(vectors_q, scalars_q))
+        key, value = self._packed(2, *self.linear_in_kv(vectors_kv, scalars_kv))
+        options = attention_options(attn_kwargs, cross=True)
+        return self._finish(*self._attended(query, key, value, **options))

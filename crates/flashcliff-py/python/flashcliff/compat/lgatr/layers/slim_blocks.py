@@ -1,0 +1,171 @@
+"""Blocks of L-GATr-slim, with vectors ``[*batch, items, 4, channels]`` and scalars ``[*batch, items, scalars]``.
+
+Source: arXiv 2512.17011.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from .slim import SlimMLP, SlimRMSNorm
+from .slim_attention import SlimCrossAttention, SlimSelfAttention
+from .slim_version import V2, VectorsScalars, Version
+
+__all__ = ["ConditionalSlimBlock", "SlimBlock", "freeze_unread"]
+
+
+class SlimBlock(nn.Module):
+    """Self-attention and an MLP, each after a norm and with a residual.
+
+    Args:
+        v_channels: vector channels.
+        s_channels: scalar channels.
+        num_heads: heads.
+        nonlinearity: of the gates of scalars in the MLP.
+        nonlinearity_v: of the gates of vectors.
+        mlp_ratio: hidden channels of the MLP for each channel.
+        attn_ratio: channels of all heads together, for each channel.
+        num_layers_mlp: layers of the MLP, at least 2.
+        dropout_prob: probability of dropout.
+        norm_elementwise_affine: whether the norms have gains.
+    """
+
+    def __init__(
+        self,
+        v_channels: int,
+        s_channels: int,
+        num_heads: int,
+        nonlinearity: str = "gelu",
+        nonlinearity_v: str | None = "sigmoid",
+        mlp_ratio: int = 2,
+        attn_ratio: int = 1,
+        num_layers_mlp: int = 2,
+        dropout_prob: float | None = None,
+        norm_elementwise_affine: bool = True,
+        *,
+        version: Version = V2,
+    ) -> None:
+        super().__init__()
+        affine = norm_elementwise_affine and version.affine
+        self.norm1 = SlimRMSNorm(v_channels, s_channels, elementwise_affine=affine)
+        self.norm2 = SlimRMSNorm(v_channels, s_channels, elementwise_affine=affine)
+        self.attention = SlimSelfAttention(
+            v_channels, s_channels, num_heads, attn_ratio, dropout_prob, version=version
+        )
+        self.mlp = SlimMLP(
+            v_channels,
+            s_channels,
+            nonlinearity,
+            nonlinearity_v,
+            mlp_ratio,
+            num_layers_mlp,
+            dropout_prob,
+            version=version,
+        )
+
+    def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
+        """Applies the block; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        here = vectors, scalars
+        here = _residual(here, self.attention(*self.norm1(*here), **attn_kwargs))
+        return _residual(here, self.mlp(*self.norm2(*here)))
+
+
+class ConditionalSlimBlock(nn.Module):
+    """Self-attention, cross-attention to a condition and an MLP, each after a norm and with a residual.
+
+    Args:
+        v_channels: vector channels.
+        v_channels_cond: vector channels of the condition.
+        s_channels: scalar channels.
+        s_channels_cond: scalar channels of the condition.
+        num_heads, nonlinearity, nonlinearity_v, mlp_ratio, attn_ratio, num_layers_mlp, dropout_prob,
+            norm_elementwise_affine: as for :class:`SlimBlock`.
+    """
+
+    def __init__(
+        self,
+        v_channels: int,
+        v_channels_cond: int,
+        s_channels: int,
+        s_channels_cond: int,
+        num_heads: int,
+        nonlinearity: str = "gelu",
+        nonlinearity_v: str | None = "sigmoid",
+        mlp_ratio: int = 2,
+        attn_ratio: int = 1,
+        num_layers_mlp: int = 2,
+        dropout_prob: float | None = None,
+        norm_elementwise_affine: bool = True,
+        *,
+        version: Version = V2,
+    ) -> None:
+        super().__init__()
+        affine = norm_elementwise_affine and version.affine
+        self.norm1 = SlimRMSNorm(v_channels, s_channels, elementwise_affine=affine)
+        self.norm2 = SlimRMSNorm(v_channels, s_channels, elementwise_affine=affine)
+        self.norm3 = SlimRMSNorm(v_channels, s_channels, elementwise_affine=affine)
+        self.selfattention = SlimSelfAttention(
+            v_channels, s_channels, num_heads, attn_ratio, dropout_prob, version=version
+        )
+        self.crossattention = SlimCrossAttention(
+            v_channels,
+            v_channels_cond,
+            s_channels,
+            s_channels_cond,
+            num_heads,
+            attn_ratio,
+            dropout_prob,
+            version=version,
+        )
+        self.mlp = SlimMLP(
+            v_channels,
+            s_channels,
+            nonlinearity,
+            nonlinearity_v,
+            mlp_ratio,
+            num_layers_mlp,
+            dropout_prob,
+            version=version,
+        )
+
+    def forward(
+        self,
+        vectors: Tensor,
+        vectors_cond: Tensor,
+        scalars: Tensor,
+        scalars_cond: Tensor,
+        attn_kwargs: Mapping[str, Any] | None = None,
+        crossattn_kwargs: Mapping[str, Any] | None = None,
+    ) -> VectorsScalars:
+        """Applies the block. The condition is not normalised.
+
+        ``attn_kwargs`` are of self-attention, ``crossattn_kwargs`` of cross-attention, see
+        :func:`flashcliff.compat.lgatr.attention_options`.
+        """
+        here = vectors, scalars
+        here = _residual(here, self.selfattention(*self.norm1(*here), **(attn_kwargs or {})))
+        v, s = self.norm2(*here)
+        crossed = self.crossattention(v, vectors_cond, s, scalars_cond, **(crossattn_kwargs or {}))
+        here = _residual(here, crossed)
+        return _residual(here, self.mlp(*self.norm3(*here)))
+
+
+def freeze_unread(norm: SlimRMSNorm, mlp: SlimMLP, vectors: int, scalars: int) -> None:
+    """Freezes the parameters of a last MLP that no output reads, because there are no vectors or no scalars.
+
+    Data-parallel training would wait for their gradients.
+    """
+    unread = [("weight_v", vectors), ("linear_s.", scalars)]
+    for name, parameter in mlp.named_parameters():
+        if any(part in name and not channels for part, channels in unread):
+            parameter.requires_grad_(False)
+    for weight, channels in ((norm.weight_v, vectors), (norm.weight_s, scalars)):
+        if weight is not None and not channels:
+            weight.requires_grad_(False)
+
+
+def _residual(before: VectorsScalars, after: VectorsScalars) -> VectorsScalars:
+    return before[0] + after[0], before[1] + after[1]

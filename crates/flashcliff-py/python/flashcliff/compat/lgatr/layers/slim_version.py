@@ -1,0 +1,42 @@
+"""By what the versions of L-GATr-slim differ, and what its parts share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from ..config import activation
+
+__all__ = ["V2", "VectorsScalars", "Version", "minkowski"]
+
+VectorsScalars = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True)
+class Version:
+    """By what lgatr 1.4 and 2.0 differ."""
+
+    affine: bool = True
+    """Whether the norms of blocks have gains."""
+    attention_bias: bool = False
+    """Whether queries, keys and values have biases."""
+    gate_scale: float = 0.5
+    """The factor of the inner products that gate vectors."""
+    exact_gelu: bool = False
+    """Whether GELU is the exact one."""
+    empty_scalars: bool = False
+    """Whether there is a linear map of scalars from or to no channels."""
+
+    def activation(self, nonlinearity: str) -> str:
+        """The name here of a nonlinearity."""
+        exact = self.exact_gelu and nonlinearity == "gelu"
+        return nonlinearity if exact else activation(nonlinearity)
+
+
+V2 = Version()
+
+
+def minkowski(squares: Tensor) -> Tensor:
+    """``t - x - y - z`` of products of components ``[*batch, 4, channels]``: ``[*batch, channels]``."""
+    return squares[..., 0, :] - squares[..., 1:, :].sum(-2)

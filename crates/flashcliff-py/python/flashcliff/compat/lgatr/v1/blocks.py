@@ -1,0 +1,148 @@
+"""Blocks of lgatr 1.4, with tensors ``[*batch, items, channels, 16]``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ....nn import transformer
+from ..layers.linear import Pair, enter, leave
+from ..options import attention_options
+from ..precision import in_float32
+from .attention import with_empty_condition
+from .config import CrossAttentionConfig, MLPConfig, SelfAttentionConfig, gatr_config
+from .starts import redraw
+
+__all__ = ["ConditionalLGATrBlock", "LGATrBlock"]
+
+
+class LGATrBlock(transformer.Block):
+    """Self-attention and an MLP of multivectors ``[*batch, items, mv_channels, 16]`` and scalars ``[*batch, items,
+    s_channels]``, each after a norm and with a residual.
+
+    Args:
+        mv_channels: multivector channels.
+        s_channels: scalar channels, or ``None``.
+        attention: sizes of the attention.
+        mlp: sizes of the MLP.
+        dropout_prob: probability of dropout.
+    """
+
+    def __init__(
+        self,
+        mv_channels: int,
+        s_channels: int | None,
+        attention: SelfAttentionConfig,
+        mlp: MLPConfig,
+        dropout_prob: float | None = None,
+    ) -> None:
+        attention = SelfAttentionConfig.cast(attention)
+        extra = {
+            "extra_channels": attention.additional_qk_mv_channels,
+            "extra_scalars": attention.additional_qk_s_channels,
+        }
+        super().__init__(
+            gatr_config.geometry,
+            mv_channels,
+            s_channels or 0,
+            attention={**attention.heads(), **extra},
+            dropout=dropout_prob,
+            **MLPConfig.cast(mlp).arguments(),
+        )
+        redraw(self)
+        self.mv_channels = mv_channels
+
+    @in_float32
+    def forward(  # type: ignore[override]
+        self,
+        multivectors: Tensor,
+        scalars: Tensor | None = None,
+        additional_qk_features_mv: Tensor | None = None,
+        additional_qk_features_s: Tensor | None = None,
+        **attn_kwargs: Any,
+    ) -> Pair:
+        """Applies the block; the arguments are those of :class:`SelfAttention`."""
+        extra = additional_qk_features_mv
+        out = super().forward(
+            enter("multivectors", multivectors, self.mv_channels),
+            scalars,
+            None if extra is None else enter("additional_qk_features_mv", extra),
+            additional_qk_features_s,
+            **attention_options(attn_kwargs),
+        )
+        return leave(out)
+
+
+class ConditionalLGATrBlock(transformer.ConditionalBlock):
+    """Self-attention, cross-attention to a condition and an MLP, each after a norm and with a residual.
+
+    Args:
+        mv_channels: multivector channels.
+        s_channels: scalar channels, or ``None``.
+        condition_mv_channels: multivector channels of the condition.
+        condition_s_channels: scalar channels of the condition, or ``None``.
+        attention: sizes of the self-attention.
+        crossattention: sizes of the cross-attention.
+        mlp: sizes of the MLP.
+        dropout_prob: probability of dropout.
+    """
+
+    def __init__(
+        self,
+        mv_channels: int,
+        s_channels: int | None,
+        condition_mv_channels: int,
+        condition_s_channels: int | None,
+        attention: SelfAttentionConfig,
+        crossattention: CrossAttentionConfig,
+        mlp: MLPConfig,
+        dropout_prob: float | None = None,
+    ) -> None:
+        super().__init__(
+            gatr_config.geometry,
+            mv_channels,
+            s_channels or 0,
+            condition_mv_channels,
+            condition_s_channels or 0,
+            attention=SelfAttentionConfig.cast(attention).heads(),
+            cross_attention=CrossAttentionConfig.cast(crossattention).heads(),
+            dropout=dropout_prob,
+            **MLPConfig.cast(mlp).arguments(),
+        )
+        with_empty_condition(self.crossattention, s_channels, condition_s_channels)
+        redraw(self)
+        self.mv_channels = mv_channels, condition_mv_channels
+
+    @in_float32
+    def forward(  # type: ignore[override]
+        self,
+        multivectors: Tensor,
+        multivectors_condition: Tensor,
+        scalars: Tensor | None = None,
+        scalars_condition: Tensor | None = None,
+        attn_kwargs: Mapping[str, Any] | None = None,
+        crossattn_kwargs: Mapping[str, Any] | None = None,
+    ) -> Pair:
+        """Applies the block.
+
+        Args:
+            multivectors: the items ``[*batch, items, mv_channels, 16]``.
+            multivectors_condition: the condition ``[*batch, others, condition_mv_channels, 16]``.
+            scalars: scalars of the items.
+            scalars_condition: scalars of the condition.
+            attn_kwargs: of self-attention, see :func:`flashcliff.compat.lgatr.attention_options`.
+            crossattn_kwargs: of cross-attention.
+        """
+        if scalars_condition is not None and scalars_condition.shape[-1] == 0:
+            scalars_condition = None
+        out = super().forward(
+            enter("multivectors", multivectors, self.mv_channels[0]),
+            enter("multivectors_condition", multivectors_condition, self.mv_channels[1]),
+            scalars,
+            scalars_condition,
+            options=attention_options(attn_kwargs or {}),
+            cross_options=attention_options(crossattn_kwargs or {}, cross=True),
+        )
+        return leave(out)

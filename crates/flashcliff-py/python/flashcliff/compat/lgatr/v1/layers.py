@@ -1,0 +1,166 @@
+"""The layers of lgatr 1.4, with tensors ``[*batch, items, channels, 16]``.
+
+Scalar channels may be ``None``, for no scalars. The group and the products are those of ``gatr_config`` when a layer is
+made.
+"""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from ....nn import transformer
+from .. import layers as v2
+from ..config import known
+from ..layers.linear import Pair, enter, leave
+from ..precision import in_float32
+from .config import MLPConfig, activations, gatr_config
+from .starts import add_empty, redraw, with_empty
+
+__all__ = [
+    "EquiLayerNorm",
+    "EquiLinear",
+    "GeoMLP",
+    "GeometricBilinear",
+    "GradeDropout",
+    "ScalarGatedNonlinearity",
+]
+
+GradeDropout = v2.GradeDropout
+
+
+class EquiLinear(transformer.EquiLinear):
+    """The linear map of multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]``.
+
+    Args:
+        in_mv_channels: multivector channels of the input.
+        out_mv_channels: multivector channels of the output.
+        in_s_channels: scalar channels of the input, or ``None``.
+        out_s_channels: scalar channels of the output, or ``None``.
+        bias: whether there are biases.
+        initialization: ``"default"``, ``"small"``, ``"unit_scalar"`` or ``"almost_unit_scalar"``.
+    """
+
+    def __init__(
+        self,
+        in_mv_channels: int,
+        out_mv_channels: int,
+        in_s_channels: int | None = None,
+        out_s_channels: int | None = None,
+        bias: bool = True,
+        initialization: str = "default",
+    ) -> None:
+        super().__init__(
+            gatr_config.geometry,
+            in_mv_channels,
+            out_mv_channels,
+            in_s_channels or 0,
+            out_s_channels or 0,
+            bias=bias,
+            own_bias=in_s_channels is None,
+            initialization=initialization,
+        )
+        add_empty(self, in_s_channels, out_s_channels)
+        redraw(self)
+
+    @in_float32
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        mv = enter("multivectors", multivectors, self.in_channels)
+        return leave(super().forward(mv, scalars))
+
+
+class EquiLayerNorm(v2.EquiLayerNorm):
+    """The invariant norm of multivectors over channels, and the layer norm of scalars, without parameters.
+
+    Args:
+        mv_channel_dim: the axis of the channels in ``[*batch, channels, 16]``.
+        epsilon: the smallest mean norm.
+    """
+
+    def __init__(self, mv_channel_dim: int = -2, epsilon: float = 0.01) -> None:
+        super().__init__(mv_channel_dim=mv_channel_dim, epsilon=epsilon)
+
+
+class ScalarGatedNonlinearity(transformer.ScalarGate):
+    """Multivectors ``[*batch, channels, 16]`` times an activation of their scalar, and one of scalars.
+
+    Args:
+        nonlinearity: ``"relu"``, ``"gelu"`` (with tanh for multivectors, exact for scalars), ``"sigmoid"`` or
+            ``"silu"``.
+    """
+
+    def __init__(self, nonlinearity: str = "relu") -> None:
+        super().__init__(*activations("nonlinearity", nonlinearity))
+
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        return leave(super().forward(enter("multivectors", multivectors), scalars))
+
+
+class GeometricBilinear(transformer.GeometricBilinear):
+    """Geometric products of pairs of linear maps of multivectors ``[*batch, in_mv_channels, 16]``, a linear map and a
+    norm.
+
+    Args:
+        in_mv_channels: multivector channels of the input.
+        out_mv_channels: multivector channels of the output.
+        hidden_mv_channels: channels of the products; ``out_mv_channels`` by default.
+        in_s_channels: scalar channels of the input, or ``None``.
+        out_s_channels: scalar channels of the output, or ``None``.
+    """
+
+    def __init__(
+        self,
+        in_mv_channels: int,
+        out_mv_channels: int,
+        hidden_mv_channels: int | None = None,
+        in_s_channels: int | None = None,
+        out_s_channels: int | None = None,
+    ) -> None:
+        super().__init__(
+            gatr_config.geometry,
+            in_mv_channels,
+            out_mv_channels,
+            hidden_mv_channels,
+            in_s_channels or 0,
+            out_s_channels or 0,
+        )
+        self.linear_left = with_empty(self.linear_left, in_s_channels, None)
+        self.linear_right = with_empty(self.linear_right, in_s_channels, None)
+        self.linear_out = with_empty(self.linear_out, in_s_channels, out_s_channels)
+        redraw(self)
+
+    @in_float32
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
+        mv = enter("multivectors", multivectors, self.linear_left.in_channels)
+        return leave(super().forward(mv, scalars))
+
+
+class GeoMLP(transformer.GeometricMLP):
+    """A bilinear layer, then gates and linear layers.
+
+    Args:
+        config: the sizes; it must say ``mv_channels``.
+    """
+
+    def __init__(self, config: MLPConfig) -> None:
+        config = MLPConfig.cast(config)
+        channels = known("mv_channels", config.mv_channels)
+        arguments = config.arguments()
+        ratio, hidden = arguments.pop("mlp_ratio"), arguments.pop("mlp_layers") - 1
+
+        def sizes(size: int) -> tuple[int, ...]:
+            return (size, *[ratio * size] * hidden, size)
+
+        super().__init__(
+            gatr_config.geometry,
+            sizes(channels),
+            sizes(config.s_channels or 0),
+            dropout=config.dropout_prob,
+            **arguments,
+        )
+        redraw(self)
+        self.config = config
+
+    @in_float32
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
+        mv = enter("multivectors", multivectors, self.config.mv_channels)
+        return leave(super().forward(mv, scalars))

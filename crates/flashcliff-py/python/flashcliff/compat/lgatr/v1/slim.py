@@ -1,0 +1,213 @@
+"""The networks of L-GATr-slim of lgatr 1.4.
+
+Norms have no gains, queries, keys and values have biases, and one nonlinearity, with the exact GELU, gates vectors and
+scalars.
+
+Source: arXiv 2512.17011.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..compiling import compile_network
+from ..layers.slim_attention import SlimCrossAttention, SlimSelfAttention
+from ..layers.slim_blocks import ConditionalSlimBlock, SlimBlock
+from ..layers.slim_version import VectorsScalars, Version
+from ..nets.slim_base import Slim, check_inputs
+
+__all__ = ["ConditionalLGATrSlim", "LGATrSlim"]
+
+V1 = Version(affine=False, attention_bias=True, gate_scale=1.0, exact_gelu=True, empty_scalars=True)
+
+
+class _Slim(Slim):
+    def __init__(
+        self,
+        blocks: int,
+        make_block: Callable[[], nn.Module],
+        vectors: tuple[int, int, int],
+        scalars: tuple[int, int, int],
+        checkpoint_blocks: bool,
+        compile: dict[str, Any] | None,
+    ) -> None:
+        super().__init__(blocks, make_block, vectors, scalars, checkpoint_blocks, V1)
+        for module in list(self.modules()):
+            if isinstance(module, SlimSelfAttention | SlimCrossAttention):
+                # Nothing here reads it; lgatr 1.4 has it in the state dict.
+                module.register_buffer("metric", torch.tensor([1.0, -1.0, -1.0, -1.0]))
+        if compile is not None:
+            compile_network(self, compile)
+
+
+class LGATrSlim(_Slim):
+    """L-GATr-slim: a linear layer, blocks of attention and MLPs, a linear layer.
+
+    Shapes:
+        - vectors ``[*batch, items, in_v_channels, 4]``, as ``(t, x, y, z)``, to ``[*batch, items, out_v_channels, 4]``
+        - scalars ``[*batch, items, in_s_channels]`` to ``[*batch, items, out_s_channels]``
+
+    The state dict is that of lgatr 1.4.
+
+    Args:
+        in_v_channels: vector channels of the input.
+        out_v_channels: vector channels of the output.
+        hidden_v_channels: vector channels of the blocks.
+        in_s_channels: scalar channels of the input.
+        out_s_channels: scalar channels of the output.
+        hidden_s_channels: scalar channels of the blocks.
+        num_blocks: blocks.
+        num_heads: heads.
+        nonlinearity: of the gates in the MLPs.
+        mlp_ratio: hidden channels of the MLPs for each channel.
+        attn_ratio: channels of all heads together, for each channel.
+        num_layers_mlp: layers of each MLP, at least 2.
+        dropout_prob: probability of dropout.
+        checkpoint_blocks: whether blocks are computed again in the backward pass.
+        compile: whether :func:`torch.compile` is applied.
+        compile_mode: its ``mode``.
+        compile_dynamic: its ``dynamic``.
+    """
+
+    def __init__(
+        self,
+        in_v_channels: int,
+        out_v_channels: int,
+        hidden_v_channels: int,
+        in_s_channels: int,
+        out_s_channels: int,
+        hidden_s_channels: int,
+        num_blocks: int,
+        num_heads: int,
+        nonlinearity: str = "gelu",
+        mlp_ratio: int = 2,
+        attn_ratio: int = 1,
+        num_layers_mlp: int = 2,
+        dropout_prob: float | None = None,
+        checkpoint_blocks: bool = False,
+        compile: bool = False,
+        compile_mode: str = "default",
+        compile_dynamic: bool = True,
+    ) -> None:
+        def block() -> SlimBlock:
+            return SlimBlock(
+                hidden_v_channels,
+                hidden_s_channels,
+                num_heads,
+                nonlinearity,
+                None,
+                mlp_ratio,
+                attn_ratio,
+                num_layers_mlp,
+                dropout_prob,
+                version=V1,
+            )
+
+        super().__init__(
+            num_blocks,
+            block,
+            (in_v_channels, out_v_channels, hidden_v_channels),
+            (in_s_channels, out_s_channels, hidden_s_channels),
+            checkpoint_blocks,
+            {"mode": compile_mode, "dynamic": compile_dynamic} if compile else None,
+        )
+
+    def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
+        """Applies the network; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        return self.run(vectors, scalars, lambda block, v, s: block(v, s, **attn_kwargs))
+
+
+class ConditionalLGATrSlim(_Slim):
+    """L-GATr-slim with cross-attention to a condition in each block.
+
+    Shapes: those of :class:`LGATrSlim`, and of the condition ``[*batch, others, condition_v_channels, 4]`` and
+    ``[*batch, others, condition_s_channels]``. The state dict is that of lgatr 1.4.
+
+    Args:
+        in_v_channels: vector channels of the input.
+        condition_v_channels: vector channels of the condition.
+        out_v_channels: vector channels of the output.
+        hidden_v_channels: vector channels of the blocks.
+        in_s_channels: scalar channels of the input.
+        condition_s_channels: scalar channels of the condition.
+        out_s_channels: scalar channels of the output.
+        hidden_s_channels: scalar channels of the blocks.
+        num_blocks and all others: as for :class:`LGATrSlim`.
+    """
+
+    def __init__(
+        self,
+        in_v_channels: int,
+        condition_v_channels: int,
+        out_v_channels: int,
+        hidden_v_channels: int,
+        in_s_channels: int,
+        condition_s_channels: int,
+        out_s_channels: int,
+        hidden_s_channels: int,
+        num_blocks: int,
+        num_heads: int,
+        nonlinearity: str = "gelu",
+        mlp_ratio: int = 2,
+        attn_ratio: int = 1,
+        num_layers_mlp: int = 2,
+        dropout_prob: float | None = None,
+        checkpoint_blocks: bool = False,
+        compile: bool = False,
+        compile_mode: str = "default",
+        compile_dynamic: bool = True,
+    ) -> None:
+        def block() -> ConditionalSlimBlock:
+            return ConditionalSlimBlock(
+                hidden_v_channels,
+                condition_v_channels,
+                hidden_s_channels,
+                condition_s_channels,
+                num_heads,
+                nonlinearity,
+                None,
+                mlp_ratio,
+                attn_ratio,
+                num_layers_mlp,
+                dropout_prob,
+                version=V1,
+            )
+
+        super().__init__(
+            num_blocks,
+            block,
+            (in_v_channels, out_v_channels, hidden_v_channels),
+            (in_s_channels, out_s_channels, hidden_s_channels),
+            checkpoint_blocks,
+            {"mode": compile_mode, "dynamic": compile_dynamic} if compile else None,
+        )
+        self.condition_channels = condition_v_channels, condition_s_channels
+
+    def forward(
+        self,
+        vectors: Tensor,
+        vectors_condition: Tensor,
+        scalars: Tensor,
+        scalars_condition: Tensor,
+        attn_kwargs: Mapping[str, Any] | None = None,
+        crossattn_kwargs: Mapping[str, Any] | None = None,
+    ) -> VectorsScalars:
+        """Applies the network.
+
+        ``attn_kwargs`` are of self-attention, ``crossattn_kwargs`` of cross-attention, see
+        :func:`flashcliff.compat.lgatr.attention_options`.
+        """
+        named = ("vectors_condition", vectors_condition), ("scalars_condition", scalars_condition)
+        check_inputs(*named, self.condition_channels, V1)
+        other = vectors_condition.transpose(-1, -2)
+        return self.run(
+            vectors,
+            scalars,
+            lambda block, v, s: block(
+                v, other, s, scalars_condition, attn_kwargs, crossattn_kwargs
+            ),
+        )

@@ -1,0 +1,693 @@
+"""L-GATr by lgatr's names, arguments, layout and state dicts, beside the dense reference of `lgatr_reference`."""
+
+import copy
+import inspect
+import pickle
+import warnings
+
+import pytest
+import torch
+from lgatr_reference import (
+    DUALS,
+    TABLE,
+    Reference,
+    SlimReference,
+    lorentz,
+    maps,
+    on_multivectors,
+)
+from nn_common import difference, disturb, random
+
+from flashcliff.compat import lgatr
+from flashcliff.compat.lgatr import v1
+
+SIZES = {
+    "num_blocks": 2,
+    "in_mv_channels": 2,
+    "out_mv_channels": 3,
+    "hidden_mv_channels": 4,
+    "in_s_channels": 3,
+    "out_s_channels": 2,
+    "hidden_s_channels": 6,
+    "attention": {"num_heads": 2},
+    "mlp": {},
+}
+CONDITION = {"mv_channels_cond": 3, "s_channels_cond": 2, "crossattention": {"num_heads": 2}}
+SLIM = {
+    "num_blocks": 2,
+    "in_v_channels": 2,
+    "out_v_channels": 3,
+    "hidden_v_channels": 4,
+    "in_s_channels": 3,
+    "out_s_channels": 2,
+    "hidden_s_channels": 6,
+    "num_heads": 2,
+}
+
+
+def made(kind, **arguments):
+    return disturb(kind(**arguments).double())
+
+
+def inputs(channels=2, scalars=3, items=5, seed=0):
+    return random(2, items, channels, 16, seed=seed), random(2, items, scalars, seed=seed + 1)
+
+
+def parameters(net):
+    return {name: p.detach() for name, p in net.state_dict().items()}
+
+
+def check(got, want, tolerance=1e-12):
+    for g, w in zip(got, want, strict=True):
+        assert difference(g, w) < tolerance
+
+
+@pytest.fixture(autouse=True)
+def _global_configuration():
+    before = vars(v1.gatr_config).copy()
+    yield
+    vars(v1.gatr_config).update(before)
+
+
+def test_the_reference():
+    """The typed maps are products with e0123 from the right, and images of products are products of images."""
+    i = torch.zeros(16, dtype=torch.float64)
+    i[15] = 1
+    assert torch.equal(torch.einsum("ijk,k->ji", TABLE.cayley, i), maps()[5:].sum(0))
+    assert sum(len(entries) for entries in DUALS) == 16
+    action = on_multivectors(lorentz(0))
+    x, y = random(16), random(16, seed=1)
+
+    def product(a, b):
+        return torch.einsum("i,ijk,k->j", a, TABLE.cayley, b)
+
+    assert difference(product(action @ x, action @ y), action @ product(x, y)) < 1e-12
+
+
+PRIMITIVES = {"connected": {}, "full": {"subgroup": False}}
+
+
+@pytest.mark.parametrize("primitives", PRIMITIVES.values(), ids=PRIMITIVES)
+def test_linear(primitives):
+    mv, s = inputs(4, 3)
+    for scalars in ((3, 2), (3, 0), (0, 2), (0, 0)):
+        layer = made(
+            lgatr.EquiLinear,
+            in_mv_channels=4,
+            out_mv_channels=5,
+            primitives=lgatr.PrimitivesConfig(**primitives),
+            in_s_channels=scalars[0],
+            out_s_channels=scalars[1],
+        )
+        named = {f"x.{name}": value for name, value in parameters(layer).items()}
+        assert layer.weight.shape == (5, 4, 5 if primitives else 10)
+        reference = Reference(named, heads=1, subgroup=not primitives)
+        got = layer(mv, s if scalars[0] else None)
+        want = reference.linear("x", mv, s)
+        assert (got[1] is None) == (want[1] is None) == (scalars[1] == 0)
+        check([x for x in got if x is not None], [x for x in want if x is not None])
+
+
+def test_pointwise_layers():
+    mv, s = inputs(4, 3)
+    bilinear = made(
+        lgatr.GeometricBilinear,
+        in_mv_channels=4,
+        out_mv_channels=3,
+        primitives={},
+        hidden_mv_channels=6,
+        in_s_channels=3,
+        out_s_channels=2,
+    )
+    named = {f"x.{name}": value for name, value in parameters(bilinear).items()}
+    check(bilinear(mv, s), Reference(named, heads=1).bilinear("x", mv, s))
+    plain = Reference({}, heads=1)
+    want, want_s = plain.norm("", mv, s)
+    check(lgatr.EquiLayerNorm()(mv, s), (want, want_s))
+    check(lgatr.EquiLayerNorm(gain=2.0)(mv, s), (2 * want, want_s))
+    for axis in (1, -3):
+        norm = lgatr.EquiLayerNorm(mv_channel_dim=axis)
+        check(norm(mv.transpose(1, 2), s), (want.transpose(1, 2), want_s))
+    with pytest.raises(
+        ValueError, match="mv_channel_dim: expected an axis other than that of the blades"
+    ):
+        lgatr.EquiLayerNorm(mv_channel_dim=-1)(mv, s)
+    norm = made(lgatr.EquiLayerNorm, mv_channels=4, s_channels=3, elementwise_affine=True)
+    named = {f"x.{name}": value for name, value in parameters(norm).items()}
+    check(norm(mv, s), Reference(named, heads=1).norm("x", mv, s))
+    check(lgatr.ScalarGatedNonlinearity()(mv, s), plain.gate(mv, s))
+    check(v1.ScalarGatedNonlinearity("gelu")(mv, s), Reference({}, heads=1, version=1).gate(mv, s))
+
+
+def test_dropout():
+    layer = lgatr.GradeDropout(0.5)
+    mv, s = torch.ones(50, 7, 16), torch.ones(50, 9)
+    out, out_s = layer(mv, s)
+    assert out.shape == mv.shape and set(out.unique().tolist()) == {0.0, 2.0}
+    grades = out.split([1, 4, 6, 4, 1], dim=-1)
+    assert all((grade == grade[..., :1]).all() for grade in grades)
+    assert all(0.3 < (grade[..., 0] == 0).double().mean() < 0.7 for grade in grades)
+    assert 0.3 < (out_s == 0).double().mean() < 0.7
+    assert layer.eval()(mv, s)[0].equal(mv)
+
+
+NETWORKS = {
+    "connected": {},
+    "full": {"primitives": {"subgroup": False}},
+    "without_bivectors": {"primitives": {"bivector": False}},
+    "without_product": {"primitives": {"geometric_product": False}},
+    "multi_query": {"attention": {"num_heads": 2, "multi_query": True, "head_scale": True}},
+    "plain_norms": {"norm_elementwise_affine": False, "dropout_prob": 0.0},
+}
+
+
+@pytest.mark.parametrize("changes", NETWORKS.values(), ids=NETWORKS)
+def test_network(changes):
+    if "dropout_prob" in changes:
+        changes = {**changes, "primitives": {}, "dropout_prob": None}
+    net = made(lgatr.LGATr, **{**SIZES, **changes})
+    mv, s = inputs()
+    given = changes.get("primitives", {})
+    options = {
+        "subgroup": given.get("subgroup", True),
+        "bivector": given.get("bivector", True),
+        "product": given.get("geometric_product", True),
+    }
+    reference = Reference(parameters(net), heads=2, **options)
+    check(net(mv, s), reference.network(mv, s, 2))
+    keep = torch.ones(5, 5, dtype=torch.bool).tril()
+    want = reference.network(mv, s, 2, keep=keep)
+    check(net(mv, s, is_causal=True), want)
+    check(net(mv, s, attn_mask=keep), want)
+
+
+def test_block_and_attention():
+    config = {"in_mv_channels": 4, "out_mv_channels": 3, "in_s_channels": 6, "out_s_channels": 5}
+    attention = made(lgatr.SelfAttention, config={**config, "num_heads": 2}, primitives={})
+    mv, s = inputs(4, 6)
+    named = {f"x.{name}": value for name, value in parameters(attention).items()}
+    check(attention(mv, s), Reference(named, heads=2).self_attention("x", mv, s))
+    block = made(
+        lgatr.LGATrBlock,
+        mv_channels=4,
+        s_channels=6,
+        attention={"num_heads": 2},
+        mlp={},
+        primitives={},
+    )
+    named = {f"x.{name}": value for name, value in parameters(block).items()}
+    check(block(mv, s), Reference(named, heads=2).block("x", mv, s))
+
+
+def test_conditional():
+    condition = inputs(3, 2, items=4, seed=10)
+    mv, s = inputs()
+    net = made(lgatr.ConditionalLGATr, **SIZES, **CONDITION)
+    reference = Reference(parameters(net), heads=2)
+    want = reference.network(mv, s, 2, condition=condition)
+    check(net(mv, condition[0], s, condition[1]), want)
+
+
+def test_version_1():
+    mv, s = inputs()
+    net = made(v1.LGATr, **SIZES)
+    check(net(mv, s), Reference(parameters(net), heads=2, version=1).network(mv, s, 2))
+    condition = inputs(3, 2, items=4, seed=10)
+    sizes = {f"condition_{k[:-5]}": v for k, v in CONDITION.items() if k.endswith("_cond")}
+    net = made(v1.ConditionalLGATr, **SIZES, **sizes, crossattention={"num_heads": 2})
+    reference = Reference(parameters(net), heads=2, version=1)
+    want = reference.network(mv, s, 2, condition=condition)
+    check(net(mv, condition[0], s, condition[1]), want)
+    v1.gatr_config.use_fully_connected_subgroup = False
+    v1.gatr_config.use_geometric_product = False
+    net = made(v1.LGATr, **SIZES)
+    reference = Reference(parameters(net), heads=2, version=1, subgroup=False, product=False)
+    check(net(mv, s), reference.network(mv, s, 2))
+
+
+def test_slim():
+    v, s = random(2, 5, 2, 4), random(2, 5, 3)
+    net = made(lgatr.LGATrSlim, **SLIM)
+    check(net(v, s), SlimReference(parameters(net), heads=2).network(v, s, 2))
+    net = made(v1.LGATrSlim, **SLIM)
+    check(net(v, s), SlimReference(parameters(net), heads=2, version=1).network(v, s, 2))
+
+
+@pytest.mark.parametrize("primitives", PRIMITIVES.values(), ids=PRIMITIVES)
+def test_equivariance(primitives):
+    condition = inputs(3, 2, items=4, seed=10)
+    mv, s = inputs()
+    net = made(lgatr.LGATr, **SIZES, primitives=primitives)
+    conditional = made(lgatr.ConditionalLGATr, **SIZES, **CONDITION, primitives=primitives)
+    for seed in range(2):
+        action = on_multivectors(lorentz(seed, proper=not primitives))
+        got, want = net(mv @ action.T, s), net(mv, s)
+        check(got, (want[0] @ action.T, want[1]), 1e-9)
+        turned = mv @ action.T, condition[0] @ action.T, s, condition[1]
+        got, want = conditional(*turned), conditional(mv, condition[0], s, condition[1])
+        check(got, (want[0] @ action.T, want[1]), 1e-9)
+
+
+def test_reflections_change_a_network_of_the_connected_group():
+    mv, s = inputs()
+    net = made(lgatr.LGATr, **SIZES)
+    action = on_multivectors(torch.diag(torch.tensor([1.0, -1, 1, 1], dtype=torch.float64)))
+    assert difference(net(mv @ action.T, s)[0], net(mv, s)[0] @ action.T) > 1e-3
+
+
+def test_equivariance_of_slim():
+    shapes = (2, 5, 2, 4), (2, 4, 3, 4), (2, 5, 3), (2, 4, 2)
+    v, other, s, other_s = (random(*shape, seed=at) for at, shape in enumerate(shapes))
+    net = made(lgatr.LGATrSlim, **SLIM)
+    conditional = made(lgatr.ConditionalLGATrSlim, **SLIM, v_channels_cond=3, s_channels_cond=2)
+    for proper in (True, False):
+        action = lorentz(3, proper)
+        got, want = net(v @ action.T, s), net(v, s)
+        check(got, (want[0] @ action.T, want[1]), 1e-9)
+        got = conditional(v @ action.T, other @ action.T, s, other_s)
+        want = conditional(v, other, s, other_s)
+        check(got, (want[0] @ action.T, want[1]), 1e-9)
+
+
+KEYS = """
+linear_in.weight 4 2 10
+linear_in.s2mvs.weight 8 3
+linear_in.s2mvs.bias 8
+linear_in.mvs2s.weight 6 4
+linear_in.mvs2s.bias 6
+linear_in.s2s.weight 6 3
+blocks.0.norm1.weight_mv 4 5
+blocks.0.norm1.weight_s 6
+blocks.0.norm2.weight_mv 4 5
+blocks.0.norm2.weight_s 6
+blocks.0.attention.qkv_module.in_linear.weight 12 4 10
+blocks.0.attention.qkv_module.in_linear.s2mvs.weight 24 6
+blocks.0.attention.qkv_module.in_linear.mvs2s.weight 24 8
+blocks.0.attention.qkv_module.in_linear.s2s.weight 24 6
+blocks.0.attention.out_linear.weight 4 4 10
+blocks.0.attention.out_linear.s2mvs.weight 8 8
+blocks.0.attention.out_linear.s2mvs.bias 8
+blocks.0.attention.out_linear.mvs2s.weight 6 8
+blocks.0.attention.out_linear.mvs2s.bias 6
+blocks.0.attention.out_linear.s2s.weight 6 8
+blocks.0.mlp.layers.0.linear_left.weight 16 4 10
+blocks.0.mlp.layers.0.linear_left.s2mvs.weight 32 6
+blocks.0.mlp.layers.0.linear_left.s2mvs.bias 32
+blocks.0.mlp.layers.0.linear_right.weight 16 4 10
+blocks.0.mlp.layers.0.linear_right.s2mvs.weight 32 6
+blocks.0.mlp.layers.0.linear_right.s2mvs.bias 32
+blocks.0.mlp.layers.0.linear_out.weight 16 16 10
+blocks.0.mlp.layers.0.linear_out.s2mvs.weight 32 6
+blocks.0.mlp.layers.0.linear_out.s2mvs.bias 32
+blocks.0.mlp.layers.0.linear_out.mvs2s.weight 24 32
+blocks.0.mlp.layers.0.linear_out.mvs2s.bias 24
+blocks.0.mlp.layers.0.linear_out.s2s.weight 24 6
+blocks.0.mlp.layers.2.weight 4 16 10
+blocks.0.mlp.layers.2.s2mvs.weight 8 24
+blocks.0.mlp.layers.2.s2mvs.bias 8
+blocks.0.mlp.layers.2.mvs2s.weight 6 32
+blocks.0.mlp.layers.2.mvs2s.bias 6
+blocks.0.mlp.layers.2.s2s.weight 6 24
+linear_out.weight 3 4 10
+linear_out.s2mvs.weight 6 6
+linear_out.s2mvs.bias 6
+linear_out.mvs2s.weight 2 8
+linear_out.mvs2s.bias 2
+linear_out.s2s.weight 2 6
+"""
+
+SLIM_KEYS = """
+linear_in.weight_v 4 2
+linear_in.linear_s.weight 6 3
+linear_in.linear_s.bias 6
+blocks.0.norm1.weight_v 4
+blocks.0.norm1.weight_s 6
+blocks.0.norm2.weight_v 4
+blocks.0.norm2.weight_s 6
+blocks.0.attention.linear_in.weight_v 12 4
+blocks.0.attention.linear_in.linear_s.weight 24 6
+blocks.0.attention.linear_out.weight_v 4 4
+blocks.0.attention.linear_out.linear_s.weight 6 8
+blocks.0.attention.linear_out.linear_s.bias 6
+blocks.0.mlp.layers.0.linear.weight_v 24 4
+blocks.0.mlp.layers.0.linear.linear_s.weight 24 6
+blocks.0.mlp.layers.0.linear.linear_s.bias 24
+blocks.0.mlp.layers.1.weight_v 4 8
+blocks.0.mlp.layers.1.linear_s.weight 6 12
+blocks.0.mlp.layers.1.linear_s.bias 6
+linear_out.weight_v 3 4
+linear_out.linear_s.weight 2 6
+linear_out.linear_s.bias 2
+"""
+
+
+def golden(text):
+    rows = (line.split() for line in text.strip().splitlines())
+    return {name: tuple(map(int, shape)) for name, *shape in rows}
+
+
+def shapes(net):
+    return {name: tuple(value.shape) for name, value in net.state_dict().items()}
+
+
+def without(names, *parts):
+    return {k: v for k, v in names.items() if not any(part in k for part in parts)}
+
+
+def test_state_dicts():
+    """The keys and shapes are those of lgatr 2.0, and of 1.4 where they differ."""
+    one = {**SIZES, "num_blocks": 1}
+    expected = golden(KEYS)
+    assert shapes(lgatr.LGATr(**one)) == expected
+    assert shapes(lgatr.LGATr(**one, norm_elementwise_affine=False)) == without(expected, "norm")
+    full = shapes(lgatr.LGATr(**one, primitives={"subgroup": False}))
+    assert full["linear_in.weight"] == (4, 2, 5) and full["linear_in.s2mvs.weight"] == (4, 3)
+    dropped = shapes(lgatr.LGATr(**one, dropout_prob=0.1))
+    assert {k.replace("layers.2", "layers.3") for k in expected} == set(dropped)
+    inserted = shapes(lgatr.LGATr(**one, reinsert_mv_channels=(1,), reinsert_s_channels=(0, 2)))
+    changed = {k: v for k, v in inserted.items() if v != expected[k]}
+    assert changed == {
+        "blocks.0.attention.qkv_module.in_linear.weight": (12, 5, 10),
+        "blocks.0.attention.qkv_module.in_linear.s2mvs.weight": (24, 8),
+        "blocks.0.attention.qkv_module.in_linear.mvs2s.weight": (24, 10),
+        "blocks.0.attention.qkv_module.in_linear.s2s.weight": (24, 8),
+    }
+    qkv = "blocks.0.attention.qkv_module.in_linear."
+    more = {f"{qkv}s2mvs.bias": (24,), f"{qkv}mvs2s.bias": (24,)}
+    assert shapes(v1.LGATr(**one)) == {**without(expected, "norm"), **more}
+    slim = {**SLIM, "num_blocks": 1}
+    expected = golden(SLIM_KEYS)
+    assert shapes(lgatr.LGATrSlim(**slim)) == expected
+    attention = "blocks.0.attention."
+    more = {f"{attention}linear_in.linear_s.bias": (24,), f"{attention}metric": (4,)}
+    assert shapes(v1.LGATrSlim(**slim)) == {**without(expected, "norm"), **more}
+
+
+def test_state_dicts_without_scalars():
+    """In lgatr 1.4, 0 scalar channels and `None` have different parameters."""
+    one = {**SIZES, "num_blocks": 1}
+    two = shapes(lgatr.LGATr(**{**one, "in_s_channels": 0}))
+    zero = v1.LGATr(**{**one, "in_s_channels": 0, "out_s_channels": 0})
+    none = shapes(v1.LGATr(**{**one, "in_s_channels": None, "out_s_channels": None}))
+    of_input = {"linear_in.mvs2s.weight": (6, 4), "linear_in.mvs2s.bias": (6,)}
+    of_input["linear_in.weight"] = (4, 2, 10)
+
+    def first(found):
+        return {k: v for k, v in found.items() if k.startswith("linear_in.")}
+
+    assert first(two) == first(none) == {**of_input, "linear_in.bias": (4, 1)}
+    assert first(shapes(zero)) == {**of_input, "linear_in.s2s.weight": (6, 0)}
+    assert shapes(zero)["linear_out.s2s.weight"] == (0, 6)
+    mv = inputs()[0].float()
+    other = copy.deepcopy(zero)
+    disturb(other)
+    zero.load_state_dict(other.state_dict())
+    assert torch.equal(zero(mv)[0], other(mv, mv.new_empty(2, 5, 0))[0])
+    assert "linear_in.bias" not in dict(zero.named_parameters())
+    wrong = {**other.state_dict(), "linear_in.s2s.weight": torch.empty(5, 0)}
+    with pytest.raises(RuntimeError, match=r"linear_in.s2s.weight: expected \[6, 0\]"):
+        zero.load_state_dict(wrong)
+
+
+def boundaries(*lengths):
+    return torch.tensor([0, *lengths]).cumsum(0).to(torch.int32)
+
+
+class Sequences:
+    """What xformers says of the sequences of a batch."""
+
+    def __init__(self, bounds):
+        self.seqstart = bounds
+
+
+class BlockDiagonalMask:
+    """As in xformers."""
+
+    def __init__(self, query, key):
+        self.q_seqinfo, self.k_seqinfo = Sequences(query), Sequences(key)
+
+
+class BlockDiagonalCausalMask(BlockDiagonalMask):
+    pass
+
+
+class LowerTriangularMask:
+    pass
+
+
+RAGGED = {
+    "varlen": lambda q, k: {"cu_seq_q": q, "cu_seq_k": k, "max_q": 9, "max_k": 9},
+    "flash": lambda q, k: {
+        "cu_seqlens_q": q,
+        "cu_seqlens_k": k,
+        "max_seqlen_q": 9,
+        "max_seqlen_k": 9,
+        "dtype": torch.bfloat16,
+    },
+    "xformers": lambda q, k: {"attn_bias": BlockDiagonalMask(q, k)},
+}
+
+
+@pytest.mark.parametrize("arguments", RAGGED.values(), ids=RAGGED)
+def test_ragged_batches(arguments):
+    """Sequences side by side, as [1, items, channels, 16], are as the sequences one by one."""
+    lengths, others = (3, 1, 4, 3), (2, 2, 1, 2)
+    mv, s = random(1, sum(lengths), 2, 16), random(1, sum(lengths), 3, seed=1)
+    other, other_s = random(1, sum(others), 3, 16, seed=2), random(1, sum(others), 2, seed=3)
+    q, k = boundaries(*lengths), boundaries(*others)
+    net = made(lgatr.LGATr, **SIZES)
+    cut = [x.split(list(lengths), dim=1) for x in (mv, s)]
+    each = [net(*part) for part in zip(*cut, strict=True)]
+    check(net(mv, s, **arguments(q, q)), [torch.cat(x, 1) for x in zip(*each, strict=True)])
+    slim = made(lgatr.LGATrSlim, **SLIM)
+    each = [slim(v[..., 1:5], x) for v, x in zip(*cut, strict=True)]
+    got = slim(mv[..., 1:5], s, **arguments(q, q))
+    check(got, [torch.cat(x, 1) for x in zip(*each, strict=True)])
+    net = made(lgatr.ConditionalLGATr, **SIZES, **CONDITION)
+    cut_others = [x.split(list(others), dim=1) for x in (other, other_s)]
+    each = [net(a, c, b, d) for a, b, c, d in zip(*cut, *cut_others, strict=True)]
+    options = {"attn_kwargs": arguments(q, q), "crossattn_kwargs": arguments(q, k)}
+    got = net(mv, other, s, other_s, **options)
+    check(got, [torch.cat(x, 1) for x in zip(*each, strict=True)])
+
+
+def test_causal_masks_of_all_backends():
+    net = made(lgatr.LGATr, **{**SIZES, "num_blocks": 1})
+    mv, s = random(1, 7, 2, 16), random(1, 7, 3, seed=1)
+    whole, two = boundaries(7), boundaries(3, 4)
+    want = net(mv, s, is_causal=True)
+    check(net(mv, s, attn_bias=LowerTriangularMask()), want)
+    check(net(mv, s, cu_seqlens_q=whole, cu_seqlens_k=whole, causal=True), want)
+    added = torch.zeros(7, 7, dtype=torch.float64).masked_fill(
+        ~torch.ones(7, 7).tril().bool(), -torch.inf
+    )
+    check(net(mv, s, attn_bias=added), want)
+    each = [net(mv[:, a:b], s[:, a:b], is_causal=True) for a, b in ((0, 3), (3, 7))]
+    want = [torch.cat(x, 1) for x in zip(*each, strict=True)]
+    check(net(mv, s, attn_bias=BlockDiagonalCausalMask(two, two)), want)
+    check(net(mv, s, cu_seq_q=two, cu_seq_k=two, is_causal=True), want)
+
+
+def test_wrong_attention_arguments():
+    options = lgatr.attention_options
+    bounds = boundaries(7)
+    assert options({"attn_mask": None, "backend": "native", "scale": None, "dropout_p": 0.0}) == {}
+    for given, message in (
+        ({"block_mask": object()}, "block_mask: expected None.*attn_mask"),
+        ({"score_mod": max}, "score_mod: expected None.*attn_mask"),
+        ({"backend": "flex"}, "flex_attention is not supported"),
+        ({"backend": "fast"}, "backend: expected one of native"),
+        ({"dropout_p": 0.1}, "dropout_p: expected 0, got 0.1; the network's dropout_prob"),
+        ({"scale": 0.5}, "scale: expected None, got 0.5"),
+        ({"cu_seqlens_q": bounds}, "cu_seqlens_k: expected boundaries, as cu_seqlens_q has"),
+        ({"cu_seq_k": bounds}, "cu_seq_q: expected boundaries, as cu_seq_k has"),
+        (
+            {"attn_bias": object()},
+            "attn_bias: expected a tensor, a BlockDiagonalMask.*got a object",
+        ),
+        ({"attn_bias": bounds, "attn_mask": bounds}, "attn_bias: expected None with attn_mask"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            options(given)
+    with pytest.raises(TypeError, match="unexpected arguments mask"):
+        options({"mask": bounds})
+    with pytest.raises(ValueError, match="causal: expected False in cross-attention"):
+        options({"cu_seqlens_q": bounds, "cu_seqlens_k": bounds, "causal": True}, cross=True)
+
+
+def test_wrong_arguments():
+    net, (mv, s) = lgatr.LGATr(**SIZES).double(), inputs()
+    with pytest.raises(
+        ValueError, match=r"multivectors: expected \[..., 2, 16\], got \[2, 5, 16, 2\]"
+    ):
+        net(mv.transpose(-1, -2), s)
+    with pytest.raises(TypeError, match="multivectors: expected a tensor"):
+        net(mv.tolist(), s)
+    with pytest.raises(ValueError, match=r"scalars: expected \[2, 5, 3\], got None"):
+        net(mv)
+    with pytest.raises(ValueError, match=r"scalars: expected \[2, 5, 3\], got \[2, 5, 2\]"):
+        net(mv, s[..., :2])
+    slim = lgatr.LGATrSlim(**SLIM).double()
+    v = mv[..., 1:5]
+    with pytest.raises(
+        ValueError, match=r"vectors: expected \[..., items, 2, 4\], got \[2, 5, 4, 2\]"
+    ):
+        slim(v.transpose(-1, -2), s)
+    with pytest.raises(ValueError, match=r"scalars: expected \[2, 5, 3\], got \[2, 5, 0\]"):
+        slim(v, s[..., :0])
+    with pytest.raises(ValueError, match="scalars: expected at least one channel"):
+        lgatr.LGATrSlim(**{**SLIM, "in_s_channels": 0}).double()(v, s[..., :0])
+    with pytest.raises(ValueError, match="config: expected a MLPConfig or a mapping, got 3"):
+        lgatr.LGATr(**{**SIZES, "mlp": 3})
+    with pytest.raises(ValueError, match="nonlinearity: expected one of relu"):
+        lgatr.LGATr(**{**SIZES, "mlp": {"nonlinearity": "softmax"}})
+    with pytest.raises(ValueError, match="activation: expected one of relu"):
+        v1.LGATr(**{**SIZES, "mlp": {"activation": "tanh"}})
+    with pytest.raises(TypeError, match="heads"):
+        lgatr.LGATr(**{**SIZES, "attention": {"heads": 2}})
+    with pytest.raises(ValueError, match="in_mv_channels: expected a number of channels"):
+        lgatr.SelfAttention({}, {})
+    with pytest.raises(ValueError, match="condition: expected a number"):
+        v1.ConditionalLGATr(
+            **SIZES, condition_mv_channels=1, condition_s_channels=None, crossattention={}
+        )
+    with pytest.raises(ValueError, match="num_layers: expected at least 2, got 1"):
+        lgatr.LGATrSlim(**SLIM, num_layers_mlp=1)
+
+
+def test_interface():
+    for name, size, blades in (
+        ("scalar", 1, [0]),
+        ("vector", 4, [1, 2, 3, 4]),
+        ("bivector", 6, [5, 6, 7, 8, 9, 10]),
+        ("axialvector", 4, [14, 13, 12, 11]),
+        ("pseudoscalar", 1, [15]),
+    ):
+        x, mv = random(3, 2, size), random(3, 2, 16)
+        embedded = getattr(lgatr, f"embed_{name}")(x)
+        assert torch.equal(embedded[..., blades], x)
+        assert embedded.count_nonzero() == x.count_nonzero()
+        assert torch.equal(getattr(lgatr, f"extract_{name}")(mv), mv[..., blades])
+        with pytest.raises(ValueError, match=rf"s: expected \[..., {size}\], got \[2, 5\]"):
+            getattr(lgatr, f"embed_{name}")(random(2, 5))
+    found = lgatr.get_spurions("timelike", dtype=torch.float64)
+    root = 2**0.5
+    assert lgatr.extract_vector(found).tolist() == [[root, 0, 0, 1], [root, 0, 0, -1], [1, 0, 0, 0]]
+    assert lgatr.get_spurions(beam_mirror=False).nonzero().tolist() == [[0, 8], [1, 1]]
+    assert lgatr.get_spurions(None, False).shape == (0, 16)
+    assert lgatr.get_num_spurions("lightlike", False) == 2
+    with pytest.raises(ValueError, match="beam_spurion"):
+        lgatr.get_spurions("sideways")
+
+
+def gradients(net, call):
+    net.zero_grad()
+    sum((x * x).sum() for x in call(net)).backward()
+    return [p.grad for p in net.parameters() if p.grad is not None]
+
+
+@pytest.mark.parametrize(
+    "kind", [lgatr.LGATr, lgatr.LGATrSlim, v1.LGATrSlim, lgatr.ConditionalLGATr]
+)
+def test_checkpointed_blocks(kind):
+    conditional = kind is lgatr.ConditionalLGATr
+    sizes = SLIM if "Slim" in kind.__name__ else {**SIZES, **(CONDITION if conditional else {})}
+    mv, s = inputs()
+    arguments = (mv[..., 1:5], s) if sizes is SLIM else (mv, s)
+    if conditional:
+        other, other_s = inputs(3, 2, seed=4)
+        arguments = mv, other, s, other_s
+    plain = made(kind, **sizes)
+    kept = kind(**sizes, checkpoint_blocks=True).double()
+    kept.load_state_dict(plain.state_dict())
+    want = gradients(plain, lambda net: net(*arguments))
+    for got, expected in zip(gradients(kept, lambda net: net(*arguments)), want, strict=True):
+        assert torch.equal(got, expected)
+
+
+def test_autocast():
+    """Multivectors stay in float32 under autocast, unless the user asks for the low type."""
+    net, (mv, s) = made(lgatr.LGATr, **SIZES).float(), (x.float() for x in inputs())
+    slim = made(lgatr.LGATrSlim, **SLIM).float()
+    want = net(mv, s)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = net(mv, s)
+        low = net(mv.bfloat16(), s.bfloat16())[0]
+        of_slim = slim(mv[..., 1:5], s)
+        with lgatr.naive_amp(), lgatr.naive_amp(False):
+            naive = net(mv, s)
+        net.naive_amp = True
+        asked = net(mv, s)
+    assert all(torch.equal(g, w) for g, w in zip(got, want, strict=True))
+    assert low.dtype == torch.float32
+    assert of_slim[0].dtype == torch.float32 and of_slim[1].dtype == torch.bfloat16
+    assert 1e-4 < difference(naive[0].float(), want[0]) < 0.1
+    assert torch.equal(naive[0], asked[0])
+
+
+@pytest.mark.parametrize("kind", [lgatr.LGATr, v1.LGATr, lgatr.LGATrSlim, v1.LGATrSlim])
+def test_copies(kind):
+    sizes = SLIM if "Slim" in kind.__name__ else SIZES
+    net, (mv, s) = made(kind, **sizes), inputs()
+    arguments = (mv[..., 1:5], s) if sizes is SLIM else (mv, s)
+    want = net(*arguments)
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        check(other(*arguments), want, 1e-300)
+
+
+def test_compiled():
+    """`compile=True` compiles calls and leaves the state dict as it is."""
+    options = {"compile": True, "compile_kwargs": {"backend": "eager"}}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        net = lgatr.LGATrSlim(**SLIM, **options, activation_memory_budget=0.5).double()
+        plain = lgatr.LGATrSlim(**SLIM).double()
+        plain.load_state_dict(net.state_dict())
+        v, s = random(2, 5, 2, 4), random(2, 5, 3)
+        check(net(v, s), plain(v, s))
+        check(copy.deepcopy(net)(v, s), plain(v, s))
+
+
+@pytest.mark.parametrize("changes", [{}, {"out_s_channels": 0}, {"out_v_channels": 0}])
+def test_parameters_of_slim_that_no_output_reads(changes):
+    """They are frozen, so that data-parallel training waits for no gradient."""
+    for kind in (lgatr.LGATrSlim, lgatr.ConditionalLGATrSlim):
+        sizes = {**SLIM, **changes}
+        given = [random(2, 5, 2, 4), random(2, 5, 3)]
+        if kind is lgatr.ConditionalLGATrSlim:
+            sizes |= {"v_channels_cond": 3, "s_channels_cond": 2}
+            given = [given[0], random(2, 4, 3, 4), given[1], random(2, 4, 2)]
+        net = made(kind, **sizes)
+        gradients(net, lambda n: n(*given))  # noqa: B023
+        assert all(p.grad is not None for p in net.parameters() if p.requires_grad)
+        assert bool(changes) == any(not p.requires_grad for p in net.parameters())
+
+
+def test_names_and_arguments():
+    """The constructors have lgatr's arguments, in its order."""
+    names = {
+        lgatr.LGATr: "num_blocks in_mv_channels out_mv_channels hidden_mv_channels in_s_channels out_s_channels "
+        "hidden_s_channels attention mlp primitives reinsert_mv_channels reinsert_s_channels dropout_prob "
+        "norm_elementwise_affine checkpoint_blocks naive_amp compile compile_kwargs activation_memory_budget",
+        v1.LGATr: "num_blocks in_mv_channels out_mv_channels hidden_mv_channels in_s_channels out_s_channels "
+        "hidden_s_channels attention mlp reinsert_mv_channels reinsert_s_channels dropout_prob checkpoint_blocks",
+        v1.LGATrSlim: "in_v_channels out_v_channels hidden_v_channels in_s_channels out_s_channels hidden_s_channels "
+        "num_blocks num_heads nonlinearity mlp_ratio attn_ratio num_layers_mlp dropout_prob checkpoint_blocks "
+        "compile compile_mode compile_dynamic",
+        lgatr.GeometricBilinear: "in_mv_channels out_mv_channels primitives hidden_mv_channels in_s_channels "
+        "out_s_channels",
+        v1.EquiLinear: "in_mv_channels out_mv_channels in_s_channels out_s_channels bias initialization",
+    }
+    for kind, expected in names.items():
+        assert " ".join(inspect.signature(kind).parameters) == expected
+    assert (
+        lgatr.SelfAttentionConfig(
+            in_mv_channels=16, in_s_channels=32, attn_ratio=2
+        ).hidden_mv_channels
+        == 4
+    )
+    assert lgatr.SelfAttentionConfig(in_mv_channels=4, in_s_channels=8).hidden_s_channels == 4
+    config = lgatr.MLPConfig(mlp_ratio=3)
+    assert (
+        lgatr.MLPConfig.cast(config) is config and lgatr.MLPConfig.cast({"mlp_ratio": 3}) == config
+    )
