@@ -2,7 +2,8 @@
 
 use flashcliff::cayley::Group;
 use flashcliff::equivariant::{
-    EquivariantLinear as Layer, Matrices, MatricesMut, Side, SideMut, Sizes,
+    EquivariantLinear as Layer, InvariantNorm as Norm, Matrices, MatricesMut, NormSizes, Side,
+    SideMut, Sizes,
 };
 use flashcliff::{Element, Error};
 use pyo3::prelude::*;
@@ -274,5 +275,94 @@ impl Lens {
             blade_bias: get(4),
             scalar_bias: get(5),
         }
+    }
+}
+
+/// The invariant layer norm of an algebra.
+#[pyclass(frozen, module = "flashcliff._core")]
+pub(crate) struct InvariantNorm {
+    inner: Norm,
+    blades: usize,
+}
+
+#[pymethods]
+impl InvariantNorm {
+    #[new]
+    fn new(algebra: &Algebra) -> Self {
+        Self {
+            inner: Norm::new(algebra.inner),
+            blades: algebra.inner.cayley().blade_count(),
+        }
+    }
+
+    /// Writes the normalised multivectors. `sizes` are rows, channels, groups.
+    ///
+    /// Not for users, as `EquivariantLinear::output`.
+    fn forward(
+        &self,
+        py: Python<'_>,
+        double: bool,
+        sizes: (usize, usize, usize),
+        eps: f64,
+        x: usize,
+        y: usize,
+    ) -> PyResult<()> {
+        let (sizes, len) = self.sizes(sizes);
+        threads::detached(py, || {
+            // SAFETY: the caller's, who is the Python package itself.
+            unsafe {
+                match double {
+                    true => self
+                        .inner
+                        .forward::<f64>(sizes, eps, slice(x, len), slice_mut(y, len)),
+                    false => {
+                        self.inner
+                            .forward::<f32>(sizes, eps, slice(x, len), slice_mut(y, len))
+                    }
+                }
+            }
+        })
+    }
+
+    /// Writes the gradient of the input. Not for users, as `forward`.
+    #[allow(clippy::too_many_arguments, reason = "one for each role of memory")]
+    fn backward(
+        &self,
+        py: Python<'_>,
+        double: bool,
+        sizes: (usize, usize, usize),
+        eps: f64,
+        x: usize,
+        g: usize,
+        to: usize,
+    ) -> PyResult<()> {
+        let (sizes, len) = self.sizes(sizes);
+        threads::detached(py, || {
+            // SAFETY: the same holds as above.
+            unsafe {
+                match double {
+                    true => {
+                        let (x, g) = (slice::<f64>(x, len), slice(g, len));
+                        self.inner.backward(sizes, eps, x, g, slice_mut(to, len))
+                    }
+                    false => {
+                        let (x, g) = (slice::<f32>(x, len), slice(g, len));
+                        self.inner.backward(sizes, eps, x, g, slice_mut(to, len))
+                    }
+                }
+            }
+        })
+    }
+}
+
+impl InvariantNorm {
+    /// The sizes, and the number of elements.
+    fn sizes(&self, (rows, channels, groups): (usize, usize, usize)) -> (NormSizes, usize) {
+        let sizes = NormSizes {
+            rows,
+            channels,
+            groups,
+        };
+        (sizes, self.blades * rows * channels * groups)
     }
 }

@@ -30,6 +30,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<algebra::Algebra>()?;
     module.add_class::<operator::Operator>()?;
     module.add_class::<equivariant::EquivariantLinear>()?;
+    module.add_class::<equivariant::InvariantNorm>()?;
     module.add_class::<dlpack::Array>()?;
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(algebra::shipped, module)?)?;

@@ -12,7 +12,7 @@ from nn_reference import versor_action
 
 import flashcliff
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer import contract
+from flashcliff.nn.transformer import native as compiled
 
 PUBLISHED = [(3, 0, 1), (1, 3, 0), (3, 0, 0), (4, 1, 0)]
 OTHERS = [(2, 0, 1), (0, 2, 0), (1, 1, 1)]
@@ -72,7 +72,7 @@ def gradients(outputs, tensors):
 @pytest.mark.parametrize("signature", PUBLISHED + OTHERS, ids=str)
 def test_linear_is_the_dense_map(signature, scalars, native, monkeypatch):
     if not native:
-        monkeypatch.setattr(contract, "_is_native", lambda x: False)
+        monkeypatch.setattr(compiled, "is_native", lambda x: False)
     for group in ("pin", "spin", None):
         layer = f64(gt.EquiLinear(geometry(signature, group), 2, 3, *scalars))
         x = random(2 ** sum(signature), 2, 4, 2).requires_grad_()
@@ -98,7 +98,7 @@ def test_linear_is_the_dense_map(signature, scalars, native, monkeypatch):
 @pytest.mark.parametrize("index", range(3))
 def test_a_wrong_sign_is_seen(index, monkeypatch):
     """The comparison above fails if one sign of a plan is wrong."""
-    monkeypatch.setattr(contract, "_is_native", lambda x: False)
+    monkeypatch.setattr(compiled, "is_native", lambda x: False)
     layer = f64(gt.EquiLinear(geometry((1, 3, 0)), 2, 2))
     plan = layer.geometry.plan
     factors = list(plan.factors)
@@ -140,6 +140,23 @@ def test_full_lorentz_group():
     x, s = random(16, 2, 5, 2), random(2, 5, 3, seed=1)
     acted, _ = net(torch.einsum("ij,j...->i...", action, x), s)
     assert difference(acted, torch.einsum("ij,j...->i...", action, net(x, s)[0])) < 1e-9
+
+
+@pytest.mark.parametrize("signature", PUBLISHED + OTHERS, ids=str)
+@pytest.mark.parametrize("size", [1.0, 0.03])
+def test_the_compiled_norm_is_the_formula(signature, size, monkeypatch):
+    x = (size * random(2 ** sum(signature), 5, 3, 4)).requires_grad_()
+    for dim in (-1, -2):
+        found = []
+        for native in (True, False):
+            with monkeypatch.context() as patch:
+                if not native:
+                    patch.setattr(compiled, "is_native", lambda x: False)
+                y = gt.equi_layer_norm(x, geometry(signature), dim=dim)
+                gradient = torch.autograd.grad((y * y.detach().cos()).sum(), x)[0]
+                found.append((y.detach(), gradient))
+        for got, want in zip(*found):
+            assert difference(got, want) < 1e-13
 
 
 @pytest.mark.parametrize("signature", PUBLISHED + OTHERS, ids=str)

@@ -72,7 +72,13 @@ mod private {
         unreachable_pub,
         reason = "sealed: cannot be named outside"
     )]
-    pub trait Kernel: Sized + std::ops::AddAssign {
+    pub trait Kernel:
+        Sized
+        + std::ops::AddAssign
+        + std::ops::Sub<Output = Self>
+        + std::ops::Mul<Output = Self>
+        + std::ops::Div<Output = Self>
+    {
         /// The functions of a stage for this type.
         fn tiers(stage: &'static Stage) -> &'static Tiers<Self>;
 

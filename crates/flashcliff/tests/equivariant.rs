@@ -1,7 +1,9 @@
 //! Equivariant linear layers against plain loops over the entries of the maps, in exact integers.
 
 use flashcliff::cayley::{EquivariantMap, Group};
-use flashcliff::equivariant::{EquivariantLinear, Matrices, MatricesMut, Side, SideMut, Sizes};
+use flashcliff::equivariant::{
+    EquivariantLinear, InvariantNorm, Matrices, MatricesMut, NormSizes, Side, SideMut, Sizes,
+};
 use flashcliff::{Algebra, Element, Error, Signature, threads};
 
 /// Small integers from a seed, so that every sum is exact in `f32`.
@@ -376,4 +378,139 @@ fn wrong_lengths_are_refused() {
     );
     let null = algebra("cl002");
     assert!(EquivariantLinear::new(null, Group::Pin, false).is_err());
+}
+
+/// The norm's formula in f64, for Cl(1,3): the squared norms of the blades are typed in.
+fn normed(sizes: NormSizes, eps: f64, x: &[f64]) -> Vec<f64> {
+    let squares = [1, 1, -1, -1, -1, -1, -1, -1, 1, 1, 1, 1, 1, 1, -1, -1];
+    let grades = [0..1, 1..5, 5..11, 11..15, 15..16];
+    let NormSizes {
+        rows,
+        channels,
+        groups,
+    } = sizes;
+    let at = |blade: usize, row: usize, channel: usize, group: usize| {
+        ((blade * rows + row) * channels + channel) * groups + group
+    };
+    let mut y = x.to_vec();
+    for row in 0..rows {
+        for group in 0..groups {
+            let mut sum = 0.0;
+            for channel in 0..channels {
+                for grade in &grades {
+                    let terms = grade.clone().map(|blade| {
+                        f64::from(squares[blade]) * x[at(blade, row, channel, group)].powi(2)
+                    });
+                    sum += terms.sum::<f64>().abs();
+                }
+            }
+            let scale = 1.0 / (sum / channels as f64).max(eps).sqrt();
+            for blade in 0..16 {
+                for channel in 0..channels {
+                    y[at(blade, row, channel, group)] *= scale;
+                }
+            }
+        }
+    }
+    y
+}
+
+#[test]
+fn norms_and_their_gradients() {
+    let norm = InvariantNorm::new(algebra("cl130"));
+    for groups in [1, 3] {
+        let sizes = NormSizes {
+            rows: 4,
+            channels: 2,
+            groups,
+        };
+        let mut integers = Integers(5);
+        let len = 16 * 4 * 2 * groups;
+        let mut x: Vec<f64> = integers.vec(len);
+        // No grade's norm is zero, where its absolute value has no derivative.
+        for (index, value) in x.iter_mut().enumerate() {
+            *value += 0.25 + 0.001 * index as f64;
+        }
+        // The norm of this row is below eps.
+        for blade in 0..16 {
+            x[blade * 4 * 2 * groups..][..2 * groups].fill(0.01);
+        }
+        let g: Vec<f64> = integers.vec(len);
+        let mut y = vec![f64::NAN; len];
+        norm.forward(sizes, 0.01, &x, &mut y).expect("sizes fit");
+        let close = |a: f64, b: f64, bound: f64| (a - b).abs() <= bound * b.abs().max(1.0);
+        let wanted = normed(sizes, 0.01, &x);
+        assert!(
+            y.iter()
+                .zip(&wanted)
+                .all(|(&y, &wanted)| close(y, wanted, 1e-15))
+        );
+        let mut gradient = vec![f64::NAN; len];
+        norm.backward(sizes, 0.01, &x, &g, &mut gradient)
+            .expect("sizes fit");
+        let step = 1e-5;
+        for index in 0..len {
+            let loss = |by: f64| {
+                let mut x = x.clone();
+                x[index] += by;
+                let y = normed(sizes, 0.01, &x);
+                y.iter().zip(&g).map(|(y, g)| y * g).sum::<f64>()
+            };
+            let slope = (loss(step) - loss(-step)) / (2.0 * step);
+            assert!(
+                close(gradient[index], slope, 1e-8),
+                "{index}: {} {slope}",
+                gradient[index]
+            );
+        }
+    }
+}
+
+#[test]
+fn norms_keep_nan_to_its_row_and_refuse_wrong_lengths() {
+    let norm = InvariantNorm::new(algebra("cl300"));
+    let sizes = NormSizes {
+        rows: 2,
+        channels: 1,
+        groups: 1,
+    };
+    let mut x = [1.0_f32; 16];
+    x[0] = f32::NAN;
+    let mut y = [0.0; 16];
+    norm.forward(sizes, 0.01, &x, &mut y).expect("sizes fit");
+    for (index, value) in y.iter().enumerate() {
+        assert_eq!(value.is_nan(), index % 2 == 0, "{index}: {value}");
+    }
+    let error = norm
+        .forward(sizes, 0.01, &x[..15], &mut y)
+        .expect_err("15 is not 16");
+    assert!(
+        matches!(
+            &error,
+            Error::LengthMismatch {
+                expected: 16,
+                got: 15,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn norms_do_not_depend_on_threads() {
+    let norm = InvariantNorm::new(algebra("cl301"));
+    let sizes = NormSizes {
+        rows: 3000,
+        channels: 7,
+        groups: 2,
+    };
+    let mut x: Vec<f32> = Integers(9).vec(16 * 3000 * 14);
+    x.iter_mut().for_each(|value| *value *= 0.1);
+    let run = || {
+        let mut y = vec![0.0; x.len()];
+        norm.forward(sizes, 0.01, &x, &mut y).expect("sizes fit");
+        y
+    };
+    assert_eq!(threads::at_most(1, run), run());
 }

@@ -71,6 +71,18 @@ class EquivariantLinear:
         output: tuple[int, ...],
     ) -> None: ...
 
+class InvariantNorm:
+    """The invariant layer norm of an algebra, on the CPU. ``sizes`` are rows, channels, groups; tensors are
+    given by address."""
+
+    def __new__(cls, algebra: Algebra) -> InvariantNorm: ...
+    def forward(
+        self, double: bool, sizes: tuple[int, int, int], eps: float, x: int, y: int
+    ) -> None: ...
+    def backward(
+        self, double: bool, sizes: tuple[int, int, int], eps: float, x: int, g: int, to: int
+    ) -> None: ...
+
 class Operator:
     """An operator by its name in the table, with settings by name; those not given have their
     defaults."""

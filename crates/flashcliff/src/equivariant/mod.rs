@@ -1,15 +1,17 @@
-//! Linear layers that commute with a group, on the CPU.
+//! Layers of geometric algebra transformers, on the CPU: linear layers that commute with a group, and the invariant norm.
 //!
 //! All linear maps of multivectors that commute with the group of an algebra are known
 //! ([`cayley::Algebra::equivariant_maps`]); a layer has a matrix of channels for each of them. Scalar channels mix with
 //! the blades that the group leaves alone.
 
+mod norm;
 mod passes;
 mod terms;
 
 use cayley::Group;
 
 use crate::{Algebra, Element, Error};
+pub use norm::{InvariantNorm, NormSizes};
 use terms::Term;
 
 /// A linear layer of multivectors and scalars that commutes with the group of an algebra.

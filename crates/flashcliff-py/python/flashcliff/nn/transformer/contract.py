@@ -10,15 +10,13 @@ traces, they are batched matrix products of PyTorch.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ... import _core
-from ...algebra import Algebra
+from . import native
 from .geometry import Geometry, constant, indices
 from .maps import MapPlan
 
@@ -48,12 +46,6 @@ class Form(NamedTuple):
     """Channels of input and output, scalars of input and output."""
     has_blade_bias: bool
     has_scalar_bias: bool
-
-
-@functools.cache
-def _layer(algebra: Algebra, group: str, unit: bool) -> _core.EquivariantLinear:
-    """The compiled layer. It is not part of the form, because modules are copied and pickled."""
-    return _core.EquivariantLinear(algebra._core, group, unit)
 
 
 class Output(torch.autograd.Function):
@@ -153,7 +145,7 @@ def _run(
     """A contraction over one side, by the compiled layer or by PyTorch."""
     inputs, outputs, in_scalars, out_scalars = form.sizes
     channels, of_scalars = (outputs, out_scalars) if forward else (inputs, in_scalars)
-    if not _is_native(mv):
+    if not native.is_native(mv):
         contract = _output if forward else _input
         return contract(form.geometry, Parameters(*parameters), mv, scalars, of_scalars)
     # The tensors are kept by name until the call returns.
@@ -161,7 +153,7 @@ def _run(
     rows = mv.shape[1]
     to = mv.new_empty((mv.shape[0], rows, channels))
     to_s = mv.new_empty((rows, of_scalars)) if of_scalars else None
-    layer = _layer(form.geometry.algebra, form.geometry.group, form.geometry.unit_maps)
+    layer = native.linear(form.geometry.algebra, form.geometry.group, form.geometry.unit_maps)
     call = layer.output if forward else layer.input_gradient
     addresses = _addresses(parameters)
     call(
@@ -181,7 +173,7 @@ def _run(
 def _weight(form: Form, y: Tensor, t: Tensor | None, x: Tensor, s: Tensor | None) -> Parameters:
     inputs, outputs, in_scalars, out_scalars = form.sizes
     mixed = len(form.geometry.scalar_blades)
-    if not _is_native(x):
+    if not native.is_native(x):
         return _weight_by_torch(form, y, t, x, s)
     y, t, x, s = _plain(y, t, x, s)  # type: ignore[assignment]
 
@@ -196,7 +188,7 @@ def _weight(form: Form, y: Tensor, t: Tensor | None, x: Tensor, s: Tensor | None
         empty(outputs * mixed) if form.has_blade_bias else None,
         empty(out_scalars) if form.has_scalar_bias else None,
     )
-    layer = _layer(form.geometry.algebra, form.geometry.group, form.geometry.unit_maps)
+    layer = native.linear(form.geometry.algebra, form.geometry.group, form.geometry.unit_maps)
     layer.weight_gradient(
         x.dtype == torch.float64,
         (x.shape[1], *form.sizes),
@@ -205,17 +197,6 @@ def _weight(form: Form, y: Tensor, t: Tensor | None, x: Tensor, s: Tensor | None
         (*_addresses(to[:3]), 0, *_addresses(to[4:])),
     )
     return to
-
-
-def _is_native(x: Tensor) -> bool:
-    if (
-        not x.is_cpu
-        or x.dtype not in (torch.float32, torch.float64)
-        or torch.compiler.is_compiling()
-    ):
-        return False
-    # Tensors without memory of their own: fake, batched by a transform, sparse.
-    return type(x) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(x)
 
 
 def _plain(*tensors: Tensor | None) -> list[Tensor | None]:

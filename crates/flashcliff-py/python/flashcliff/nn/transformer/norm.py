@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -10,7 +11,8 @@ from torch import Tensor, nn
 
 from ..._ops import checks
 from .._module import check_count, joined
-from .geometry import GeometryLike, constant, geometry_of, indices
+from . import native
+from .geometry import Geometry, GeometryLike, constant, geometry_of, indices
 
 __all__ = ["EquiLayerNorm", "equi_layer_norm"]
 
@@ -23,11 +25,10 @@ def equi_layer_norm(x: Tensor, geometry: GeometryLike, eps: float = 0.01, dim: i
 
     Sources: GATr (arXiv 2305.18415), L-GATr (arXiv 2405.14806, section 3).
     """
-    of_grades = geometry_of(geometry).norm_rows
-    rows = constant(of_grades, x, torch.promote_types(x.dtype, torch.float32))
-    with torch.autocast(x.device.type, enabled=False):
-        out: Tensor = _Normed.apply(x, rows, eps, dim % x.dim())
-    return out
+    if torch.is_grad_enabled():
+        out: Tensor = _Normed.apply(x, geometry_of(geometry), eps, dim % x.dim())
+        return out
+    return _normed(x, geometry_of(geometry), eps, dim % x.dim())
 
 
 class _Normed(torch.autograd.Function):
@@ -38,39 +39,73 @@ class _Normed(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, rows: Tensor, eps: float, dim: int) -> Tensor:
-        wide = x.to(rows.dtype)
-        norms, mean = _mean(wide, rows, dim)
-        ctx.save_for_backward(x, rows, norms, mean)
-        ctx.eps, ctx.dim = eps, dim
-        return (wide * mean.clamp_min(eps).rsqrt()).to(x.dtype)
+    def forward(ctx: Any, x: Tensor, geometry: Geometry, eps: float, dim: int) -> Tensor:
+        ctx.geometry, ctx.eps, ctx.dim = geometry, eps, dim
+        ctx.save_for_backward(x)
+        return _normed(x, geometry, eps, dim)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        x, rows, norms, mean = ctx.saved_tensors
-        wide, g_wide = x.to(rows.dtype), g.to(rows.dtype)
-        if torch.is_grad_enabled():
-            # A second derivative is wanted, so these must depend on x.
-            norms, mean = _mean(wide, rows, ctx.dim)
-        scale = mean.clamp_min(ctx.eps).rsqrt()
-        channels = x.shape[ctx.dim]
-        projected = (g_wide * wide).sum((0, ctx.dim), keepdim=True)
-        factor = projected * scale * scale * scale / channels
+        (x,) = ctx.saved_tensors
+        if torch.is_grad_enabled() or not native.is_native(x):
+            # These operations have derivatives of their own.
+            return _gradient(x, g, ctx.geometry, ctx.eps, ctx.dim), None, None, None
+        x, g = x.contiguous(), g.contiguous()
+        to = torch.empty_like(x)
+        native.norm(ctx.geometry.algebra).backward(
+            x.dtype == torch.float64,
+            _sizes(x, ctx.dim),
+            ctx.eps,
+            x.data_ptr(),
+            g.data_ptr(),
+            to.data_ptr(),
+        )
+        return to, None, None, None
+
+
+def _normed(x: Tensor, geometry: Geometry, eps: float, dim: int) -> Tensor:
+    if not native.is_native(x):
+        with torch.autocast(x.device.type, enabled=False):
+            wide, _, mean = _mean(x, geometry, dim)
+            return (wide * mean.clamp_min(eps).rsqrt()).to(x.dtype)
+    x = x.contiguous()
+    to = torch.empty_like(x)
+    native.norm(geometry.algebra).forward(
+        x.dtype == torch.float64, _sizes(x, dim), eps, x.data_ptr(), to.data_ptr()
+    )
+    return to
+
+
+def _sizes(x: Tensor, dim: int) -> tuple[int, int, int]:
+    """Rows, channels, and groups of channels behind them."""
+    shape = x.shape
+    return math.prod(shape[1:dim]), shape[dim], math.prod(shape[dim + 1 :])
+
+
+def _gradient(x: Tensor, g: Tensor, geometry: Geometry, eps: float, dim: int) -> Tensor:
+    with torch.autocast(x.device.type, enabled=False):
+        wide, norms, mean = _mean(x, geometry, dim)
+        scale = mean.clamp_min(eps).rsqrt()
+        g = g.to(wide.dtype)
+        projected = (g * wide).sum((0, dim), keepdim=True)
+        factor = projected * scale * scale * scale / x.shape[dim]
         # The derivative of the largest of two is zero where eps is the larger.
-        factor = torch.where(mean > ctx.eps, factor, 0.0)
+        factor = torch.where(mean > eps, factor, 0.0)
+        rows = constant(geometry.norm_rows, wide)
         if rows.shape[0] == 1:
             weighted = wide * rows[0].view(-1, *[1] * (x.dim() - 1))
         else:
-            signs = torch.einsum("rb,r...->b...", rows, norms.sign())
-            weighted = wide * signs
-        return (g_wide * scale - weighted * factor).to(x.dtype), None, None, None
+            weighted = wide * torch.einsum("rb,r...->b...", rows, norms.sign())
+        return (g * scale - weighted * factor).to(x.dtype)
 
 
-def _mean(x: Tensor, rows: Tensor, dim: int) -> tuple[Tensor, Tensor]:
-    """The norm of each grade, and the mean over channels of their sum."""
-    norms = (rows @ (x * x).reshape(x.shape[0], -1)).view(rows.shape[0], *x.shape[1:])
+def _mean(x: Tensor, geometry: Geometry, dim: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The input in float32 at least, the norm of each grade, and the mean over channels of their sum."""
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    rows = constant(geometry.norm_rows, wide)
+    norms = (rows @ (wide * wide).reshape(x.shape[0], -1)).view(rows.shape[0], *x.shape[1:])
     total = norms.abs() if rows.shape[0] > 1 else norms
-    return norms, total.sum((0, dim), keepdim=True) / x.shape[dim]
+    return wide, norms, total.sum((0, dim), keepdim=True) / x.shape[dim]
 
 
 class EquiLayerNorm(nn.Module):
