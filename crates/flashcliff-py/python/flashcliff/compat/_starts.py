@@ -1,4 +1,4 @@
-"""Start values and state dicts of linear layers that lgatr 1.4 has and 2.0 has not."""
+"""Start values and state dicts of linear layers of GATr and lgatr 1.4, where lgatr 2.0 differs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ....nn import transformer
-from ....nn.transformer.linear import INITIALIZATIONS
+from ..nn import transformer
+from ..nn.transformer.linear import INITIALIZATIONS
 
 __all__ = ["add_empty", "redraw", "with_empty"]
 
@@ -17,8 +17,8 @@ __all__ = ["add_empty", "redraw", "with_empty"]
 def redraw(module: nn.Module) -> None:
     """Draws the weights between the scalars and pseudoscalars of multivectors anew, for all linear layers of a module.
 
-    With scalar inputs, 2.0 gives them half of the variance of the others. In lgatr 1.4 they have all of it, since it
-    writes the smaller values to a copy.
+    With scalar inputs, lgatr 2.0 gives them half of the variance of the others. In GATr and lgatr 1.4 they have all of
+    it, because these write the smaller values to a copy.
     """
     for layer in module.modules():
         if not isinstance(layer, transformer.EquiLinear) or layer.s2mvs is None:
@@ -33,7 +33,7 @@ def redraw(module: nn.Module) -> None:
 def with_empty(
     layer: transformer.EquiLinear, in_scalars: int | None, out_scalars: int | None
 ) -> transformer.EquiLinear:
-    """A layer with the parameters of lgatr 1.4 where scalar channels are 0 and not ``None``.
+    """A layer with the parameters of GATr and lgatr 1.4 where scalar channels are 0 and not ``None``.
 
     It has no bias of its own for 0 input scalars, and its state dict has an entry ``s2s.weight`` ``[out_scalars,
     in_scalars]`` without elements.
@@ -55,7 +55,7 @@ def with_empty(
 def add_empty(
     layer: transformer.EquiLinear, in_scalars: int | None, out_scalars: int | None
 ) -> None:
-    """Adds the entry ``s2s.weight`` without elements to the state dict of a layer, if lgatr 1.4 has it."""
+    """Adds the entry ``s2s.weight`` without elements to the state dict of a layer, if GATr and lgatr 1.4 have it."""
     if in_scalars is None or out_scalars is None or in_scalars and out_scalars:
         return
     layer.register_state_dict_post_hook(_write)

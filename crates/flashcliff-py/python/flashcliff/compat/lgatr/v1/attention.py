@@ -7,12 +7,12 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
+from ..._starts import redraw, with_empty
 from ..config import known
 from ..layers.linear import Pair, enter, leave
 from ..options import attention_options
 from ..precision import in_float32
 from .config import CrossAttentionConfig, SelfAttentionConfig, gatr_config
-from .starts import redraw, with_empty
 
 __all__ = ["CrossAttention", "SelfAttention", "with_empty_condition"]
 

@@ -8,12 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
+from ..._starts import redraw
 from ..layers.linear import Pair, enter, leave
 from ..options import attention_options
 from ..precision import in_float32
 from .attention import with_empty_condition
 from .config import CrossAttentionConfig, MLPConfig, SelfAttentionConfig, gatr_config
-from .starts import redraw
 
 __all__ = ["ConditionalLGATrBlock", "LGATrBlock"]
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from torch import Tensor
 
 from ....nn import transformer
+from ..._starts import add_empty, redraw, with_empty
 from .. import layers as v2
 from ..config import known
 from ..layers.linear import Pair, enter, leave
 from ..precision import in_float32
 from .config import MLPConfig, activations, gatr_config
-from .starts import add_empty, redraw, with_empty
 
 __all__ = [
     "EquiLayerNorm",

@@ -8,13 +8,13 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
+from ..._starts import add_empty, redraw, with_empty
 from ..layers.linear import Pair, enter, leave
 from ..nets.conditional import Conditional
 from ..options import attention_options
 from ..precision import in_float32
 from .attention import with_empty_condition
 from .config import CrossAttentionConfig, MLPConfig, SelfAttentionConfig, gatr_config
-from .starts import add_empty, redraw, with_empty
 
 __all__ = ["ConditionalLGATr", "LGATr"]
 

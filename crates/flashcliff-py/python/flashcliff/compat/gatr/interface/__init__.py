@@ -1,0 +1,51 @@
+"""Geometric objects as multivectors of Cl(3,0,1), and back."""
+
+from .embeddings import (
+    embed_oriented_plane,
+    embed_pluecker_ray,
+    embed_point,
+    embed_pseudoscalar,
+    embed_reflection,
+    embed_rotation,
+    embed_scalar,
+    embed_translation,
+    extract_oriented_plane,
+    extract_pluecker_ray,
+    extract_point,
+    extract_point_embedding_reg,
+    extract_pseudoscalar,
+    extract_reflection,
+    extract_rotation,
+    extract_scalar,
+    extract_translation,
+)
+from .objects import (
+    embed_3d_object,
+    embed_3d_object_two_vec,
+    extract_3d_object,
+    extract_3d_object_two_vec,
+)
+
+__all__ = [
+    "embed_3d_object",
+    "embed_3d_object_two_vec",
+    "embed_oriented_plane",
+    "embed_pluecker_ray",
+    "embed_point",
+    "embed_pseudoscalar",
+    "embed_reflection",
+    "embed_rotation",
+    "embed_scalar",
+    "embed_translation",
+    "extract_3d_object",
+    "extract_3d_object_two_vec",
+    "extract_oriented_plane",
+    "extract_pluecker_ray",
+    "extract_point",
+    "extract_point_embedding_reg",
+    "extract_pseudoscalar",
+    "extract_reflection",
+    "extract_rotation",
+    "extract_scalar",
+    "extract_translation",
+]

@@ -1,0 +1,141 @@
+"""Linear layer, norm, gate and dropout, in GATr's layout.
+
+Multivectors are ``[*batch, channels, 16]`` and scalars ``[*batch, scalars]``. What the layers return is a view of ours,
+so nothing is copied between two of them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from ....nn import transformer
+from ..._blades_last import blades_first, blades_last
+from ..._starts import add_empty, redraw
+from ..config import ALGEBRA, GEOMETRY, activations
+
+__all__ = [
+    "EquiLayerNorm",
+    "EquiLinear",
+    "GradeDropout",
+    "Pair",
+    "ScalarGatedNonlinearity",
+    "enter",
+    "leave",
+]
+
+Pair = tuple[Tensor, Tensor | None]
+
+
+def enter(name: str, multivectors: Any, channels: int | None = None) -> Tensor:
+    """``[*batch, channels, 16]`` to ``[16, *batch, channels]``, a view."""
+    return blades_first(name, multivectors, 16, channels)
+
+
+def leave(pair: Pair) -> Pair:
+    """Multivectors and scalars in GATr's layout."""
+    return blades_last(pair[0]), pair[1]
+
+
+class EquiLinear(transformer.EquiLinear):
+    """The linear map of multivectors ``[*batch, in_mv_channels, 16]`` and scalars ``[*batch, in_s_channels]``.
+
+    Args:
+        in_mv_channels: multivector channels of the input.
+        out_mv_channels: multivector channels of the output.
+        in_s_channels: scalar channels of the input, or ``None``.
+        out_s_channels: scalar channels of the output, or ``None``.
+        bias: whether there are biases.
+        initialization: ``"default"``, ``"small"``, ``"unit_scalar"`` or ``"almost_unit_scalar"``.
+
+    Source: GATr (arXiv 2305.18415, appendix A).
+    """
+
+    def __init__(
+        self,
+        in_mv_channels: int,
+        out_mv_channels: int,
+        in_s_channels: int | None = None,
+        out_s_channels: int | None = None,
+        bias: bool = True,
+        initialization: str = "default",
+    ) -> None:
+        super().__init__(
+            GEOMETRY,
+            in_mv_channels,
+            out_mv_channels,
+            in_s_channels or 0,
+            out_s_channels or 0,
+            bias=bias,
+            own_bias=in_s_channels is None,
+            initialization=initialization,
+        )
+        add_empty(self, in_s_channels, out_s_channels)
+        redraw(self)
+
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        mv = enter("multivectors", multivectors, self.in_channels)
+        return leave(super().forward(mv, scalars))
+
+
+class EquiLayerNorm(transformer.EquiLayerNorm):
+    """The invariant norm of multivectors over channels, and the layer norm of scalars, without parameters.
+
+    Args:
+        mv_channel_dim: the axis of the channels in ``[*batch, channels, 16]``.
+        scalar_channel_dim: the axis of the scalars, ``-1``.
+        epsilon: the smallest mean norm.
+    """
+
+    def __init__(
+        self, mv_channel_dim: int = -2, scalar_channel_dim: int = -1, epsilon: float = 0.01
+    ) -> None:
+        super().__init__(GEOMETRY, eps=epsilon)
+        if scalar_channel_dim != -1:
+            raise ValueError(f"scalar_channel_dim: expected -1, got {scalar_channel_dim!r}")
+        self.mv_channel_dim = mv_channel_dim
+
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        mv = enter("multivectors", multivectors)
+        # The blades have moved from the last axis to the first.
+        axes = mv.dim()
+        dim = self.mv_channel_dim + 1
+        if dim == 0 or not 1 - axes <= dim < axes:
+            raise ValueError(
+                f"mv_channel_dim: expected an axis of {list(multivectors.shape)} but the last, "
+                f"got {self.mv_channel_dim}"
+            )
+        out = transformer.equi_layer_norm(mv, self.geometry, self.eps, dim)
+        return blades_last(out), None if scalars is None else F.layer_norm(
+            scalars, scalars.shape[-1:]
+        )
+
+
+class ScalarGatedNonlinearity(transformer.ScalarGate):
+    """Multivectors ``[*batch, channels, 16]`` times an activation of their scalar, and one of scalars.
+
+    Args:
+        nonlinearity: ``"relu"``, ``"sigmoid"`` or ``"gelu"`` (with tanh for multivectors, exact for scalars).
+    """
+
+    def __init__(self, nonlinearity: str = "relu") -> None:
+        super().__init__(*activations("nonlinearity", nonlinearity))
+
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        return leave(super().forward(enter("multivectors", multivectors), scalars))
+
+
+class GradeDropout(transformer.GradeDropout):
+    """Dropout of whole grades of multivectors ``[*batch, channels, 16]``, and of scalars ``[*batch, scalars]``.
+
+    Args:
+        p: the probability.
+    """
+
+    def __init__(self, p: float = 0.0) -> None:
+        super().__init__(ALGEBRA, p)
+
+    def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
+        return leave(super().forward(enter("multivectors", multivectors), scalars))

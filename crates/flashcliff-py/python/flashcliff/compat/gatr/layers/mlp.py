@@ -1,0 +1,120 @@
+"""The bilinear layer and the MLP, in GATr's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ....nn import transformer
+from ..._starts import redraw, with_empty
+from ..config import GEOMETRY, MLPConfig, activations, known
+from ..reference import component_of
+from .linear import Pair, enter, leave
+
+__all__ = ["GeoMLP", "GeometricBilinear"]
+
+
+class GeometricBilinear(transformer.GeometricBilinear):
+    """Geometric products and joins of pairs of linear maps of multivectors ``[*batch, in_mv_channels, 16]``, then a
+    linear map.
+
+    Without scalars the second map of each product starts as the others do; GATr has no such layer.
+
+    Args:
+        in_mv_channels: multivector channels of the input.
+        out_mv_channels: multivector channels of the output.
+        hidden_mv_channels: channels of products and joins together, an even number; ``out_mv_channels`` by default.
+        in_s_channels: scalar channels of the input, or ``None``.
+        out_s_channels: scalar channels of the output, or ``None``.
+
+    Source: GATr (arXiv 2305.18415, section 3).
+    """
+
+    def __init__(
+        self,
+        in_mv_channels: int,
+        out_mv_channels: int,
+        hidden_mv_channels: int | None = None,
+        in_s_channels: int | None = None,
+        out_s_channels: int | None = None,
+    ) -> None:
+        super().__init__(
+            GEOMETRY,
+            in_mv_channels,
+            out_mv_channels,
+            hidden_mv_channels,
+            in_s_channels or 0,
+            out_s_channels or 0,
+        )
+        _keep_empty(self, in_s_channels, out_s_channels)
+        redraw(self)
+
+    def forward(  # type: ignore[override]
+        self, multivectors: Tensor, reference_mv: Tensor, scalars: Tensor | None = None
+    ) -> Pair:
+        """Applies the layer.
+
+        Args:
+            multivectors: the input.
+            reference_mv: the reference of the join, which broadcasts to ``[*batch, 1, 16]``.
+            scalars: scalars of the input.
+        """
+        mv = enter("multivectors", multivectors, self.linear_left.in_channels)
+        reference = component_of("reference_mv", reference_mv, mv)
+        return leave(super().forward(mv, scalars, reference))
+
+
+class GeoMLP(transformer.GeometricMLP):
+    """A bilinear layer, then gates and linear layers.
+
+    Args:
+        config: the sizes; it must say ``mv_channels``.
+    """
+
+    def __init__(self, config: MLPConfig | Mapping[str, Any]) -> None:
+        config = MLPConfig.cast(config)
+        channels = tuple(known("mv_channels", config.mv_channels))
+        scalars = tuple(config.s_channels or (None,) * len(channels))
+        super().__init__(
+            GEOMETRY,
+            channels,
+            tuple(size or 0 for size in scalars),
+            dropout=config.dropout_prob,
+            **activation_arguments(config),
+        )
+        at = 0
+        for index, layer in enumerate(self.layers):
+            if isinstance(layer, transformer.GeometricBilinear | transformer.EquiLinear):
+                before, after = scalars[at], scalars[at + 1]
+                at += 1
+                if isinstance(layer, transformer.GeometricBilinear):
+                    _keep_empty(layer, before, after)
+                else:
+                    self.layers[index] = with_empty(layer, before, after)
+        redraw(self)
+        self.config = config
+        self.in_mv_channels = channels[0]
+
+    def forward(  # type: ignore[override]
+        self, multivectors: Tensor, scalars: Tensor | None, reference_mv: Tensor
+    ) -> Pair:
+        """Applies the layers; ``reference_mv`` is that of :class:`GeometricBilinear`."""
+        mv = enter("multivectors", multivectors, self.in_mv_channels)
+        return leave(super().forward(mv, scalars, component_of("reference_mv", reference_mv, mv)))
+
+
+def activation_arguments(config: MLPConfig) -> dict[str, str]:
+    """The arguments ``activation`` and ``scalar_activation`` of :mod:`flashcliff.nn.transformer`."""
+    of_multivectors, of_scalars = activations("activation", config.activation)
+    return {"activation": of_multivectors, "scalar_activation": of_scalars}
+
+
+def _keep_empty(
+    layer: transformer.GeometricBilinear, in_scalars: int | None, out_scalars: int | None
+) -> None:
+    """Gives a bilinear layer GATr's state dict where scalar channels are 0 and not ``None``."""
+    for name in ("linear_left", "linear_right", "linear_join_left", "linear_join_right"):
+        setattr(layer, name, with_empty(getattr(layer, name), in_scalars, None))
+    layer.linear_out = with_empty(layer.linear_out, in_scalars, out_scalars)

@@ -1,0 +1,6 @@
+"""GATr's networks."""
+
+from .axial import AxialGATr
+from .gatr import GATr
+
+__all__ = ["AxialGATr", "GATr"]
