@@ -40,8 +40,18 @@ def test_weights_there_and_back(capsys):
     assert run(BLOCKS[2], capsys) == []
 
 
+def test_accelerate(capsys):
+    exec(compile(BLOCKS[3], str(README), "exec"), {"__name__": "readme"})
+    assert capsys.readouterr().out == "nothing to replace\n"
+
+
+def test_points_of_gatr_move_along(capsys):
+    (off,) = run(BLOCKS[4], capsys)
+    assert off < 1e-9
+
+
 def test_all_blocks_are_run():
-    assert len(BLOCKS) == 3
+    assert len(BLOCKS) == 5
 
 
 def test_the_readme_of_the_repository_has_the_first_block():

@@ -5,7 +5,8 @@
 - :mod:`flashcliff.nn`: layers and models as modules of PyTorch.
 - :mod:`flashcliff.arrays`: the same operators, forward only, on arrays of NumPy, JAX, CuPy and
   others.
-- :mod:`flashcliff.compat`: drop-in layers of other libraries.
+- :mod:`flashcliff.compat`: drop-in layers and networks of other libraries; :func:`flashcliff.accelerate` replaces them
+  within a model.
 
 Multivectors are ``[blades, *batch, channels]``, blades in short-lex order (``1, e1, e2, e3, e12,
 ...``; see :class:`Algebra`). Importing this package imports neither PyTorch nor NumPy.
@@ -15,7 +16,6 @@ from __future__ import annotations
 
 import importlib
 import os
-from types import ModuleType
 
 from . import _core
 from ._core import __version__, get_num_threads, set_num_threads
@@ -28,6 +28,7 @@ __all__ = [
     "EquivarianceWarning",
     "UnsupportedError",
     "__version__",
+    "accelerate",
     "algebras",
     "arrays",
     "build_info",
@@ -50,9 +51,12 @@ def build_info() -> dict[str, object]:
     return {"version": __version__, "cuda": _core.CUDA, "simd": _core.tier()}
 
 
-def __getattr__(name: str) -> ModuleType:
+def __getattr__(name: str) -> object:
     if name in _MODULES:
         return importlib.import_module(f".{name}", __name__)
+    if name == "accelerate":
+        # Loaded when it is asked for, because it imports PyTorch.
+        return importlib.import_module(".compat", __name__).accelerate
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

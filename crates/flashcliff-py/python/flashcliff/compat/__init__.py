@@ -1,5 +1,6 @@
 """Other libraries' names, arguments, shapes and state dicts."""
 
-from . import cgenn, flash_clifford
+from . import cgenn, flash_clifford, gatr, lgatr
+from ._accelerate import Acceleration, accelerate
 
-__all__ = ["cgenn", "flash_clifford"]
+__all__ = ["Acceleration", "accelerate", "cgenn", "flash_clifford", "gatr", "lgatr"]

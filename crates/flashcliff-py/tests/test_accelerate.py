@@ -1,0 +1,176 @@
+"""``flashcliff.accelerate``: replaces modules of other libraries in place, and says what it kept."""
+
+import pytest
+import torch
+from nn_common import difference, disturb, random
+from torch import nn
+
+import flashcliff
+from flashcliff.compat import cgenn
+
+
+def stand_in(name, module="models.modules.stand_in", **attributes):
+    """A class with the name and package of another library's."""
+    return type(name, (nn.Module,), {"__module__": module, **attributes})
+
+
+def linear(metric=(1, 1, 1), features=(3, 2)):
+    """A module with the attributes of CGENN's linear layer."""
+    layer = stand_in("MVLinear")()
+    layer.algebra = nn.Module()
+    layer.algebra.register_buffer("metric", torch.tensor(metric))
+    layer.in_features, layer.out_features = features
+    layer.subspaces = True
+    grades = len(metric) + 1
+    layer.weight = nn.Parameter(torch.randn(features[1], features[0], grades))
+    layer.bias = nn.Parameter(torch.randn(1, features[1], 1))
+    return layer
+
+
+def test_replaces_in_place_and_keeps_parameters():
+    shared = linear()
+    model = nn.Sequential(
+        nn.Identity(), shared, nn.Sequential(shared, linear(features=(2, 4)))
+    ).eval()
+    weight = shared.weight
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    found = flashcliff.accelerate(model)
+    assert found.model is model
+    assert isinstance(model[1], cgenn.MVLinear) and model[2][0] is model[1]
+    assert model[1].weight is weight and not model[1].training
+    assert {id(p) for p in model.parameters()} == {
+        id(p) for p in optimiser.param_groups[0]["params"]
+    }
+    assert sorted(found.replaced) == ["1", "2.1"] and not found.kept
+    x = torch.randn(5, 3, 8)
+    wanted = torch.einsum("onk,bnk->bok", weight[..., [0, 1, 1, 1, 2, 2, 2, 3]], x)
+    wanted[..., 0] += shared.bias[..., 0]
+    assert difference(model[1](x).detach(), wanted.detach()) < 1e-6
+
+
+def test_a_whole_model_is_replaced():
+    found = flashcliff.accelerate(linear())
+    assert isinstance(found.model, cgenn.MVLinear)
+    assert str(found) == "replaced the model: flashcliff.compat.cgenn.layers.MVLinear"
+
+
+def test_kept_with_a_reason():
+    hooked = linear()
+    hooked.register_forward_hook(lambda *_: None)
+    missing = stand_in("MVSiLU")()
+    other = linear()
+    other.weight = nn.Parameter(torch.zeros(2, 3, 7))
+    empty = stand_in("GATr", "gatr.nets.gatr")()
+    empty.linear_in = empty.linear_out = None
+    empty.blocks = nn.ModuleList()
+    model = nn.ModuleDict(
+        {
+            "hooked": hooked,
+            "order": linear((1, 0)),
+            "missing": missing,
+            "other": other,
+            "empty": empty,
+            "unknown": nn.Linear(2, 2),
+        }
+    )
+    before = dict(model.named_children())
+    found = flashcliff.accelerate(model)
+    assert dict(model.named_children()) == before and not found.replaced
+    assert sorted(found.kept) == ["empty", "hooked", "missing", "order", "other"]
+    for name, reason in {
+        "hooked": "hooks",
+        "order": "metric with 0 first",
+        "missing": "algebra",
+        "other": r"`weight` has the shape (2, 3, 7), where ours has (2, 3, 4)",
+        "empty": "at least one block",
+    }.items():
+        assert reason in found.kept[name], found.kept[name]
+    assert "kept order: MVLinear: expected" in str(found)
+
+
+def test_refuses_what_is_no_module():
+    with pytest.raises(TypeError, match="model: expected a torch.nn.Module"):
+        flashcliff.accelerate("model")
+
+
+def same(net, inputs, tolerance):
+    """Compares a network with its replacement, outputs and gradients."""
+
+    def run(module):
+        for parameter in module.parameters():
+            parameter.grad = None
+        outputs = [o for o in module(*inputs) if o is not None]
+        sum(o.square().sum() for o in outputs).backward()
+        return [o.detach() for o in outputs], [p.grad for p in module.parameters()]
+
+    keys = sorted(net.state_dict())
+    parameters = {name: p for name, p in net.named_parameters()}
+    outputs, _ = run(net)
+    gradients = {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None}
+    found = flashcliff.accelerate(net)
+    assert list(found.replaced) == [""], str(found)
+    assert type(found.model).__module__.startswith("flashcliff.")
+    assert sorted(found.model.state_dict()) == keys
+    ours, _ = run(found.model)
+    for got, want in zip(ours, outputs, strict=True):
+        assert difference(got, want) < tolerance
+    largest = max(g.abs().max() for g in gradients.values())
+    for name, want in gradients.items():
+        assert (parameters[name].grad - want).abs().max() < 10 * tolerance * largest
+
+
+def test_gatr():
+    gatr = pytest.importorskip("gatr")
+    attention = gatr.SelfAttentionConfig(num_heads=2, pos_encoding=True)
+    net = gatr.GATr(
+        2,
+        1,
+        4,
+        3,
+        2,
+        8,
+        attention,
+        gatr.MLPConfig(activation="relu"),
+        num_blocks=2,
+        reinsert_mv_channels=(1,),
+        reinsert_s_channels=(0, 2),
+        checkpoint=["mlp"],
+    )
+    # The other's normalised maps are rounded to float32.
+    same(disturb(net.double()), (random(2, 5, 2, 16), random(2, 5, 3)), 1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"multi_query": True, "head_scale": True}], ids=str)
+def test_lgatr(options):
+    lgatr = pytest.importorskip("lgatr")
+    sizes = dict(in_mv_channels=2, out_mv_channels=1, hidden_mv_channels=4)
+    sizes |= dict(in_s_channels=3, out_s_channels=2, hidden_s_channels=8, num_blocks=2)
+    attention = lgatr.SelfAttentionConfig(num_heads=2, **options)
+    if lgatr.__version__.startswith("1"):
+        mlp = lgatr.MLPConfig(activation="silu", increase_hidden_channels=2, num_hidden_layers=2)
+        net = lgatr.LGATr(**sizes, attention=attention, mlp=mlp, reinsert_mv_channels=(1,))
+    else:
+        mlp = lgatr.MLPConfig(nonlinearity="silu", mlp_ratio=2, num_layers_mlp=3)
+        group = lgatr.PrimitivesConfig(subgroup=not options)
+        net = lgatr.LGATr(
+            **sizes, attention=attention, mlp=mlp, primitives=group, dropout_prob=0.5
+        ).eval()
+    same(disturb(net.double()), (random(2, 5, 2, 16), random(2, 5, 3)), 1e-7)
+
+
+def test_cgenn():
+    models = pytest.importorskip("models.modules.fcgp")
+    algebra = pytest.importorskip("algebra.cliffordalgebra").CliffordAlgebra((1, 1, 1))
+    net = nn.Sequential(
+        models.FullyConnectedSteerableGeometricProductLayer(algebra, 2, 3),
+        pytest.importorskip("models.modules.mvsilu").MVSiLU(algebra, 3),
+        pytest.importorskip("models.modules.gp").SteerableGeometricProductLayer(algebra, 3),
+        pytest.importorskip("models.modules.mvlayernorm").MVLayerNorm(algebra, 3),
+    )
+    keys = sorted(net.state_dict())
+    x = torch.randn(4, 2, 8)
+    want = net(x).detach()
+    found = flashcliff.accelerate(net)
+    assert list(found.replaced) == ["0", "1", "2", "3"], str(found)
+    assert difference(net(x).detach(), want) < 1e-5
+    assert sorted(net.state_dict()) == keys
