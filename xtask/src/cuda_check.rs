@@ -21,13 +21,15 @@ use resources::{Dump, Resources};
 
 /// The package whose build makes the library.
 const PACKAGE: &str = "flashcliff-sys";
-/// The programs whose build makes the library. CI runs these next; with other features or dependencies cargo would
-/// compile all kernels a second time.
-const PROGRAMS: [&str; 8] = [
+/// The programs whose build makes the library. CI runs these next, with the same features; with others, or with other
+/// dependencies, cargo would compile all kernels a second time. Nothing of `flashcliff-cli` is built: with it, dependencies have
+/// the features that they have in the whole workspace, whose tests have built them.
+const PROGRAMS: [&str; 9] = [
     "--package",
     "flashcliff",
-    "--features",
-    "cuda",
+    "--package",
+    "flashcliff-cli",
+    "--no-default-features",
     "--test",
     "cuda_without_driver",
     "--test",
@@ -46,7 +48,7 @@ type Key = (String, String);
 pub(crate) struct Part {
     /// The architectures, as the variable names them; the default ones if `None`.
     pub(crate) architectures: Option<String>,
-    /// The algebras, such as `cl300`; all if empty.
+    /// The algebras beside the default ones, such as `cl301`; all if empty.
     pub(crate) algebras: Vec<String>,
 }
 
@@ -57,6 +59,20 @@ impl Part {
             Some(list) => list.split(',').map(str::trim).collect(),
             None => DEFAULT_ARCHITECTURES.iter().map(|a| a.name()).collect(),
         }
+    }
+
+    /// The features of the programs.
+    fn features(&self) -> String {
+        let mut features = vec!["flashcliff/cuda".to_owned()];
+        match self.algebras.is_empty() {
+            true => features.push("flashcliff/all-algebras".to_owned()),
+            false => features.extend(
+                self.algebras
+                    .iter()
+                    .map(|name| format!("flashcliff/{name}")),
+            ),
+        }
+        features.join(",")
     }
 
     /// Whether a kernel of the list belongs to the part.
@@ -129,14 +145,9 @@ fn cuobjdump(toolkit: &Toolkit, target: &Path) -> Result<PathBuf, Error> {
 /// Builds the kernels of a part. Returns the path of the library.
 fn build(root: &Path, part: &Part) -> Result<PathBuf, Error> {
     let mut cargo = command::cargo(root);
-    cargo.args(["build", "--release"]);
-    if part.algebras.is_empty() {
-        cargo.args(PROGRAMS);
-    } else {
-        let features = format!("link,{}", part.algebras.join(","));
-        cargo.args(["--package", PACKAGE, "--features", &features]);
-    }
+    cargo.args(["build", "--release"]).args(PROGRAMS);
     cargo
+        .args(["--features", &part.features()])
         .args(["--message-format", "json-render-diagnostics"])
         .env_remove("FLASHCLIFF_SKIP_CUDA_BUILD");
     match &part.architectures {

@@ -25,7 +25,7 @@ struct Program {
     folder: &'static str,
     /// The kind of target, as an option of cargo, and the name of the target.
     target: [&'static str; 2],
-    feature: &'static str,
+    features: &'static str,
     /// The file of the program; `.gz` is added in the end.
     file: &'static str,
 }
@@ -35,14 +35,14 @@ const PROGRAMS: [Program; 2] = [
         package: "flashcliff",
         folder: "crates/flashcliff",
         target: ["--test", "cuda"],
-        feature: "flashcliff/cuda",
+        features: "flashcliff/cuda,flashcliff/all-algebras",
         file: "cuda-tests",
     },
     Program {
         package: "flashcliff-benches",
         folder: "benches",
         target: ["--bin", "gpu"],
-        feature: "flashcliff-benches/cuda",
+        features: "flashcliff-benches/cuda",
         file: "gpu",
     },
 ];
@@ -52,7 +52,7 @@ const CANDLE: Program = Program {
     package: "flashcliff-candle",
     folder: "crates/flashcliff-candle",
     target: ["--test", "cuda"],
-    feature: "flashcliff-candle/cuda",
+    features: "flashcliff-candle/cuda,flashcliff/all-algebras",
     file: "candle-tests",
 };
 
@@ -136,7 +136,7 @@ fn build(
     let mut cargo = command::cargo(root);
     cargo.args(["build", "--release"]);
     for program in programs {
-        cargo.args(["--package", program.package, "--features", program.feature]);
+        cargo.args(["--package", program.package, "--features", program.features]);
         cargo.args(program.target);
         if program.file == CANDLE.file {
             // candle's kernels use the same compiler. Their build looks for it in these variables and in the path.

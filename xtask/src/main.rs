@@ -65,7 +65,7 @@ enum Task {
         /// Compile for these architectures only, as FLASHCLIFF_CUDA_ARCHS names them.
         #[arg(long, value_name = "LIST", conflicts_with = "bless")]
         archs: Option<String>,
-        /// Compile the kernels of these algebras only, such as `cl200,cl300`.
+        /// Compile the kernels of these algebras only, such as `cl301,cl500`, and of `cl200,cl300`.
         #[arg(
             long,
             value_name = "LIST",

@@ -1,12 +1,14 @@
 //! Compares the elementary functions with an independent double-precision library, in ulp of the exact result, on every
 //! tier that this CPU has.
 //!
-//! The ordinary run takes samples; `cargo test --release --test math_accuracy -- --ignored --nocapture` takes every
-//! `f32`.
+//! The ordinary run takes samples, the long test every 31st `f32`. Before a release it takes every `f32`, a quarter of an hour
+//! on two cores:
+//!
+//! ```sh
+//! FLASHCLIFF_EVERY_F32=1 cargo test --release --package flashcliff --test math_accuracy -- --ignored --nocapture
+//! ```
 
-use std::fmt;
-use std::ops::Range;
-use std::thread;
+use std::{env, fmt, thread};
 
 use flashcliff::simd::{Math, Scalar, Tier, Vector};
 
@@ -250,18 +252,20 @@ macro_rules! map {
 map!(map_f32, f32, F32x8, F32x16, F32x4);
 map!(map_f64, f64, F64x4, F64x8, F64x2);
 
-/// The worst errors of all available tiers over the floats whose bits are `first + i * stride` for
-/// `i` in the range.
-fn worst_f32(function: Function, indices: Range<u64>, stride: u64) -> Vec<(Tier, Worst)> {
+/// The worst errors of all available tiers over the floats with these bits.
+fn worst_f32(function: Function, mut bits: impl Iterator<Item = u32>) -> Vec<(Tier, Worst)> {
     const BLOCK: usize = 4096;
     let mut worst: Vec<_> = Tier::available().map(|tier| (tier, Worst::NONE)).collect();
     let (mut x, mut y, mut want) = ([0.0; BLOCK], [0.0; BLOCK], [0.0; BLOCK]);
-    let mut start = indices.start;
-    while start < indices.end {
-        let count = (indices.end - start).min(BLOCK as u64) as usize;
-        for (i, (x, want)) in x.iter_mut().zip(&mut want).enumerate().take(count) {
-            *x = f32::from_bits(((start + i as u64) * stride) as u32);
+    loop {
+        let mut count = 0;
+        for ((x, want), bits) in x.iter_mut().zip(&mut want).zip(bits.by_ref()) {
+            *x = f32::from_bits(bits);
             *want = function.reference(f64::from(*x));
+            count += 1;
+        }
+        if count == 0 {
+            return worst;
         }
         for (tier, worst) in &mut worst {
             map_f32(*tier, function, &x, &mut y);
@@ -269,23 +273,26 @@ fn worst_f32(function: Function, indices: Range<u64>, stride: u64) -> Vec<(Tier,
                 worst.compare(&F32, f64::from(*x), f64::from(*y), *want);
             }
         }
-        start += count as u64;
     }
-    worst
 }
 
-/// Does the same as [`worst_f32`], starting from zero, on all cores.
-fn worst_f32_parallel(function: Function, count: u64, stride: u64) -> Vec<(Tier, Worst)> {
+/// The worst errors over one of `stride` floats and over the [`edges`], on all cores. An odd stride reaches all exponents of both
+/// signs, and all last bits.
+fn sweep(function: Function, stride: u64) -> Vec<(Tier, Worst)> {
+    let count = (1_u64 << 32).div_ceil(stride);
     let threads = thread::available_parallelism().map_or(1, usize::from) as u64;
     // There are many more pieces than threads, since the reference is much slower for some inputs than for others.
     let pieces = 64 * threads;
-    let piece = |k: u64| count * k / pieces..count * (k + 1) / pieces;
+    let piece = |k: u64| {
+        let indices = count * k / pieces..count * (k + 1) / pieces;
+        indices.map(|i| (i * stride) as u32)
+    };
     thread::scope(|scope| {
         let spawn = |t: u64| {
             scope.spawn(move || {
                 let runs = (t..pieces)
                     .step_by(threads as usize)
-                    .map(|k| worst_f32(function, piece(k), stride));
+                    .map(|k| worst_f32(function, piece(k)));
                 runs.reduce(merge).expect("at least one piece")
             })
         };
@@ -293,8 +300,23 @@ fn worst_f32_parallel(function: Function, count: u64, stride: u64) -> Vec<(Tier,
         let done = running
             .into_iter()
             .map(|thread| thread.join().expect("no panic"));
-        done.reduce(merge).expect("at least one thread")
+        done.fold(worst_f32(function, edges()), merge)
     })
+}
+
+/// The bits of the floats around zero, infinity and every power of two, and around the places where a function changes its
+/// formula, overflows, loses digits or vanishes, with both signs.
+fn edges() -> impl Iterator<Item = u32> {
+    const AROUND: u32 = 512;
+    let powers = (0..=255).map(|exponent| exponent << 23);
+    let places = [
+        0.625_f32, 1.1875, 3.93, 9.4, 12.949_953, 13.146_681, 14.170_186, 14.356_402, 14.5,
+        87.336_55, 88.722_84, 88.8, 103.972_08, 104.0,
+    ];
+    powers
+        .chain(places.map(f32::to_bits))
+        .flat_map(|bits| bits.saturating_sub(AROUND)..=bits + AROUND)
+        .flat_map(|bits| [bits, bits | 1 << 31])
 }
 
 fn merge(a: Vec<(Tier, Worst)>, b: Vec<(Tier, Worst)>) -> Vec<(Tier, Worst)> {
@@ -362,14 +384,8 @@ fn samples_f64(count: usize) -> Vec<f64> {
 
 #[test]
 fn f32_functions_keep_their_bounds_on_a_sample() {
-    // A stride coprime to 2^32 that reaches all exponents of both signs.
-    let stride = 4093;
     for function in Function::ALL {
-        demand(
-            function,
-            &F32,
-            &worst_f32_parallel(function, (1 << 32) / stride, stride),
-        );
+        demand(function, &F32, &sweep(function, 4093));
     }
 }
 
@@ -385,27 +401,25 @@ fn f64_functions_keep_their_bounds_on_a_sample() {
 }
 
 #[test]
-#[ignore = "2^32 inputs: run with --release"]
-fn f32_exp_on_all_inputs() {
-    demand(Exp, &F32, &worst_f32_parallel(Exp, 1 << 32, 1));
-}
-
-#[test]
-#[ignore = "2^32 inputs: run with --release"]
-fn f32_erf_on_all_inputs() {
-    demand(Erf, &F32, &worst_f32_parallel(Erf, 1 << 32, 1));
-}
-
-#[test]
-#[ignore = "every 7th of 2^32 inputs, five functions: run with --release"]
-fn f32_other_functions_on_every_seventh_input() {
-    for function in [Sigmoid, SigmoidSlope, Tanh, NormalPdf, NormalCdf] {
-        demand(
-            function,
-            &F32,
-            &worst_f32_parallel(function, (1 << 32) / 7, 7),
-        );
+#[ignore = "2^32 inputs / 31, or all with FLASHCLIFF_EVERY_F32=1: run with --release"]
+fn f32_functions_keep_their_bounds_on_many_inputs() {
+    let every = env::var_os("FLASHCLIFF_EVERY_F32").is_some_and(|value| value == "1");
+    let stride = if every { 1 } else { 31 };
+    for function in Function::ALL {
+        demand(function, &F32, &sweep(function, stride));
     }
+}
+
+#[test]
+fn edges_have_both_signs_and_everything_special() {
+    let edges: Vec<f32> = edges().map(f32::from_bits).collect();
+    let subnormal = f32::from_bits(1);
+    let normal = [f32::MIN_POSITIVE, 0.625, 1.0, f32::MAX];
+    for x in [0.0, subnormal, f32::INFINITY].into_iter().chain(normal) {
+        let is_in = |x: f32| edges.iter().any(|edge| edge.to_bits() == x.to_bits());
+        assert!(is_in(x) && is_in(-x), "{x}");
+    }
+    assert!(edges.iter().any(|x| x.is_nan()));
 }
 
 /// Values that must come out bit for bit, the sign of zero included.

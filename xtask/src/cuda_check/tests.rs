@@ -131,6 +131,23 @@ fn architectures_must_be_the_default_ones() -> Result<(), Error> {
 }
 
 #[test]
+fn all_algebras_are_built_unless_some_are_named() {
+    let features = |algebras: &[&str]| {
+        let algebras = algebras.iter().copied().map(str::to_owned).collect();
+        Part {
+            algebras,
+            ..Part::default()
+        }
+        .features()
+    };
+    assert_eq!(features(&[]), "flashcliff/cuda,flashcliff/all-algebras");
+    assert_eq!(
+        features(&["cl200", "cl300"]),
+        "flashcliff/cuda,flashcliff/cl200,flashcliff/cl300"
+    );
+}
+
+#[test]
 fn the_library_is_where_the_build_script_ran() -> Result<(), Error> {
     let artifact =
         r#"{"reason":"compiler-artifact","package_id":"path+file:///w/flashcliff-sys#0.1.0"}"#;

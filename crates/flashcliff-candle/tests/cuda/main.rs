@@ -1,8 +1,9 @@
 //! Tests on an NVIDIA GPU. Everything that the CPU suites check is compared with the CPU; errors that only a GPU can
 //! make have tests of their own.
 //!
-//! Without a GPU, or without the libraries that candle needs there, every test that needs one counts as ignored, and
-//! the last lines say how many and why. With `FLASHCLIFF_REQUIRE_GPU=1` these tests fail instead.
+//! Without a GPU, without the libraries that candle needs there, or without feature `flashcliff/all-algebras`, every test that
+//! needs a GPU counts as ignored, and the last lines say how many and why. With `FLASHCLIFF_REQUIRE_GPU=1` these tests fail
+//! instead.
 //!
 //! Error bounds are relative to the largest element of the tensor in `f64` on the CPU, from the same (rounded) inputs:
 //! `1e-4` for `f32`, `1e-11` for `f64`, `2e-2` for `f16`, `5e-2` for `bf16`. They are ten times larger for `f32` and

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::sync::LazyLock;
 
 use candle_core::Device;
+use flashcliff::{Algebra, ops};
 use flashcliff_candle::Error;
 use libtest_mimic::{Arguments, Trial};
 
@@ -21,6 +22,22 @@ pub(crate) fn found() -> Result<&'static Device, &'static Error> {
 /// The GPU. Tests that need one fail here if there is none.
 pub(crate) fn gpu() -> &'static Device {
     found().unwrap_or_else(|error| panic!("no CUDA device: {error}"))
+}
+
+/// The reason why tests cannot run on a GPU here, if there is one.
+fn missing() -> Option<&'static str> {
+    static REASON: LazyLock<Option<String>> = LazyLock::new(|| {
+        if let Err(error) = found() {
+            return Some(format!("no CUDA device: {error}"));
+        }
+        let kernels = flashcliff::Device::cuda(0).and_then(|device| {
+            // The tests are of all algebras.
+            Algebra::shipped().try_for_each(|a| ops::reverse(a)?.on_cuda(&device).map(drop))
+        });
+        let reason = |error| format!("built without feature flashcliff/all-algebras: {error}");
+        kernels.err().map(reason)
+    });
+    REASON.as_deref()
 }
 
 /// All tests.
@@ -55,13 +72,10 @@ impl Tests {
             run();
             Ok(())
         };
-        self.trials.push(match found() {
-            Ok(_) => Trial::test(name, run),
-            Err(error) if self.required => {
-                let reason = error.to_string();
-                Trial::test(name, move || Err(reason.into()))
-            }
-            Err(_) => {
+        self.trials.push(match missing() {
+            None => Trial::test(name, run),
+            Some(reason) if self.required => Trial::test(name, move || Err(reason.into())),
+            Some(_) => {
                 self.skipped += 1;
                 Trial::test(name, run).with_ignored_flag(true)
             }
@@ -71,9 +85,9 @@ impl Tests {
     pub(crate) fn run(self) -> ExitCode {
         let arguments = Arguments::from_args();
         let conclusion = libtest_mimic::run(&arguments, self.trials);
-        match found() {
-            Ok(_) => println!("GPU: found"),
-            Err(error) => println!("skipped: {} tests, no CUDA device: {error}", self.skipped),
+        match missing() {
+            None => println!("GPU: found"),
+            Some(reason) => println!("skipped: {} tests, {reason}", self.skipped),
         }
         conclusion.exit_code()
     }

@@ -16,6 +16,14 @@ pub(crate) fn device() -> &'static Device {
     found().unwrap_or_else(|error| panic!("no CUDA device: {error}"))
 }
 
+/// Checks that all algebras have CUDA kernels, since the tests are of all.
+pub(crate) fn kernels() -> Result<(), &'static Error> {
+    static FOUND: LazyLock<Result<(), Error>> = LazyLock::new(|| {
+        Algebra::shipped().try_for_each(|a| ops::reverse(a)?.on_cuda(device()).map(drop))
+    });
+    FOUND.as_ref().map(|&()| ())
+}
+
 /// Checks that linear maps can run.
 pub(crate) fn cublas_lt() -> Result<(), &'static Error> {
     static FOUND: LazyLock<Result<(), Error>> = LazyLock::new(|| {

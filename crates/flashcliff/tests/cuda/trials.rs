@@ -119,6 +119,9 @@ fn missing(needs: Needs) -> Option<String> {
     if let Err(error) = device::found() {
         return Some(format!("no CUDA device: {error}"));
     }
+    if let Err(error) = device::kernels() {
+        return Some(format!("built without feature all-algebras: {error}"));
+    }
     match needs {
         Needs::CublasLt => device::cublas_lt()
             .err()
