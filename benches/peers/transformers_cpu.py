@@ -97,6 +97,23 @@ def measure(make, shape, samples):
     return {"difference": off, "seconds": seconds}
 
 
+def versions():
+    """The versions of PyTorch and of the packages."""
+    import gatr
+
+    return {"torch": torch.__version__, "gatr": gatr.__version__, "lgatr": metadata.version("lgatr")}
+
+
+def cpu_name():
+    """The model of the CPU, if Linux reports it."""
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [row.split(":", 1)[1].strip() for row in file if row.startswith("model name")]
+    except OSError:
+        names = []
+    return names[0] if names else platform.machine()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--commit", metavar="HASH", help="the commit of flashcliff, to be noted")
@@ -109,17 +126,16 @@ def main():
     torch.manual_seed(0)
     result = {
         "commit": arguments.commit,
-        "torch": torch.__version__,
-        "flashcliff": flashcliff.__version__,
+        "packages": versions(),
         "simd": flashcliff.build_info()["simd"],
         "threads": arguments.threads,
-        "machine": platform.processor() or platform.machine(),
+        "machine": cpu_name(),
         "samples": arguments.samples,
-        "cases": {},
+        "cases": [],
     }
     for name, (make, shape) in CASES.items():
-        result["cases"][name] = measure(make, shape, arguments.samples)
-        for kind, seconds in result["cases"][name]["seconds"].items():
+        result["cases"].append({"name": name, **measure(make, shape, arguments.samples)})
+        for kind, seconds in result["cases"][-1]["seconds"].items():
             ratio = seconds["theirs"] / seconds["flashcliff"]
             times = ", ".join(f"{who} {1e3 * value:.1f} ms" for who, value in seconds.items())
             print(f"{name}, {kind}: {times}, {ratio:.2f} times as fast", flush=True)

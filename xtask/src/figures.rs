@@ -11,6 +11,7 @@ mod slower;
 mod sweep;
 mod sweeps;
 mod training;
+mod transformers;
 mod tuning;
 
 use std::fs;

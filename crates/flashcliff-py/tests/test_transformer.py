@@ -11,8 +11,8 @@ from nn_common import algebra_and_table, difference, disturb, random
 from nn_reference import versor_action
 
 import flashcliff
+from flashcliff._ops import equivariant as compiled
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer import native as compiled
 
 PUBLISHED = [(3, 0, 1), (1, 3, 0), (3, 0, 0), (4, 1, 0)]
 OTHERS = [(2, 0, 1), (0, 2, 0), (1, 1, 1)]

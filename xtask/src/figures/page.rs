@@ -7,6 +7,7 @@ use super::floors::{Cpu, Gpu};
 use super::slower::{self, TwoGpus};
 use super::sweep::Sweep;
 use super::training::Training;
+use super::transformers::Transformers;
 use super::{sweeps, tuning};
 use crate::Error;
 
@@ -26,6 +27,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
         fully_connected(&connected, &sixteen_bits, results)?,
         tuned(results)?,
         on_the_cpu(&cpu, results)?,
+        transformers(results)?,
         trained(results)?,
     ];
     Ok(sections.join("\n"))
@@ -272,6 +274,32 @@ Wall time, called from Python, f32. The layer is a linear map, then `sgp_norm`.
         memory = cpu.memory()?,
         source = sweep.source(),
         shapes = sweeps::shapes(sweep),
+    ))
+}
+
+fn transformers(results: &Path) -> Result<String, Error> {
+    let found = Transformers::read(results)?;
+    Ok(format!(
+        "\
+## Transformers beside the published packages, on the CPU
+
+Wall time, f32, called from Python, with the same weights; outputs differ by at most {difference} of the largest number. A training
+step is the forward and the backward pass and fused AdamW, for both. Medians of {samples} runs in turns. The other networks
+are `gatr.GATr` and `lgatr.LGATr`, not compiled. Transformers have not been measured on a GPU.
+
+Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
+
+```sh
+python3 benches/peers/transformers_cpu.py --commit HASH --out {name}
+```
+
+{table}",
+        difference = found.difference()?,
+        samples = found.samples()?,
+        name = Transformers::NAME,
+        commit = found.commit()?,
+        machine = found.machine()?,
+        table = found.table()?,
     ))
 }
 

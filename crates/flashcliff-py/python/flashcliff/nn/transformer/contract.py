@@ -10,13 +10,13 @@ traces, they are batched matrix products of PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from . import native
+from ..._ops import equivariant
+from ..._ops.equivariant import Maps, Sizes
 from .geometry import Geometry, constant, indices
 from .maps import MapPlan
 
@@ -42,8 +42,8 @@ class Form(NamedTuple):
     """The part of a layer that does not change between calls."""
 
     geometry: Geometry
-    sizes: tuple[int, int, int, int]
-    """Channels of input and output, scalars of input and output."""
+    maps: Maps
+    sizes: Sizes
     has_blade_bias: bool
     has_scalar_bias: bool
 
@@ -143,78 +143,19 @@ def _run(
     scalars: Tensor | None,
 ) -> tuple[Tensor, Tensor | None]:
     """A contraction over one side, by the compiled layer or by PyTorch."""
-    inputs, outputs, in_scalars, out_scalars = form.sizes
-    channels, of_scalars = (outputs, out_scalars) if forward else (inputs, in_scalars)
-    if not native.is_native(mv):
-        contract = _output if forward else _input
-        return contract(form.geometry, Parameters(*parameters), mv, scalars, of_scalars)
-    # The tensors are kept by name until the call returns.
-    mv, scalars, *parameters = _plain(mv, scalars, *parameters)  # type: ignore[assignment]
-    rows = mv.shape[1]
-    to = mv.new_empty((mv.shape[0], rows, channels))
-    to_s = mv.new_empty((rows, of_scalars)) if of_scalars else None
-    layer = native.linear(form.geometry.algebra, form.geometry.group, form.geometry.unit_maps)
-    call = layer.output if forward else layer.input_gradient
-    addresses = _addresses(parameters)
-    call(
-        mv.dtype == torch.float64,
-        (rows, inputs, outputs, in_scalars, out_scalars),
-        # The one large dense matrix is left to PyTorch's matrix product.
-        (*addresses[:3], 0, *addresses[4:]),
-        (mv.data_ptr(), 0 if scalars is None else scalars.data_ptr()),
-        (to.data_ptr(), 0 if to_s is None else to_s.data_ptr()),
-    )
-    dense = parameters[3]
-    if to_s is not None and scalars is not None and dense is not None:
-        to_s.addmm_(scalars, dense.t() if forward else dense)
-    return to, to_s
+    if equivariant.is_native(mv):
+        call = equivariant.outputs if forward else equivariant.input_gradients
+        return call(form.maps, form.sizes, parameters, (mv, scalars))
+    contract = _output if forward else _input
+    of_scalars = form.sizes.out_scalars if forward else form.sizes.in_scalars
+    return contract(form.geometry, Parameters(*parameters), mv, scalars, of_scalars)
 
 
 def _weight(form: Form, y: Tensor, t: Tensor | None, x: Tensor, s: Tensor | None) -> Parameters:
-    inputs, outputs, in_scalars, out_scalars = form.sizes
-    mixed = len(form.geometry.scalar_blades)
-    if not native.is_native(x):
+    if not equivariant.is_native(x):
         return _weight_by_torch(form, y, t, x, s)
-    y, t, x, s = _plain(y, t, x, s)  # type: ignore[assignment]
-
-    def empty(*shape: int) -> Tensor | None:
-        return x.new_empty(shape) if all(shape) else None
-
-    to = Parameters(
-        x.new_empty(outputs, inputs, form.geometry.plan.count),
-        empty(outputs * mixed, in_scalars),
-        empty(out_scalars, inputs * mixed),
-        t.t() @ s if t is not None and s is not None else None,
-        empty(outputs * mixed) if form.has_blade_bias else None,
-        empty(out_scalars) if form.has_scalar_bias else None,
-    )
-    layer = native.linear(form.geometry.algebra, form.geometry.group, form.geometry.unit_maps)
-    layer.weight_gradient(
-        x.dtype == torch.float64,
-        (x.shape[1], *form.sizes),
-        (y.data_ptr(), 0 if t is None else t.data_ptr()),
-        (x.data_ptr(), 0 if s is None else s.data_ptr()),
-        (*_addresses(to[:3]), 0, *_addresses(to[4:])),
-    )
-    return to
-
-
-def _plain(*tensors: Tensor | None) -> list[Tensor | None]:
-    """Tensors in the order of their memory. All have the type of the first."""
-    first = tensors[0]
-    assert first is not None
-    for tensor in tensors:
-        if tensor is not None and (tensor.dtype != first.dtype or not tensor.is_cpu):
-            raise TypeError(
-                f"expected all tensors and parameters of type {first.dtype} on the CPU, got "
-                f"{tensor.dtype} on {tensor.device}"
-            )
-    plain = [t if t is None or t.is_contiguous() else t.contiguous() for t in tensors]
-    return [t.resolve_neg() if t is not None and t.is_neg() else t for t in plain]
-
-
-def _addresses(parameters: Sequence[Tensor | None]) -> tuple[int, ...]:
-    return tuple([0 if p is None else p.data_ptr() for p in parameters])
+    biases = form.has_blade_bias, form.has_scalar_bias
+    return Parameters(*equivariant.weight_gradients(form.maps, form.sizes, biases, (y, t), (x, s)))
 
 
 def _matrices(plan: MapPlan, weight: Tensor) -> Tensor:

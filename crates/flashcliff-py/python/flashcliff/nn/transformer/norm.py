@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..._ops import checks
+from ..._ops import checks, equivariant
 from .._module import check_count, joined
-from . import native
 from .geometry import Geometry, GeometryLike, constant, geometry_of, indices
 
 __all__ = ["EquiLayerNorm", "equi_layer_norm"]
@@ -47,39 +45,20 @@ class _Normed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         (x,) = ctx.saved_tensors
-        if torch.is_grad_enabled() or not native.is_native(x):
+        if torch.is_grad_enabled() or not equivariant.is_native(x):
             # These operations have derivatives of their own.
-            return _gradient(x, g, ctx.geometry, ctx.eps, ctx.dim), None, None, None
-        x, g = x.contiguous(), g.contiguous()
-        to = torch.empty_like(x)
-        native.norm(ctx.geometry.algebra).backward(
-            x.dtype == torch.float64,
-            _sizes(x, ctx.dim),
-            ctx.eps,
-            x.data_ptr(),
-            g.data_ptr(),
-            to.data_ptr(),
-        )
-        return to, None, None, None
+            gradient = _gradient(x, g, ctx.geometry, ctx.eps, ctx.dim)
+        else:
+            gradient = equivariant.norm_gradient(ctx.geometry.algebra, x, g, ctx.eps, ctx.dim)
+        return gradient, None, None, None
 
 
 def _normed(x: Tensor, geometry: Geometry, eps: float, dim: int) -> Tensor:
-    if not native.is_native(x):
-        with torch.autocast(x.device.type, enabled=False):
-            wide, _, mean = _mean(x, geometry, dim)
-            return (wide * mean.clamp_min(eps).rsqrt()).to(x.dtype)
-    x = x.contiguous()
-    to = torch.empty_like(x)
-    native.norm(geometry.algebra).forward(
-        x.dtype == torch.float64, _sizes(x, dim), eps, x.data_ptr(), to.data_ptr()
-    )
-    return to
-
-
-def _sizes(x: Tensor, dim: int) -> tuple[int, int, int]:
-    """Rows, channels, and groups of channels behind them."""
-    shape = x.shape
-    return math.prod(shape[1:dim]), shape[dim], math.prod(shape[dim + 1 :])
+    if equivariant.is_native(x):
+        return equivariant.norm(geometry.algebra, x, eps, dim)
+    with torch.autocast(x.device.type, enabled=False):
+        wide, _, mean = _mean(x, geometry, dim)
+        return (wide * mean.clamp_min(eps).rsqrt()).to(x.dtype)
 
 
 def _gradient(x: Tensor, g: Tensor, geometry: Geometry, eps: float, dim: int) -> Tensor:
