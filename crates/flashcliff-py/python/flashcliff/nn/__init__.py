@@ -1,11 +1,11 @@
-"""Layers of Clifford-algebra networks.
+"""Layers of Clifford-algebra networks; :mod:`flashcliff.nn.transformer` has geometric algebra transformers.
 
 Multivectors are tensors ``[blades, *batch, channels]``, blades in short-lex order (1, e1, e2, ...,
 e12, ...), null vectors first. Every layer takes its :class:`flashcliff.Algebra` first. Parameters
 have the names, shapes and starts of the original's state dict.
 """
 
-from . import models
+from . import models, transformer
 from ._module import CliffordModule
 from .embedding import PointEmbedding, embed_grade, embed_points, select_grade
 from .fcgp_norm import FCGPNorm
@@ -41,4 +41,5 @@ __all__ = [
     "embed_points",
     "models",
     "select_grade",
+    "transformer",
 ]
