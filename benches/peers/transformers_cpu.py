@@ -100,8 +100,10 @@ def measure(make, shape, samples):
 def versions():
     """The versions of PyTorch and of the packages."""
     import gatr
+    import lgatr
 
-    return {"torch": torch.__version__, "gatr": gatr.__version__, "lgatr": metadata.version("lgatr")}
+    packages = {"torch": torch, "gatr": gatr, "lgatr": lgatr}
+    return {name: package.__version__ for name, package in packages.items()}
 
 
 def cpu_name():
