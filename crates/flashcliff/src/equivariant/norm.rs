@@ -79,17 +79,14 @@ impl InvariantNorm {
     ) -> Result<(), Error> {
         self.check(sizes, &[x.len(), y.len()])?;
         self.rows(sizes, y, |row, scratch, y| {
-            self.statistics(sizes, row, x, scratch);
-            self.scales(sizes, eps, scratch);
+            self.statistics(sizes, eps, row, x, scratch);
             for blade in 0..self.squares.len() {
-                let at = (blade * sizes.rows + row) * sizes.width();
-                let x = &x[at..at + sizes.width()];
+                let at = self.at(sizes, blade, row);
+                let x = &x[at..][..sizes.width()];
                 // SAFETY: each row is written by one task.
                 let y = unsafe { y.slice(at, sizes.width()) };
-                for (y, x) in sizes.groups_of_mut(y).zip(sizes.groups_of(x)) {
-                    for ((y, &x), &scale) in y.iter_mut().zip(x).zip(&scratch.scale) {
-                        *y = x * scale;
-                    }
+                for ((y, &x), &scale) in y.iter_mut().zip(x).zip(&scratch.scale) {
+                    *y = x * scale;
                 }
             }
         });
@@ -112,48 +109,47 @@ impl InvariantNorm {
     ) -> Result<(), Error> {
         self.check(sizes, &[x.len(), g.len(), gradient.len()])?;
         let channels = T::from_f64(sizes.channels.max(1) as f64);
+        let eps_here = T::from_f64(eps);
         self.rows(sizes, gradient, |row, scratch, gradient| {
-            self.statistics(sizes, row, x, scratch);
-            self.scales(sizes, eps, scratch);
+            self.statistics(sizes, eps, row, x, scratch);
             scratch.product.fill(T::default());
-            let at = |blade: usize| (blade * sizes.rows + row) * sizes.width();
             for blade in 0..self.squares.len() {
-                let (x, g) = (
-                    &x[at(blade)..][..sizes.width()],
-                    &g[at(blade)..][..sizes.width()],
-                );
-                for (x, g) in sizes.groups_of(x).zip(sizes.groups_of(g)) {
-                    for ((sum, &x), &g) in scratch.product.iter_mut().zip(x).zip(g) {
-                        *sum += x * g;
-                    }
+                let at = self.at(sizes, blade, row);
+                let (x, g) = (&x[at..][..sizes.width()], &g[at..][..sizes.width()]);
+                for ((sum, &x), &g) in scratch.product.iter_mut().zip(x).zip(g) {
+                    *sum += x * g;
                 }
             }
-            for (group, product) in scratch.product.iter_mut().enumerate() {
-                let scale = scratch.scale[group];
-                let clamped = scratch.mean[group] <= T::from_f64(eps);
-                *product = match clamped {
-                    true => T::default(),
-                    false => *product * scale * scale * scale / channels,
+            sizes.sum_channels(&mut scratch.product);
+            let factors = scratch.product.iter_mut().zip(&scratch.scale);
+            for ((product, &scale), &mean) in factors.zip(&scratch.mean) {
+                let factor = *product * scale * scale * scale / channels;
+                *product = if mean <= eps_here {
+                    T::default()
+                } else {
+                    factor
                 };
             }
             for (blade, (&square, &grade)) in self.squares.iter().zip(&self.grades).enumerate() {
-                let square = T::from_f64(f64::from(square));
+                let at = self.at(sizes, blade, row);
+                let (x, g) = (&x[at..][..sizes.width()], &g[at..][..sizes.width()]);
                 let norms = &scratch.norms[grade * sizes.width()..][..sizes.width()];
-                let (x, g) = (
-                    &x[at(blade)..][..sizes.width()],
-                    &g[at(blade)..][..sizes.width()],
-                );
+                let square = T::from_f64(f64::from(square));
                 // SAFETY: the same holds as above.
-                let to = unsafe { gradient.slice(at(blade), sizes.width()) };
-                for index in 0..sizes.width() {
-                    let group = index % sizes.groups;
-                    let sign = sign(norms[index]) * square;
-                    to[index] =
-                        g[index] * scratch.scale[group] - x[index] * sign * scratch.product[group];
+                let to = unsafe { gradient.slice(at, sizes.width()) };
+                let scales = scratch.scale.iter().zip(&scratch.product);
+                let given = x.iter().zip(g).zip(norms).zip(scales);
+                for (to, (((&x, &g), &norm), (&scale, &factor))) in to.iter_mut().zip(given) {
+                    *to = g * scale - x * sign(norm) * square * factor;
                 }
             }
         });
         Ok(())
+    }
+
+    /// The first element of a blade and a row.
+    fn at(&self, sizes: NormSizes, blade: usize, row: usize) -> usize {
+        (blade * sizes.rows + row) * sizes.width()
     }
 
     fn check(&self, sizes: NormSizes, lens: &[usize]) -> Result<(), Error> {
@@ -176,9 +172,9 @@ impl InvariantNorm {
         tasks::run::<T>(chunks.count(), &mut [], 0, |_, chunk| {
             let mut scratch = Scratch {
                 norms: vec![T::default(); grades * sizes.width()],
-                mean: vec![T::default(); sizes.groups],
-                scale: vec![T::default(); sizes.groups],
-                product: vec![T::default(); sizes.groups],
+                mean: vec![T::default(); sizes.width()],
+                scale: vec![T::default(); sizes.width()],
+                product: vec![T::default(); sizes.width()],
             };
             for row in chunks.range(chunk) {
                 work(row, &mut scratch, &to);
@@ -186,10 +182,11 @@ impl InvariantNorm {
         });
     }
 
-    /// The squared norm of each grade, channel and group of a row, and their means.
+    /// The squared norm of each grade and element of a row, and for each element the mean and the scale of its group.
     fn statistics<T: Element>(
         &self,
         sizes: NormSizes,
+        eps: f64,
         row: usize,
         x: &[T],
         scratch: &mut Scratch<T>,
@@ -197,42 +194,39 @@ impl InvariantNorm {
         let width = sizes.width();
         scratch.norms.fill(T::default());
         for (blade, (&square, &grade)) in self.squares.iter().zip(&self.grades).enumerate() {
-            let x = &x[(blade * sizes.rows + row) * width..][..width];
-            let norms = &mut scratch.norms[grade * width..][..width];
+            let x = &x[self.at(sizes, blade, row)..][..width];
+            let norms = scratch.norms[grade * width..][..width].iter_mut();
             match square {
                 0 => {}
-                1 => norms
-                    .iter_mut()
-                    .zip(x)
-                    .for_each(|(norm, &x)| *norm += x * x),
+                1 => norms.zip(x).for_each(|(norm, &x)| *norm += x * x),
                 _ => norms
-                    .iter_mut()
                     .zip(x)
                     .for_each(|(norm, &x)| *norm += T::default() - x * x),
             }
         }
         scratch.mean.fill(T::default());
-        for norms in sizes.groups_of(&scratch.norms) {
+        for norms in scratch.norms.chunks_exact(width.max(1)) {
             for (mean, &norm) in scratch.mean.iter_mut().zip(norms) {
                 *mean += norm * sign(norm);
             }
         }
+        sizes.sum_channels(&mut scratch.mean);
         let channels = T::from_f64(sizes.channels.max(1) as f64);
-        for mean in &mut scratch.mean {
-            *mean = *mean / channels;
-        }
-    }
-
-    /// One over the root of each mean, or of `eps` if that is larger.
-    fn scales<T: Element>(&self, _: NormSizes, eps: f64, scratch: &mut Scratch<T>) {
-        for (scale, &mean) in scratch.scale.iter_mut().zip(&scratch.mean) {
-            // NaN stays NaN.
-            let mean = if mean < T::from_f64(eps) {
-                eps
+        for index in 0..width {
+            if index < sizes.groups {
+                let mean = scratch.mean[index] / channels;
+                // NaN stays NaN.
+                let divisor = if mean < T::from_f64(eps) {
+                    eps
+                } else {
+                    mean.to_f64()
+                };
+                scratch.mean[index] = mean;
+                scratch.scale[index] = T::from_f64(1.0 / divisor.sqrt());
             } else {
-                mean.to_f64()
-            };
-            *scale = T::from_f64(1.0 / mean.sqrt());
+                scratch.mean[index] = scratch.mean[index - sizes.groups];
+                scratch.scale[index] = scratch.scale[index - sizes.groups];
+            }
         }
     }
 }
@@ -243,18 +237,24 @@ impl NormSizes {
         self.channels * self.groups
     }
 
-    /// The elements of each channel.
-    fn groups_of<T>(self, data: &[T]) -> impl Iterator<Item = &[T]> {
-        data.chunks_exact(self.groups.max(1))
-    }
-
-    /// The elements of each channel, for writing.
-    fn groups_of_mut<T>(self, data: &mut [T]) -> impl Iterator<Item = &mut [T]> {
-        data.chunks_exact_mut(self.groups.max(1))
+    /// Replaces the elements of a row by the sums over channels, the same for every channel of a group.
+    fn sum_channels<T: Element>(self, elements: &mut [T]) {
+        if self.width() == 0 {
+            return;
+        }
+        let (sums, others) = elements.split_at_mut(self.groups);
+        for channel in others.chunks_exact(self.groups) {
+            for (sum, &value) in sums.iter_mut().zip(channel) {
+                *sum += value;
+            }
+        }
+        for channel in others.chunks_exact_mut(self.groups) {
+            channel.copy_from_slice(sums);
+        }
     }
 }
 
-/// Memory of a task.
+/// Memory of a task. All but the norms have an element for each channel and group.
 struct Scratch<T> {
     norms: Vec<T>,
     mean: Vec<T>,
@@ -280,6 +280,12 @@ impl<T> Shared<T> {
 
 /// The sign of a number: 1, -1, or 0 for zero and NaN.
 fn sign<T: Element>(value: T) -> T {
-    let zero = T::default();
-    T::from_f64(f64::from(i8::from(value > zero) - i8::from(value < zero)))
+    let (zero, one) = (T::default(), T::from_f64(1.0));
+    if value > zero {
+        one
+    } else if value < zero {
+        zero - one
+    } else {
+        zero
+    }
 }
