@@ -56,6 +56,14 @@ impl Algebra {
         grades.collect()
     }
 
+    /// The squared norm of each blade: +1, -1 or 0.
+    #[getter]
+    fn blade_norms(&self) -> Vec<i8> {
+        let cayley = self.inner.cayley();
+        let norms = (0..cayley.blade_count()).map(|index| cayley.square_of_blade_norm(index));
+        norms.collect()
+    }
+
     /// The paths of the geometric product between grades as (left, output, right), in the order of the weights.
     #[pyo3(signature = (left=None, right=None))]
     fn paths(

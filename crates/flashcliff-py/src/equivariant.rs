@@ -1,17 +1,33 @@
 //! Equivariant linear layers on the CPU, over memory that Python owns.
 
+use flashcliff::Error;
 use flashcliff::cayley::Group;
 use flashcliff::equivariant::{
     EquivariantLinear as Layer, InvariantNorm as Norm, Matrices, MatricesMut, NormSizes, Side,
     SideMut, Sizes,
 };
-use flashcliff::{Element, Error};
 use pyo3::prelude::*;
 
 use crate::algebra::Algebra;
 use crate::error::{caught, raise};
 use crate::host::{slice, slice_mut};
 use crate::threads;
+
+/// Runs a body without the interpreter's lock, with `T` as the element type: `f64` if `double`, else `f32`.
+macro_rules! typed {
+    ($py:expr, $double:expr, $type:ident => $body:expr) => {
+        threads::detached($py, || match $double {
+            true => {
+                type $type = f64;
+                $body
+            }
+            false => {
+                type $type = f32;
+                $body
+            }
+        })
+    };
+}
 
 /// A linear layer that commutes with the group of an algebra.
 #[pyclass(frozen, module = "flashcliff._core")]
@@ -57,14 +73,12 @@ impl EquivariantLinear {
         input: Pair,
         output: Pair,
     ) -> PyResult<()> {
-        threads::detached(py, || {
-            // SAFETY: the caller's, who is the Python package itself.
-            unsafe {
-                match double {
-                    true => self.output_as::<f64>(sizes, matrices, input, output),
-                    false => self.output_as::<f32>(sizes, matrices, input, output),
-                }
-            }
+        let lens = self.lens(sizes);
+        // SAFETY: the caller's, who is the Python package itself.
+        typed!(py, double, T => unsafe {
+            let matrices = lens.matrices::<T>(matrices);
+            let (input, output) = (lens.side(input, true), lens.side_mut(output, false));
+            self.inner.output(lens.sizes, &matrices, input, output)
         })
     }
 
@@ -78,14 +92,12 @@ impl EquivariantLinear {
         gradient: Pair,
         output: Pair,
     ) -> PyResult<()> {
-        threads::detached(py, || {
-            // SAFETY: the same holds as above.
-            unsafe {
-                match double {
-                    true => self.input_as::<f64>(sizes, matrices, gradient, output),
-                    false => self.input_as::<f32>(sizes, matrices, gradient, output),
-                }
-            }
+        let lens = self.lens(sizes);
+        // SAFETY: the same holds as above.
+        typed!(py, double, T => unsafe {
+            let matrices = lens.matrices::<T>(matrices);
+            let (gradient, output) = (lens.side(gradient, false), lens.side_mut(output, true));
+            self.inner.input_gradient(lens.sizes, &matrices, gradient, output)
         })
     }
 
@@ -99,73 +111,19 @@ impl EquivariantLinear {
         input: Pair,
         output: Addresses,
     ) -> PyResult<()> {
-        threads::detached(py, || {
-            // SAFETY: the same holds as above.
-            unsafe {
-                match double {
-                    true => self.weight_as::<f64>(sizes, gradient, input, output),
-                    false => self.weight_as::<f32>(sizes, gradient, input, output),
-                }
-            }
+        let lens = self.lens(sizes);
+        // SAFETY: the same holds as above.
+        typed!(py, double, T => unsafe {
+            let output = lens.matrices_mut::<T>(output);
+            let (gradient, input) = (lens.side(gradient, false), lens.side(input, true));
+            self.inner.weight_gradient(lens.sizes, gradient, input, output)
         })
     }
 }
 
 impl EquivariantLinear {
-    /// # Safety
-    /// The contract of `output` holds with elements `T`.
-    unsafe fn output_as<T: Element>(
-        &self,
-        sizes: PySizes,
-        matrices: Addresses,
-        input: Pair,
-        output: Pair,
-    ) -> Result<(), Error> {
-        let lens = Lens::new(&self.inner, self.blades, sizes);
-        // SAFETY: the caller promises it.
-        unsafe {
-            let (input, output) = (lens.side(input, true), lens.side_mut(output, false));
-            let matrices = lens.matrices::<T>(matrices);
-            self.inner.output(lens.sizes, &matrices, input, output)
-        }
-    }
-
-    /// # Safety
-    /// The contract of `input_gradient` holds with elements `T`.
-    unsafe fn input_as<T: Element>(
-        &self,
-        sizes: PySizes,
-        matrices: Addresses,
-        gradient: Pair,
-        output: Pair,
-    ) -> Result<(), Error> {
-        let lens = Lens::new(&self.inner, self.blades, sizes);
-        // SAFETY: the caller promises it.
-        unsafe {
-            let (gradient, output) = (lens.side(gradient, false), lens.side_mut(output, true));
-            let matrices = lens.matrices::<T>(matrices);
-            self.inner
-                .input_gradient(lens.sizes, &matrices, gradient, output)
-        }
-    }
-
-    /// # Safety
-    /// The contract of `weight_gradient` holds with elements `T`.
-    unsafe fn weight_as<T: Element>(
-        &self,
-        sizes: PySizes,
-        gradient: Pair,
-        input: Pair,
-        output: Addresses,
-    ) -> Result<(), Error> {
-        let lens = Lens::new(&self.inner, self.blades, sizes);
-        // SAFETY: the caller promises it.
-        unsafe {
-            let (gradient, input) = (lens.side(gradient, false), lens.side(input, true));
-            let output = lens.matrices_mut::<T>(output);
-            self.inner
-                .weight_gradient(lens.sizes, gradient, input, output)
-        }
+    fn lens(&self, sizes: PySizes) -> Lens {
+        Lens::new(&self.inner, self.blades, sizes)
     }
 }
 
@@ -308,19 +266,9 @@ impl InvariantNorm {
         y: usize,
     ) -> PyResult<()> {
         let (sizes, len) = self.sizes(sizes);
-        threads::detached(py, || {
-            // SAFETY: the caller's, who is the Python package itself.
-            unsafe {
-                match double {
-                    true => self
-                        .inner
-                        .forward::<f64>(sizes, eps, slice(x, len), slice_mut(y, len)),
-                    false => {
-                        self.inner
-                            .forward::<f32>(sizes, eps, slice(x, len), slice_mut(y, len))
-                    }
-                }
-            }
+        // SAFETY: the caller's, who is the Python package itself.
+        typed!(py, double, T => unsafe {
+            self.inner.forward::<T>(sizes, eps, slice(x, len), slice_mut(y, len))
         })
     }
 
@@ -337,20 +285,9 @@ impl InvariantNorm {
         to: usize,
     ) -> PyResult<()> {
         let (sizes, len) = self.sizes(sizes);
-        threads::detached(py, || {
-            // SAFETY: the same holds as above.
-            unsafe {
-                match double {
-                    true => {
-                        let (x, g) = (slice::<f64>(x, len), slice(g, len));
-                        self.inner.backward(sizes, eps, x, g, slice_mut(to, len))
-                    }
-                    false => {
-                        let (x, g) = (slice::<f32>(x, len), slice(g, len));
-                        self.inner.backward(sizes, eps, x, g, slice_mut(to, len))
-                    }
-                }
-            }
+        // SAFETY: the same holds as above.
+        typed!(py, double, T => unsafe {
+            self.inner.backward::<T>(sizes, eps, slice(x, len), slice(g, len), slice_mut(to, len))
         })
     }
 }

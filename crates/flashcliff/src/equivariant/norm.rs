@@ -1,6 +1,7 @@
 //! The invariant layer norm of multivectors, on the CPU.
 
 use crate::kernel::tasks::{self, Chunks};
+use crate::operator::gemm::Matrix;
 use crate::{Algebra, Element, Error};
 
 /// The layer norm of GATr and L-GATr, which versors leave alone.
@@ -52,16 +53,12 @@ impl InvariantNorm {
     /// The norm of an algebra.
     pub fn new(algebra: Algebra) -> Self {
         let cayley = algebra.cayley();
-        let square = |blade: usize| {
-            let grade = cayley.grade_of(blade);
-            let reversed = if matches!(grade % 4, 0 | 1) { 1 } else { -1 };
-            cayley
-                .multiply(blade, blade)
-                .map_or(0, |(_, sign)| sign * reversed)
-        };
         let blades = 0..cayley.blade_count();
         Self {
-            squares: blades.clone().map(square).collect(),
+            squares: blades
+                .clone()
+                .map(|blade| cayley.square_of_blade_norm(blade))
+                .collect(),
             grades: blades.map(|blade| cayley.grade_of(blade)).collect(),
         }
     }
@@ -81,10 +78,9 @@ impl InvariantNorm {
         self.rows(sizes, y, |row, scratch, y| {
             self.statistics(sizes, eps, row, x, scratch);
             for blade in 0..self.squares.len() {
-                let at = self.at(sizes, blade, row);
-                let x = &x[at..][..sizes.width()];
+                let x = sizes.row(x, blade, row);
                 // SAFETY: each row is written by one task.
-                let y = unsafe { y.slice(at, sizes.width()) };
+                let y = unsafe { sizes.row_mut(*y, blade, row) };
                 for ((y, &x), &scale) in y.iter_mut().zip(x).zip(&scratch.scale) {
                     *y = x * scale;
                 }
@@ -114,8 +110,7 @@ impl InvariantNorm {
             self.statistics(sizes, eps, row, x, scratch);
             scratch.product.fill(T::default());
             for blade in 0..self.squares.len() {
-                let at = self.at(sizes, blade, row);
-                let (x, g) = (&x[at..][..sizes.width()], &g[at..][..sizes.width()]);
+                let (x, g) = (sizes.row(x, blade, row), sizes.row(g, blade, row));
                 for ((sum, &x), &g) in scratch.product.iter_mut().zip(x).zip(g) {
                     *sum += x * g;
                 }
@@ -131,12 +126,11 @@ impl InvariantNorm {
                 };
             }
             for (blade, (&square, &grade)) in self.squares.iter().zip(&self.grades).enumerate() {
-                let at = self.at(sizes, blade, row);
-                let (x, g) = (&x[at..][..sizes.width()], &g[at..][..sizes.width()]);
+                let (x, g) = (sizes.row(x, blade, row), sizes.row(g, blade, row));
                 let norms = &scratch.norms[grade * sizes.width()..][..sizes.width()];
                 let square = T::from_f64(f64::from(square));
                 // SAFETY: the same holds as above.
-                let to = unsafe { gradient.slice(at, sizes.width()) };
+                let to = unsafe { sizes.row_mut(*gradient, blade, row) };
                 let scales = scratch.scale.iter().zip(&scratch.product);
                 let given = x.iter().zip(g).zip(norms).zip(scales);
                 for (to, (((&x, &g), &norm), (&scale, &factor))) in to.iter_mut().zip(given) {
@@ -145,11 +139,6 @@ impl InvariantNorm {
             }
         });
         Ok(())
-    }
-
-    /// The first element of a blade and a row.
-    fn at(&self, sizes: NormSizes, blade: usize, row: usize) -> usize {
-        (blade * sizes.rows + row) * sizes.width()
     }
 
     fn check(&self, sizes: NormSizes, lens: &[usize]) -> Result<(), Error> {
@@ -163,11 +152,11 @@ impl InvariantNorm {
         &self,
         sizes: NormSizes,
         to: &mut [T],
-        work: impl Fn(usize, &mut Scratch<T>, &Shared<T>) + Sync,
+        work: impl Fn(usize, &mut Scratch<T>, &Matrix<T>) + Sync,
     ) {
         let elements = self.squares.len() * sizes.width();
         let chunks = Chunks::of_rows(sizes.rows, MIN_ELEMENTS.div_ceil(elements.max(1)));
-        let to = Shared(to.as_mut_ptr());
+        let to = Matrix::rows(to.as_mut_ptr(), sizes.width());
         let grades = self.grades.last().map_or(0, |last| last + 1);
         tasks::run::<T>(chunks.count(), &mut [], 0, |_, chunk| {
             let mut scratch = Scratch {
@@ -194,7 +183,7 @@ impl InvariantNorm {
         let width = sizes.width();
         scratch.norms.fill(T::default());
         for (blade, (&square, &grade)) in self.squares.iter().zip(&self.grades).enumerate() {
-            let x = &x[self.at(sizes, blade, row)..][..width];
+            let x = sizes.row(x, blade, row);
             let norms = scratch.norms[grade * width..][..width].iter_mut();
             match square {
                 0 => {}
@@ -232,9 +221,24 @@ impl InvariantNorm {
 }
 
 impl NormSizes {
-    /// The elements of a blade and a row.
+    /// The number of elements of a blade and a row.
     fn width(self) -> usize {
         self.channels * self.groups
+    }
+
+    /// The elements of a blade and a row.
+    fn row<T>(self, data: &[T], blade: usize, row: usize) -> &[T] {
+        &data[(blade * self.rows + row) * self.width()..][..self.width()]
+    }
+
+    /// The elements of a blade and a row, for writing.
+    ///
+    /// # Safety
+    /// The row exists, and nobody else uses it during `'a`.
+    unsafe fn row_mut<'a, T: Copy>(self, data: Matrix<T>, blade: usize, row: usize) -> &'a mut [T] {
+        let start = data.from(blade * self.rows + row, 0).ptr;
+        // SAFETY: the caller promises it.
+        unsafe { std::slice::from_raw_parts_mut(start, self.width()) }
     }
 
     /// Replaces the elements of a row by the sums over channels, the same for every channel of a group.
@@ -260,22 +264,6 @@ struct Scratch<T> {
     mean: Vec<T>,
     scale: Vec<T>,
     product: Vec<T>,
-}
-
-/// A tensor whose rows are written by different tasks.
-struct Shared<T>(*mut T);
-
-// SAFETY: tasks write different rows.
-unsafe impl<T: Send> Sync for Shared<T> {}
-
-impl<T> Shared<T> {
-    /// # Safety
-    /// The elements exist, and nobody else uses them.
-    #[allow(clippy::mut_from_ref, reason = "tasks write different rows")]
-    unsafe fn slice(&self, start: usize, len: usize) -> &mut [T] {
-        // SAFETY: the caller promises it.
-        unsafe { std::slice::from_raw_parts_mut(self.0.add(start), len) }
-    }
 }
 
 /// The sign of a number: 1, -1, or 0 for zero and NaN.

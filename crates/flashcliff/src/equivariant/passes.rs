@@ -366,7 +366,7 @@ struct Places<T> {
     scalars_to_scalars: Matrix<T>,
 }
 
-impl<T> Places<T> {
+impl<T: Copy> Places<T> {
     fn weight(&self, map: usize) -> Matrix<T> {
         shifted(&self.weight, map)
     }
@@ -380,11 +380,10 @@ impl<T> Places<T> {
     }
 }
 
-fn shifted<T>(matrix: &Matrix<T>, by: usize) -> Matrix<T> {
+fn shifted<T: Copy>(matrix: &Matrix<T>, by: usize) -> Matrix<T> {
     Matrix {
         ptr: matrix.ptr.wrapping_add(by),
-        row: matrix.row,
-        column: matrix.column,
+        ..*matrix
     }
 }
 
