@@ -177,8 +177,8 @@ def attend(
             query,
             key,
             value,
-            _bounds("cu_seqlens", cu_seqlens, query),
-            _bounds("cu_seqlens_key", keys, key),
+            boundaries("cu_seqlens", cu_seqlens, query.shape[-2]).tolist(),
+            boundaries("cu_seqlens_key", keys, key.shape[-2]).tolist(),
             scale,
             is_causal,
         )
@@ -195,14 +195,16 @@ def _padded(x: Tensor, features: int) -> Tensor:
     return F.pad(x, (0, missing)) if missing else x
 
 
-def _bounds(name: str, bounds: Tensor, x: Tensor) -> list[int]:
-    if not isinstance(bounds, Tensor):
-        raise TypeError(f"{name}: expected a tensor of integers, got {bounds!r}")
-    found = bounds.tolist() if bounds.dim() == 1 else []
-    items = x.shape[-2]
-    ordered = all(a <= b for a, b in zip(found, found[1:], strict=False))
-    if not found or found[0] != 0 or found[-1] != items or not ordered:
-        raise ValueError(f"{name}: expected ascending boundaries from 0 to {items}, got {bounds}")
+def boundaries(name: str, given: object, items: int) -> Tensor:
+    """Checked boundaries of the sequences of a ragged batch, on the host, where attention reads them."""
+    if not isinstance(given, Tensor):
+        raise TypeError(f"{name}: expected a tensor of integers, got {given!r}")
+    if given.is_floating_point() or given.dtype == torch.bool:
+        raise TypeError(f"{name}: expected a tensor of integers, got {given.dtype}")
+    found = given.cpu()
+    fits = found.dim() == 1 and len(found) > 0 and found[0] == 0 and found[-1] == items
+    if not fits or (found.diff() < 0).any():
+        raise ValueError(f"{name}: expected ascending boundaries from 0 to {items}, got {found}")
     return found
 
 

@@ -254,6 +254,11 @@ class ConditionalBlock(nn.Module):
         return _residual(here, self.mlp(*self.norm3(*here), reference))
 
 
+def mlp_sizes(channels: int, ratio: int, layers: int) -> tuple[int, ...]:
+    """The channels before and after each layer of an MLP, whose hidden ones are ``ratio`` times the others."""
+    return (channels, *[ratio * channels] * (layers - 1), channels)
+
+
 def _mlp(
     geometry: Geometry,
     channels: int,
@@ -267,13 +272,10 @@ def _mlp(
     if layers < 1:
         raise ValueError(f"mlp_layers: expected at least 1, got {layers}")
 
-    def sizes(size: int) -> tuple[int, ...]:
-        return (size, *[ratio * size] * (layers - 1), size)
-
     return GeometricMLP(
         geometry,
-        sizes(channels),
-        sizes(scalars),
+        mlp_sizes(channels, ratio, layers),
+        mlp_sizes(scalars, ratio, layers),
         activation=activation,
         scalar_activation=scalar_activation,
         dropout=dropout,

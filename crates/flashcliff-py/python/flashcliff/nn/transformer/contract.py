@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ..._ops import equivariant
-from ..._ops.equivariant import Maps, Sizes
+from ..._ops.equivariant import Sizes
 from .geometry import Geometry, constant, indices
 from .maps import MapPlan
 
@@ -42,7 +42,6 @@ class Form(NamedTuple):
     """The part of a layer that does not change between calls."""
 
     geometry: Geometry
-    maps: Maps
     sizes: Sizes
     has_blade_bias: bool
     has_scalar_bias: bool
@@ -145,7 +144,7 @@ def _run(
     """A contraction over one side, by the compiled layer or by PyTorch."""
     if equivariant.is_native(mv):
         call = equivariant.outputs if forward else equivariant.input_gradients
-        return call(form.maps, form.sizes, parameters, (mv, scalars))
+        return call(form.geometry.maps, form.sizes, parameters, (mv, scalars))
     contract = _output if forward else _input
     of_scalars = form.sizes.out_scalars if forward else form.sizes.in_scalars
     return contract(form.geometry, Parameters(*parameters), mv, scalars, of_scalars)
@@ -155,7 +154,9 @@ def _weight(form: Form, y: Tensor, t: Tensor | None, x: Tensor, s: Tensor | None
     if not equivariant.is_native(x):
         return _weight_by_torch(form, y, t, x, s)
     biases = form.has_blade_bias, form.has_scalar_bias
-    return Parameters(*equivariant.weight_gradients(form.maps, form.sizes, biases, (y, t), (x, s)))
+    return Parameters(
+        *equivariant.weight_gradients(form.geometry.maps, form.sizes, biases, (y, t), (x, s))
+    )
 
 
 def _matrices(plan: MapPlan, weight: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 import torch
 from torch import Tensor
 
+from ..._ops.equivariant import Maps
 from ...algebra import Algebra, AlgebraLike, as_algebra
 from .maps import GROUPS, MapPlan, map_plan
 
@@ -39,10 +40,16 @@ class Geometry:
     """Whether queries, keys and values are normalised."""
     product_norm: bool = False
     """Whether the result of the bilinear layer is normalised."""
+    shared_starts: bool = True
+    """Whether weights between invariant blades start with half of the variance where scalar channels add to them."""
 
     # Derived once, and attributes rather than properties, because `torch.compile` cannot trace how they are derived.
     plan: MapPlan = field(init=False, repr=False, compare=False)
     """The linear maps that commute with the group."""
+    maps: Maps = field(init=False, repr=False, compare=False)
+    """The same for the compiled layers."""
+    scalar_blades: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """The blades that scalar channels mix with: the scalar, and for ``"spin"`` the pseudoscalar."""
     norms: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """The squared norm ``<reverse(e_i) e_i>_0`` of each blade: +1, -1 or 0."""
     norm_rows: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
@@ -57,19 +64,18 @@ class Geometry:
                 raise ValueError(
                     f"{name}: expected an algebra Cl(n,0,1), such as Algebra(3, 0, 1), got {self.algebra!r}"
                 )
-        norms = blade_norms(self.algebra)
+        plan = map_plan(self.algebra, self.group, self.unit_maps)
+        norms = tuple(self.algebra._core.blade_norms)
+        mixed = (0,) if self.group == "pin" else (0, len(norms) - 1)
         derived = {
-            "plan": map_plan(self.algebra, self.group, self.unit_maps),
+            "plan": plan,
+            "maps": Maps(self.algebra, self.group, self.unit_maps, plan.count, len(mixed)),
+            "scalar_blades": mixed,
             "norms": norms,
             "norm_rows": _norm_rows(self.algebra, norms),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
-
-    @property
-    def scalar_blades(self) -> tuple[int, ...]:
-        """The blades that scalar channels mix with: the scalar, and for ``"spin"`` the pseudoscalar."""
-        return (0,) if self.group == "pin" else (0, len(self.norms) - 1)
 
     def __repr__(self) -> str:
         options = [
@@ -114,17 +120,6 @@ def geometry_of(algebra: GeometryLike) -> Geometry:
     found = as_algebra(algebra)
     chosen = _PUBLISHED.get(found.name, {})
     return Geometry(found, **chosen)  # type: ignore[arg-type]
-
-
-@functools.cache
-def blade_norms(algebra: Algebra) -> tuple[int, ...]:
-    """The squared norm ``<reverse(e_i) e_i>_0`` of each blade: +1, -1 or 0."""
-    norms = [0] * algebra.blade_count
-    for left, right, output, sign in algebra.terms("scalar"):
-        if left == right and output == 0:
-            grade = algebra.grades[left]
-            norms[left] = sign * (-1) ** (grade * (grade - 1) // 2)
-    return tuple(norms)
 
 
 def _norm_rows(algebra: Algebra, norms: tuple[int, ...]) -> tuple[tuple[float, ...], ...]:

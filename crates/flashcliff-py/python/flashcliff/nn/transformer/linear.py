@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ..._ops import checks
-from ..._ops.equivariant import Maps, Sizes
+from ..._ops.equivariant import Sizes
 from .._module import check_count, check_features, joined
 from .contract import Form, output
 from .geometry import Geometry, GeometryLike, check_multivectors, geometry_of
@@ -104,11 +104,9 @@ class EquiLinear(nn.Module):
         self.register_module("s2mvs", linear(in_scalars, mixed * out_channels, bias))
         self.register_module("mvs2s", linear(mixed * in_channels, out_scalars, bias))
         self.register_module("s2s", linear(in_scalars, out_scalars, False))
-        made_of = self.geometry
-        maps = Maps(made_of.algebra, made_of.group, made_of.unit_maps, made_of.plan.count, mixed)
         sizes = Sizes(in_channels, out_channels, in_scalars, out_scalars)
         *_, blade_bias, scalar_bias = self._in_order()
-        self._form = Form(made_of, maps, sizes, blade_bias is not None, scalar_bias is not None)
+        self._form = Form(self.geometry, sizes, blade_bias is not None, scalar_bias is not None)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -123,10 +121,10 @@ class EquiLinear(nn.Module):
             if self.bias is not None:
                 self.bias.zero_()
             if self.s2mvs is not None:
-                # Scalars come from two sources now, so each has half of the variance.
-                self.weight[..., 0].uniform_(-bound / math.sqrt(2), bound / math.sqrt(2))
-                if self.geometry.group == "spin":
-                    self.weight[..., -1].uniform_(-bound / math.sqrt(2), bound / math.sqrt(2))
+                if self.geometry.shared_starts:
+                    self.weight[..., 0].uniform_(-bound / math.sqrt(2), bound / math.sqrt(2))
+                    if self.geometry.group == "spin":
+                        self.weight[..., -1].uniform_(-bound / math.sqrt(2), bound / math.sqrt(2))
                 spread = of_multivectors / math.sqrt(2 * self.in_scalars)
                 self.s2mvs.weight.uniform_(-spread, spread)
                 if self.s2mvs.bias is not None:

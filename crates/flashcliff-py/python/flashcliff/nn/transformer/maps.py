@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ...algebra import Algebra
 
@@ -74,32 +74,31 @@ def map_plan(algebra: Algebra, group: str, unit: bool) -> MapPlan:
         factor = 1 / math.sqrt(len(pairs)) if unit else 1.0
         entries += [(index, output, source, sign * factor) for output, source, sign in pairs]
     last = algebra.blade_count - 1
-    # Entries of one run have consecutive outputs, and inputs that are consecutive in the same or in the reverse order.
-    forward = sorted((e for e in entries if e[1] + e[2] != last), key=lambda e: (e[2] - e[1], e[1]))
-    backward = sorted(e for e in entries if e[1] + e[2] == last)
-    backward.sort(key=lambda e: e[1])
-    # The first run covers all outputs, so that it creates the result and the others add to it.
-    forward.sort(key=lambda e: (e[2] != e[1], e[2] - e[1], e[1]))
+
+    def order(entry: tuple[int, int, int, float]) -> tuple[bool, bool, int, int]:
+        # Runs in the reverse order come last. The first run covers all outputs, so that it creates the result and the
+        # others add to it. Entries of one run have consecutive outputs.
+        _, output, source, _ = entry
+        reverse = output + source == last
+        return reverse, output != source, 0 if reverse else source - output, output
+
+    entries.sort(key=order)
     runs: list[Run] = []
-    ordered = forward + backward
-    for at, (_, output, source, _) in enumerate(ordered):
-        flipped = at >= len(forward)
-        read = last - source if flipped else source
+    for at, entry in enumerate(entries):
+        _, output, source, _ = entry
+        reverse = output + source == last
+        read = last - source if reverse else source
         if runs:
             run = runs[-1]
-            follows = (output - run.output, read - run.input, flipped) == (
-                run.length,
-                run.length,
-                run.reversed,
-            )
-            if follows:
-                runs[-1] = Run(run.output, run.input, run.length + 1, run.start, flipped)
+            after = run.output + run.length, run.input + run.length, run.reversed
+            if after == (output, read, reverse):
+                runs[-1] = replace(run, length=run.length + 1)
                 continue
-        runs.append(Run(output, read, 1, at, flipped))
+        runs.append(Run(output, read, 1, at, reverse))
     return MapPlan(
         count=len(maps),
-        map_of=tuple(entry[0] for entry in ordered),
-        factors=tuple(entry[3] for entry in ordered),
+        map_of=tuple(entry[0] for entry in entries),
+        factors=tuple(entry[3] for entry in entries),
         runs=tuple(runs),
         sizes=tuple(len(pairs) for _, _, pairs in maps),
         grades=tuple((source, target) for source, target, _ in maps),
