@@ -136,16 +136,16 @@ def test_without_parameters(scale, dtype):
 
 
 def test_starts():
-    """Start values have the same bounds and means."""
+    """Start values have the same bounds and means. Parameters are large, so that the means of two draws are close."""
     for name, given in (
-        ("EquiLinear", {"in_s_channels": 30, "out_s_channels": 100}),
-        ("EquiLinear", {"in_s_channels": 30, "out_s_channels": 100, "initialization": "small"}),
+        ("EquiLinear", {"in_s_channels": 30, "out_s_channels": 1000}),
+        ("EquiLinear", {"in_s_channels": 30, "out_s_channels": 1000, "initialization": "small"}),
         ("EquiLinear", {"in_s_channels": 30, "initialization": "unit_scalar"}),
         ("EquiLinear", {"in_s_channels": 30, "initialization": "almost_unit_scalar"}),
-        ("EquiLinear", {"out_s_channels": 100}),
-        ("GeometricBilinear", {"in_s_channels": 30, "out_s_channels": 100}),
+        ("EquiLinear", {"out_s_channels": 1000}),
+        ("GeometricBilinear", {"in_s_channels": 30, "out_s_channels": 1000}),
     ):
-        mine, other = (kind(60, 200, **given) for kind in layers(name))
+        mine, other = (kind(60, 2000, **given) for kind in layers(name))
         want = dict(other.named_parameters())
         for key, value in mine.named_parameters():
             for a in range(9) if key.endswith("weight") and value.dim() == 3 else [...]:

@@ -414,7 +414,7 @@ def boundaries(*lengths):
 
 
 class Sequences:
-    """What xformers says of the sequences of a batch."""
+    """The boundaries of the sequences of a batch, as xformers names them."""
 
     def __init__(self, bounds):
         self.seqstart = bounds

@@ -7,7 +7,10 @@ from typing import Any
 
 from torch import Tensor
 
-__all__ = ["blades_first", "blades_last"]
+__all__ = ["Pair", "blades_first", "blades_last", "enter", "leave"]
+
+Pair = tuple[Tensor, Tensor | None]
+"""Multivectors and scalars."""
 
 
 def blades_first(name: str, x: Any, blades: int, channels: int | None = None) -> Tensor:
@@ -31,3 +34,13 @@ def blades_first(name: str, x: Any, blades: int, channels: int | None = None) ->
 def blades_last(x: Tensor) -> Tensor:
     """``[blades, *batch, channels]`` to ``[*batch, channels, blades]``, a view."""
     return x.movedim(0, -1)
+
+
+def enter(name: str, multivectors: Any, channels: int | None = None) -> Tensor:
+    """``[*batch, channels, 16]`` to ``[16, *batch, channels]``, a view."""
+    return blades_first(name, multivectors, 16, channels)
+
+
+def leave(pair: Pair) -> Pair:
+    """Multivectors and scalars in the layout of GATr and L-GATr."""
+    return blades_last(pair[0]), pair[1]

@@ -1,33 +1,14 @@
-"""Start values and state dicts of linear layers of GATr and lgatr 1.4, where lgatr 2.0 differs."""
+"""State dicts of linear layers of GATr and lgatr 1.4 whose scalar channels are 0 and not ``None``."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import torch
 from torch import nn
 
 from ..nn import transformer
-from ..nn.transformer.linear import INITIALIZATIONS
 
-__all__ = ["add_empty", "redraw", "with_empty"]
-
-
-def redraw(module: nn.Module) -> None:
-    """Draws the weights between the scalars and pseudoscalars of multivectors anew, for all linear layers of a module.
-
-    With scalar inputs, lgatr 2.0 gives them half of the variance of the others. In GATr and lgatr 1.4 they have all of
-    it, because these write the smaller values to a copy.
-    """
-    for layer in module.modules():
-        if not isinstance(layer, transformer.EquiLinear) or layer.s2mvs is None:
-            continue
-        bound = INITIALIZATIONS[layer.initialization][0] / math.sqrt(layer.in_channels)
-        with torch.no_grad():
-            layer.weight[..., 0].uniform_(-bound, bound)
-            if layer.geometry.group == "spin":
-                layer.weight[..., -1].uniform_(-bound, bound)
+__all__ = ["add_empty", "with_empty"]
 
 
 def with_empty(

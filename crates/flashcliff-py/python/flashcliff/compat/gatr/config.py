@@ -2,36 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from ...algebra import Algebra
 from ...nn.transformer import geometry_of
+from .._config import Config
 
 __all__ = ["ALGEBRA", "GEOMETRY", "MLPConfig", "SelfAttentionConfig"]
 
 ALGEBRA = Algebra(3, 0, 1)
 """Projective geometry of space: ``e0^2 = 0`` and ``e1^2 = e2^2 = e3^2 = 1``."""
 
-GEOMETRY = geometry_of(ALGEBRA)
+GEOMETRY = replace(geometry_of(ALGEBRA), shared_starts=False)
+"""The geometry of GATr, which writes the smaller start of weights between scalars to a copy."""
 
 ACTIVATIONS = ("relu", "sigmoid", "gelu")
-
-C = TypeVar("C", bound="Config")
-
-
-class Config:
-    """The base of the configurations: they can be made from mappings."""
-
-    @classmethod
-    def cast(cls: type[C], config: Any) -> C:
-        """A configuration from one, which is returned as it is, or from a mapping."""
-        if isinstance(config, cls):
-            return config
-        if isinstance(config, Mapping):
-            return cls(**config)
-        raise ValueError(f"config: expected a {cls.__name__} or a mapping, got {config!r}")
 
 
 @dataclass
@@ -125,20 +112,6 @@ class MLPConfig(Config):
 
     def __post_init__(self) -> None:
         self.dropout_prob = _probability(self.dropout_prob)
-
-
-def activations(name: str, activation: str) -> tuple[str, str]:
-    """The names here of an activation, for multivectors and for scalars."""
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"{name}: expected one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-    return ("gelu_tanh" if activation == "gelu" else activation), activation
-
-
-def known(name: str, channels: Any) -> Any:
-    """A size that a configuration must say."""
-    if channels is None:
-        raise ValueError(f"{name}: expected a number of channels, got None")
-    return channels
 
 
 def _probability(given: Any) -> Any:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
-__all__ = ["attention_options", "boundaries"]
+from ...nn.transformer.attention import boundaries
+from .._xformers import bias_options
 
-_BLOCK_DIAGONAL = {"BlockDiagonalMask": False, "BlockDiagonalCausalMask": True}
+__all__ = ["attention_options"]
 
 
 def attention_options(
@@ -47,31 +47,11 @@ def attention_options(
         return {}
     if isinstance(attention_mask, Tensor):
         return {"mask": _checked_mask(attention_mask, shape, keys)}
-    name = type(attention_mask).__name__
-    if name == "LowerTriangularMask":
-        return {"is_causal": True}
-    if name not in _BLOCK_DIAGONAL:
-        raise ValueError(
-            "attention_mask: expected a tensor, a BlockDiagonalMask, a BlockDiagonalCausalMask or a "
-            f"LowerTriangularMask, got a {name}"
-        )
-    of_query, of_key = attention_mask.q_seqinfo, attention_mask.k_seqinfo
-    second = None if of_key is of_query else torch.as_tensor(of_key.seqstart)
-    options = _ragged("attention_mask", torch.as_tensor(of_query.seqstart), second, items, keys)
-    return {**options, "is_causal": True} if _BLOCK_DIAGONAL[name] else options
-
-
-def boundaries(name: str, given: Any, items: int) -> Tensor:
-    """Checked boundaries, on the host, where attention reads them."""
-    if not isinstance(given, Tensor):
-        raise TypeError(f"{name}: expected a tensor of integers, got {given!r}")
-    if given.is_floating_point() or given.dtype == torch.bool:
-        raise TypeError(f"{name}: expected a tensor of integers, got {given.dtype}")
-    found = given.cpu()
-    fits = found.dim() == 1 and len(found) > 0 and found[0] == 0 and found[-1] == items
-    if not fits or (found.diff() < 0).any():
-        raise ValueError(f"{name}: expected ascending boundaries from 0 to {items}, got {found}")
-    return found
+    found = bias_options("attention_mask", attention_mask)
+    if "cu_seqlens" not in found:
+        return found
+    bounds = found["cu_seqlens"], found.get("cu_seqlens_key")
+    return {**found, **_ragged("attention_mask", *bounds, items, keys)}
 
 
 def _ragged(name: str, query: Any, key: Any, items: int, keys: int) -> dict[str, Any]:

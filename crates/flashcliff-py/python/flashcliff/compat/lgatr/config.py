@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from ...algebra import Algebra
 from ...nn.transformer import Geometry
+from .._config import Config, known
 
 __all__ = [
     "ALGEBRA",
@@ -21,21 +21,6 @@ ALGEBRA = Algebra(1, 3, 0)
 """Spacetime: ``t^2 = 1`` and ``x^2 = y^2 = z^2 = -1``."""
 
 NONLINEARITIES = ("relu", "sigmoid", "tanh", "gelu", "silu")
-
-C = TypeVar("C", bound="Config")
-
-
-class Config:
-    """The base of the configurations: they can be made from mappings."""
-
-    @classmethod
-    def cast(cls: type[C], config: Any) -> C:
-        """A configuration from one, which is returned as it is, or from a mapping."""
-        if isinstance(config, cls):
-            return config
-        if isinstance(config, Mapping):
-            return cls(**config)
-        raise ValueError(f"config: expected a {cls.__name__} or a mapping, got {config!r}")
 
 
 @dataclass
@@ -64,7 +49,7 @@ class PrimitivesConfig(Config):
 
     @property
     def geometry(self) -> Geometry:
-        """The same choices as :class:`flashcliff.nn.transformer.Geometry`."""
+        """The geometry of these choices."""
         return Geometry(
             ALGEBRA,
             group="spin" if self.subgroup else "pin",
@@ -221,10 +206,3 @@ def activation(nonlinearity: str) -> str:
             f"nonlinearity: expected one of {', '.join(NONLINEARITIES)}, got {nonlinearity!r}"
         )
     return "gelu_tanh" if nonlinearity == "gelu" else nonlinearity
-
-
-def known(name: str, channels: int | None) -> int:
-    """A number of channels that a configuration must say."""
-    if channels is None:
-        raise ValueError(f"{name}: expected a number of channels, got None")
-    return channels

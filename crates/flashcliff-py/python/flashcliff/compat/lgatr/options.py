@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
 from torch import Tensor
+
+from .._xformers import bias_options
 
 __all__ = ["attention_options"]
 
@@ -54,7 +55,6 @@ _INSTEAD = {
 }
 
 _BOUNDS = (("cu_seq_q", "cu_seq_k"), ("cu_seqlens_q", "cu_seqlens_k"))
-_BLOCK_DIAGONAL = {"BlockDiagonalMask": False, "BlockDiagonalCausalMask": True}
 
 
 def attention_options(given: Mapping[str, Any], cross: bool = False) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def attention_options(given: Mapping[str, Any], cross: bool = False) -> dict[str
             raise ValueError("attn_bias: expected None with attn_mask, got a tensor")
         mask = bias
     elif bias is not None:
-        causal |= _add_bias(options, bias)
+        options |= bias_options("attn_bias", bias)
     if mask is not None:
         options["mask"] = mask
     if causal or of_flash:
@@ -135,20 +135,3 @@ def _add_bounds(options: dict[str, Any], names: tuple[str, str], left: dict[str,
     options["cu_seqlens"] = query
     if key is not query:
         options["cu_seqlens_key"] = key
-
-
-def _add_bias(options: dict[str, Any], bias: Any) -> bool:
-    """Adds what an object of xformers says, and returns whether items see earlier items only."""
-    name = type(bias).__name__
-    if name == "LowerTriangularMask":
-        return True
-    if name not in _BLOCK_DIAGONAL:
-        raise ValueError(
-            "attn_bias: expected a tensor, a BlockDiagonalMask, a BlockDiagonalCausalMask or a LowerTriangularMask, "
-            f"got a {name}"
-        )
-    query, key = bias.q_seqinfo, bias.k_seqinfo
-    options["cu_seqlens"] = torch.as_tensor(query.seqstart)
-    if key is not query:
-        options["cu_seqlens_key"] = torch.as_tensor(key.seqstart)
-    return _BLOCK_DIAGONAL[name]

@@ -1,4 +1,4 @@
-"""What runs in which precision under autocast."""
+"""The precision of layers and networks under autocast."""
 
 from __future__ import annotations
 

@@ -8,10 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
-from ..._starts import redraw, with_empty
-from ..config import GEOMETRY, SelfAttentionConfig, known
+from ..._blades_last import Pair, enter, leave
+from ..._config import known
+from ..._zero_scalars import with_empty
+from ..config import GEOMETRY, SelfAttentionConfig
 from ..masks import attention_options
-from .linear import Pair, enter, leave
 
 __all__ = ["CrossAttention", "SelfAttention"]
 
@@ -47,7 +48,6 @@ class SelfAttention(transformer.SelfAttention):
             out_scalars=config.out_s_channels or 0,
         )
         _keep_empty(self, config)
-        redraw(self)
         self.config = config
 
     def forward(  # type: ignore[override]
@@ -125,7 +125,6 @@ class CrossAttention(transformer.CrossAttention):
         )
         _keep_empty(self, config)
         self.q_linear = with_empty(self.q_linear, in_q_s_channels, self.q_linear.out_scalars)
-        redraw(self)
         self.config = config
 
     def forward(  # type: ignore[override]

@@ -8,11 +8,10 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
-from ..._starts import redraw
+from ..._blades_last import Pair, enter, leave
 from ..config import GEOMETRY, MLPConfig, SelfAttentionConfig
 from ..masks import attention_options
 from ..reference import component_of
-from .linear import Pair, enter, leave
 from .mlp import activation_arguments
 
 __all__ = ["GATrBlock", "block_arguments"]
@@ -59,7 +58,6 @@ class GATrBlock(transformer.Block):
             checkpoint=checkpoint or (),
             **arguments,
         )
-        redraw(self)
         self.mv_channels = mv_channels
 
     def forward(  # type: ignore[override]

@@ -6,37 +6,21 @@ so nothing is copied between two of them.
 
 from __future__ import annotations
 
-from typing import Any
-
 from torch import Tensor
 from torch.nn import functional as F
 
 from ....nn import transformer
-from ..._blades_last import blades_first, blades_last
-from ..._starts import add_empty, redraw
-from ..config import ALGEBRA, GEOMETRY, activations
+from ..._blades_last import Pair, blades_last, enter, leave
+from ..._config import activations
+from ..._zero_scalars import add_empty
+from ..config import ACTIVATIONS, ALGEBRA, GEOMETRY
 
 __all__ = [
     "EquiLayerNorm",
     "EquiLinear",
     "GradeDropout",
-    "Pair",
     "ScalarGatedNonlinearity",
-    "enter",
-    "leave",
 ]
-
-Pair = tuple[Tensor, Tensor | None]
-
-
-def enter(name: str, multivectors: Any, channels: int | None = None) -> Tensor:
-    """``[*batch, channels, 16]`` to ``[16, *batch, channels]``, a view."""
-    return blades_first(name, multivectors, 16, channels)
-
-
-def leave(pair: Pair) -> Pair:
-    """Multivectors and scalars in GATr's layout."""
-    return blades_last(pair[0]), pair[1]
 
 
 class EquiLinear(transformer.EquiLinear):
@@ -73,7 +57,6 @@ class EquiLinear(transformer.EquiLinear):
             initialization=initialization,
         )
         add_empty(self, in_s_channels, out_s_channels)
-        redraw(self)
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
         mv = enter("multivectors", multivectors, self.in_channels)
@@ -121,7 +104,7 @@ class ScalarGatedNonlinearity(transformer.ScalarGate):
     """
 
     def __init__(self, nonlinearity: str = "relu") -> None:
-        super().__init__(*activations("nonlinearity", nonlinearity))
+        super().__init__(*activations("nonlinearity", nonlinearity, ACTIVATIONS))
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
         return leave(super().forward(enter("multivectors", multivectors), scalars))

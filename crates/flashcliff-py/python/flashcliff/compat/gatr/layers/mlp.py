@@ -8,10 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
-from ..._starts import redraw, with_empty
-from ..config import GEOMETRY, MLPConfig, activations, known
+from ..._blades_last import Pair, enter, leave
+from ..._config import activations, known
+from ..._zero_scalars import with_empty
+from ..config import ACTIVATIONS, GEOMETRY, MLPConfig
 from ..reference import component_of
-from .linear import Pair, enter, leave
 
 __all__ = ["GeoMLP", "GeometricBilinear"]
 
@@ -49,7 +50,6 @@ class GeometricBilinear(transformer.GeometricBilinear):
             out_s_channels or 0,
         )
         _keep_empty(self, in_s_channels, out_s_channels)
-        redraw(self)
 
     def forward(  # type: ignore[override]
         self, multivectors: Tensor, reference_mv: Tensor, scalars: Tensor | None = None
@@ -93,7 +93,6 @@ class GeoMLP(transformer.GeometricMLP):
                     _keep_empty(layer, before, after)
                 else:
                     self.layers[index] = with_empty(layer, before, after)
-        redraw(self)
         self.config = config
         self.in_mv_channels = channels[0]
 
@@ -107,7 +106,7 @@ class GeoMLP(transformer.GeometricMLP):
 
 def activation_arguments(config: MLPConfig) -> dict[str, str]:
     """The arguments ``activation`` and ``scalar_activation`` of :mod:`flashcliff.nn.transformer`."""
-    of_multivectors, of_scalars = activations("activation", config.activation)
+    of_multivectors, of_scalars = activations("activation", config.activation, ACTIVATIONS)
     return {"activation": of_multivectors, "scalar_activation": of_scalars}
 
 

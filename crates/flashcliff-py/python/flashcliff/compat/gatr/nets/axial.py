@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as computed_again
 
 from ....nn import transformer
-from ..._starts import redraw, with_empty
+from ..._blades_last import Pair, enter, leave
+from ..._zero_scalars import with_empty
 from ..config import GEOMETRY, MLPConfig, SelfAttentionConfig
 from ..layers.block import block_arguments
-from ..layers.linear import Pair, enter, leave
 from ..masks import attention_options
 from ..reference import reference_component
 
@@ -91,7 +91,6 @@ class AxialGATr(nn.Module):
         )
         self.checkpoint_blocks = checkpoint_blocks
         self.collapse_dims = _two("collapse_dims", collapse_dims)
-        redraw(self)
 
     def forward(
         self,

@@ -9,10 +9,10 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
-from ..._starts import redraw, with_empty
+from ..._blades_last import Pair, enter, leave
+from ..._zero_scalars import with_empty
 from ..config import GEOMETRY, MLPConfig, SelfAttentionConfig
 from ..layers.block import block_arguments
-from ..layers.linear import Pair, enter, leave
 from ..masks import attention_options
 from ..reference import reference_component
 
@@ -97,7 +97,6 @@ class GATr(transformer.GATransformer):
         for block in self.blocks:
             assert isinstance(block, transformer.Block)
             block.checkpoint = tuple(part for part in parts if part != "block")
-        redraw(self)
 
     def forward(  # type: ignore[override]
         self,

@@ -8,10 +8,12 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
-from ..config import CrossAttentionConfig, PrimitivesConfig, SelfAttentionConfig, known
+from ..._blades_last import Pair, enter, leave
+from ..._config import known
+from ..config import CrossAttentionConfig, PrimitivesConfig, SelfAttentionConfig
 from ..options import attention_options
 from ..precision import in_float32
-from .linear import Pair, Primitives, enter, leave
+from .linear import Primitives
 
 __all__ = ["CrossAttention", "SelfAttention"]
 

@@ -8,15 +8,40 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
+from ..._blades_last import Pair, enter, leave
 from ..config import CrossAttentionConfig, MLPConfig, PrimitivesConfig, SelfAttentionConfig
 from ..options import attention_options
 from ..precision import in_float32
-from .linear import Pair, Primitives, enter, leave
+from .linear import Primitives
 
 __all__ = ["ConditionalLGATrBlock", "LGATrBlock"]
 
 
-class LGATrBlock(transformer.Block):
+class SelfBlock(transformer.Block):
+    """A block without a condition, for tensors ``[*batch, items, channels, 16]``."""
+
+    @in_float32
+    def forward(  # type: ignore[override]
+        self,
+        multivectors: Tensor,
+        scalars: Tensor | None = None,
+        additional_qk_features_mv: Tensor | None = None,
+        additional_qk_features_s: Tensor | None = None,
+        **attn_kwargs: Any,
+    ) -> Pair:
+        """Applies the block; the arguments are those of :class:`SelfAttention`."""
+        extra = additional_qk_features_mv
+        out = super().forward(
+            enter("multivectors", multivectors, self.attention.out_linear.out_channels),
+            scalars,
+            None if extra is None else enter("additional_qk_features_mv", extra),
+            additional_qk_features_s,
+            **attention_options(attn_kwargs),
+        )
+        return leave(out)
+
+
+class LGATrBlock(SelfBlock):
     """Self-attention and an MLP of multivectors ``[*batch, items, mv_channels, 16]`` and scalars ``[*batch, items,
     s_channels]``, each after a norm and with a residual.
 
@@ -54,27 +79,6 @@ class LGATrBlock(transformer.Block):
             dropout=dropout_prob,
             **MLPConfig.cast(mlp).arguments(),
         )
-        self.mv_channels = mv_channels
-
-    @in_float32
-    def forward(  # type: ignore[override]
-        self,
-        multivectors: Tensor,
-        scalars: Tensor | None = None,
-        additional_qk_features_mv: Tensor | None = None,
-        additional_qk_features_s: Tensor | None = None,
-        **attn_kwargs: Any,
-    ) -> Pair:
-        """Applies the block; the arguments are those of :class:`SelfAttention`."""
-        extra = additional_qk_features_mv
-        out = super().forward(
-            enter("multivectors", multivectors, self.mv_channels),
-            scalars,
-            None if extra is None else enter("additional_qk_features_mv", extra),
-            additional_qk_features_s,
-            **attention_options(attn_kwargs),
-        )
-        return leave(out)
 
 
 class ConditionalLGATrBlock(transformer.ConditionalBlock):

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from ....nn import transformer
-from ..._blades_last import blades_first, blades_last
-from ..config import ALGEBRA, MLPConfig, PrimitivesConfig, activation, known
+from ....nn.transformer.block import mlp_sizes
+from ..._blades_last import Pair, blades_last, enter, leave
+from ..._config import known
+from ..config import ALGEBRA, MLPConfig, PrimitivesConfig, activation
 from ..precision import in_float32
 
 __all__ = [
@@ -23,25 +25,11 @@ __all__ = [
     "GeoMLP",
     "GeometricBilinear",
     "GradeDropout",
-    "Pair",
     "Primitives",
     "ScalarGatedNonlinearity",
-    "enter",
-    "leave",
 ]
 
-Pair = tuple[Tensor, Tensor | None]
 Primitives = PrimitivesConfig | Mapping[str, Any]
-
-
-def enter(name: str, multivectors: Any, channels: int | None = None) -> Tensor:
-    """``[*batch, channels, 16]`` to ``[16, *batch, channels]``, a view."""
-    return blades_first(name, multivectors, 16, channels)
-
-
-def leave(pair: Pair) -> Pair:
-    """Multivectors and scalars in L-GATr's layout."""
-    return blades_last(pair[0]), pair[1]
 
 
 class EquiLinear(transformer.EquiLinear):
@@ -223,14 +211,11 @@ class GeoMLP(transformer.GeometricMLP):
         channels = known("mv_channels", config.mv_channels)
         if config.num_layers_mlp < 1:
             raise ValueError(f"num_layers_mlp: expected at least 1, got {config.num_layers_mlp}")
-
-        def sizes(size: int) -> tuple[int, ...]:
-            return (size, *[config.mlp_ratio * size] * (config.num_layers_mlp - 1), size)
-
+        sizes = config.mlp_ratio, config.num_layers_mlp
         super().__init__(
             PrimitivesConfig.cast(primitives).geometry,
-            sizes(channels),
-            sizes(config.s_channels),
+            mlp_sizes(channels, *sizes),
+            mlp_sizes(config.s_channels, *sizes),
             activation=activation(config.nonlinearity),
             dropout=config.dropout_prob,
         )

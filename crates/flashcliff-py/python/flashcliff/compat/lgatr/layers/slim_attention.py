@@ -25,7 +25,7 @@ EPSILON = 0.01
 
 
 class _Heads(nn.Module):
-    """What both kinds of attention share: sizes, packing, attention and the last linear map."""
+    """The base of self-attention and cross-attention: sizes, packing, attention and the last linear map."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""By what the versions of L-GATr-slim differ, and what its parts share."""
+"""Differences between the versions of L-GATr-slim, and helpers of its parts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ VectorsScalars = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Version:
-    """By what lgatr 1.4 and 2.0 differ."""
+    """Choices in which lgatr 1.4 and 2.0 differ."""
 
     affine: bool = True
     """Whether the norms of blocks have gains."""

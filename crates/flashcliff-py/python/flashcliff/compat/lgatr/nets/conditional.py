@@ -10,9 +10,10 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ....nn import transformer
+from ..._blades_last import Pair, enter, leave
 from ..compiling import compile_network
 from ..config import CrossAttentionConfig, MLPConfig, PrimitivesConfig, SelfAttentionConfig
-from ..layers.linear import Pair, Primitives, enter, leave
+from ..layers.linear import Primitives
 from ..options import attention_options
 from ..precision import in_float32
 

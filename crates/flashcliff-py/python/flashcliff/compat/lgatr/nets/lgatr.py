@@ -8,16 +8,30 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
+from ..._blades_last import Pair, enter, leave
 from ..compiling import compile_network
 from ..config import MLPConfig, PrimitivesConfig, SelfAttentionConfig
-from ..layers.linear import Pair, Primitives, enter, leave
+from ..layers.linear import Primitives
 from ..options import attention_options
 from ..precision import in_float32
 
 __all__ = ["LGATr"]
 
 
-class LGATr(transformer.GATransformer):
+class Network(transformer.GATransformer):
+    """A network without a condition, for tensors ``[*batch, items, channels, 16]``."""
+
+    @in_float32
+    def forward(  # type: ignore[override]
+        self, multivectors: Tensor, scalars: Tensor | None = None, **attn_kwargs: Any
+    ) -> Pair:
+        """Applies the network; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        mv = enter("multivectors", multivectors, self.linear_in.in_channels).contiguous()
+        out, out_s = leave(super().forward(mv, scalars, **attention_options(attn_kwargs)))
+        return out.contiguous(), out_s
+
+
+class LGATr(Network):
     """L-GATr: a linear layer, blocks of attention and MLPs, a linear layer. It commutes with Lorentz transformations.
 
     Shapes:
@@ -96,12 +110,3 @@ class LGATr(transformer.GATransformer):
         self.naive_amp = naive_amp
         if compile:
             compile_network(self, compile_kwargs, activation_memory_budget)
-
-    @in_float32
-    def forward(  # type: ignore[override]
-        self, multivectors: Tensor, scalars: Tensor | None = None, **attn_kwargs: Any
-    ) -> Pair:
-        """Applies the network; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
-        mv = enter("multivectors", multivectors, self.linear_in.in_channels).contiguous()
-        out, out_s = leave(super().forward(mv, scalars, **attention_options(attn_kwargs)))
-        return out.contiguous(), out_s

@@ -1,4 +1,4 @@
-"""What the networks of L-GATr-slim share."""
+"""The base of the networks of L-GATr-slim."""
 
 from __future__ import annotations
 

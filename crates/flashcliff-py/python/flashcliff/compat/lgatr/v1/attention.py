@@ -7,9 +7,9 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
-from ..._starts import redraw, with_empty
-from ..config import known
-from ..layers.linear import Pair, enter, leave
+from ..._blades_last import Pair, enter, leave
+from ..._config import known
+from ..._zero_scalars import with_empty
 from ..options import attention_options
 from ..precision import in_float32
 from .config import CrossAttentionConfig, SelfAttentionConfig, gatr_config
@@ -39,7 +39,6 @@ class SelfAttention(transformer.SelfAttention):
             out_channels=known("out_mv_channels", config.out_mv_channels),
             out_scalars=config.out_s_channels or 0,
         )
-        redraw(self)
         self.config = config
 
     @in_float32
@@ -95,7 +94,6 @@ class CrossAttention(transformer.CrossAttention):
             out_scalars=config.out_s_channels or 0,
         )
         with_empty_condition(self, config.in_q_s_channels, config.in_kv_s_channels)
-        redraw(self)
         self.config = config
 
     @in_float32

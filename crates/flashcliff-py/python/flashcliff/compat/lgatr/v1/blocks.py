@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from ....nn import transformer
-from ..._starts import redraw
-from ..layers.linear import Pair, enter, leave
+from ..._blades_last import Pair, enter, leave
+from ..layers.blocks import SelfBlock
 from ..options import attention_options
 from ..precision import in_float32
 from .attention import with_empty_condition
@@ -18,7 +18,7 @@ from .config import CrossAttentionConfig, MLPConfig, SelfAttentionConfig, gatr_c
 __all__ = ["ConditionalLGATrBlock", "LGATrBlock"]
 
 
-class LGATrBlock(transformer.Block):
+class LGATrBlock(SelfBlock):
     """Self-attention and an MLP of multivectors ``[*batch, items, mv_channels, 16]`` and scalars ``[*batch, items,
     s_channels]``, each after a norm and with a residual.
 
@@ -51,28 +51,6 @@ class LGATrBlock(transformer.Block):
             dropout=dropout_prob,
             **MLPConfig.cast(mlp).arguments(),
         )
-        redraw(self)
-        self.mv_channels = mv_channels
-
-    @in_float32
-    def forward(  # type: ignore[override]
-        self,
-        multivectors: Tensor,
-        scalars: Tensor | None = None,
-        additional_qk_features_mv: Tensor | None = None,
-        additional_qk_features_s: Tensor | None = None,
-        **attn_kwargs: Any,
-    ) -> Pair:
-        """Applies the block; the arguments are those of :class:`SelfAttention`."""
-        extra = additional_qk_features_mv
-        out = super().forward(
-            enter("multivectors", multivectors, self.mv_channels),
-            scalars,
-            None if extra is None else enter("additional_qk_features_mv", extra),
-            additional_qk_features_s,
-            **attention_options(attn_kwargs),
-        )
-        return leave(out)
 
 
 class ConditionalLGATrBlock(transformer.ConditionalBlock):
@@ -112,7 +90,6 @@ class ConditionalLGATrBlock(transformer.ConditionalBlock):
             **MLPConfig.cast(mlp).arguments(),
         )
         with_empty_condition(self.crossattention, s_channels, condition_s_channels)
-        redraw(self)
         self.mv_channels = mv_channels, condition_mv_channels
 
     @in_float32

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....nn.transformer import Geometry
-from ..config import Config, PrimitivesConfig, known
+from ..._config import Config, activations, known
+from ..config import PrimitivesConfig
 
 __all__ = [
     "CrossAttentionConfig",
@@ -41,10 +42,11 @@ class LGATrConfig:
 
     @property
     def geometry(self) -> Geometry:
-        """The same choices as :class:`flashcliff.nn.transformer.Geometry`."""
-        return PrimitivesConfig(
+        """The geometry of these choices. lgatr 1.4 writes the smaller start of weights between scalars to a copy."""
+        chosen = PrimitivesConfig(
             self.use_fully_connected_subgroup, self.use_bivector, self.use_geometric_product
-        ).geometry
+        )
+        return replace(chosen.geometry, shared_starts=False)
 
 
 gatr_config = LGATrConfig()
@@ -193,7 +195,7 @@ class MLPConfig(Config):
             raise ValueError(
                 f"num_hidden_layers: expected at least 0, got {self.num_hidden_layers}"
             )
-        of_multivectors, of_scalars = activations("activation", self.activation)
+        of_multivectors, of_scalars = activations("activation", self.activation, ACTIVATIONS)
         return {
             "mlp_ratio": self.increase_hidden_channels,
             "mlp_layers": self.num_hidden_layers + 1,
@@ -209,10 +211,3 @@ def heads_of(config: SelfAttentionConfig | CrossAttentionConfig) -> dict[str, An
         "multi_query": config.multi_query,
         "head_scale": config.head_scale,
     }
-
-
-def activations(name: str, activation: str) -> tuple[str, str]:
-    """The names here of an activation, for multivectors and for scalars."""
-    if activation not in ACTIVATIONS:
-        raise ValueError(f"{name}: expected one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-    return ("gelu_tanh" if activation == "gelu" else activation), activation

@@ -9,12 +9,13 @@ from __future__ import annotations
 from torch import Tensor
 
 from ....nn import transformer
-from ..._starts import add_empty, redraw, with_empty
+from ....nn.transformer.block import mlp_sizes
+from ..._blades_last import Pair, enter, leave
+from ..._config import activations, known
+from ..._zero_scalars import add_empty, with_empty
 from .. import layers as v2
-from ..config import known
-from ..layers.linear import Pair, enter, leave
 from ..precision import in_float32
-from .config import MLPConfig, activations, gatr_config
+from .config import ACTIVATIONS, MLPConfig, gatr_config
 
 __all__ = [
     "EquiLayerNorm",
@@ -60,7 +61,6 @@ class EquiLinear(transformer.EquiLinear):
             initialization=initialization,
         )
         add_empty(self, in_s_channels, out_s_channels)
-        redraw(self)
 
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
@@ -89,7 +89,7 @@ class ScalarGatedNonlinearity(transformer.ScalarGate):
     """
 
     def __init__(self, nonlinearity: str = "relu") -> None:
-        super().__init__(*activations("nonlinearity", nonlinearity))
+        super().__init__(*activations("nonlinearity", nonlinearity, ACTIVATIONS))
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
         return leave(super().forward(enter("multivectors", multivectors), scalars))
@@ -126,7 +126,6 @@ class GeometricBilinear(transformer.GeometricBilinear):
         self.linear_left = with_empty(self.linear_left, in_s_channels, None)
         self.linear_right = with_empty(self.linear_right, in_s_channels, None)
         self.linear_out = with_empty(self.linear_out, in_s_channels, out_s_channels)
-        redraw(self)
 
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
@@ -145,19 +144,14 @@ class GeoMLP(transformer.GeometricMLP):
         config = MLPConfig.cast(config)
         channels = known("mv_channels", config.mv_channels)
         arguments = config.arguments()
-        ratio, hidden = arguments.pop("mlp_ratio"), arguments.pop("mlp_layers") - 1
-
-        def sizes(size: int) -> tuple[int, ...]:
-            return (size, *[ratio * size] * hidden, size)
-
+        sizes = arguments.pop("mlp_ratio"), arguments.pop("mlp_layers")
         super().__init__(
             gatr_config.geometry,
-            sizes(channels),
-            sizes(config.s_channels or 0),
+            mlp_sizes(channels, *sizes),
+            mlp_sizes(config.s_channels or 0, *sizes),
             dropout=config.dropout_prob,
             **arguments,
         )
-        redraw(self)
         self.config = config
 
     @in_float32

@@ -7,19 +7,17 @@ from typing import Any
 
 from torch import Tensor
 
-from ....nn import transformer
-from ..._starts import add_empty, redraw, with_empty
-from ..layers.linear import Pair, enter, leave
+from ..._blades_last import Pair
+from ..._zero_scalars import add_empty, with_empty
 from ..nets.conditional import Conditional
-from ..options import attention_options
-from ..precision import in_float32
+from ..nets.lgatr import Network
 from .attention import with_empty_condition
 from .config import CrossAttentionConfig, MLPConfig, SelfAttentionConfig, gatr_config
 
 __all__ = ["ConditionalLGATr", "LGATr"]
 
 
-class LGATr(transformer.GATransformer):
+class LGATr(Network):
     """L-GATr: a linear layer, blocks of attention and MLPs, a linear layer. It commutes with Lorentz transformations.
 
     Shapes:
@@ -81,16 +79,6 @@ class LGATr(transformer.GATransformer):
         )
         self.linear_in = with_empty(self.linear_in, in_s_channels, hidden_s_channels)
         add_empty(self.linear_out, hidden_s_channels, out_s_channels)
-        redraw(self)
-
-    @in_float32
-    def forward(  # type: ignore[override]
-        self, multivectors: Tensor, scalars: Tensor | None = None, **attn_kwargs: Any
-    ) -> Pair:
-        """Applies the network; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
-        mv = enter("multivectors", multivectors, self.linear_in.in_channels).contiguous()
-        out, out_s = leave(super().forward(mv, scalars, **attention_options(attn_kwargs)))
-        return out.contiguous(), out_s
 
 
 class ConditionalLGATr(Conditional):
@@ -158,7 +146,6 @@ class ConditionalLGATr(Conditional):
         )
         self.linear_in = with_empty(self.linear_in, in_s_channels, hidden_s_channels)
         add_empty(self.linear_out, hidden_s_channels, out_s_channels)
-        redraw(self)
         for block in self.blocks:
             attended: Any = block.crossattention
             with_empty_condition(attended, hidden_s_channels, condition_s_channels)
