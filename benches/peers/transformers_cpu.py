@@ -9,9 +9,7 @@ AdamW, for both alike. Needs the packages `gatr` (with an import of `xformers` t
 """
 
 import argparse
-import json
 import os
-import platform
 import statistics
 import time
 import warnings
@@ -20,6 +18,9 @@ import flashcliff
 import torch
 from flashcliff.compat import gatr as our_gatr
 from flashcliff.compat import lgatr as our_lgatr
+
+from sweep_cpu import cpu_name
+from sweep_results import write
 
 TOLERANCE = 2e-5
 
@@ -106,16 +107,6 @@ def versions():
     return {name: package.__version__ for name, package in packages.items()}
 
 
-def cpu_name():
-    """The model of the CPU, if Linux reports it."""
-    try:
-        with open("/proc/cpuinfo", encoding="utf-8") as file:
-            names = [row.split(":", 1)[1].strip() for row in file if row.startswith("model name")]
-    except OSError:
-        names = []
-    return names[0] if names else platform.machine()
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--commit", metavar="HASH", help="the commit of flashcliff, to be noted")
@@ -141,9 +132,7 @@ def main():
             ratio = seconds["theirs"] / seconds["flashcliff"]
             times = ", ".join(f"{who} {1e3 * value:.1f} ms" for who, value in seconds.items())
             print(f"{name}, {kind}: {times}, {ratio:.2f} times as fast", flush=True)
-        with open(arguments.out, "w", encoding="utf-8") as file:
-            json.dump(result, file, indent=1)
-            file.write("\n")
+        write(arguments.out, result)
 
 
 if __name__ == "__main__":
