@@ -47,7 +47,7 @@ class Geometry:
     plan: MapPlan = field(init=False, repr=False, compare=False)
     """The linear maps that commute with the group."""
     maps: Maps = field(init=False, repr=False, compare=False)
-    """The same for the compiled layers."""
+    """The names and numbers of these maps, by which compiled layers are found."""
     scalar_blades: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """The blades that scalar channels mix with: the scalar, and for ``"spin"`` the pseudoscalar."""
     norms: tuple[int, ...] = field(init=False, repr=False, compare=False)
