@@ -14,7 +14,7 @@ pub enum Source {
 }
 
 /// The kind of every source file. A star stands for any beginning of a name; the first entry that fits counts.
-const KINDS: [(&str, Source); 12] = [
+const KINDS: [(&str, Source); 13] = [
     // Few GPUs compute in f64 at speed; the others compile the portable code when a program starts.
     ("*_f64.cu", Source::Double),
     // Row sums go through clusters, and rows are copied ahead by the copy engine: instructions of 90a.
@@ -30,8 +30,9 @@ const KINDS: [(&str, Source); 12] = [
     ("fully_connected.cu", Source::Portable),
     ("linear.cu", Source::Portable),
     ("floor.cu", Source::Portable),
-    // Lists of kernels, without code for GPUs.
+    // Lists of kernels, and what loads others, without code for GPUs.
     ("registry.cu", Source::Portable),
+    ("load.cu", Source::Portable),
     ("blocks.cu", Source::Portable),
 ];
 

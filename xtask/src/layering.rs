@@ -18,10 +18,11 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "rayon",
         ],
     ),
+    // The feature `jit` writes kernels in the program; what formats review copies has no place there.
     (
         "flashcliff",
         &[
-            "flashcliff-codegen",
+            "prettyplease",
             "flashcliff-build-support",
             "candle-core",
             "clap",
@@ -30,7 +31,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     (
         "flashcliff-candle",
         &[
-            "flashcliff-codegen",
+            "prettyplease",
             "flashcliff-build-support",
             "clap",
             "indicatif",
@@ -48,7 +49,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     (
         "flashcliff-py",
         &[
-            "flashcliff-codegen",
+            "prettyplease",
             "flashcliff-build-support",
             "candle-core",
         ],

@@ -2,7 +2,7 @@
 //
 // The path products of all algebras.
 
-#include "skeleton/blocks/entry.h"
+#include "skeleton/blocks/registry.h"
 
 namespace fc {
 

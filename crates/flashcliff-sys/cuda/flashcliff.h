@@ -9,37 +9,18 @@
 #ifndef FLASHCLIFF_H
 #define FLASHCLIFF_H
 
-#include <stddef.h>
-#include <stdint.h>
+#include "types.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* The most lane tensors a pass reads or writes, and the most parameters. */
-#define FC_MAX_TENSORS 4
-#define FC_MAX_PARAMS 2
 
 /* A call that does not fit the kernel (an element type it cannot store, a workspace that is too small). */
 #define FC_ERROR_BAD_CALL 100001
 /* The shape needs more than the GPU can launch. */
 #define FC_ERROR_TOO_LARGE 100002
 
-/* Element types in memory. f32, bf16 and f16 are computed in f32, f64 in f64. */
-typedef enum fc_dtype { FC_F32 = 0, FC_F64 = 1, FC_BF16 = 2, FC_F16 = 3 } fc_dtype;
-
-/* The gates, as flashcliff::Gate lists them. */
-typedef enum fc_gate {
-  FC_GATE_NONE = 0,
-  FC_GATE_GELU = 1,
-  FC_GATE_GELU_TANH = 2,
-  FC_GATE_SILU = 3,
-  FC_GATE_GELU_FAST = 4
-} fc_gate;
-
-typedef enum fc_pass { FC_FORWARD = 0, FC_BACKWARD = 1 } fc_pass;
-
-/* A kernel; has static lifetime. */
+/* A kernel; it lives as long as the process. */
 typedef struct fc_kernel fc_kernel;
 
 /* The tensors that a pass reads and writes. All tensors are contiguous; lane tensors are
@@ -81,6 +62,19 @@ typedef struct fc_plan {
  * (is_f64 = 0) or f64 arithmetic; null if there is none. */
 const fc_kernel *fc_find(const char *algebra, const char *program, uint32_t left, uint32_t right,
                          fc_pass pass, int is_f64);
+
+/* The code of a kernel that was compiled at run time: for each variant a cubin, or PTX that ends in a zero byte, and the name of
+ * its function. Null: there is no such variant; the general one is always there. */
+typedef struct fc_image {
+  const void *codes[FC_VARIANTS];
+  const char *functions[FC_VARIANTS];
+  fc_shape shape;
+  int32_t pointwise;  /* lanes depend on neither each other nor their channel */
+  int32_t is_f64;
+} fc_image;
+
+/* Makes a kernel of code, which is copied. Calls with the same image make several kernels. */
+int fc_load(const fc_image *image, const fc_kernel **kernel);
 
 /* Loads the kernel on the current device and settles its attributes. Call once per kernel and device, outside
  * of graph capture; fc_launch does it too when it has not been done. */

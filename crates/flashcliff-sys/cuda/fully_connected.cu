@@ -4,7 +4,7 @@
 #include <cuda_runtime.h>
 #include <string.h>
 
-#include "skeleton/blocks/entry.h"
+#include "skeleton/blocks/registry.h"
 #include "skeleton/blocks/invariant.cuh"
 #include "skeleton/blocks/norm.cuh"
 #include "skeleton/launch.cuh"

@@ -8,66 +8,36 @@
 #ifndef FLASHCLIFF_FULLY_CONNECTED_H
 #define FLASHCLIFF_FULLY_CONNECTED_H
 
+#include "block.h"
 #include "flashcliff.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-/* The most grades and paths of an algebra. */
-#define FC_MAX_GRADES 6
-#define FC_MAX_PATHS 64
-
-/* The kernels of an algebra; has static lifetime. */
+/* The kernels of an algebra; they live as long as the process. */
 typedef struct fc_block_kernels fc_block_kernels;
-
-/* The exponents of the powers of two by which numbers of a scaled block are multiplied before they are rounded to f16, so that
- * none overflows and only those far below the largest are subnormal. They are exact, and undone in f32. In memory of the device;
- * grades and paths are those of the algebra. */
-typedef struct fc_block_scales {
-  int32_t *weights;  /* FC_WEIGHT_SCALES: for all weights, and what it is found by */
-  int32_t *rows;     /* [FC_MAX_GRADES, rows]: for path products, by grade of the output and row */
-  int32_t *grads;    /* [FC_MAX_GRADES, rows]: for the gradient of the product, by grade and row */
-  /* [2, FC_MAX_PATHS]: for the sums over rows of path products times that gradient, by path: of all rows up to this block, and
-   * before it. */
-  int32_t *sums;
-  /* Gradients of path products are 2^-path_grads of the sums of scaled factors. */
-  int32_t path_grads;
-} fc_block_scales;
-#define FC_WEIGHT_SCALES 257
-
-/* Some rows of a call. Tensors are contiguous: x, y [blades, batch, in], output [blades, batch, out],
- * saved [output grades, batch] in the arithmetic type. Those of the block itself hold its rows only. */
-typedef struct fc_block {
-  const void *x;
-  const void *y;
-  int64_t batch;
-  int64_t first;       /* first row of the block in the batch */
-  int64_t rows;
-  int64_t in;
-  int64_t out;
-  double eps;
-  fc_gate gate;
-  int32_t norm;        /* whether there is a norm */
-  fc_dtype dtype;      /* type of the tensors of the call */
-  fc_dtype operands;   /* type of the operands of matrix products: dtype, or f16 if dtype is f32; the block is scaled then */
-  fc_block_scales scales;
-  /* For each grade of the algebra the place of its first blade in x, y and the output; -1: absent. */
-  int8_t left[FC_MAX_GRADES];
-  int8_t right[FC_MAX_GRADES];
-  int8_t result[FC_MAX_GRADES];
-  int8_t blades[FC_MAX_GRADES];
-  /* For each grade of the algebra its norm: the blades whose squares are added and subtracted, a bit each. Subtracted ones make it
-   * the magnitude of a form of both signs, smoothed by eps. A grade without any blade stays as it is. */
-  int32_t plus[FC_MAX_GRADES];
-  int32_t minus[FC_MAX_GRADES];
-  /* For each path of the algebra its place among those to the same grade, -1 if it is absent; and how many there are. */
-  int8_t path[FC_MAX_PATHS];
-  int8_t paths[FC_MAX_GRADES];
-} fc_block;
 
 /* The kernels of an algebra ("cl300"); null if there are none. */
 const fc_block_kernels *fc_block_find(const char *algebra);
+
+/* The variants of the kernels of path products, in order: for any call in f32; for calls with all paths and aligned channels, of f32,
+ * bf16 and f16; for any scaled block; for scaled blocks with all paths and aligned channels; for any call in f64. */
+#define FC_BLOCK_VARIANTS 7
+/* The kernels of a variant, in order: form; pull back; pull back and form; scale and form; scale sums; scale sums and pull back. */
+#define FC_BLOCK_WORKS 6
+
+/* The code of kernels of path products that were compiled at run time: for each variant a cubin, or PTX that ends in a zero byte, the
+ * names of its functions and the channels of a thread. Null: there is no such variant, or no such kernel. */
+typedef struct fc_block_image {
+  const void *codes[FC_BLOCK_VARIANTS];
+  const char *functions[FC_BLOCK_VARIANTS][FC_BLOCK_WORKS];
+  int32_t channels[FC_BLOCK_VARIANTS];
+  int32_t paths;  /* of the algebra */
+} fc_block_image;
+
+/* Makes kernels of code, which is copied. They are for the calls whose variants are there. */
+int fc_block_load(const fc_block_image *image, const fc_block_kernels **kernels);
 
 /* Loads the kernels of path products for tensors and operands of some types on the current device. */
 int fc_block_prepare(const fc_block_kernels *kernels, fc_dtype dtype, fc_dtype operands);
@@ -105,8 +75,8 @@ typedef struct fc_block_weights {
   int64_t in;
   int64_t out;
   int32_t matrices;            /* at most FC_MAX_PATHS */
-  int8_t order[FC_MAX_PATHS];  /* for each matrix of the new order its place among the paths of the product */
-  int8_t path[FC_MAX_PATHS];   /* and its path of the algebra */
+  int16_t order[FC_MAX_PATHS];  /* for each matrix of the new order its place among the paths of the product */
+  int16_t path[FC_MAX_PATHS];   /* and its path of the algebra */
 } fc_block_weights;
 
 /* to[i, :, :] = from[order[i], :, :]. `to_type` equals `from_type`, or is f16 if that is f32; then `scales`, unless it is

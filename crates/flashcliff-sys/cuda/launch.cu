@@ -92,8 +92,8 @@ cudaError_t compiled_function(const void *function, const Device &device, std::a
   return cudaSuccess;
 }
 
-cudaError_t prepare(const fc_kernel *kernel, const Device &device, Compiled compiled[kVariants]) {
-  for (int i = 0; i < kVariants; i++) {
+cudaError_t prepare(const fc_kernel *kernel, const Device &device, Compiled compiled[FC_VARIANTS]) {
+  for (int i = 0; i < FC_VARIANTS; i++) {
     compiled[i] = compiled[0];
     if (kernel->functions[i] == nullptr) continue;
     const cudaError_t error = compiled_function(kernel->functions[i], device, kernel->compiled[i], &compiled[i]);
@@ -305,7 +305,7 @@ int fastest(const fc_kernel *kernel, const Arguments &a) {
   return kernel->functions[usual] != nullptr ? usual : 0;
 }
 
-int cut_call(const fc_kernel *kernel, const Device &device, const Compiled variants[kVariants], const fc_call *call, Cut *cut) {
+int cut_call(const fc_kernel *kernel, const Device &device, const Compiled variants[FC_VARIANTS], const fc_call *call, Cut *cut) {
   if (!fits(kernel, call)) return FC_ERROR_BAD_CALL;
   const Shape &shape = kernel->shape;
   Arguments &a = cut->a;
@@ -361,7 +361,7 @@ int cut_call(const fc_kernel *kernel, const Device &device, const Compiled varia
     return count > blocks ? blocks : count;
   };
   int fewest = variants[0].registers;
-  for (int i = 1; i < kVariants; i++) fewest = variants[i].registers < fewest ? variants[i].registers : fewest;
+  for (int i = 1; i < FC_VARIANTS; i++) fewest = variants[i].registers < fewest ? variants[i].registers : fewest;
   cut->most_row_blocks = row_blocks(resident_of(fewest));
   for (int least = kStages; least >= 1 && a.stages == 0; least--) {
     for (int ctas = resident; ctas >= 1 && a.stages == 0; ctas--) {
@@ -399,7 +399,7 @@ int plan_call(const fc_kernel *kernel, const fc_call *call, Cut *result) {
   Device device;
   cudaError_t error = current_device(&device);
   if (error != cudaSuccess) return error;
-  Compiled compiled[kVariants];
+  Compiled compiled[FC_VARIANTS];
   error = prepare(kernel, device, compiled);
   if (error != cudaSuccess) return error;
   return cut_call(kernel, device, compiled, call, result);
@@ -526,7 +526,7 @@ extern "C" int fc_prepare(const fc_kernel *kernel) {
   fc::Device device;
   const cudaError_t error = fc::current_device(&device);
   if (error != cudaSuccess) return error;
-  fc::Compiled compiled[fc::kVariants];
+  fc::Compiled compiled[FC_VARIANTS];
   return fc::prepare(kernel, device, compiled);
 }
 

@@ -2,12 +2,15 @@
 
 pub const FC_MAX_TENSORS: u32 = 4;
 pub const FC_MAX_PARAMS: u32 = 2;
+pub const FC_VARIANTS: u32 = 5;
 pub const FC_ERROR_BAD_CALL: u32 = 100001;
 pub const FC_ERROR_TOO_LARGE: u32 = 100002;
 pub const FC_LINEAR_MAX_GRADES: u32 = 9;
-pub const FC_MAX_GRADES: u32 = 6;
-pub const FC_MAX_PATHS: u32 = 64;
+pub const FC_MAX_GRADES: u32 = 9;
+pub const FC_MAX_PATHS: u32 = 165;
 pub const FC_WEIGHT_SCALES: u32 = 257;
+pub const FC_BLOCK_VARIANTS: u32 = 7;
+pub const FC_BLOCK_WORKS: u32 = 6;
 impl fc_dtype {
     pub const FC_F32: fc_dtype = fc_dtype(0);
     pub const FC_F64: fc_dtype = fc_dtype(1);
@@ -36,7 +39,71 @@ impl fc_pass {
 #[repr(transparent)]
 #[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
 pub struct fc_pass(pub ::core::ffi::c_uint);
-/// A kernel; has static lifetime.
+/// The fixed facts of a kernel.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct fc_shape {
+    /// channels a thread
+    pub lanes: i32,
+    /// of a CTA, at most
+    pub threads: i32,
+    /// parameters are kept in shared memory, not in registers
+    pub params_shared: i32,
+    pub inputs: i32,
+    pub outputs: i32,
+    pub params: i32,
+    pub input_components: [i32; 4usize],
+    pub output_components: [i32; 4usize],
+    pub param_counts: [i32; 2usize],
+    /// row sums it reads
+    pub saved_sums: i32,
+    /// row sums it computes
+    pub row_sums: i32,
+    /// whether it adds up parameter gradients
+    pub gradients: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_shape"][::core::mem::size_of::<fc_shape>() - 76usize];
+    ["Alignment of fc_shape"][::core::mem::align_of::<fc_shape>() - 4usize];
+    [
+        "Offset of field: fc_shape::lanes",
+    ][::core::mem::offset_of!(fc_shape, lanes) - 0usize];
+    [
+        "Offset of field: fc_shape::threads",
+    ][::core::mem::offset_of!(fc_shape, threads) - 4usize];
+    [
+        "Offset of field: fc_shape::params_shared",
+    ][::core::mem::offset_of!(fc_shape, params_shared) - 8usize];
+    [
+        "Offset of field: fc_shape::inputs",
+    ][::core::mem::offset_of!(fc_shape, inputs) - 12usize];
+    [
+        "Offset of field: fc_shape::outputs",
+    ][::core::mem::offset_of!(fc_shape, outputs) - 16usize];
+    [
+        "Offset of field: fc_shape::params",
+    ][::core::mem::offset_of!(fc_shape, params) - 20usize];
+    [
+        "Offset of field: fc_shape::input_components",
+    ][::core::mem::offset_of!(fc_shape, input_components) - 24usize];
+    [
+        "Offset of field: fc_shape::output_components",
+    ][::core::mem::offset_of!(fc_shape, output_components) - 40usize];
+    [
+        "Offset of field: fc_shape::param_counts",
+    ][::core::mem::offset_of!(fc_shape, param_counts) - 56usize];
+    [
+        "Offset of field: fc_shape::saved_sums",
+    ][::core::mem::offset_of!(fc_shape, saved_sums) - 64usize];
+    [
+        "Offset of field: fc_shape::row_sums",
+    ][::core::mem::offset_of!(fc_shape, row_sums) - 68usize];
+    [
+        "Offset of field: fc_shape::gradients",
+    ][::core::mem::offset_of!(fc_shape, gradients) - 72usize];
+};
+/// A kernel; it lives as long as the process.
 #[repr(C)]
 #[derive(Debug)]
 pub struct fc_kernel {
@@ -159,6 +226,47 @@ const _: () = {
     ][::core::mem::offset_of!(fc_plan, registers) - 24usize];
     ["Offset of field: fc_plan::ctas"][::core::mem::offset_of!(fc_plan, ctas) - 32usize];
 };
+/** The code of a kernel that was compiled at run time: for each variant a cubin, or PTX that ends in a zero byte, and the name of
+ its function. Null: there is no such variant; the general one is always there.*/
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_image {
+    pub codes: [*const ::core::ffi::c_void; 5usize],
+    pub functions: [*const ::core::ffi::c_char; 5usize],
+    pub shape: fc_shape,
+    /// lanes depend on neither each other nor their channel
+    pub pointwise: i32,
+    pub is_f64: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_image"][::core::mem::size_of::<fc_image>() - 168usize];
+    ["Alignment of fc_image"][::core::mem::align_of::<fc_image>() - 8usize];
+    [
+        "Offset of field: fc_image::codes",
+    ][::core::mem::offset_of!(fc_image, codes) - 0usize];
+    [
+        "Offset of field: fc_image::functions",
+    ][::core::mem::offset_of!(fc_image, functions) - 40usize];
+    [
+        "Offset of field: fc_image::shape",
+    ][::core::mem::offset_of!(fc_image, shape) - 80usize];
+    [
+        "Offset of field: fc_image::pointwise",
+    ][::core::mem::offset_of!(fc_image, pointwise) - 156usize];
+    [
+        "Offset of field: fc_image::is_f64",
+    ][::core::mem::offset_of!(fc_image, is_f64) - 160usize];
+};
+impl Default for fc_image {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 /** Where the matrices of each grade end, if some grades have several: those of grade g are end\[g - 1\], or 0, up to
  end\[g\]. At least one for each grade.*/
 #[repr(C)]
@@ -275,12 +383,20 @@ impl Default for fc_linear_weights {
         }
     }
 }
-/// The kernels of an algebra; has static lifetime.
+/// Blades of a grade, a bit each. A grade has at most 70.
 #[repr(C)]
-#[derive(Debug)]
-pub struct fc_block_kernels {
-    _unused: [u8; 0],
+#[derive(Debug, Default, Copy, Clone)]
+pub struct fc_blades {
+    pub bits: [u64; 2usize],
 }
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_blades"][::core::mem::size_of::<fc_blades>() - 16usize];
+    ["Alignment of fc_blades"][::core::mem::align_of::<fc_blades>() - 8usize];
+    [
+        "Offset of field: fc_blades::bits",
+    ][::core::mem::offset_of!(fc_blades, bits) - 0usize];
+};
 /** The exponents of the powers of two by which numbers of a scaled block are multiplied before they are rounded to f16, so that
  none overflows and only those far below the largest are subnormal. They are exact, and undone in f32. In memory of the device;
  grades and paths are those of the algebra.*/
@@ -353,21 +469,21 @@ pub struct fc_block {
     pub operands: fc_dtype,
     pub scales: fc_block_scales,
     /// For each grade of the algebra the place of its first blade in x, y and the output; -1: absent.
-    pub left: [i8; 6usize],
-    pub right: [i8; 6usize],
-    pub result: [i8; 6usize],
-    pub blades: [i8; 6usize],
-    /** For each grade of the algebra its norm: the blades whose squares are added and subtracted, a bit each. Subtracted ones make it
+    pub left: [i16; 9usize],
+    pub right: [i16; 9usize],
+    pub result: [i16; 9usize],
+    pub blades: [i16; 9usize],
+    /** For each grade of the algebra its norm: the blades whose squares are added and subtracted. Subtracted ones make it
  the magnitude of a form of both signs, smoothed by eps. A grade without any blade stays as it is.*/
-    pub plus: [i32; 6usize],
-    pub minus: [i32; 6usize],
+    pub plus: [fc_blades; 9usize],
+    pub minus: [fc_blades; 9usize],
     /// For each path of the algebra its place among those to the same grade, -1 if it is absent; and how many there are.
-    pub path: [i8; 64usize],
-    pub paths: [i8; 6usize],
+    pub path: [i16; 165usize],
+    pub paths: [i16; 9usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_block"][::core::mem::size_of::<fc_block>() - 264usize];
+    ["Size of fc_block"][::core::mem::size_of::<fc_block>() - 832usize];
     ["Alignment of fc_block"][::core::mem::align_of::<fc_block>() - 8usize];
     ["Offset of field: fc_block::x"][::core::mem::offset_of!(fc_block, x) - 0usize];
     ["Offset of field: fc_block::y"][::core::mem::offset_of!(fc_block, y) - 8usize];
@@ -403,27 +519,70 @@ const _: () = {
     ][::core::mem::offset_of!(fc_block, left) - 120usize];
     [
         "Offset of field: fc_block::right",
-    ][::core::mem::offset_of!(fc_block, right) - 126usize];
+    ][::core::mem::offset_of!(fc_block, right) - 138usize];
     [
         "Offset of field: fc_block::result",
-    ][::core::mem::offset_of!(fc_block, result) - 132usize];
+    ][::core::mem::offset_of!(fc_block, result) - 156usize];
     [
         "Offset of field: fc_block::blades",
-    ][::core::mem::offset_of!(fc_block, blades) - 138usize];
+    ][::core::mem::offset_of!(fc_block, blades) - 174usize];
     [
         "Offset of field: fc_block::plus",
-    ][::core::mem::offset_of!(fc_block, plus) - 144usize];
+    ][::core::mem::offset_of!(fc_block, plus) - 192usize];
     [
         "Offset of field: fc_block::minus",
-    ][::core::mem::offset_of!(fc_block, minus) - 168usize];
+    ][::core::mem::offset_of!(fc_block, minus) - 336usize];
     [
         "Offset of field: fc_block::path",
-    ][::core::mem::offset_of!(fc_block, path) - 192usize];
+    ][::core::mem::offset_of!(fc_block, path) - 480usize];
     [
         "Offset of field: fc_block::paths",
-    ][::core::mem::offset_of!(fc_block, paths) - 256usize];
+    ][::core::mem::offset_of!(fc_block, paths) - 810usize];
 };
 impl Default for fc_block {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// The kernels of an algebra; they live as long as the process.
+#[repr(C)]
+#[derive(Debug)]
+pub struct fc_block_kernels {
+    _unused: [u8; 0],
+}
+/** The code of kernels of path products that were compiled at run time: for each variant a cubin, or PTX that ends in a zero byte, the
+ names of its functions and the channels of a thread. Null: there is no such variant, or no such kernel.*/
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_block_image {
+    pub codes: [*const ::core::ffi::c_void; 7usize],
+    pub functions: [[*const ::core::ffi::c_char; 6usize]; 7usize],
+    pub channels: [i32; 7usize],
+    /// of the algebra
+    pub paths: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_block_image"][::core::mem::size_of::<fc_block_image>() - 424usize];
+    ["Alignment of fc_block_image"][::core::mem::align_of::<fc_block_image>() - 8usize];
+    [
+        "Offset of field: fc_block_image::codes",
+    ][::core::mem::offset_of!(fc_block_image, codes) - 0usize];
+    [
+        "Offset of field: fc_block_image::functions",
+    ][::core::mem::offset_of!(fc_block_image, functions) - 56usize];
+    [
+        "Offset of field: fc_block_image::channels",
+    ][::core::mem::offset_of!(fc_block_image, channels) - 392usize];
+    [
+        "Offset of field: fc_block_image::paths",
+    ][::core::mem::offset_of!(fc_block_image, paths) - 420usize];
+};
+impl Default for fc_block_image {
     fn default() -> Self {
         let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -441,13 +600,13 @@ pub struct fc_block_weights {
     /// at most FC_MAX_PATHS
     pub matrices: i32,
     /// for each matrix of the new order its place among the paths of the product
-    pub order: [i8; 64usize],
+    pub order: [i16; 165usize],
     /// and its path of the algebra
-    pub path: [i8; 64usize],
+    pub path: [i16; 165usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_block_weights"][::core::mem::size_of::<fc_block_weights>() - 152usize];
+    ["Size of fc_block_weights"][::core::mem::size_of::<fc_block_weights>() - 680usize];
     [
         "Alignment of fc_block_weights",
     ][::core::mem::align_of::<fc_block_weights>() - 8usize];
@@ -465,7 +624,7 @@ const _: () = {
     ][::core::mem::offset_of!(fc_block_weights, order) - 20usize];
     [
         "Offset of field: fc_block_weights::path",
-    ][::core::mem::offset_of!(fc_block_weights, path) - 84usize];
+    ][::core::mem::offset_of!(fc_block_weights, path) - 350usize];
 };
 impl Default for fc_block_weights {
     fn default() -> Self {
@@ -487,6 +646,11 @@ unsafe extern "C" {
         pass: fc_pass,
         is_f64: ::core::ffi::c_int,
     ) -> *const fc_kernel;
+    /// Makes a kernel of code, which is copied. Calls with the same image make several kernels.
+    pub fn fc_load(
+        image: *const fc_image,
+        kernel: *mut *const fc_kernel,
+    ) -> ::core::ffi::c_int;
     /** Loads the kernel on the current device and settles its attributes. Call once per kernel and device, outside
  of graph capture; fc_launch does it too when it has not been done.*/
     pub fn fc_prepare(kernel: *const fc_kernel) -> ::core::ffi::c_int;
@@ -571,6 +735,11 @@ unsafe extern "C" {
     pub fn fc_runtime_version() -> ::core::ffi::c_int;
     /// The kernels of an algebra ("cl300"); null if there are none.
     pub fn fc_block_find(algebra: *const ::core::ffi::c_char) -> *const fc_block_kernels;
+    /// Makes kernels of code, which is copied. They are for the calls whose variants are there.
+    pub fn fc_block_load(
+        image: *const fc_block_image,
+        kernels: *mut *const fc_block_kernels,
+    ) -> ::core::ffi::c_int;
     /// Loads the kernels of path products for tensors and operands of some types on the current device.
     pub fn fc_block_prepare(
         kernels: *const fc_block_kernels,

@@ -41,5 +41,7 @@
     reason = "names and comments are those of the C headers, and the generator documents no block"
 )]
 mod bindings;
+mod skeleton;
 
 pub use bindings::*;
+pub use skeleton::SKELETON;

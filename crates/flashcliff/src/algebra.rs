@@ -233,19 +233,22 @@ impl Algebra {
         if let Some(known) = program.interpreted.get() {
             return known;
         }
-        let output = (program.name == interpreter::PATH_PRODUCT).then(|| grades(program.output));
-        let key = Key {
-            name: program.name.to_owned(),
-            left: grades(program.left),
-            right: grades(program.right),
-            output,
-        };
+        let key = Key::of(program);
         match interpreter::program(&self.entry.cayley, &key) {
             Some(made) => {
                 program.interpreted.set(made);
                 made
             }
             // The table of operators has every program that was compiled from it.
+            None => unreachable!("{} has no key", program.name),
+        }
+    }
+
+    /// The operator that a program was made from.
+    #[cfg(feature = "jit")]
+    pub(crate) fn described(&self, program: &Program) -> flashcliff_program::spec::Operator {
+        match Key::of(program).operator(&self.entry.cayley) {
+            Some(operator) => operator,
             None => unreachable!("{} has no key", program.name),
         }
     }

@@ -212,6 +212,14 @@ pub enum Error {
         /// The places where the library was looked for, and the messages of the loader.
         tried: String,
     },
+    /// A kernel that was to be compiled when it was first used (feature `jit`) does not compile.
+    #[error("{kernel} could not be compiled for the GPU: {reason}")]
+    CudaCompilation {
+        /// The kernel.
+        kernel: String,
+        /// The messages of the compiler.
+        reason: String,
+    },
     /// A call of CUDA failed.
     #[error("{call} failed: {name} ({description})")]
     Cuda {

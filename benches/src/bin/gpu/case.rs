@@ -77,14 +77,25 @@ impl Case {
         stream: &Arc<CudaStream>,
         subject: &Subject,
     ) -> Result<Self, Error> {
+        let [p, q, r] = subject.signature;
+        let algebra = Algebra::new(Signature::new(p, q, r).map_err(flashcliff::Error::from)?)?;
+        Self::of_algebra(algebra, device, stream, subject)
+    }
+
+    /// The case in an algebra, whatever signature the subject names.
+    pub(crate) fn of_algebra(
+        algebra: Algebra,
+        device: &Device,
+        stream: &Arc<CudaStream>,
+        subject: &Subject,
+    ) -> Result<Self, Error> {
         let Subject {
             which,
-            signature: [p, q, r],
             batch,
             channels,
             dtype,
+            ..
         } = *subject;
-        let algebra = Algebra::new(Signature::new(p, q, r).map_err(flashcliff::Error::from)?)?;
         let op = which.operator(algebra)?;
         let gpu = op.on_cuda(device)?.with_precision(MatmulPrecision::Tf32);
         let dims = Dims {

@@ -44,6 +44,9 @@ pub(crate) enum Error {
         expected: usize,
         got: usize,
     },
+    /// A process for a first call failed.
+    #[error("the first call of Cl({signature}) failed: {reason}")]
+    Child { signature: String, reason: String },
     /// A file could not be written.
     #[error("{}: {source}", path.display())]
     Io { path: PathBuf, source: io::Error },

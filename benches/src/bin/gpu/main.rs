@@ -6,6 +6,7 @@
 
 mod case;
 mod check;
+mod compiled;
 mod error;
 mod extra;
 mod floors;
@@ -37,6 +38,12 @@ struct Arguments {
     /// Writes the results as JSON.
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
+    /// Measures only kernels that are compiled when they are first used.
+    #[arg(long)]
+    compiled: bool,
+    /// Prints the seconds of a first call in an algebra, such as 2,1,1; the program starts itself with this.
+    #[arg(long, value_name = "P,Q,R")]
+    first_call: Option<String>,
 }
 
 fn main() -> ExitCode {
@@ -50,9 +57,16 @@ fn main() -> ExitCode {
 }
 
 fn run(arguments: &Arguments) -> Result<(), Error> {
+    if let Some(signature) = &arguments.first_call {
+        return compiled::first_call(signature);
+    }
     let device = Device::cuda(0)?;
     let machine = Machine::new(&device)?;
     let mut report = Report::new(&machine, arguments.quick);
+    if arguments.compiled {
+        compiled::measure(&device, arguments.quick, &mut report)?;
+        return finish(&report, arguments);
+    }
     // Launches are measured with cudarc's events first, then without.
     launch::measure(&device, launch::Tracking::On, &mut report)?;
     // SAFETY: from here on all memory is used on one stream, until that stream is waited for.
@@ -62,6 +76,10 @@ fn run(arguments: &Arguments) -> Result<(), Error> {
     graph::measure(&device, arguments.quick, &mut report)?;
     extra::measure(&device, &mut report)?;
     matmul::measure(&device, arguments.quick, &mut report)?;
+    finish(&report, arguments)
+}
+
+fn finish(report: &Report, arguments: &Arguments) -> Result<(), Error> {
     report.print();
     match &arguments.out {
         Some(path) => report.write(path),

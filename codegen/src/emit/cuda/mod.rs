@@ -8,6 +8,8 @@ mod blocks;
 mod body;
 mod budget;
 mod pass;
+mod shape;
+mod single;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -22,8 +24,9 @@ use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan}
 use flashcliff_program::spec::{self, Operator};
 
 use blocks::{BlockPass, Blocks};
-use budget::Budget;
 use pass::Pass;
+pub use shape::Shape;
+pub use single::{BlockKernels, Direction, Kernel, Single, blocks, pass};
 
 /// Emits the kernels of some algebras and the list of them.
 ///
@@ -72,7 +75,7 @@ fn block_registry(signatures: &[Signature], command: &str) -> File {
     pointers(
         "blocks",
         "The path products of all algebras.",
-        ("blocks/entry.h", "fc_block_kernels"),
+        ("blocks/registry.h", "fc_block_kernels"),
         &names.collect::<Vec<_>>(),
         command,
     )
@@ -115,6 +118,33 @@ fn unit_of(pass: &Pass<'_>, program: &str) -> &'static str {
         _ if program.starts_with("sgp") => "sgp",
         _ if program.starts_with("steerable") => "steerable",
         _ => "layers",
+    }
+}
+
+/// The type of an arithmetic.
+fn arithmetic(is_f64: bool) -> &'static str {
+    if is_f64 { "double" } else { "float" }
+}
+
+/// Whether networks spend most of their time in the operator. It then gets kernels of its own for calls of the simplest
+/// form. Among the norms, only the default one counts.
+fn is_headline(algebra: &Algebra, operator: &Operator) -> bool {
+    let full = GradeSet::full(algebra.dim());
+    let whole = operator.left == full && operator.right == full;
+    let default = match algebra.has_euclidean_norms() {
+        true => "sgp_rms",
+        false => "sgp_invariant",
+    };
+    whole && ["sgp", default].contains(&operator.program.name.as_str())
+}
+
+/// Plans a program.
+fn planned(algebra: &Algebra, program: &Program) -> Result<Plan, Error> {
+    let plan = plan(program);
+    let signature = algebra.signature();
+    match Limits::CUDA.check(program, &plan) {
+        Ok(()) => Ok(plan),
+        Err(excess) => Err(Error::TooLarge { signature, excess }),
     }
 }
 
@@ -203,18 +233,22 @@ impl<'a> AlgebraEmitter<'a> {
         Ok((files, tables))
     }
 
-    /// The path products: the code that calls the functions of their programs, and kernels in both arithmetics.
-    fn blocks(&mut self) -> Result<Vec<File>, Error> {
+    /// The struct of the path products, and the headers of the functions that it calls.
+    fn blocks_struct(&mut self) -> Result<(String, BTreeSet<String>), Error> {
         let algebra = self.algebra.clone();
         let blocks = Blocks::new(&algebra, &mut |program| {
-            let plan = self.plan(program)?;
+            let plan = planned(&algebra, program)?;
             let functions = self.functions(&program.name, program, &plan);
             Ok(BlockPass { plan, functions })
         })?;
-        let includes = blocks.functions().map(|function| &function.operator);
-        let includes: BTreeSet<&String> = includes.collect();
-        let name = algebra.signature().name();
-        let body = blocks.emit();
+        let headers = blocks.functions().map(|function| function.operator.clone());
+        Ok((blocks.emit(), headers.collect()))
+    }
+
+    /// The path products: the code that calls the functions of their programs, and kernels in both arithmetics.
+    fn blocks(&mut self) -> Result<Vec<File>, Error> {
+        let (body, includes) = self.blocks_struct()?;
+        let name = self.algebra.signature().name();
         let mut header =
             self.header("What forms the path products and takes their gradients back,");
         header.push_str("#pragma once\n\n#include \"skeleton/blocks/context.cuh\"\n");
@@ -261,31 +295,23 @@ impl<'a> AlgebraEmitter<'a> {
         let index = self.variants.entry(name.clone()).or_default();
         let (index, next) = (*index, *index + 1);
         self.variants.insert(name.clone(), next);
-        let passes: [(&Program, Plan, &str, Option<usize>); 2] = [
-            (
-                &operator.program,
-                self.plan(&operator.program)?,
-                "forward",
-                None,
-            ),
-            (
-                &gradient,
-                self.plan(&gradient)?,
-                "backward",
-                Some(operator.program.inputs.len()),
-            ),
-        ];
-        for (number, (program, plan, pass, gradient_input)) in passes.iter().enumerate() {
-            let functions = self.functions(&name, program, plan);
+        for direction in [Direction::Forward, Direction::Backward] {
+            let program = match direction {
+                Direction::Forward => &operator.program,
+                Direction::Backward => &gradient,
+            };
+            let plan = planned(&self.algebra, program)?;
+            let functions = self.functions(&name, program, &plan);
+            let pass = direction.name();
             let pass = Pass {
                 name: match index {
                     0 => format!("{name}_{pass}"),
                     _ => format!("{name}_{index}_{pass}"),
                 },
                 program,
-                plan,
+                plan: &plan,
                 functions: &functions,
-                gradient_input: *gradient_input,
+                gradient_input: direction.gradient_input(&operator.program),
             };
             let body = pass.body();
             // The steerable product without options is `sgp`, and the adjoint of a sign flip is the sign flip itself.
@@ -302,19 +328,9 @@ impl<'a> AlgebraEmitter<'a> {
                 self.passes.insert(body, emitted.clone());
                 emitted
             });
-            self.entries(operator, &pass, number, &emitted);
+            self.entries(operator, &pass, direction, &emitted);
         }
         Ok(())
-    }
-
-    /// Plans a program.
-    fn plan(&self, program: &Program) -> Result<Plan, Error> {
-        let plan = plan(program);
-        let signature = self.algebra.signature();
-        match Limits::CUDA.check(program, &plan) {
-            Ok(()) => Ok(plan),
-            Err(excess) => Err(Error::TooLarge { signature, excess }),
-        }
     }
 
     /// The functions of the stages of a plan. A function that is new is emitted in the header of `operator`.
@@ -332,27 +348,34 @@ impl<'a> AlgebraEmitter<'a> {
         functions
     }
 
-    fn entries(&mut self, operator: &Operator, pass: &Pass<'_>, number: usize, emitted: &Emitted) {
+    fn entries(
+        &mut self,
+        operator: &Operator,
+        pass: &Pass<'_>,
+        direction: Direction,
+        emitted: &Emitted,
+    ) {
         let name = &operator.program.name;
         let algebra = self.algebra.signature().name();
         for is_f64 in [false, true] {
-            let arithmetic = if is_f64 { "double" } else { "float" };
             let key = format!(
-                "{algebra}, {name}, {:#x}, {:#x}, {number}, {}, {arithmetic}",
+                "{algebra}, {name}, {:#x}, {:#x}, {}, {}, {}",
                 operator.left.bits(),
                 operator.right.bits(),
+                u8::from(direction == Direction::Backward),
                 emitted.name,
+                arithmetic(is_f64),
             );
-            let entry = if pass.is_pointwise() {
+            let shape = pass.shape(is_f64);
+            let entry = if shape.is_pointwise {
                 format!("FC_POINTS({key})")
             } else {
-                let fast = self.is_headline(operator) && !is_f64;
+                let fast = is_headline(&self.algebra, operator) && !is_f64;
                 let kind = if fast { "FC_FAST_ROWS" } else { "FC_ROWS" };
-                let budget = Budget::of(pass, is_f64);
-                let shared = u8::from(budget.params_shared);
+                let shared = u8::from(shape.params_shared);
                 format!(
                     "{kind}({key}, {}, {}, {shared})",
-                    budget.lanes, budget.threads
+                    shape.lanes, shape.threads
                 )
             };
             let unit = unit_of(pass, name);
@@ -361,18 +384,6 @@ impl<'a> AlgebraEmitter<'a> {
             unit.0.insert(emitted.header.clone());
             unit.1.push(entry);
         }
-    }
-
-    /// Whether networks spend most of their time in the operator. It then gets kernels of its own for calls of the
-    /// simplest form. Among the norms, only the default one counts.
-    fn is_headline(&self, operator: &Operator) -> bool {
-        let full = GradeSet::full(self.algebra.dim());
-        let whole = operator.left == full && operator.right == full;
-        let default = match self.algebra.has_euclidean_norms() {
-            true => "sgp_rms",
-            false => "sgp_invariant",
-        };
-        whole && ["sgp", default].contains(&operator.program.name.as_str())
     }
 
     fn header(&self, what: &str) -> String {

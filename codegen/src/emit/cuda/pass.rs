@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
+use super::budget::Budget;
+use super::shape::Shape;
 use flashcliff_program::ir::Program;
 use flashcliff_program::plan::{Plan, Source, Stage, StageName, Target};
 
@@ -58,27 +60,44 @@ impl Pass<'_> {
         format!("// {formula}\nstruct {} {{\n{body}}};\n", self.name)
     }
 
+    /// The fixed facts of the pass, in an arithmetic.
+    pub(super) fn shape(&self, is_f64: bool) -> Shape {
+        let budget = Budget::of(self, is_f64);
+        let is_pointwise = self.is_pointwise();
+        Shape {
+            lanes: if is_pointwise { 1 } else { budget.lanes },
+            threads: budget.threads,
+            params_shared: !is_pointwise && budget.params_shared,
+            inputs: self.input_components(),
+            outputs: self.output_components(),
+            params: self.param_counts(),
+            saved_row_sums: self.plan.saved_row_sums,
+            row_sums: self.plan.stages.iter().map(|s| s.row_sums.len()).sum(),
+            has_gradients: self.has_gradients(),
+            is_pointwise,
+        }
+    }
+
     /// The contents of the struct. Passes that do the same have equal contents.
     pub(super) fn body(&self) -> String {
-        let list = |numbers: Vec<usize>| {
+        let list = |numbers: &[usize]| {
             let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
             format!("{{{}}}", numbers.join(", "))
         };
-        let (inputs, outputs) = (self.input_components(), self.output_components());
-        let params = self.param_counts();
-        let computed: usize = self.plan.stages.iter().map(|s| s.row_sums.len()).sum();
+        let shape = self.shape(false);
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "  static constexpr fc::Shape kShape = {{0, 0, 0, {}, {}, {}, {}, {}, {}, {}, {computed}, {}}};",
-            inputs.len(),
-            outputs.len(),
-            params.len(),
-            list(inputs),
-            list(outputs),
-            list(params),
-            self.plan.saved_row_sums,
-            usize::from(self.has_gradients()),
+            "  static constexpr fc::Shape kShape = {{0, 0, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}}};",
+            shape.inputs.len(),
+            shape.outputs.len(),
+            shape.params.len(),
+            list(&shape.inputs),
+            list(&shape.outputs),
+            list(&shape.params),
+            shape.saved_row_sums,
+            shape.row_sums,
+            usize::from(shape.has_gradients),
         );
         let gradient = self.gradient_input.map_or(-1, |index| index as i64);
         let _ = writeln!(text, "  static constexpr int kGradientInput = {gradient};");

@@ -3,16 +3,12 @@
 
 #include <cuda_runtime.h>
 
-#include <atomic>
-
-#include "../flashcliff.h"
+#include "../types.h"
 
 namespace fc {
 
 constexpr int kMaxStages = 4;
 constexpr int kMaxCluster = 8;
-constexpr int kMaxDevices = 32;
-constexpr int kVariants = 5;
 
 // The way in which rows reach shared memory.
 enum Fill : int {
@@ -62,18 +58,7 @@ struct Arguments {
 };
 
 // The fixed facts of a kernel, which the generated code gives the host.
-struct Shape {
-  int lanes;             // channels a thread
-  int threads;           // of a CTA, at most
-  int params_shared;     // parameters are kept in shared memory, not in registers
-  int inputs, outputs, params;
-  int input_components[FC_MAX_TENSORS];
-  int output_components[FC_MAX_TENSORS];
-  int param_counts[FC_MAX_PARAMS];
-  int saved_sums;        // row sums it reads
-  int row_sums;          // row sums it computes
-  int gradients;         // whether it adds up parameter gradients
-
+struct Shape : fc_shape {
   __host__ __device__ constexpr Shape with(int lane_count, int most_threads, int shared) const {
     Shape shape = *this;
     shape.lanes = lane_count;
@@ -141,21 +126,3 @@ struct Layout {
 };
 
 }  // namespace fc
-
-struct fc_kernel {
-  const char *algebra;
-  const char *program;
-  uint32_t left, right;
-  int pass;
-  int is_f64;
-  // Whether lanes do not depend on each other or on their channel: there are no rows and no parameters.
-  int pointwise;
-  // The general kernel; the kernels for calls that need the least of the skeleton, with 4 and 2 bytes an element; and these
-  // again for one gate. Null if there is none.
-  const void *functions[fc::kVariants];
-  fc::Shape shape;
-  // The attributes of the compiled kernels, by device; 0 before the first use.
-  mutable std::atomic<int> compiled[fc::kVariants][fc::kMaxDevices];
-  // The last answer about clusters, by device; 0 before the first.
-  mutable std::atomic<uint64_t> clusters[fc::kMaxDevices];
-};

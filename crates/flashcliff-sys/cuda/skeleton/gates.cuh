@@ -1,7 +1,7 @@
 // The gates and their slopes; the formulas of crates/flashcliff-kernels/src/gate.rs.
 #pragma once
 
-#include "../flashcliff.h"
+#include "../types.h"
 #include "lanes.cuh"
 
 namespace fc {

@@ -4,17 +4,15 @@
 // serves all three. Only the width of an element changes the accesses; the two 2-byte types differ by the conversion.
 #pragma once
 
-#include <cuda_bf16.h>
-#include <cuda_fp16.h>
 #include <stdint.h>
 
-#include "../flashcliff.h"
+#include "../types.h"
 #include "arguments.cuh"
 #include "lanes.cuh"
 
 namespace fc {
 
-// ---- conversion ----
+// ---- conversion, by instructions: the headers for 16-bit numbers are large, and are not always there at run time ----
 
 // An element of 2 bytes.
 struct Bits16 {
@@ -24,7 +22,10 @@ struct Bits16 {
 FC_INLINE float widen(float a, int) { return a; }
 FC_INLINE double widen(double a, int) { return a; }
 FC_INLINE float widen(Bits16 a, int dtype) {
-  return dtype == FC_BF16 ? __uint_as_float(uint32_t(a.bits) << 16) : __half2float(__ushort_as_half(a.bits));
+  if (dtype == FC_BF16) return __uint_as_float(uint32_t(a.bits) << 16);
+  float wide;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(wide) : "h"(a.bits));
+  return wide;
 }
 
 template <class S, class T> struct Narrow {
@@ -32,8 +33,12 @@ template <class S, class T> struct Narrow {
 };
 template <> struct Narrow<Bits16, float> {
   FC_INLINE static Bits16 from(float a, int dtype) {
-    const uint16_t bits =
-        dtype == FC_BF16 ? __bfloat16_as_ushort(__float2bfloat16_rn(a)) : __half_as_ushort(__float2half_rn(a));
+    uint16_t bits;
+    if (dtype == FC_BF16) {
+      asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(a));
+    } else {
+      asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(a));
+    }
     return Bits16{bits};
   }
 };

@@ -1,7 +1,33 @@
-// The tables of kernels, one or more for each algebra; their list is generated.
+// Kernels as the host knows them, and their tables, one or more for each algebra. The list of tables is generated.
 #pragma once
 
+#include <atomic>
+
+#include "../flashcliff.h"
 #include "arguments.cuh"
+
+namespace fc {
+
+constexpr int kMaxDevices = 32;
+
+}  // namespace fc
+
+struct fc_kernel {
+  const char *algebra;
+  const char *program;
+  uint32_t left, right;
+  int pass;
+  int is_f64;
+  // Whether lanes do not depend on each other or on their channel: there are no rows and no parameters.
+  int pointwise;
+  // The variants. Null if there is none.
+  const void *functions[FC_VARIANTS];
+  fc::Shape shape;
+  // The attributes of the compiled kernels, by device; 0 before the first use.
+  mutable std::atomic<int> compiled[FC_VARIANTS][fc::kMaxDevices];
+  // The last answer about clusters, by device; 0 before the first.
+  mutable std::atomic<uint64_t> clusters[fc::kMaxDevices];
+};
 
 namespace fc {
 

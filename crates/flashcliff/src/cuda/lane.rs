@@ -1,15 +1,20 @@
 //! Operators that are one lane program.
 
 use std::ffi::{CString, c_void};
+use std::fmt;
 use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
+use std::thread;
 
-use flashcliff_kernels::program::Argument;
+use flashcliff_kernels::program::{Argument, Program};
 use flashcliff_program::plan::Limits;
 use flashcliff_sys as sys;
 
 use super::call::{Call, Gradients};
 use super::dtype::{Dtypes, code};
 use super::fault;
+#[cfg(feature = "jit")]
+use super::jit;
 use crate::operator::{Dims, LaneOperator, Pass};
 use crate::{Algebra, Dtype, Error, Gate};
 
@@ -18,12 +23,14 @@ const _: () = assert!(Limits::CUDA.tensors == sys::FC_MAX_TENSORS as usize);
 const _: () = assert!(Limits::CUDA.params == sys::FC_MAX_PARAMS as usize);
 
 /// The kernels of a program with its options.
-#[derive(Debug)]
 pub(super) struct Lanes {
     operator: String,
-    /// Forward and backward, each in `f32` and `f64`.
-    kernels: [[Option<Kernel>; 2]; 2],
-    arguments: &'static [Argument],
+    algebra: Algebra,
+    program: &'static Program,
+    /// The compute capability of the GPU.
+    capability: (i32, i32),
+    /// Forward and backward, each in `f32` and `f64`. Kernels that no build has are compiled when they are first asked for.
+    kernels: [[OnceLock<Kernel>; 2]; 2],
     gate: sys::fc_gate,
     eps: f64,
 }
@@ -31,62 +38,53 @@ pub(super) struct Lanes {
 #[derive(Clone, Copy, Debug)]
 struct Kernel(NonNull<sys::fc_kernel>);
 
-// SAFETY: kernels are static, and the library synchronises the state that it keeps for them.
+// SAFETY: kernels live as long as the process, and the library synchronises the state that it keeps for them.
 unsafe impl Send for Kernel {}
 // SAFETY: the same holds as above.
 unsafe impl Sync for Kernel {}
+
+impl fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lanes")
+            .field("operator", &self.operator)
+            .field("kernels", &self.kernels)
+            .finish_non_exhaustive()
+    }
+}
 
 impl Lanes {
     pub(super) fn new(
         operator: &str,
         algebra: Algebra,
         lane: &LaneOperator,
+        capability: (i32, i32),
     ) -> Result<Self, Error> {
         let program = lane.program();
-        let unsupported = |reason: String| Error::UnsupportedOnCuda {
-            operator: operator.to_owned(),
-            reason,
-        };
         // The backward pass reads one tensor more than the forward pass.
         if program.inputs.len() >= sys::FC_MAX_TENSORS as usize
             || program.params.len() > sys::FC_MAX_PARAMS as usize
         {
-            return Err(unsupported("it has too many tensors".to_owned()));
+            return Err(Error::UnsupportedOnCuda {
+                operator: operator.to_owned(),
+                reason: "it has too many tensors".to_owned(),
+            });
         }
-        let strings = (CString::new(algebra.name()), CString::new(program.name));
-        let (Ok(algebra_name), Ok(program_name)) = strings else {
-            return Err(unsupported("its name holds a zero byte".to_owned()));
-        };
-        let find = |pass: Pass, is_f64: bool| {
-            let (left, right) = (program.left.into(), program.right.into());
-            // SAFETY: both strings end in a zero byte.
-            let kernel = unsafe {
-                sys::fc_find(
-                    algebra_name.as_ptr(),
-                    program_name.as_ptr(),
-                    left,
-                    right,
-                    pass_code(pass),
-                    is_f64.into(),
-                )
-            };
-            NonNull::new(kernel.cast_mut()).map(Kernel)
-        };
-        let kernels = [Pass::Forward, Pass::Backward].map(|p| [find(p, false), find(p, true)]);
-        if kernels.as_flattened().iter().all(Option::is_none) {
-            let signature = algebra.signature();
-            return Err(unsupported(format!(
-                "this build has no CUDA kernel of it for {signature} and these grades; for an algebra without any, build with \
-                 FLASHCLIFF_ALGEBRAS=\"{},{},{}\"",
-                signature.p(),
-                signature.q(),
-                signature.r()
-            )));
+        let kernels = [Pass::Forward, Pass::Backward].map(|pass| {
+            [false, true].map(|is_f64| {
+                let built = built(algebra, program, pass, is_f64);
+                built.map_or_else(OnceLock::new, OnceLock::from)
+            })
+        });
+        let missing = |kernel: &OnceLock<Kernel>| kernel.get().is_none();
+        if kernels.as_flattened().iter().all(missing) {
+            can_compile(operator, algebra)?;
         }
         Ok(Self {
             operator: operator.to_owned(),
+            algebra,
+            program,
+            capability,
             kernels,
-            arguments: program.arguments,
             gate: gate_code(lane.gate()),
             eps: lane.eps(),
         })
@@ -94,24 +92,66 @@ impl Lanes {
 
     fn kernel(&self, pass: Pass, arithmetic: Dtype) -> Result<*const sys::fc_kernel, Error> {
         let kernels = match pass {
-            Pass::Forward => self.kernels[0],
-            Pass::Backward => self.kernels[1],
+            Pass::Forward => &self.kernels[0],
+            Pass::Backward => &self.kernels[1],
         };
-        let kernel = match arithmetic {
-            Dtype::F64 => kernels[1],
-            _ => kernels[0],
+        let is_f64 = arithmetic == Dtype::F64;
+        let known = &kernels[usize::from(is_f64)];
+        let kernel = match known.get() {
+            Some(kernel) => *kernel,
+            None => {
+                let made = self.compile(pass, is_f64)?;
+                *known.get_or_init(|| made)
+            }
         };
-        let missing = || Error::UnsupportedOnCuda {
+        Ok(kernel.0.as_ptr())
+    }
+
+    /// The kernels of both passes. If both are to be compiled, that happens at once.
+    fn both(&self, arithmetic: Dtype) -> Result<[*const sys::fc_kernel; 2], Error> {
+        thread::scope(|scope| {
+            let is_f64 = arithmetic == Dtype::F64;
+            let missing = |pass: usize| self.kernels[pass][usize::from(is_f64)].get().is_none();
+            if missing(0) && missing(1) {
+                // Its error is found again below.
+                scope.spawn(|| self.kernel(Pass::Backward, arithmetic).map(drop));
+            }
+            let forward = self.kernel(Pass::Forward, arithmetic)?;
+            Ok(forward)
+        })
+        .and_then(|forward| Ok([forward, self.kernel(Pass::Backward, arithmetic)?]))
+    }
+
+    /// The kernel of a pass, compiled now.
+    #[cfg(feature = "jit")]
+    fn compile(&self, pass: Pass, is_f64: bool) -> Result<Kernel, Error> {
+        let direction = match pass {
+            Pass::Forward => jit::Direction::Forward,
+            Pass::Backward => jit::Direction::Backward,
+        };
+        let operator = self.algebra.described(self.program);
+        let kernel = jit::pass(
+            self.algebra.cayley(),
+            &operator,
+            direction,
+            is_f64,
+            self.capability,
+        )?;
+        Ok(Kernel(kernel))
+    }
+
+    #[cfg(not(feature = "jit"))]
+    fn compile(&self, pass: Pass, is_f64: bool) -> Result<Kernel, Error> {
+        let arithmetic = if is_f64 { Dtype::F64 } else { Dtype::F32 };
+        Err(Error::UnsupportedOnCuda {
             operator: self.operator.clone(),
             reason: format!("no {arithmetic} kernel of its {pass:?} pass"),
-        };
-        Ok(kernel.ok_or_else(missing)?.0.as_ptr())
+        })
     }
 
     /// Loads the kernels of both passes on the current device.
     pub(super) fn prepare(&self, dtypes: Dtypes) -> Result<(), Error> {
-        for pass in [Pass::Forward, Pass::Backward] {
-            let kernel = self.kernel(pass, dtypes.arithmetic())?;
+        for kernel in self.both(dtypes.arithmetic())? {
             // SAFETY: the kernel is one of the library.
             fault::kernel("fc_prepare", unsafe { sys::fc_prepare(kernel) })?;
         }
@@ -128,7 +168,7 @@ impl Lanes {
         let kernel = self.kernel(pass, dtypes.arithmetic())?;
         let mut call = self.empty_call(dims, dtypes);
         if pass == Pass::Backward {
-            for (input, grad) in self.arguments.iter().zip(grads) {
+            for (input, grad) in self.program.arguments.iter().zip(grads) {
                 if let (Argument::Param(param), Some(_)) = (*input, grad) {
                     // It only matters whether the address is null.
                     call.param_grads[param] = ptr::dangling_mut::<f64>().cast();
@@ -161,7 +201,7 @@ impl Lanes {
         let kernel = self.kernel(Pass::Backward, call.dtypes.arithmetic())?;
         let mut arguments = self.arguments(call);
         let mut lanes = 0;
-        for (input, grad) in self.arguments.iter().zip(&call.grads) {
+        for (input, grad) in self.program.arguments.iter().zip(&call.grads) {
             let grad = address(grad.unwrap_or(0));
             match *input {
                 Argument::Input(tensor) => {
@@ -179,7 +219,7 @@ impl Lanes {
     /// The arguments that both passes share.
     fn arguments(&self, call: &Call) -> sys::fc_call {
         let mut arguments = self.empty_call(&call.dims, call.dtypes);
-        for (input, &ptr) in self.arguments.iter().zip(&call.inputs) {
+        for (input, &ptr) in self.program.arguments.iter().zip(&call.inputs) {
             match *input {
                 Argument::Input(tensor) => arguments.inputs[tensor] = address(ptr),
                 Argument::Param(param) => arguments.params[param] = address(ptr),
@@ -209,6 +249,60 @@ impl Lanes {
             param_dtype: code(dtypes.params),
         }
     }
+}
+
+/// The kernel of a pass that this build has. An algebra that was asked for without kernels has none.
+fn built(algebra: Algebra, program: &Program, pass: Pass, is_f64: bool) -> Option<Kernel> {
+    if !may_be_built(algebra) {
+        return None;
+    }
+    let strings = (CString::new(algebra.name()), CString::new(program.name));
+    // A name with a zero byte is no kernel's.
+    let (Ok(algebra), Ok(name)) = strings else {
+        return None;
+    };
+    // SAFETY: both strings end in a zero byte.
+    let kernel = unsafe {
+        sys::fc_find(
+            algebra.as_ptr(),
+            name.as_ptr(),
+            program.left.into(),
+            program.right.into(),
+            pass_code(pass),
+            is_f64.into(),
+        )
+    };
+    NonNull::new(kernel.cast_mut()).map(Kernel)
+}
+
+/// Whether kernels of the build are used. [`Algebra::interpreted`] asks for none, where others can be compiled.
+pub(super) fn may_be_built(algebra: Algebra) -> bool {
+    cfg!(not(feature = "jit")) || algebra.is_compiled()
+}
+
+/// Checks that kernels of an algebra that no build has can be compiled when they are used.
+pub(super) fn can_compile(operator: &str, algebra: Algebra) -> Result<(), Error> {
+    let signature = algebra.signature();
+    let unsupported = |why: &str| Error::UnsupportedOnCuda {
+        operator: operator.to_owned(),
+        reason: format!(
+            "this build has no CUDA kernel of it for {signature} and these grades, {why}; kernels for all grades of an algebra \
+             that has none can be built ahead with FLASHCLIFF_ALGEBRAS=\"{},{},{}\"",
+            signature.p(),
+            signature.q(),
+            signature.r()
+        ),
+    };
+    #[cfg(feature = "jit")]
+    return jit::check().map_err(|error| {
+        unsupported(&format!(
+            "and NVRTC, which would compile it now, is missing: {error}"
+        ))
+    });
+    #[cfg(not(feature = "jit"))]
+    Err(unsupported(
+        "and the feature `jit`, which compiles kernels when they are used, is off",
+    ))
 }
 
 /// # Safety

@@ -64,7 +64,7 @@ pub(super) fn cublas_lt() -> Result<&'static Library, Error> {
 
 /// Loads a shared library of CUDA, by the first of some file names that works. It is looked for where the loader looks,
 /// and so also among the libraries that are loaded, then in `$CUDA_HOME`, `$CUDA_PATH`, `$VIRTUAL_ENV` and
-/// `$CONDA_PREFIX`.
+/// `$CONDA_PREFIX`, then beside the libraries of CUDA that are loaded.
 ///
 /// # Errors
 /// A list of all places that were tried, with the messages of the loader.
@@ -75,8 +75,39 @@ pub fn load_library(names: &[&str]) -> Result<Library, String> {
             .flat_map(move |root| below.iter().flat_map(move |path| expand(&root, path)))
     });
     let named = names.iter().map(PathBuf::from);
-    let found = folders.flat_map(|folder| names.iter().map(move |name| folder.join(name)));
+    let found = folders
+        .chain(folders_of_loaded())
+        .flat_map(|folder| names.iter().map(move |name| folder.join(name)));
     first(named.chain(found.filter(|path| path.exists())))
+}
+
+/// The folders of the libraries of CUDA that the process has loaded, and where the wheels of PyPI that hold these keep others: in the
+/// same folder, or in one beside it.
+fn folders_of_loaded() -> impl Iterator<Item = PathBuf> {
+    // Only Linux has the file.
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut folders = Vec::new();
+    for path in maps
+        .lines()
+        .filter_map(|line| line.find('/').map(|at| Path::new(&line[at..])))
+    {
+        let name = path
+            .file_name()
+            .map(|name| name.to_string_lossy())
+            .unwrap_or_default();
+        let is_of_cuda = ["libcublas", "libcudart", "libcudnn", "libnv"]
+            .iter()
+            .any(|start| name.starts_with(start));
+        let Some(folder) = path.parent().filter(|_| is_of_cuda) else {
+            continue;
+        };
+        for folder in [folder.to_owned(), folder.join("../../cuda_nvrtc/lib")] {
+            if !folders.contains(&folder) {
+                folders.push(folder);
+            }
+        }
+    }
+    folders.into_iter()
 }
 
 /// Loads the first library that can be loaded; else returns the messages of the loader.

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use super::call::{Call, Gradients, MAX_INPUTS, NO_GRADIENTS};
+use super::device::Device;
 use super::dtype::Dtypes;
 use super::lane::Lanes;
 use super::linear::Linear;
-use super::matmul::{BlasLt, MatmulPrecision};
+use super::matmul::MatmulPrecision;
 use super::spans::WORKSPACE_ALIGNMENT;
 use crate::operator::{self, Dims, Pass};
 use crate::{Algebra, Error};
@@ -44,12 +45,17 @@ impl LinearSgp {
         operator: &str,
         algebra: Algebra,
         layer: &operator::LinearSgp,
-        blas: Arc<BlasLt>,
+        device: &Device,
     ) -> Result<Self, Error> {
         let linear = layer.linear();
         Ok(Self {
-            linear: Linear::new(linear, blas),
-            product: Arc::new(Lanes::new(operator, algebra, layer.product())?),
+            linear: Linear::new(linear, device.blas()?),
+            product: Arc::new(Lanes::new(
+                operator,
+                algebra,
+                layer.product(),
+                device.compute_capability(),
+            )?),
             blades: linear.blades(),
             of_linear: linear.input_count(),
             recomputes: layer.recomputes(),

@@ -41,7 +41,10 @@ mod check;
 mod device;
 mod dtype;
 mod fault;
+mod files;
 mod fully_connected;
+#[cfg(feature = "jit")]
+mod jit;
 mod lane;
 mod library;
 mod linear;

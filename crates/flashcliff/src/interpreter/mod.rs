@@ -13,6 +13,8 @@ use flashcliff_program::ir::{self, cost, differentiate};
 use flashcliff_program::plan::{self, Source, Target, plan};
 use flashcliff_program::spec;
 
+use crate::algebra::grades;
+
 /// The name of the programs that are told apart by the grade of their output, too.
 pub(crate) const PATH_PRODUCT: &str = "path_product";
 
@@ -26,10 +28,27 @@ pub(crate) struct Key {
     pub(crate) output: Option<GradeSet>,
 }
 
+impl Key {
+    /// The key of a program.
+    pub(crate) fn of(program: &Program) -> Self {
+        Self {
+            name: program.name.to_owned(),
+            left: grades(program.left),
+            right: grades(program.right),
+            output: (program.name == PATH_PRODUCT).then(|| grades(program.output)),
+        }
+    }
+
+    /// The operator of the key; `None` if there is none.
+    pub(crate) fn operator(&self, algebra: &Algebra) -> Option<spec::Operator> {
+        spec::find(algebra, &self.name, self.left, self.right, self.output)
+    }
+}
+
 /// The program of a key; `None` if there is no such operator. It stays for the life of the process, as a
 /// compiled one does.
 pub(crate) fn program(algebra: &Algebra, key: &Key) -> Option<&'static Program> {
-    let found = spec::find(algebra, &key.name, key.left, key.right, key.output)?;
+    let found = key.operator(algebra)?;
     let program = &found.program;
     let gradient = differentiate(program);
     let named = |name: &str, count: usize| (keep(name.to_owned().into_boxed_str()), count);

@@ -120,7 +120,9 @@ fn missing(needs: Needs) -> Option<String> {
         return Some(format!("no CUDA device: {error}"));
     }
     if let Err(error) = device::kernels() {
-        return Some(format!("built without feature all-algebras: {error}"));
+        return Some(format!(
+            "built without feature all-algebras or jit: {error}"
+        ));
     }
     match needs {
         Needs::CublasLt => device::cublas_lt()

@@ -1,7 +1,7 @@
 // The kernels that form path products and take their gradients back, for the host.
 #pragma once
 
-#include "../../fully_connected.h"
+#include "../../block.h"
 
 namespace fc {
 
@@ -10,7 +10,7 @@ struct PathProducts {
   void *of[FC_MAX_GRADES];
 };
 
-// The kernels of one variant. A pointer is null if there is no such kernel.
+// The kernels of one variant, in the order of FC_BLOCK_WORKS. A pointer is null if there is no such kernel.
 struct BlockFunctions {
   const void *form;
   const void *pull_back;
@@ -22,8 +22,8 @@ struct BlockFunctions {
   int channels;  // a thread
 };
 
-// The kernels of one arithmetic: for any call, and for calls with all paths and aligned channels, by the type of the tensors.
-// Scaled blocks, whose tensors are f32, have variants of their own.
+// The kernels of one arithmetic, in the order of FC_BLOCK_VARIANTS: for any call, and for calls with all paths and aligned
+// channels, by the type of the tensors. Scaled blocks, whose tensors are f32, have variants of their own.
 struct BlockVariants {
   BlockFunctions any, f32, bf16, f16, scaled_any, scaled;
 };
@@ -33,15 +33,4 @@ constexpr int kBlockThreads = 128;
 // The number of whole rows in a CTA, for rows of `groups` groups of channels.
 inline __host__ __device__ int rows_of_cta(int groups) { return groups >= kBlockThreads ? 1 : kBlockThreads / groups; }
 
-}  // namespace fc
-
-struct fc_block_kernels {
-  const char *name;
-  int paths;
-  const fc::BlockVariants *f32, *f64;
-};
-
-namespace fc {
-// The list of the kernels of all algebras. It ends with null.
-const fc_block_kernels *const *blocks();
 }  // namespace fc

@@ -13,12 +13,12 @@ namespace fc {
 // The form of a grade.
 template <class T>
 struct Form {
-  int plus, minus;
+  const fc_blades &plus, &minus;
   T eps;
 
-  FC_INLINE bool is_zero() const { return plus == 0 && minus == 0; }
-  FC_INLINE bool is_smoothed() const { return minus != 0; }
-  FC_INLINE T sign(int blade) const { return T((plus >> blade & 1) - (minus >> blade & 1)); }
+  FC_INLINE bool is_zero() const { return has_none(plus) && has_none(minus); }
+  FC_INLINE bool is_smoothed() const { return !has_none(minus); }
+  FC_INLINE T sign(int blade) const { return T(has_blade(plus, blade) - has_blade(minus, blade)); }
 
   // The root of the mean, computed from the sum over channels.
   FC_INLINE T root_of(T sum, T channels) const { return root(sum / channels + (is_smoothed() ? T(0) : eps)); }

@@ -8,18 +8,28 @@
 
 namespace fc {
 
+// Whether there is a blade; whether there is none; and whether all of the first `count` are there.
+__host__ __device__ inline int has_blade(const fc_blades &set, int blade) { return int(set.bits[blade >> 6] >> (blade & 63) & 1); }
+__host__ __device__ inline bool has_none(const fc_blades &set) { return (set.bits[0] | set.bits[1]) == 0; }
+inline bool has_all(const fc_blades &set, int count) {
+  for (int blade = 0; blade < count; blade++) {
+    if (!has_blade(set, blade)) return false;
+  }
+  return true;
+}
+
 // The grades of the output, in order.
 struct Grades {
   int count;
   int of_algebra[FC_MAX_GRADES];
   int first[FC_MAX_GRADES], blades[FC_MAX_GRADES];  // of the tensor
-  // The blades whose squares are added to, and subtracted from, the measure by which the grade is normalised, a bit each.
-  int32_t plus[FC_MAX_GRADES], minus[FC_MAX_GRADES];
+  // The blades whose squares are added to, and subtracted from, the measure by which the grade is normalised.
+  fc_blades plus[FC_MAX_GRADES], minus[FC_MAX_GRADES];
 
   // Whether every grade is normalised by the sum of all its squares.
   bool are_euclidean() const {
     for (int grade = 0; grade < count; grade++) {
-      if (plus[grade] != (1 << blades[grade]) - 1 || minus[grade] != 0) return false;
+      if (!has_all(plus[grade], blades[grade]) || !has_none(minus[grade])) return false;
     }
     return true;
   }

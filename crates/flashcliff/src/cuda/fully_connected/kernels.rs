@@ -1,11 +1,11 @@
 //! The kernels around the matrix products, and their arguments besides tensors and sizes.
 
-use std::ffi::CString;
 use std::ops::Range;
 use std::ptr::{self, NonNull};
 
 use flashcliff_sys as sys;
 
+use super::functions::Functions;
 use super::grades::OutputGrades;
 use super::workspace::Scales;
 use crate::cuda::call::Call;
@@ -27,33 +27,25 @@ pub(super) struct Kernels {
     gate: sys::fc_gate,
     eps: f64,
     norm: bool,
-    left: ByGrade<i8>,
-    right: ByGrade<i8>,
-    result: ByGrade<i8>,
-    blades: ByGrade<i8>,
-    path: ByPath<i8>,
-    paths: ByGrade<i8>,
-    // The blades whose squares a norm adds, and those whose squares it subtracts, a bit each.
-    plus: ByGrade<i32>,
-    minus: ByGrade<i32>,
+    left: ByGrade<i16>,
+    right: ByGrade<i16>,
+    result: ByGrade<i16>,
+    blades: ByGrade<i16>,
+    path: ByPath<i16>,
+    paths: ByGrade<i16>,
+    // The blades whose squares a norm adds, and those whose squares it subtracts.
+    plus: ByGrade<sys::fc_blades>,
+    minus: ByGrade<sys::fc_blades>,
     weights: Weights,
 }
-
-#[derive(Clone, Copy, Debug)]
-struct Functions(NonNull<sys::fc_block_kernels>);
-
-// SAFETY: kernels are static and never changed.
-unsafe impl Send for Functions {}
-// SAFETY: the same holds as above.
-unsafe impl Sync for Functions {}
 
 /// The layout of the weights of the paths.
 #[derive(Clone, Copy, Debug)]
 struct Weights {
     matrices: usize,
-    order: ByPath<i8>,
+    order: ByPath<i16>,
     /// The paths of the algebra.
-    path: ByPath<i8>,
+    path: ByPath<i16>,
 }
 
 impl Kernels {
@@ -62,18 +54,8 @@ impl Kernels {
         algebra: Algebra,
         product: &operator::FullyConnected,
         grades: &OutputGrades,
+        capability: (i32, i32),
     ) -> Result<Self, Error> {
-        let missing = || Error::UnsupportedOnCuda {
-            operator: operator.to_owned(),
-            reason: format!(
-                "this build has no CUDA kernels of it for {}",
-                algebra.signature()
-            ),
-        };
-        let name = CString::new(algebra.name()).map_err(|_| missing())?;
-        // SAFETY: the string ends in a zero byte.
-        let found = unsafe { sys::fc_block_find(name.as_ptr()) };
-        let found = NonNull::new(found.cast_mut()).ok_or_else(missing)?;
         let cayley = algebra.cayley();
         let all = 0..cayley.grade_count();
         let [left, right, output] = product.grades();
@@ -95,18 +77,18 @@ impl Kernels {
         });
         let is_rms = product.norm() == Norm::Rms;
         let with_sign = |sign: i8| {
-            let mut blades = ByGrade::default();
-            for (grade, bits) in all.clone().zip(&mut blades) {
+            let mut blades: ByGrade<_> = [sys::fc_blades { bits: [0; 2] }; _];
+            for (grade, set) in all.clone().zip(&mut blades) {
                 let form = cayley.invariant_form(grade);
                 for (blade, &own) in form.signs().iter().enumerate() {
                     let own = if is_rms { 1 } else { own };
-                    *bits |= i32::from(own == sign) << blade;
+                    set.bits[blade / 64] |= u64::from(own == sign) << (blade % 64);
                 }
             }
             blades
         };
         Ok(Self {
-            functions: Functions(found),
+            functions: Functions::find(operator, algebra, capability)?,
             gate: gate_code(product.gate()),
             eps: product.eps(),
             norm: product.norm() != Norm::None,
@@ -132,21 +114,22 @@ impl Kernels {
 
     /// Loads the kernels on the current device.
     pub(super) fn prepare(&self, dtypes: Dtypes, operands: Dtype) -> Result<(), Error> {
+        let functions = self.functions.of(dtypes.lanes, operands)?;
         let types = [dtypes.lanes, operands].map(code);
         // SAFETY: the functions are kernels of the library.
-        let done = unsafe { sys::fc_block_prepare(self.functions.0.as_ptr(), types[0], types[1]) };
+        let done = unsafe { sys::fc_block_prepare(functions.as_ptr(), types[0], types[1]) };
         fault::kernel("fc_block_prepare", done)
     }
 
     /// The kernels for some rows of a call. The operands of its matrix products have type `operands`. `scales` is used
     /// if that is not the type of the tensors.
     pub(super) fn on<'a>(
-        &'a self,
+        &self,
         call: &'a Call,
         rows: &Range<usize>,
         operands: Dtype,
         scales: Scales,
-    ) -> OnRows<'a> {
+    ) -> Result<OnRows<'a>, Error> {
         let Call { dims, dtypes, .. } = call;
         let block = sys::fc_block {
             x: address(call.inputs[0]),
@@ -178,11 +161,11 @@ impl Kernels {
             plus: self.plus,
             minus: self.minus,
         };
-        OnRows {
-            kernels: self,
+        Ok(OnRows {
+            functions: self.functions.of(dtypes.lanes, operands)?,
             call,
             block,
-        }
+        })
     }
 
     /// Brings the weights into the order of the matrix products, `[paths, in, out]`, in the type of operands. They are
@@ -292,7 +275,7 @@ impl Kernels {
 
 /// The kernels for some rows of a call.
 pub(super) struct OnRows<'a> {
-    kernels: &'a Kernels,
+    functions: NonNull<sys::fc_block_kernels>,
     call: &'a Call,
     block: sys::fc_block,
 }
@@ -309,7 +292,7 @@ impl OnRows<'_> {
         // SAFETY: the caller promises it.
         let done = unsafe {
             sys::fc_block_form(
-                self.kernels.functions.0.as_ptr(),
+                self.functions.as_ptr(),
                 &raw const self.block,
                 balanced.into(),
                 products.as_ptr(),
@@ -325,7 +308,7 @@ impl OnRows<'_> {
         // SAFETY: the caller promises it.
         let done = unsafe {
             sys::fc_block_scale(
-                self.kernels.functions.0.as_ptr(),
+                self.functions.as_ptr(),
                 &raw const self.block,
                 self.call.stream.cast(),
             )
@@ -348,7 +331,7 @@ impl OnRows<'_> {
         // SAFETY: the caller promises it.
         let done = unsafe {
             sys::fc_block_pull_back(
-                self.kernels.functions.0.as_ptr(),
+                self.functions.as_ptr(),
                 &raw const self.block,
                 for_weights.into(),
                 products.as_ptr(),
@@ -395,11 +378,11 @@ impl OnRows<'_> {
 }
 
 /// Places in the form that the library takes; -1 if absent.
-fn places<const N: usize>(list: impl Iterator<Item = Option<usize>>) -> [i8; N] {
+fn places<const N: usize>(list: impl Iterator<Item = Option<usize>>) -> [i16; N] {
     let mut places = [-1; N];
     for (place, found) in places.iter_mut().zip(list) {
-        // Algebras with kernels have at most 32 blades and 64 paths.
-        *place = found.and_then(|at| i8::try_from(at).ok()).unwrap_or(-1);
+        // Algebras have at most 256 blades and 165 paths.
+        *place = found.and_then(|at| i16::try_from(at).ok()).unwrap_or(-1);
     }
     places
 }

@@ -6,6 +6,7 @@
 //! formed again for the gradients of the weights.
 
 mod blocks;
+mod functions;
 mod grades;
 mod kernels;
 mod problem;
@@ -66,7 +67,13 @@ impl FullyConnected {
             block_bytes: None,
             operator,
             algebra,
-            kernels: Kernels::find(operator, algebra, product, &grades)?,
+            kernels: Kernels::find(
+                operator,
+                algebra,
+                product,
+                &grades,
+                device.compute_capability(),
+            )?,
             device: device.clone(),
             grades,
             operand_blades: [left, right].map(|grades| grades.blade_count(algebra.cayley())),
@@ -156,7 +163,7 @@ impl FullyConnected {
         unsafe { self.pack(call, &problem, &space) }?;
         for rows in problem.blocks().iter() {
             let steps = Steps::new(&problem, &space, rows.len());
-            let kernels = self.kernels.on(call, &rows, operands, space.scales);
+            let kernels = self.kernels.on(call, &rows, operands, space.scales)?;
             // SAFETY: the same holds as above.
             unsafe { kernels.form(space.formed(&problem, rows.len()), false) }?;
             for products in problem.products() {
@@ -190,7 +197,7 @@ impl FullyConnected {
             unsafe { self.pack(call, &problem, &space) }?;
         }
         for rows in problem.blocks().iter() {
-            let kernels = self.kernels.on(call, &rows, operands, space.scales);
+            let kernels = self.kernels.on(call, &rows, operands, space.scales)?;
             // SAFETY: the same holds as above.
             unsafe { kernels.undo_norm(space.product) }?;
             let steps = Steps::new(&problem, &space, rows.len());

@@ -48,14 +48,21 @@ impl crate::Operator {
     /// The operator on a GPU.
     ///
     /// # Errors
-    /// [`Error::UnsupportedOnCuda`] if the operator has no CUDA implementation. [`Error::CudaLibrary`] without cuBLASLt
+    /// [`Error::UnsupportedOnCuda`] if there is no CUDA kernel of the operator, and none can be compiled (feature `jit`).
+    /// [`Error::CudaLibrary`] without cuBLASLt
     /// for [`mv_linear`](crate::ops::mv_linear), [`mv_linear_sgp_norm`](crate::ops::mv_linear_sgp_norm) and
     /// [`fcgp_norm`](crate::ops::fcgp_norm).
     pub fn on_cuda(&self, device: &Device) -> Result<Operator, Error> {
         let work =
             match self.kind() {
                 Kind::Lanes(lane) => {
-                    Work::Lanes(Arc::new(Lanes::new(self.name(), self.algebra(), lane)?))
+                    let capability = device.compute_capability();
+                    Work::Lanes(Arc::new(Lanes::new(
+                        self.name(),
+                        self.algebra(),
+                        lane,
+                        capability,
+                    )?))
                 }
                 Kind::Linear(linear) => Work::Linear(Linear::new(linear, device.blas()?)),
                 Kind::FullyConnected(product) => Work::FullyConnected(Box::new(
@@ -65,7 +72,7 @@ impl crate::Operator {
                     self.name(),
                     self.algebra(),
                     layer,
-                    device.blas()?,
+                    device,
                 )?)),
                 Kind::Zero(_) => Work::Zero,
             };

@@ -1,13 +1,12 @@
 //! A table in a file, which is read once and replaced at once.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{ErrorKind, Write};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::entries::Table;
 use super::key::Gpu;
+use crate::cuda::files::{replace, with_ending};
 
 /// An error of a table's file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -156,27 +155,6 @@ fn lock(path: &Path) -> Result<File, FileError> {
         .open(&beside);
     let locked = file.and_then(|file| file.lock().map(|()| file));
     locked.map_err(|error| failed(&beside, &error))
-}
-
-/// Writes a new file beside the old one and gives it the name.
-fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let beside = with_ending(path, &format!(".{}-{count}.tmp", process::id()));
-    let written = File::create(&beside)
-        .and_then(|mut file| file.write_all(contents).and_then(|()| file.sync_all()))
-        .and_then(|()| fs::rename(&beside, path));
-    if written.is_err() {
-        // The unfinished file is removed if possible; the first error is the one to report.
-        let _ = fs::remove_file(&beside);
-    }
-    written
-}
-
-fn with_ending(path: &Path, ending: &str) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(ending);
-    name.into()
 }
 
 fn folder_of(path: &Path) -> &Path {

@@ -5,9 +5,8 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use super::key::Gpu;
-
-/// The variable that names the folder for files that the library keeps between runs.
-pub const CACHE_DIR_VARIABLE: &str = "FLASHCLIFF_CACHE_DIR";
+use crate::cuda::files;
+pub use crate::cuda::files::CACHE_DIR_VARIABLE;
 
 /// The variable that says which tuning tables are read: `all` (the default), `builtin` or `none`.
 pub const TUNING_VARIABLE: &str = "FLASHCLIFF_TUNING";
@@ -52,16 +51,6 @@ impl Place {
     }
 
     fn from_variables(variable: &dyn Fn(&str) -> Option<OsString>) -> Self {
-        let path = |name| {
-            let value = variable(name).filter(|value| !value.is_empty());
-            value.map(PathBuf::from)
-        };
-        // The specification of these variables says that relative paths are to be ignored.
-        let absolute = |name| path(name).filter(|path| path.is_absolute());
-        let folder = path(CACHE_DIR_VARIABLE)
-            .or_else(|| absolute("XDG_CACHE_HOME").map(|path| path.join("flashcliff")))
-            .or_else(|| absolute("LOCALAPPDATA").map(|path| path.join("flashcliff")))
-            .or_else(|| absolute("HOME").map(|path| path.join(".cache").join("flashcliff")));
         let chosen = variable(TUNING_VARIABLE).unwrap_or_default();
         let (user, builtin, known) = match chosen.to_str() {
             Some("" | "all") => (true, true, true),
@@ -70,7 +59,7 @@ impl Place {
             _ => (true, true, false),
         };
         Self {
-            folder: folder.map(|folder| folder.join("tuning")),
+            folder: files::cache_folder_of(variable, "tuning"),
             user,
             builtin,
             unknown: (!known).then(|| chosen.to_string_lossy().into_owned()),

@@ -1,0 +1,26 @@
+//! The fixed facts of a kernel, which the host needs to launch it.
+
+/// The facts of a pass in one arithmetic: the fields of `fc_shape` in `flashcliff-sys`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// The channels that a thread computes together.
+    pub lanes: usize,
+    /// The largest number of threads of a CTA.
+    pub threads: usize,
+    /// Whether parameters are kept in shared memory, not in registers.
+    pub params_shared: bool,
+    /// The components of each lane tensor that is read; 0 for one that no stage reads.
+    pub inputs: Vec<usize>,
+    /// The components of each lane tensor that is written.
+    pub outputs: Vec<usize>,
+    /// The elements of each parameter, for one channel.
+    pub params: Vec<usize>,
+    /// The row sums that are read.
+    pub saved_row_sums: usize,
+    /// The row sums that are computed.
+    pub row_sums: usize,
+    /// Whether gradients of parameters are added up.
+    pub has_gradients: bool,
+    /// Whether lanes depend on neither each other nor their channel.
+    pub is_pointwise: bool,
+}

@@ -1,0 +1,211 @@
+//! Kernels of one operator as one text, for compilers that run in the program that uses them.
+
+use std::fmt::Write;
+
+use cayley::Algebra;
+use flashcliff_program::ir::differentiate;
+use flashcliff_program::spec::Operator;
+
+use super::pass::Pass;
+use super::{AlgebraEmitter, Shape, arithmetic, is_headline, planned};
+use crate::Error;
+
+/// The direction of a pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Direction {
+    /// From inputs to the output.
+    Forward,
+    /// From the gradient of the output to those of the inputs.
+    Backward,
+}
+
+impl Direction {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Backward => "backward",
+        }
+    }
+
+    /// The input of the pass that is the gradient of the output.
+    pub(super) fn gradient_input(self, forward: &flashcliff_program::ir::Program) -> Option<usize> {
+        (self == Self::Backward).then_some(forward.inputs.len())
+    }
+}
+
+/// A kernel within a text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// The place of the kernel in the list of variants of `flashcliff-sys`.
+    pub variant: usize,
+    /// The function, as an expression of C++.
+    pub expression: String,
+}
+
+/// The kernels of a pass in one arithmetic.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Single {
+    /// The text, which includes files of the skeleton by their paths below its folder.
+    pub text: String,
+    /// The kernels, the general one first.
+    pub kernels: Vec<Kernel>,
+    /// The facts for launches.
+    pub shape: Shape,
+}
+
+/// The kernels of path products.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockKernels {
+    /// The text, which includes files of the skeleton by their paths below its folder.
+    pub text: String,
+    /// The number of paths of the algebra.
+    pub paths: usize,
+    /// The channels of a thread of each variant.
+    pub channels: [usize; VARIANTS_OF_BLOCKS],
+    /// For each variant its kernels. The number of a kernel is its place in `BlockFunctions`.
+    pub kernels: [Vec<Kernel>; VARIANTS_OF_BLOCKS],
+}
+
+/// The numbers of variants of path products: those of `BlockVariants` in f32, and one in f64.
+const VARIANTS_OF_BLOCKS: usize = 7;
+
+/// Emits the kernels of a pass of an operator.
+///
+/// # Errors
+/// A program that kernels have no room for.
+pub fn pass(
+    algebra: &Algebra,
+    operator: &Operator,
+    direction: Direction,
+    is_f64: bool,
+) -> Result<Single, Error> {
+    let gradient;
+    let program = match direction {
+        Direction::Forward => &operator.program,
+        Direction::Backward => {
+            gradient = differentiate(&operator.program);
+            &gradient
+        }
+    };
+    let name = operator.program.name.clone();
+    let plan = planned(algebra, program)?;
+    let mut emitter = AlgebraEmitter::new(algebra.signature(), "");
+    let functions = emitter.functions(&name, program, &plan);
+    let pass = Pass {
+        name: format!("{name}_{}", direction.name()),
+        program,
+        plan: &plan,
+        functions: &functions,
+        gradient_input: direction.gradient_input(&operator.program),
+    };
+    let shape = pass.shape(is_f64);
+    let skeleton = match shape.is_pointwise {
+        true => "points",
+        false => "rows",
+    };
+    let namespace = algebra.signature().name();
+    let text = format!(
+        "#include \"skeleton/{skeleton}.cuh\"\n\nnamespace {namespace} {{\n{}\n{}\n}}  // namespace {namespace}\n",
+        emitter.stages_text(),
+        pass.text(&pass.body()),
+    );
+    let key = format!("{namespace}::{}, {}", pass.name, arithmetic(is_f64));
+    let kernels = match shape.is_pointwise {
+        true => vec![Kernel {
+            variant: 0,
+            expression: format!("&fc::points_kernel<{key}>"),
+        }],
+        false => {
+            // The bytes of an element and the gate: both of the call, or known.
+            let mut known = vec![(0, "fc::kAnyGate")];
+            if is_headline(algebra, operator) && !is_f64 {
+                let bytes = [4, 2];
+                known.extend(bytes.map(|bytes| (bytes, "fc::kAnyGate")));
+                known.extend(bytes.map(|bytes| (bytes, "fc::kUsualGate")));
+            }
+            let (lanes, threads) = (shape.lanes, shape.threads);
+            let shared = u8::from(shape.params_shared);
+            let kernel = |(variant, (bytes, gate))| Kernel {
+                variant,
+                expression: format!(
+                    "&fc::rows_kernel<{key}, {lanes}, {threads}, {shared}, {bytes}, {gate}>"
+                ),
+            };
+            known.into_iter().enumerate().map(kernel).collect()
+        }
+    };
+    Ok(Single {
+        text,
+        kernels,
+        shape,
+    })
+}
+
+/// Emits the kernels of the path products of an algebra.
+///
+/// # Errors
+/// A program that kernels have no room for.
+pub fn blocks(algebra: &Algebra) -> Result<BlockKernels, Error> {
+    let mut emitter = AlgebraEmitter::new(algebra.signature(), "");
+    let body = emitter.blocks_struct()?.0;
+    let namespace = algebra.signature().name();
+    let text = format!(
+        "#include \"skeleton/blocks/kernel.cuh\"\n\nnamespace {namespace} {{\n{}\n{body}\n}}  // namespace {namespace}\n",
+        emitter.stages_text(),
+    );
+    let blades = algebra.blade_count();
+    let wide = match blades {
+        ..=8 => 4,
+        9..=16 => 2,
+        17.. => 1,
+    };
+    // The arithmetic, the channels of a thread, the type of the tensors, whether all paths are there, whether blocks are
+    // scaled.
+    let variants = [
+        ("float", 1, "fc::kAnyType", false, false),
+        ("float", wide, "FC_F32", true, false),
+        ("float", wide, "FC_BF16", true, false),
+        ("float", wide, "FC_F16", true, false),
+        ("float", 1, "FC_F32", false, true),
+        ("float", wide, "FC_F32", true, true),
+        ("double", 1, "FC_F64", false, false),
+    ];
+    let kernels = variants.map(|(scalar, channels, dtype, all, scales)| {
+        let is_16_bit = ["FC_BF16", "FC_F16"].contains(&dtype);
+        let works = [
+            Some("fc::kForms"),
+            Some("fc::kPullsBack"),
+            (is_16_bit && blades <= 16).then_some("fc::kPullsBack | fc::kForms"),
+            scales.then_some("fc::kScalesRows | fc::kForms"),
+            scales.then_some("fc::kScalesSums"),
+            scales.then_some("fc::kScalesSums | fc::kPullsBack"),
+        ];
+        let works = works.into_iter().enumerate();
+        let kernel = |(variant, work): (usize, Option<&str>)| {
+            work.map(|work| Kernel {
+                variant,
+                expression: format!(
+                    "&fc::block_kernel<{namespace}::Blocks, fc::Variant<{scalar}, {channels}, {dtype}, {all}, {scales}>, {work}>"
+                ),
+            })
+        };
+        works.filter_map(kernel).collect()
+    });
+    Ok(BlockKernels {
+        text,
+        paths: algebra.paths().len(),
+        channels: variants.map(|(_, channels, ..)| channels),
+        kernels,
+    })
+}
+
+impl AlgebraEmitter<'_> {
+    /// The functions of all stages so far.
+    fn stages_text(&self) -> String {
+        let mut text = String::new();
+        for (_, stages) in self.headers.values() {
+            let _ = write!(text, "{stages}");
+        }
+        text
+    }
+}

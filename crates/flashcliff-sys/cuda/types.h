@@ -1,0 +1,45 @@
+/* What host and device both know of a call: limits, element types, gates, the shape of a kernel. It declares no function, since
+ * kernels that are compiled at run time include it too. */
+#ifndef FLASHCLIFF_TYPES_H
+#define FLASHCLIFF_TYPES_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The most lane tensors a pass reads or writes, and the most parameters. */
+#define FC_MAX_TENSORS 4
+#define FC_MAX_PARAMS 2
+
+/* Element types in memory. f32, bf16 and f16 are computed in f32, f64 in f64. */
+typedef enum fc_dtype { FC_F32 = 0, FC_F64 = 1, FC_BF16 = 2, FC_F16 = 3 } fc_dtype;
+
+/* The gates, as flashcliff::Gate lists them. */
+typedef enum fc_gate {
+  FC_GATE_NONE = 0,
+  FC_GATE_GELU = 1,
+  FC_GATE_GELU_TANH = 2,
+  FC_GATE_SILU = 3,
+  FC_GATE_GELU_FAST = 4
+} fc_gate;
+
+typedef enum fc_pass { FC_FORWARD = 0, FC_BACKWARD = 1 } fc_pass;
+
+/* The variants of a kernel: the general one; those for calls that need the least of the skeleton, with 4 and 2 bytes an element;
+ * and these again for one gate. */
+#define FC_VARIANTS 5
+
+/* The fixed facts of a kernel. */
+typedef struct fc_shape {
+  int32_t lanes;          /* channels a thread */
+  int32_t threads;        /* of a CTA, at most */
+  int32_t params_shared;  /* parameters are kept in shared memory, not in registers */
+  int32_t inputs, outputs, params;
+  int32_t input_components[FC_MAX_TENSORS];
+  int32_t output_components[FC_MAX_TENSORS];
+  int32_t param_counts[FC_MAX_PARAMS];
+  int32_t saved_sums;     /* row sums it reads */
+  int32_t row_sums;       /* row sums it computes */
+  int32_t gradients;      /* whether it adds up parameter gradients */
+} fc_shape;
+
+#endif

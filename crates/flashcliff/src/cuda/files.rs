@@ -1,0 +1,58 @@
+//! The cache folder, and files that are written whole or not at all.
+
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The variable that names the folder for files that the library keeps between runs.
+pub const CACHE_DIR_VARIABLE: &str = "FLASHCLIFF_CACHE_DIR";
+
+/// A folder of the cache, as the environment has it.
+#[cfg(any(feature = "jit", test))]
+pub(super) fn cache_folder(name: &str) -> Option<PathBuf> {
+    cache_folder_of(&|variable| env::var_os(variable), name)
+}
+
+/// A folder of `$FLASHCLIFF_CACHE_DIR`, or of `flashcliff` in the cache folder of the system.
+pub(super) fn cache_folder_of(
+    variable: &dyn Fn(&str) -> Option<OsString>,
+    name: &str,
+) -> Option<PathBuf> {
+    let path = |name| {
+        let value = variable(name).filter(|value| !value.is_empty());
+        value.map(PathBuf::from)
+    };
+    // The specification of these variables says that relative paths are to be ignored.
+    let absolute = |name| path(name).filter(|path| path.is_absolute());
+    let folder = path(CACHE_DIR_VARIABLE)
+        .or_else(|| absolute("XDG_CACHE_HOME").map(|path| path.join("flashcliff")))
+        .or_else(|| absolute("LOCALAPPDATA").map(|path| path.join("flashcliff")))
+        .or_else(|| absolute("HOME").map(|path| path.join(".cache").join("flashcliff")));
+    folder.map(|folder| folder.join(name))
+}
+
+/// Writes a new file beside the old one and gives it the name. Readers see the old file or the new one.
+pub(super) fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    let count = COUNT.fetch_add(1, Ordering::Relaxed);
+    let beside = with_ending(path, &format!(".{}-{count}.tmp", process::id()));
+    let written = File::create(&beside)
+        .and_then(|mut file| file.write_all(contents).and_then(|()| file.sync_all()))
+        .and_then(|()| fs::rename(&beside, path));
+    if written.is_err() {
+        // The unfinished file is removed if possible; the first error is the one to report.
+        let _ = fs::remove_file(&beside);
+    }
+    written
+}
+
+/// A path with more at the end of its name.
+pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    PathBuf::from(name)
+}

@@ -1,0 +1,241 @@
+//! Kernels that are compiled when they are first used, for algebras and grades that no build has kernels of. Needs the feature
+//! `jit`, and NVRTC when the program runs.
+//!
+//! The generator writes the same functions as in a build, [`source`] joins them with the skeleton, [`compiler`] compiles them, and
+//! [`cache`] keeps the code in a folder. Kernels stay loaded for the life of the process.
+
+mod cache;
+mod compiler;
+mod nvrtc;
+mod source;
+
+use std::ffi::{CString, c_void};
+use std::ptr::{self, NonNull};
+use std::sync::{Mutex, PoisonError};
+use std::{panic, thread};
+
+use cayley::{Algebra, GradeSet, Signature};
+pub(super) use codegen::emit::cuda::Direction;
+use codegen::emit::cuda::{self as emit, Kernel, Shape};
+use flashcliff_program::spec::Operator;
+use flashcliff_sys as sys;
+
+use super::fault;
+use crate::Error;
+use compiler::{Code, Compiler, Target};
+
+/// Finds NVRTC, so that its absence is known before the first call.
+pub(super) fn check() -> Result<(), Error> {
+    Compiler::get().map(drop)
+}
+
+/// The key of a loaded kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Key {
+    signature: Signature,
+    program: String,
+    operands: [GradeSet; 2],
+    direction: Direction,
+    is_f64: bool,
+    capability: (i32, i32),
+}
+
+/// The key of loaded kernels of path products.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct BlocksKey {
+    signature: Signature,
+    variants: &'static [usize],
+    capability: (i32, i32),
+}
+
+/// Kernels that are loaded, with their keys.
+struct Loaded<K, T>(Mutex<Vec<(K, NonNull<T>)>>);
+
+// SAFETY: kernels are never freed, and the library synchronises the state that it keeps for them.
+unsafe impl<K: Send, T> Sync for Loaded<K, T> {}
+
+impl<K: PartialEq, T> Loaded<K, T> {
+    const fn new() -> Self {
+        Self(Mutex::new(Vec::new()))
+    }
+
+    /// The kernels of a key. Threads that ask for the same at once may both make them; the first ones stay.
+    fn get_or_make(
+        &self,
+        key: K,
+        make: impl FnOnce() -> Result<NonNull<T>, Error>,
+    ) -> Result<NonNull<T>, Error> {
+        if let Some(known) = self.find(&key) {
+            return Ok(known);
+        }
+        let made = make()?;
+        if let Some(known) = self.find(&key) {
+            return Ok(known);
+        }
+        let mut list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        list.push((key, made));
+        Ok(made)
+    }
+
+    fn find(&self, key: &K) -> Option<NonNull<T>> {
+        let list = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut list = list.iter();
+        list.find(|(known, _)| known == key).map(|(_, made)| *made)
+    }
+}
+
+/// The kernels of a pass of a lane program, in one arithmetic, for GPUs of a compute capability.
+pub(super) fn pass(
+    algebra: &Algebra,
+    operator: &Operator,
+    direction: Direction,
+    is_f64: bool,
+    capability: (i32, i32),
+) -> Result<NonNull<sys::fc_kernel>, Error> {
+    static LOADED: Loaded<Key, sys::fc_kernel> = Loaded::new();
+    let key = Key {
+        signature: algebra.signature(),
+        program: operator.program.name.clone(),
+        operands: [operator.left, operator.right],
+        direction,
+        is_f64,
+        capability,
+    };
+    LOADED.get_or_make(key, || {
+        let name = format!(
+            "{} ({direction:?}, {}) of {}",
+            operator.program.name,
+            if is_f64 { "f64" } else { "f32" },
+            algebra.signature()
+        );
+        let single = emit::pass(algebra, operator, direction, is_f64).map_err(unplanned)?;
+        // Walking rows in f32 takes the special instructions of 90a, as in a build.
+        let special = !single.shape.is_pointwise && !is_f64;
+        let target = Target::of(capability, special);
+        let kernels: Vec<&[Kernel]> = single.kernels.chunks(1).collect();
+        let codes = compile(&name, &single.text, &kernels, target)?;
+        let mut image = sys::fc_image {
+            codes: [ptr::null(); _],
+            functions: [ptr::null(); _],
+            shape: shape(&single.shape),
+            pointwise: single.shape.is_pointwise.into(),
+            is_f64: is_f64.into(),
+        };
+        for (kernel, code) in single.kernels.iter().zip(&codes) {
+            image.codes[kernel.variant] = address(&code.image);
+            image.functions[kernel.variant] = code.names[0].as_ptr();
+        }
+        let mut made = ptr::null();
+        // SAFETY: code and names live during the call, which copies the code.
+        let done = unsafe { sys::fc_load(&raw const image, &raw mut made) };
+        fault::kernel("fc_load", done)?;
+        NonNull::new(made.cast_mut()).ok_or_else(|| unreachable!("a kernel without error is there"))
+    })
+}
+
+/// The kernels of path products for tensors of some types. `variants` are those of `flashcliff-sys` that such calls take.
+pub(super) fn blocks(
+    algebra: &Algebra,
+    variants: &'static [usize],
+    capability: (i32, i32),
+) -> Result<NonNull<sys::fc_block_kernels>, Error> {
+    static LOADED: Loaded<BlocksKey, sys::fc_block_kernels> = Loaded::new();
+    let key = BlocksKey {
+        signature: algebra.signature(),
+        variants,
+        capability,
+    };
+    LOADED.get_or_make(key, || {
+        let name = format!("path products of {}", algebra.signature());
+        let blocks = emit::blocks(algebra).map_err(unplanned)?;
+        let kernels: Vec<&[Kernel]> = variants.iter().map(|v| &blocks.kernels[*v][..]).collect();
+        let target = Target::of(capability, false);
+        let codes = compile(&name, &blocks.text, &kernels, target)?;
+        let mut image = sys::fc_block_image {
+            codes: [ptr::null(); _],
+            functions: [[ptr::null(); _]; _],
+            channels: blocks.channels.map(number),
+            paths: number(blocks.paths),
+        };
+        for (&variant, code) in variants.iter().zip(&codes) {
+            image.codes[variant] = address(&code.image);
+            for (kernel, name) in blocks.kernels[variant].iter().zip(&code.names) {
+                image.functions[variant][kernel.variant] = name.as_ptr();
+            }
+        }
+        let mut made = ptr::null();
+        // SAFETY: code and names live during the call, which copies the code.
+        let done = unsafe { sys::fc_block_load(&raw const image, &raw mut made) };
+        fault::kernel("fc_block_load", done)?;
+        NonNull::new(made.cast_mut()).ok_or_else(|| unreachable!("kernels without error are there"))
+    })
+}
+
+/// Compiles groups of kernels of one text at once, or reads their code from the cache.
+fn compile(
+    name: &str,
+    text: &str,
+    groups: &[&[Kernel]],
+    target: Target,
+) -> Result<Vec<Code>, Error> {
+    let compiler = Compiler::get()?;
+    let text = source::whole(text);
+    let one = |kernels: &[Kernel]| {
+        let expressions: Vec<&str> = kernels.iter().map(|k| k.expression.as_str()).collect();
+        compiler.code(name, &text, &expressions, target)
+    };
+    thread::scope(|scope| {
+        let running: Vec<_> = groups
+            .iter()
+            .map(|kernels| scope.spawn(|| one(kernels)))
+            .collect();
+        let join = |thread: thread::ScopedJoinHandle<'_, _>| match thread.join() {
+            Ok(code) => code,
+            Err(panicked) => panic::resume_unwind(panicked),
+        };
+        running.into_iter().map(join).collect()
+    })
+}
+
+fn shape(shape: &Shape) -> sys::fc_shape {
+    fn list<const N: usize>(numbers: &[usize]) -> [i32; N] {
+        let mut list = [0; N];
+        for (own, &given) in list.iter_mut().zip(numbers) {
+            *own = number(given);
+        }
+        list
+    }
+    sys::fc_shape {
+        lanes: number(shape.lanes),
+        threads: number(shape.threads),
+        params_shared: shape.params_shared.into(),
+        inputs: number(shape.inputs.len()),
+        outputs: number(shape.outputs.len()),
+        params: number(shape.params.len()),
+        input_components: list(&shape.inputs),
+        output_components: list(&shape.outputs),
+        param_counts: list(&shape.params),
+        saved_sums: number(shape.saved_row_sums),
+        row_sums: number(shape.row_sums),
+        gradients: shape.has_gradients.into(),
+    }
+}
+
+/// A number of components or threads, which is far below 2^31.
+fn number(count: usize) -> i32 {
+    count as i32
+}
+
+fn address(image: &[u8]) -> *const c_void {
+    image.as_ptr().cast()
+}
+
+fn unplanned(error: codegen::Error) -> Error {
+    Error::CudaCompilation {
+        kernel: "a kernel".to_owned(),
+        reason: error.to_string(),
+    }
+}
+
+/// A C string of the compiler.
+type Name = CString;
