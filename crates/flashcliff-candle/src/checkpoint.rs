@@ -1,4 +1,7 @@
 //! Checkpoints: named tensors and text in one safetensors file, written atomically.
+//!
+//! Beside the tensors a file says what the weights of each layer belong to: `algebra`, `norm`, `invariant`. Loading
+//! compares these choices with those of the layers; a file that does not say them is loaded like any other.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -8,16 +11,21 @@ use candle_core::safetensors::Load;
 use candle_core::{DType, Device, Tensor};
 use safetensors::SafeTensors;
 
+use crate::choices::{self, Choices};
 use crate::{Error, output_file};
 
 /// The key of the text in the file's metadata. There is only one key, because the order of several would not be fixed.
 const TEXT: &str = "flashcliff";
+/// The name of the text that has the choices of the layers, as JSON.
+const LAYERS: &str = "layers";
 
 /// Named tensors and named texts, as read from or to be written to a file.
 #[derive(Debug, Clone, Default)]
 pub struct Checkpoint {
     tensors: BTreeMap<String, Tensor>,
     text: BTreeMap<String, String>,
+    /// The choices of each layer.
+    layers: BTreeMap<String, Choices>,
 }
 
 impl Checkpoint {
@@ -32,9 +40,37 @@ impl Checkpoint {
         self.tensors.insert(name.into(), tensor.detach());
     }
 
-    /// Adds a text, replacing one of that name.
+    /// Adds a text, replacing one of that name. The name `layers` is taken by what [`Checkpoint::describe`] adds.
     pub fn insert_text(&mut self, name: impl Into<String>, text: impl Into<String>) {
         self.text.insert(name.into(), text.into());
+    }
+
+    /// Says what the weights of a layer belong to, such as `norm` `invariant`, replacing an earlier value.
+    pub fn describe(
+        &mut self,
+        layer: impl Into<String>,
+        choice: impl Into<String>,
+        value: impl Into<String>,
+    ) {
+        let choices = self.layers.entry(layer.into()).or_default();
+        choices.insert(choice.into(), value.into());
+    }
+
+    /// What the weights of a layer belong to, if the checkpoint says so.
+    pub fn described(&self, layer: &str, choice: &str) -> Option<&str> {
+        let value = self.layers.get(layer)?.get(choice)?;
+        Some(value)
+    }
+
+    /// Checks the choices of a layer against those of the checkpoint, if it has any.
+    ///
+    /// # Errors
+    /// [`Error::StoredChoice`].
+    pub(crate) fn check_choices(&self, layer: &str, own: &Choices) -> Result<(), Error> {
+        match self.layers.get(layer) {
+            Some(stored) => choices::check(layer, own, stored),
+            None => Ok(()),
+        }
     }
 
     /// The tensor of that name, if its shape and type are the expected ones.
@@ -86,13 +122,23 @@ impl Checkpoint {
             path: path.to_owned(),
             source,
         };
-        let text = serde_json::to_string(&self.text).map_err(|e| failed(e.into()))?;
+        let mut text = self.text.clone();
+        if !self.layers.is_empty() {
+            let layers = serde_json::to_string(&self.layers).map_err(|e| failed(e.into()))?;
+            text.insert(LAYERS.to_owned(), layers);
+        }
         let mut tensors = BTreeMap::new();
         for (name, tensor) in &self.tensors {
             // Only tensors on a GPU are copied.
             tensors.insert(name, tensor.to_device(&Device::Cpu)?);
         }
-        let metadata = (!self.text.is_empty()).then(|| HashMap::from([(TEXT.to_owned(), text)]));
+        let metadata = match text.is_empty() {
+            true => None,
+            false => {
+                let text = serde_json::to_string(&text).map_err(|e| failed(e.into()))?;
+                Some(HashMap::from([(TEXT.to_owned(), text)]))
+            }
+        };
         let bytes = safetensors::serialize(&tensors, metadata)
             .map_err(|e| failed(std::io::Error::other(e)))?;
         output_file::write(path, &bytes)
@@ -126,6 +172,10 @@ impl Checkpoint {
         if let Some(text) = metadata.metadata().as_ref().and_then(|map| map.get(TEXT)) {
             checkpoint.text =
                 serde_json::from_str(text).map_err(|e| corrupt(format!("text: {e}")))?;
+        }
+        if let Some(layers) = checkpoint.text.remove(LAYERS) {
+            checkpoint.layers =
+                serde_json::from_str(&layers).map_err(|e| corrupt(format!("{LAYERS}: {e}")))?;
         }
         Ok(checkpoint)
     }

@@ -93,6 +93,22 @@ pub enum Error {
         got: DType,
     },
 
+    /// The stored weights of a layer belong to another algebra or another norm.
+    #[error(
+        "{layer}: expected weights of {choice} {expected}, got weights of {choice} {got}; make the layer with \
+         {choice} {got}"
+    )]
+    StoredChoice {
+        /// Name of the layer in the file.
+        layer: String,
+        /// What was chosen: `algebra`, `norm`, `invariant`.
+        choice: String,
+        /// Choice of the layer.
+        expected: String,
+        /// Choice in the file.
+        got: String,
+    },
+
     /// A checkpoint lacks a tensor.
     #[error("checkpoint has no tensor `{tensor}`")]
     MissingTensor {

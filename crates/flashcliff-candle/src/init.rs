@@ -4,7 +4,11 @@
 //! instead. Variables are drawn in the order in which constructors ask for them, so a model is a function of its seed.
 //! Values are drawn in `f64` and rounded to the type of the variable, so an `f32` and an `f64` model of one seed start
 //! at the same point.
+//!
+//! [`Parameters`] also knows what the weights belong to: layers tell their algebras and norms to the builder. Saved
+//! weights say so, and weights of another algebra or norm are refused.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use candle_core::{DType, Device, Shape, Tensor, Var};
@@ -17,6 +21,7 @@ use rand_distr::{Distribution, StandardNormal, StandardUniform};
 
 use crate::Error;
 use crate::checkpoint::Checkpoint;
+use crate::choices::{self, Choices};
 
 /// Named variables in the order of their creation. Clones share the variables.
 ///
@@ -38,6 +43,8 @@ pub struct Parameters {
 
 struct Store {
     variables: Vec<(String, Var)>,
+    /// The choices of each layer.
+    layers: BTreeMap<String, Choices>,
     rng: ChaCha8Rng,
 }
 
@@ -54,6 +61,7 @@ impl Parameters {
     pub fn seeded(seed: u64) -> Self {
         let store = Store {
             variables: Vec::new(),
+            layers: BTreeMap::new(),
             rng: ChaCha8Rng::seed_from_u64(seed),
         };
         Self {
@@ -95,11 +103,42 @@ impl Parameters {
         self.lock().find(name).cloned()
     }
 
+    /// Adds every variable to a checkpoint, under `{prefix}{name}`, with the algebra and the norm of each layer.
+    pub fn export(&self, prefix: &str, checkpoint: &mut Checkpoint) {
+        for (name, var) in self.variables() {
+            checkpoint.insert(format!("{prefix}{name}"), &var);
+        }
+        self.describe(prefix, checkpoint);
+    }
+
+    /// Adds the algebra and the norm of each layer to a checkpoint that has weights of these layers under `{prefix}{name}`.
+    pub fn describe(&self, prefix: &str, checkpoint: &mut Checkpoint) {
+        for (layer, choices) in &self.lock().layers {
+            for (choice, value) in choices {
+                checkpoint.describe(stored_name(prefix, layer), choice, value);
+            }
+        }
+    }
+
+    /// Checks that the weights under `{prefix}{name}` of a checkpoint belong to the algebras and norms of these layers, as
+    /// far as the checkpoint says so.
+    ///
+    /// # Errors
+    /// [`Error::StoredChoice`].
+    pub fn check(&self, prefix: &str, checkpoint: &Checkpoint) -> Result<(), Error> {
+        let store = self.lock();
+        let mut layers = store.layers.iter();
+        layers
+            .try_for_each(|(layer, own)| checkpoint.check_choices(&stored_name(prefix, layer), own))
+    }
+
     /// Sets every variable to the tensor `{prefix}{name}` of a checkpoint. Other tensors of the checkpoint are ignored.
     ///
     /// # Errors
-    /// A missing tensor, a wrong shape or a wrong type. Nothing is then changed.
+    /// A missing tensor, a wrong shape or a wrong type; weights of another algebra or norm, if the checkpoint says so
+    /// ([`Error::StoredChoice`]). Nothing is then changed.
     pub fn restore(&self, prefix: &str, checkpoint: &Checkpoint) -> Result<(), Error> {
+        self.check(prefix, checkpoint)?;
         let store = self.lock();
         let mut values = Vec::with_capacity(store.variables.len());
         for (name, var) in &store.variables {
@@ -117,6 +156,11 @@ impl Parameters {
         // A panic under the lock could at worst lose a variable that was never given out.
         self.store.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The name of a layer in a checkpoint. A layer without a name of its own has that of the prefix.
+fn stored_name(prefix: &str, layer: &str) -> String {
+    format!("{prefix}{layer}").trim_end_matches('.').to_owned()
 }
 
 impl Store {
@@ -171,6 +215,12 @@ impl SimpleBackend for Parameters {
     }
 
     fn contains_tensor(&self, name: &str) -> bool {
+        if let Some((layer, choice, value)) = choices::noted(name) {
+            let mut store = self.lock();
+            let choices = store.layers.entry(layer.to_owned()).or_default();
+            choices.insert(choice.to_owned(), value.to_owned());
+            return false;
+        }
         self.lock().find(name).is_some()
     }
 }

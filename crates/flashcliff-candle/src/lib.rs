@@ -7,7 +7,7 @@
 //! * [`models`] - CGENN's models of convex hulls, O(5) regression and signed volumes.
 //! * [`init`] - parameters drawn from a seed.
 //! * [`optim`] - Adam with a state that can be saved.
-//! * [`checkpoint`] - safetensors files, written atomically.
+//! * [`checkpoint`] - safetensors files, written atomically; they say the algebra and the norm of each layer.
 //! * [`output_file`] - files written without harm to existing files.
 //! * [`device`] - the CPU, or a GPU with the feature `cuda`.
 //!
@@ -38,6 +38,7 @@
 #![cfg_attr(feature = "cuda", deny(unsafe_code))]
 
 pub mod checkpoint;
+mod choices;
 pub mod device;
 mod error;
 pub mod functional;

@@ -3,8 +3,11 @@
 use std::fs;
 
 use candle_core::{DType, Device, Tensor};
+use flashcliff::{Algebra, Invariant, Norm, Signature};
 use flashcliff_candle::Error;
 use flashcliff_candle::checkpoint::Checkpoint;
+use flashcliff_candle::init::Parameters;
+use flashcliff_candle::layers::{FlashCliffordLayer, FlashCliffordOptions, MVSiLU};
 use flashcliff_candle::models::{Architecture, Model};
 
 fn model(seed: u64) -> Model {
@@ -90,6 +93,7 @@ fn a_file_cut_anywhere_is_corrupt() {
     let mut checkpoint = Checkpoint::new();
     checkpoint.insert("a", &Tensor::new(&[1f32, 2., 3.], &Device::Cpu).unwrap());
     checkpoint.insert_text("step", "12");
+    checkpoint.describe("layer", "norm", "rms");
     checkpoint.save(&path).unwrap();
     let bytes = fs::read(&path).unwrap();
     for length in 0..bytes.len() {
@@ -191,4 +195,162 @@ fn paths_that_cannot_be_used_are_named() {
         Err(Error::Read { path, .. }) => assert_eq!(path, missing),
         other => panic!("{other:?}"),
     }
+}
+
+/// The parameters of a layer with a norm, under the name `layer`, and what its `Debug` says.
+fn normed(signature: [usize; 3], norm: Norm, seed: u64) -> (Parameters, String) {
+    let [p, q, r] = signature;
+    let algebra = Algebra::new(Signature::of(p, q, r)).unwrap();
+    let parameters = Parameters::seeded(seed);
+    let vb = parameters.builder(DType::F32, &Device::Cpu);
+    let options = FlashCliffordOptions {
+        norm,
+        ..FlashCliffordOptions::default()
+    };
+    let layer = FlashCliffordLayer::new(algebra, 3, options, vb.pp("layer")).unwrap();
+    (parameters, format!("{layer:?}"))
+}
+
+/// Saves the weights of one layer, and loads them into another. Nothing may change if that fails.
+fn carry(
+    (from, _): (Parameters, String),
+    (to, _): (Parameters, String),
+    prefix: &str,
+) -> Result<(), Error> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("weights");
+    let mut checkpoint = Checkpoint::new();
+    from.export(prefix, &mut checkpoint);
+    checkpoint.insert_text("note", "kept");
+    checkpoint.save(&path).unwrap();
+    let loaded = Checkpoint::load(&path).unwrap();
+    assert_eq!(loaded.text("note"), Some("kept"));
+    let values = |parameters: &Parameters| -> Vec<Vec<f32>> {
+        let variables = parameters.variables().into_iter();
+        let flat = variables.map(|(_, var)| var.flatten_all().unwrap());
+        flat.map(|var| var.to_vec1().unwrap()).collect()
+    };
+    let before = values(&to);
+    assert_ne!(before, values(&from));
+    let result = to.restore(prefix, &loaded);
+    let expected = match result {
+        Ok(()) => values(&from),
+        Err(_) => before,
+    };
+    assert_eq!(values(&to), expected);
+    result
+}
+
+const SPACE: [usize; 3] = [3, 0, 0];
+const SPACETIME: [usize; 3] = [1, 3, 0];
+
+#[test]
+fn weights_of_another_norm_are_refused() {
+    for prefix in ["", "model."] {
+        for stored in Norm::ALL {
+            for own in Norm::ALL {
+                let result = carry(
+                    normed(SPACETIME, stored, 1),
+                    normed(SPACETIME, own, 2),
+                    prefix,
+                );
+                match result {
+                    Ok(()) => assert_eq!(stored, own),
+                    Err(Error::StoredChoice {
+                        layer,
+                        choice,
+                        expected,
+                        got,
+                    }) => {
+                        assert_ne!(stored, own);
+                        assert_eq!(layer, format!("{prefix}layer"));
+                        assert_eq!(choice, "norm");
+                        assert_eq!((&*expected, &*got), (own.name(), stored.name()));
+                    }
+                    Err(other) => panic!("{other}"),
+                }
+            }
+        }
+    }
+    let error = carry(
+        normed(SPACETIME, Norm::Rms, 1),
+        normed(SPACETIME, Norm::Invariant, 2),
+        "",
+    );
+    assert_eq!(
+        error.unwrap_err().to_string(),
+        "layer: expected weights of norm invariant, got weights of norm rms; make the layer with norm rms"
+    );
+}
+
+/// If all vectors square to one sign, the Euclidean norm is the invariant one.
+#[test]
+fn one_norm_under_two_names_is_accepted() {
+    let space = |norm, seed| normed(SPACE, norm, seed);
+    carry(space(Norm::Rms, 1), space(Norm::Invariant, 2), "").unwrap();
+    carry(space(Norm::Invariant, 1), space(Norm::Rms, 2), "").unwrap();
+    assert!(carry(space(Norm::None, 1), space(Norm::Rms, 2), "").is_err());
+}
+
+#[test]
+fn weights_of_another_algebra_are_refused() {
+    let of = |signature, seed| normed(signature, Norm::None, seed);
+    match carry(of(SPACE, 1), of([2, 1, 0], 2), "") {
+        Err(Error::StoredChoice {
+            choice,
+            expected,
+            got,
+            ..
+        }) => {
+            assert_eq!((&*choice, &*expected, &*got), ("algebra", "cl210", "cl300"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn weights_that_do_not_say_their_norm_are_accepted() {
+    let (from, _) = normed(SPACETIME, Norm::Rms, 1);
+    let (to, _) = normed(SPACETIME, Norm::Invariant, 2);
+    let mut bare = Checkpoint::new();
+    for (name, var) in from.variables() {
+        bare.insert(name, &var);
+    }
+    to.restore("", &bare).unwrap();
+    // What is not said is not compared.
+    bare.describe("layer", "algebra", "cl130");
+    to.restore("", &bare).unwrap();
+    bare.describe("layer", "norm", "rms");
+    assert!(matches!(
+        to.restore("", &bare),
+        Err(Error::StoredChoice { .. })
+    ));
+}
+
+#[test]
+fn layers_say_what_their_weights_belong_to() {
+    let mut checkpoint = Checkpoint::new();
+    model(1).export("model.", &mut checkpoint);
+    let described = |layer, choice| checkpoint.described(layer, choice);
+    assert_eq!(described("model.net.0", "algebra"), Some("cl300"));
+    assert_eq!(described("model.net.0", "norm"), Some("grade_norm"));
+    assert_eq!(described("model.net.1", "invariant"), Some("mag2"));
+    assert_eq!(described("model.net.1", "norm"), None);
+    assert_eq!(described("net.0", "algebra"), None);
+
+    let (_, shown) = normed(SPACETIME, Norm::Rms, 1);
+    assert!(
+        shown.contains("norm: Rms") && shown.contains("p: 1, q: 3"),
+        "{shown}"
+    );
+
+    // A layer without a name has that of the prefix.
+    let parameters = Parameters::seeded(1);
+    let vb = parameters.builder(DType::F32, &Device::Cpu);
+    let algebra = Algebra::new(Signature::of(3, 0, 0)).unwrap();
+    MVSiLU::new(algebra, 2, Invariant::Norm, vb).unwrap();
+    let mut checkpoint = Checkpoint::new();
+    parameters.export("gate.", &mut checkpoint);
+    assert_eq!(checkpoint.described("gate", "invariant"), Some("norm"));
+    assert_eq!(parameters.names(), ["a", "b"]);
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use common::runs::{metrics, raw, same, tiny};
 use common::{Folder, arg, failure, read, stdout};
+use flashcliff_candle::checkpoint::Checkpoint;
 use safetensors::Dtype;
 use serde_json::Value;
 
@@ -186,7 +187,7 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
     assert!(!broken.join("metrics.json").exists());
 
     // The run was interrupted somewhere in the middle.
-    let checkpoint = flashcliff_candle::checkpoint::Checkpoint::load(&state).unwrap();
+    let checkpoint = Checkpoint::load(&state).unwrap();
     let history: Value = serde_json::from_str(checkpoint.text("history").unwrap()).unwrap();
     let step = history["step"].as_u64().unwrap();
     assert!((24..400).contains(&step), "{step}");
@@ -248,4 +249,62 @@ fn a_state_must_be_a_state() {
     assert!(resume(&cut).contains("expected a complete safetensors file"));
     std::fs::write(&cut, &state[..5]).unwrap();
     assert!(resume(&cut).contains("expected a complete safetensors file"));
+}
+
+/// Weights of another algebra or norm would give wrong results. States from before they said so can be continued.
+#[test]
+fn a_state_of_another_norm_or_algebra_is_refused() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    stdout(&tiny("regression", &out));
+    let whole = Checkpoint::load(out.join("state.safetensors")).unwrap();
+    let best = Checkpoint::load(out.join("best.safetensors")).unwrap();
+    for (checkpoint, prefix) in [(&whole, "model."), (&whole, "best."), (&best, "")] {
+        let described = |choice| checkpoint.described(&format!("{prefix}gp.1"), choice);
+        assert_eq!(described("algebra"), Some("cl500"));
+        assert_eq!(described("norm"), Some("grade_norm"));
+    }
+
+    let tampered = folder.path("tampered");
+    let resume = |out| {
+        [
+            "train",
+            "regression",
+            "--resume",
+            arg(&tampered),
+            "--out",
+            arg(out),
+        ]
+    };
+    let refused = folder.path("refused");
+    for (layer, choice, value) in [
+        ("model.gp.1", "norm", "none"),
+        ("model.gp.1", "algebra", "cl410"),
+        ("best.gp.0", "algebra", "cl410"),
+    ] {
+        let mut other = whole.clone();
+        other.describe(layer, choice, value);
+        // What is no layer of the model is not compared.
+        other.describe("model.head", "norm", "none");
+        other.save(&tampered).unwrap();
+        let message = failure(&resume(&refused), 1);
+        let says = format!("{layer}: expected weights of {choice}");
+        assert!(
+            message.contains(&says) && message.contains(value),
+            "{message}"
+        );
+        assert!(!refused.exists());
+    }
+
+    let mut older = Checkpoint::new();
+    for (name, tensor) in whole.tensors() {
+        older.insert(name, tensor);
+    }
+    for text in ["settings", "history"] {
+        older.insert_text(text, whole.text(text).unwrap());
+    }
+    older.save(&tampered).unwrap();
+    let continued = folder.path("continued");
+    stdout(&resume(&continued));
+    same(&out, &continued);
 }

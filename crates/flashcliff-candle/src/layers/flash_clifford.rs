@@ -9,6 +9,7 @@ use flashcliff::{Algebra, Bias, Norm, Operator, WeightLayout};
 
 use super::normal;
 use crate::Error;
+use crate::choices::{self, NORM};
 use crate::op::node::{self, Argument};
 use crate::op::{GpuOptions, WithOptions};
 
@@ -47,12 +48,16 @@ impl Default for FlashCliffordOptions {
 /// | `linear_bias` | `[1, 1, C]` | 0 |
 /// | `gp_weight` | `[C, P]` or `[P, C, C]`: path, input, output | normal, std `1 / sqrt(dim + 1)` |
 ///
+/// The norm belongs to the weights: checkpoints name it, and weights of another norm are refused.
+///
 /// `gp_weight` has three axes in the fully connected form. The std of `linear_weight` is
 /// `1 / sqrt(C)` in that form, else `1 / sqrt(C (dim + 1))`.
 ///
 /// Source: flash-clifford, `modules/layer.py`.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct FlashCliffordLayer {
+    algebra: Algebra,
+    options: FlashCliffordOptions,
     work: Work,
     linear_weight: Tensor,
     linear_bias: Option<Tensor>,
@@ -96,11 +101,13 @@ impl FlashCliffordLayer {
                 product: Arc::new(WithOptions::new(product, GpuOptions::default())),
             }
         } else {
-            let options = LinearSgpOptions::default()
+            let product = LinearSgpOptions::default()
                 .with_linear(linear)
                 .with_norm(norm);
-            Work::Channelwise(Arc::new(ops::mv_linear_sgp_norm(algebra, &options)?))
+            Work::Channelwise(Arc::new(ops::mv_linear_sgp_norm(algebra, &product)?))
         };
+        choices::note_algebra(&vb, algebra);
+        choices::note(&vb, NORM, norm.name());
         let (grades, paths) = (algebra.grade_count(), algebra.path_count());
         let fan = if options.fully_connected {
             channels
@@ -123,11 +130,18 @@ impl FlashCliffordLayer {
             vb.get_with_hints((channels, paths), "gp_weight", init)?
         };
         Ok(Self {
+            algebra,
+            options,
             work,
             linear_weight,
             linear_bias,
             gp_weight,
         })
+    }
+
+    /// The options, with the norm.
+    pub fn options(&self) -> &FlashCliffordOptions {
+        &self.options
     }
 
     /// Limits the memory that a block of rows of the fully connected product takes in the workspace on a GPU, like
@@ -159,5 +173,17 @@ impl Module for FlashCliffordLayer {
                 Ok(node::apply(product, &arguments)?)
             }
         }
+    }
+}
+
+impl std::fmt::Debug for FlashCliffordLayer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FlashCliffordLayer")
+            .field("algebra", &self.algebra)
+            .field("channels", &self.linear_weight.dims()[2])
+            .field("norm", &self.options.norm)
+            .field("fully_connected", &self.options.fully_connected)
+            .field("bias", &self.options.bias)
+            .finish_non_exhaustive()
     }
 }

@@ -10,6 +10,7 @@ use flashcliff::{Algebra, Bias, Gate, Norm};
 
 use super::{GradeNorm, MVLinear, SteerableLayerOptions, normal};
 use crate::Error;
+use crate::choices::{self, NORM};
 use crate::op::node::{self, Argument};
 use crate::op::{GpuOptions, WithOptions};
 
@@ -54,6 +55,8 @@ impl FullyConnectedSteerableGeometricProduct {
             .with_norm(Norm::None);
         let product = ops::fcgp_norm(algebra, &product)?;
         let product = Arc::new(WithOptions::new(product, GpuOptions::default()));
+        choices::note_algebra(&vb, algebra);
+        choices::note(&vb, NORM, options.norm());
         let shape = (out_channels, in_channels, algebra.path_count());
         let init = normal(1.0 / ((in_channels * algebra.grade_count()) as f64).sqrt());
         let weight = vb.get_with_hints(shape, "weight", init)?;

@@ -7,6 +7,7 @@ use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::{Algebra, Operator, ops};
 
 use crate::Error;
+use crate::choices;
 use crate::op::node::{self, Argument};
 
 /// `y_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, with the smooth norm `|x_g| = (q(x_g)^2 +
@@ -33,6 +34,7 @@ impl GradeNorm {
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
         let operator = Arc::new(ops::grade_norm(algebra)?);
+        choices::note_algebra(&vb, algebra);
         let shape = (channels, algebra.grade_count());
         let a = vb.get_with_hints(shape, "a", Init::Const(init))?;
         Ok(Self { operator, a })

@@ -2,6 +2,9 @@
 //!
 //! Constructors take a [`VarBuilder`]. Parameters have the names and shapes of the PyTorch state dict of the original,
 //! so its weights load unchanged. Multivectors are `[blades, batch, channels]`.
+//!
+//! Layers made with the builder of [`Parameters`](crate::init::Parameters) say their algebra and their norm in
+//! [checkpoints](crate::checkpoint). Weights of another algebra or norm are refused.
 
 mod flash_clifford;
 mod fully_connected;

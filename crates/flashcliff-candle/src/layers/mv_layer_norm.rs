@@ -7,6 +7,7 @@ use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::{Algebra, Operator, ops};
 
 use crate::Error;
+use crate::choices;
 use crate::op::node::{self, Argument};
 
 /// `y = a x / (mean_c |x_c| + 1e-6)`, with the smooth norm of the whole multivector.
@@ -31,6 +32,7 @@ impl MVLayerNorm {
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
         let operator = Arc::new(ops::mv_layer_norm(algebra)?);
+        choices::note_algebra(&vb, algebra);
         let a = vb.get_with_hints((1, channels), "a", Init::Const(1.0))?;
         Ok(Self { operator, a })
     }

@@ -9,6 +9,7 @@ use flashcliff::{Algebra, Bias, Operator};
 
 use super::normal;
 use crate::Error;
+use crate::choices;
 use crate::op::node::{self, Argument};
 
 /// `y_i = W[.., grade(i)] x_i`, plus a bias on the scalar blade.
@@ -41,6 +42,7 @@ impl MVLinear {
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
         let operator = Arc::new(ops::mv_linear(algebra, options)?);
+        choices::note_algebra(&vb, algebra);
         let init = normal(1.0 / (in_channels as f64).sqrt());
         let weight = if options.per_grade {
             let shape = (out_channels, in_channels, algebra.grade_count());

@@ -7,6 +7,7 @@ use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::{Algebra, Invariant, Operator, ops};
 
 use crate::Error;
+use crate::choices::{self, INVARIANT};
 use crate::op::node::{self, Argument};
 
 /// `y_g = sigmoid(a_g u_g + b_g) x_g`. `u_0` is the scalar; the other `u_g` are `q(x_g)` ([`Invariant::Mag2`]) or its
@@ -37,6 +38,8 @@ impl MVSiLU {
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
         let operator = Arc::new(ops::mv_silu(algebra, invariant)?);
+        choices::note_algebra(&vb, algebra);
+        choices::note(&vb, INVARIANT, invariant.name());
         let shape = (1, channels, algebra.grade_count());
         let a = vb.get_with_hints(shape, "a", Init::Const(1.0))?;
         let b = vb.get_with_hints(shape, "b", Init::Const(0.0))?;

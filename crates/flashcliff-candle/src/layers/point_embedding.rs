@@ -7,6 +7,7 @@ use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::Algebra;
 
 use super::normal;
+use crate::choices;
 use crate::functional::point_vectors;
 use crate::op::embed::EmbedVectors;
 use crate::op::node::{self, Argument};
@@ -38,6 +39,7 @@ impl PointEmbedding {
     /// # Errors
     /// The errors of the builder.
     pub fn new(algebra: Algebra, points: usize, channels: usize, vb: VarBuilder) -> Result<Self> {
+        choices::note_algebra(&vb, algebra);
         let init = normal(1.0 / (points as f64).sqrt());
         let weight = vb.get_with_hints((channels, points), "weight", init)?;
         let bias = vb.get_with_hints((1, channels, 1), "bias", Init::Const(0.0))?;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::ops::{self, LinearOptions, SteerableOptions};
-use flashcliff::{Algebra, Bias};
+use flashcliff::{Algebra, Bias, Norm};
 
 use super::normal;
 use crate::Error;
+use crate::choices::{self, NORM};
 use crate::op::node::{self, Argument};
 use crate::op::steerable::Steerable;
 
@@ -19,6 +20,16 @@ pub struct SteerableLayerOptions {
     pub first_order: bool,
     /// The start value of the parameter of the right factor's normalisation; `None` leaves the normalisation out.
     pub normalization_init: Option<f64>,
+}
+
+impl SteerableLayerOptions {
+    /// The name of the norm of the right factor, for checkpoints.
+    pub(super) fn norm(&self) -> &'static str {
+        match self.normalization_init {
+            Some(_) => "grade_norm",
+            None => Norm::None.name(),
+        }
+    }
 }
 
 impl Default for SteerableLayerOptions {
@@ -88,6 +99,8 @@ impl SteerableGeometricProduct {
             normalize,
         });
 
+        choices::note_algebra(&vb, algebra);
+        choices::note(&vb, NORM, options.norm());
         let grades = algebra.grade_count();
         let init = normal(1.0 / (grades as f64).sqrt());
         let weight = vb.get_with_hints((channels, algebra.path_count()), "weight", init)?;

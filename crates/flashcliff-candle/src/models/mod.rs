@@ -154,17 +154,15 @@ impl Model {
         }
     }
 
-    /// Adds the parameters to a checkpoint, under `{prefix}{name}`.
+    /// Adds the parameters to a checkpoint, under `{prefix}{name}`, with the algebra and the norm of each layer.
     pub fn export(&self, prefix: &str, checkpoint: &mut Checkpoint) {
-        for (name, var) in self.parameters.variables() {
-            checkpoint.insert(format!("{prefix}{name}"), &var);
-        }
+        self.parameters.export(prefix, checkpoint);
     }
 
     /// Takes the parameters out of a checkpoint that [`Model::export`] filled.
     ///
     /// # Errors
-    /// A missing tensor, a wrong shape or a wrong type. Nothing is then changed.
+    /// The errors of [`Parameters::restore`]. Nothing is then changed.
     pub fn import(&self, prefix: &str, checkpoint: &Checkpoint) -> std::result::Result<(), Error> {
         self.parameters.restore(prefix, checkpoint)
     }

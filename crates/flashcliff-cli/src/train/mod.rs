@@ -50,7 +50,8 @@ use settings::Settings;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The output folder gets metrics.json (settings, errors, losses, times), curve.svg, best.safetensors (the weights with the least validation error,
-named as in CGENN's state dict) and state.safetensors, from which --resume continues. A folder that holds results is refused without --overwrite.
+named as in CGENN's state dict) and state.safetensors, from which --resume continues. Both say the algebra and the norm of each layer; --resume refuses
+others. A folder that holds results is refused without --overwrite.
 Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once. A state that cannot be saved on the way, as on a full
 disk, is tried again later; one that cannot be saved at the end gives status 1. So does an error that is no number; the state is saved then too.
 One run at a time writes to a folder. What is there stays what it is: links, modes, owners; read-only files are refused.

@@ -160,12 +160,13 @@ impl<'a> Session<'a> {
     /// Continues a saved run.
     ///
     /// # Errors
-    /// Tensors that are missing or do not fit the model.
+    /// Tensors that are missing or do not fit the model; weights of another algebra or norm.
     pub(super) fn resume(state: State, data: &'a Dataset, device: Device) -> Result<Self, Error> {
         let mut session = Self::new(state.settings, data, device)?;
         session.model.import(MODEL, &state.checkpoint)?;
         session.adam.import(OPTIMISER, &state.checkpoint)?;
         if state.history.best.is_some() {
+            session.model.parameters().check(BEST, &state.checkpoint)?;
             for (name, var) in session.model.parameters().variables() {
                 let stored = format!("{BEST}{name}");
                 let tensor = state.checkpoint.get(&stored, var.dims(), var.dtype())?;
@@ -285,10 +286,16 @@ impl<'a> Session<'a> {
             return Ok(());
         }
         let mut checkpoint = Checkpoint::new();
-        for (name, tensor) in &self.best {
-            checkpoint.insert(name, tensor);
-        }
+        self.add_best("", &mut checkpoint);
         Ok(checkpoint.save(path)?)
+    }
+
+    /// Adds the best weights to a checkpoint, with the algebra and the norm of each layer.
+    fn add_best(&self, prefix: &str, checkpoint: &mut Checkpoint) {
+        for (name, tensor) in &self.best {
+            checkpoint.insert(format!("{prefix}{name}"), tensor);
+        }
+        self.model.parameters().describe(prefix, checkpoint);
     }
 
     /// Writes the whole state.
@@ -299,8 +306,8 @@ impl<'a> Session<'a> {
         let mut checkpoint = Checkpoint::new();
         self.model.export(MODEL, &mut checkpoint);
         self.adam.export(OPTIMISER, &mut checkpoint)?;
-        for (name, tensor) in &self.best {
-            checkpoint.insert(format!("{BEST}{name}"), tensor);
+        if !self.best.is_empty() {
+            self.add_best(BEST, &mut checkpoint);
         }
         checkpoint.insert_text(SETTINGS, serde_json::to_string(&self.settings)?);
         checkpoint.insert_text(HISTORY, serde_json::to_string(&self.history)?);

@@ -1,8 +1,8 @@
 //! Tests of the operators on an NVIDIA GPU, with the comparators of the CPU suite and further ones for errors that only
 //! a GPU can make.
 //!
-//! The tests are of all algebras, whose kernels take feature `all-algebras`. Without it, or without a GPU, every test that
-//! needs one counts as ignored, and the last lines say how many were ignored and why; with `FLASHCLIFF_REQUIRE_GPU=1` they
+//! The tests are of all algebras, whose kernels are built by feature `all-algebras` or compiled when they are used by feature `jit`.
+//! Without one of these, or without a GPU, every test that needs one counts as ignored, and the last lines say how many were ignored and why; with `FLASHCLIFF_REQUIRE_GPU=1` they
 //! fail instead. `FLASHCLIFF_TEST_JSON` names a file for the numbers. Tests that begin with `sanitize::` run each skeleton
 //! once at small shapes, in memory that nothing has initialised, for compute-sanitizer.
 
@@ -21,12 +21,19 @@ mod derivatives;
 mod harness;
 #[path = "../suite/numbers.rs"]
 mod numbers;
+#[path = "../suite/plain.rs"]
+mod plain;
 #[path = "../suite/random.rs"]
 mod random;
 #[path = "../suite/reference.rs"]
 mod reference;
+#[allow(dead_code, reason = "the CPU suite uses the rest")]
+#[path = "../suite/sweep.rs"]
+mod sweep;
 #[path = "../suite/symmetries.rs"]
 mod symmetries;
+#[path = "../suite/tape.rs"]
+mod tape;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/versors.rs"]
 mod versors;
@@ -35,6 +42,8 @@ mod arena;
 mod beyond;
 mod case;
 mod comparators;
+#[cfg(feature = "jit")]
+mod compiled;
 mod device;
 mod dtypes;
 mod exact;
@@ -44,6 +53,7 @@ mod gradients;
 mod graphs;
 mod linear;
 mod linear_sgp;
+mod magnitudes;
 mod measure;
 mod memory;
 mod refused;
@@ -71,12 +81,15 @@ fn main() -> ExitCode {
     repeats::add(&mut tests);
     linear::add(&mut tests);
     linear_sgp::add(&mut tests);
+    magnitudes::add(&mut tests);
     fully_connected::add(&mut tests);
     graphs::add(&mut tests);
     refused::add(&mut tests);
     skeletons::add(&mut tests);
     sanitize::add(&mut tests);
     beyond::add(&mut tests);
+    #[cfg(feature = "jit")]
+    compiled::add(&mut tests);
     tuning::add(&mut tests);
     tests.run()
 }

@@ -3,7 +3,9 @@
 //! `reference` computes every operator in plain loops from its formula and shares no code with the
 //! generated kernels; `numbers` gives it exact integers, error bounds and derivatives. `compare`
 //! holds the comparators, each with a test in which it must fail; `harness` runs an operator with
-//! dirty, guarded and misaligned buffers. `differential` draws whole calls from a seed.
+//! dirty, guarded and misaligned buffers. `differential` draws whole calls from a seed. `sweep` has calls
+//! with numbers of every size, which `plain` judges by what the plain formula gives in `f32`; the tests on
+//! a GPU share both.
 
 mod basis;
 mod cases;
@@ -22,8 +24,10 @@ mod magnitudes;
 mod misuse;
 mod misuse_table;
 mod numbers;
+mod plain;
 mod random;
 mod reference;
+mod sweep;
 mod symmetries;
 mod table;
 mod tape;

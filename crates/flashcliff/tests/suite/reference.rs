@@ -302,7 +302,9 @@ impl Reference<'_> {
                     let mean = N::sum(&squares).mul(N::constant(1.0 / channels as f64));
                     mean.add(N::constant(eps))
                 };
-                let root = shifted.apply(&|s: f64| s.max(0.0).sqrt(), &|s| 0.5 / s.sqrt());
+                // NaN stays NaN, unlike with `max`.
+                let clamped = |s: f64| if s < 0.0 { 0.0 } else { s };
+                let root = shifted.apply(&|s| clamped(s).sqrt(), &|s| 0.5 / s.sqrt());
                 for i in at {
                     x[i] = x[i].div(root);
                 }
