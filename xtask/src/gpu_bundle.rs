@@ -42,7 +42,7 @@ const PROGRAMS: [Program; 2] = [
         package: "flashcliff-benches",
         folder: "benches",
         target: ["--bin", "gpu"],
-        features: "flashcliff-benches/cuda",
+        features: "flashcliff-benches/cuda,flashcliff/all-algebras",
         file: "gpu",
     },
 ];

@@ -48,11 +48,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ("flashcliff-cli", &["flashcliff-build-support"]),
     (
         "flashcliff-py",
-        &[
-            "prettyplease",
-            "flashcliff-build-support",
-            "candle-core",
-        ],
+        &["prettyplease", "flashcliff-build-support", "candle-core"],
     ),
     ("flashcliff-benches", &["flashcliff-build-support"]),
     ("flashcliff-program", &["proc-macro2", "flashcliff-codegen"]),
@@ -147,13 +143,12 @@ mod tests {
 
     #[test]
     fn what_only_macros_need_does_not_count_for_their_callers() -> Result<(), Error> {
-        // The macro of `flashcliff` does depend on the generator.
-        let forbidden = ["flashcliff-codegen", "flashcliff-macros"];
+        // The macros of thiserror do depend on syn, and so does the generator itself.
         let count = |package| {
             let dependencies = dependencies(&workspace_root(), package)?;
-            Ok::<_, Error>(reached(package, &forbidden, &dependencies).len())
+            Ok::<_, Error>(reached(package, &["syn"], &dependencies).len())
         };
-        assert_eq!((count("flashcliff-macros")?, count("flashcliff")?), (1, 0));
+        assert_eq!((count("flashcliff-codegen")?, count("flashcliff")?), (1, 0));
         Ok(())
     }
 
