@@ -48,9 +48,33 @@ def check(case, tensors):
     cotangent = torch.randn(wanted.shape, generator=generator, dtype=torch.float64).to(output.dtype)
     got = grads(output, tensors, cotangent.cuda())
     expected = grads(wanted, exact, cotangent)
-    for (name, tensor), one, two in zip(tensors.items(), got, expected):
+    spreads = [0.0] * len(got)
+    if output.dtype in HALF:
+        spreads = spread(case, exact, cotangent, expected, output.dtype, between)
+    for (name, tensor), one, two, moved in zip(tensors.items(), got, expected, spreads, strict=True):
         assert one.dtype == tensor.dtype and one.shape == tensor.shape
-        assert relative_error(one, two) < tolerance, name
+        assert relative_error(one, two) < max(tolerance, moved), name
+
+
+def spread(case, exact, cotangent, expected, dtype, between):
+    """The largest change of each gradient if all numbers are off by at most a rounding error of a type.
+
+    A norm that leaves out null blades can be small beside them. It then magnifies the rounding of what is kept in 16 bits.
+    """
+    generator = torch.Generator().manual_seed(2)
+    unit = torch.finfo(dtype).eps / 2
+
+    def moved(x):
+        off = torch.rand(x.shape, generator=generator, dtype=torch.float64) * 2 - 1
+        return (x.detach() * (1 + unit * off)).requires_grad_(x.requires_grad)
+
+    largest = [0.0] * len(expected)
+    for _ in range(4):
+        near = {name: moved(x) for name, x in exact.items()}
+        found = grads(case.reference(**near, **between), near, moved(cotangent))
+        errors = map(relative_error, found, expected)
+        largest = [max(a, b) for a, b in zip(largest, errors, strict=True)]
+    return largest
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

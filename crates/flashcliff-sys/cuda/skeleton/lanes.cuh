@@ -67,8 +67,12 @@ FC_BINARY(-)
 FC_BINARY(*)
 #undef FC_BINARY
 
-// a / b within 2 ulp for denominators below 2^126, and 0 above.
-FC_INLINE float quotient(float a, float b) { return __fdividef(a, b); }
+// a / b within 2 ulp. The shorter instruction of __fdividef gives 0 for denominators from 2^126 on.
+FC_INLINE float quotient(float a, float b) {
+  float c;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(c) : "f"(a), "f"(b));
+  return c;
+}
 FC_INLINE double quotient(double a, double b) { return a / b; }
 
 template <class A, class B>
