@@ -2,6 +2,7 @@
 //!
 //! All of `benches/README.md` is written, and in `README.md` what stands between two markers.
 
+mod compiled;
 mod data;
 mod floors;
 mod front;

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
+use super::compiled::Compiled;
 use super::floors::{Cpu, Gpu};
 use super::slower::{self, TwoGpus};
 use super::sweep::Sweep;
@@ -27,6 +28,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
         fully_connected(&connected, &sixteen_bits, results)?,
         tuned(results)?,
         on_the_cpu(&cpu, results)?,
+        compiled(results)?,
         transformers(results)?,
         trained(results)?,
     ];
@@ -300,6 +302,31 @@ python3 benches/peers/transformers_cpu.py --commit HASH --out {name}
         commit = found.commit()?,
         machine = found.machine()?,
         table = found.table()?,
+    ))
+}
+
+fn compiled(results: &Path) -> Result<String, Error> {
+    let found = Compiled::read(results)?;
+    Ok(format!(
+        "\
+## Kernels that are compiled when they are first used
+
+Wall time from making the operator to its first result, both passes loaded, f32, on an open device, each in a process of its own. A
+full cache holds the code of the run before. Kernels of Cl(3,0,0) are built: their times are those of loading. The second table
+sets GPU time of kernels that were compiled when used beside those of the build.
+
+Data: [{name}](results/{name}). Machine: {machine}. Command:
+
+```sh
+cargo run --release -p flashcliff-benches --features cuda --bin gpu -- --compiled --out {name}
+```
+
+{waits}
+{speeds}",
+        name = Compiled::NAME,
+        machine = found.machine()?,
+        waits = found.waits()?,
+        speeds = found.speeds()?,
     ))
 }
 
