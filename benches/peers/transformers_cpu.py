@@ -16,75 +16,53 @@ import warnings
 
 import flashcliff
 import torch
-from flashcliff.compat import gatr as our_gatr
-from flashcliff.compat import lgatr as our_lgatr
 
 from sweep_cpu import cpu_name
 from sweep_results import write
-
-TOLERANCE = 2e-5
-
-
-def gatr_nets():
-    """GATr's n-body network: 10 blocks, 16 multivector and 128 scalar channels, 8 heads."""
-    import gatr
-
-    nets = []
-    for package in (gatr, our_gatr):
-        attention, mlp = package.SelfAttentionConfig(), package.MLPConfig()
-        nets.append(package.GATr(1, 1, 16, 1, 1, 128, attention, mlp, num_blocks=10))
-    return nets
-
-
-def lgatr_nets():
-    """L-GATr of size 0 of the tagging guide: 8 blocks, 16 multivector and 64 scalar channels, 8 heads, MLP ratio 2."""
-    import lgatr
-
-    nets = []
-    for package in (lgatr, our_lgatr):
-        attention = package.SelfAttentionConfig(num_heads=8)
-        mlp = package.MLPConfig(mlp_ratio=2)
-        nets.append(package.LGATr(8, 1, 1, 16, 1, 1, 64, attention, mlp))
-    return nets
-
+from transformers_cases import (
+    TOLERANCE,
+    difference,
+    gatr_net,
+    inputs,
+    lgatr_net,
+    loss,
+    packages,
+    versions,
+)
 
 CASES = {
-    "GATr, 16 x 4 items": (gatr_nets, (16, 4)),
-    "GATr, 2 x 128 items": (gatr_nets, (2, 128)),
-    "L-GATr size 0, 1 x 50 items": (lgatr_nets, (1, 50)),
-    "L-GATr size 0, 16 x 50 items": (lgatr_nets, (16, 50)),
+    "GATr, 16 x 4 items": ("gatr", gatr_net, (16, 4)),
+    "GATr, 2 x 128 items": ("gatr", gatr_net, (2, 128)),
+    "L-GATr size 0, 1 x 50 items": ("lgatr", lgatr_net, (1, 50)),
+    "L-GATr size 0, 16 x 50 items": ("lgatr", lgatr_net, (16, 50)),
 }
 
 
-def difference(got, want):
-    return max(((g - w).abs().max() / w.abs().max()).item() for g, w in zip(got, want, strict=True))
-
-
-def calls(net, inputs):
+def calls(net, given):
     """An inference and a training step of a network."""
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-6, fused=True)
 
     def inference():
         with torch.no_grad():
-            return net(*inputs)
+            return net(*given)
 
     def step():
-        sum(out.square().sum() for out in net(*inputs)).backward()
+        loss(net(*given)).backward()
         optimizer.step()
         optimizer.zero_grad()
 
     return {"inference": inference, "training step": step}
 
 
-def measure(make, shape, samples):
-    theirs, ours = make()
+def measure(package, make, shape, samples):
+    theirs, ours = map(make, packages(package))
     ours.load_state_dict(theirs.state_dict())
-    inputs = torch.randn(*shape, 1, 16), torch.randn(*shape, 1)
+    given = inputs(*shape)
     with torch.no_grad():
-        off = difference(ours(*inputs), theirs(*inputs))
+        off = difference(ours(*given), theirs(*given))
     if not off < TOLERANCE:
         raise SystemExit(f"outputs differ by {off:.2g} of the largest, more than {TOLERANCE:.0e}")
-    variants = {"theirs": calls(theirs, inputs), "flashcliff": calls(ours, inputs)}
+    variants = {"theirs": calls(theirs, given), "flashcliff": calls(ours, given)}
     seconds = {}
     for kind in ("inference", "training step"):
         found = {name: [] for name in variants}
@@ -96,15 +74,6 @@ def measure(make, shape, samples):
                     found[name].append(time.perf_counter() - start)
         seconds[kind] = {name: statistics.median(times) for name, times in found.items()}
     return {"difference": off, "seconds": seconds}
-
-
-def versions():
-    """The versions of PyTorch and of the packages."""
-    import gatr
-    import lgatr
-
-    packages = {"torch": torch, "gatr": gatr, "lgatr": lgatr}
-    return {name: package.__version__ for name, package in packages.items()}
 
 
 def main():
@@ -126,8 +95,8 @@ def main():
         "samples": arguments.samples,
         "cases": [],
     }
-    for name, (make, shape) in CASES.items():
-        result["cases"].append({"name": name, **measure(make, shape, arguments.samples)})
+    for name, case in CASES.items():
+        result["cases"].append({"name": name, **measure(*case, arguments.samples)})
         for kind, seconds in result["cases"][-1]["seconds"].items():
             ratio = seconds["theirs"] / seconds["flashcliff"]
             times = ", ".join(f"{who} {1e3 * value:.1f} ms" for who, value in seconds.items())

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from ..nn.transformer import Sequences
+
 __all__ = ["bias_options"]
 
 _BLOCK_DIAGONAL = {"BlockDiagonalMask": False, "BlockDiagonalCausalMask": True}
@@ -24,7 +26,12 @@ def bias_options(name: str, bias: Any) -> dict[str, Any]:
             f"got a {kind}"
         )
     query, key = bias.q_seqinfo, bias.k_seqinfo
-    options: dict[str, Any] = {"cu_seqlens": torch.as_tensor(query.seqstart)}
+    options: dict[str, Any] = {"cu_seqlens": _sequences(name, query)}
     if key is not query:
-        options["cu_seqlens_key"] = torch.as_tensor(key.seqstart)
+        options["cu_seqlens_key"] = _sequences(f"{name}_key", key)
     return {**options, "is_causal": True} if _BLOCK_DIAGONAL[kind] else options
+
+
+def _sequences(name: str, info: Any) -> Sequences:
+    longest = getattr(info, "max_seqlen", None)
+    return Sequences(torch.as_tensor(info.seqstart), longest, name=name)

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...nn.transformer.attention import boundaries
+from ...nn.transformer.ragged import as_sequences
 from .._xformers import bias_options
 
 __all__ = ["attention_options"]
@@ -55,9 +55,9 @@ def attention_options(
 
 
 def _ragged(name: str, query: Any, key: Any, items: int, keys: int) -> dict[str, Any]:
-    options = {"cu_seqlens": boundaries(name, query, items)}
+    options = {"cu_seqlens": as_sequences(name, query).check(items)}
     if key is not None:
-        options["cu_seqlens_key"] = boundaries(f"{name}_key", key, keys)
+        options["cu_seqlens_key"] = as_sequences(f"{name}_key", key).check(keys)
     elif keys != items:
         raise ValueError(f"{name}_key: expected boundaries from 0 to {keys}, got None")
     return options

@@ -15,7 +15,9 @@ EUCLIDEAN = 14
 
 
 def reference_component(
-    join_reference: Any, multivectors: Tensor, cu_seqlens: Tensor | None = None
+    join_reference: Any,
+    multivectors: Tensor,
+    cu_seqlens: Tensor | transformer.Sequences | None = None,
 ) -> Tensor:
     """The component of the reference at ``e1 e2 e3``, which broadcasts to ``[*batch, items, channels]``.
 

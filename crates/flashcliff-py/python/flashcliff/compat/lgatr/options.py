@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ...nn.transformer.ragged import as_sequences
 from .._xformers import bias_options
 
 __all__ = ["attention_options"]
@@ -23,10 +24,6 @@ _NO_EFFECT = (
     "op",
     "enable_gqa",
     "deterministic",
-    "max_q",
-    "max_k",
-    "max_seqlen_q",
-    "max_seqlen_k",
 )
 
 # Arguments of which one value is the rule, and another would change the numbers.
@@ -54,7 +51,11 @@ _INSTEAD = {
     "score_mod": "attn_mask takes a tensor of numbers that are added to the logits",
 }
 
-_BOUNDS = (("cu_seq_q", "cu_seq_k"), ("cu_seqlens_q", "cu_seqlens_k"))
+# Boundaries of queries and keys, and their longest lengths.
+_BOUNDS = (
+    ("cu_seq_q", "cu_seq_k", "max_q", "max_k"),
+    ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"),
+)
 
 
 def attention_options(given: Mapping[str, Any], cross: bool = False) -> dict[str, Any]:
@@ -64,15 +65,16 @@ def attention_options(given: Mapping[str, Any], cross: bool = False) -> dict[str
     backend                arguments
     ====================== ================================================================================
     native                 ``attn_mask``, ``is_causal``
-    varlen                 ``cu_seq_q``, ``cu_seq_k``, ``is_causal``
-    flash                  ``cu_seqlens_q``, ``cu_seqlens_k``, ``causal``
+    varlen                 ``cu_seq_q``, ``cu_seq_k``, ``max_q``, ``max_k``, ``is_causal``
+    flash                  ``cu_seqlens_q``, ``cu_seqlens_k``, ``max_seqlen_q``, ``max_seqlen_k``, ``causal``
     xformers               ``attn_bias``: a tensor, a ``BlockDiagonalMask``, a ``BlockDiagonalCausalMask`` or a
                            ``LowerTriangularMask``
     flex                   none: ``block_mask`` and ``score_mod`` raise an error
     ====================== ================================================================================
 
-    Longest lengths, element types and names of kernels are accepted and have no effect: attention runs in the type of
-    its inputs. What would change the numbers in a way that is not supported is a ``ValueError``.
+    Element types and names of kernels are accepted and have no effect: attention runs in the type of its inputs. Longest
+    lengths save reading boundaries that are on a GPU (:class:`flashcliff.nn.transformer.Sequences`). What would change
+    the numbers in a way that is not supported is a ``ValueError``.
 
     Args:
         given: the keyword arguments.
@@ -125,13 +127,13 @@ def _is(value: object, expected: object) -> bool:
     return not isinstance(value, Tensor) and value == expected
 
 
-def _add_bounds(options: dict[str, Any], names: tuple[str, str], left: dict[str, Any]) -> None:
-    query, key = (left.pop(name, None) for name in names)
+def _add_bounds(options: dict[str, Any], names: tuple[str, ...], left: dict[str, Any]) -> None:
+    query, key, longest, longest_key = (left.pop(name, None) for name in names)
     if query is None and key is None:
         return
     if query is None or key is None:
-        present, absent = names if key is None else names[::-1]
+        present, absent = names[:2] if key is None else names[1::-1]
         raise ValueError(f"{absent}: expected boundaries, as {present} has, got None")
-    options["cu_seqlens"] = query
+    options["cu_seqlens"] = as_sequences(names[0], query, longest)
     if key is not query:
-        options["cu_seqlens_key"] = key
+        options["cu_seqlens_key"] = as_sequences(names[1], key, longest_key)

@@ -14,6 +14,7 @@ from .heads import CrossAttention, SelfAttention
 from .linear import EquiLinear
 from .network import GATransformer, join_reference
 from .norm import EquiLayerNorm, equi_layer_norm
+from .ragged import Sequences
 from .rotary import RotaryEncoding
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "RotaryEncoding",
     "ScalarGate",
     "SelfAttention",
+    "Sequences",
     "attend",
     "distance_features",
     "equi_join",

@@ -1,18 +1,22 @@
-"""Attention between multivectors: features whose dot product is invariant, and ragged batches."""
+"""Attention between multivectors: features whose dot product is invariant."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..._ops import checks
-from .geometry import GeometryLike, constant, geometry_of, indices
+from .features import joined_features, merged_heads
+from .geometry import GeometryLike, constant, geometry_of
+from .ragged import Sequences, as_sequences, ragged_attention
 
-__all__ = ["GeometricAttention", "attend", "distance_features"]
+__all__ = ["GeometricAttention", "Pair", "attend", "distance_features"]
+
+Pair = tuple[Tensor, Tensor | None]
+"""Multivectors and scalars."""
 
 
 def distance_features(points: Tensor, eps: float = 1e-3) -> tuple[Tensor, Tensor]:
@@ -24,16 +28,33 @@ def distance_features(points: Tensor, eps: float = 1e-3) -> tuple[Tensor, Tensor
 
     Source: GATr (arXiv 2305.18415, appendix A).
     """
+    query, key = _query_features(points, eps), _key_features(points, eps)
+    return torch.cat(query), torch.cat(key)
+
+
+def _query_features(points: Tensor, eps: float, weights: Tensor | None = None) -> list[Tensor]:
+    """``(2 w' p', -w'^2)`` and ``-|p'|^2``, times weights of distances."""
+    products, square = _weighed(points, eps)
+    factors = constant((2.0,) * (len(points) - 1) + (-1.0,) * 2, products)
+    factors = factors.view(-1, *[1] * (points.dim() - 1))
+    if weights is not None:
+        factors = factors * weights
+    weighed = products * factors[:-1], square * factors[-1:]
+    return [part.to(points.dtype) for part in weighed]
+
+
+def _key_features(points: Tensor, eps: float) -> list[Tensor]:
+    """``w' p'``, ``|p'|^2`` and ``w'^2``, in the order of the query's factors."""
+    products, square = _weighed(points, eps)
+    return [part.to(points.dtype) for part in (products[:-1], square, products[-1:])]
+
+
+def _weighed(points: Tensor, eps: float) -> tuple[Tensor, Tensor]:
+    """``(w' p', w'^2)`` and ``|p'|^2``, in float32 at least."""
     wide = points.to(torch.promote_types(points.dtype, torch.float32))
     weight = wide[-1:]
     scaled = wide * (weight / (weight * weight + eps))
-    place, weight = scaled[:-1], scaled[-1:]
-    square = (place * place).sum(0, keepdim=True)
-    unit = weight * weight
-    mixed = weight * place
-    query = torch.cat((square, unit, mixed))
-    key = torch.cat((-unit, -square, 2 * mixed))
-    return query.to(points.dtype), key.to(points.dtype)
+    return scaled * scaled[-1:], scaled[:-1].square().sum(0, keepdim=True)
 
 
 class GeometricAttention(nn.Module):
@@ -62,6 +83,7 @@ class GeometricAttention(nn.Module):
     ) -> None:
         super().__init__()
         self.geometry = geometry_of(geometry)
+        self.channels = channels
         self.heads = heads
         self.eps = checks.epsilon("eps", eps)
         self.log_weights = None
@@ -72,15 +94,16 @@ class GeometricAttention(nn.Module):
             self.log_weights = nn.Parameter(torch.zeros(heads, 1, channels))
             # The weight of a point belongs to its distance.
             self._inner = tuple(i for i in self._inner if i != algebra.blade_count - 2)
-        self._signs = tuple(float(norms[i]) for i in self._inner)
+        # Blades without a norm are not read.
+        self._signs = tuple(float(norm or 1) for norm in norms)
 
     def forward(
         self,
-        query: tuple[Tensor, Tensor | None],
-        key: tuple[Tensor, Tensor | None],
-        value: tuple[Tensor, Tensor | None],
+        query: Pair,
+        key: Pair,
+        value: Pair,
         **options: object,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> Pair:
         """Attends.
 
         Args:
@@ -96,42 +119,45 @@ class GeometricAttention(nn.Module):
         """
         blades = self.geometry.algebra.blade_count
         (q, q_s), (k, k_s), (v, v_s) = query, key, value
-        inner = indices(self._inner, q)
-        plain = len(self._inner) == blades
-        q_parts = [q if plain else q.index_select(0, inner)]
-        k_parts = [k if plain else k.index_select(0, inner)]
+        q_parts, k_parts = [q], [k]
         if min(self._signs) < 0:
-            q_parts[0] = q_parts[0] * constant(self._signs, q).view(-1, *[1] * (q.dim() - 1))
+            q_parts[0] = q * constant(self._signs, q).view(-1, *[1] * (q.dim() - 1))
         if self.log_weights is not None:
             last = blades - 1
             first = last - self.geometry.algebra.dim
-            q_distance, _ = distance_features(q[first:last], self.eps)
-            _, k_distance = distance_features(k[first:last], self.eps)
-            weights = self.log_weights.exp()[:, 0, :].t().to(q.dtype)
-            q_parts.append(q_distance * weights)
-            k_parts.append(k_distance)
-        packed_q, packed_k, packed_v = (
-            _packed(q_parts, q_s),
-            _packed(k_parts, k_s),
-            _packed([v], v_s),
+            weights = self.log_weights.exp()[:, 0, :].t()
+            q_parts += _query_features(q[first:last], self.eps, weights)
+            k_parts += _key_features(k[first:last], self.eps)
+        inner = None if len(self._inner) == blades else self._inner
+        return self.of_features(
+            joined_features(q_parts, q_s, inner),
+            joined_features(k_parts, k_s, inner),
+            joined_features([v], v_s),
+            **options,
         )
-        out = attend(packed_q, packed_k, packed_v, **options)  # type: ignore[arg-type]
-        channels = v.shape[-2]
-        mv, s = out[..., : blades * channels], out[..., blades * channels :]
-        # [*batch, heads, items, blades * channels] becomes [blades, *batch, items, heads * channels].
-        mv = mv.unflatten(-1, (blades, channels)).movedim(-2, 0).movedim(-3, -2).flatten(-2)
-        return mv, None if v_s is None else s.movedim(-3, -2).flatten(-2)
 
+    @property
+    def signs(self) -> tuple[float, ...] | None:
+        """The factors of blades in logits, or ``None`` where these are more than an inner product of all blades."""
+        blades = self.geometry.algebra.blade_count
+        follow = self._forward_pre_hooks or self._forward_hooks or self._backward_hooks
+        if self.log_weights is not None or len(self._inner) < blades or follow:
+            return None
+        return self._signs
 
-def _packed(parts: list[Tensor], scalars: Tensor | None) -> Tensor:
-    """Features ``[*batch, heads, items, features]`` from multivector features ``[features, *batch, items, channels,
-    heads]`` and scalars ``[*batch, items, heads, scalars]``."""
-    moved = [part.movedim(-1, 1).movedim(0, -2).flatten(-2) for part in parts]
-    # The heads are first now, and go before the items.
-    moved = [part.movedim(0, -3) for part in moved]
-    if scalars is not None:
-        moved.append(scalars.movedim(-2, -3))
-    return moved[0] if len(moved) == 1 else torch.cat(moved, dim=-1)
+    def of_features(self, query: Tensor, key: Tensor, value: Tensor, **options: object) -> Pair:
+        """Attends.
+
+        Args:
+            query, key: features ``[*batch, heads, items, features]``.
+            value: multivectors and scalars ``[*batch, heads, items, blades * channels + scalars]``.
+            options: those of :func:`attend`.
+
+        Returns:
+            As :meth:`forward`.
+        """
+        out = attend(query, key, value, **options)  # type: ignore[arg-type]
+        return merged_heads(out, self.geometry.algebra.blade_count, self.channels)
 
 
 def attend(
@@ -141,8 +167,8 @@ def attend(
     *,
     mask: Tensor | None = None,
     is_causal: bool = False,
-    cu_seqlens: Tensor | None = None,
-    cu_seqlens_key: Tensor | None = None,
+    cu_seqlens: Tensor | Sequences | None = None,
+    cu_seqlens_key: Tensor | Sequences | None = None,
 ) -> Tensor:
     """Scaled dot-product attention, ``[*batch, heads, items, features]``, with PyTorch's fused kernels.
 
@@ -154,8 +180,8 @@ def attend(
             any shape that broadcasts to it.
         is_causal: whether items see earlier items only.
         cu_seqlens: boundaries of the sequences of a **ragged batch**, ``[sequences + 1]`` integers from 0 to the number
-            of items; each item then attends within its sequence, without padding. Sequences of one length are computed
-            together; the boundaries are read on the host.
+            of items; each item then attends within its sequence, without padding. :class:`Sequences` are read on the
+            host at most once, also if many layers take them.
         cu_seqlens_key: boundaries of the keys; those of the queries by default.
 
     Returns:
@@ -165,23 +191,17 @@ def attend(
     key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
     scale = 1 / math.sqrt(query.shape[-1])
     width = value.shape[-1]
-    longest = max(query.shape[-1], width)
-    if query.is_cuda:
-        longest = -(-longest // 8) * 8
-    query, key, value = (_padded(x, longest) for x in (query, key, value))
+    query, key, value = _padded(query, key, value)
     if cu_seqlens is not None:
         if mask is not None:
             raise ValueError("mask: expected none with cu_seqlens, which say who attends to whom")
-        keys = cu_seqlens if cu_seqlens_key is None else cu_seqlens_key
-        out = _ragged(
-            query,
-            key,
-            value,
-            boundaries("cu_seqlens", cu_seqlens, query.shape[-2]).tolist(),
-            boundaries("cu_seqlens_key", keys, key.shape[-2]).tolist(),
-            scale,
-            is_causal,
-        )
+        of_query = as_sequences("cu_seqlens", cu_seqlens)
+        of_key = of_query
+        if cu_seqlens_key is not None and cu_seqlens_key is not cu_seqlens:
+            of_key = as_sequences("cu_seqlens_key", cu_seqlens_key)
+        of_query.check(query.shape[-2])
+        of_key.check(key.shape[-2])
+        out = ragged_attention(query, key, value, of_query, of_key, scale, is_causal)
     else:
         out = F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, is_causal=is_causal, scale=scale
@@ -189,71 +209,22 @@ def attend(
     return out[..., :width]
 
 
-def _padded(x: Tensor, features: int) -> Tensor:
-    """Zeros do not change dot products, and fused kernels want equal feature counts."""
+def _padded(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Zeros do not change dot products, and fused kernels want certain feature counts.
+
+    On CUDA those of float32 want multiples of 4 and take values of another count; those of 16 bits want multiples of 8,
+    and equal ones as on the CPU.
+    """
+    features, width = query.shape[-1], value.shape[-1]
+    step = 1
+    if query.is_cuda:
+        step = 4 if query.dtype == torch.float32 else 8
+    features, width = (-(-count // step) * step for count in (features, width))
+    if step != 4:
+        features = width = max(features, width)
+    return _widened(query, features), _widened(key, features), _widened(value, width)
+
+
+def _widened(x: Tensor, features: int) -> Tensor:
     missing = features - x.shape[-1]
     return F.pad(x, (0, missing)) if missing else x
-
-
-def boundaries(name: str, given: object, items: int) -> Tensor:
-    """Checked boundaries of the sequences of a ragged batch, on the host, where attention reads them."""
-    if not isinstance(given, Tensor):
-        raise TypeError(f"{name}: expected a tensor of integers, got {given!r}")
-    if given.is_floating_point() or given.dtype == torch.bool:
-        raise TypeError(f"{name}: expected a tensor of integers, got {given.dtype}")
-    found = given.cpu()
-    fits = found.dim() == 1 and len(found) > 0 and found[0] == 0 and found[-1] == items
-    if not fits or (found.diff() < 0).any():
-        raise ValueError(f"{name}: expected ascending boundaries from 0 to {items}, got {found}")
-    return found
-
-
-def _ragged(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    of_query: Sequence[int],
-    of_key: Sequence[int],
-    scale: float,
-    is_causal: bool,
-) -> Tensor:
-    if len(of_query) != len(of_key):
-        raise ValueError(
-            f"cu_seqlens_key: expected {len(of_query)} boundaries, as cu_seqlens has, got {len(of_key)}"
-        )
-    groups: dict[tuple[int, int], list[int]] = {}
-    for at in range(len(of_query) - 1):
-        lengths = (of_query[at + 1] - of_query[at], of_key[at + 1] - of_key[at])
-        groups.setdefault(lengths, []).append(at)
-    parts, places = [], []
-    for (rows, columns), members in groups.items():
-        if rows == 0:
-            continue
-        if columns == 0:
-            raise ValueError(
-                "cu_seqlens_key: expected at least one key in each sequence with queries"
-            )
-        read_q = _places(of_query, members, rows, query.device)
-        read_k = _places(of_key, members, columns, key.device)
-        # [*batch, heads, items, features] becomes [*batch, heads, members, rows, features].
-        q = query.index_select(-2, read_q).unflatten(-2, (len(members), rows))
-        k = key.index_select(-2, read_k).unflatten(-2, (len(members), columns))
-        v = value.index_select(-2, read_k).unflatten(-2, (len(members), columns))
-        flat = [x.flatten(0, -4) if x.dim() > 4 else x for x in (q, k, v)]
-        out = F.scaled_dot_product_attention(
-            flat[0], flat[1], flat[2], is_causal=is_causal, scale=scale
-        )
-        parts.append(out.view(*q.shape[:-1], out.shape[-1]).flatten(-3, -2))
-        places.append(read_q)
-    if not parts:
-        return value.new_empty(*query.shape[:-1], value.shape[-1])
-    joined = parts[0] if len(parts) == 1 else torch.cat(parts, dim=-2)
-    order = places[0] if len(places) == 1 else torch.cat(places)
-    return joined.index_select(-2, torch.argsort(order))
-
-
-def _places(
-    bounds: Sequence[int], members: Sequence[int], length: int, device: torch.device
-) -> Tensor:
-    starts = torch.tensor([bounds[at] for at in members], device=device)
-    return (starts[:, None] + torch.arange(length, device=device)).flatten()

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from ... import functional
 from .geometry import GeometryLike, constant, geometry_of
-from .linear import EquiLinear
+from .linear import EquiLinear, Group, together
 from .norm import EquiLayerNorm
 
 __all__ = ["GeometricBilinear", "equi_join"]
@@ -84,13 +84,20 @@ class GeometricBilinear(nn.Module):
         if self.geometry.product_norm:
             self.norm = EquiLayerNorm(self.geometry)
 
+    def groups(self) -> tuple[Group, Group]:
+        """The linear layers, as they are called together: those of the factors, and the last."""
+        factors: Group = (self.linear_left, self.linear_right)
+        if self.geometry.join:
+            factors = (*factors, self.linear_join_left, self.linear_join_right)
+        return factors, (self.linear_out,)
+
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Applies the layer. ``reference`` is that of :func:`equi_join`."""
         algebra = self.geometry.algebra
-        left, _ = self.linear_left(multivectors, scalars)
-        right, _ = self.linear_right(multivectors, scalars)
+        factors, _ = self.groups()
+        (left, _), (right, _), *of_join = together(factors, multivectors, scalars)
         hidden = functional.product(left, right, algebra, "geometric")
         if not self.geometry.bivectors:
             kept = tuple(float(grade != 2) for grade in algebra.grades)
@@ -100,8 +107,7 @@ class GeometricBilinear(nn.Module):
                 raise ValueError(
                     "reference: expected a tensor, because the geometry has joins, got None"
                 )
-            left, _ = self.linear_join_left(multivectors, scalars)
-            right, _ = self.linear_join_right(multivectors, scalars)
+            (left, _), (right, _) = of_join
             join = equi_join(left, right, reference, self.geometry)
             hidden = torch.cat((hidden, join), dim=-1)
         out, out_s = self.linear_out(hidden, scalars)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -9,11 +10,12 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as computed_again
 
+from . import packed
 from .bilinear import GeometricBilinear
 from .gate import GradeDropout, ScalarGate
 from .geometry import Geometry, GeometryLike, geometry_of
 from .heads import CrossAttention, Pair, SelfAttention
-from .linear import EquiLinear
+from .linear import EquiLinear, Group, packed_ahead
 from .norm import EquiLayerNorm
 
 __all__ = ["Block", "ConditionalBlock", "GeometricMLP"]
@@ -67,6 +69,16 @@ class GeometricMLP(nn.Module):
             if dropout is not None:
                 layers.append(GradeDropout(self.geometry, dropout))
         self.layers = nn.ModuleList(layers)
+
+    def groups(self) -> list[Group]:
+        """The linear layers, as they are called together."""
+        found: list[Group] = []
+        for layer in self.layers:
+            if isinstance(layer, GeometricBilinear):
+                found += layer.groups()
+            elif isinstance(layer, EquiLinear):
+                found.append((layer,))
+        return found
 
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
@@ -145,8 +157,18 @@ class Block(nn.Module):
     ) -> Pair:
         here: Pair = multivectors, scalars
         extra = extra_multivectors, extra_scalars
-        here = _residual(here, self._part("attention", self._attended, *here, *extra, **options))
-        return _residual(here, self._part("mlp", self._transformed, *here, reference))
+        with self._packed(multivectors, extra != (None, None)):
+            attended = self._part("attention", self._attended, *here, *extra, **options)
+            here = _residual(here, attended)
+            return _residual(here, self._part("mlp", self._transformed, *here, reference))
+
+    def _packed(self, multivectors: Tensor, extra: bool) -> contextlib.AbstractContextManager[None]:
+        """A context in which the layers' parameters are packed, if the layers run as dense products."""
+        # A part that is computed again does so outside of this context.
+        if self.checkpoint or not packed.serves((self.attention.out_linear._layer,), multivectors):
+            return contextlib.nullcontext()
+        groups = [*self.attention.groups(extra), *self.mlp.groups()]
+        return packed_ahead(groups, multivectors)
 
     def _attended(
         self, multivectors: Tensor, scalars: Tensor | None, *extra: Tensor | None, **options: object

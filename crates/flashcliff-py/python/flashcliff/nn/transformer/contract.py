@@ -4,8 +4,8 @@ With inputs ``(x, s)``, outputs ``(y, t)`` and parameters ``P`` the layer is the
 the three, by ``(y, t)``; its gradients are the derivatives by ``(x, s)`` and by ``P``. So each contraction has the two
 others as its derivatives, and gradients of every order exist.
 
-On the CPU the contractions are compiled (``flashcliff::equivariant``); on other devices, and while ``torch.compile``
-traces, they are batched matrix products of PyTorch.
+On the CPU the contractions are compiled (``flashcliff::equivariant``). While ``torch.compile`` traces, and on other devices
+where one dense product (:mod:`.packed`) would be slower, they are batched matrix products of PyTorch.
 """
 
 from __future__ import annotations

@@ -55,6 +55,8 @@ class Geometry:
     norm_rows: tuple[tuple[float, ...], ...] = field(init=False, repr=False, compare=False)
     """A matrix ``[rows, blades]`` whose product with squared blades is the squared norm of each grade, without grades
     that have none; one row for all grades if all norms are positive."""
+    norm_signs: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    """For each blade the row of its grade among these rows, their negatives, and a zero, by the sign of its norm."""
 
     def __post_init__(self) -> None:
         if self.group not in GROUPS:
@@ -67,12 +69,14 @@ class Geometry:
         plan = map_plan(self.algebra, self.group, self.unit_maps)
         norms = tuple(self.algebra._core.blade_norms)
         mixed = (0,) if self.group == "pin" else (0, len(norms) - 1)
+        rows = _norm_rows(self.algebra, norms)
         derived = {
             "plan": plan,
             "maps": Maps(self.algebra, self.group, self.unit_maps, plan.count, len(mixed)),
             "scalar_blades": mixed,
             "norms": norms,
-            "norm_rows": _norm_rows(self.algebra, norms),
+            "norm_rows": rows,
+            "norm_signs": tuple(_signed_row(blade, len(rows)) for blade in zip(*rows)),
         }
         for name, value in derived.items():
             object.__setattr__(self, name, value)
@@ -134,6 +138,14 @@ def _norm_rows(algebra: Algebra, norms: tuple[int, ...]) -> tuple[tuple[float, .
         for grade in range(algebra.grade_count)
     )
     return tuple(row for row in by_grade if any(row))
+
+
+def _signed_row(of_blade: tuple[float, ...], rows: int) -> int:
+    """The row of a blade in ``rows`` rows, their negatives, and a zero."""
+    for at, norm in enumerate(of_blade):
+        if norm:
+            return at if norm > 0 else at + rows
+    return 2 * rows
 
 
 def _tensor(rows: tuple[object, ...], dtype: torch.dtype, device: torch.device) -> Tensor:

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ..._ops import checks
 from .._module import check_count, check_features
-from .attention import GeometricAttention
+from . import packed
+from .attention import GeometricAttention, Pair
+from .features import normalised_features
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
-from .linear import EquiLinear
-from .norm import equi_layer_norm
+from .linear import EquiLinear, Group, together
+from .norm import equi_layer_norm, scalar_layer_norm
 from .rotary import RotaryEncoding
 
-__all__ = ["CrossAttention", "SelfAttention"]
+__all__ = ["CrossAttention", "Pair", "SelfAttention"]
 
-Pair = tuple[Tensor, Tensor | None]
-"""Multivectors and scalars."""
+
+class Projected(NamedTuple):
+    """The output of a linear layer whose channels are those of parts, such as queries and keys, and of heads."""
+
+    pair: Pair
+    parts: int
+    heads: int
 
 
 class _Heads:
@@ -36,21 +45,43 @@ class _Heads:
         if rotary:
             self.scalars = max((self.scalars + 1) // 2 * 2, 8)
 
-    def split(self, pair: Pair, parts: int = 1, heads: int | None = None) -> list[Pair]:
-        """Splits channels into parts and heads: multivectors ``[blades, *batch, items, channels, heads]``, scalars
-        ``[*batch, items, heads, scalars]``, normalised if the geometry says so."""
-        heads = self.count if heads is None else heads
-        mv, s = pair
-        split = mv.unflatten(-1, (parts, self.channels, heads))
+    def split(self, made: Projected) -> list[Pair]:
+        """The parts of a projection: multivectors ``[blades, *batch, items, channels, heads]``, scalars ``[*batch,
+        items, heads, scalars]``, normalised if the geometry says so."""
+        split, divided = self._divided(made)
         if self.geometry.head_norm:
             split = equi_layer_norm(split, self.geometry, dim=-2)
-        of_scalars: list[Tensor | None] = [None] * parts
-        if s is not None:
-            divided = s.unflatten(-1, (parts, self.scalars, heads)).transpose(-1, -2)
+        of_scalars: list[Tensor | None] = [None] * made.parts
+        if divided is not None:
+            divided = divided.transpose(-1, -2)
             if self.geometry.head_norm:
-                divided = nn.functional.layer_norm(divided, divided.shape[-1:])
+                divided = scalar_layer_norm(divided)
             of_scalars = list(divided.unbind(-3))
         return list(zip(split.unbind(-3), of_scalars, strict=True))
+
+    def attended(
+        self, attention: GeometricAttention, projections: Sequence[Projected], **options: object
+    ) -> Pair:
+        """The attention of queries, keys and values, which are the parts of projections."""
+        first = projections[0].pair[0]
+        signs = attention.signs
+        if not self.geometry.head_norm or signs is None or not packed.is_plain(first):
+            parts = [part for made in projections for part in self.split(made)]
+            out: Pair = attention(*parts, **options)
+            return out
+        found: list[Tensor] = []
+        for at, made in enumerate(projections):
+            # One factor of a dot product has the signs.
+            of_first = (1.0,) * len(signs) if at else signs
+            found += normalised_features(*self._divided(made), self.geometry, of_first)
+        query, key, value = found
+        return attention.of_features(query, key, value, **options)
+
+    def _divided(self, made: Projected) -> Pair:
+        """Multivectors ``[blades, *batch, items, parts, channels, heads]`` and scalars likewise."""
+        mv, s = made.pair
+        split = mv.unflatten(-1, (made.parts, self.channels, made.heads))
+        return split, None if s is None else s.unflatten(-1, (made.parts, self.scalars, made.heads))
 
 
 class _SplitProjection(nn.Module):
@@ -68,10 +99,15 @@ class _SplitProjection(nn.Module):
             bias=bias,
         )
 
+    def groups(self, extra: bool) -> list[Group]:
+        """The linear layers, as they are called together."""
+        return [(self.in_linear,)]
+
     def forward(
         self, mv: Tensor, s: Tensor | None, extra_mv: Tensor | None, extra_s: Tensor | None
-    ) -> list[Pair]:
-        return self._heads.split(self.in_linear(_joined(mv, extra_mv), _joined(s, extra_s)), 3)
+    ) -> list[Projected]:
+        made = self.in_linear(_with(mv, extra_mv), _joined(s, extra_s))
+        return [Projected(made, 3, self._heads.count)]
 
 
 class _SharedProjection(nn.Module):
@@ -91,14 +127,23 @@ class _SharedProjection(nn.Module):
         self.k_linear = EquiLinear(geometry, more, one, more_s, one_s, bias=bias)
         self.v_linear = EquiLinear(geometry, channels, one, scalars, one_s, bias=bias)
 
+    def groups(self, extra: bool) -> list[Group]:
+        """The linear layers, as they are called together; values do not see what queries and keys see besides."""
+        if extra:
+            return [(self.q_linear, self.k_linear), (self.v_linear,)]
+        return [(self.q_linear, self.k_linear, self.v_linear)]
+
     def forward(
         self, mv: Tensor, s: Tensor | None, extra_mv: Tensor | None, extra_s: Tensor | None
-    ) -> list[Pair]:
-        with_mv, with_s = _joined(mv, extra_mv), _joined(s, extra_s)
-        (query,) = self._heads.split(self.q_linear(with_mv, with_s))
-        (key,) = self._heads.split(self.k_linear(with_mv, with_s), heads=1)
-        (value,) = self._heads.split(self.v_linear(mv, s), heads=1)
-        return [query, key, value]
+    ) -> list[Projected]:
+        first, *others = self.groups(extra_mv is not None or extra_s is not None)
+        made = together(first, _with(mv, extra_mv), _joined(s, extra_s))
+        for group in others:
+            made += together(group, mv, s)
+        return [
+            Projected(pair, 1, heads)
+            for pair, heads in zip(made, (self._heads.count, 1, 1), strict=True)
+        ]
 
 
 class SelfAttention(nn.Module):
@@ -156,11 +201,13 @@ class SelfAttention(nn.Module):
             check_count("extra_channels", extra_channels),
             check_count("extra_scalars", extra_scalars),
         )
-        sizes = _Heads(
+        sizes = self._sizes = _Heads(
             self.geometry, channels, scalars, heads, ratio, checks.flag("rotary", rotary)
         )
         if multi_query:
-            self.qkv_module: nn.Module = _SharedProjection(sizes, channels, scalars, extra, bias)
+            self.qkv_module: _SharedProjection | _SplitProjection = _SharedProjection(
+                sizes, channels, scalars, extra, bias
+            )
         else:
             self.qkv_module = _SplitProjection(sizes, channels + extra[0], scalars + extra[1], bias)
         self.out_linear = EquiLinear(
@@ -176,6 +223,10 @@ class SelfAttention(nn.Module):
         self.head_scale = nn.Parameter(torch.ones(heads)) if head_scale else None
         self.dropout = None if dropout is None else GradeDropout(self.geometry, dropout)
 
+    def groups(self, extra: bool) -> list[Group]:
+        """The linear layers, as they are called together. ``extra``: whether the call adds channels."""
+        return [*self.qkv_module.groups(extra), (self.out_linear,)]
+
     def forward(
         self,
         multivectors: Tensor,
@@ -185,12 +236,12 @@ class SelfAttention(nn.Module):
         **options: object,
     ) -> Pair:
         """Attends. ``options`` are those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``."""
-        query, key, value = self.qkv_module(
-            multivectors, scalars, extra_multivectors, extra_scalars
-        )
-        if self.pos_encoding is not None:
-            query = query[0], self.pos_encoding(query[1])
-            key = key[0], self.pos_encoding(key[1])
+        made = self.qkv_module(multivectors, scalars, extra_multivectors, extra_scalars)
+        if self.pos_encoding is None:
+            return _finish(self, self._sizes.attended(self.attention, made, **options))
+        query, key, value = (part for projected in made for part in self._sizes.split(projected))
+        query = query[0], self.pos_encoding(query[1])
+        key = key[0], self.pos_encoding(key[1])
         return _finish(self, self.attention(query, key, value, **options))
 
 
@@ -287,18 +338,15 @@ class CrossAttention(nn.Module):
     ) -> Pair:
         """Attends. ``options`` are those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``,
         ``cu_seqlens_key``."""
-        (query,) = self._sizes.split(self.q_linear(multivectors, scalars))
+        made = [Projected(self.q_linear(multivectors, scalars), 1, self._sizes.count)]
         if self.joint:
             both = self.kv_linear(other_multivectors, other_scalars)
-            key, value = self._sizes.split(both, 2, self._shared)
+            made.append(Projected(both, 2, self._shared))
         else:
-            (key,) = self._sizes.split(
-                self.k_linear(other_multivectors, other_scalars), heads=self._shared
-            )
-            (value,) = self._sizes.split(
-                self.v_linear(other_multivectors, other_scalars), heads=self._shared
-            )
-        return _finish(self, self.attention(query, key, value, **options))
+            layers = self.k_linear, self.v_linear
+            of_others = together(layers, other_multivectors, other_scalars)
+            made += [Projected(pair, 1, self._shared) for pair in of_others]
+        return _finish(self, self._sizes.attended(self.attention, made, **options))
 
 
 def _finish(layer: SelfAttention | CrossAttention, attended: Pair) -> Pair:
@@ -313,6 +361,8 @@ def _finish(layer: SelfAttention | CrossAttention, attended: Pair) -> Pair:
 
 
 def _joined(x: Tensor | None, extra: Tensor | None) -> Tensor | None:
-    if x is None or extra is None:
-        return x
-    return torch.cat((x, extra), dim=-1)
+    return None if x is None else _with(x, extra)
+
+
+def _with(x: Tensor, extra: Tensor | None) -> Tensor:
+    return x if extra is None else torch.cat((x, extra), dim=-1)

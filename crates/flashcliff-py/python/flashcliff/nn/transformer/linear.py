@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +13,11 @@ from torch import Tensor, nn
 from ..._ops import checks
 from ..._ops.equivariant import Sizes
 from .._module import check_count, check_features, joined
+from . import packed
 from .contract import Form, output
 from .geometry import Geometry, GeometryLike, check_multivectors, geometry_of
 
-__all__ = ["INITIALIZATIONS", "EquiLinear"]
+__all__ = ["INITIALIZATIONS", "EquiLinear", "Group", "packed_ahead", "together"]
 
 INITIALIZATIONS: dict[str, tuple[float, float, float]] = {
     "default": (1.0, 1.0, 0.0),
@@ -106,7 +110,12 @@ class EquiLinear(nn.Module):
         self.register_module("s2s", linear(in_scalars, out_scalars, False))
         sizes = Sizes(in_channels, out_channels, in_scalars, out_scalars)
         *_, blade_bias, scalar_bias = self._in_order()
-        self._form = Form(self.geometry, sizes, blade_bias is not None, scalar_bias is not None)
+        has_bias, has_scalar_bias = blade_bias is not None, scalar_bias is not None
+        self._form = Form(self.geometry, sizes, has_bias and not self._adds_bias, has_scalar_bias)
+        biased = self.geometry.scalar_blades if has_bias else ()
+        if self._adds_bias:
+            biased = (0,)
+        self._layer = packed.Layer(self.geometry, sizes, biased, has_scalar_bias)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -141,28 +150,46 @@ class EquiLinear(nn.Module):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        x, s, dtype = self._rows(multivectors, scalars)
+        if packed.serves((self._layer,), x):
+            (found,) = packed.outputs((self._layer,), _matrix((self,), dtype), x, s)
+            return self._shaped(multivectors, *found)
+        parameters = self._in_order()
+        if dtype is not None:
+            parameters = [p if p is None else p.to(dtype) for p in parameters]
+        own_bias = None
+        if self._adds_bias:
+            own_bias, parameters[4] = parameters[4], None
+        out, out_s = output(self._form, x, s, *parameters)
+        if own_bias is not None:
+            out[0] += own_bias
+        return self._shaped(multivectors, out, out_s)
+
+    def _rows(
+        self, multivectors: Tensor, scalars: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, torch.dtype | None]:
+        """Checked inputs with one axis of rows, in autocast's type, and that type."""
         check_multivectors("multivectors", multivectors, self.geometry.algebra, self.in_channels)
         self._check_scalars(scalars, multivectors)
-        batch = multivectors.shape[1:-1]
         x = multivectors
-        if len(batch) != 1:
-            x = multivectors.reshape(multivectors.shape[0], -1, self.in_channels)
         s = scalars if self.in_scalars else None
-        if s is not None and len(batch) != 1:
-            s = s.reshape(-1, self.in_scalars)
-        parameters = self._in_order()
-        device = x.device.type
-        if torch.is_autocast_enabled(device) and x.dtype != torch.float64:
-            low = torch.get_autocast_dtype(device)
-            x, s, *parameters = (p if p is None else p.to(low) for p in (x, s, *parameters))  # type: ignore[assignment]
-        out, out_s = output(self._form, x, s, *parameters)
-        if self._adds_bias:
-            assert self.bias is not None
-            out[0] += self.bias.view(-1).to(out.dtype)
-        if len(batch) != 1:
-            out = out.view(-1, *batch, self.out_channels)
-            out_s = None if out_s is None else out_s.view(*batch, self.out_scalars)
-        return out, out_s
+        if x.dim() != 3:
+            x = x.reshape(x.shape[0], -1, self.in_channels)
+            s = None if s is None else s.reshape(-1, self.in_scalars)
+        low = _autocast_type(x)
+        if low is not None:
+            x, s = x.to(low), None if s is None else s.to(low)
+        return x, s, low
+
+    def _shaped(
+        self, multivectors: Tensor, out: Tensor, out_s: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Outputs with the batch axes of the input."""
+        batch = multivectors.shape[1:-1]
+        if len(batch) == 1:
+            return out, out_s
+        out = out.view(out.shape[0], *batch, self.out_channels)
+        return out, None if out_s is None else out_s.view(*batch, self.out_scalars)
 
     def _in_order(self) -> list[Tensor | None]:
         """The parameters in the order of :class:`~.contract.Parameters`."""
@@ -175,7 +202,7 @@ class EquiLinear(nn.Module):
             None if s2mvs is None else s2mvs._parameters["weight"],
             None if mvs2s is None else mvs2s._parameters["weight"],
             None if s2s is None else s2s._parameters["weight"],
-            None if self._adds_bias or blade_bias is None else blade_bias.view(-1),
+            None if blade_bias is None else blade_bias.view(-1),
             None if mvs2s is None else mvs2s._parameters["bias"],
         ]
 
@@ -196,6 +223,80 @@ class EquiLinear(nn.Module):
             f"in_scalars={self.in_scalars}, out_scalars={self.out_scalars}",
             f"maps={self.geometry.plan.count}",
         )
+
+
+Group = tuple[EquiLinear, ...]
+"""Layers that share their input."""
+
+
+def together(
+    layers: Group, multivectors: Tensor, scalars: Tensor | None = None
+) -> list[tuple[Tensor, Tensor | None]]:
+    """The outputs of layers that share their input; on CUDA they are one matrix product."""
+    parts = _parts(layers)
+    if not packed.serves(parts, multivectors) or any(map(_has_hooks, layers)):
+        return [layer(multivectors, scalars) for layer in layers]
+    x, s, dtype = layers[0]._rows(multivectors, scalars)
+    found = packed.outputs(parts, _matrix(layers, dtype), x, s)
+    return [layer._shaped(multivectors, *pair) for layer, pair in zip(layers, found)]
+
+
+class _Ahead(threading.local):
+    matrices: Mapping[Group, packed.Matrix] | None = None
+
+
+_AHEAD = _Ahead()
+
+
+@contextlib.contextmanager
+def packed_ahead(groups: Sequence[Group], multivectors: Tensor) -> Iterator[None]:
+    """A context in which the parameters of layers are packed all at once, with fewer kernels than one by one.
+
+    Args:
+        groups: the layers, as they are called together.
+        multivectors: the input of the module that has the layers.
+    """
+    parts = tuple([_parts(layers) for layers in groups])
+    parameters = [p for layers in groups for layer in layers for p in layer._in_order()]
+    # Other parameters may be made by what replaced them, when a layer is called.
+    plain = all(type(p) in (nn.Parameter, Tensor) for p in parameters if p is not None)
+    if not plain or any(_has_hooks(layer) for layers in groups for layer in layers):
+        yield
+        return
+    before = _AHEAD.matrices
+    made = packed.matrices(parts, parameters, _autocast_type(multivectors))
+    _AHEAD.matrices = dict(zip(groups, made, strict=True))
+    try:
+        yield
+    finally:
+        _AHEAD.matrices = before
+
+
+def _matrix(layers: Group, dtype: torch.dtype | None) -> packed.Matrix:
+    """The packed matrix of layers that share their input."""
+    ahead = None if _AHEAD.matrices is None else _AHEAD.matrices.get(layers)
+    if ahead is not None:
+        return ahead
+    parameters = [p for layer in layers for p in layer._in_order()]
+    (matrix,) = packed.matrices((_parts(layers),), parameters, dtype)
+    return matrix
+
+
+def _parts(layers: Group) -> tuple[packed.Layer, ...]:
+    return tuple([layer._layer for layer in layers])
+
+
+def _autocast_type(x: Tensor) -> torch.dtype | None:
+    """The type of autocast, or ``None`` where it is off or leaves a tensor as it is."""
+    device = x.device.type
+    if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+        return None
+    return torch.get_autocast_dtype(device)
+
+
+def _has_hooks(layer: EquiLinear) -> bool:
+    """Whether something follows the calls of a layer."""
+    return bool(layer._forward_pre_hooks or layer._forward_hooks or layer._backward_hooks)
 
 
 def _spread(geometry: Geometry, index: int) -> float:

@@ -10,14 +10,15 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from .block import Block
-from .geometry import GeometryLike, geometry_of
+from .geometry import GeometryLike, geometry_of, indices
 from .heads import Pair
 from .linear import EquiLinear
+from .ragged import Sequences, as_sequences
 
 __all__ = ["GATransformer", "join_reference"]
 
 
-def join_reference(multivectors: Tensor, cu_seqlens: Tensor | None = None) -> Tensor:
+def join_reference(multivectors: Tensor, cu_seqlens: Tensor | Sequences | None = None) -> Tensor:
     """The reference of the join: the mean over items and channels of the component at the product of the vectors that
     are not null.
 
@@ -38,9 +39,10 @@ def join_reference(multivectors: Tensor, cu_seqlens: Tensor | None = None) -> Te
                 f"multivectors: expected [blades, batch, *items, channels], got {list(multivectors.shape)}"
             )
         return component.mean(tuple(range(1, component.dim())), keepdim=True)
-    counts = cu_seqlens.diff().to(component.device)
     each = component.mean(-1)
-    of_item = torch.repeat_interleave(torch.arange(len(counts), device=each.device), counts)
+    sequences = as_sequences("cu_seqlens", cu_seqlens)
+    counts = sequences.on(each.device).diff()
+    of_item = sequences.of_items(each.shape[-1], each.device)
     flat = each.reshape(-1, each.shape[-1])
     sums = flat.new_zeros(flat.shape[0], len(counts)).index_add(1, of_item, flat)
     means = sums / counts.clamp_min(1).to(sums.dtype)
@@ -150,16 +152,21 @@ class GATransformer(nn.Module):
             reference: that of :func:`equi_join`; :func:`join_reference` of the input by default.
             options: those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``.
         """
+        if options.get("cu_seqlens") is not None:
+            # All blocks share them, so they are read once.
+            options["cu_seqlens"] = as_sequences("cu_seqlens", options["cu_seqlens"])
         if self.geometry.join and reference is None:
             reference = join_reference(multivectors, options.get("cu_seqlens"))
-        extra = multivectors[..., list(self.reinsert_channels)] if self.reinsert_channels else None
+        extra = None
+        if self.reinsert_channels:
+            extra = _chosen(multivectors, self.reinsert_channels)
         extra_s = None
         if self.reinsert_scalars:
             if scalars is None:
                 raise ValueError(
                     "scalars: expected a tensor, because scalars are reinserted, got None"
                 )
-            extra_s = scalars[..., list(self.reinsert_scalars)]
+            extra_s = _chosen(scalars, self.reinsert_scalars)
         here: Pair = self.linear_in(multivectors, scalars)
         for block in self.blocks:
             if self.checkpoint_blocks and torch.is_grad_enabled():
@@ -169,3 +176,9 @@ class GATransformer(nn.Module):
             else:
                 here = block(*here, extra, extra_s, reference, **options)
         return self.linear_out(*here)
+
+
+def _chosen(x: Tensor, channels: tuple[int, ...]) -> Tensor:
+    # A list as an index would be copied to the device in each call, which no CUDA graph can capture.
+    of_x = tuple(channel % x.shape[-1] for channel in channels)
+    return x.index_select(-1, indices(of_x, x))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -10,12 +11,21 @@ from torch import Tensor, nn
 
 from ..._ops import checks, equivariant
 from .._module import check_count, joined
+from . import packed
 from .geometry import Geometry, GeometryLike, constant, geometry_of, indices
 
 __all__ = ["EquiLayerNorm", "equi_layer_norm"]
 
 
-def equi_layer_norm(x: Tensor, geometry: GeometryLike, eps: float = 0.01, dim: int = -1) -> Tensor:
+EPS = 0.01
+"""The smallest mean norm of multivectors."""
+_SCALAR_EPS = 1e-5
+# From this many rows on that are no longer than this, PyTorch's layer norm, which has a block of threads for each row,
+# takes longer than the operations it consists of.
+_MANY, _SHORT = 1 << 14, 256
+
+
+def equi_layer_norm(x: Tensor, geometry: GeometryLike, eps: float = EPS, dim: int = -1) -> Tensor:
     """Multivectors ``[blades, *batch, channels]`` divided by the root of their mean invariant norm.
 
     ``x / sqrt(max(mean over channels of sum over grades |<reverse(x) x>|, eps))``. Blades with the null vector do not
@@ -23,10 +33,22 @@ def equi_layer_norm(x: Tensor, geometry: GeometryLike, eps: float = 0.01, dim: i
 
     Sources: GATr (arXiv 2305.18415), L-GATr (arXiv 2405.14806, section 3).
     """
+    geometry, dim = geometry_of(geometry), dim % x.dim()
     if torch.is_grad_enabled():
-        out: Tensor = _Normed.apply(x, geometry_of(geometry), eps, dim % x.dim())
+        out: Tensor = _Normed.apply(x, geometry, eps, dim)
         return out
-    return _normed(x, geometry_of(geometry), eps, dim % x.dim())
+    if equivariant.is_native(x):
+        return equivariant.norm(geometry.algebra, x, eps, dim)
+    return normalised(x, geometry, eps, dim)[0]
+
+
+class Norms(NamedTuple):
+    """What the gradient of a norm needs besides the input."""
+
+    mean: Tensor
+    """The mean norm."""
+    grades: Tensor | None
+    """The squared norms of grades, if some can be negative."""
 
 
 class _Normed(torch.autograd.Function):
@@ -39,52 +61,159 @@ class _Normed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, geometry: Geometry, eps: float, dim: int) -> Tensor:
         ctx.geometry, ctx.eps, ctx.dim = geometry, eps, dim
-        ctx.save_for_backward(x)
-        return _normed(x, geometry, eps, dim)
+        if equivariant.is_native(x):
+            ctx.save_for_backward(x)
+            return equivariant.norm(geometry.algebra, x, eps, dim)
+        out, norms = normalised(x, geometry, eps, dim)
+        ctx.save_for_backward(x, *norms)
+        return out
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
-        (x,) = ctx.saved_tensors
-        if torch.is_grad_enabled() or not equivariant.is_native(x):
+        x, *norms = ctx.saved_tensors
+        if torch.is_grad_enabled():
             # These operations have derivatives of their own.
-            gradient = _gradient(x, g, ctx.geometry, ctx.eps, ctx.dim)
+            found = gradient(x, g, ctx.geometry, None, ctx.eps, ctx.dim)
+        elif norms:
+            found = gradient(x, g, ctx.geometry, Norms(*norms), ctx.eps, ctx.dim)
         else:
-            gradient = equivariant.norm_gradient(ctx.geometry.algebra, x, g, ctx.eps, ctx.dim)
-        return gradient, None, None, None
+            found = equivariant.norm_gradient(ctx.geometry.algebra, x, g, ctx.eps, ctx.dim)
+        return found, None, None, None
 
 
-def _normed(x: Tensor, geometry: Geometry, eps: float, dim: int) -> Tensor:
-    if equivariant.is_native(x):
-        return equivariant.norm(geometry.algebra, x, eps, dim)
+def normalised(
+    x: Tensor, geometry: Geometry, eps: float, dim: int, out: Tensor | None = None
+) -> tuple[Tensor, Norms]:
+    """The norm by operations of PyTorch, written to ``out`` if it is given."""
     with torch.autocast(x.device.type, enabled=False):
-        wide, _, mean = _mean(x, geometry, dim)
-        return (wide * mean.clamp_min(eps).rsqrt()).to(x.dtype)
+        wide = _wide(x)
+        norms = _norms(wide, geometry, dim)
+        scale = norms.mean.clamp_min(eps).rsqrt()
+        if out is None:
+            return (wide * scale).to(x.dtype), norms
+        return torch.mul(wide, scale, out=out), norms
 
 
-def _gradient(x: Tensor, g: Tensor, geometry: Geometry, eps: float, dim: int) -> Tensor:
+def gradient(
+    x: Tensor,
+    g: Tensor,
+    geometry: Geometry,
+    norms: Norms | None,
+    eps: float,
+    dim: int,
+    out: Tensor | None = None,
+) -> Tensor:
+    """The gradient of the norm, written to ``out`` if it is given; with derivatives of its own if ``norms`` are not
+    given."""
     with torch.autocast(x.device.type, enabled=False):
-        wide, norms, mean = _mean(x, geometry, dim)
+        wide, g = _wide(x), _wide(g)
+        mean, grades = _norms(wide, geometry, dim) if norms is None else norms
         scale = mean.clamp_min(eps).rsqrt()
-        g = g.to(wide.dtype)
         projected = (g * wide).sum((0, dim), keepdim=True)
-        factor = projected * scale * scale * scale / x.shape[dim]
         # The derivative of the largest of two is zero where eps is the larger.
-        factor = torch.where(mean > eps, factor, 0.0)
-        rows = constant(geometry.norm_rows, wide)
-        if rows.shape[0] == 1:
-            weighted = wide * rows[0].view(-1, *[1] * (x.dim() - 1))
+        factor = projected * scale.pow(3) * (mean > eps)
+        if grades is None:
+            counted = constant(geometry.norm_rows, wide)
+            signed = factor * counted.view(-1, *[1] * (x.dim() - 1))
         else:
-            weighted = wide * torch.einsum("rb,r...->b...", rows, norms.sign())
-        return (g * scale - weighted * factor).to(x.dtype)
+            of_grades = grades.sign() * factor
+            of_blades = geometry.norm_signs
+            rows = [of_grades, -of_grades]
+            if max(of_blades) == 2 * len(of_grades):
+                rows.append(torch.zeros_like(of_grades[:1]))
+            signed = torch.cat(rows).index_select(0, indices(of_blades, wide))
+        share = -1 / x.shape[dim]
+        if norms is None or not packed.is_plain(wide):
+            return torch.addcmul(g * scale, wide, signed, value=share).to(x.dtype)
+        # In the layout of the input, not in that of the gradient.
+        scaled = torch.mul(g, scale, out=torch.empty_like(wide))
+        if out is None:
+            return scaled.addcmul_(wide, signed, value=share).to(x.dtype)
+        return torch.addcmul(scaled, wide, signed, value=share, out=out)
 
 
-def _mean(x: Tensor, geometry: Geometry, dim: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The input in float32 at least, the norm of each grade, and the mean over channels of their sum."""
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    rows = constant(geometry.norm_rows, wide)
-    norms = (rows @ (wide * wide).reshape(x.shape[0], -1)).view(rows.shape[0], *x.shape[1:])
-    total = norms.abs() if rows.shape[0] > 1 else norms
-    return wide, norms, total.sum((0, dim), keepdim=True) / x.shape[dim]
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _norms(wide: Tensor, geometry: Geometry, dim: int) -> Norms:
+    """The mean norm, a sum over grades of magnitudes of squared norms, which are of a mean over channels."""
+    rows = constant(_shares(geometry.norm_rows, wide.shape[dim]), wide)
+    if rows.shape[0] == 1:
+        norms = wide * wide * rows.view(-1, *[1] * (wide.dim() - 1))
+        return Norms(norms.sum((0, dim), keepdim=True), None)
+    if torch.is_grad_enabled() or not packed.is_plain(wide):
+        squares = wide * wide
+    else:
+        # Blades first, which the matrix product reads without a copy.
+        squares = torch.mul(wide, wide, out=wide.new_empty(wide.shape))
+    grades = (rows @ squares.reshape(len(squares), -1)).view(rows.shape[0], *wide.shape[1:])
+    return Norms(torch.linalg.vector_norm(grades, 1, (0, dim), keepdim=True), grades)
+
+
+@functools.cache
+def _shares(rows: tuple[tuple[float, ...], ...], channels: int) -> tuple[tuple[float, ...], ...]:
+    """A channel's share of the mean."""
+    return tuple(tuple(number / channels for number in row) for row in rows)
+
+
+def scalar_layer_norm(x: Tensor, gain: Tensor | None = None) -> Tensor:
+    """The layer norm of the last axis."""
+    width = x.shape[-1]
+    if width > _SHORT or x.numel() < _MANY * max(width, 1) or not packed.is_plain(x):
+        return F.layer_norm(x, (width,), gain, eps=_SCALAR_EPS)
+    if torch.is_autocast_enabled(x.device.type):
+        # As PyTorch's.
+        x = _wide(x)
+    out: Tensor = _ScalarNorm.apply(x) if torch.is_grad_enabled() else scalar_normalised(x, -1)[0]
+    return out if gain is None else out * gain
+
+
+class _ScalarNorm(torch.autograd.Function):
+    """The layer norm of the last axis as a few operations on all rows."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        out, *moments = scalar_normalised(x, -1)
+        ctx.save_for_backward(x, *moments)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        x, mean, scale = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            # An operation that has derivatives of every order.
+            out = F.layer_norm(x, x.shape[-1:], eps=_SCALAR_EPS)
+            return torch.autograd.grad(out, x, g, create_graph=True)
+        return scalar_gradient(x, g, mean, scale, -1)
+
+
+def scalar_normalised(
+    x: Tensor, dim: int, out: Tensor | None = None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The layer norm, written to ``out`` if it is given; the mean, and the reciprocal of the standard deviation."""
+    wide = _wide(x)
+    variance, mean = torch.var_mean(wide, dim, correction=0, keepdim=True)
+    scale = variance.add_(_SCALAR_EPS).rsqrt_()
+    centred = wide - mean
+    if out is None:
+        return centred.mul_(scale).to(x.dtype), mean, scale
+    return torch.mul(centred, scale, out=out), mean, scale
+
+
+def scalar_gradient(
+    x: Tensor, g: Tensor, mean: Tensor, scale: Tensor, dim: int, out: Tensor | None = None
+) -> Tensor:
+    """The gradient of the layer norm, without derivatives of its own, written to ``out`` if it is given."""
+    wide, g = _wide(x), _wide(g)
+    normed = (wide - mean).mul_(scale)
+    projected = (g * normed).mean(dim, keepdim=True)
+    # In the layout of the input, not in that of the gradient.
+    found = torch.sub(g, g.mean(dim, keepdim=True), out=torch.empty_like(wide))
+    found.addcmul_(normed, projected, value=-1)
+    if out is None:
+        return found.mul_(scale).to(x.dtype)
+    return torch.mul(found, scale, out=out)
 
 
 class EquiLayerNorm(nn.Module):
@@ -109,7 +238,7 @@ class EquiLayerNorm(nn.Module):
         scalars: int = 0,
         *,
         affine: bool = False,
-        eps: float = 0.01,
+        eps: float = EPS,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
@@ -131,13 +260,14 @@ class EquiLayerNorm(nn.Module):
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         out = equi_layer_norm(multivectors, self.geometry, self.eps)
-        out_s = None if scalars is None else F.layer_norm(scalars, scalars.shape[-1:])
-        if self.weight_mv is not None and self.weight_s is not None:
+        out_s = scalars
+        if scalars is not None:
+            gain = None if self.weight_s is None else self.weight_s.to(scalars.dtype)
+            out_s = scalar_layer_norm(scalars, gain)
+        if self.weight_mv is not None:
             grades = indices(self.geometry.algebra.grades, out)
             gains = self.weight_mv.t().index_select(0, grades).to(out.dtype)
             out = out * gains.view(gains.shape[0], *[1] * (out.dim() - 2), gains.shape[1])
-            if out_s is not None:
-                out_s = out_s * self.weight_s.to(out_s.dtype)
         return out, out_s
 
     def extra_repr(self) -> str:

@@ -58,7 +58,7 @@ class SelfAttention(transformer.SelfAttention):
         additional_qk_features_s: Tensor | None = None,
         attention_mask: Any = None,
         *,
-        cu_seqlens: Tensor | None = None,
+        cu_seqlens: Tensor | transformer.Sequences | None = None,
     ) -> Pair:
         """Attends.
 
@@ -135,8 +135,8 @@ class CrossAttention(transformer.CrossAttention):
         scalars_q: Tensor | None = None,
         attention_mask: Any = None,
         *,
-        cu_seqlens: Tensor | None = None,
-        cu_seqlens_key: Tensor | None = None,
+        cu_seqlens: Tensor | transformer.Sequences | None = None,
+        cu_seqlens_key: Tensor | transformer.Sequences | None = None,
     ) -> Pair:
         """Attends.
 

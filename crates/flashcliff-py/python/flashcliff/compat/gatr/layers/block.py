@@ -69,7 +69,7 @@ class GATrBlock(transformer.Block):
         additional_qk_features_s: Tensor | None = None,
         attention_mask: Any = None,
         *,
-        cu_seqlens: Tensor | None = None,
+        cu_seqlens: Tensor | transformer.Sequences | None = None,
     ) -> Pair:
         """Applies the block.
 

@@ -105,7 +105,7 @@ class GATr(transformer.GATransformer):
         attention_mask: Any = None,
         join_reference: Tensor | str = "data",
         *,
-        cu_seqlens: Tensor | None = None,
+        cu_seqlens: Tensor | transformer.Sequences | None = None,
     ) -> Pair:
         """Applies the network.
 
@@ -117,9 +117,9 @@ class GATr(transformer.GATransformer):
             join_reference: the reference multivector of the join: ``"data"``, the mean of the input over all axes but
                 the first; ``"canonical"``; or a tensor that broadcasts to ``[*batch, items, 1, 16]``.
             cu_seqlens: boundaries of the graphs of a **ragged batch** ``[items, in_mv_channels, 16]``, ``[graphs + 1]``
-                integers from 0 to the number of items. Items attend within their graph, and ``"data"`` is the mean of
-                each graph, so the output of a graph does not depend on the others. With a ``BlockDiagonalMask`` it is
-                as in GATr: the mean over all graphs.
+                integers from 0 to the number of items, or :class:`flashcliff.nn.transformer.Sequences`. Items attend
+                within their graph, and ``"data"`` is the mean of each graph, so the output of a graph does not depend
+                on the others. With a ``BlockDiagonalMask`` it is as in GATr: the mean over all graphs.
         """
         mv = enter("multivectors", multivectors, self.linear_in.in_channels)
         if mv.dim() < 3:

@@ -1,0 +1,75 @@
+"""Networks and inputs that the comparisons of transformers measure: the published packages and flashcliff."""
+
+import math
+
+import torch
+
+TOLERANCE = 2e-5
+
+
+def packages(name):
+    """The published package and flashcliff's module of its names."""
+    if name == "gatr":
+        import gatr
+        from flashcliff.compat import gatr as ours
+
+        return gatr, ours
+    import lgatr
+    from flashcliff.compat import lgatr as ours
+
+    return lgatr, ours
+
+
+def gatr_net(package, blocks=10):
+    """GATr's n-body network: 16 multivector and 128 scalar channels, 8 heads."""
+    attention, mlp = package.SelfAttentionConfig(), package.MLPConfig()
+    return package.GATr(1, 1, 16, 1, 1, 128, attention, mlp, num_blocks=blocks)
+
+
+def lgatr_net(package, size=0, blocks=None):
+    """L-GATr of a size of the tagging guide: 8 heads and MLP ratio 2; size 0 has 8 blocks of 16 multivector and 64
+    scalar channels, size 1 has 12 blocks of 32 and 128."""
+    attention = package.SelfAttentionConfig(num_heads=8)
+    mlp = package.MLPConfig(mlp_ratio=2)
+    if blocks is None:
+        blocks = round(3 * 2 ** ((size + 3) / 2))
+    channels, scalars = round(2 ** (size + 4)), round(2 ** (size + 6))
+    return package.LGATr(blocks, 1, 1, channels, 1, 1, scalars, attention, mlp)
+
+
+def inputs(*shape):
+    """Multivectors `[*shape, 1, 16]` and scalars `[*shape, 1]`."""
+    return torch.randn(*shape, 1, 16), torch.randn(*shape, 1)
+
+
+def jet_lengths(jets, mean=49, more=4):
+    """Lengths of jets: normal with a deviation of 20 around the mean, at least 5, and tokens that each jet has more."""
+    generator = torch.Generator().manual_seed(0)
+    drawn = mean + 20 * torch.randn(jets, generator=generator)
+    return [max(round(length), 5) + more for length in drawn.tolist()]
+
+
+def difference(got, want):
+    """The largest difference of tensors, each relative to its largest element."""
+    return max(((g - w).abs().max() / w.abs().max()).item() for g, w in zip(got, want, strict=True))
+
+
+def together(got, want):
+    """The largest difference of tensors, relative to the largest element of all."""
+    largest = max(w.abs().max().item() for w in want)
+    off = max((g - w).abs().max().item() for g, w in zip(got, want, strict=True))
+    return off / largest if largest else math.nan
+
+
+def loss(outputs):
+    """The loss of a training step: the sum of squares."""
+    return sum(out.square().sum() for out in outputs)
+
+
+def versions():
+    """The versions of PyTorch and of the packages."""
+    import gatr
+    import lgatr
+
+    modules = {"torch": torch, "gatr": gatr, "lgatr": lgatr}
+    return {name: module.__version__ for name, module in modules.items()}
