@@ -1,9 +1,9 @@
-//! Section of geometric algebra transformers beside the published packages.
+//! Sections of geometric algebra transformers beside the published packages.
 
 use std::path::Path;
 
 use super::data::Data;
-use super::markdown::{Table, digits, small, times};
+use super::markdown::{Table, digits, mebibytes, milliseconds, small, times};
 use crate::Error;
 
 /// The measurements of `benches/peers/transformers_cpu.py`.
@@ -66,6 +66,88 @@ impl Transformers {
                 row.push(times(seconds.get("theirs")?.number()? / own));
             }
             table.row(&row);
+        }
+        Ok(table.text())
+    }
+}
+
+/// The measurements of `benches/peers/transformers_gpu.py`.
+pub(super) struct OnGpu(Data);
+
+/// The variants of a network: their names in the data, and here.
+const VARIANTS: [(&str, &str); 5] = [
+    ("ours", "flashcliff"),
+    ("ours-graph", "flashcliff, captured"),
+    ("ours-compile", "flashcliff, torch.compile"),
+    ("package", "the package"),
+    ("package-compile", "the package, torch.compile"),
+];
+
+impl OnGpu {
+    /// The name of the file.
+    pub(super) const NAME: &str = "transformers-gpu-h200.json";
+
+    pub(super) fn read(results: &Path) -> Result<Self, Error> {
+        Data::read(results, Self::NAME).map(Self)
+    }
+
+    /// The GPU, and the versions of CUDA and of the packages.
+    pub(super) fn machine(&self) -> Result<String, Error> {
+        let root = self.0.root();
+        let mut packages = Vec::new();
+        for (name, version) in root.get("packages")?.entries()? {
+            packages.push(format!("{name} {}", version.text()?));
+        }
+        let (device, cuda) = (root.get("device")?.text()?, root.get("cuda")?.text()?);
+        Ok(format!("{device}, CUDA {cuda}, {}", packages.join(", ")))
+    }
+
+    pub(super) fn commit(&self) -> Result<String, Error> {
+        Ok(self.0.root().get("commit")?.text()?.to_owned())
+    }
+
+    pub(super) fn samples(&self) -> Result<f64, Error> {
+        self.0.root().get("samples")?.number()
+    }
+
+    /// How the file was made.
+    pub(super) fn command(&self) -> Result<&str, Error> {
+        self.0.root().get("command")?.text()
+    }
+
+    pub(super) fn table(&self) -> Result<String, Error> {
+        let mut table = Table::new(&[
+            "network and items",
+            "variant",
+            "inference, ms",
+            "peak, MiB",
+            "training step, ms",
+            "peak, MiB",
+        ]);
+        for (name, case) in self.0.root().get("cases")?.entries()? {
+            let variants = case.get("variants")?;
+            let mut name = name.to_owned();
+            for (key, shown) in VARIANTS {
+                let Some(variant) = variants.find(key) else {
+                    continue;
+                };
+                let mut row = vec![std::mem::take(&mut name), shown.to_owned()];
+                for kind in ["inference", "step"] {
+                    // A variant that failed, or that took too long to compile, has no times.
+                    let cells = match variant.find("seconds").and_then(|all| all.find(kind)) {
+                        Some(seconds) => {
+                            let peak = variant.get("peak")?.get(kind)?.number()?;
+                            [
+                                milliseconds(seconds.get("wall")?.number()?),
+                                mebibytes(peak),
+                            ]
+                        }
+                        None => ["none".to_owned(), String::new()],
+                    };
+                    row.extend(cells);
+                }
+                table.row(&row);
+            }
         }
         Ok(table.text())
     }
