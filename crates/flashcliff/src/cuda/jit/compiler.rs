@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use super::Name;
 use super::cache::{Cache, Entry};
 use super::nvrtc::{Form, Nvrtc};
 use crate::Error;
@@ -14,7 +13,7 @@ use crate::Error;
 pub(super) struct Code {
     pub(super) image: Vec<u8>,
     /// The names of the kernels in the code.
-    pub(super) names: Vec<Name>,
+    pub(super) names: Vec<CString>,
 }
 
 /// The code to compile to.

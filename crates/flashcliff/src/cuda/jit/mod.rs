@@ -9,7 +9,7 @@ mod compiler;
 mod nvrtc;
 mod source;
 
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 use std::{panic, thread};
@@ -34,7 +34,8 @@ pub(super) fn check() -> Result<(), Error> {
 struct Key {
     signature: Signature,
     program: String,
-    operands: [GradeSet; 2],
+    /// The grades of the operands and of the output.
+    grades: [GradeSet; 3],
     direction: Direction,
     is_f64: bool,
     capability: (i32, i32),
@@ -96,7 +97,7 @@ pub(super) fn pass(
     let key = Key {
         signature: algebra.signature(),
         program: operator.program.name.clone(),
-        operands: [operator.left, operator.right],
+        grades: [operator.left, operator.right, operator.output],
         direction,
         is_f64,
         capability,
@@ -108,7 +109,8 @@ pub(super) fn pass(
             if is_f64 { "f64" } else { "f32" },
             algebra.signature()
         );
-        let single = emit::pass(algebra, operator, direction, is_f64).map_err(unplanned)?;
+        let single = emit::pass(algebra, operator, direction, is_f64);
+        let single = single.map_err(too_large(&name))?;
         // Walking rows in f32 takes the special instructions of 90a, as in a build.
         let special = !single.shape.is_pointwise && !is_f64;
         let target = Target::of(capability, special);
@@ -147,7 +149,7 @@ pub(super) fn blocks(
     };
     LOADED.get_or_make(key, || {
         let name = format!("path products of {}", algebra.signature());
-        let blocks = emit::blocks(algebra).map_err(unplanned)?;
+        let blocks = emit::blocks(algebra).map_err(too_large(&name))?;
         let kernels: Vec<&[Kernel]> = variants.iter().map(|v| &blocks.kernels[*v][..]).collect();
         let target = Target::of(capability, false);
         let codes = compile(&name, &blocks.text, &kernels, target)?;
@@ -230,12 +232,10 @@ fn address(image: &[u8]) -> *const c_void {
     image.as_ptr().cast()
 }
 
-fn unplanned(error: codegen::Error) -> Error {
-    Error::CudaCompilation {
-        kernel: "a kernel".to_owned(),
+/// The error of a program that kernels have no room for.
+fn too_large(name: &str) -> impl Fn(codegen::Error) -> Error {
+    move |error| Error::CudaCompilation {
+        kernel: name.to_owned(),
         reason: error.to_string(),
     }
 }
-
-/// A C string of the compiler.
-type Name = CString;
