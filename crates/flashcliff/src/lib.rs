@@ -40,7 +40,8 @@
 //!
 //! # GPUs
 //! With the feature `cuda`, which is off by default and needs nvcc to build, `flashcliff::cuda` runs
-//! the operators on NVIDIA GPUs. Such a program runs on machines without a driver too.
+//! the operators on NVIDIA GPUs. Such a program runs on machines without a driver too. The feature `jit` compiles the
+//! kernels of algebras and grades that were not built, when they are first used.
 
 mod algebra;
 #[cfg(feature = "cuda")]
