@@ -389,34 +389,34 @@ def precision():
 
 
 def test_matmul_precision_by_the_older_functions(precision):
-    assert not run._takes_tf32()
+    assert not run.takes_tf32()
     for name in ("high", "medium"):
         torch.set_float32_matmul_precision(name)
-        assert run._takes_tf32()
+        assert run.takes_tf32()
         torch.set_float32_matmul_precision("highest")
-        assert not run._takes_tf32()
+        assert not run.takes_tf32()
     precision.allow_tf32 = True
-    assert run._takes_tf32()
+    assert run.takes_tf32()
     precision.allow_tf32 = False
-    assert not run._takes_tf32()
+    assert not run.takes_tf32()
 
 
 def test_matmul_precision_by_the_newer_attributes(precision):
     """After this the older getter may raise."""
     for value, wanted in (("tf32", True), ("ieee", False), ("tf32", True), ("none", False)):
         precision.fp32_precision = value
-        assert run._takes_tf32() is wanted
+        assert run.takes_tf32() is wanted
     # The setting for all backends counts if the one of CUDA is not set.
     for value, wanted in (("tf32", True), ("ieee", False), ("none", False)):
         torch.backends.fp32_precision = value
-        assert run._takes_tf32() is wanted
+        assert run.takes_tf32() is wanted
 
 
 def test_matmul_precision_without_the_attributes(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda, "matmul", object())
     for name, wanted in (("high", True), ("highest", False)):
         monkeypatch.setattr(torch, "get_float32_matmul_precision", lambda name=name: name)
-        assert run._takes_tf32() is wanted
+        assert run.takes_tf32() is wanted
 
 
 def backward_of_a_norm(dtype=torch.float64):

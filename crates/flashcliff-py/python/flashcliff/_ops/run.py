@@ -121,11 +121,11 @@ def _strided_views(operator, tensors):
     place = None
     if device >= 0:
         stream = torch._C._cuda_getCurrentRawStream(device)
-        place = (device, stream, _takes_tf32())
+        place = (device, stream, takes_tf32())
     return contiguous, views, place
 
 
-def _takes_tf32() -> bool:
+def takes_tf32() -> bool:
     """Whether matrix products of float32 on CUDA may round to TF32."""
     try:
         # This attribute also tells what the older functions set. They raise once this attribute was

@@ -70,7 +70,7 @@ def serves(layers: Sequence[Layer], x: Tensor) -> bool:
     """Whether layers of an input ``[blades, *batch, inputs]`` run as one dense product."""
     if not is_plain(x):
         return False
-    on_tensor_cores = x.dtype.itemsize == 2 or (x.dtype == torch.float32 and run._takes_tf32())
+    on_tensor_cores = x.dtype.itemsize == 2 or (x.dtype == torch.float32 and run.takes_tf32())
     sizes = layers[0].sizes
     read = x.shape[0] * sizes.inputs + sizes.in_scalars
     written = sum(layer.width for layer in layers)
