@@ -322,7 +322,7 @@ def guarded(case, variant, wanted, arguments):
 
 
 def environment(arguments, xformers):
-    """What the measurements depend on."""
+    """The GPU, the versions and the options that the measurements depend on."""
     result = {
         "command": command(),
         "commit": arguments.commit,
@@ -390,7 +390,7 @@ def main():
             del cases[name], case, net, run, calls
             gc.collect()
         return
-    # What compiles comes last, since it takes long.
+    # Compiled variants come last, since they take long.
     order = [v for v in variants if not v.endswith("-compile")]
     order += [v for v in variants if v.endswith("-compile")]
     for compiled in (False, True):

@@ -56,7 +56,7 @@ impl Checkpoint {
         choices.insert(choice.into(), value.into());
     }
 
-    /// What the weights of a layer belong to, if the checkpoint says so.
+    /// The value of a choice of a layer, if the checkpoint says it.
     pub fn described(&self, layer: &str, choice: &str) -> Option<&str> {
         let value = self.layers.get(layer)?.get(choice)?;
         Some(value)

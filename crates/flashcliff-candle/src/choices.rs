@@ -1,4 +1,4 @@
-//! What the weights of a layer belong to, beside their shapes: its algebra and its norm.
+//! Choices of a layer that its weights belong to, beside their shapes: its algebra and its norm.
 //!
 //! Weights of one algebra or norm fit another, and give wrong results there. So layers say what they are, checkpoints
 //! keep it, and loading compares it. A choice is a name with a value, such as `norm` with `invariant`.

@@ -101,7 +101,7 @@ pub enum Error {
     StoredChoice {
         /// Name of the layer in the file.
         layer: String,
-        /// What was chosen: `algebra`, `norm`, `invariant`.
+        /// The name of the choice: `algebra`, `norm`, `invariant`.
         choice: String,
         /// Choice of the layer.
         expected: String,

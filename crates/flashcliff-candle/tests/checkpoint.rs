@@ -317,7 +317,7 @@ fn weights_that_do_not_say_their_norm_are_accepted() {
         bare.insert(name, &var);
     }
     to.restore("", &bare).unwrap();
-    // What is not said is not compared.
+    // Choices that the checkpoint does not say are not compared.
     bare.describe("layer", "algebra", "cl130");
     to.restore("", &bare).unwrap();
     bare.describe("layer", "norm", "rms");

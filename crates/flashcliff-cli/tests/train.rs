@@ -284,7 +284,7 @@ fn a_state_of_another_norm_or_algebra_is_refused() {
     ] {
         let mut other = whole.clone();
         other.describe(layer, choice, value);
-        // What is no layer of the model is not compared.
+        // Choices of names that are no layers of the model are not compared.
         other.describe("model.head", "norm", "none");
         other.save(&tampered).unwrap();
         let message = failure(&resume(&refused), 1);

@@ -9,6 +9,15 @@ use crate::Error;
 /// The measurements of `benches/peers/transformers_cpu.py`.
 pub(super) struct Transformers(Data);
 
+/// The packages and their versions.
+fn packages(data: &Data) -> Result<String, Error> {
+    let mut packages = Vec::new();
+    for (name, version) in data.root().get("packages")?.entries()? {
+        packages.push(format!("{name} {}", version.text()?));
+    }
+    Ok(packages.join(", "))
+}
+
 impl Transformers {
     /// The name of the file.
     pub(super) const NAME: &str = "transformers-cpu.json";
@@ -20,15 +29,11 @@ impl Transformers {
     /// The CPU, the threads, and the versions of PyTorch and of the packages.
     pub(super) fn machine(&self) -> Result<String, Error> {
         let root = self.0.root();
-        let mut packages = Vec::new();
-        for (name, version) in root.get("packages")?.entries()? {
-            packages.push(format!("{name} {}", version.text()?));
-        }
         Ok(format!(
             "{}, {} threads, {}",
             root.get("machine")?.text()?,
             root.get("threads")?.number()?,
-            packages.join(", ")
+            packages(&self.0)?
         ))
     }
 
@@ -94,12 +99,8 @@ impl OnGpu {
     /// The GPU, and the versions of CUDA and of the packages.
     pub(super) fn machine(&self) -> Result<String, Error> {
         let root = self.0.root();
-        let mut packages = Vec::new();
-        for (name, version) in root.get("packages")?.entries()? {
-            packages.push(format!("{name} {}", version.text()?));
-        }
         let (device, cuda) = (root.get("device")?.text()?, root.get("cuda")?.text()?);
-        Ok(format!("{device}, CUDA {cuda}, {}", packages.join(", ")))
+        Ok(format!("{device}, CUDA {cuda}, {}", packages(&self.0)?))
     }
 
     pub(super) fn commit(&self) -> Result<String, Error> {

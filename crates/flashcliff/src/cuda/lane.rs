@@ -109,17 +109,18 @@ impl Lanes {
 
     /// The kernels of both passes. If both are to be compiled, that happens at once.
     fn both(&self, arithmetic: Dtype) -> Result<[*const sys::fc_kernel; 2], Error> {
-        thread::scope(|scope| {
-            let is_f64 = arithmetic == Dtype::F64;
-            let missing = |pass: usize| self.kernels[pass][usize::from(is_f64)].get().is_none();
-            if missing(0) && missing(1) {
-                // Its error is found again below.
+        let own = usize::from(arithmetic == Dtype::F64);
+        if self.kernels.iter().all(|pass| pass[own].get().is_none()) {
+            thread::scope(|scope| {
+                // An error is found again below.
                 scope.spawn(|| self.kernel(Pass::Backward, arithmetic).map(drop));
-            }
-            let forward = self.kernel(Pass::Forward, arithmetic)?;
-            Ok(forward)
-        })
-        .and_then(|forward| Ok([forward, self.kernel(Pass::Backward, arithmetic)?]))
+                self.kernel(Pass::Forward, arithmetic).map(drop)
+            })?;
+        }
+        Ok([
+            self.kernel(Pass::Forward, arithmetic)?,
+            self.kernel(Pass::Backward, arithmetic)?,
+        ])
     }
 
     /// The kernel of a pass, compiled now.

@@ -12,10 +12,11 @@ use crate::cuda::files;
 /// The first bytes of a file, with the version of its form.
 const MAGIC: &[u8] = b"flashcliff kernel 1\n";
 
-/// What a file holds besides what it was made from.
+/// The code of some kernels.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct Code {
     pub(super) image: Vec<u8>,
+    /// The names of the kernels in the code.
     pub(super) names: Vec<CString>,
 }
 
@@ -33,19 +34,19 @@ impl Cache {
         }
     }
 
-    /// The entry that was made from these ingredients.
-    pub(super) fn read(&self, ingredients: &str) -> Option<Entry> {
+    /// The code that was made from these ingredients.
+    pub(super) fn read(&self, ingredients: &str) -> Option<Code> {
         let bytes = fs::read(self.path(ingredients)?).ok()?;
         parse(&bytes, ingredients)
     }
 
-    /// Keeps an entry, if that is possible.
-    pub(super) fn write(&self, ingredients: &str, entry: &Entry) {
+    /// Keeps code, if that is possible.
+    pub(super) fn write(&self, ingredients: &str, code: &Code) {
         let Some(path) = self.path(ingredients) else {
             return;
         };
         let made = path.parent().map_or(Ok(()), fs::create_dir_all);
-        let written = made.and_then(|()| files::replace(&path, &bytes_of(ingredients, entry)));
+        let written = made.and_then(|()| files::replace(&path, &bytes_of(ingredients, code)));
         if let Err(error) = written {
             log::warn!("{} could not be written: {error}", path.display());
         }
@@ -58,15 +59,15 @@ impl Cache {
 }
 
 /// Magic, ingredients, names, image and a checksum of all that; each part behind its length.
-fn bytes_of(ingredients: &str, entry: &Entry) -> Vec<u8> {
+fn bytes_of(ingredients: &str, code: &Code) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
     let mut add = |part: &[u8]| {
         bytes.extend((part.len() as u64).to_le_bytes());
         bytes.extend(part);
     };
     add(ingredients.as_bytes());
-    add(&entry.image);
-    for name in &entry.names {
+    add(&code.image);
+    for name in &code.names {
         add(name.as_bytes());
     }
     let sum = checksum(&bytes);
@@ -74,7 +75,7 @@ fn bytes_of(ingredients: &str, entry: &Entry) -> Vec<u8> {
     bytes
 }
 
-fn parse(bytes: &[u8], ingredients: &str) -> Option<Entry> {
+fn parse(bytes: &[u8], ingredients: &str) -> Option<Code> {
     let (content, sum) = bytes.split_last_chunk()?;
     if checksum(content) != u64::from_le_bytes(*sum) {
         return None;
@@ -95,7 +96,7 @@ fn parse(bytes: &[u8], ingredients: &str) -> Option<Entry> {
     while let Some(name) = next() {
         names.push(CString::new(name).ok()?);
     }
-    (rest.is_empty() && !names.is_empty()).then_some(Entry { image, names })
+    (rest.is_empty() && !names.is_empty()).then_some(Code { image, names })
 }
 
 /// The 64-bit FNV-1a hash. It tells damage, and serves as a name; equality is compared.
@@ -109,8 +110,8 @@ fn checksum(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    fn entry() -> Entry {
-        Entry {
+    fn code() -> Code {
+        Code {
             image: (0..=255).collect(),
             names: vec![c"first".to_owned(), c"second".to_owned()],
         }
@@ -123,20 +124,20 @@ mod tests {
             folder: Some(folder.path().join("below")),
         };
         assert_eq!(cache.read("text"), None);
-        cache.write("text", &entry());
-        assert_eq!(cache.read("text"), Some(entry()));
+        cache.write("text", &code());
+        assert_eq!(cache.read("text"), Some(code()));
         assert_eq!(cache.read("other"), None);
         // Two texts whose hashes are equal are told apart.
         let path = cache.path("text").unwrap_or_default();
-        fs::write(&path, bytes_of("another text", &entry()))?;
+        fs::write(&path, bytes_of("another text", &code()))?;
         assert_eq!(cache.read("text"), None);
         Ok(())
     }
 
     #[test]
     fn damage_anywhere_is_seen() {
-        let good = bytes_of("text", &entry());
-        assert_eq!(parse(&good, "text"), Some(entry()));
+        let good = bytes_of("text", &code());
+        assert_eq!(parse(&good, "text"), Some(code()));
         for at in 0..good.len() {
             let mut bad = good.clone();
             bad[at] ^= 0x40;
@@ -151,7 +152,7 @@ mod tests {
         let cache = Cache {
             folder: Some(file.path().join("below")),
         };
-        cache.write("text", &entry());
+        cache.write("text", &code());
         assert_eq!(cache.read("text"), None);
         Ok(())
     }

@@ -4,17 +4,9 @@ use std::ffi::CString;
 use std::sync::OnceLock;
 use std::time::Instant;
 
-use super::cache::{Cache, Entry};
+use super::cache::{Cache, Code};
 use super::nvrtc::{Form, Nvrtc};
 use crate::Error;
-
-/// The code of some kernels.
-#[derive(Clone, Debug)]
-pub(super) struct Code {
-    pub(super) image: Vec<u8>,
-    /// The names of the kernels in the code.
-    pub(super) names: Vec<CString>,
-}
 
 /// The code to compile to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -94,11 +86,8 @@ impl Compiler {
             options.join(" "),
             expressions.join("\n")
         );
-        if let Some(entry) = self.cache.read(&ingredients) {
-            return Ok(Code {
-                image: entry.image,
-                names: entry.names,
-            });
+        if let Some(code) = self.cache.read(&ingredients) {
+            return Ok(code);
         }
         log::info!("compiling {name} for {}, once", target.architecture());
         let start = Instant::now();
@@ -114,13 +103,8 @@ impl Compiler {
             .compile(&text, &expressions, &options, target.form());
         let (image, names) = compiled.map_err(failed)?;
         log::info!("compiled {name} in {:.1} s", start.elapsed().as_secs_f64());
-        self.cache.write(
-            &ingredients,
-            &Entry {
-                image: image.clone(),
-                names: names.clone(),
-            },
-        );
-        Ok(Code { image, names })
+        let code = Code { image, names };
+        self.cache.write(&ingredients, &code);
+        Ok(code)
     }
 }

@@ -22,7 +22,8 @@ use flashcliff_sys as sys;
 
 use super::fault;
 use crate::Error;
-use compiler::{Code, Compiler, Target};
+use cache::Code;
+use compiler::{Compiler, Target};
 
 /// Finds NVRTC, so that its absence is known before the first call.
 pub(super) fn check() -> Result<(), Error> {

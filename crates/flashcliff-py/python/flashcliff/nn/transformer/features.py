@@ -162,7 +162,7 @@ def _flip(x: Tensor, signs: tuple[float, ...]) -> None:
 def _composed(
     geometry: Geometry, signs: tuple[float, ...], x: Tensor, s: Tensor | None = None
 ) -> list[Tensor]:
-    """What :class:`_Normalised` computes, of operations that have derivatives."""
+    """The result of :class:`_Normalised`, computed by operations that have derivatives."""
     query, *others = equi_layer_norm(x, geometry, dim=-2).unbind(2)
     parts = [query * constant(signs, x).view(-1, 1, 1, 1), *others]
     of_scalars: Sequence[Tensor | None] = [None] * len(parts)
