@@ -167,6 +167,17 @@ impl<'a> Emitter<'a> {
             Node::Uniform(Uniform::Eps) => "u.eps".to_owned(),
             Node::Uniform(Uniform::InvChannels) => "u.inv_channels".to_owned(),
             Node::Cut { .. } => unreachable!("the plan makes the cuts of a stage lanes"),
+            // The compiler would absorb a square that `Values::fusion` keeps.
+            Node::Add(a, b) if self.has_square(a, b) => {
+                format!("fc::rounded_sum({}, {})", self.value(a), self.value(b))
+            }
+            Node::Sub(a, b) if self.has_square(a, b) => {
+                format!(
+                    "fc::rounded_difference({}, {})",
+                    self.value(a),
+                    self.value(b)
+                )
+            }
             Node::Add(a, b) => self.infix("+", a, b),
             Node::Sub(a, b) => self.infix("-", a, b),
             Node::Mul(a, b) => self.infix("*", a, b),
@@ -197,6 +208,10 @@ impl<'a> Emitter<'a> {
             return None;
         };
         (self.body.graph.constant_value(one) == Some(1.0)).then_some(a)
+    }
+
+    fn has_square(&self, a: Id, b: Id) -> bool {
+        self.values.is_square(a) || self.values.is_square(b)
     }
 
     fn infix(&self, operator: &str, a: Id, b: Id) -> String {

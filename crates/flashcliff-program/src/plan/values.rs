@@ -94,17 +94,39 @@ impl<'a> Values<'a> {
     }
 
     /// The product that an addition or subtraction absorbs: the fusion, the product and the other operand.
+    ///
+    /// A difference of squares, as in the quadratic form of an algebra with vectors of both signs, absorbs none. A square
+    /// that overflows is infinite, and infinity minus infinity is NaN. An absorbed square is exact, and the result would
+    /// be an infinity, of the sign of the other operand.
     pub fn fusion(&self, id: Id) -> Option<(Fusion, Id, Id)> {
-        let product = |id: Id| {
-            let is_product = matches!(self.body.graph.node(id), Node::Mul(..));
-            is_product && self.uses[id.index()] == 1
+        let graph = &self.body.graph;
+        let is_sub = matches!(graph.node(id), Node::Sub(..));
+        let absorbs = |product: Id, other: Id| {
+            let is_product = matches!(graph.node(product), Node::Mul(..));
+            let is_free = self.uses[product.index()] == 1;
+            let keeps = self.is_square(product) && (is_sub || self.is_difference(other));
+            is_product && is_free && !keeps
         };
-        match self.body.graph.node(id) {
-            Node::Add(a, b) if product(b) => Some((Fusion::MulAdd, b, a)),
-            Node::Add(a, b) if product(a) => Some((Fusion::MulAdd, a, b)),
-            Node::Sub(a, b) if product(b) => Some((Fusion::NegMulAdd, b, a)),
-            Node::Sub(a, b) if product(a) => Some((Fusion::MulSub, a, b)),
+        match graph.node(id) {
+            Node::Add(a, b) if absorbs(b, a) => Some((Fusion::MulAdd, b, a)),
+            Node::Add(a, b) if absorbs(a, b) => Some((Fusion::MulAdd, a, b)),
+            Node::Sub(a, b) if absorbs(b, a) => Some((Fusion::NegMulAdd, b, a)),
+            Node::Sub(a, b) if absorbs(a, b) => Some((Fusion::MulSub, a, b)),
             _ => None,
+        }
+    }
+
+    /// Whether a value is a number times itself.
+    pub fn is_square(&self, id: Id) -> bool {
+        matches!(self.body.graph.node(id), Node::Mul(a, b) if a == b)
+    }
+
+    /// Whether a value is a sum with a term that is subtracted.
+    fn is_difference(&self, id: Id) -> bool {
+        match self.body.graph.node(id) {
+            Node::Sub(..) => true,
+            Node::Add(a, b) => self.is_difference(a) || self.is_difference(b),
+            _ => false,
         }
     }
 

@@ -52,6 +52,8 @@ using lanes_result = typename EnableIf<IsLanes<A>::value || IsLanes<B>::value, w
 
 FC_INLINE float fused(float a, float b, float c) { return fmaf(a, b, c); }
 FC_INLINE double fused(double a, double b, double c) { return ::fma(a, b, c); }
+FC_INLINE float added(float a, float b) { return __fadd_rn(a, b); }
+FC_INLINE double added(double a, double b) { return __dadd_rn(a, b); }
 FC_INLINE float root(float a) { return sqrtf(a); }
 FC_INLINE double root(double a) { return ::sqrt(a); }
 
@@ -114,6 +116,23 @@ FC_INLINE auto neg_mul_add(const A &a, const B &b, const C &c) { return mul_add(
 // a b - c, rounded once.
 template <class A, class B, class C>
 FC_INLINE auto mul_sub(const A &a, const B &b, const C &c) { return mul_add(a, b, -c); }
+
+// a + b of rounded operands: the compiler does not make one operation of it and the product that an operand is.
+template <class A, class B>
+FC_INLINE auto rounded_sum(const A &a, const B &b) {
+  using R = wider<A, B>;
+  if constexpr (IsLanes<R>::value) {
+    R r;
+    FC_EACH(R::kCount, r.v[i] = added(at(a, i), at(b, i)))
+    return r;
+  } else {
+    return added(a, b);
+  }
+}
+
+// a - b of rounded operands, as rounded_sum.
+template <class A, class B>
+FC_INLINE auto rounded_difference(const A &a, const B &b) { return rounded_sum(a, -b); }
 
 // Applies f to every channel, or to a value that all channels share.
 template <class A, class F>

@@ -1,7 +1,7 @@
 //! Judges the results of an operator in `f32` by the plain formula: it is evaluated in `f32` and in `f64`, forward and
 //! backward, and results may be ten times as far from `f64` as the plain formula in `f32` is.
 
-use flashcliff::{Dim, Dims, Invariant, Operator, TensorSpec};
+use flashcliff::{Dim, Dims, Operator, TensorSpec};
 
 use crate::basis::Basis;
 use crate::cases::Spec;
@@ -127,14 +127,6 @@ impl Trial<'_> {
             .product()
     }
 
-    /// Whether the sign of a quadratic form decides between numbers. Where its squares overflow, the plain formula has
-    /// NaN, and fused products have an infinity of one sign or the other.
-    fn has_lost_signs(&self) -> bool {
-        let signs = |blade| self.basis.quadratic(blade);
-        let has = |sign| (0..self.basis.len()).any(|blade| signs(blade) == sign);
-        matches!(self.spec, Spec::MvSilu(Invariant::Mag2)) && has(1) && has(-1)
-    }
-
     /// Judges the results of the library.
     pub(crate) fn judge(&self, got: &Tensors) -> Verdict {
         let specs: Vec<&TensorSpec> = [self.op.output()]
@@ -168,7 +160,7 @@ impl Trial<'_> {
         }
         let mut verdict = Verdict::default();
         for (spec, rows) in specs.iter().zip(&rows) {
-            match judge(rows, self.has_lost_signs()) {
+            match judge(rows) {
                 Ok(compared) => verdict.compared += compared,
                 Err(what) => verdict.failures.push(format!("{}: {what}", spec.name)),
             }
@@ -265,18 +257,18 @@ impl Entry {
     /// Whether a result that is not right is none, where the plain formula has none or may have none. Divided by a
     /// norm that has overflowed, a number is zero, and an infinity is none: a part of a result may be lost, but it may
     /// not be larger than its terms.
-    fn is_excused(self, range: Range, has_lost_signs: bool) -> bool {
+    fn is_excused(self, range: Range) -> bool {
         let is_none = !self.got.is_finite();
         match self.plain.is_finite() {
             true => is_none && (range.is_undecided || self.plain.abs() > BORDER),
             false if self.overflows() => is_none,
-            false => is_none || self.error() <= self.size || has_lost_signs && self.plain.is_nan(),
+            false => is_none || self.error() <= self.size,
         }
     }
 }
 
 /// Checks a tensor. Returns the number of results that had to be finite and right.
-fn judge(rows: &[Row], has_lost_signs: bool) -> Result<usize, String> {
+fn judge(rows: &[Row]) -> Result<usize, String> {
     // The plain formula may be lucky in one place, so its worst row counts, among those that stay in range.
     let within = rows.iter().filter(|row| !row.range.is_left);
     let usual = within.map(Row::error).fold(UNITS, f64::max);
@@ -289,7 +281,7 @@ fn judge(rows: &[Row], has_lost_signs: bool) -> Result<usize, String> {
         for number in row.numbers() {
             let must_be_right = number.plain.is_finite() && !row.range.is_undecided;
             compared += usize::from(must_be_right && !number.overflows());
-            if !number.is_right(allowed) && !number.is_excused(row.range, has_lost_signs) {
+            if !number.is_right(allowed) && !number.is_excused(row.range) {
                 let Entry {
                     exact,
                     plain,
@@ -323,7 +315,7 @@ fn a_wrong_tensor_is_caught() {
             },
         };
         row.got[at] = got;
-        judge(&[row], false).is_ok()
+        judge(&[row]).is_ok()
     };
     let right = |at: usize, got: f64| with(at, got, false);
     assert!(right(0, 1.0) && right(0, 1.0 + 5e-6));
@@ -350,7 +342,6 @@ fn rows_that_leave_the_range_excuse_no_others() {
             is_undecided: false,
         },
     };
-    let judge = |rows: &[Row]| judge(rows, false);
     assert!(judge(&[row(0.0, 0.0, true), row(1.0, 1.0, false)]).is_ok());
     assert!(judge(&[row(1.0, 0.0, true), row(0.9, 1.0, false)]).is_err());
     assert!(judge(&[row(0.9, 1.0, true), row(1.0, 1.0, false)]).is_err());
