@@ -1,4 +1,4 @@
-//! Generates the kernels of the algebras that the build asks for into `OUT_DIR`.
+//! Generates the kernels of the algebras and operators that the build asks for into `OUT_DIR`.
 
 use std::error::Error;
 use std::path::Path;
@@ -17,9 +17,11 @@ fn main() {
 }
 
 fn generate() -> Result<(), Box<dyn Error>> {
-    let signatures = selection::of_build_script(|name| env::var(name).ok())?;
+    let variable = |name: &str| env::var(name).ok();
+    let signatures = selection::of_build_script(variable)?;
+    let groups = selection::groups_of_build_script(variable);
     let folder = env::var("OUT_DIR")?;
-    for file in rust::sources(&signatures)? {
+    for file in rust::sources(&signatures, &groups)? {
         let path = Path::new(&folder).join(&file.path);
         // An unchanged file keeps its date.
         if fs::read_to_string(&path).is_ok_and(|text| text == file.text) {

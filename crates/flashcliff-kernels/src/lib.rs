@@ -3,8 +3,9 @@
 //!
 //! # What is built
 //! The build script generates the kernels of every algebra that a feature names; `all-algebras` names all that flashcliff
-//! ships. They are compiled for `f32`, and with the feature `f64` for that type too. The variable `FLASHCLIFF_ALGEBRAS` adds
-//! others by signature, such as `FLASHCLIFF_ALGEBRAS="1,1,1;6,0,0"`. [`ALGEBRAS`] lists the algebras that were built.
+//! ships. The operators of layers are always built; `plain-products` and `fully-connected` add the other groups. Kernels are
+//! compiled for `f32`, and with the feature `f64` for that type too. The variable `FLASHCLIFF_ALGEBRAS` adds algebras by
+//! signature, such as `FLASHCLIFF_ALGEBRAS="1,1,1;6,0,0"`. [`ALGEBRAS`] lists the algebras that were built.
 //!
 //! # How generated code runs
 //! A [`Program`] describes an operator as static data: its tensors and its two passes. A pass is a list of

@@ -1,11 +1,11 @@
-//! The algebras that a build generates: those of the enabled features, and those that a variable names.
+//! What a build generates: the algebras of the enabled features and those that a variable names, and groups of operators.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use cayley::Signature;
 
-use crate::spec::SHIPPED;
+use crate::spec::{Group, SHIPPED};
 
 /// The variable that adds algebras by signature, such as `1,1,1;6,0,0`.
 pub const VARIABLE: &str = "FLASHCLIFF_ALGEBRAS";
@@ -45,11 +45,23 @@ impl std::error::Error for BadSelection {}
 pub fn of_build_script(
     variable: impl Fn(&str) -> Option<String>,
 ) -> Result<Vec<Signature>, BadSelection> {
-    let is_enabled = |name: &str| {
-        let feature = format!("CARGO_FEATURE_{}", name.to_uppercase());
-        variable(&feature).is_some()
+    let list = variable(VARIABLE).unwrap_or_default();
+    select(|name| is_enabled(&variable, name), &list)
+}
+
+/// The groups of operators that a build script must generate, by the variables that cargo sets for features.
+pub fn groups_of_build_script(variable: impl Fn(&str) -> Option<String>) -> Vec<Group> {
+    let is_wanted = |group: &Group| {
+        let feature = group.feature();
+        feature.is_none_or(|feature| is_enabled(&variable, feature))
     };
-    select(is_enabled, &variable(VARIABLE).unwrap_or_default())
+    Group::ALL.into_iter().filter(is_wanted).collect()
+}
+
+/// Whether cargo sets the variable of a feature for a build script.
+fn is_enabled(variable: impl Fn(&str) -> Option<String>, feature: &str) -> bool {
+    let name = feature.to_uppercase().replace('-', "_");
+    variable(&format!("CARGO_FEATURE_{name}")).is_some()
 }
 
 /// The signatures to generate, each once, in order: every shipped one whose feature `is_enabled`, and those of `list`,
@@ -104,6 +116,23 @@ mod tests {
             ["cl111", "cl300", "cl600"]
         );
         Ok(())
+    }
+
+    #[test]
+    fn features_add_groups() {
+        let groups = |features: &[&str]| {
+            groups_of_build_script(|name| features.contains(&name).then(String::new))
+        };
+        assert_eq!(groups(&["CARGO_FEATURE_CL300"]), [Group::Layers]);
+        assert_eq!(
+            groups(&["CARGO_FEATURE_PLAIN_PRODUCTS"]),
+            [Group::Layers, Group::PlainProducts]
+        );
+        let all = [
+            "CARGO_FEATURE_FULLY_CONNECTED",
+            "CARGO_FEATURE_PLAIN_PRODUCTS",
+        ];
+        assert_eq!(groups(&all), Group::ALL);
     }
 
     #[test]

@@ -19,8 +19,8 @@ use crate::{Element, Error, environment, threads};
 /// It has all methods of [`cayley::Algebra`]: blades and their names, grades, paths, product tables, signs, duals.
 ///
 /// Every signature of up to 8 dimensions works. [Compiled](Self::is_compiled) algebras have kernels of their own.
-/// Operators of other algebras, and of grades that no kernel was compiled for, are planned when they are first made,
-/// and interpreted: this is slower, but the results are the same bit for bit. `FLASHCLIFF_ALGEBRAS` and the features of
+/// Other operators - of other algebras, of grades that no kernel was compiled for, of groups that the build left out -
+/// are planned when they are first made, and interpreted: this is slower, but the results are the same bit for bit. `FLASHCLIFF_ALGEBRAS` and the features of
 /// this crate say what a build compiles. On CUDA only compiled operators run.
 ///
 /// ```
@@ -131,7 +131,7 @@ impl Algebra {
         Ok(Self { entry })
     }
 
-    /// Whether the operators of the algebra were compiled. If not, they are interpreted.
+    /// Whether the algebra has compiled kernels. If not, all its operators are interpreted.
     pub fn is_compiled(&self) -> bool {
         self.entry.kernels.is_some()
     }

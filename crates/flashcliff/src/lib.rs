@@ -26,8 +26,9 @@
 //! # Algebras
 //! Every signature of up to 8 dimensions works, with operands of any grades. Cargo features (`cl200` and `cl300` are
 //! the default, `all-algebras` has nine) and the variable `FLASHCLIFF_ALGEBRAS="1,1,1;2,1,0"` say, when the crate is
-//! built, which algebras get compiled kernels. These are compiled for `f32`, and with the feature `f64` for that type
-//! too. With the feature `macros`, `flashcliff::algebra!(1, 1, 1)` compiles the kernels of a signature in the crate that
+//! built, which algebras get compiled kernels. The default features `plain-products` (products without weights, the
+//! sandwich product) and `fully-connected` (`fcgp_norm`) say for which operators. Kernels are compiled for `f32`, and
+//! with the feature `f64` for that type too. With the feature `macros`, `flashcliff::algebra!(1, 1, 1)` compiles the kernels of a signature in the crate that
 //! calls it. Everything else is interpreted on the CPU: this is slower, but the results are the same. See [`Algebra`].
 //!
 //! # Determinism

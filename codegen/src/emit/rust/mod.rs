@@ -16,20 +16,20 @@ use super::File;
 use crate::Error;
 use flashcliff_program::ir::{Program, cost, differentiate};
 use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan};
-use flashcliff_program::spec::{self, Operator};
+use flashcliff_program::spec::{self, Group, Operator};
 
-/// The kernels of some algebras in the form that a build compiles: a file for each algebra, and `kernels.rs`, which
-/// includes and lists these files.
+/// The kernels of some algebras in the form that a build compiles, with the operators of some groups: a file for each
+/// algebra, and `kernels.rs`, which includes and lists these files.
 ///
 /// # Errors
 /// A program that kernels have no room for.
-pub fn sources(signatures: &[Signature]) -> Result<Vec<File>, Error> {
+pub fn sources(signatures: &[Signature], groups: &[Group]) -> Result<Vec<File>, Error> {
     let mut files = Vec::new();
     let mut names = Vec::new();
     for &signature in signatures {
         let algebra = Algebra::new(signature);
         let name = format_ident!("{}", signature.name());
-        let module = AlgebraModule::new(&algebra, spec::operators(&algebra))?;
+        let module = AlgebraModule::new(&algebra, spec::operators_in(&algebra, groups))?;
         files.push(File {
             path: format!("{name}.rs"),
             text: text::print(module.tokens()),

@@ -4,6 +4,7 @@
 
 mod algebras;
 mod find;
+mod group;
 mod layers;
 mod multivector;
 mod products;
@@ -16,6 +17,7 @@ use layers::Measure;
 
 pub use algebras::SHIPPED;
 pub use find::find;
+pub use group::Group;
 pub use multivector::Multivector;
 pub use products::{gate_pair, path_product};
 
@@ -57,8 +59,15 @@ fn grade_pairs(dim: usize) -> Vec<(GradeSet, GradeSet)> {
 
 /// All operators of an algebra, in the order in which they are generated.
 pub fn operators(algebra: &Algebra) -> Vec<Operator> {
-    let mut operators = lane_operators(algebra);
-    operators.extend(fully_connected_parts(algebra));
+    operators_in(algebra, &Group::ALL)
+}
+
+/// The operators of an algebra in some groups, in the order in which they are generated.
+pub fn operators_in(algebra: &Algebra, groups: &[Group]) -> Vec<Operator> {
+    let mut operators = lane_operators_in(algebra, groups);
+    if groups.contains(&Group::FullyConnected) {
+        operators.extend(fully_connected_parts(algebra));
+    }
     operators
 }
 
@@ -95,24 +104,31 @@ fn measures(is_euclidean: bool) -> &'static [Measure] {
 
 /// The operators that consist of one lane program.
 pub fn lane_operators(algebra: &Algebra) -> Vec<Operator> {
+    lane_operators_in(algebra, &Group::ALL)
+}
+
+fn lane_operators_in(algebra: &Algebra, groups: &[Group]) -> Vec<Operator> {
     let full = GradeSet::full(algebra.dim());
     let measures = measures(algebra.has_euclidean_norms());
     let mut operators = Vec::new();
-    let mut push = |left, right, output, program| {
-        operators.push(Operator::new(left, right, output, program));
+    let mut push = |group, left, right, output, program| {
+        if groups.contains(&group) {
+            operators.push(Operator::new(left, right, output, program));
+        }
     };
     for (left, right) in grade_pairs(algebra.dim()) {
         let output = algebra.reachable(ProductKind::Geometric, left, right);
-        push(left, right, output, products::sgp(algebra, left, right));
+        let program = products::sgp(algebra, left, right);
+        push(Group::Layers, left, right, output, program);
         for &measure in measures {
             let program = products::sgp_norm(algebra, left, right, measure);
-            push(left, right, output, program);
+            push(Group::Layers, left, right, output, program);
         }
     }
     for normalize in [false, true] {
         for first_order in [false, true] {
             let program = products::steerable_product(algebra, normalize, first_order);
-            push(full, full, full, program);
+            push(Group::Layers, full, full, full, program);
         }
     }
     for kind in ProductKind::ALL {
@@ -120,7 +136,7 @@ pub fn lane_operators(algebra: &Algebra) -> Vec<Operator> {
             let output = algebra.reachable(kind, left, right);
             if !output.is_empty() {
                 let program = products::product(algebra, kind, left, right);
-                push(left, right, output, program);
+                push(Group::PlainProducts, left, right, output, program);
             }
         }
     }
@@ -129,23 +145,19 @@ pub fn lane_operators(algebra: &Algebra) -> Vec<Operator> {
         (GradeSet::even(algebra.dim()), GradeSet::single(1)),
     ];
     for (versor, operand) in versors {
+        let output = products::sandwich_grades(algebra, versor, operand);
         let program = products::sandwich(algebra, versor, operand);
-        push(
-            versor,
-            operand,
-            products::sandwich_grades(algebra, versor, operand),
-            program,
-        );
+        push(Group::PlainProducts, versor, operand, output, program);
     }
     for program in unary::involutions(algebra) {
-        push(full, full, full, program);
+        push(Group::Layers, full, full, full, program);
     }
     for &measure in measures {
         let program = layers::norm_of_grades(algebra, full, measure);
-        push(full, full, full, program);
+        push(Group::Layers, full, full, full, program);
     }
     for program in layers::all(algebra) {
-        push(full, full, full, program);
+        push(Group::Layers, full, full, full, program);
     }
     operators
 }

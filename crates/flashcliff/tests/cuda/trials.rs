@@ -72,7 +72,7 @@ impl Tests {
 
     /// Adds a test for each shipped algebra.
     pub(crate) fn add_for_each_algebra(&mut self, needs: Needs, name: &str, run: fn(Algebra)) {
-        for algebra in Algebra::shipped() {
+        for algebra in device::algebras() {
             let name = format!("{name}::{}", algebra.name());
             self.add(needs, name, move || run(algebra));
         }

@@ -26,15 +26,12 @@ fn assert_zero(op: &Operator, blades: [usize; 2]) {
 
 #[test]
 fn the_commutator_in_one_dimension() {
-    let line = |algebra: &Algebra| algebra.dim() == 1;
-    let mut seen = 0;
-    for algebra in Algebra::shipped().filter(line) {
+    for name in ["cl100", "cl010", "cl001"] {
+        let algebra: Algebra = name.parse().expect("an algebra");
         let op = ops::product(algebra, ProductKind::Commutator, None, None).expect("zero");
         assert_eq!(op.name(), "commutator_product");
         assert_zero(&op, [2, 2]);
-        seen += 1;
     }
-    assert!(seen > 0);
 }
 
 #[test]
