@@ -51,6 +51,9 @@ pub(crate) enum Error {
     /// A crate depends on a layer that it must not know.
     #[error("layering:\n{}", violations.join("\n"))]
     Layering { violations: Vec<String> },
+    /// The guide has links that lead nowhere, or code that nothing runs.
+    #[error("docs/guide/src:\n{}", faults.join("\n"))]
+    Guide { faults: Vec<String> },
     /// A tool failed.
     #[error("`{command}` failed: {output}")]
     Tool { command: String, output: String },

@@ -10,6 +10,7 @@ mod error;
 mod figures;
 mod generate;
 mod gpu_bundle;
+mod guide;
 mod layering;
 mod marked;
 mod packages;
@@ -49,6 +50,8 @@ enum Task {
     },
     /// Check that crates depend only on the layers below them.
     Layering,
+    /// Check the guide, `docs/guide`: contents, links, pictures, and that a test runs each block of code.
+    Guide,
     /// Install a CUDA toolkit into the build folder, for machines without one, and print its nvcc.
     CudaToolkit,
     /// Make the Rust declarations of the C interface of the CUDA kernels.
@@ -98,6 +101,7 @@ fn main() -> ExitCode {
         },
         Task::Figures { check } => figures::run(&root, check),
         Task::Layering => layering::run(&root),
+        Task::Guide => guide::run(&root),
         Task::CudaToolkit => cuda_toolkit::run(&root),
         Task::Bindings { check } => bindings::run(&root, check),
         Task::CudaCheck {

@@ -50,3 +50,16 @@ pub mod optim;
 pub mod output_file;
 
 pub use error::Error;
+
+// The Rust programs of the guide are documentation tests here. The crate `flashcliff` runs those about algebras.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/src/layout.md")]
+    mod layout {}
+    #[doc = include_str!("../../../docs/guide/src/layers.md")]
+    mod layers {}
+    #[doc = include_str!("../../../docs/guide/src/training.md")]
+    mod training {}
+    #[doc = include_str!("../../../docs/guide/src/errors.md")]
+    mod errors {}
+}

@@ -76,3 +76,8 @@ pub use operator::{Cost, Dim, Dims, Evaluation, Operator, Pass, TensorSpec};
 pub use options::{Bias, Invariant, Norm, WeightLayout};
 pub use symmetry::{SYMMETRIES, Symmetry, SymmetryRow};
 pub use tensor::{Tensor, TensorMut};
+
+// The Rust programs of the guide about algebras are documentation tests here. `flashcliff-candle` runs those of other chapters.
+#[cfg(all(doctest, feature = "macros"))]
+#[doc = include_str!("../../../docs/guide/src/algebras.md")]
+mod guide {}

@@ -5,8 +5,10 @@
 //! * `candle` - functions of candle tensors.
 //! * `python` - functions of PyTorch and of arrays, and the rows behind them.
 //! * `readme` - the table of the README.
+//! * `guide` - the reference in the guide's chapter of operators.
 
 mod candle;
+mod guide;
 mod python;
 mod readme;
 mod rust;
@@ -21,6 +23,8 @@ use crate::Error;
 pub(crate) fn files(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
     let readme = root.join("README.md");
     let readme_text = fs::read_to_string(&readme).map_err(Error::at(&readme))?;
+    let chapter = root.join(guide::PAGE);
+    let chapter_text = fs::read_to_string(&chapter).map_err(Error::at(&chapter))?;
     Ok(vec![
         ("crates/flashcliff/src/ops/functions.rs", rust::functions()),
         ("crates/flashcliff/src/ops/options.rs", rust::options()),
@@ -46,5 +50,6 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
             python::choices_of_options(),
         ),
         ("README.md", readme::with_table(&readme_text)?),
+        (guide::PAGE, guide::with_reference(&chapter_text)?),
     ])
 }
