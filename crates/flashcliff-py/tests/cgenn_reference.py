@@ -15,9 +15,7 @@ class Algebra(torch.nn.Module):
 
     def __init__(self, metric):
         super().__init__()
-        counts = [sum(m == square for m in metric) for square in (1, -1, 0)]
-        self.table = table = Table(*counts)
-        assert list(metric) == table.metric
+        self.table = table = Table(squares=[int(square) for square in metric])
         self.dim = table.dim
         self.n_blades = len(table.masks)
         self.n_subspaces = self.dim + 1

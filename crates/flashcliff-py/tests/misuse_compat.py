@@ -4,8 +4,10 @@ import torch
 from misuse import refused, right
 
 from flashcliff import UnsupportedError, nn
+from flashcliff import functional as F
 from flashcliff.compat import cgenn, flash_clifford
 
+REORDERED = cgenn.CliffordAlgebra((-1.0, 1.0, 1.0))
 ALGEBRA = cgenn.CliffordAlgebra((1.0, 1.0, 1.0))
 BLADES = torch.arange(3)
 
@@ -21,8 +23,8 @@ def load(**changes):
 
 ROWS = [
     # The algebra
-    refused("a metric in another order", lambda: cgenn.CliffordAlgebra((-1.0, 1.0)), ValueError, "metric: expected zeros, then ones, then minus ones"),
-    refused("a metric of other numbers", lambda: cgenn.CliffordAlgebra((2.0,)), ValueError, "metric: expected zeros"),
+    refused("a metric of other numbers", lambda: cgenn.CliffordAlgebra((2.0,)), ValueError, r"metric: expected 1, -1 or 0 for each vector, got \(2.0,\)"),
+    refused("a metric of NaN", lambda: cgenn.CliffordAlgebra((1.0, float("nan"))), ValueError, r"metric: expected 1, -1 or 0 for each vector, got \(1.0, nan\)"),
     refused("a metric of strings", lambda: cgenn.CliffordAlgebra(("1", "1")), TypeError, "metric: expected a number, got '1'"),
     refused("a metric of booleans", lambda: cgenn.CliffordAlgebra((True, True)), TypeError, "metric: expected a number, got True"),
     refused("a string as a metric", lambda: cgenn.CliffordAlgebra("111"), TypeError, "metric: expected the squares"),
@@ -47,12 +49,18 @@ ROWS = [
     refused("tables of another metric", load(**{"algebra.metric": torch.tensor([1.0, 1.0, -1.0])}), RuntimeError, r"algebra.metric: expected that of CliffordAlgebra\(\(1.0, 1.0, 1.0\)\)"),
     refused("tables of another size", load(**{"algebra.cayley": torch.zeros(4, 4, 4)}), RuntimeError, "size mismatch for algebra.cayley"),
     refused("a product of nested multivectors", lambda: ALGEBRA.geometric_product(torch.nested.nested_tensor([mv()]), mv()), TypeError, "a: expected a dense torch.Tensor"),
+    refused("a product in another order of too few blades", lambda: REORDERED.geometric_product(mv(7), mv()), ValueError, r"a: expected \[..., 8\], got \[2, 4, 7\]"),
+    refused("an operator in another order", lambda: F.reverse(torch.ones(8, 2, 4), REORDERED), ValueError, "algebra: expected vectors in the order null, positive, negative"),
+    refused("a module in another order", lambda: nn.MVLinear(REORDERED, 2, 3), ValueError, "algebra: expected vectors in the order null, positive, negative"),
     refused("a product of arrays", lambda: ALGEBRA.geometric_product(mv().numpy(), mv()), TypeError, "a: expected a dense torch.Tensor, got ndarray"),
     # Layers and state dicts
     refused("a layer with a number as subspaces", lambda: cgenn.MVLinear(ALGEBRA, 2, 3, 1), TypeError, "subspaces: expected True or False, got 1"),
     refused("a layer with a string as exclude_dual", lambda: cgenn.MVSiLU(ALGEBRA, 2, "mag2", "no"), TypeError, "exclude_dual: expected True or False"),
     refused("a layer of a metric", lambda: cgenn.MVLinear([1.0, 1.0, 1.0], 2, 3), TypeError, "algebra: expected"),
     refused("a layer in the other layout", lambda: cgenn.MVLayerNorm(ALGEBRA, 4)(torch.ones(8, 2, 4)), ValueError, "must be"),
+    refused("a layer in the other layout and order", lambda: cgenn.MVLayerNorm(REORDERED, 4)(torch.ones(8, 2, 4)), ValueError, r"x: expected \[..., 8\], got"),
+    refused("a conversion of too many blades", lambda: cgenn.from_cgenn(mv(9), REORDERED), ValueError, r"x: expected \[..., 8\], got"),
+    refused("a conversion back of too many blades", lambda: cgenn.to_cgenn(torch.ones(9, 2, 4), REORDERED), ValueError, r"x: expected \[..., 8\], got"),
     refused("a layer of two axes", lambda: cgenn.MVLayerNorm(ALGEBRA, 4)(torch.ones(4, 8)), ValueError, r"x: expected \[batch, channels, ..., blades\]"),
     refused("weights of another metric", lambda: cgenn.load_state_dict(nn.MVLinear((3, 0, 0), 2, 3), {"algebra.metric": torch.tensor([1.0])}), ValueError, "algebra.metric: expected the metric"),
     refused("weights that are missing", lambda: cgenn.load_state_dict(nn.MVLinear((3, 0, 0), 2, 3), {}), RuntimeError, "Missing key"),
@@ -67,5 +75,7 @@ ROWS = [
     refused("a function of the other dimension", lambda: flash_clifford.fused_gelu_sgp_norm_2d(torch.ones(8, 2, 4), torch.ones(8, 2, 4), torch.ones(4, 10)), ValueError, r"`x` must be \[4"),
     right("an algebra as integers", lambda: cgenn.CliffordAlgebra([0, 1, 1, 1]).signature, lambda s: s == (3, 0, 1)),
     right("an algebra of a tensor", lambda: cgenn.CliffordAlgebra(torch.tensor([1.0, -1.0, -1.0, -1.0])).signature, lambda s: s == (1, 3, 0)),
+    right("a metric in another order", lambda: cgenn.CliffordAlgebra((-1.0, 0, 1)), lambda a: (a.signature, a.metric.tolist()) == ((1, 1, 1), [-1, 0, 1])),
+    right("a metric of a negative zero", lambda: cgenn.CliffordAlgebra((1.0, -0.0)).blades, lambda b: b == ("1", "e1", "e0", "e10")),
     right("half precision by the table", lambda: ALGEBRA.geometric_product(mv().half(), mv().half()), lambda o: o.dtype == torch.float16),
 ]  # fmt: skip

@@ -11,10 +11,12 @@ import torch
 
 
 class Table:
-    """Blades, signs and grade paths of a signature (p, q, r), by arithmetic on bit masks."""
+    """Blades, signs and grade paths of a signature (p, q, r), or of the squares of the vectors in any
+    order, by arithmetic on bit masks."""
 
-    def __init__(self, p, q, r):
-        squares = [0] * r + [1] * p + [-1] * q
+    def __init__(self, p=0, q=0, r=0, squares=None):
+        if squares is None:
+            squares = [0] * r + [1] * p + [-1] * q
         self.dim = len(squares)
         self.metric = [float(square) for square in squares]
         masks = [

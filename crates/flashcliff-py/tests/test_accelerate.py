@@ -54,6 +54,12 @@ def test_a_whole_model_is_replaced():
     assert str(found) == "replaced the model: flashcliff.compat.cgenn.layers.MVLinear"
 
 
+def test_a_metric_in_another_order():
+    found = flashcliff.accelerate(linear((-1, 1)))
+    assert isinstance(found.model, cgenn.MVLinear) and not found.kept
+    assert found.model.algebra.metric.tolist() == [-1, 1]
+
+
 def test_kept_with_a_reason():
     hooked = linear()
     hooked.register_forward_hook(lambda *_: None)
@@ -66,7 +72,7 @@ def test_kept_with_a_reason():
     model = nn.ModuleDict(
         {
             "hooked": hooked,
-            "order": linear((1, 0)),
+            "squares": linear((1.0, 0.5)),
             "missing": missing,
             "other": other,
             "empty": empty,
@@ -76,16 +82,16 @@ def test_kept_with_a_reason():
     before = dict(model.named_children())
     found = flashcliff.accelerate(model)
     assert dict(model.named_children()) == before and not found.replaced
-    assert sorted(found.kept) == ["empty", "hooked", "missing", "order", "other"]
+    assert sorted(found.kept) == ["empty", "hooked", "missing", "other", "squares"]
     for name, reason in {
         "hooked": "hooks",
-        "order": "metric with 0 first",
+        "squares": "metric: expected 1, -1 or 0",
         "missing": "algebra",
         "other": r"`weight` has the shape (2, 3, 7), where ours has (2, 3, 4)",
         "empty": "at least one block",
     }.items():
         assert reason in found.kept[name], found.kept[name]
-    assert "kept order: MVLinear: expected" in str(found)
+    assert "kept squares: MVLinear: metric" in str(found)
 
 
 def test_refuses_what_is_no_module():
@@ -158,9 +164,10 @@ def test_lgatr(options):
     same(disturb(net.double()), (random(2, 5, 2, 16), random(2, 5, 3)), 1e-7)
 
 
-def test_cgenn():
+@pytest.mark.parametrize("metric", [(1, 1, 1), (-1, 1, 0)], ids=str)
+def test_cgenn(metric):
     models = pytest.importorskip("models.modules.fcgp")
-    algebra = pytest.importorskip("algebra.cliffordalgebra").CliffordAlgebra((1, 1, 1))
+    algebra = pytest.importorskip("algebra.cliffordalgebra").CliffordAlgebra(metric)
     net = nn.Sequential(
         models.FullyConnectedSteerableGeometricProductLayer(algebra, 2, 3),
         pytest.importorskip("models.modules.mvsilu").MVSiLU(algebra, 3),

@@ -57,9 +57,7 @@ def test_the_algebra_of_a_metric(table):
     algebra = cgenn.CliffordAlgebra(table.metric)
     assert algebra.blade_count == len(table.masks)
     assert list(algebra.paths) == table.paths
-    with pytest.raises(ValueError, match="expected zeros, then ones, then minus ones"):
-        cgenn.CliffordAlgebra((1.0, 1.0, 0.0))
-    with pytest.raises(ValueError, match="metric"):
+    with pytest.raises(ValueError, match="metric: expected 1, -1 or 0"):
         cgenn.CliffordAlgebra((2.0,))
     with pytest.raises(flashcliff.UnsupportedError):
         cgenn.CliffordAlgebra((1.0,) * 9)

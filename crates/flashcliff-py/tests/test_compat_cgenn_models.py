@@ -103,9 +103,11 @@ class Messages(torch.nn.Module):
 class Momenta(torch.nn.Module):
     """Four-momenta, with a gate per grade from invariants."""
 
+    metric = (1.0, -1.0, -1.0, -1.0)
+
     def __init__(self, kit):
         super().__init__()
-        self.algebra = algebra = kit.algebra((1.0, -1.0, -1.0, -1.0))
+        self.algebra = algebra = kit.algebra(self.metric)
         self.net = torch.nn.Sequential(
             kit.connected(algebra, 2, 3, normalization_init=None), kit.norm(algebra, 3)
         )
@@ -122,7 +124,13 @@ class Momenta(torch.nn.Module):
     inputs = [(5, 2, 4)]
 
 
-MODELS = [Invariants, Pseudoscalar, Messages, Momenta]
+class Events(Momenta):
+    """The same with time first, which is not flashcliff's order of vectors."""
+
+    metric = (-1.0, 1.0, 1.0, 1.0)
+
+
+MODELS = [Invariants, Pseudoscalar, Messages, Momenta, Events]
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +200,7 @@ def test_copies(model):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("kit", [ALGEBRA, LAYERS], ids=["algebra", "layers"])
-@pytest.mark.parametrize("model", [Invariants, Pseudoscalar, Momenta])
+@pytest.mark.parametrize("model", [Invariants, Pseudoscalar, Momenta, Events])
 def test_on_a_gpu(model, kit):
     ours = disturb(model(kit))
     inputs = [random(*shape, seed=i) for i, shape in enumerate(model.inputs)]

@@ -218,11 +218,16 @@ Grades = Iterable[int] | None
 
 def as_algebra(algebra: AlgebraLike) -> Algebra:
     """An algebra: the value itself, the algebra of a signature ``(p, q, r)``, or the attribute
-    ``flashcliff_algebra`` of an object."""
+    ``flashcliff_algebra`` of an object, unless the object orders its blades in another way."""
     if isinstance(algebra, Algebra):
         return algebra
     inner = getattr(algebra, "flashcliff_algebra", None)
     if isinstance(inner, Algebra):
+        if getattr(algebra, "reorders_blades", False):
+            raise ValueError(
+                f"algebra: expected vectors in the order null, positive, negative, got {algebra!r}; pass its attribute "
+                "flashcliff_algebra, and multivectors that from_cgenn(x, algebra) of flashcliff.compat.cgenn made"
+            )
         return inner
     if isinstance(algebra, tuple) and 1 <= len(algebra) <= 3:
         return Algebra(*algebra)

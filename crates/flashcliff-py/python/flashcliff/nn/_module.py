@@ -28,12 +28,14 @@ class CliffordModule(torch.nn.Module):
     """A module of one algebra. Multivectors are ``[blades, *batch, channels]``."""
 
     algebra: Algebra
+    """The algebra as it was given, if it is a module, whose tables are part of the state dict."""
+    _algebra: Algebra
+    """The algebra that operators compute in."""
 
     def __init__(self, algebra: AlgebraLike) -> None:
         super().__init__()
         given: Any = algebra
-        found = as_algebra(given)
-        # CGENN's algebra is a module, whose tables are part of the state dict.
+        self._algebra = found = as_algebra(given)
         chosen: Any = given if isinstance(given, torch.nn.Module) else found
         self.algebra = chosen
 

@@ -35,7 +35,7 @@ class Normed(CliffordModule):
     ) -> None:
         saved = local_metadata.get("norm", self.norm)
         # If all vectors square to one sign, these two norms are the same.
-        if self.algebra.has_euclidean_norms and {saved, self.norm} == {"rms", "invariant"}:
+        if self._algebra.has_euclidean_norms and {saved, self.norm} == {"rms", "invariant"}:
             saved = self.norm
         if saved != self.norm:
             error_msgs.append(

@@ -63,7 +63,7 @@ class FCGPNorm(FusedProduct):
             x,
             y,
             self.weight,
-            self.algebra,
+            self._algebra,
             gate=self.gate,
             norm=self.norm,
             eps=self.eps,

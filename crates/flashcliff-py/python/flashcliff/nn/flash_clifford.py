@@ -104,19 +104,19 @@ class FlashCliffordLayer(Normed):
                 x,
                 self.linear_weight,
                 bias,
-                algebra=self.algebra,
+                algebra=self._algebra,
                 bias_mode=bias_mode,
                 weight_layout="grade_in_out",
             )
             return F.fcgp_norm(
-                x, y, self.gp_weight, self.algebra, norm=self.norm, block_bytes=self.block_bytes
+                x, y, self.gp_weight, self._algebra, norm=self.norm, block_bytes=self.block_bytes
             )
         return F.mv_linear_sgp_norm(
             x,
             self.linear_weight,
             bias,
             self.gp_weight,
-            self.algebra,
+            self._algebra,
             bias_mode=bias_mode,
             weight_layout="grade_in_out",
             norm=self.norm,

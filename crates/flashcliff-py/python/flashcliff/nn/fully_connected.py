@@ -84,7 +84,7 @@ class FullyConnectedSteerableGeometricProduct(CliffordModule):
             x,
             right,
             weight,
-            self.algebra,
+            self._algebra,
             gate="none",
             norm="none",
             block_bytes=self.block_bytes,

@@ -26,7 +26,7 @@ class MVGate(CliffordModule):
         self.gate = check_choice("gate", gate, GATES)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.gate(x, self.algebra, gate=self.gate)
+        return F.gate(x, self._algebra, gate=self.gate)
 
     def extra_repr(self) -> str:
         return f"{self.algebra!r}, gate={self.gate!r}"

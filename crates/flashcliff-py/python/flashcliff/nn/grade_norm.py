@@ -44,7 +44,7 @@ class GradeNorm(CliffordModule):
         torch.nn.init.constant_(self.a, self.init)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.grade_norm(x, self.a, self.algebra)
+        return F.grade_norm(x, self.a, self._algebra)
 
     def extra_repr(self) -> str:
         return f"{self.algebra!r}, features={self.features}, init={self.init}"

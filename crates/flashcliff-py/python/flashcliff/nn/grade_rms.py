@@ -28,7 +28,7 @@ class GradeRMSNorm(Normed):
         self.eps = checks.epsilon("eps", eps)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.grade_rms(x, self.algebra, norm=self.norm, eps=self.eps)
+        return F.grade_rms(x, self._algebra, norm=self.norm, eps=self.eps)
 
     def extra_repr(self) -> str:
         return f"{self.algebra!r}, norm={self.norm!r}, eps={self.eps}"

@@ -39,7 +39,7 @@ class MVLayerNorm(CliffordModule):
         torch.nn.init.ones_(self.a)
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.mv_layer_norm(x, self.a.view(-1, 1), self.algebra)
+        return F.mv_layer_norm(x, self.a.view(-1, 1), self._algebra)
 
     def extra_repr(self) -> str:
         return f"{self.algebra!r}, features={self.features}"

@@ -94,7 +94,7 @@ class MVLinear(CliffordModule):
             x,
             self.weight,
             None if self.bias is None else self.bias.view(-1),
-            algebra=self.algebra,
+            algebra=self._algebra,
             per_grade=self.per_grade,
             bias_mode=self.bias_mode,
             grades=self.grades,

@@ -41,7 +41,7 @@ class Product(CliffordModule):
         self.right = grades_of(self.algebra, "right", right)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return F.product(x, y, self.algebra, self.kind, left=self.left, right=self.right)
+        return F.product(x, y, self._algebra, self.kind, left=self.left, right=self.right)
 
     def extra_repr(self) -> str:
         return joined(f"{self.algebra!r}, {self.kind!r}", *_grades(self.left, self.right))
@@ -62,7 +62,7 @@ class Sandwich(CliffordModule):
         self.right = grades_of(self.algebra, "right", right)
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return F.sandwich(x, y, self.algebra, left=self.left, right=self.right)
+        return F.sandwich(x, y, self._algebra, left=self.left, right=self.right)
 
     def extra_repr(self) -> str:
         return joined(f"{self.algebra!r}", *_grades(self.left, self.right))

@@ -53,7 +53,7 @@ class SGPNorm(FusedProduct):
             x,
             y,
             self.weight,
-            self.algebra,
+            self._algebra,
             gate=self.gate,
             norm=self.norm,
             eps=self.eps,

@@ -48,7 +48,7 @@ class MVSiLU(CliffordModule):
 
     def forward(self, x: Tensor) -> Tensor:
         a, b = self.a.squeeze(0), self.b.squeeze(0)
-        return F.mv_silu(x, a, b, self.algebra, invariant=self.invariant)
+        return F.mv_silu(x, a, b, self._algebra, invariant=self.invariant)
 
     def extra_repr(self) -> str:
         return f"{self.algebra!r}, features={self.features}, invariant={self.invariant!r}"

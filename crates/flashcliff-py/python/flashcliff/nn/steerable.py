@@ -87,7 +87,7 @@ class SteerableGeometricProduct(CliffordModule):
             self.weight,
             a,
             None if self.linear_left is None else self.linear_left(x),
-            algebra=self.algebra,
+            algebra=self._algebra,
         )
 
     def extra_repr(self) -> str:

@@ -7,16 +7,11 @@ from typing import Any
 from torch import nn
 
 from .. import cgenn
-from .adopt import NotReplaced
 
 
 def _algebra(module: Any) -> Any:
     """CGENN's algebra as ours, a module with the same buffers."""
-    metric = [int(square) for square in module.algebra.metric.tolist()]
-    # Blades of another order of vectors would have other places and signs.
-    if metric != sorted(metric, key=(0, 1, -1).index):
-        raise NotReplaced(f"expected a metric with 0 first, then 1, then -1, got {metric}")
-    return cgenn.CliffordAlgebra(metric)
+    return cgenn.CliffordAlgebra(module.algebra.metric.tolist())
 
 
 def _normalization(module: Any) -> float | None:

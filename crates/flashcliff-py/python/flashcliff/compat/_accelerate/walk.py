@@ -35,9 +35,8 @@ def accelerate(model: nn.Module) -> Acceleration:
 
     The parameters stay the same objects, so optimisers, and the names in the state dict, stay valid. Outputs are the
     same up to rounding. Modules are recognised by their class and package: the networks ``gatr.GATr`` and
-    ``lgatr.LGATr`` (1.4 and 2.0), and CGENN's layers (``models.modules``) with a metric in the order 0, 1, -1. A module
-    with hooks is kept, as is a subclass, whose changes are not known. Of networks and layers that were compiled,
-    compile the result again.
+    ``lgatr.LGATr`` (1.4 and 2.0), and CGENN's layers (``models.modules``). A module with hooks is kept, as is a
+    subclass, whose changes are not known. Of networks and layers that were compiled, compile the result again.
 
     Args:
         model: any module; it is changed.

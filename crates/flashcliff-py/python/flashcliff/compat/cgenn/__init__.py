@@ -2,7 +2,9 @@
 
 CGENN's tensors are ``[batch, channels, ..., blades]``, flashcliff's ``[blades, batch, ...,
 channels]``. The layers here take and give CGENN's layout; between two of them nothing is copied,
-since what they give is a view.
+since what they give is a view. A metric may have any order of signs. If it is not flashcliff's, null
+vectors first and negative ones last, layers that tell blades apart put them in flashcliff's order and
+back, which copies their inputs and outputs.
 
 A model of CGENN runs with these classes in place of CGENN's, with no other change, and its state
 dict has the same names and shapes, the buffers of the algebra included::

@@ -17,11 +17,18 @@ from ... import _core
 from ... import functional as F
 from ..._ops import checks
 from ...algebra import Algebra
+from .order import Order, order_of
 
 Blades = Tensor | Sequence[int]
 
 # The rows of the buffer of signs.
-_ALPHA, _BETA, _GAMMA, _FORM = range(4)
+_ALPHA, _BETA, _GAMMA, _FORM, _ORIENTATION = range(5)
+
+# The rows of the buffer of places.
+_SOURCES, _PLACES = range(2)
+
+# Buffers that the state dict does not have.
+_OWN = ("_signs", "_order")
 
 
 class CliffordAlgebra(torch.nn.Module):
@@ -34,13 +41,17 @@ class CliffordAlgebra(torch.nn.Module):
     other functions are PyTorch's and can be differentiated any number of times. A state dict of
     another algebra is an error, since the kernels do not read the tables.
 
-    Everything in flashcliff that takes an algebra takes this one.
+    The vectors have the order of the metric, whatever it is. flashcliff's kernels take null vectors first, then positive,
+    then negative ones. For a metric in another order, products and layers here put the blades in the kernels' order and
+    back, with signs; this copies their inputs and outputs. Everything in flashcliff that takes an algebra takes one of
+    these whose metric is in the kernels' order. With another order there is an error:
+    :func:`flashcliff.compat.cgenn.from_cgenn` converts multivectors for ``flashcliff_algebra``.
 
     Args:
-        metric: the squares of the vectors in flashcliff's order: zeros, then ones, then minus ones.
+        metric: the square of each vector: 1, -1 or 0, in any order.
 
     Raises:
-        ValueError: the metric has other numbers, or another order.
+        ValueError: the metric has other numbers.
         UnsupportedError: the metric has more than 8 numbers.
 
     Source: CGENN's ``algebra/cliffordalgebra.py``.
@@ -59,12 +70,17 @@ class CliffordAlgebra(torch.nn.Module):
     cayley: Tensor
     """The factor of blade ``j`` in blade ``i`` times blade ``k``, at ``[i, j, k]``."""
     flashcliff_algebra: Algebra
-    """This algebra in the form that the rest of flashcliff uses."""
+    """The algebra of flashcliff with this signature. Its vectors are in flashcliff's order."""
+    reorders_blades: bool
+    """Whether the blades of ``flashcliff_algebra`` have another order."""
     _signs: Tensor
+    _order: Tensor
 
     def __init__(self, metric: Sequence[float] | Tensor) -> None:
         super().__init__()
-        self.flashcliff_algebra = algebra = _algebra_of(metric)
+        self._squares = squares = _squares(metric)
+        self.flashcliff_algebra = algebra = _algebra_of(squares)
+        self.reorders_blades = not order_of(squares).is_ours
         self.dim = self.num_bases = algebra.dim
         self.n_blades = algebra.blade_count
         self.n_subspaces = algebra.grade_count
@@ -75,12 +91,12 @@ class CliffordAlgebra(torch.nn.Module):
             self.grade_to_index = [torch.arange(s.start, s.stop) for s in self.grade_to_slice]
             self.bbo = _blade_order(self.dim)
         self.register_buffer("metric", torch.as_tensor(metric))
-        for name, table in _tables(algebra).items():
+        for name, table in _tables(squares).items():
             if name != "metric":
                 floats = torch.get_default_dtype() if table.is_floating_point() else table.dtype
                 # This makes a copy, on the device on which tensors are made by default.
                 table = table.to(torch.get_default_device(), floats, copy=True)
-                self.register_buffer(name, table, persistent=name != "_signs")
+                self.register_buffer(name, table, persistent=name not in _OWN)
 
     # These are attributes of flashcliff.Algebra.
 
@@ -94,7 +110,8 @@ class CliffordAlgebra(torch.nn.Module):
 
     @property
     def blades(self) -> tuple[str, ...]:
-        return self.flashcliff_algebra.blades
+        """The names of the blades: products of flashcliff's vectors in the order of the metric."""
+        return _names(self.flashcliff_algebra, order_of(self._squares))
 
     @property
     def paths(self) -> tuple[tuple[int, int, int], ...]:
@@ -143,7 +160,11 @@ class CliffordAlgebra(torch.nn.Module):
         *rows, channels = batch or (1,)
         shape = (math.prod(rows), channels, self.n_blades)
         x, y = (x.expand(*batch, -1).reshape(shape).permute(2, 0, 1) for x in (a, b))
+        if self.reorders_blades:
+            x, y = self._enter(x), self._enter(y)
         product = F.geometric_product(x, y, self.flashcliff_algebra)
+        if self.reorders_blades:
+            product = self._leave(product)
         return product.permute(1, 2, 0).reshape(*batch, self.n_blades)
 
     def reduce_geometric_product(self, inputs: Iterable[Tensor]) -> Tensor:
@@ -322,7 +343,25 @@ class CliffordAlgebra(torch.nn.Module):
         return paths
 
     def extra_repr(self) -> str:
-        return str(tuple(metric_of(self.flashcliff_algebra)))
+        return str(self._squares)
+
+    def _enter(self, x: Tensor, signs: bool = True) -> Tensor:
+        """Multivectors ``[blades, ...]`` in flashcliff's order of blades, contiguous. Without ``signs`` blades keep
+        theirs."""
+        self._check("x", x.movedim(0, -1))
+        if signs:
+            x = x * self._orientation(x)
+        return x.index_select(0, self._order[_SOURCES])
+
+    def _leave(self, x: Tensor, signs: bool = True) -> Tensor:
+        """The inverse of :meth:`_enter`."""
+        self._check("x", x.movedim(0, -1))
+        x = x.index_select(0, self._order[_PLACES])
+        return x * self._orientation(x) if signs else x
+
+    def _orientation(self, x: Tensor) -> Tensor:
+        """The signs of the blades as a factor of ``x``."""
+        return self._signs[_ORIENTATION].to(x.dtype).view(-1, *[1] * (x.dim() - 1))
 
     def _signed(self, row, mv, blades):
         signs = self._signs[row]
@@ -360,7 +399,7 @@ class CliffordAlgebra(torch.nn.Module):
     def _load_from_state_dict(
         self, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
     ):
-        tables = _tables(self.flashcliff_algebra)
+        tables = _tables(self._squares)
         found = {name: state_dict[prefix + name] for name in tables if prefix + name in state_dict}
         if not found:
             # A layer without an algebra of its own wrote this state dict. The tables are constants.
@@ -384,23 +423,40 @@ class CliffordAlgebra(torch.nn.Module):
         )
 
 
-def metric_of(algebra: Algebra) -> list[float]:
+def metric_of(algebra: Algebra | CliffordAlgebra) -> list[float]:
     """The squares of the basis vectors, in order."""
+    if isinstance(algebra, CliffordAlgebra):
+        return list(algebra._squares)
     p, q, r = algebra.signature
     return [0.0] * r + [1.0] * p + [-1.0] * q
 
 
-def _algebra_of(metric: Sequence[float] | Tensor) -> Algebra:
+def _squares(metric: Any) -> tuple[float, ...]:
+    """The metric as a tuple."""
     if isinstance(metric, str) or not isinstance(metric, Iterable):
         raise TypeError(f"metric: expected the squares of the vectors, got {metric!r}")
-    squares = [checks.number("metric", square) for square in metric]
-    p, q, r = (squares.count(square) for square in (1.0, -1.0, 0.0))
-    if squares != [0.0] * r + [1.0] * p + [-1.0] * q:
+    # Adding 0.0 makes no difference but for -0.0.
+    squares = tuple(checks.number("metric", square) + 0.0 for square in metric)
+    if not set(squares) <= {1.0, -1.0, 0.0}:
         raise ValueError(
-            "metric: expected zeros, then ones, then minus ones, the order of flashcliff's basis, "
-            f"got {tuple(squares)}"
+            f"metric: expected 1, -1 or 0 for each vector, got {squares}; other squares are not supported"
         )
-    return Algebra(p, q, r)
+    return squares
+
+
+def _algebra_of(squares: tuple[float, ...]) -> Algebra:
+    return Algebra(*(squares.count(square) for square in (1.0, -1.0, 0.0)))
+
+
+def _names(algebra: Algebra, order: Order) -> tuple[str, ...]:
+    if order.is_ours:
+        return algebra.blades
+    vectors = [algebra.blades[1 + place][1:] for place in order.vectors]
+    return tuple(
+        "e" + "".join(blade) if blade else "1"
+        for grade in range(algebra.grade_count)
+        for blade in itertools.combinations(vectors, grade)
+    )
 
 
 def _sizes(dim: int) -> list[int]:
@@ -409,24 +465,29 @@ def _sizes(dim: int) -> list[int]:
 
 
 @cache
-def _tables(algebra: Algebra) -> dict[str, Tensor]:
-    """The buffers of an algebra, on the CPU; numbers in float64."""
+def _tables(squares: tuple[float, ...]) -> dict[str, Tensor]:
+    """The buffers of the algebra of a metric, on the CPU; numbers in float64."""
+    algebra, order = _algebra_of(squares), order_of(squares)
     with torch.device("cpu"):
         grades = torch.tensor(algebra.grades)
         cayley = torch.zeros([len(grades)] * 3, dtype=torch.float64)
-        left, right, output, sign = torch.tensor(algebra.terms()).T
-        cayley[left, output, right] = sign.to(cayley.dtype)
+        *blades, sign = torch.tensor(algebra.terms()).T
+        left, right, output = torch.tensor(order.sources)[torch.stack(blades)]
+        orientation = torch.tensor(order.signs, dtype=cayley.dtype)
+        signs = orientation[left] * orientation[right] * orientation[output]
+        cayley[left, output, right] = signs * sign
         exponents = torch.stack([grades, grades * (grades - 1) // 2, grades * (grades + 1) // 2])
         signs = (1 - 2 * (exponents % 2)).to(cayley.dtype)
         form = signs[_BETA] * cayley[:, 0].diagonal()
         return {
-            "metric": torch.tensor(metric_of(algebra), dtype=torch.float64),
+            "metric": torch.tensor(squares, dtype=torch.float64),
             "subspaces": torch.tensor(_sizes(algebra.dim)),
             "bbo_grades": grades.to(torch.float64),
             "even_grades": grades % 2 == 0,
             "odd_grades": grades % 2 == 1,
             "cayley": cayley,
-            "_signs": torch.cat([signs, form[None]]),
+            "_signs": torch.cat([signs, form[None], orientation[None]]),
+            "_order": torch.tensor([order.sources, order.places]),
         }
 
 

@@ -2,24 +2,51 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
 from ... import nn
 from ..._ops import checks
-from ...algebra import Algebra
 from .algebra import CliffordAlgebra
-from .layout import from_cgenn, to_cgenn
+from .layout import AlgebraLike, from_cgenn, reorders, to_cgenn
 
 Device = torch.device | str | None
-AlgebraLike = CliffordAlgebra | Algebra
 
 
 class _Layout(torch.nn.Module):
     """Wraps the ``forward`` of the class behind it in CGENN's layout."""
 
+    algebra: Any
+
+    _reads_places = True
+    """Whether the layer treats blades of one grade differently, and so needs flashcliff's order."""
+    _reads_signs = True
+    """Whether the layer changes if a blade changes its sign in input and output."""
+
+    def _keep(self, algebra: AlgebraLike) -> None:
+        """Makes CGENN's algebra, whose tables are part of the state dict, the algebra of each part.
+
+        The parts were made with flashcliff's algebra, in whose order they compute.
+        """
+        if not isinstance(algebra, torch.nn.Module):
+            return
+        for part in list(self.modules()):
+            if isinstance(part, nn.CliffordModule):
+                del part.algebra
+                # It comes first, as in CGENN.
+                part._modules = {"algebra": algebra, **part._modules}
+
     def forward(self, input: Tensor) -> Tensor:
-        return to_cgenn(super().forward(from_cgenn(input)))
+        algebra = self.algebra if self._reads_places and reorders(self.algebra) else None
+        output = super().forward(from_cgenn(input, algebra, signs=self._reads_signs))
+        return to_cgenn(output, algebra, signs=self._reads_signs)
+
+
+def _ours(algebra: AlgebraLike) -> AlgebraLike:
+    """What the classes of :mod:`flashcliff.nn` take for an algebra."""
+    return algebra.flashcliff_algebra if isinstance(algebra, CliffordAlgebra) else algebra
 
 
 class MVLinear(_Layout, nn.MVLinear):
@@ -27,6 +54,8 @@ class MVLinear(_Layout, nn.MVLinear):
 
     ``subspaces`` is :class:`flashcliff.nn.MVLinear`'s ``per_grade``.
     """
+
+    _reads_places = False
 
     def __init__(
         self,
@@ -40,7 +69,7 @@ class MVLinear(_Layout, nn.MVLinear):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__(
-            algebra,
+            _ours(algebra),
             in_features,
             out_features,
             bias,
@@ -48,15 +77,32 @@ class MVLinear(_Layout, nn.MVLinear):
             device=device,
             dtype=dtype,
         )
+        self._keep(algebra)
         self.subspaces = subspaces
 
 
 class NormalizationLayer(_Layout, nn.GradeNorm):
-    """CGENN's ``NormalizationLayer(algebra, features, init=0)``: ``[batch, features, blades]``."""
+    """CGENN's ``NormalizationLayer``: ``[batch, features, blades]``."""
+
+    _reads_signs = False
+
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        features: int,
+        init: float = 0.0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(_ours(algebra), features, init, device=device, dtype=dtype)
+        self._keep(algebra)
 
 
 class MVLayerNorm(_Layout, nn.MVLayerNorm):
     """CGENN's ``MVLayerNorm``: ``[batch, channels, blades]``."""
+
+    _reads_signs = False
 
     def __init__(
         self,
@@ -66,12 +112,15 @@ class MVLayerNorm(_Layout, nn.MVLayerNorm):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(algebra, channels, device=device, dtype=dtype)
+        super().__init__(_ours(algebra), channels, device=device, dtype=dtype)
+        self._keep(algebra)
         self.channels = channels
 
 
 class MVSiLU(_Layout, nn.MVSiLU):
     """CGENN's ``MVSiLU``: ``[batch, channels, blades]``. ``exclude_dual`` has no effect there."""
+
+    _reads_signs = False
 
     def __init__(
         self,
@@ -83,16 +132,34 @@ class MVSiLU(_Layout, nn.MVSiLU):
         device: Device = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(algebra, channels, invariant, device=device, dtype=dtype)
+        super().__init__(_ours(algebra), channels, invariant, device=device, dtype=dtype)
+        self._keep(algebra)
         self.channels = channels
         self.exclude_dual = checks.flag("exclude_dual", exclude_dual)
 
 
 class SteerableGeometricProductLayer(_Layout, nn.SteerableGeometricProduct):
-    """CGENN's layer of that name: ``[batch, features, blades]``.
+    """CGENN's layer of that name: ``[batch, features, blades]``."""
 
-    ``(algebra, features, include_first_order=True, normalization_init=0)``
-    """
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        features: int,
+        include_first_order: bool = True,
+        normalization_init: float | None = 0.0,
+        *,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            _ours(algebra),
+            features,
+            include_first_order,
+            normalization_init,
+            device=device,
+            dtype=dtype,
+        )
+        self._keep(algebra)
 
 
 class FullyConnectedSteerableGeometricProductLayer(
@@ -100,5 +167,29 @@ class FullyConnectedSteerableGeometricProductLayer(
 ):
     """CGENN's layer of that name: ``[batch, in_features, blades]`` to ``[.., out_features, ..]``.
 
-    ``(algebra, in_features, out_features, include_first_order=True, normalization_init=0)``
+    ``block_bytes`` is that of :class:`flashcliff.nn.FullyConnectedSteerableGeometricProduct`.
     """
+
+    def __init__(
+        self,
+        algebra: AlgebraLike,
+        in_features: int,
+        out_features: int,
+        include_first_order: bool = True,
+        normalization_init: float | None = 0.0,
+        *,
+        block_bytes: int | None = None,
+        device: Device = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__(
+            _ours(algebra),
+            in_features,
+            out_features,
+            include_first_order,
+            normalization_init,
+            block_bytes=block_bytes,
+            device=device,
+            dtype=dtype,
+        )
+        self._keep(algebra)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ... import nn
-from ...algebra import Algebra, as_algebra
+from ...algebra import Algebra
 from .algebra import CliffordAlgebra, metric_of
 
 _COUNTERPARTS = (
@@ -47,7 +47,7 @@ def load_state_dict(
     """
     if not isinstance(state_dict, Mapping):
         raise TypeError(f"state_dict: expected a mapping, got {type(state_dict).__name__}")
-    algebras = {as_algebra(m.algebra) for m in module.modules() if isinstance(m, nn.CliffordModule)}
+    algebras = {_tables_of(m) for m in module.modules() if isinstance(m, nn.CliffordModule)}
     expected = [metric_of(algebra) for algebra in algebras]
     # A module with tables of its own keeps them.
     values = {name: value for name, value in module.state_dict().items() if _of_algebra(name)}
@@ -89,6 +89,11 @@ def state_dict(module: torch.nn.Module) -> dict[str, Tensor]:
         prefix = f"{name}.algebra" if name else "algebra"
         values |= {f"{prefix}.{key}": value.clone() for key, value in tables[algebra].items()}
     return values
+
+
+def _tables_of(module: nn.CliffordModule) -> Algebra | CliffordAlgebra:
+    given: Any = module.algebra
+    return given if isinstance(given, CliffordAlgebra) else module._algebra
 
 
 def _of_algebra(name: str) -> bool:

@@ -1,0 +1,55 @@
+"""The order of the vectors of a metric, and flashcliff's."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from functools import cache
+
+__all__ = ["Order", "order_of"]
+
+_OURS = (0.0, 1.0, -1.0)
+"""Squares in the order of flashcliff's vectors."""
+
+
+@dataclass(frozen=True)
+class Order:
+    """How the blades of a metric are those of flashcliff's algebra of the same signature.
+
+    Blade ``i`` of the metric is ``signs[i]`` times blade ``places[i]`` of the algebra, since both are products of the
+    same vectors, each in its own order.
+    """
+
+    signature: tuple[int, int, int]
+    """The signature ``(p, q, r)`` of the metric."""
+    vectors: tuple[int, ...]
+    """The place of each vector of the metric among the algebra's."""
+    places: tuple[int, ...]
+    sources: tuple[int, ...]
+    """The inverse of ``places``."""
+    signs: tuple[int, ...]
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether the metric is in flashcliff's order, so that equal blades have equal places."""
+        return self.vectors == tuple(range(len(self.vectors)))
+
+
+@cache
+def order_of(squares: tuple[float, ...]) -> Order:
+    """The order of a metric of ones, minus ones and zeros. Vectors of equal squares keep their order."""
+    count = len(squares)
+    ranked = sorted(range(count), key=lambda vector: _OURS.index(squares[vector]))
+    vectors = tuple(ranked.index(vector) for vector in range(count))
+    blades = [b for grade in range(count + 1) for b in itertools.combinations(range(count), grade)]
+    index = {blade: at for at, blade in enumerate(blades)}
+    moved = [[vectors[vector] for vector in blade] for blade in blades]
+    places = tuple(index[tuple(sorted(blade))] for blade in moved)
+    swaps = [sum(a > b for a, b in itertools.combinations(blade, 2)) for blade in moved]
+    return Order(
+        signature=(squares.count(1.0), squares.count(-1.0), squares.count(0.0)),
+        vectors=vectors,
+        places=places,
+        sources=tuple(sorted(range(len(blades)), key=places.__getitem__)),
+        signs=tuple(-1 if count % 2 else 1 for count in swaps),
+    )
