@@ -71,7 +71,8 @@ pub(crate) fn detached<T: Send>(
     settle(result)
 }
 
-/// Does the same as [`detached`], but holds the lock: for work that takes less time than releasing it.
+/// Does the same as [`detached`], but holds the lock: for work that takes less time than releasing it, and that waits for no
+/// other thread.
 pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Error>) -> PyResult<T> {
     settle(catch_unwind(AssertUnwindSafe(work)))
 }

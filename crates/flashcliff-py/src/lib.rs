@@ -12,6 +12,7 @@ mod dlpack;
 mod equivariant;
 mod error;
 mod host;
+mod logging;
 mod operator;
 mod options;
 mod threads;
@@ -22,6 +23,7 @@ use pyo3::prelude::*;
 #[pymodule]
 fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
+    logging::start(module)?;
     threads::set_default(py)?;
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add("CUDA", cfg!(feature = "cuda"))?;

@@ -1,13 +1,13 @@
 //! The threads of the operators on the CPU: the rule of [`flashcliff::threads`], with PyTorch's number as a ceiling.
 
 use flashcliff::Error;
-use flashcliff::threads::{self, Choice};
+use flashcliff::threads;
 use pyo3::exceptions::{PyRuntimeError, PyUserWarning};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
 
-use crate::error;
+use crate::{error, logging};
 
 /// The function `torch.get_num_threads`, once PyTorch is imported.
 static TORCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -62,8 +62,8 @@ pub(crate) fn get_num_threads(py: Python<'_>) -> PyResult<usize> {
 /// `torch.get_num_threads()`. At most eight threads for each CPU are started.
 #[pyfunction]
 pub(crate) fn set_num_threads(py: Python<'_>, threads: usize) -> PyResult<()> {
-    let choice = py.detach(|| threads::set(threads)).map_err(raise)?;
-    warn(py, &choice)
+    let choice = py.detach(|| logging::silent(|| threads::set(threads)));
+    warn(py, choice.map_err(raise)?.note())
 }
 
 /// Checks the environment, and warns if there are fewer threads than it asks for.
@@ -74,11 +74,14 @@ pub(crate) fn set_default(py: Python<'_>) -> PyResult<()> {
         flashcliff::simd::Tier::best(),
         flashcliff::Algebra::shipped().count(),
     );
-    warn(py, &choice)
+    let note = choice.note();
+    // The first operator that has work for the threads logs it.
+    logging::leave_out(note.clone());
+    warn(py, note)
 }
 
-fn warn(py: Python<'_>, choice: &Choice) -> PyResult<()> {
-    let Some(note) = choice.note() else {
+fn warn(py: Python<'_>, note: Option<String>) -> PyResult<()> {
+    let Some(note) = note else {
         return Ok(());
     };
     let note = std::ffi::CString::new(note)?;

@@ -198,8 +198,11 @@ impl Workers {
             return started.clone();
         }
         let new = self.begin();
+        *started = Some(new.clone());
+        // A logger may run operators, or wait for a thread that does.
+        drop(started);
         say(&new.choice);
-        started.insert(new).clone()
+        new
     }
 
     /// Starts as many threads as are wanted, or as many as the system allows.
