@@ -1,12 +1,13 @@
 """``flashcliff.accelerate``: replaces modules of other libraries in place, and says what it kept."""
 
+import nn_reference as reference
 import pytest
 import torch
-from nn_common import difference, disturb, random
+from nn_common import blades_first, channels_first, difference, disturb, random
 from torch import nn
 
 import flashcliff
-from flashcliff.compat import cgenn
+from flashcliff.compat import cgenn, flash_clifford
 
 
 def stand_in(name, module="models.modules.stand_in", **attributes):
@@ -69,6 +70,7 @@ def test_kept_with_a_reason():
     empty = stand_in("GATr", "gatr.nets.gatr")()
     empty.linear_in = empty.linear_out = None
     empty.blocks = nn.ModuleList()
+    old = stand_in("LGATrSlim", "lgatr.nets.lgatr_slim")()
     model = nn.ModuleDict(
         {
             "hooked": hooked,
@@ -76,19 +78,21 @@ def test_kept_with_a_reason():
             "missing": missing,
             "other": other,
             "empty": empty,
+            "old": old,
             "unknown": nn.Linear(2, 2),
         }
     )
     before = dict(model.named_children())
     found = flashcliff.accelerate(model)
     assert dict(model.named_children()) == before and not found.replaced
-    assert sorted(found.kept) == ["empty", "hooked", "missing", "other", "squares"]
+    assert sorted(found.kept) == ["empty", "hooked", "missing", "old", "other", "squares"]
     for name, reason in {
         "hooked": "hooks",
         "squares": "metric: expected 1, -1 or 0",
         "missing": "algebra",
         "other": r"`weight` has the shape (2, 3, 7), where ours has (2, 3, 4)",
         "empty": "at least one block",
+        "old": "for 1.4 import it from flashcliff.compat.lgatr.v1",
     }.items():
         assert reason in found.kept[name], found.kept[name]
     assert "kept squares: MVLinear: metric" in str(found)
@@ -144,6 +148,106 @@ def test_gatr():
     )
     # The other's normalised maps are rounded to float32.
     same(disturb(net.double()), (random(2, 5, 2, 16), random(2, 5, 3)), 1e-6)
+
+
+@pytest.mark.parametrize("rotary", [(True, False), (False, True)], ids=str)
+def test_axial_gatr(rotary):
+    gatr = pytest.importorskip("gatr")
+    net = gatr.AxialGATr(
+        2,
+        1,
+        4,
+        3,
+        2,
+        8,
+        gatr.SelfAttentionConfig(num_heads=2),
+        gatr.MLPConfig(activation="relu"),
+        num_blocks=3,
+        checkpoint_blocks=True,
+        pos_encodings=rotary,
+    )
+    same(disturb(net.double()), (random(2, 5, 4, 2, 16), random(2, 5, 4, 3)), 1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, {"multi_query": True, "head_scale": True}], ids=str)
+def test_conditional_lgatr(options):
+    lgatr = pytest.importorskip("lgatr", minversion="2.0")
+    net = lgatr.ConditionalLGATr(
+        num_blocks=2,
+        in_mv_channels=2,
+        mv_channels_cond=3,
+        out_mv_channels=1,
+        hidden_mv_channels=4,
+        in_s_channels=3,
+        s_channels_cond=2,
+        out_s_channels=2,
+        hidden_s_channels=8,
+        attention=lgatr.SelfAttentionConfig(num_heads=2, attn_ratio=2),
+        crossattention=lgatr.CrossAttentionConfig(num_heads=4, **options),
+        mlp=lgatr.MLPConfig(nonlinearity="silu", mlp_ratio=2, num_layers_mlp=3),
+        primitives=lgatr.PrimitivesConfig(subgroup=not options),
+        dropout_prob=0.5,
+        norm_elementwise_affine=not options,
+        checkpoint_blocks=bool(options),
+    ).eval()
+    inputs = random(2, 5, 2, 16), random(2, 4, 3, 16), random(2, 5, 3), random(2, 4, 2)
+    same(disturb(net.double()), inputs, 1e-7)
+
+
+SLIM = [
+    {"attn_ratio": 2, "mlp_ratio": 3},
+    {"num_layers_mlp": 3, "nonlinearity": "silu", "norm_elementwise_affine": False},
+    {
+        "nonlinearity": "tanh",
+        "nonlinearity_v": None,
+        "dropout_prob": 0.5,
+        "checkpoint_blocks": True,
+    },
+]
+
+
+@pytest.mark.parametrize("options", SLIM, ids=str)
+@pytest.mark.parametrize("condition", [False, True])
+def test_lgatr_slim(condition, options):
+    lgatr = pytest.importorskip("lgatr", minversion="2.0")
+    sizes = dict(in_v_channels=2, out_v_channels=1, hidden_v_channels=4, num_blocks=2, num_heads=2)
+    sizes |= dict(in_s_channels=3, out_s_channels=2, hidden_s_channels=12)
+    inputs = random(2, 5, 2, 4), random(2, 5, 3)
+    if condition:
+        sizes |= dict(v_channels_cond=3, s_channels_cond=2)
+        inputs = inputs[0], random(2, 4, 3, 4), inputs[1], random(2, 4, 2)
+    kind = lgatr.ConditionalLGATrSlim if condition else lgatr.LGATrSlim
+    same(disturb(kind(**sizes, **options).double().eval()), inputs, 1e-9)
+
+
+def test_frozen_parameters_stay_frozen():
+    lgatr = pytest.importorskip("lgatr", minversion="2.0")
+    net = lgatr.LGATrSlim(1, 2, 0, 4, 3, 2, 8, 2)
+    frozen = {name for name, p in net.named_parameters() if not p.requires_grad}
+    found = flashcliff.accelerate(net).model
+    assert frozen and frozen == {n for n, p in found.named_parameters() if not p.requires_grad}
+
+
+@pytest.mark.parametrize("connected", [False, True])
+@pytest.mark.parametrize("dims", [2, 3])
+def test_flash_clifford(dims, connected):
+    """A module with the attributes of flash-clifford's layer, whose own kernels need a GPU."""
+    table = reference.Table(dims, 0, 0)
+    paths = len(table.paths)
+    layer = stand_in("Layer", "modules.layer")()
+    layer.normalize = True
+    layer.gp_weight = nn.Parameter(random(*((paths, 4, 4) if connected else (4, paths))))
+    layer.linear_weight = nn.Parameter(random(dims + 1, 4, 4, seed=1))
+    layer.linear_bias = nn.Parameter(random(1, 1, 4, seed=2))
+    layer.register_buffer("weight_expansion", table.grades)
+    parameters = dict(layer.named_parameters())
+    found = flashcliff.accelerate(layer)
+    assert type(found.model) is flash_clifford.Layer and not found.kept
+    assert dict(found.model.named_parameters()) == parameters
+    assert sorted(found.model.state_dict()) == sorted(layer.state_dict())
+    x = random(5, 4, 2**dims, seed=3)
+    want = reference.flash_layer(table, x, parameters, fully_connected=connected)
+    assert difference(channels_first(found.model(blades_first(x))), want) < 1e-12
 
 
 @pytest.mark.parametrize("options", [{}, {"multi_query": True, "head_scale": True}], ids=str)

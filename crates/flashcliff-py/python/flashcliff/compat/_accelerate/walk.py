@@ -8,8 +8,8 @@ from typing import Any
 
 from torch import nn
 
+from . import cgenn, flash_clifford
 from .adopt import NotReplaced, adopt
-from .cgenn import LAYERS
 from .transformers import NETWORKS
 
 
@@ -31,12 +31,14 @@ class Acceleration:
 
 
 def accelerate(model: nn.Module) -> Acceleration:
-    """Replaces modules of GATr, L-GATr and CGENN within a model, in place, and says which.
+    """Replaces modules of GATr, L-GATr, CGENN and flash-clifford within a model, in place, and says which.
 
     The parameters stay the same objects, so optimisers, and the names in the state dict, stay valid. Outputs are the
-    same up to rounding. Modules are recognised by their class and package: the networks ``gatr.GATr`` and
-    ``lgatr.LGATr`` (1.4 and 2.0), and CGENN's layers (``models.modules``). A module with hooks is kept, as is a
-    subclass, whose changes are not known. Of networks and layers that were compiled, compile the result again.
+    same up to rounding. Modules are recognised by their class and package: the networks ``GATr`` and
+    ``AxialGATr`` of ``gatr``; of ``lgatr`` 2.0 ``LGATr``, ``ConditionalLGATr``, ``LGATrSlim`` and
+    ``ConditionalLGATrSlim``, of 1.4 ``LGATr``; CGENN's layers (``models.modules``); and flash-clifford's ``Layer``
+    (``modules.layer``). A module with hooks is kept, as is a subclass, whose changes are not known. Of networks and
+    layers that were compiled, compile the result again.
 
     Args:
         model: any module; it is changed.
@@ -89,5 +91,7 @@ def _maker(kind: type) -> Callable[[Any], nn.Module] | None:
     package = kind.__module__.split(".")[0]
     makers: Any = NETWORKS.get(package, {})
     if kind.__module__.startswith("models.modules."):
-        makers = LAYERS
+        makers = cgenn.LAYERS
+    elif kind.__module__ == "modules.layer":
+        makers = flash_clifford.LAYERS
     return makers.get(kind.__name__)
