@@ -13,6 +13,7 @@ mod equivariant;
 mod error;
 mod host;
 mod logging;
+mod native;
 mod operator;
 mod options;
 mod threads;
@@ -40,5 +41,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(threads::set_num_threads, module)?)?;
     module.add_function(wrap_pyfunction!(threads::after_fork, module)?)?;
     module.add_function(wrap_pyfunction!(host::tier, module)?)?;
+    module.add_function(wrap_pyfunction!(native::native_table, module)?)?;
     Ok(())
 }

@@ -19,8 +19,8 @@ use crate::threads;
 /// An operator, bound to an algebra and its options.
 #[pyclass(frozen, module = "flashcliff._core")]
 pub(crate) struct Operator {
-    inner: flashcliff::Operator,
-    devices: Devices,
+    pub(crate) inner: flashcliff::Operator,
+    pub(crate) devices: Devices,
 }
 
 /// Grades that are not negative.
@@ -200,6 +200,12 @@ impl Operator {
                 }
             }),
         }
+    }
+
+    /// The address by which C functions know the operator. It is valid as long as the operator lives.
+    #[getter]
+    fn native(slf: &Bound<'_, Self>) -> usize {
+        std::ptr::from_ref(slf.get()).expose_provenance()
     }
 
     fn __repr__(&self) -> String {

@@ -13,7 +13,7 @@ import flashcliff.compat.flash_clifford
 from flashcliff import compat, nn
 from flashcliff import functional as F
 from flashcliff._derived import table
-from flashcliff._ops import eager, run
+from flashcliff._ops import eager, native, run
 from flashcliff._ops import op as op_module
 
 ids = lambda case: case.id  # noqa: E731
@@ -192,6 +192,9 @@ def limits(monkeypatch):
 
     for cached in (op_module.operator, eager._bind):
         cached.cache_clear()
+    # The compiled call path has tests of its own.
+    loaded = native.loaded
+    native.use(None)
     object.__setattr__(table.FCGP_NORM, "make", remember)
     monkeypatch.setattr(run, "forward", watch(run.forward))
     monkeypatch.setattr(run, "backward", watch(run.backward))
@@ -199,6 +202,7 @@ def limits(monkeypatch):
     object.__setattr__(table.FCGP_NORM, "make", make)
     for cached in (op_module.operator, eager._bind):
         cached.cache_clear()
+    native.use(loaded)
 
 
 def connected(**options):

@@ -22,7 +22,8 @@ pub(super) fn functional() -> String {
     };
     let mut text = HEADER.to_owned();
     text += "\"\"\"The functions of :mod:`flashcliff.functional`, which documents them together.\"\"\"\n\n";
-    text += "from __future__ import annotations\n\nfrom torch import Tensor\n\n";
+    text += "from __future__ import annotations\n\n";
+    text += "from torch import Tensor\nfrom torch.compiler import is_dynamo_compiling\n\n";
     text += "from .._ops import checks\nfrom .._ops.tensors import call, unary, warn_of_gates\n";
     text += "from ..algebra import AlgebraLike, Grades, grades_of\nfrom . import table\n\n";
     text += &all();
@@ -129,7 +130,43 @@ fn function(operator: &Operator, module: &Module) -> String {
             format!("    \"\"\"As :func:`flashcliff.functional.{name}`, forward only.\"\"\"\n")
         }
     };
+    if module.is_torch {
+        text += &native(operator, takes_grades);
+    }
     text + &body(operator, takes_grades)
+}
+
+/// The call by the compiled path, which gives `None` for what it leaves to the code below it.
+fn native(operator: &Operator, takes_grades: bool) -> String {
+    let constant = operator.name.to_uppercase();
+    let tensors = operator.inputs.iter().map(|input| input.python);
+    let options = settings(operator).into_iter().map(|setting| setting.python);
+    let arguments: Vec<&str> = tensors.chain(["algebra"]).chain(options).collect();
+    let whole = match takes_grades {
+        true => "grades is None and ",
+        false => "",
+    };
+    let condition = format!(
+        "    if {whole}not is_dynamo_compiling() and (native := table.{constant}.native) is not None:\n"
+    );
+    let condition = match condition.len() <= WIDTH + 1 {
+        true => condition,
+        false => format!(
+            "    if (\n        {whole}not is_dynamo_compiling()\n        and (native := table.{constant}.native) is not None\n    ):\n"
+        ),
+    };
+    let line = format!("        output = native({})\n", arguments.join(", "));
+    let inner = format!("            {}\n", arguments.join(", "));
+    let fits = |text: &str| text.len() <= WIDTH + 1;
+    let call = match (fits(&line), fits(&inner)) {
+        (true, _) => line,
+        (_, true) => format!("        output = native(\n{inner}        )\n"),
+        _ => format!(
+            "        output = native(\n            {},\n        )\n",
+            arguments.join(",\n            ")
+        ),
+    };
+    format!("{condition}{call}        if output is not None:\n            return output\n")
 }
 
 /// The settings that are arguments in Python: not those that follow from which tensors are given.

@@ -106,6 +106,9 @@ class Operator:
     def output(self) -> tuple[int | str, ...]:
         """The axes of the output."""
     @property
+    def native(self) -> int:
+        """The address by which C functions know the operator, as long as it lives."""
+    @property
     def row_sums(self) -> int:
         """The sums that forward saves for each batch element."""
     @property
@@ -152,6 +155,9 @@ def read_dlpack(capsule: Any) -> tuple[int, tuple[int, ...], str, tuple[int, int
 
 def shipped() -> list[tuple[int, int, int]]: ...
 def tier() -> str: ...
+def native_table() -> int:
+    """The address of the C functions that the compiled call path uses."""
+
 def get_num_threads() -> int:
     """The number of threads that operators on the CPU use."""
 

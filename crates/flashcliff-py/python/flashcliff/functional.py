@@ -26,5 +26,8 @@ types and for options of other types, ``RuntimeError`` for tensors on different 
 device, or if a tensor is sparse or nested, :class:`flashcliff.CudaError` if CUDA fails.
 """
 
+from . import native as _native
 from ._derived.functional import *  # noqa: F403
 from ._derived.functional import __all__ as __all__
+
+_native.start()

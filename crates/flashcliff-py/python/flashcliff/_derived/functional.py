@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from .._ops import checks
 from .._ops.tensors import call, unary, warn_of_gates
@@ -94,6 +95,10 @@ def sgp_norm(
     Source: flash-clifford's ``fused_gelu_sgp_norm``; the product is CGENN's (arXiv 2305.11141,
     section 4), gate and norm are flash-clifford's.
     """
+    if not is_dynamo_compiling() and (native := table.SGP_NORM.native) is not None:
+        output = native(x, y, weight, algebra, gate, norm, eps, left, right)
+        if output is not None:
+            return output
     options = (
         checks.choice("gate", gate),
         checks.choice("norm", norm),
@@ -165,6 +170,10 @@ def fcgp_norm(
     Source: flash-clifford's ``fused_gelu_fcgp_norm``; CGENN's fully connected product (arXiv
     2305.11141, section 4).
     """
+    if not is_dynamo_compiling() and (native := table.FCGP_NORM.native) is not None:
+        output = native(x, y, weight, algebra, gate, norm, eps, left, right, block_bytes)
+        if output is not None:
+            return output
     options = (
         checks.choice("gate", gate),
         checks.choice("norm", norm),
@@ -217,6 +226,10 @@ def mv_linear(
 
     Source: CGENN's ``MVLinear`` (arXiv 2305.11141, section 4).
     """
+    if not is_dynamo_compiling() and (native := table.MV_LINEAR.native) is not None:
+        output = native(x, weight, bias, algebra, per_grade, bias_mode, grades, weight_layout)
+        if output is not None:
+            return output
     options = (
         checks.flag("per_grade", per_grade),
         checks.choice("bias_mode", bias_mode),
@@ -298,6 +311,24 @@ def mv_linear_sgp_norm(
 
     Source: flash-clifford's ``Layer``.
     """
+    if not is_dynamo_compiling() and (native := table.MV_LINEAR_SGP_NORM.native) is not None:
+        output = native(
+            x,
+            linear_weight,
+            linear_bias,
+            weight,
+            algebra,
+            per_grade,
+            bias_mode,
+            grades,
+            weight_layout,
+            gate,
+            norm,
+            eps,
+            recompute,
+        )
+        if output is not None:
+            return output
     options = (
         checks.flag("per_grade", per_grade),
         checks.choice("bias_mode", bias_mode),
@@ -329,6 +360,10 @@ def grade_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
 
     Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, section 4).
     """
+    if not is_dynamo_compiling() and (native := table.GRADE_NORM.native) is not None:
+        output = native(x, a, algebra)
+        if output is not None:
+            return output
     return call(table.GRADE_NORM, (x, a), algebra, ())
 
 
@@ -360,6 +395,10 @@ def steerable_product(
 
     Source: CGENN's ``SteerableGeometricProductLayer`` (arXiv 2305.11141, section 4).
     """
+    if not is_dynamo_compiling() and (native := table.STEERABLE_PRODUCT.native) is not None:
+        output = native(x, r, weight, a, l, algebra)
+        if output is not None:
+            return output
     return call(table.STEERABLE_PRODUCT, (x, r, weight, a, l), algebra, ())
 
 
@@ -387,6 +426,10 @@ def mv_silu(
 
     Source: CGENN's ``MVSiLU``.
     """
+    if not is_dynamo_compiling() and (native := table.MV_SILU.native) is not None:
+        output = native(x, a, b, algebra, invariant)
+        if output is not None:
+            return output
     options = (
         checks.choice("invariant", invariant),
     )
@@ -411,6 +454,10 @@ def mv_layer_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
 
     Source: CGENN's ``MVLayerNorm``.
     """
+    if not is_dynamo_compiling() and (native := table.MV_LAYER_NORM.native) is not None:
+        output = native(x, a, algebra)
+        if output is not None:
+            return output
     return call(table.MV_LAYER_NORM, (x, a), algebra, ())
 
 
@@ -448,6 +495,10 @@ def product(
         right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
             ``None`` is all of them.
     """
+    if not is_dynamo_compiling() and (native := table.PRODUCT.native) is not None:
+        output = native(x, y, algebra, kind, left, right)
+        if output is not None:
+            return output
     options = (
         checks.choice("kind", kind),
         None if left is None else grades_of(algebra, "left", left),
@@ -531,6 +582,10 @@ def sandwich(
         right: The grades that ``y`` carries. Its tensor holds the blades of these grades only.
             ``None`` is all of them.
     """
+    if not is_dynamo_compiling() and (native := table.SANDWICH.native) is not None:
+        output = native(x, y, algebra, left, right)
+        if output is not None:
+            return output
     options = (
         None if left is None else grades_of(algebra, "left", left),
         None if right is None else grades_of(algebra, "right", right),
@@ -551,6 +606,13 @@ def reverse(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor
     Args:
         grades: The grades that ``x`` carries; ``None`` is all of them.
     """
+    if (
+        grades is None and not is_dynamo_compiling()
+        and (native := table.REVERSE.native) is not None
+    ):
+        output = native(x, algebra)
+        if output is not None:
+            return output
     return unary(table.REVERSE, x, algebra, grades)
 
 
@@ -567,6 +629,13 @@ def grade_involution(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) 
     Args:
         grades: The grades that ``x`` carries; ``None`` is all of them.
     """
+    if (
+        grades is None and not is_dynamo_compiling()
+        and (native := table.GRADE_INVOLUTION.native) is not None
+    ):
+        output = native(x, algebra)
+        if output is not None:
+            return output
     return unary(table.GRADE_INVOLUTION, x, algebra, grades)
 
 
@@ -583,6 +652,13 @@ def clifford_conjugate(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None
     Args:
         grades: The grades that ``x`` carries; ``None`` is all of them.
     """
+    if (
+        grades is None and not is_dynamo_compiling()
+        and (native := table.CLIFFORD_CONJUGATE.native) is not None
+    ):
+        output = native(x, algebra)
+        if output is not None:
+            return output
     return unary(table.CLIFFORD_CONJUGATE, x, algebra, grades)
 
 
@@ -604,6 +680,10 @@ def dual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
     Args:
         grades: The grades that ``x`` carries; ``None`` is all of them.
     """
+    if grades is None and not is_dynamo_compiling() and (native := table.DUAL.native) is not None:
+        output = native(x, algebra)
+        if output is not None:
+            return output
     return unary(table.DUAL, x, algebra, grades)
 
 
@@ -620,6 +700,10 @@ def undual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
     Args:
         grades: The grades that ``x`` carries; ``None`` is all of them.
     """
+    if grades is None and not is_dynamo_compiling() and (native := table.UNDUAL.native) is not None:
+        output = native(x, algebra)
+        if output is not None:
+            return output
     return unary(table.UNDUAL, x, algebra, grades)
 
 
@@ -637,6 +721,10 @@ def norm(x: Tensor, algebra: AlgebraLike) -> Tensor:
 
     Source: CGENN's ``norm`` (arXiv 2305.11141, section 3).
     """
+    if not is_dynamo_compiling() and (native := table.NORM.native) is not None:
+        output = native(x, algebra)
+        if output is not None:
+            return output
     return call(table.NORM, (x,), algebra, ())
 
 
@@ -654,6 +742,10 @@ def grade_norms(x: Tensor, algebra: AlgebraLike) -> Tensor:
 
     Source: CGENN's ``norms`` (arXiv 2305.11141, section 3).
     """
+    if not is_dynamo_compiling() and (native := table.GRADE_NORMS.native) is not None:
+        output = native(x, algebra)
+        if output is not None:
+            return output
     return call(table.GRADE_NORMS, (x,), algebra, ())
 
 
@@ -678,6 +770,10 @@ def gate(x: Tensor, algebra: AlgebraLike, *, gate: str = "gelu") -> Tensor:
 
     Source: flash-clifford.
     """
+    if not is_dynamo_compiling() and (native := table.GATE.native) is not None:
+        output = native(x, algebra, gate)
+        if output is not None:
+            return output
     options = (
         checks.choice("gate", gate),
     )
@@ -712,6 +808,10 @@ def grade_rms(
 
     Source: flash-clifford.
     """
+    if not is_dynamo_compiling() and (native := table.GRADE_RMS.native) is not None:
+        output = native(x, algebra, norm, eps)
+        if output is not None:
+            return output
     options = (
         checks.choice("norm", norm),
         checks.number("eps", eps),

@@ -5,7 +5,7 @@ The dispatcher's way costs several times as much for each call, which small tens
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import _core
 from .._derived.table import OPS
-from . import run, tangents
+from . import native, run, tangents
 from .autocast import cast
 from .library import REGISTERED, Registered
 from .op import CACHED, Op, operator, present
@@ -39,6 +39,10 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
         if torch.is_autocast_enabled(device):
             tensors = cast(op, tensors, device)
     given = op.given(tensors)
+    if op.native is not None:
+        output = compiled(op, algebra, given, options)(*tensors)
+        if output is not None:
+            return output
     bound = _bind(op, algebra, given, options)
     if torch.is_grad_enabled():
         for tensor in tensors:
@@ -94,31 +98,60 @@ class _Function(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, grad):
-        bound = ctx.bound
+        kept = ctx.saved_tensors or (None,) * 3
+        *tensors, saved, output = kept
         wanted = ctx.needs_input_grad[1:]
-        if torch.is_grad_enabled() or torch.compiler.is_compiling() or tangents.active():
-            return (None, *_through_dispatcher(ctx, grad, list(wanted)))
-        if bound.linear:
-            return (None, *run.backward(bound.core, [grad], None, None, grad, wanted))
-        *tensors, saved, output = ctx.saved_tensors
-        which = [want for want, tensor in zip(wanted, tensors) if tensor is not None]
-        grads = run.backward(bound.core, present(tensors), output, saved, grad, which)
-        if len(grads) < len(tensors):
-            following = iter(grads)
-            grads = [None if tensor is None else next(following) for tensor in tensors]
-        return (None, *grads)
+        return (None, *_gradients(ctx.bound, grad, tensors, saved, output, wanted))
 
 
-def _through_dispatcher(ctx, grad, wanted):
+def _gradients(bound, grad, tensors, saved, output, wanted):
+    """The gradients that are wanted, from what the forward pass kept; of a linear operator it keeps nothing."""
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or tangents.active():
+        return _through_dispatcher(bound, grad, tensors, saved, output, wanted)
+    if bound.linear:
+        return run.backward(bound.core, [grad], None, None, grad, wanted)
+    which = [want for want, tensor in zip(wanted, tensors) if tensor is not None]
+    grads = run.backward(bound.core, present(tensors), output, saved, grad, which)
+    if len(grads) < len(tensors):
+        following = iter(grads)
+        grads = [None if tensor is None else next(following) for tensor in tensors]
+    return grads
+
+
+def _through_dispatcher(bound, grad, tensors, saved, output, wanted):
     """The gradients as an operator, which can be traced, and which can be differentiated again
     or raises an error that says it cannot."""
-    registered = ctx.bound.registered
-    run.refuse_layouts(registered.op.name, ("grad",), (grad,))
-    kept = ctx.saved_tensors
-    if not registered.op.saves:
-        kept = kept[:-2]
-    grads = iter(registered.backward(grad, *kept, wanted, *ctx.bound.configuration))
+    registered = bound.registered
+    op = registered.op
+    run.refuse_layouts(op.name, ("grad",), (grad,))
+    kept = [] if op.linear else [*tensors, saved, output] if op.saves else tensors
+    grads = iter(registered.backward(grad, *kept, list(wanted), *bound.configuration))
     return [next(grads) if want else None for want in wanted]
+
+
+@lru_cache(maxsize=CACHED)
+def compiled(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, ...]) -> Any:
+    """An operator of the compiled call path. Called with tensors, it gives ``None`` if the call is not one for it."""
+    bound = _bind(op, algebra, given, options)
+    function = bound.function.__name__
+    assert native.loaded is not None, "the compiled call path is not in use"
+    return native.loaded.Operator(
+        bound.core,
+        partial(_by_python, bound),
+        name=function,
+        node=f"{function}Backward",
+        count=len(op.tensors),
+        linear=op.linear,
+        reads_output=bound.reads_output,
+    )
+
+
+def _by_python(bound, grad, tensors, saved, output, wanted):
+    """The gradients that the compiled call path leaves to Python."""
+    if type(grad) not in _PLAIN:
+        # This is a graph of gradients being compiled.
+        return _through_dispatcher(bound, grad, tensors, saved, output, wanted)
+    return _gradients(bound, grad, tensors, saved, output, wanted)
 
 
 def _function(op: Op) -> type[_Function]:

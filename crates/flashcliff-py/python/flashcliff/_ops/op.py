@@ -59,6 +59,8 @@ class Op:
     """Which inputs have a batch axis; the others are parameters."""
     everything: tuple[bool, ...] = field(init=False)
     """:meth:`given` of all inputs."""
+    native: Any = field(init=False, default=None)
+    """The compiled call path, if there is one (:mod:`flashcliff._ops.native`)."""
 
     def __post_init__(self) -> None:
         names = tuple(name.rstrip("?") for name in self.tensors)

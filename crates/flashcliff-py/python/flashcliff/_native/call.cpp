@@ -1,0 +1,891 @@
+// The call path of the operators without Python: from a function's arguments to the kernels and to a node of autograd.
+//
+// `Lookup` finds the operator of a call by its algebra and options; `Operator` runs one on tensors. Either returns `None` for
+// every call that is not plain: tensors of other kinds, tracing, transforms, wrong shapes, a kernel's refusal. Python then
+// makes the call its own way, which is the reference for what a call means, and the only place that raises errors.
+//
+// The kernels come as a table of C functions, `src/native.rs`.
+
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+
+#include <ATen/Context.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/record_function.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/dynamo/compiled_autograd.h>
+#include <torch/csrc/utils/object_ptr.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+
+// What `src/native.rs` declares.
+
+struct View {
+    uintptr_t address;
+    const int64_t* shape;
+    size_t rank;
+    uint32_t dtype;
+};
+
+struct Place {
+    int64_t device;
+    uintptr_t stream;
+    size_t threads;
+    bool tf32;
+};
+
+struct Sizes {
+    size_t rank;
+    int64_t shape[4];
+    size_t saved;
+    size_t workspace;
+};
+
+struct Memory {
+    uintptr_t output;
+    uintptr_t saved;
+    uintptr_t workspace;
+    size_t workspace_bytes;
+    uintptr_t grad_output;
+    const uintptr_t* grads;
+};
+
+struct Table {
+    uint64_t version;
+    bool (*plan)(const void*, const View*, size_t, bool, const Place*, Sizes*);
+    bool (*forward)(const void*, const View*, size_t, const Place*, const Memory*);
+    bool (*backward)(const void*, const View*, size_t, const Place*, const Memory*);
+};
+
+constexpr uint64_t kVersion = 1;
+const Table* table = nullptr;
+
+// The most tensors of an operator.
+constexpr size_t kMost = 8;
+using Tensors = std::array<at::Tensor, kMost>;
+
+// An operator of an algebra and options, and of which tensors are given.
+struct Bound {
+    // Keeps `handle` alive.
+    PyObject* core = nullptr;
+    const void* handle = nullptr;
+    // The function of Python that computes gradients where this file does not.
+    PyObject* gradients = nullptr;
+    std::string name;
+    std::string node;
+    uint64_t id = 0;
+    size_t count = 0;
+    bool linear = false;
+    bool reads_output = false;
+    // Whether the forward pass keeps a tensor, which has no place but the saved one.
+    bool keeps = false;
+
+    Bound() = default;
+    Bound(const Bound&) = delete;
+    Bound& operator=(const Bound&) = delete;
+    ~Bound() {
+        // Nodes may outlive the interpreter.
+        if (Py_IsInitialized()) {
+            pybind11::gil_scoped_acquire lock;
+            Py_XDECREF(core);
+            Py_XDECREF(gradients);
+        }
+    }
+};
+
+int dtype_of(at::ScalarType type) {
+    switch (type) {
+        case at::kFloat: return 0;
+        case at::kDouble: return 1;
+        case at::kBFloat16: return 2;
+        case at::kHalf: return 3;
+        default: return -1;
+    }
+}
+
+// Whether nothing follows the calls of operators on this thread: a mode, a transform, a trace.
+bool thread_is_plain() {
+    static const uint64_t allowed = c10::DispatchKeySet({c10::DispatchKey::BackendSelect, c10::DispatchKey::ADInplaceOrView,
+                                                            c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
+                                        .raw_repr();
+    return (c10::impl::tls_local_dispatch_key_set().included_.raw_repr() & ~allowed) == 0;
+}
+
+// Whether a tensor is an array of numbers on the CPU or a GPU, and nothing else: not sparse, batched, fake, negative by a flag.
+bool is_plain(const at::Tensor& tensor) {
+    static const uint64_t allowed =
+        c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::AutogradCPU,
+                                c10::DispatchKey::AutogradCUDA, c10::DispatchKey::ADInplaceOrView,
+                                c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
+            .raw_repr();
+    return (tensor.key_set().raw_repr() & ~allowed) == 0 && dtype_of(tensor.scalar_type()) >= 0 &&
+        !tensor._fw_grad(/*level=*/0).defined();
+}
+
+Place place_of(const at::Tensor& first) {
+    Place place{-1, 0, 0, false};
+    const at::Device device = first.device();
+    if (!device.is_cuda()) {
+        place.threads = static_cast<size_t>(at::get_num_threads());
+        return place;
+    }
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    place.device = device.index();
+    place.stream = reinterpret_cast<uintptr_t>(guard.getStreamNativeHandle(guard.getStream(device)));
+    place.tf32 = at::globalContext().float32Precision(at::Float32Backend::CUDA, at::Float32Op::MATMUL) ==
+        at::Float32Precision::TF32;
+    return place;
+}
+
+// The tensors of a pass in the order of their memory, and their descriptions.
+struct Inputs {
+    Tensors kept;
+    std::array<View, kMost> views;
+    size_t count = 0;
+
+    void add(const at::Tensor& tensor) {
+        at::Tensor& own = kept[count];
+        own = tensor.is_contiguous() ? tensor : tensor.contiguous();
+        views[count] = View{reinterpret_cast<uintptr_t>(own.const_data_ptr()), own.sizes().data(),
+            static_cast<size_t>(own.dim()), static_cast<uint32_t>(dtype_of(own.scalar_type()))};
+        ++count;
+    }
+};
+
+uintptr_t address_to_write(const at::Tensor& tensor) {
+    return tensor.defined() ? reinterpret_cast<uintptr_t>(tensor.mutable_data_ptr()) : 0;
+}
+
+at::ScalarType saved_type(const at::Tensor& first) {
+    return first.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+at::Tensor make(at::IntArrayRef sizes, at::ScalarType type, const at::Tensor& like) {
+    if (like.is_cpu()) {
+        return at::Tensor(at::detail::empty_cpu(sizes, type));
+    }
+    return at::empty(sizes, like.options().dtype(type));
+}
+
+// Memory for the length of a pass: on the stack, if it is little.
+class Scratch {
+public:
+    // The bytes on the stack stay uninitialised.
+    Scratch() {}
+
+    uintptr_t get(size_t bytes, const at::Tensor& like) {
+        if (bytes == 0) {
+            return 0;
+        }
+        if (like.is_cpu() && bytes <= sizeof(near)) {
+            return reinterpret_cast<uintptr_t>(near);
+        }
+        far = make({static_cast<int64_t>(bytes)}, at::kByte, like);
+        return address_to_write(far);
+    }
+
+private:
+    alignas(64) std::byte near[8192];
+    at::Tensor far;
+};
+
+// What a pass needs for tensors of these shapes and types. The last answers are kept for each thread. They may be of other settings,
+// such as the number of threads: a pass checks what it is given.
+bool plan(const Bound& bound, const Inputs& inputs, bool backward, const Place& place, Sizes& sizes) {
+    constexpr size_t most_axes = 4;
+    struct Key {
+        uint64_t id = ~uint64_t{0};
+        bool backward = false;
+        bool tf32 = false;
+        int64_t device = 0;
+        size_t threads = 0;
+        size_t count = 0;
+        std::array<uint32_t, kMost> types{};
+        std::array<size_t, kMost> ranks{};
+        std::array<int64_t, kMost * most_axes> shapes{};
+        bool operator==(const Key&) const = default;
+    };
+    struct Answer {
+        Key key;
+        Sizes sizes;
+    };
+    thread_local std::array<Answer, 32> answers;
+    Key key;
+    key.id = bound.id;
+    key.backward = backward;
+    key.tf32 = place.tf32;
+    key.device = place.device;
+    key.threads = place.threads;
+    key.count = inputs.count;
+    for (size_t at = 0; at < inputs.count; ++at) {
+        const View& view = inputs.views[at];
+        if (view.rank > most_axes) {
+            return false;
+        }
+        key.types[at] = view.dtype;
+        key.ranks[at] = view.rank;
+        std::copy_n(view.shape, view.rank, key.shapes.begin() + static_cast<std::ptrdiff_t>(at * most_axes));
+    }
+    Answer& answer = answers[(2 * bound.id + (backward ? 1 : 0)) % answers.size()];
+    if (!(answer.key == key)) {
+        if (!table->plan(bound.handle, inputs.views.data(), inputs.count, backward, &place, &answer.sizes)) {
+            answer.key = Key();
+            return false;
+        }
+        answer.key = key;
+    }
+    sizes = answer.sizes;
+    return true;
+}
+
+// The forward pass. Without an output in `output` it did not run.
+void forward(const Bound& bound, const Tensors& tensors, bool keep, at::Tensor& output, at::Tensor& saved) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const at::Tensor& first = tensors[0];
+    c10::OptionalDeviceGuard guard;
+    if (first.is_cuda()) {
+        guard.reset_device(first.device());
+    }
+    Inputs inputs;
+    for (size_t at = 0; at < bound.count; ++at) {
+        if (tensors[at].defined()) {
+            inputs.add(tensors[at]);
+        }
+    }
+    const Place place = place_of(first);
+    Sizes sizes;
+    if (!plan(bound, inputs, false, place, sizes)) {
+        return;
+    }
+    at::Tensor made = make(at::IntArrayRef(sizes.shape, sizes.rank), first.scalar_type(), first);
+    Memory memory{};
+    Scratch scratch;
+    size_t spare = 0;
+    memory.workspace_bytes = sizes.workspace;
+    if (sizes.saved > 0 && (keep || bound.keeps)) {
+        saved = make({static_cast<int64_t>(sizes.saved)}, saved_type(first), first);
+        memory.saved = address_to_write(saved);
+    } else if (sizes.saved > 0 && place.device < 0) {
+        // On the CPU sums need memory even if nobody reads them; it comes after the workspace.
+        memory.workspace_bytes = (sizes.workspace + 7) / 8 * 8;
+        spare = 8 * sizes.saved;
+    }
+    memory.workspace = scratch.get(memory.workspace_bytes + spare, first);
+    if (spare > 0) {
+        memory.saved = memory.workspace + memory.workspace_bytes;
+    }
+    memory.output = address_to_write(made);
+    if (table->forward(bound.handle, inputs.views.data(), inputs.count, &place, &memory)) {
+        output = std::move(made);
+    }
+    if (!keep) {
+        saved.reset();
+    }
+}
+
+bool has_sizes(const at::Tensor& tensor, const Sizes& sizes) {
+    return tensor.sizes() == at::IntArrayRef(sizes.shape, sizes.rank);
+}
+
+// The backward pass: gradients of the tensors that are wanted. Returns whether it ran.
+bool backward(const Bound& bound, const Tensors& tensors, const at::Tensor& saved, const at::Tensor& output,
+    const at::Tensor& given, const std::array<bool, kMost>& wanted, variable_list& grads) {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    const at::Tensor& first = tensors[0];
+    c10::OptionalDeviceGuard guard;
+    if (first.is_cuda()) {
+        guard.reset_device(first.device());
+    }
+    Inputs inputs;
+    for (size_t at = 0; at < bound.count; ++at) {
+        if (tensors[at].defined()) {
+            inputs.add(tensors[at]);
+        }
+    }
+    const Place place = place_of(first);
+    Sizes sizes;
+    if (!plan(bound, inputs, true, place, sizes) || !has_sizes(given, sizes) ||
+        (output.defined() && !has_sizes(output, sizes)) ||
+        (sizes.saved > 0 && (!saved.defined() || saved.numel() < static_cast<int64_t>(sizes.saved) ||
+                                saved.scalar_type() != saved_type(first)))) {
+        return false;
+    }
+    const at::Tensor grad = given.is_contiguous() ? given : given.contiguous();
+    // A tensor that is not read must still be memory of the right size.
+    const at::Tensor read = output.defined() ? output.contiguous() : grad;
+    at::Tensor sums;
+    Memory memory{};
+    if (sizes.saved > 0) {
+        sums = saved.contiguous();
+        memory.saved = reinterpret_cast<uintptr_t>(sums.const_data_ptr());
+    }
+    Scratch scratch;
+    memory.workspace = scratch.get(sizes.workspace, first);
+    memory.workspace_bytes = sizes.workspace;
+    std::array<uintptr_t, kMost> addresses{};
+    size_t present = 0;
+    for (size_t at = 0; at < bound.count; ++at) {
+        if (!tensors[at].defined()) {
+            continue;
+        }
+        if (wanted[at]) {
+            grads[at] = make(tensors[at].sizes(), tensors[at].scalar_type(), first);
+            addresses[present] = address_to_write(grads[at]);
+        }
+        ++present;
+    }
+    memory.output = reinterpret_cast<uintptr_t>(read.const_data_ptr());
+    memory.grad_output = reinterpret_cast<uintptr_t>(grad.const_data_ptr());
+    memory.grads = addresses.data();
+    return table->backward(bound.handle, inputs.views.data(), inputs.count, &place, &memory);
+}
+
+[[noreturn]] void throw_python_error() {
+    python_error error;
+    error.persist();
+    throw std::move(error);
+}
+
+PyObject* wrapped(const at::Tensor& tensor) {
+    return tensor.defined() ? THPVariable_Wrap(tensor) : Py_NewRef(Py_None);
+}
+
+// The gradients that Python computes.
+variable_list gradients_by_python(const Bound& bound, const Tensors& tensors, const at::Tensor& saved,
+    const at::Tensor& output, const at::Tensor& grad, const std::array<bool, kMost>& wanted) {
+    pybind11::gil_scoped_acquire lock;
+    THPObjectPtr inputs(PyTuple_New(static_cast<Py_ssize_t>(bound.count)));
+    THPObjectPtr wants(PyTuple_New(static_cast<Py_ssize_t>(bound.count)));
+    if (!inputs || !wants) {
+        throw_python_error();
+    }
+    for (size_t at = 0; at < bound.count; ++at) {
+        PyTuple_SET_ITEM(inputs.get(), static_cast<Py_ssize_t>(at), wrapped(tensors[at]));
+        PyTuple_SET_ITEM(wants.get(), static_cast<Py_ssize_t>(at), Py_NewRef(wanted[at] ? Py_True : Py_False));
+    }
+    THPObjectPtr gradient(wrapped(grad));
+    THPObjectPtr sums(wrapped(saved));
+    THPObjectPtr read(wrapped(output));
+    THPObjectPtr found(PyObject_CallFunctionObjArgs(
+        bound.gradients, gradient.get(), inputs.get(), sums.get(), read.get(), wants.get(), nullptr));
+    if (!found) {
+        throw_python_error();
+    }
+    THPObjectPtr items(PySequence_Tuple(found.get()));
+    if (!items || PyTuple_GET_SIZE(items.get()) != static_cast<Py_ssize_t>(bound.count)) {
+        TORCH_CHECK(PyErr_Occurred() || items, "flashcliff: no gradients");
+        throw_python_error();
+    }
+    variable_list grads(bound.count);
+    for (size_t at = 0; at < bound.count; ++at) {
+        PyObject* item = PyTuple_GET_ITEM(items.get(), static_cast<Py_ssize_t>(at));
+        if (THPVariable_Check(item)) {
+            grads[at] = THPVariable_Unpack(item);
+        }
+    }
+    return grads;
+}
+
+// An operator in a graph of autograd.
+struct Gradient final : Node {
+    explicit Gradient(std::shared_ptr<const Bound> operation) : bound(std::move(operation)) {}
+
+    std::shared_ptr<const Bound> bound;
+    // Nothing, if the operator is linear; else the inputs, the saved sums, the output.
+    std::vector<SavedVariable> kept;
+
+    std::string name() const override {
+        return bound->node;
+    }
+
+    void release_variables() override {
+        const std::lock_guard<std::mutex> lock(mutex_);
+        for (SavedVariable& variable : kept) {
+            variable.reset_data();
+        }
+    }
+
+    variable_list apply(variable_list&& incoming) override {
+        std::array<bool, kMost> wanted{};
+        bool any = false;
+        for (size_t at = 0; at < bound->count; ++at) {
+            wanted[at] = task_should_compute_output(at);
+            any = any || wanted[at];
+        }
+        if (!any) {
+            return variable_list(bound->count);
+        }
+        const at::Tensor grad = incoming[0].defined() ? std::move(incoming[0]) : input_metadata(0).zeros_like();
+        Tensors tensors;
+        at::Tensor saved, output;
+        if (bound->linear) {
+            // A linear operator reads its inputs for their shape alone.
+            tensors[0] = grad;
+        } else {
+            const std::lock_guard<std::mutex> lock(mutex_);
+            for (size_t at = 0; at < bound->count; ++at) {
+                tensors[at] = kept[at].unpack();
+            }
+            saved = kept[bound->count].unpack();
+            output = kept[bound->count + 1].unpack(getptr());
+        }
+        if (!at::GradMode::is_enabled() && thread_is_plain() && are_plain(tensors, saved, output, grad)) {
+            variable_list grads(bound->count);
+            if (backward(*bound, tensors, saved, output, grad, wanted, grads)) {
+                return grads;
+            }
+        }
+        return gradients_by_python(*bound, tensors, saved, output, grad, wanted);
+    }
+
+    void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& args) const override {
+        args.collect(bound->id);
+        for (size_t at = 0; at < kept.size(); ++at) {
+            args.collect(kept[at], /*is_output=*/at == bound->count + 1);
+        }
+    }
+
+    variable_list apply_with_saved(
+        const variable_list& incoming, torch::dynamo::autograd::SwapSavedVariables& saved) override {
+        for (SavedVariable& variable : kept) {
+            saved.before(variable);
+        }
+        variable_list grads = apply(variable_list(incoming));
+        for (SavedVariable& variable : kept) {
+            saved.after(variable);
+        }
+        return grads;
+    }
+
+private:
+    bool are_plain(
+        const Tensors& tensors, const at::Tensor& saved, const at::Tensor& output, const at::Tensor& grad) const {
+        const at::Tensor& first = tensors[0];
+        const auto fits = [&](const at::Tensor& tensor) {
+            return !tensor.defined() || (is_plain(tensor) && tensor.device() == first.device());
+        };
+        // Hooks of saved tensors may return anything.
+        for (size_t at = 0; at < bound->count; ++at) {
+            if (!fits(tensors[at])) {
+                return false;
+            }
+        }
+        const bool output_fits = output.defined() ? output.scalar_type() == first.scalar_type() : !bound->reads_output;
+        return first.defined() && fits(saved) && fits(output) && fits(grad) && output_fits &&
+            grad.scalar_type() == first.scalar_type();
+    }
+};
+
+// Earlier versions of PyTorch hold nodes by shared pointers, whose way to delete deep graphs they bring along.
+template <typename Pointer>
+Pointer make_node(const std::shared_ptr<const Bound>& bound) {
+    if constexpr (std::is_same_v<Pointer, std::shared_ptr<Node>>) {
+        return Pointer(new Gradient(bound), [](auto* node) { deleteNode(node); });
+    } else {
+        return Pointer(c10::make_intrusive<Gradient>(bound));
+    }
+}
+using NodePointer = decltype(torch::autograd::Edge::function);
+
+// A call on plain tensors. Without an output it did not run.
+at::Tensor call(const std::shared_ptr<const Bound>& bound, Tensors& tensors) {
+    at::RecordFunction record(at::RecordScope::FUNCTION);
+    if (record.isActive()) {
+        record.before(bound->name.c_str());
+    }
+    bool differentiate = false;
+    if (at::GradMode::is_enabled()) {
+        for (size_t at = 0; at < bound->count; ++at) {
+            differentiate = differentiate || (tensors[at].defined() && tensors[at].requires_grad());
+        }
+    }
+    at::Tensor output, saved;
+    forward(*bound, tensors, differentiate && !bound->linear, output, saved);
+    if (!differentiate || !output.defined()) {
+        return output;
+    }
+    NodePointer node = make_node<NodePointer>(bound);
+    torch::autograd::edge_list edges;
+    edges.reserve(bound->count);
+    for (size_t at = 0; at < bound->count; ++at) {
+        edges.push_back(tensors[at].defined() ? torch::autograd::impl::gradient_edge(tensors[at])
+                                              : torch::autograd::Edge());
+    }
+    node->set_next_edges(std::move(edges));
+    torch::autograd::set_history(output, node);
+    if (!bound->linear) {
+        auto& kept = static_cast<Gradient&>(*node).kept;
+        kept.reserve(bound->count + 2);
+        for (size_t at = 0; at < bound->count; ++at) {
+            kept.emplace_back(tensors[at], /*is_output=*/false);
+        }
+        kept.emplace_back(saved, /*is_output=*/false);
+        kept.emplace_back(bound->reads_output ? output : at::Tensor(), /*is_output=*/true);
+    }
+    return output;
+}
+
+// The tensors among the arguments, if all are plain and on one device. All but the first may be `None`.
+bool take(PyObject* const* arguments, size_t count, Tensors& tensors) {
+    for (size_t at = 0; at < count; ++at) {
+        PyObject* argument = arguments[at];
+        if (at > 0 && Py_IsNone(argument)) {
+            continue;
+        }
+        if (!THPVariable_CheckExact(argument)) {
+            return false;
+        }
+        tensors[at] = THPVariable_Unpack(argument);
+        if (!is_plain(tensors[at]) || tensors[at].device() != tensors[0].device()) {
+            return false;
+        }
+    }
+    return true;
+}
+
+// Runs an operator and wraps what it gives; `None` if it did not run.
+PyObject* call_and_wrap(const std::shared_ptr<const Bound>& bound, Tensors& tensors) {
+    at::Tensor output;
+    {
+        pybind11::gil_scoped_release unlocked;
+        output = call(bound, tensors);
+    }
+    return output.defined() ? THPVariable_Wrap(std::move(output)) : Py_NewRef(Py_None);
+}
+
+// `Operator` of Python.
+
+struct PyOperator {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    std::shared_ptr<const Bound> bound;
+};
+
+PyObject* operator_call(PyObject* self, PyObject* const* arguments, size_t flags, PyObject* names) {
+    HANDLE_TH_ERRORS
+    const auto& bound = reinterpret_cast<PyOperator*>(self)->bound;
+    if (names != nullptr || static_cast<size_t>(PyVectorcall_NARGS(flags)) != bound->count) {
+        PyErr_Format(PyExc_TypeError, "%s: expected %zu tensors", bound->name.c_str(), bound->count);
+        return nullptr;
+    }
+    Tensors tensors;
+    if (!thread_is_plain() || !take(arguments, bound->count, tensors)) {
+        Py_RETURN_NONE;
+    }
+    // The tensors given are those that the operator was made for.
+    return call_and_wrap(bound, tensors);
+    END_HANDLE_TH_ERRORS
+}
+
+PyObject* operator_new(PyTypeObject* type, PyObject* arguments, PyObject* names) {
+    static std::atomic<uint64_t> made{0};
+    static const char* keywords[] = {"core", "gradients", "name", "node", "count", "linear", "reads_output", nullptr};
+    PyObject *core, *gradients;
+    const char *name, *node;
+    Py_ssize_t count;
+    int linear, reads_output;
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "OOssnpp", const_cast<char**>(keywords), &core, &gradients, &name,
+            &node, &count, &linear, &reads_output)) {
+        return nullptr;
+    }
+    HANDLE_TH_ERRORS
+    if (count < 1 || static_cast<size_t>(count) > kMost || (linear && count != 1)) {
+        PyErr_Format(PyExc_ValueError, "%s: expected 1 to %zu tensors, got %zd", name, kMost, count);
+        return nullptr;
+    }
+    THPObjectPtr address(PyObject_GetAttrString(core, "native"));
+    THPObjectPtr kept(PyObject_GetAttrString(core, "kept"));
+    if (!address || !kept) {
+        return nullptr;
+    }
+    void* handle = PyLong_AsVoidPtr(address.get());
+    if (handle == nullptr) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "an operator without an address");
+        }
+        return nullptr;
+    }
+    auto bound = std::make_shared<Bound>();
+    bound->core = Py_NewRef(core);
+    bound->handle = handle;
+    bound->gradients = Py_NewRef(gradients);
+    bound->name = name;
+    bound->node = node;
+    bound->id = made++;
+    bound->count = static_cast<size_t>(count);
+    bound->linear = linear != 0;
+    bound->reads_output = reads_output != 0;
+    bound->keeps = !Py_IsNone(kept.get());
+    auto* self = reinterpret_cast<PyOperator*>(type->tp_alloc(type, 0));
+    if (self != nullptr) {
+        self->vectorcall = operator_call;
+        new (&self->bound) std::shared_ptr<const Bound>(std::move(bound));
+    }
+    return reinterpret_cast<PyObject*>(self);
+    END_HANDLE_TH_ERRORS
+}
+
+void operator_free(PyObject* self) {
+    reinterpret_cast<PyOperator*>(self)->bound.~shared_ptr();
+    Py_TYPE(self)->tp_free(self);
+}
+
+// `Lookup` of Python.
+
+// How many operators a lookup keeps.
+constexpr size_t kKept = 64;
+
+struct Entry {
+    unsigned given;
+    // The algebra and the options.
+    std::vector<PyObject*> key;
+    // Nothing, if calls with this key are made by Python.
+    std::shared_ptr<const Bound> bound;
+};
+
+struct PyLookup {
+    PyObject_HEAD
+    vectorcallfunc vectorcall;
+    size_t count;
+    PyObject* resolve;
+    std::vector<Entry> entries;
+    size_t next;
+};
+
+// Whether two arguments mean the same: one object, or equal numbers, strings or tuples of them of exactly the same types. `1`,
+// `1.0` and `True` differ, as do zeros of different signs.
+bool same(PyObject* left, PyObject* right) {
+    if (left == right) {
+        return true;
+    }
+    PyTypeObject* type = Py_TYPE(left);
+    if (type != Py_TYPE(right)) {
+        return false;
+    }
+    if (type == &PyFloat_Type) {
+        const double a = PyFloat_AS_DOUBLE(left), b = PyFloat_AS_DOUBLE(right);
+        return std::memcmp(&a, &b, sizeof(a)) == 0;
+    }
+    if (type == &PyUnicode_Type || type == &PyLong_Type) {
+        return PyObject_RichCompareBool(left, right, Py_EQ) == 1;
+    }
+    if (type == &PyTuple_Type) {
+        const Py_ssize_t size = PyTuple_GET_SIZE(left);
+        if (PyTuple_GET_SIZE(right) != size) {
+            return false;
+        }
+        for (Py_ssize_t at = 0; at < size; ++at) {
+            if (!same(PyTuple_GET_ITEM(left, at), PyTuple_GET_ITEM(right, at))) {
+                return false;
+            }
+        }
+        return true;
+    }
+    return false;
+}
+
+// Finds the operator of a key, or asks Python for it. Returns false on an error of Python.
+bool find(PyLookup* self, unsigned given, PyObject* const* key, size_t length, std::shared_ptr<const Bound>& found) {
+    for (const Entry& entry : self->entries) {
+        if (entry.given != given || entry.key.size() != length) {
+            continue;
+        }
+        size_t at = 0;
+        while (at < length && same(entry.key[at], key[at])) {
+            ++at;
+        }
+        if (at == length) {
+            found = entry.bound;
+            return true;
+        }
+    }
+    THPObjectPtr arguments(PyTuple_New(static_cast<Py_ssize_t>(length) + 1));
+    THPObjectPtr mask(PyLong_FromUnsignedLong(given));
+    if (!arguments || !mask) {
+        return false;
+    }
+    PyTuple_SET_ITEM(arguments.get(), 0, mask.release());
+    for (size_t at = 0; at < length; ++at) {
+        PyTuple_SET_ITEM(arguments.get(), static_cast<Py_ssize_t>(at) + 1, Py_NewRef(key[at]));
+    }
+    THPObjectPtr made(PyObject_Call(self->resolve, arguments.get(), nullptr));
+    if (!made) {
+        return false;
+    }
+    if (Py_IsNone(made.get())) {
+        return true;
+    }
+    found = reinterpret_cast<PyOperator*>(made.get())->bound;
+    Entry entry{given, {}, found};
+    for (size_t at = 0; at < length; ++at) {
+        entry.key.push_back(Py_NewRef(key[at]));
+    }
+    if (self->entries.size() < kKept) {
+        self->entries.push_back(std::move(entry));
+        return true;
+    }
+    std::swap(self->entries[self->next], entry);
+    self->next = (self->next + 1) % kKept;
+    for (PyObject* object : entry.key) {
+        Py_DECREF(object);
+    }
+    return true;
+}
+
+PyObject* lookup_call(PyObject* object, PyObject* const* arguments, size_t flags, PyObject* names) {
+    HANDLE_TH_ERRORS
+    auto* self = reinterpret_cast<PyLookup*>(object);
+    const size_t length = static_cast<size_t>(PyVectorcall_NARGS(flags));
+    if (names != nullptr || length < self->count) {
+        PyErr_SetString(PyExc_TypeError, "expected tensors, an algebra and options, by position");
+        return nullptr;
+    }
+    Tensors tensors;
+    if (!thread_is_plain() || !take(arguments, self->count, tensors) || tensors[0].dim() != 3 ||
+        at::autocast::is_autocast_enabled(tensors[0].device().type())) {
+        Py_RETURN_NONE;
+    }
+    unsigned given = 0;
+    for (size_t at = 0; at < self->count; ++at) {
+        given |= tensors[at].defined() ? 1u << at : 0u;
+    }
+    std::shared_ptr<const Bound> bound;
+    if (!find(self, given, arguments + self->count, length - self->count, bound)) {
+        return nullptr;
+    }
+    if (!bound) {
+        Py_RETURN_NONE;
+    }
+    return call_and_wrap(bound, tensors);
+    END_HANDLE_TH_ERRORS
+}
+
+PyObject* lookup_new(PyTypeObject* type, PyObject* arguments, PyObject* names) {
+    static const char* keywords[] = {"count", "resolve", nullptr};
+    Py_ssize_t count;
+    PyObject* resolve;
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "nO", const_cast<char**>(keywords), &count, &resolve)) {
+        return nullptr;
+    }
+    if (count < 1 || static_cast<size_t>(count) > kMost) {
+        PyErr_Format(PyExc_ValueError, "expected 1 to %zu tensors, got %zd", kMost, count);
+        return nullptr;
+    }
+    auto* self = reinterpret_cast<PyLookup*>(type->tp_alloc(type, 0));
+    if (self != nullptr) {
+        self->vectorcall = lookup_call;
+        self->count = static_cast<size_t>(count);
+        self->resolve = Py_NewRef(resolve);
+        new (&self->entries) std::vector<Entry>();
+        self->next = 0;
+    }
+    return reinterpret_cast<PyObject*>(self);
+}
+
+void lookup_clear(PyLookup* self) {
+    std::vector<Entry> entries;
+    std::swap(entries, self->entries);
+    self->next = 0;
+    for (const Entry& entry : entries) {
+        for (PyObject* object : entry.key) {
+            Py_DECREF(object);
+        }
+    }
+}
+
+void lookup_free(PyObject* object) {
+    auto* self = reinterpret_cast<PyLookup*>(object);
+    lookup_clear(self);
+    self->entries.~vector();
+    Py_DECREF(self->resolve);
+    Py_TYPE(object)->tp_free(object);
+}
+
+PyObject* lookup_forget(PyObject* object, PyObject*) {
+    lookup_clear(reinterpret_cast<PyLookup*>(object));
+    Py_RETURN_NONE;
+}
+
+PyMethodDef lookup_methods[] = {
+    {"forget", lookup_forget, METH_NOARGS, "Forgets all operators."}, {nullptr, nullptr, 0, nullptr}};
+
+PyTypeObject operator_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+PyTypeObject lookup_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+PyObject* set_table(PyObject*, PyObject* address) {
+    const auto* given = static_cast<const Table*>(PyLong_AsVoidPtr(address));
+    if (given == nullptr) {
+        if (!PyErr_Occurred()) {
+            PyErr_SetString(PyExc_ValueError, "expected an address, got 0");
+        }
+        return nullptr;
+    }
+    if (given->version != kVersion) {
+        PyErr_SetString(PyExc_ImportError, "this module was built for another version of flashcliff");
+        return nullptr;
+    }
+    table = given;
+    Py_RETURN_NONE;
+}
+
+PyMethodDef functions[] = {
+    {"set_table", set_table, METH_O, "Says where the C functions of the kernels are."}, {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef module = {PyModuleDef_HEAD_INIT, "_flashcliff_native", nullptr, -1, functions};
+
+} // namespace
+
+PyMODINIT_FUNC PyInit__flashcliff_native() {
+    operator_type.tp_name = "flashcliff.Operator";
+    operator_type.tp_doc = "An operator of an algebra and options, called with tensors.";
+    operator_type.tp_basicsize = sizeof(PyOperator);
+    operator_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
+    operator_type.tp_vectorcall_offset = offsetof(PyOperator, vectorcall);
+    operator_type.tp_call = PyVectorcall_Call;
+    operator_type.tp_new = operator_new;
+    operator_type.tp_dealloc = operator_free;
+    lookup_type.tp_name = "flashcliff.Lookup";
+    lookup_type.tp_doc = "The operators of all algebras and options, called with tensors, an algebra and options.";
+    lookup_type.tp_basicsize = sizeof(PyLookup);
+    lookup_type.tp_flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_VECTORCALL;
+    lookup_type.tp_vectorcall_offset = offsetof(PyLookup, vectorcall);
+    lookup_type.tp_call = PyVectorcall_Call;
+    lookup_type.tp_new = lookup_new;
+    lookup_type.tp_dealloc = lookup_free;
+    lookup_type.tp_methods = lookup_methods;
+    if (PyType_Ready(&operator_type) < 0 || PyType_Ready(&lookup_type) < 0) {
+        return nullptr;
+    }
+    PyObject* made = PyModule_Create(&module);
+    if (made == nullptr || PyModule_AddObjectRef(made, "Operator", reinterpret_cast<PyObject*>(&operator_type)) < 0 ||
+        PyModule_AddObjectRef(made, "Lookup", reinterpret_cast<PyObject*>(&lookup_type)) < 0) {
+        Py_XDECREF(made);
+        return nullptr;
+    }
+    return made;
+}

@@ -1,0 +1,196 @@
+"""The compiled call path: calls of operators without Python between a function's arguments and the
+kernels.
+
+Small tensors feel what a call costs on the host. This path makes a call, with its gradient, about as
+cheap as one of PyTorch's own. Results, gradients and errors are those of the path in Python, which
+takes the calls that this one leaves: tensor subclasses, ``torch.compile``, transforms, and every call that
+ends in an error.
+
+``python -m flashcliff.native``, or :func:`build`, compiles one C++ file against the headers of the installed
+PyTorch, which takes a minute and needs a compiler of C++20 (``$CXX``, or else ``c++``, ``g++`` or
+``clang++``) and the headers of Python. The result is kept in the folder ``native`` of ``$FLASHCLIFF_CACHE_DIR``, or of
+``flashcliff`` in the cache folder of the system (``$XDG_CACHE_HOME``, ``~/.cache``), by the versions of
+everything that went into it. A process that finds it there uses it; nothing is ever compiled unasked.
+``FLASHCLIFF_NATIVE=0`` leaves it alone, ``FLASHCLIFF_NATIVE=1`` makes it an error if it is not there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import warnings
+from pathlib import Path
+from types import ModuleType
+
+from . import _core
+
+__all__ = ["build", "is_active"]
+
+_NAME = "_flashcliff_native"
+_SOURCE = Path(__file__).resolve().parent / "_native" / "call.cpp"
+_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-shared", "-fvisibility=hidden", "-DNDEBUG")
+_COMPILERS = ("c++", "g++", "clang++")
+_VARIABLE = "FLASHCLIFF_NATIVE"
+_HOW = "build it with `python -m flashcliff.native`"
+
+
+def build() -> Path:
+    """Compiles the call path for the installed PyTorch, unless that was done before, and makes this
+    process use it. Returns the file.
+
+    Raises:
+        RuntimeError: there is no compiler, or it failed; the message has its output.
+        OSError: the file cannot be written.
+    """
+    path = _path()
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+            made = Path(folder) / path.name
+            _compile(made)
+            # Another process sees the whole file or none.
+            os.replace(made, path)
+    if not is_active():
+        _use(_load(path))
+    return path
+
+
+def is_active() -> bool:
+    """Whether this process uses the compiled call path."""
+    from ._ops import native
+
+    return native.loaded is not None
+
+
+def start() -> None:
+    """Uses the compiled call path if it was built and the environment does not forbid it."""
+    choice = os.environ.get(_VARIABLE, "")
+    if choice not in ("", "0", "1"):
+        raise ValueError(f"{_VARIABLE}: expected 0, 1 or nothing, got `{choice}`")
+    if choice == "0":
+        return
+    insists = choice == "1"
+    try:
+        path = _path()
+        if path.exists():
+            _use(_load(path))
+            return
+    except (ImportError, OSError, RuntimeError) as error:
+        if insists:
+            raise
+        warnings.warn(
+            f"the compiled call path of flashcliff cannot be used, calls go through Python: {error}; {_HOW}",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return
+    if insists:
+        raise ImportError(f"{_VARIABLE}=1, and there is no {path}; {_HOW}")
+
+
+def _use(module: ModuleType) -> None:
+    from ._ops import native
+
+    native.use(module)
+
+
+def _path() -> Path:
+    """The file of the compiled call path for this Python and PyTorch."""
+    import torch
+
+    parts = (
+        _SOURCE.read_bytes(),
+        repr((_FLAGS, _definitions())).encode(),
+        f"{torch.__version__} {torch.version.git_version}".encode(),
+        sys.version.encode(),
+    )
+    digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    return _folder() / f"{_core.__version__}-{digest}" / f"{_NAME}{suffix}"
+
+
+def _folder() -> Path:
+    """The folder that the environment names, by the rule of all of flashcliff's cache folders."""
+    own = os.environ.get("FLASHCLIFF_CACHE_DIR")
+    if own:
+        return Path(own) / "native"
+    for variable, below in (("XDG_CACHE_HOME", "."), ("LOCALAPPDATA", "."), ("HOME", ".cache")):
+        value = os.environ.get(variable)
+        # The specification of these variables says that relative paths are to be ignored.
+        if value and Path(value).is_absolute():
+            return Path(value) / below / "flashcliff" / "native"
+    raise RuntimeError(
+        "there is no cache folder: set FLASHCLIFF_CACHE_DIR, XDG_CACHE_HOME, HOME or LOCALAPPDATA"
+    )
+
+
+def _definitions() -> tuple[str, ...]:
+    import torch
+
+    return (f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",)
+
+
+def _compiler() -> list[str]:
+    if sys.platform == "win32":
+        raise RuntimeError("the compiled call path is not available on Windows")
+    named = shlex.split(os.environ.get("CXX", ""))
+    if named:
+        return named
+    for name in _COMPILERS:
+        if shutil.which(name):
+            return [name]
+    raise RuntimeError(f"there is no C++ compiler: expected CXX, or one of {', '.join(_COMPILERS)}")
+
+
+def _compile(path: Path) -> None:
+    import torch
+
+    home = Path(torch.__file__).parent
+    includes = (
+        home / "include",
+        home / "include" / "torch" / "csrc" / "api" / "include",
+        Path(sysconfig.get_paths()["include"]),
+    )
+    # The process that loads the file has these libraries.
+    libraries = ["-undefined", "dynamic_lookup"] if sys.platform == "darwin" else []
+    libraries += [f"-L{home / 'lib'}", "-ltorch_python", "-ltorch_cpu", "-lc10"]
+    command = [
+        *_compiler(),
+        *_FLAGS,
+        *_definitions(),
+        *(f"-isystem{folder}" for folder in includes),
+        str(_SOURCE),
+        "-o",
+        str(path),
+        *libraries,
+    ]
+    try:
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    except OSError as error:
+        raise RuntimeError(f"the C++ compiler {command[0]} cannot be run: {error}") from None
+    if done.returncode != 0:
+        raise RuntimeError(
+            f"the C++ compiler failed, with the status {done.returncode}: {shlex.join(command)}\n{done.stdout[-8000:]}"
+        )
+
+
+def _load(path: Path) -> ModuleType:
+    # The libraries that the module links are those of this process.
+    import torch  # noqa: F401
+
+    spec = importlib.util.spec_from_file_location(_NAME, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    print(build())
