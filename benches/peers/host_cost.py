@@ -48,7 +48,7 @@ def cases(device: str) -> dict[str, tuple]:
             lambda *t: F.mv_linear(*t, algebra=ALGEBRA),
             (x, randn(CHANNELS, CHANNELS, 4), randn(CHANNELS)),
         ),
-        "mv_layer_norm": (lambda *t: F.mv_layer_norm(*t, ALGEBRA), (x, randn(CHANNELS))),
+        "mv_layer_norm": (lambda *t: F.mv_layer_norm(*t, ALGEBRA), (x, randn(CHANNELS, 1))),
         "reverse": (lambda *t: F.reverse(*t, ALGEBRA), (x,)),
     }
 
