@@ -118,7 +118,7 @@ def test_the_bits_of_python(case, dtype, python):
 @compiled
 @pytest.mark.parametrize("case", SPACE, ids=ids)
 def test_any_wanted_gradients(case, python, alone):
-    """Only what is wanted is computed, whatever that is."""
+    """Gradients of any of the inputs, which are those of all of them."""
     count = len(case.tensors())
     every = case.tensors(grad=True)
     whole = gradients(case.run(**every), list(every.values()))
