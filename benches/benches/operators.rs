@@ -6,7 +6,7 @@ use std::hint::black_box;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 use flashcliff::{Algebra, Operator, Pass, Signature, Tensor, TensorMut, ops};
-use flashcliff_benches::{Floor, values};
+use flashcliff_floor::{Floor, values};
 
 const BATCH: usize = 4096;
 const CHANNELS: usize = 512;

@@ -5,7 +5,7 @@ use flashcliff::cuda::half::bf16;
 use flashcliff::cuda::{self, Array, Dtypes, MatmulPrecision, Scratch, Tensor};
 use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions};
 use flashcliff::{Algebra, Bias, Device, Dim, Dims, Dtype, Operator, Pass, Signature, TensorSpec};
-use flashcliff_benches::values;
+use flashcliff_floor::values;
 
 use std::sync::Arc;
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use flashcliff::cuda::Array;
 use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::{Dim, Dims, Dtype, Tensor};
-use flashcliff_benches::values;
+use flashcliff_floor::values;
 
 use crate::case::{Case, download, upload};
 use crate::error::Error;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use flashcliff::cuda::{Array, Dtypes};
 use flashcliff::ops::{self, ProductOptions};
 use flashcliff::{Algebra, Device, Dims, Dtype, Signature};
-use flashcliff_benches::values;
+use flashcliff_floor::values;
 
 use crate::case::{Case, Subject, Which};
 use crate::check::check;

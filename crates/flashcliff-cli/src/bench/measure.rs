@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::cases::Target;
-use flashcliff_benches::Floor;
+use flashcliff_floor::Floor;
 
 /// How long a case is measured.
 #[derive(Clone, Copy, Debug)]

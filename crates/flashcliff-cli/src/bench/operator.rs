@@ -7,7 +7,7 @@ use super::cases::{Case, Passes, Subject};
 use super::measure::{Effort, Measurement};
 use super::reference::Formula;
 use crate::error::Error;
-use flashcliff_benches::{Floor, values};
+use flashcliff_floor::{Floor, values};
 
 /// The difference from the formula that rounding in f32 explains, relative to the largest value of the row.
 const TOLERANCE: f64 = 2e-4;

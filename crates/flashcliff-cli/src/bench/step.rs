@@ -11,7 +11,7 @@ use super::measure::{Effort, Measurement, Memory};
 use super::reference::{Formula, sigmoid};
 use crate::error::Error;
 use crate::heap;
-use flashcliff_benches::values;
+use flashcliff_floor::values;
 
 const POINTS: usize = 16;
 const DIM: usize = 5;

@@ -1,4 +1,4 @@
-//! Parts that the benchmarks here and `flashcliff bench` share: the floor that every time is compared with, and data.
+//! What the benchmarks and `flashcliff bench` share: the floor that every time is compared with, and data.
 
 mod floor;
 

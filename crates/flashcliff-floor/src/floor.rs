@@ -1,6 +1,6 @@
 //! The floor: the time that moving bytes takes.
 
-use flashcliff::simd::{Scalar, Tier, Vector};
+use flashcliff_kernels::simd::{Scalar, Tier, Vector};
 use rayon::prelude::*;
 
 use crate::values;
@@ -59,7 +59,7 @@ fn add(tier: Tier, stream: bool, o: &mut [f32], x: &[f32], y: &[f32]) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn add_avx512(stream: bool, o: &mut [f32], x: &[f32], y: &[f32]) {
     // SAFETY: this function is compiled for the tier.
-    unsafe { add_vectors::<flashcliff::simd::avx512::F32x16>(stream, o, x, y) }
+    unsafe { add_vectors::<flashcliff_kernels::simd::avx512::F32x16>(stream, o, x, y) }
 }
 
 /// # Safety
@@ -68,7 +68,7 @@ fn add_avx512(stream: bool, o: &mut [f32], x: &[f32], y: &[f32]) {
 #[target_feature(enable = "avx2,fma")]
 fn add_avx2(stream: bool, o: &mut [f32], x: &[f32], y: &[f32]) {
     // SAFETY: this function is compiled for the tier.
-    unsafe { add_vectors::<flashcliff::simd::avx2::F32x8>(stream, o, x, y) }
+    unsafe { add_vectors::<flashcliff_kernels::simd::avx2::F32x8>(stream, o, x, y) }
 }
 
 /// # Safety
