@@ -22,7 +22,7 @@ case "$quick" in '' | --quick) ;; *) usage ;; esac
 bin=$(mktemp -d "$out/bin.XXXXXX") || exit 2
 trap 'rm -rf "$bin"' EXIT
 cp "$here/COMMIT" "$bin/" || exit 2
-for program in cuda-tests gpu candle-tests; do
+for program in cuda-tests tuner-tests gpu candle-tests; do
     # candle's are there if they were asked for.
     [ "$program" = candle-tests ] && [ ! -e "$here/$program.gz" ] && continue
     gzip -dc "$here/$program.gz" >"$bin/$program" && chmod +x "$bin/$program" || exit 2
@@ -97,6 +97,7 @@ test_program() {
 
 run_tests() {
     FLASHCLIFF_TEST_JSON="$out/tests.json" test_program tests "$bin/cuda-tests" "$out/tests.log"
+    test_program 'tests of the tuner' "$bin/tuner-tests" "$out/tuner-tests.log"
     if [ -e "$bin/candle-tests" ]; then
         test_program 'tests of candle' "$bin/candle-tests" "$out/candle-tests.log"
     else

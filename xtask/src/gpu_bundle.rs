@@ -30,13 +30,20 @@ struct Program {
     file: &'static str,
 }
 
-const PROGRAMS: [Program; 2] = [
+const PROGRAMS: [Program; 3] = [
     Program {
         package: "flashcliff",
         folder: "crates/flashcliff",
         target: ["--test", "cuda"],
         features: "flashcliff/cuda,flashcliff/all-algebras",
         file: "cuda-tests",
+    },
+    Program {
+        package: "flashcliff-tuner",
+        folder: "crates/flashcliff-tuner",
+        target: ["--test", "cuda"],
+        features: "flashcliff-tuner/cuda,flashcliff/all-algebras",
+        file: "tuner-tests",
     },
     Program {
         package: "flashcliff-benches",

@@ -24,6 +24,8 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         &[
             "prettyplease",
             "flashcliff-build-support",
+            "flashcliff-floor",
+            "flashcliff-tuner",
             "candle-core",
             "clap",
         ],
@@ -33,6 +35,7 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         &[
             "prettyplease",
             "flashcliff-build-support",
+            "flashcliff-tuner",
             "clap",
             "indicatif",
         ],
@@ -45,10 +48,32 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         "flashcliff-macros",
         &["flashcliff", "flashcliff-kernels", "syn"],
     ),
-    ("flashcliff-cli", &["flashcliff-build-support"]),
+    // The program is not made of its benchmarks.
+    (
+        "flashcliff-cli",
+        &["flashcliff-build-support", "flashcliff-benches"],
+    ),
     (
         "flashcliff-py",
-        &["prettyplease", "flashcliff-build-support", "candle-core"],
+        &[
+            "prettyplease",
+            "flashcliff-build-support",
+            "flashcliff-tuner",
+            "candle-core",
+        ],
+    ),
+    // The floor has nothing of what is compared with it.
+    ("flashcliff-floor", &["flashcliff"]),
+    (
+        "flashcliff-tuner",
+        &[
+            "prettyplease",
+            "flashcliff-build-support",
+            "flashcliff-floor",
+            "candle-core",
+            "clap",
+            "indicatif",
+        ],
     ),
     ("flashcliff-benches", &["flashcliff-build-support"]),
     ("flashcliff-program", &["proc-macro2", "flashcliff-codegen"]),
@@ -157,6 +182,30 @@ mod tests {
         let dependencies = dependencies(&workspace_root(), "xtask")?;
         assert_eq!(reached("xtask", &["bindgen"], &dependencies).len(), 1);
         Ok(())
+    }
+
+    #[test]
+    fn what_must_not_reach_the_search_and_the_benchmarks_could() -> Result<(), Error> {
+        // The program does reach what the library must not, and the benchmarks reach the library.
+        let count = |package, name| {
+            let dependencies = dependencies(&workspace_root(), package)?;
+            Ok::<_, Error>(reached(package, &[name], &dependencies).len())
+        };
+        assert_eq!(count("flashcliff-cli", "flashcliff-tuner")?, 1);
+        assert_eq!(count("flashcliff-tuner", "flashcliff-sys")?, 1);
+        assert_eq!(count("flashcliff-benches", "flashcliff")?, 1);
+        assert_eq!(count("flashcliff-benches", "flashcliff-floor")?, 1);
+        Ok(())
+    }
+
+    #[test]
+    fn forbidden_crates_of_ours_exist() -> Result<(), Error> {
+        let forbidden = FORBIDDEN.iter().flat_map(|(_, forbidden)| *forbidden);
+        let ours = forbidden.filter(|name| name.starts_with("flashcliff"));
+        let ours: std::collections::BTreeSet<_> = ours.collect();
+        assert!(ours.len() > 5, "{ours:?}");
+        ours.into_iter()
+            .try_for_each(|name| dependencies(&workspace_root(), name).map(drop))
     }
 
     #[test]

@@ -13,6 +13,11 @@ pub(crate) enum Error {
     #[error(transparent)]
     Core(#[from] flashcliff::Error),
 
+    /// An error of the search for faster choices.
+    #[cfg(feature = "cuda")]
+    #[error(transparent)]
+    Tuner(#[from] flashcliff_tuner::Error),
+
     /// An error of a layer, a model or a checkpoint.
     #[error(transparent)]
     Host(#[from] flashcliff_candle::Error),

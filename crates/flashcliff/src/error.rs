@@ -289,17 +289,7 @@ pub enum Error {
     /// The file of a tuning table cannot be read, written or used.
     #[cfg(feature = "cuda")]
     #[error("tuning table: {0}")]
-    TuningFile(#[from] crate::cuda::tuning::FileError),
-    /// An operator gives wrong results with the choices that are in use, so there is nothing to compare other choices
-    /// with.
-    #[cfg(feature = "cuda")]
-    #[error("{operator}: cannot be tuned, since what is in use is wrong: {reason}")]
-    TuningReference {
-        /// The operator.
-        operator: String,
-        /// The difference that was found.
-        reason: crate::cuda::tuning::Wrong,
-    },
+    TuningFile(#[from] crate::tuning_table::FileError),
 }
 
 impl Error {

@@ -51,6 +51,8 @@ mod element;
 pub mod environment;
 pub mod equivariant;
 mod error;
+#[cfg(feature = "cuda")]
+mod files;
 mod interpreter;
 mod kept;
 mod kernel;
@@ -60,9 +62,12 @@ pub mod macros;
 mod operator;
 pub mod ops;
 mod options;
+mod pass;
 mod symmetry;
 mod tensor;
 pub mod threads;
+#[cfg(feature = "cuda")]
+mod tuning_table;
 
 pub use algebra::Algebra;
 pub use cayley;
@@ -72,8 +77,9 @@ pub use cuda::Device;
 pub use element::{Dtype, Element};
 pub use error::Error;
 pub use flashcliff_kernels::{Gate, UnknownOption, simd};
-pub use operator::{Cost, Dim, Dims, Evaluation, Operator, Pass, TensorSpec};
+pub use operator::{Cost, Dim, Dims, Evaluation, Operator, TensorSpec};
 pub use options::{Bias, Invariant, Norm, WeightLayout};
+pub use pass::Pass;
 pub use symmetry::{SYMMETRIES, Symmetry, SymmetryRow};
 pub use tensor::{Tensor, TensorMut};
 

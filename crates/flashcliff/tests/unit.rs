@@ -14,7 +14,20 @@ mod blocks;
 mod cuda;
 
 #[allow(dead_code, unreachable_pub, reason = "the library uses the rest")]
+#[path = "../src/files.rs"]
+mod files;
+
+#[allow(dead_code, unreachable_pub, reason = "the library uses the rest")]
 #[path = "../../flashcliff-kernels/src/simd/tier.rs"]
 mod tier;
+
+#[allow(
+    dead_code,
+    unreachable_pub,
+    unused_imports,
+    reason = "the library uses the rest"
+)]
+#[path = "../src/tuning_table/mod.rs"]
+mod tuning_table;
 
 use flashcliff::{Dtype, Pass, Signature};

@@ -3,12 +3,11 @@
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use flashcliff::cuda::tuning::{
-    self, FileState, Outcome, PassTimes, Roofline, Settings, Trial, Tuner, Workload,
-};
+use flashcliff::Dtype;
+use flashcliff::cuda::tuning::{self, FileState};
 use flashcliff::cuda::{Device, MatmulPrecision};
-use flashcliff::{Dtype, Pass};
 use flashcliff_candle::output_file::OutputFile;
+use flashcliff_tuner::{Outcome, PassTimes, Roofline, Settings, Trial, Tuner, Workload};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use tracing::{info, warn};
@@ -315,10 +314,6 @@ impl Report {
                 after,
             } = times;
             let rate = *flops as f64 / after.median;
-            let pass = match pass {
-                Pass::Forward => "forward",
-                Pass::Backward => "backward",
-            };
             // The values of the whole call stand beside its first pass.
             let (name, changed) = match index {
                 0 => (
@@ -329,7 +324,7 @@ impl Report {
             };
             self.table.row([
                 name,
-                pass.to_owned(),
+                pass.to_string(),
                 format!("{:.1}", before.median * 1e6),
                 format!("{:.1}", after.median * 1e6),
                 format!("{:.3}", after.median / before.median),

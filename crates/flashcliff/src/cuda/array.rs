@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use cudarc::driver::{CudaSlice, CudaStream};
+use half::{bf16, f16};
 
 use super::dtype::DeviceElement;
 use super::fault;
@@ -55,6 +56,34 @@ impl Array {
         Ok(this)
     }
 
+    /// A copy of numbers in host memory, each rounded to the nearest of a type.
+    ///
+    /// # Errors
+    /// The errors of [`Self::from_host`].
+    pub fn from_f64(
+        stream: &Arc<CudaStream>,
+        dtype: Dtype,
+        data: &[f64],
+        shape: &[usize],
+    ) -> Result<Self, Error> {
+        let data = data.iter();
+        match dtype {
+            Dtype::F64 => Self::from_host(stream, data.as_slice(), shape),
+            Dtype::F32 => {
+                let data: Vec<f32> = data.map(|&value| value as f32).collect();
+                Self::from_host(stream, &data, shape)
+            }
+            Dtype::Bf16 => {
+                let data: Vec<bf16> = data.map(|&value| bf16::from_f64(value)).collect();
+                Self::from_host(stream, &data, shape)
+            }
+            Dtype::F16 => {
+                let data: Vec<f16> = data.map(|&value| f16::from_f64(value)).collect();
+                Self::from_host(stream, &data, shape)
+            }
+        }
+    }
+
     /// A copy in host memory, once the work on the stream is done.
     ///
     /// # Errors
@@ -81,6 +110,19 @@ impl Array {
         let done = stream.synchronize();
         done.map_err(fault::driver("waiting for the stream"))?;
         Ok(host)
+    }
+
+    /// A copy in host memory as `f64`, exactly, once the work on the stream is done.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn to_f64(&self, stream: &Arc<CudaStream>) -> Result<Vec<f64>, Error> {
+        Ok(match self.dtype {
+            Dtype::F64 => self.to_host::<f64>(stream)?,
+            Dtype::F32 => widened::<f32>(&self.to_host(stream)?),
+            Dtype::Bf16 => widened::<bf16>(&self.to_host(stream)?),
+            Dtype::F16 => widened::<f16>(&self.to_host(stream)?),
+        })
     }
 
     /// The axes.
@@ -122,6 +164,10 @@ pub(super) fn scratch(stream: &Arc<CudaStream>, bytes: usize) -> Result<CudaSlic
     // SAFETY: operators read nothing of a workspace that they have not written.
     let data = unsafe { stream.alloc::<u8>(bytes.max(1)) };
     data.map_err(fault::driver("allocating device memory"))
+}
+
+fn widened<T: Copy + Into<f64>>(values: &[T]) -> Vec<f64> {
+    values.iter().map(|&value| value.into()).collect()
 }
 
 fn bytes(dtype: Dtype, shape: &[usize]) -> Result<usize, Error> {

@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use cudarc::driver::{CudaContext, CudaStream, result, sys as driver};
 use flashcliff_sys as sys;
 
-use super::matmul::{BlasLt, Watch};
-use super::tuning::{Gpu, Place, Tables};
+use super::matmul::{BlasLt, Knob, Watch};
 use super::{fault, library};
 use crate::Error;
+use crate::tuning_table::{Gpu, KnobKey, Place, Tables};
 
 /// A GPU, with its primary CUDA context. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -152,8 +152,22 @@ impl Device {
         &self.inner.tables
     }
 
-    pub(super) fn watch(&self) -> Option<&Arc<Watch>> {
-        self.inner.watch.as_ref()
+    /// The value of a knob of a pass, a whole number that changes how the pass is cut: the one in the tuning tables if it
+    /// is one of `values`, else `default`. A [watched device](super::tuning::WatchedDevice) may be forced to another of
+    /// `values`.
+    pub fn knob(&self, key: &KnobKey, name: &str, default: i64, values: &[i64]) -> i64 {
+        let known = |value: &i64| values.contains(value);
+        let value = self.tuning().knob(key, name).filter(known);
+        let value = value.unwrap_or(default);
+        let Some(watch) = &self.inner.watch else {
+            return value;
+        };
+        watch.saw_knob(Knob {
+            key: key.clone(),
+            name: name.to_owned(),
+            value,
+            values: values.to_vec(),
+        })
     }
 
     /// The number of the device.

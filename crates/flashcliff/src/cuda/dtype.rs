@@ -31,6 +31,18 @@ macro_rules! element {
 
 element!(f32 => F32, f64 => F64, bf16 => Bf16, f16 => F16);
 
+impl Dtype {
+    /// The number of this type that is nearest to a number.
+    pub fn nearest(self, value: f64) -> f64 {
+        match self {
+            Self::F64 => value,
+            Self::F32 => f64::from(value as f32),
+            Self::Bf16 => bf16::from_f64(value).to_f64(),
+            Self::F16 => f16::from_f64(value).to_f64(),
+        }
+    }
+}
+
 /// The element types of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Dtypes {

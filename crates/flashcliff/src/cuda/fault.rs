@@ -7,8 +7,8 @@ use flashcliff_sys as sys;
 
 use crate::Error;
 
-/// The error of a driver call.
-pub(super) fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
+/// The error of a call of cudarc that failed, for `map_err`: [`Error::Cuda`] with the name of the call and what the driver says.
+pub fn driver(call: &'static str) -> impl Fn(DriverError) -> Error {
     move |error| Error::Cuda {
         call,
         name: text(error.error_name()),

@@ -47,7 +47,6 @@ mod check;
 mod device;
 mod dtype;
 mod fault;
-mod files;
 mod fully_connected;
 #[cfg(feature = "jit")]
 mod jit;
@@ -68,9 +67,11 @@ pub use array::Array;
 pub use cudarc;
 pub use device::Device;
 pub use dtype::{DeviceElement, Dtypes};
+pub use fault::driver as driver_error;
 pub use half;
 pub use library::load_library;
-pub use matmul::MatmulPrecision;
 pub use memory::{Memory, MemoryMut};
 pub use operator::{Evaluation, Operator};
 pub use tensor::{Scratch, Tensor, TensorMut};
+
+pub use crate::tuning_table::MatmulPrecision;

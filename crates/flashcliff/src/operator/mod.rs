@@ -15,21 +15,13 @@ use crate::simd::Tier;
 use crate::tensor::{Tensor, TensorMut};
 use crate::{Algebra, Error, environment, threads};
 
+pub(crate) use crate::pass::Pass;
 pub(crate) use fully_connected::FullyConnected;
 pub(crate) use lane::LaneOperator;
 pub(crate) use linear::Linear;
 pub(crate) use linear_sgp::LinearSgp;
 pub use shape::{Dim, Dims, TensorSpec};
 pub(crate) use zero::Zero;
-
-/// One of the two passes of an operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Pass {
-    /// Computes the output from the inputs.
-    Forward,
-    /// Computes the gradients of the inputs from the gradient of the output.
-    Backward,
-}
 
 /// Floating-point operations of the two passes of an operator, for given [`Dims`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

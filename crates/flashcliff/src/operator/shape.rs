@@ -66,8 +66,7 @@ impl TensorSpec {
     }
 
     /// Whether the tensor is a parameter. Data has a batch, parameters have none.
-    #[cfg(feature = "cuda")]
-    pub(crate) fn is_parameter(&self) -> bool {
+    pub fn is_parameter(&self) -> bool {
         !self.dims.contains(&Dim::Batch)
     }
 

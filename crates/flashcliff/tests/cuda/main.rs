@@ -40,6 +40,7 @@ mod versors;
 
 mod arena;
 mod beyond;
+mod bits;
 mod case;
 mod comparators;
 #[cfg(feature = "jit")]

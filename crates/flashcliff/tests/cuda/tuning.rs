@@ -1,76 +1,46 @@
-//! Tuning tables on a GPU: choices that were found are stored, read and used; wrong entries are not used, and are
-//! reported.
+//! Tuning tables on a GPU: entries are used, wrong ones are not and are reported, and choices can be seen and forced.
 
 use std::fs;
-use std::ops::ControlFlow;
 
 use flashcliff::cuda::tuning::{
-    self, Effort, FileState, KnobKey, Place, Settings, Source, Table, Tuner, Workload,
+    self, Algorithm, FileState, KnobKey, MatrixProduct, Place, Seen, Source, Table, WatchedDevice,
 };
-use flashcliff::cuda::{Array, Device, Dtypes, MatmulPrecision};
-use flashcliff::ops::{LinearOptions, ProductOptions};
+use flashcliff::cuda::{Array, Device, MatmulPrecision};
+use flashcliff::ops::LinearOptions;
 use flashcliff::{Algebra, Dims, Dtype, Error, Operator, Pass, Signature, ops};
 use serde_json::Value;
 
+use crate::bits;
 use crate::device::device;
 use crate::random::Random;
 use crate::trials::{Needs, Tests};
 
 pub(crate) fn add(tests: &mut Tests) {
-    let lt = Needs::CublasLt;
     let all: [(&str, fn()); 7] = [
-        ("candidates_are_tried_in_both_passes", both_passes),
-        ("what_is_found_is_stored_and_used", stored_and_used),
-        ("a_table_can_force_any_candidate", any_candidate),
+        ("an_entry_is_used", used),
         ("a_corrupted_entry_falls_back", corrupted),
         ("a_broken_file_falls_back", broken),
-        ("an_interrupted_search_keeps_what_was_found", interrupted),
         ("knobs_are_read_and_must_be_among_their_values", knobs),
+        ("a_watched_device_says_and_takes_choices", watched),
+        ("a_product_by_itself_is_right", product),
+        ("a_product_of_matrices_that_do_not_fit_is_refused", refused),
     ];
     for (name, test) in all {
-        tests.add(lt, format!("tuning::{name}"), test);
+        tests.add(Needs::CublasLt, format!("tuning::{name}"), test);
     }
-    tests.add(lt, "tuning::a_roofline_is_plausible", roofline);
 }
+
+const DIMS: Dims = Dims {
+    batch: 96,
+    in_channels: 64,
+    out_channels: 48,
+};
+
+const PRECISION: MatmulPrecision = MatmulPrecision::Tf32;
 
 fn linear() -> Operator {
     let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
     ops::mv_linear(algebra, &LinearOptions::default()).expect("an operator")
-}
-
-fn fully_connected() -> Operator {
-    let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
-    ops::fcgp_norm(algebra, &ProductOptions::default()).expect("an operator")
-}
-
-fn workload(operator: Operator, dtype: Dtype, precision: MatmulPrecision) -> Workload {
-    Workload {
-        operator,
-        dims: Dims {
-            batch: 96,
-            in_channels: 64,
-            out_channels: 48,
-        },
-        dtype,
-        precision,
-    }
-}
-
-fn tiny() -> Workload {
-    workload(linear(), Dtype::F32, MatmulPrecision::Tf32)
-}
-
-/// Settings that accept slower candidates too, so that there is something to find.
-fn eager() -> Settings {
-    Settings {
-        candidates: 8,
-        effort: Effort {
-            rounds: 3,
-            confirming_rounds: 3,
-            lead: -100.0,
-            sweeps: 1,
-        },
-    }
 }
 
 /// A device that reads no table but the one in a folder.
@@ -86,142 +56,70 @@ fn untuned() -> Device {
     device().with_tuning(Place::none()).expect("a device")
 }
 
-/// The output and all gradients, as bits.
-fn results(device: &Device, workload: &Workload) -> Vec<Vec<u32>> {
-    let Workload {
-        operator,
-        dims,
-        precision,
-        ..
-    } = workload;
-    let stream = device.new_stream().expect("a stream");
-    let gpu = operator.on_cuda(device).expect("an operator");
-    let gpu = gpu.with_precision(*precision);
-    let mut random = Random::new(5);
-    let mut array = |shape: &[usize]| {
-        let values = random.reals(shape.iter().product());
-        let values: Vec<f32> = values.iter().map(|&value| value as f32).collect();
-        Array::from_host(&stream, &values, shape).expect("memory")
-    };
-    let specs = operator.inputs().iter();
-    let inputs: Vec<Array> = specs.map(|spec| array(&spec.shape(dims))).collect();
-    let grad = array(&operator.output_shape(dims));
-    let views: Result<Vec<_>, Error> = inputs.iter().map(Array::view).collect();
-    let views = views.expect("views");
-    let evaluation = gpu.evaluate(&stream, &views).expect("a forward pass");
-    let grads = gpu
-        .gradients(&stream, &views, &evaluation, grad.view().expect("a view"))
-        .expect("a backward pass");
-    let all = [&evaluation.output].into_iter().chain(&grads);
-    let bits = |array: &Array| -> Vec<u32> {
-        let host = array.to_host::<f32>(&stream).expect("a copy");
-        host.into_iter().map(f32::to_bits).collect()
-    };
-    all.map(bits).collect()
+/// The output and all gradients of a linear map, as bits.
+fn results(device: &Device) -> Vec<Vec<u32>> {
+    bits::results(device, &linear(), &DIMS, PRECISION)
 }
 
-/// Tunes until something is found, stores it, and returns the table.
-fn tuned(folder: &tempfile::TempDir, workload: &Workload) -> Table {
-    let mut tuner = Tuner::new(&with_folder(folder), eager()).expect("a tuner");
-    let outcome = tuner.tune(workload, &mut |_| ControlFlow::Continue(()));
-    let outcome = outcome.expect("an outcome");
-    assert!(outcome.choices > 0 && !outcome.interrupted, "{outcome:?}");
-    tuner.save().expect("a file");
-    tuner.found().clone()
+/// The choices that both passes of the linear map ask for.
+fn seen(watched: &WatchedDevice) -> Seen {
+    watched.take_seen();
+    results(watched.device());
+    watched.take_seen()
+}
+
+/// A table with the last algorithm that is proposed for each product of the linear map, which is not the first.
+fn others() -> Table {
+    let watched = WatchedDevice::new(&untuned()).expect("a device");
+    let mut table = Table::new(untuned().tuning().gpu().clone());
+    for problem in seen(&watched).products {
+        let in_use = watched.in_use(&problem).expect("an algorithm");
+        let proposals = watched.proposals(&problem, 8).expect("proposals");
+        let other = proposals.iter().rev().find(|a| *a != in_use.algorithm());
+        if let Some(other) = other {
+            table.set_algorithm(problem, *other, None);
+        }
+    }
+    assert!(!table.is_empty(), "a single algorithm for every product");
+    table
 }
 
 fn file_of(device: &Device) -> std::path::PathBuf {
     device.tuning().file().expect("a folder was given")
 }
 
-fn both_passes() {
-    for (operator, dtype, precision) in [
-        (linear(), Dtype::F32, MatmulPrecision::Tf32),
-        (linear(), Dtype::F32, MatmulPrecision::Highest),
-        (linear(), Dtype::Bf16, MatmulPrecision::Highest),
-        (linear(), Dtype::F64, MatmulPrecision::Highest),
-        (fully_connected(), Dtype::F32, MatmulPrecision::Highest),
-        (fully_connected(), Dtype::F64, MatmulPrecision::Highest),
-    ] {
-        let workload = workload(operator, dtype, precision);
-        let settings = Settings {
-            candidates: 4,
-            ..Settings::default()
-        };
-        let mut tuner = Tuner::new(&untuned(), settings).expect("a tuner");
-        let mut passes = Vec::new();
-        let outcome = tuner.tune(&workload, &mut |trial| {
-            assert!(!trial.verdict.is_empty());
-            if let Some(configuration) = trial.configuration {
-                assert!(configuration.has_fixed_order(), "{configuration}");
-            }
-            passes.push(trial.pass);
-            ControlFlow::Continue(())
-        });
-        let outcome = outcome.unwrap_or_else(|e| panic!("{e}: {workload:?}"));
-        assert_eq!(outcome.passes.len(), 2);
-        for times in &outcome.passes {
-            assert!(times.before.median > 0.0 && times.after.median > 0.0);
-        }
-        assert!(outcome.choices >= 3, "{outcome:?} of {workload:?}");
-        assert_eq!(tuner.found().len(), outcome.changed);
-    }
+/// The algorithms of the products of the linear map on a device of the same place, in order.
+fn algorithms(device: &Device) -> Vec<Algorithm> {
+    let watched = WatchedDevice::new(device).expect("a device");
+    let products = seen(&watched).products.into_iter();
+    let in_use = products.map(|problem| *watched.in_use(&problem).expect("a plan").algorithm());
+    in_use.collect()
 }
 
-fn stored_and_used() {
+fn used() {
     let folder = tempfile::tempdir().expect("a folder");
-    let workload = tiny();
-    let found = tuned(&folder, &workload);
+    let table = others();
+    tuning::save(&file_of(&with_folder(&folder)), &table).expect("a file");
     let device = with_folder(&folder);
-    let entries = found.len();
+    let entries = table.len();
     assert_eq!(*device.tuning().file_state(), FileState::Read { entries });
     tuning::check(&device).expect("cuBLASLt");
     assert_eq!(device.tuning().ignored(), []);
-    let first = results(&device, &workload);
-    assert_eq!(first, results(&with_folder(&folder), &workload));
-    // The new device has only the table that the search ended with.
-    let again = tempfile::tempdir().expect("a folder");
-    tuning::save(&file_of(&with_folder(&again)), &found).expect("a file");
-    assert_eq!(first, results(&with_folder(&again), &workload));
-}
-
-/// A table need not hold faster choices: every candidate that is stored is used, and computes the map.
-fn any_candidate() {
-    let workload = tiny();
-    let want = results(&untuned(), &workload);
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut tuner = Tuner::new(&with_folder(&folder), eager()).expect("a tuner");
-    let mut stops = 0;
-    // The search stops after the first accepted candidate, so that this one is stored.
-    let outcome = tuner.tune(&workload, &mut |trial| match trial.accepted {
-        true => {
-            stops += 1;
-            ControlFlow::Break(())
-        }
-        false => ControlFlow::Continue(()),
-    });
-    let outcome = outcome.expect("an outcome");
-    assert_eq!(outcome.changed, stops, "{outcome:?}");
-    tuner.save().expect("a file");
-    let got = results(&with_folder(&folder), &workload);
-    for (want, got) in want.iter().zip(&got) {
-        let value = |bits: &u32| f64::from(f32::from_bits(*bits));
-        let scale = want.iter().map(value).fold(0.0, |s: f64, v| s.max(v.abs()));
-        let pairs = want.iter().zip(got);
-        let off = pairs.map(|(want, got)| (value(want) - value(got)).abs());
-        let off = off.fold(0.0, f64::max);
-        assert!(off <= 1e-2 * scale, "{off} of {scale}");
-    }
+    let pairs = algorithms(&device).into_iter().zip(algorithms(&untuned()));
+    assert_eq!(
+        pairs.filter(|(tuned, plain)| tuned != plain).count(),
+        entries
+    );
+    assert_eq!(results(&device), results(&with_folder(&folder)));
 }
 
 /// With an entry that is wrong in any way, the results are those of the heuristics.
 fn corrupted() {
-    let workload = tiny();
-    let want = results(&untuned(), &workload);
+    let want = results(&untuned());
     let folder = tempfile::tempdir().expect("a folder");
-    let found = tuned(&folder, &workload);
-    assert!(!found.is_empty(), "a single algorithm for every product");
+    let table = others();
     let path = file_of(&with_folder(&folder));
+    tuning::save(&path, &table).expect("a file");
     let text = fs::read_to_string(&path).expect("a file");
     type Corruption = fn(&mut Value);
     let corruptions: [(&str, Corruption, bool); 5] = [
@@ -247,38 +145,23 @@ fn corrupted() {
         }
         fs::write(&path, value.to_string()).expect("a file");
         let device = with_folder(&folder);
-        assert_eq!(results(&device, &workload), want, "{what}");
+        assert_eq!(results(&device), want, "{what}");
         assert_eq!(!device.tuning().ignored().is_empty(), by_calls, "{what}");
         tuning::check(&device).expect("cuBLASLt");
         let ignored = device.tuning().ignored();
-        assert_eq!(ignored.len(), found.len(), "{what}: {ignored:?}");
+        assert_eq!(ignored.len(), table.len(), "{what}: {ignored:?}");
         assert!(ignored.iter().all(|i| i.source == Source::User), "{what}");
     }
 }
 
 fn broken() {
-    let workload = tiny();
     let folder = tempfile::tempdir().expect("a folder");
     fs::write(file_of(&with_folder(&folder)), "{\"format\": 1").expect("a file");
     let device = with_folder(&folder);
     let state = device.tuning().file_state();
     assert!(matches!(state, FileState::Broken(_)), "{state:?}");
-    let want = results(&untuned(), &workload);
-    assert_eq!(results(&device, &workload), want);
-}
-
-fn interrupted() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let mut tuner = Tuner::new(&with_folder(&folder), eager()).expect("a tuner");
-    let mut count = 0;
-    let outcome = tuner.tune(&tiny(), &mut |_| {
-        count += 1;
-        ControlFlow::Break(())
-    });
-    let outcome = outcome.expect("an outcome");
-    assert_eq!(outcome.interrupted, count == 1);
-    assert!(count <= 1 && outcome.changed <= 1, "{outcome:?}");
-    assert_eq!(tuner.found().len(), outcome.changed);
+    let want = results(&untuned());
+    assert_eq!(results(&device), want);
 }
 
 fn knobs() {
@@ -304,16 +187,113 @@ fn knobs() {
     assert_eq!(after.knob(&key, "rows", 64, &[32, 64, 128]), 128);
     assert_eq!(after.knob(&key, "rows", 64, &[32, 64]), 64);
     assert_eq!(after.knob(&key, "columns", 1, &[1, 2]), 1);
+    // A search forces what a knob may be, and nothing else.
+    let watched = WatchedDevice::new(&after).expect("a device");
+    let rows = |values| watched.device().knob(&key, "rows", 64, values);
+    assert_eq!(rows(&[32, 64, 128]), 128);
+    watched.force_knob(key.clone(), "rows".to_owned(), 32);
+    assert_eq!(rows(&[32, 64, 128]), 32);
+    assert_eq!(rows(&[64, 128]), 128);
+    let knobs = watched.take_seen().knobs;
+    assert_eq!(knobs.len(), 1, "{knobs:?}");
+    assert_eq!(
+        (knobs[0].value, &knobs[0].values[..]),
+        (128, &[32, 64, 128][..])
+    );
+    assert_eq!(after.knob(&key, "rows", 64, &[32, 64, 128]), 128);
 }
 
-fn roofline() {
-    let mut tuner = Tuner::new(&untuned(), Settings::default()).expect("a tuner");
-    let measured = tuner.roofline(Dtype::Bf16, MatmulPrecision::Highest);
-    let rate = measured.expect("a roofline").flops_per_second();
-    // The rate is between that of a small GPU and more than any GPU has.
-    assert!((1e12..1e17).contains(&rate), "{rate:e}");
-    // A pass of an operator can still run on the same device.
-    let dtypes = Dtypes::uniform(Dtype::F32);
-    let operator = linear().on_cuda(device()).expect("an operator");
-    operator.prepare(&tiny().dims, dtypes).expect("plans");
+fn watched() {
+    let watched = WatchedDevice::new(&untuned()).expect("a device");
+    let Seen { products, .. } = seen(&watched);
+    assert!(products.len() >= 3, "{products:?}");
+    let table = others();
+    let first = algorithms(&untuned());
+    let mut forced = 0;
+    for (problem, plain) in products.iter().zip(&first) {
+        assert_eq!(watched.in_use(problem).expect("a plan").algorithm(), plain);
+        let proposals = watched.proposals(problem, 8).expect("proposals");
+        let Some(other) = proposals.iter().rev().find(|other| *other != plain) else {
+            continue;
+        };
+        let candidate = watched.candidate(problem, other).expect("cuBLASLt");
+        candidate.expect("a proposal can compute it").force();
+        assert_eq!(watched.in_use(problem).expect("a plan").algorithm(), other);
+        forced += 1;
+    }
+    // The table has the same choices, and no other device has them.
+    assert_eq!(forced, table.len());
+    let folder = tempfile::tempdir().expect("a folder");
+    tuning::save(&file_of(&with_folder(&folder)), &table).expect("a file");
+    assert_eq!(results(watched.device()), results(&with_folder(&folder)));
+    assert_eq!(algorithms(&untuned()), first);
+
+    let wrong = Algorithm {
+        cublaslt: 1,
+        ..first[0]
+    };
+    let reason = watched.candidate(&products[0], &wrong).expect("cuBLASLt");
+    let reason = reason.expect_err("another version");
+    assert!(reason.contains("version"), "{reason}");
+
+    let work = || {
+        results(watched.device());
+        Ok::<(), Error>(())
+    };
+    let (seconds, launches) = watched.seconds_of(&products[0], work).expect("times");
+    assert!(seconds > 0.0 && launches == 1, "{launches} in {seconds} s");
+    let nothing = watched.seconds_of(&products[0], || Ok::<(), Error>(()));
+    assert_eq!(nothing, Ok((0.0, 0)));
+}
+
+/// A product of small integers is exact in every type, whatever its operands are rounded to.
+fn product() {
+    let (rows, channels, out) = (40, 24, 56);
+    let device = untuned();
+    let stream = device.new_stream().expect("a stream");
+    let mut random = Random::new(7);
+    let x = random.integers(rows * channels);
+    let w = random.integers(out * channels);
+    let mut want = Vec::new();
+    for row in x.chunks(channels) {
+        for weights in w.chunks(channels) {
+            want.push(row.iter().zip(weights).map(|(x, w)| x * w).sum::<f64>());
+        }
+    }
+    assert!(want.iter().any(|value| *value != 0.0));
+    for dtype in [Dtype::F32, Dtype::F64, Dtype::Bf16, Dtype::F16] {
+        let array = |values: &[f64], rows| {
+            Array::from_f64(&stream, dtype, values, &[rows, channels]).expect("memory")
+        };
+        let operands = [array(&x, rows), array(&w, out)];
+        let product = MatrixProduct::new(&device, &stream, operands, PRECISION);
+        let mut product = product.expect("a product");
+        product.launch().expect("cuBLASLt");
+        let got = product.output().to_f64(&stream).expect("a copy");
+        let want: Vec<f64> = want.iter().map(|&value| dtype.nearest(value)).collect();
+        assert_eq!(got, want, "{dtype}");
+    }
+}
+
+fn refused() {
+    let device = untuned();
+    let stream = device.new_stream().expect("a stream");
+    let product = |x: (Dtype, &[usize]), w: (Dtype, &[usize])| {
+        let array = |(dtype, shape)| Array::zeros(&stream, dtype, shape).expect("memory");
+        MatrixProduct::new(&device, &stream, [array(x), array(w)], PRECISION).map(drop)
+    };
+    let (f32, f64) = (Dtype::F32, Dtype::F64);
+    assert_eq!(product((f32, &[8, 16]), (f32, &[4, 16])), Ok(()));
+    let shape = |tensor: &str, result| {
+        let found = matches!(&result, Err(Error::ShapeMismatch { tensor: t, .. }) if t == tensor);
+        assert!(found, "{result:?}");
+    };
+    shape("x", product((f32, &[8, 2, 8]), (f32, &[4, 16])));
+    shape("w", product((f32, &[8, 16]), (f32, &[16, 4])));
+    shape("w", product((f32, &[8, 16]), (f32, &[64])));
+    let dtype = product((f32, &[8, 16]), (f64, &[4, 16]));
+    assert!(
+        matches!(dtype, Err(Error::DtypeMismatch { .. })),
+        "{dtype:?}"
+    );
 }

@@ -7,7 +7,7 @@ use std::ffi::CString;
 use std::fs;
 use std::path::PathBuf;
 
-use crate::cuda::files;
+use crate::files;
 
 /// The first bytes of a file, with the version of its form.
 const MAGIC: &[u8] = b"flashcliff kernel 1\n";

@@ -10,11 +10,11 @@ use cudarc::driver::sys::CUstream;
 use super::library::{Functions, Handle};
 use super::operation::Operation;
 use super::plan::Plan;
-use super::product::{Problem, Product};
+use super::product::Product;
 use super::watch::Watch;
 use crate::Error;
 use crate::cuda::fault;
-use crate::cuda::tuning::table::{Algorithm, Tables};
+use crate::tuning_table::{Algorithm, Problem, Tables};
 
 /// The largest number of plans that are kept. Beyond it plans are made anew for each call.
 const MOST_PLANS: usize = 4096;
@@ -112,14 +112,14 @@ impl BlasLt {
     // ---- for tuning ----
 
     /// The version of the library.
-    pub(in crate::cuda) fn version(&self) -> usize {
+    fn version(&self) -> usize {
         // SAFETY: the function returns a number.
         unsafe { (self.functions.version)() }
     }
 
-    /// The algorithm that computes a problem.
-    pub(in crate::cuda) fn algorithm(&self, problem: &Problem) -> Result<Algorithm, Error> {
-        self.functions.describe(self.plan(problem)?.algorithm())
+    /// The algorithm of a plan.
+    pub(in crate::cuda) fn describe(&self, plan: &Plan) -> Result<Algorithm, Error> {
+        self.functions.describe(plan.algorithm())
     }
 
     /// At most `most` algorithms that the heuristics propose, best first.

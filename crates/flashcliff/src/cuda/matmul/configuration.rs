@@ -6,7 +6,7 @@ use cudarc::cublaslt::sys as lt;
 
 use super::library::{Functions, Status};
 use crate::Error;
-use crate::cuda::tuning::table::{Algorithm, Configuration};
+use crate::tuning_table::{Algorithm, Configuration};
 
 type Getter = unsafe extern "C" fn(
     *const lt::cublasLtMatmulAlgo_t,

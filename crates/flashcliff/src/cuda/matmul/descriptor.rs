@@ -5,10 +5,9 @@ use std::ptr;
 
 use cudarc::cublaslt::sys as lt;
 
-use super::MatmulPrecision;
 use super::library::{Functions, Handle, Status};
-use super::product::{BIAS_ALIGNMENT, Problem};
-use crate::cuda::tuning::table::algorithm::REDUCTION_COMPUTE_TYPE;
+use super::product::BIAS_ALIGNMENT;
+use crate::tuning_table::{MatmulPrecision, Problem, REDUCTION_COMPUTE_TYPE};
 use crate::{Dtype, Error};
 
 /// A descriptor of cuBLASLt, destroyed when dropped.

@@ -7,9 +7,8 @@ use cudarc::cublaslt::sys as lt;
 
 use super::descriptor::Descriptor;
 use super::library::{Choice, Functions, Handle, Status};
-use super::product::Problem;
 use crate::Error;
-use crate::cuda::tuning::table::Algorithm;
+use crate::tuning_table::{Algorithm, Problem};
 
 /// How many proposals are asked for if the first one adds in no fixed order.
 const FEW: usize = 16;

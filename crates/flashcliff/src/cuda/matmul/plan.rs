@@ -10,8 +10,9 @@ use cudarc::driver::sys::CUstream;
 use super::descriptor::Descriptor;
 use super::library::{Functions, Handle};
 use super::operation::Operation;
-use super::product::{Problem, Product};
+use super::product::Product;
 use crate::cuda::lane::address;
+use crate::tuning_table::Problem;
 use crate::{Dtype, Error};
 
 /// A product ready to run, any number of times and from any thread.
@@ -48,6 +49,11 @@ impl Plan {
             algorithm,
             problem,
         }
+    }
+
+    /// The problem that the plan computes.
+    pub(super) fn problem(&self) -> &Problem {
+        &self.problem
     }
 
     /// The algorithm of the plan.

@@ -1,12 +1,7 @@
 //! One matrix product, as it is described to cuBLASLt.
 
-use std::fmt;
-
-use serde::{Deserialize, Serialize};
-
-use super::MatmulPrecision;
 use crate::Dtype;
-use crate::cuda::tuning::table::names;
+use crate::tuning_table::{Form, MatmulPrecision, Problem};
 
 /// The largest workspace of a product, in bytes: NVIDIA's recommendation for cuBLASLt on its largest GPUs.
 const MOST_WORKSPACE: usize = 32 << 20;
@@ -21,85 +16,6 @@ const MOST_SPLITS: usize = 32;
 /// The alignment of a bias in bytes. cuBLASLt reads it by vectors of this size, whatever alignment it is told.
 pub(in crate::cuda) const BIAS_ALIGNMENT: u64 = 16;
 
-/// The forms of a product of the row-major matrices `x [rows, in]`, `w [out, in]` and `o [rows, out]`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(in crate::cuda) enum Form {
-    /// `o = x w^T`.
-    TimesTranspose,
-    /// `x = o w`.
-    Times,
-    /// `w = o^T x`.
-    TransposeTimes,
-}
-
-/// A product as cuBLASLt sees it, column-major: `d [m, n] = op(a) op(b)`, summed over `k`.
-///
-/// Row-major matrices are their own transposes in column-major order, so that
-/// `o^T = w x^T` takes `w` transposed and `x` as it is, `x^T = w^T o^T` takes both as they are, and
-/// `w^T = x^T o` takes `o` transposed.
-///
-/// The names of these fields are those of the keys in tuning tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(in crate::cuda) struct Problem {
-    pub(in crate::cuda) form: Form,
-    pub(in crate::cuda) m: usize,
-    pub(in crate::cuda) n: usize,
-    pub(in crate::cuda) k: usize,
-    /// The number of such products.
-    pub(in crate::cuda) parts: usize,
-    /// The distances in elements from `a`, `b` and `d` of one part to those of the next; 0 for a single part.
-    pub(in crate::cuda) strides: [usize; 3],
-    /// The type of `a` and `b`.
-    #[serde(with = "names::dtype")]
-    pub(in crate::cuda) operands: Dtype,
-    /// The type of `d` and of the bias.
-    #[serde(with = "names::dtype")]
-    pub(in crate::cuda) result: Dtype,
-    pub(in crate::cuda) precision: MatmulPrecision,
-    /// The distance in elements from the bias `[m]` of one part to that of the next. The bias is added to every column.
-    pub(in crate::cuda) bias: Option<usize>,
-    /// The alignment of `a`, `b` and `d` in bytes, for all parts, at most 256.
-    pub(in crate::cuda) alignment: [u32; 3],
-}
-
-/// Displays `m x n x k`, the type, and all that is out of the ordinary.
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            m,
-            n,
-            k,
-            operands,
-            precision,
-            ..
-        } = self;
-        let form = match self.form {
-            Form::TimesTranspose => "tn",
-            Form::Times => "nn",
-            Form::TransposeTimes => "nt",
-        };
-        write!(f, "{m}x{n}x{k} {form} {operands}")?;
-        if *precision != MatmulPrecision::Highest {
-            write!(f, " {precision}")?;
-        }
-        if self.result != self.operands {
-            write!(f, " to {}", self.result)?;
-        }
-        if self.parts > 1 {
-            write!(f, ", {} parts", self.parts)?;
-        }
-        if self.bias.is_some() {
-            f.write_str(", bias")?;
-        }
-        match self.alignment {
-            [256, 256, 256] => Ok(()),
-            [a, b, d] => write!(f, ", aligned to {a}, {b}, {d}"),
-        }
-    }
-}
-
 impl Problem {
     /// Whether `a` and `b` are transposed.
     pub(super) fn transposed(&self) -> [bool; 2] {
@@ -108,15 +24,6 @@ impl Problem {
             Form::Times => [false, false],
             Form::TransposeTimes => [false, true],
         }
-    }
-
-    /// The floating-point operations of all parts.
-    pub(in crate::cuda) fn flops(&self) -> f64 {
-        [self.m, self.n, self.k, self.parts]
-            .map(|size| size as f64)
-            .iter()
-            .product::<f64>()
-            * 2.0
     }
 
     /// The bytes of workspace, for partial sums. They depend on the sizes alone. So the algorithm and its rounding
@@ -215,4 +122,33 @@ pub(in crate::cuda) const ONE: (usize, [usize; 3]) = (1, [0; 3]);
 /// an allocation.
 fn alignment(address: u64, stride: usize) -> u32 {
     1 << (address | stride as u64).trailing_zeros().min(8)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn products_of_other_types_are_the_same_whatever_f32_is_rounded_to() {
+        let problem = |operands, precision| {
+            let types = [operands, Dtype::F32];
+            Product::new(
+                Form::Times,
+                (8, 8, 8),
+                (1, [0; 3]),
+                types,
+                [256; 3],
+                precision,
+            )
+            .problem
+        };
+        for precision in [MatmulPrecision::Tf32, MatmulPrecision::Bf16] {
+            for operands in [Dtype::F64, Dtype::Bf16, Dtype::F16] {
+                let highest = problem(operands, MatmulPrecision::Highest);
+                assert_eq!(problem(operands, precision), highest);
+            }
+            let highest = problem(Dtype::F32, MatmulPrecision::Highest);
+            assert_ne!(problem(Dtype::F32, precision), highest);
+        }
+    }
 }

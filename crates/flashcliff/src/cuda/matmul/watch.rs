@@ -8,10 +8,9 @@ use cudarc::driver::sys::{CUevent_flags, CUstream};
 use cudarc::driver::{CudaContext, CudaEvent, result};
 
 use super::plan::Plan;
-use super::product::Problem;
 use crate::Error;
 use crate::cuda::fault;
-use crate::cuda::tuning::table::KnobKey;
+use crate::tuning_table::{KnobKey, Problem};
 
 /// The recorded choices of one device. Only a device that is being tuned has them.
 #[derive(Debug, Default)]
@@ -29,15 +28,17 @@ struct State {
     events: Vec<[CudaEvent; 2]>,
 }
 
-/// A knob that a call asked for.
+/// A knob that a call asked for: a whole number that changes how a pass is cut, but not what it computes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::cuda) struct Knob {
-    pub(in crate::cuda) key: KnobKey,
-    pub(in crate::cuda) name: String,
-    /// The value from the tables, or the default.
-    pub(in crate::cuda) value: i64,
+pub struct Knob {
+    /// The pass that asked.
+    pub key: KnobKey,
+    /// The name of the knob.
+    pub name: String,
+    /// The value in use: the one that is forced, else that of the tables, else the default.
+    pub value: i64,
     /// The values that the knob may have.
-    pub(in crate::cuda) values: Vec<i64>,
+    pub values: Vec<i64>,
 }
 
 impl Watch {
@@ -55,13 +56,16 @@ impl Watch {
         state.forced.get(problem).cloned()
     }
 
-    /// Records that a knob was asked for. Returns the value that it is forced to, if there is one.
-    pub(in crate::cuda) fn saw_knob(&self, mut knob: Knob) -> Option<i64> {
+    /// Records that a knob was asked for. Returns its value: the one that it is forced to, if the knob may have that.
+    pub(in crate::cuda) fn saw_knob(&self, mut knob: Knob) -> i64 {
         let mut state = self.state();
         let place = (knob.key.clone(), knob.name.clone());
-        let forced = state.forced_knobs.get(&place).copied();
-        // The value in use may come from an earlier search.
-        knob.value = forced.unwrap_or(knob.value);
+        if let Some(&forced) = state.forced_knobs.get(&place)
+            && knob.values.contains(&forced)
+        {
+            knob.value = forced;
+        }
+        let value = knob.value;
         let known = state
             .knobs
             .iter()
@@ -69,7 +73,7 @@ impl Watch {
         if !known {
             state.knobs.push(knob);
         }
-        forced
+        value
     }
 
     /// Takes the problems and knobs that were asked for since the last call, in order.
@@ -81,9 +85,9 @@ impl Watch {
         )
     }
 
-    /// Forces a problem to be computed by a plan from now on.
-    pub(in crate::cuda) fn force(&self, problem: Problem, plan: Arc<Plan>) {
-        self.state().forced.insert(problem, plan);
+    /// Forces the problem of a plan to be computed by that plan from now on.
+    pub(in crate::cuda) fn force(&self, plan: Arc<Plan>) {
+        self.state().forced.insert(*plan.problem(), plan);
     }
 
     /// Forces a knob to a value from now on.

@@ -1,8 +1,8 @@
-//! Tuning: faster choices for calls of certain shapes on a certain GPU, found by measuring.
+//! Tuning: faster choices for calls of certain shapes on a certain GPU.
 //!
-//! For a matrix product cuBLASLt proposes several algorithms, and its heuristics do not always know the fastest. A
-//! [`Tuner`] runs the algorithms within the pass that they belong to, and keeps those that are faster and right. The
-//! choices go to a file of the user, and a [`Device`] reads it when it is opened.
+//! For a matrix product cuBLASLt proposes several algorithms, and its heuristics do not always know the fastest. The
+//! program `flashcliff tune`, or the crate `flashcliff-tuner`, measures them and stores the fastest in a file of the
+//! user, and a [`Device`] reads it when it is opened.
 //!
 //! # Tables
 //! A choice is looked up in the table of the user, then in the built-in table of the GPU. If neither has it, the
@@ -14,58 +14,24 @@
 //! Algorithms belong to a version of cuBLASLt. An algorithm is used only if its version, its configuration and
 //! `cublasLtMatmulAlgoCheck` agree, and if it adds in a fixed order.
 //!
-//! # What is right
-//! Both passes of the operator are compared with `f64` on the same inputs. The largest difference and the root of the
-//! mean square must stay within what rounding explains: the rounding of sums, the rounding to the type in memory, and
-//! four times the change of the results when inputs are moved by what the precision rounds. In the root of the mean
-//! square, no candidate may be less accurate than the heuristics' choice by more than a factor of 2. Results must be
-//! the same bit for bit in every run.
-//!
-//! ```no_run
-//! use std::ops::ControlFlow;
-//!
-//! use flashcliff::cuda::tuning::{Settings, Tuner, Workload};
-//! use flashcliff::cuda::{Device, MatmulPrecision};
-//! use flashcliff::{Algebra, Dims, Dtype, Signature, ops};
-//!
-//! let algebra = Algebra::new(Signature::new(3, 0, 0)?)?;
-//! let mut tuner = Tuner::new(&Device::cuda(0)?, Settings::default())?;
-//! let workload = Workload {
-//!     operator: ops::mv_linear(algebra, &ops::LinearOptions::default())?,
-//!     dims: Dims { batch: 4096, in_channels: 512, out_channels: 512 },
-//!     dtype: Dtype::F32,
-//!     precision: MatmulPrecision::Tf32,
-//! };
-//! tuner.tune(&workload, &mut |trial| {
-//!     println!("{}: {}", trial.subject, trial.verdict);
-//!     ControlFlow::Continue(())
-//! })?;
-//! tuner.save()?;
-//! # Ok::<(), flashcliff::Error>(())
-//! ```
+//! # Search
+//! A [`WatchedDevice`] says which choices the calls on it ask for, and takes others in their place. A
+//! [`MatrixProduct`] is the bound that speeds are compared with. A search needs no more of this crate.
 
-mod call;
-mod clock;
-mod knob;
-mod numbers;
-mod roofline;
-mod session;
-mod tuner;
-// The modules below need no GPU and are tested without one: `tests/unit.rs`.
-mod search;
-pub(in crate::cuda) mod table;
+mod product;
+mod watched;
 
-pub use roofline::Roofline;
-pub use search::{Effort, Times, Verdict, Wrong};
-pub use session::Trial;
-pub use table::{
-    Algorithm, CACHE_DIR_VARIABLE, Configuration, FileError, FileState, Gpu, Ignored, KnobKey,
-    Place, Source, TUNING_VARIABLE, Table, Tables, forget, read, save,
-};
-pub use tuner::{Outcome, PassTimes, Saved, Settings, Tuner, Workload};
+pub use product::MatrixProduct;
+pub use watched::{Candidate, Seen, WatchedDevice};
 
 use super::Device;
+pub use super::matmul::Knob;
 use crate::Error;
+pub use crate::tuning_table::{
+    Algorithm, CACHE_DIR_VARIABLE, Configuration, FileError, FileState, Gpu, Ignored, KnobKey,
+    Measured, Place, Problem, Source, TUNING_VARIABLE, Table, Tables, check_save, forget, read,
+    save,
+};
 
 /// Checks every entry of the tables of a device, so that [`Tables::ignored`] lists all that are not used.
 ///

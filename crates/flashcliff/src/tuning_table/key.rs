@@ -6,7 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::names;
-use crate::cuda::matmul::MatmulPrecision;
+use super::precision::MatmulPrecision;
 use crate::{Dtype, Pass, Signature};
 
 /// A GPU, identified by what results and times depend on.

@@ -1,26 +1,28 @@
 //! The search over the choices of one call, on a GPU.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt::Display;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 
-use serde::Serialize;
+use flashcliff::cuda::MatmulPrecision;
+use flashcliff::cuda::tuning::{
+    Algorithm, Candidate, Configuration, Knob, KnobKey, Problem, Seen, WatchedDevice,
+};
+use flashcliff::{Dtype, Error, Pass, Signature};
+use serde::{Serialize, Serializer};
 
-use super::call::Call;
-use super::clock::Clock;
-use super::search::{Bench, Coordinate, Effort, Gate, Step, Times, Verdict, descend, in_turns};
-use super::table::{Algorithm, Configuration, KnobKey, names};
-use super::tuner::Workload;
-use crate::cuda::matmul::{BlasLt, Knob, MatmulPrecision, Plan, Problem, Watch};
-use crate::operator::Pass;
-use crate::{Dtype, Error, Signature};
+use crate::call::Call;
+use crate::clock::Clock;
+use crate::search::{Bench, Coordinate, Effort, Gate, Step, Times, Verdict, descend, in_turns};
+use crate::tuner::Workload;
 
 /// How many runs must give the same results.
 const REPEATS: usize = 3;
 
 /// The subject of a choice.
 #[derive(Clone, Debug)]
-pub(super) enum Subject {
+pub(crate) enum Subject {
     /// The algorithm of a matrix product.
     Product(Problem),
     /// A knob.
@@ -29,22 +31,22 @@ pub(super) enum Subject {
 
 /// A value that a subject can have.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Choice {
+pub(crate) enum Choice {
     Algorithm(Algorithm),
     Value(i64),
 }
 
 /// A subject within a pass.
 #[derive(Clone, Debug)]
-pub(super) struct Part {
-    pub(super) pass: Pass,
-    pub(super) subject: Subject,
+pub(crate) struct Part {
+    pub(crate) pass: Pass,
+    pub(crate) subject: Subject,
     /// The choice that was in use before the search.
-    pub(super) before: Choice,
+    pub(crate) before: Choice,
     /// The choice that is in use.
-    pub(super) choice: Choice,
+    pub(crate) choice: Choice,
     /// The times of the choice before the search and of `choice`, if `choice` was accepted.
-    pub(super) measured: Option<[Times; 2]>,
+    pub(crate) measured: Option<[Times; 2]>,
     /// How many products of the problem the pass has.
     launches: usize,
 }
@@ -56,7 +58,7 @@ pub struct Trial {
     /// The operator.
     pub operator: String,
     /// The algebra.
-    #[serde(with = "names::algebra")]
+    #[serde(serialize_with = "name")]
     pub algebra: Signature,
     /// The batch.
     pub batch: usize,
@@ -67,12 +69,12 @@ pub struct Trial {
     #[serde(rename = "out")]
     pub out_channels: usize,
     /// The type of the tensors.
-    #[serde(with = "names::dtype")]
+    #[serde(serialize_with = "displayed")]
     pub dtype: Dtype,
     /// The rounding of matrix products.
     pub precision: MatmulPrecision,
     /// The pass in which the candidate was tried.
-    #[serde(with = "names::pass")]
+    #[serde(serialize_with = "displayed")]
     pub pass: Pass,
     /// The subject of the choice, in words.
     pub subject: String,
@@ -98,8 +100,18 @@ pub struct Trial {
     pub of: usize,
 }
 
+/// Writes a value as it is displayed.
+fn displayed<S: Serializer>(value: &impl Display, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.collect_str(value)
+}
+
+/// Writes the name of an algebra.
+fn name<S: Serializer>(algebra: &Signature, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&algebra.name())
+}
+
 /// Observer of candidates; may stop the search.
-pub(super) type Observer<'a> = dyn FnMut(&Trial) -> ControlFlow<()> + 'a;
+pub(crate) type Observer<'a> = dyn FnMut(&Trial) -> ControlFlow<()> + 'a;
 
 /// The reason why a candidate cannot be timed.
 #[derive(Debug, thiserror::Error)]
@@ -124,57 +136,53 @@ impl From<Obstacle> for Error {
 }
 
 /// The search over the choices of one workload.
-pub(super) struct Session<'a> {
+pub(crate) struct Session<'a> {
     workload: &'a Workload,
     call: Call,
-    watch: Arc<Watch>,
+    watched: &'a WatchedDevice,
     clock: &'a mut Clock,
-    /// cuBLASLt; `None` for operators without matrix products of it.
-    blas: Option<Arc<BlasLt>>,
     gate: &'a Gate,
     candidates: usize,
     observer: &'a mut Observer<'a>,
     parts: Vec<Part>,
-    plans: HashMap<(Problem, [u64; 8]), Arc<Plan>>,
+    /// The algorithms that were in use or were tried, ready to be forced.
+    ready: HashMap<(Problem, [u64; 8]), Candidate>,
     number: usize,
     of: usize,
 }
 
 /// The tools that a session works with.
-pub(super) struct Tools<'a> {
-    pub(super) watch: Arc<Watch>,
-    pub(super) clock: &'a mut Clock,
-    pub(super) blas: Option<Arc<BlasLt>>,
-    pub(super) gate: &'a Gate,
+pub(crate) struct Tools<'a> {
+    pub(crate) watched: &'a WatchedDevice,
+    pub(crate) clock: &'a mut Clock,
+    pub(crate) gate: &'a Gate,
     /// The largest number of algorithms that are tried for a product.
-    pub(super) candidates: usize,
+    pub(crate) candidates: usize,
 }
 
 impl<'a> Session<'a> {
-    pub(super) fn new(
+    pub(crate) fn new(
         workload: &'a Workload,
         call: Call,
         tools: Tools<'a>,
         observer: &'a mut Observer<'a>,
     ) -> Self {
         let Tools {
-            watch,
+            watched,
             clock,
-            blas,
             gate,
             candidates,
         } = tools;
         Self {
             workload,
             call,
-            watch,
+            watched,
             clock,
-            blas,
             gate,
             candidates,
             observer,
             parts: Vec::new(),
-            plans: HashMap::new(),
+            ready: HashMap::new(),
             number: 0,
             of: 0,
         }
@@ -182,7 +190,7 @@ impl<'a> Session<'a> {
 
     /// Tunes the knobs of the call, then its products, since knobs may change which products there are. Returns `Break`
     /// if the observer stopped the search.
-    pub(super) fn search(&mut self, effort: &Effort) -> Result<ControlFlow<()>, Error> {
+    pub(crate) fn search(&mut self, effort: &Effort) -> Result<ControlFlow<()>, Error> {
         for of_knobs in [true, false] {
             let first = self.parts.len();
             let mut coordinates = self.coordinates(of_knobs)?;
@@ -210,15 +218,15 @@ impl<'a> Session<'a> {
         let mut coordinates = Vec::new();
         for pass in [Pass::Forward, Pass::Backward] {
             self.call.prepare(pass)?;
-            self.watch.take_seen();
+            self.watched.take_seen();
             self.call.run(pass)?;
-            let (problems, knobs) = self.watch.take_seen();
+            let Seen { products, knobs } = self.watched.take_seen();
             if of_knobs {
                 for knob in knobs {
                     coordinates.push(self.add_knob(pass, knob));
                 }
             } else {
-                for problem in problems {
+                for problem in products {
                     coordinates.extend(self.add_product(pass, problem)?);
                 }
             }
@@ -255,15 +263,12 @@ impl<'a> Session<'a> {
         if self.parts.iter().any(known) {
             return Ok(None);
         }
-        let Some(blas) = self.blas.clone() else {
-            return Ok(None);
-        };
-        let algorithm = blas.algorithm(&problem)?;
-        self.plans
-            .insert((problem, algorithm.data), blas.plan(&problem)?);
+        let in_use = self.watched.in_use(&problem)?;
+        let algorithm = *in_use.algorithm();
+        self.ready.insert((problem, algorithm.data), in_use);
         let choice = Choice::Algorithm(algorithm);
         let mut candidates = vec![choice];
-        for proposal in blas.proposals(&problem, self.candidates)? {
+        for proposal in self.watched.proposals(&problem, self.candidates)? {
             let proposal = Choice::Algorithm(proposal);
             if !candidates.contains(&proposal) {
                 candidates.push(proposal);
@@ -296,12 +301,12 @@ impl<'a> Session<'a> {
     }
 
     /// The subjects with the choices that were found.
-    pub(super) fn parts(&self) -> &[Part] {
+    pub(crate) fn parts(&self) -> &[Part] {
         &self.parts
     }
 
     /// The times of a pass with the choices before the search and with those in use, taken in turns.
-    pub(super) fn pass_times(&mut self, pass: Pass, rounds: usize) -> Result<[Times; 2], Error> {
+    pub(crate) fn pass_times(&mut self, pass: Pass, rounds: usize) -> Result<[Times; 2], Error> {
         let this = std::cell::RefCell::new(self);
         let time = |before: bool| {
             let mut this = this.borrow_mut();
@@ -336,20 +341,17 @@ impl<'a> Session<'a> {
     fn force(&mut self, index: usize, choice: &Choice) -> Result<(), Obstacle> {
         match (&self.parts[index].subject, choice) {
             (Subject::Knob { key, name }, Choice::Value(value)) => {
-                self.watch.force_knob(key.clone(), name.clone(), *value);
+                self.watched.force_knob(key.clone(), name.clone(), *value);
             }
             (Subject::Product(problem), Choice::Algorithm(algorithm)) => {
-                let problem = *problem;
-                let place = (problem, algorithm.data);
-                if !self.plans.contains_key(&place)
-                    && let Some(blas) = &self.blas
-                {
-                    let plan = blas.plan_with(&problem, algorithm)?;
-                    self.plans.insert(place, plan.map_err(Obstacle::NotTaken)?);
-                }
-                if let Some(plan) = self.plans.get(&place) {
-                    self.watch.force(problem, plan.clone());
-                }
+                let candidate = match self.ready.entry((*problem, algorithm.data)) {
+                    Entry::Occupied(entry) => entry.into_mut(),
+                    Entry::Vacant(entry) => {
+                        let candidate = self.watched.candidate(problem, algorithm)?;
+                        entry.insert(candidate.map_err(Obstacle::NotTaken)?)
+                    }
+                };
+                candidate.force();
             }
             // A part only has choices of its own kind.
             _ => {}
@@ -378,12 +380,9 @@ impl<'a> Session<'a> {
         let Subject::Product(problem) = subject else {
             return self.time_pass(pass);
         };
-        self.watch.time(Some(problem));
-        let run = self.time_pass(pass);
-        let taken = self.watch.take_seconds();
-        self.watch.time(None);
-        run?;
-        let (seconds, launches) = taken?;
+        let watched = self.watched;
+        let run = || self.time_pass(pass).map(drop);
+        let (seconds, launches) = watched.seconds_of(&problem, run)?;
         self.parts[index].launches = launches;
         Ok(seconds)
     }
@@ -488,5 +487,41 @@ impl Bench for Stage<'_, '_> {
 
     fn observe(&mut self, step: &Step<'_, Choice>) -> ControlFlow<()> {
         self.session.observe(self.first + step.coordinate, step)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_the_log_has_names() {
+        let trial = Trial {
+            operator: "mv_linear".to_owned(),
+            algebra: Signature::of(1, 3, 0),
+            batch: 4,
+            in_channels: 5,
+            out_channels: 6,
+            dtype: Dtype::Bf16,
+            precision: MatmulPrecision::Tf32,
+            pass: Pass::Backward,
+            subject: "knob rows".to_owned(),
+            problem: None,
+            configuration: None,
+            value: Some(7),
+            before: None,
+            times: None,
+            flops_per_second: None,
+            verdict: Verdict::NotFaster.to_string(),
+            accepted: false,
+            number: 1,
+            of: 2,
+        };
+        let value = serde_json::to_value(trial).expect("JSON");
+        let names = ["operator", "algebra", "dtype", "precision", "pass"].map(|key| &value[key]);
+        assert_eq!(names, ["mv_linear", "cl130", "bf16", "tf32", "backward"]);
+        let sizes = ["batch", "in", "out", "value"].map(|key| &value[key]);
+        assert_eq!(sizes, [4, 5, 6, 7]);
+        assert_eq!(value.as_object().map(|object| object.len()), Some(19));
     }
 }

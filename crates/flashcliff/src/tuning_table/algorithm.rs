@@ -31,7 +31,7 @@ pub struct Configuration {
 /// The reduction scheme of sums that are not cut.
 const REDUCTION_NONE: u32 = 0;
 /// The reduction scheme that keeps parts in the workspace in the type of sums. Another kernel adds them in order.
-pub(in crate::cuda) const REDUCTION_COMPUTE_TYPE: u32 = 2;
+pub(crate) const REDUCTION_COMPUTE_TYPE: u32 = 2;
 
 /// The names of the tiles that have had the same numbers in all versions, from number 1 on.
 const TILES: &[&str] = &[

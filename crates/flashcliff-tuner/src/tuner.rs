@@ -4,17 +4,16 @@ use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use cudarc::driver::CudaStream;
+use flashcliff::cuda::cudarc::driver::CudaStream;
+use flashcliff::cuda::tuning::{self, Measured, Place, Table, WatchedDevice};
+use flashcliff::cuda::{Device, MatmulPrecision};
+use flashcliff::{Dims, Dtype, Operator, Pass};
 
-use super::call::{Call, Numbers};
-use super::clock::Clock;
-use super::search::{Effort, Expected, Gate, Times, Tolerance, unit};
-use super::session::{Choice, Part, Session, Subject, Tools, Trial};
-use super::table::{self, FileError, MatmulEntry, Measured, Place, Table};
-use crate::cuda::matmul::Watch;
-use crate::cuda::{Device, MatmulPrecision};
-use crate::operator::{Dims, Pass};
-use crate::{Dtype, Error, Operator};
+use crate::Error;
+use crate::call::{Call, Numbers};
+use crate::clock::Clock;
+use crate::search::{Effort, Expected, Gate, Times, Tolerance, Wrong, unit};
+use crate::session::{Choice, Part, Session, Subject, Tools, Trial};
 
 /// How often inputs are moved to measure the effect of rounded operands.
 const MOVES: u64 = 2;
@@ -90,12 +89,11 @@ pub struct Saved {
 /// Finds faster choices on a GPU. The tuner works on a device of its own with the same context, so other devices keep
 /// their choices.
 pub struct Tuner {
-    device: Device,
+    watched: WatchedDevice,
     /// A device without tuning tables.
-    pub(super) plain: Device,
-    watch: Arc<Watch>,
-    pub(super) stream: Arc<CudaStream>,
-    pub(super) clock: Clock,
+    pub(crate) plain: Device,
+    pub(crate) stream: Arc<CudaStream>,
+    pub(crate) clock: Clock,
     settings: Settings,
     found: Table,
 }
@@ -104,14 +102,12 @@ impl Tuner {
     /// A tuner that starts with the choices from the tables of a device.
     ///
     /// # Errors
-    /// [`Error::Cuda`], also if there is no memory to overwrite the caches with.
+    /// [`Cuda`](flashcliff::Error::Cuda), also if there is no memory to overwrite the caches with.
     pub fn new(device: &Device, settings: Settings) -> Result<Self, Error> {
-        let watch = Arc::new(Watch::default());
         let stream = device.new_stream()?;
         Ok(Self {
-            device: device.watched(watch.clone())?,
+            watched: WatchedDevice::new(device)?,
             plain: device.with_tuning(Place::none())?,
-            watch,
             clock: Clock::new(&stream)?,
             stream,
             settings,
@@ -127,26 +123,25 @@ impl Tuner {
     /// Checks before a search that [`Self::save`] will have a place to write to. Makes the folder of that place.
     ///
     /// # Errors
-    /// [`Error::TuningFile`].
+    /// [`TuningFile`](flashcliff::Error::TuningFile).
     pub fn check_save(&self) -> Result<(), Error> {
-        let tables = self.device.tuning();
-        Ok(table::check(&self.path()?, tables.gpu())?)
+        let checked = tuning::check_save(&self.path()?, self.found.gpu());
+        Ok(checked.map_err(flashcliff::Error::from)?)
     }
 
     /// The path of the user's file for the GPU.
-    fn path(&self) -> Result<PathBuf, FileError> {
-        let expected = table::FOLDERS;
-        let path = self.device.tuning().file();
-        path.ok_or(FileError::NoFolder { expected })
+    fn path(&self) -> Result<PathBuf, flashcliff::Error> {
+        let place = self.watched.device().tuning().place();
+        Ok(place.needed_file(self.found.gpu())?)
     }
 
     /// Adds the choices that were found to the user's file for the GPU. Devices that are opened later read it.
     ///
     /// # Errors
-    /// [`Error::TuningFile`].
+    /// [`TuningFile`](flashcliff::Error::TuningFile).
     pub fn save(&self) -> Result<Saved, Error> {
         let path = self.path()?;
-        let broken = table::save(&path, &self.found)?;
+        let broken = tuning::save(&path, &self.found).map_err(flashcliff::Error::from)?;
         Ok(Saved { path, broken })
     }
 
@@ -154,15 +149,16 @@ impl Tuner {
     /// stop the search. Later workloads use the choices that were found.
     ///
     /// # Errors
-    /// The errors of [`Operator::on_cuda`] and [`cuda::Operator::forward`](crate::cuda::Operator::forward);
-    /// [`Error::TuningReference`] if the choices in use give wrong results; [`Error::Cuda`] if the GPU has no memory
-    /// for the tensors in `f64`.
+    /// The errors of [`Operator::on_cuda`] and [`cuda::Operator::forward`](flashcliff::cuda::Operator::forward);
+    /// [`Error::Reference`] if the choices in use give wrong results; [`Cuda`](flashcliff::Error::Cuda) if the GPU has no
+    /// memory for the tensors in `f64`.
     pub fn tune(
         &mut self,
         workload: &Workload,
         observer: &mut dyn FnMut(&Trial) -> ControlFlow<()>,
     ) -> Result<Outcome, Error> {
-        fits(workload, self.device.total_memory()?)?;
+        let device = self.watched.device();
+        fits(workload, device.total_memory()?)?;
         let gate = self.gate(workload)?;
         let Workload {
             dims,
@@ -172,15 +168,13 @@ impl Tuner {
         } = *workload;
         let numbers = Numbers::random(workload);
         let types = (dtype, precision);
-        let mut call = Call::new(&self.device, &self.stream, workload, types, &numbers)?;
+        let mut call = Call::new(device, &self.stream, workload, types, &numbers)?;
         drop(numbers);
         gate.check(&call.results()?)
             .map_err(|reason| wrong(workload, reason))?;
         let tools = Tools {
-            watch: self.watch.clone(),
+            watched: &self.watched,
             clock: &mut self.clock,
-            // Operators that need cuBLASLt have reported its absence already.
-            blas: self.device.blas().ok(),
             gate: &gate,
             candidates: self.settings.candidates,
         };
@@ -254,7 +248,7 @@ impl Tuner {
 }
 
 /// Checks that a call in f64 fits the memory of the GPU. The host has copies of its tensors too.
-fn fits(workload: &Workload, memory: usize) -> Result<(), Error> {
+fn fits(workload: &Workload, memory: usize) -> Result<(), flashcliff::Error> {
     let Workload { operator, dims, .. } = workload;
     let inputs = operator.inputs().iter().map(|spec| spec.shape(dims));
     let shapes = inputs.chain([operator.output_shape(dims)]);
@@ -269,15 +263,15 @@ fn fits(workload: &Workload, memory: usize) -> Result<(), Error> {
         return Ok(());
     }
     let got = all.map_or("more than can be counted".to_owned(), |all| all.to_string());
-    Err(Error::Cuda {
+    Err(flashcliff::Error::Cuda {
         call: "cuMemAlloc",
         name: "CUDA_ERROR_OUT_OF_MEMORY".to_owned(),
         description: format!("expected tensors of at most {memory} bytes in f64, got {got}"),
     })
 }
 
-fn wrong(workload: &Workload, reason: super::Wrong) -> Error {
-    Error::TuningReference {
+fn wrong(workload: &Workload, reason: Wrong) -> Error {
+    Error::Reference {
         operator: workload.operator.name().to_owned(),
         reason,
     }
@@ -290,7 +284,7 @@ fn operand_unit(dtype: Dtype, precision: MatmulPrecision) -> f64 {
         (Dtype::F32, MatmulPrecision::Bf16) => 2.0 * unit(Dtype::Bf16),
         (Dtype::F32, MatmulPrecision::Tf32 | MatmulPrecision::F16) => 2.0 * unit(Dtype::F16),
         (Dtype::F32 | Dtype::F64, _) => 4.0 * unit(dtype),
-        (Dtype::Bf16 | Dtype::F16, _) => unit(dtype),
+        _ => unit(dtype),
     }
 }
 
@@ -302,14 +296,11 @@ fn keep(table: &mut Table, part: &Part) -> bool {
     match (&part.subject, part.choice) {
         (Subject::Product(problem), Choice::Algorithm(algorithm)) => {
             let microseconds = |times: Times| (times.median * 1e8).round() / 100.0;
-            table.set_matmul(MatmulEntry {
-                problem: *problem,
-                algorithm,
-                measured: part.measured.map(|[before, after]| Measured {
-                    microseconds: microseconds(after),
-                    before_microseconds: microseconds(before),
-                }),
+            let measured = part.measured.map(|[before, after]| Measured {
+                microseconds: microseconds(after),
+                before_microseconds: microseconds(before),
             });
+            table.set_algorithm(*problem, algorithm, measured);
         }
         (Subject::Knob { key, name }, Choice::Value(value)) => {
             table.set_knob(key.clone(), name.clone(), value);

@@ -10,9 +10,9 @@ mod descent;
 mod gate;
 mod measure;
 
-pub(in crate::cuda) use descent::{Bench, Coordinate, Step, descend};
+pub(crate) use descent::{Bench, Coordinate, Step, descend};
 pub use descent::{Effort, Verdict};
 pub use gate::Wrong;
-pub(in crate::cuda) use gate::{Expected, Gate, Tolerance, unit};
+pub(crate) use gate::{Expected, Gate, Tolerance, unit};
 pub use measure::Times;
-pub(in crate::cuda) use measure::in_turns;
+pub(crate) use measure::in_turns;

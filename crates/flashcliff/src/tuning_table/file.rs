@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::entries::Table;
 use super::key::Gpu;
-use crate::cuda::files::{replace, with_ending};
+use crate::files::{replace, with_ending};
 
 /// An error of a table's file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -110,8 +110,11 @@ pub fn save(path: &Path, table: &Table) -> Result<Option<PathBuf>, FileError> {
     Ok(broken)
 }
 
-/// Checks that [`save`] could write the table of a GPU to a path, without a table.
-pub(in crate::cuda) fn check(path: &Path, gpu: &Gpu) -> Result<(), FileError> {
+/// Checks that [`save`] could write the table of a GPU to a path. Makes the folder, but no file.
+///
+/// # Errors
+/// The errors of [`save`].
+pub fn check_save(path: &Path, gpu: &Gpu) -> Result<(), FileError> {
     let _lock = lock(path)?;
     match read(path, gpu) {
         Ok(_) | Err(FileError::NotATable { .. }) => Ok(()),
@@ -224,7 +227,7 @@ mod tests {
         let path = folder.path().join("table.json");
         for broken in [&b"{\"format\": 1,"[..], b"", b"nonsense", &[0xff, 0xfe]] {
             fs::write(&path, broken).unwrap();
-            check(&path, &gpu()).unwrap();
+            check_save(&path, &gpu()).unwrap();
             assert!(matches!(
                 read(&path, &gpu()),
                 Err(FileError::NotATable { .. })
@@ -249,7 +252,7 @@ mod tests {
         for text in [Table::new(other.clone()).to_json(), newer] {
             fs::write(&path, &text).unwrap();
             let error = save(&path, &table(1, 1)).unwrap_err();
-            assert_eq!(check(&path, &gpu()), Err(error.clone()));
+            assert_eq!(check_save(&path, &gpu()), Err(error.clone()));
             assert_eq!(read(&path, &gpu()), Err(error));
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
@@ -268,7 +271,7 @@ mod tests {
         for path in [folder.path().to_owned(), file.join("table.json")] {
             let error = save(&path, &table(1, 1)).map(drop);
             assert!(error.is_err(), "{}", path.display());
-            assert_eq!(check(&path, &gpu()), error);
+            assert_eq!(check_save(&path, &gpu()), error);
         }
     }
 }

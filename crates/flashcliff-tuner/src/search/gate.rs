@@ -9,7 +9,7 @@
 //! These limits hold for the root of the mean square too. In it no choice may be less accurate than cuBLASLt's heuristics by
 //! more than a factor of [`LOSS`].
 
-use crate::Dtype;
+use flashcliff::Dtype;
 
 /// The error of sums that is allowed, in units of the largest element.
 const UNITS: f64 = 128.0;
@@ -102,11 +102,11 @@ pub enum Wrong {
 
 /// The rounding of results.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::cuda) struct Tolerance {
+pub(crate) struct Tolerance {
     /// The type in memory.
-    pub(in crate::cuda) dtype: Dtype,
+    pub(crate) dtype: Dtype,
     /// The number of terms of the longest sum.
-    pub(in crate::cuda) terms: usize,
+    pub(crate) terms: usize,
 }
 
 impl Tolerance {
@@ -122,7 +122,7 @@ impl Tolerance {
 }
 
 /// The unit roundoff of a type.
-pub(in crate::cuda) fn unit(dtype: Dtype) -> f64 {
+pub(crate) fn unit(dtype: Dtype) -> f64 {
     let bits = match dtype {
         Dtype::F64 => 53,
         Dtype::F16 => 11,
@@ -142,7 +142,7 @@ fn tiny(dtype: Dtype) -> f64 {
 
 /// A tensor with its reference values.
 #[derive(Clone, Debug)]
-pub(in crate::cuda) struct Expected {
+pub(crate) struct Expected {
     name: String,
     values: Vec<f64>,
     /// The change of the tensor when inputs are moved.
@@ -152,7 +152,7 @@ pub(in crate::cuda) struct Expected {
 }
 
 impl Expected {
-    pub(in crate::cuda) fn new(name: impl Into<String>, values: Vec<f64>) -> Self {
+    pub(crate) fn new(name: impl Into<String>, values: Vec<f64>) -> Self {
         Self {
             name: name.into(),
             values,
@@ -204,18 +204,18 @@ impl Expected {
 
 /// All results of an operator, with their references.
 #[derive(Clone, Debug)]
-pub(in crate::cuda) struct Gate {
+pub(crate) struct Gate {
     tensors: Vec<Expected>,
     tolerance: Tolerance,
 }
 
 impl Gate {
-    pub(in crate::cuda) fn new(tensors: Vec<Expected>, tolerance: Tolerance) -> Self {
+    pub(crate) fn new(tensors: Vec<Expected>, tolerance: Tolerance) -> Self {
         Self { tensors, tolerance }
     }
 
     /// Takes the results for inputs that were moved by the size of their rounding, which widens the tolerance.
-    pub(in crate::cuda) fn widen(&mut self, moved: &[Vec<f64>]) {
+    pub(crate) fn widen(&mut self, moved: &[Vec<f64>]) {
         for (tensor, moved) in self.tensors.iter_mut().zip(moved) {
             let off = Deviation::between(&tensor.values, moved);
             tensor.spread = tensor.spread.map2(off, f64::max);
@@ -223,7 +223,7 @@ impl Gate {
     }
 
     /// Takes the results of the heuristics' choices, which must be right too.
-    pub(in crate::cuda) fn set_first(&mut self, got: &[Vec<f64>]) -> Result<(), Wrong> {
+    pub(crate) fn set_first(&mut self, got: &[Vec<f64>]) -> Result<(), Wrong> {
         for (tensor, got) in self.tensors.iter_mut().zip(got) {
             tensor.first = None;
             tensor.first = Some(tensor.check(got, &self.tolerance)?);
@@ -232,13 +232,13 @@ impl Gate {
     }
 
     /// Checks that results are right.
-    pub(in crate::cuda) fn check(&self, got: &[Vec<f64>]) -> Result<(), Wrong> {
+    pub(crate) fn check(&self, got: &[Vec<f64>]) -> Result<(), Wrong> {
         let mut pairs = self.tensors.iter().zip(got);
         pairs.try_for_each(|(tensor, got)| tensor.check(got, &self.tolerance).map(drop))
     }
 
     /// Checks that two results are the same, bit for bit.
-    pub(in crate::cuda) fn same(&self, one: &[Vec<f64>], other: &[Vec<f64>]) -> Result<(), Wrong> {
+    pub(crate) fn same(&self, one: &[Vec<f64>], other: &[Vec<f64>]) -> Result<(), Wrong> {
         for ((tensor, one), other) in self.tensors.iter().zip(one).zip(other) {
             let differ = |(one, other): (&f64, &f64)| one.to_bits() != other.to_bits();
             if let Some(index) = one.iter().zip(other).position(differ) {

@@ -2,25 +2,25 @@
 
 use std::sync::Arc;
 
-use cudarc::driver::{CudaSlice, CudaStream};
+use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream};
+use flashcliff::cuda::{Array, Device, Dtypes, MatmulPrecision, Operator, Scratch};
+use flashcliff::{Dims, Dtype, Error, Pass};
 
-use super::numbers::{Random, download, round, upload};
-use super::tuner::Workload;
-use crate::cuda::{Array, Device, Dtypes, MatmulPrecision, Operator, Scratch, array};
-use crate::operator::{Dims, Pass};
-use crate::{Dtype, Error};
+use crate::random::Random;
+use crate::scratch::scratch;
+use crate::tuner::Workload;
 
 /// The numbers of a call.
 #[derive(Clone, Debug)]
-pub(super) struct Numbers {
-    pub(super) inputs: Vec<Vec<f64>>,
-    pub(super) grad_output: Vec<f64>,
+pub(crate) struct Numbers {
+    pub(crate) inputs: Vec<Vec<f64>>,
+    pub(crate) grad_output: Vec<f64>,
 }
 
 impl Numbers {
     /// Random numbers in [-1, 1), rounded to the type. Parameters are smaller, so that sums over channels stay of that
     /// size.
-    pub(super) fn random(workload: &Workload) -> Self {
+    pub(crate) fn random(workload: &Workload) -> Self {
         let Workload {
             operator,
             dims,
@@ -30,7 +30,7 @@ impl Numbers {
         let mut random = Random::new(1);
         let mut rounded = |len: usize, scale: f64| -> Vec<f64> {
             let numbers = random.numbers(len, scale).into_iter();
-            numbers.map(|number| round(*dtype, number)).collect()
+            numbers.map(|number| dtype.nearest(number)).collect()
         };
         let inputs = operator.inputs().iter().map(|spec| {
             let scale = match spec.is_parameter() {
@@ -48,7 +48,7 @@ impl Numbers {
     }
 
     /// These numbers with relative errors of up to two units.
-    pub(super) fn moved(&self, unit: f64, seed: u64) -> Self {
+    pub(crate) fn moved(&self, unit: f64, seed: u64) -> Self {
         let mut random = Random::new(seed);
         let mut moved = |numbers: &Vec<f64>| -> Vec<f64> {
             let numbers = numbers.iter();
@@ -63,7 +63,7 @@ impl Numbers {
 }
 
 /// An operator on a device with all memory of its passes.
-pub(super) struct Call {
+pub(crate) struct Call {
     operator: Operator,
     dims: Dims,
     dtypes: Dtypes,
@@ -77,7 +77,7 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn new(
+    pub(crate) fn new(
         device: &Device,
         stream: &Arc<CudaStream>,
         workload: &Workload,
@@ -91,7 +91,7 @@ impl Call {
         let mut grads = Vec::new();
         for (spec, numbers) in specs.iter().zip(&numbers.inputs) {
             let shape = spec.shape(&dims);
-            inputs.push(upload(stream, dtype, numbers, &shape)?);
+            inputs.push(Array::from_f64(stream, dtype, numbers, &shape)?);
             grads.push(Array::zeros(stream, dtype, &shape)?);
         }
         let shape = workload.operator.output_shape(&dims);
@@ -102,28 +102,28 @@ impl Call {
             dtypes,
             stream: stream.clone(),
             inputs,
-            grad_output: upload(stream, dtype, &numbers.grad_output, &shape)?,
+            grad_output: Array::from_f64(stream, dtype, &numbers.grad_output, &shape)?,
             output: Array::zeros(stream, dtype, &shape)?,
             saved: Array::zeros(stream, dtypes.arithmetic(), &saved_len)?,
             grads,
-            workspace: array::scratch(stream, 1)?,
+            workspace: scratch(stream, 1)?,
             operator,
         })
     }
 
     /// Makes sure that there is workspace for a pass: knobs may change how much it needs.
-    pub(super) fn prepare(&mut self, pass: Pass) -> Result<(), Error> {
+    pub(crate) fn prepare(&mut self, pass: Pass) -> Result<(), Error> {
         let bytes = self
             .operator
             .workspace_bytes(&self.dims, pass, self.dtypes)?;
         if self.workspace.len() < bytes {
-            self.workspace = array::scratch(&self.stream, bytes)?;
+            self.workspace = scratch(&self.stream, bytes)?;
         }
         Ok(())
     }
 
     /// Launches a pass. The forward pass must come before the first backward pass.
-    pub(super) fn run(&mut self, pass: Pass) -> Result<(), Error> {
+    pub(crate) fn run(&mut self, pass: Pass) -> Result<(), Error> {
         let inputs: Result<Vec<_>, Error> = self.inputs.iter().map(Array::view).collect();
         let inputs = inputs?;
         let workspace = Some(Scratch::new(&mut self.workspace));
@@ -154,12 +154,12 @@ impl Call {
     }
 
     /// The results of both passes: the output and the gradients of all inputs.
-    pub(super) fn results(&mut self) -> Result<Vec<Vec<f64>>, Error> {
+    pub(crate) fn results(&mut self) -> Result<Vec<Vec<f64>>, Error> {
         for pass in [Pass::Forward, Pass::Backward] {
             self.prepare(pass)?;
             self.run(pass)?;
         }
         let arrays = [&self.output].into_iter().chain(&self.grads);
-        arrays.map(|array| download(&self.stream, array)).collect()
+        arrays.map(|array| array.to_f64(&self.stream)).collect()
     }
 }

@@ -77,25 +77,25 @@ impl fmt::Display for Verdict {
 
 /// A setting that can be chosen, with its candidates.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::cuda) struct Coordinate<C> {
+pub(crate) struct Coordinate<C> {
     /// The choice that is in use.
-    pub(in crate::cuda) choice: C,
-    pub(in crate::cuda) candidates: Vec<C>,
+    pub(crate) choice: C,
+    pub(crate) candidates: Vec<C>,
 }
 
 /// A candidate that was tried.
 #[derive(Clone, Debug, PartialEq)]
-pub(in crate::cuda) struct Step<'a, C> {
-    pub(in crate::cuda) coordinate: usize,
-    pub(in crate::cuda) candidate: &'a C,
+pub(crate) struct Step<'a, C> {
+    pub(crate) coordinate: usize,
+    pub(crate) candidate: &'a C,
     /// The times of the choice in use and of the candidate, in the last measurement. `None` if the candidate did not
     /// run.
-    pub(in crate::cuda) times: Option<[Times; 2]>,
-    pub(in crate::cuda) verdict: Verdict,
+    pub(crate) times: Option<[Times; 2]>,
+    pub(crate) verdict: Verdict,
 }
 
 /// The operations that a search needs: timing, checking and adopting choices.
-pub(in crate::cuda) trait Bench {
+pub(crate) trait Bench {
     type Choice: Clone + PartialEq;
     type Error: fmt::Display;
 
@@ -121,7 +121,7 @@ pub(in crate::cuda) trait Bench {
 ///
 /// # Errors
 /// The errors of the choices in use. A candidate that does not run is rejected.
-pub(in crate::cuda) fn descend<B: Bench>(
+pub(crate) fn descend<B: Bench>(
     bench: &mut B,
     coordinates: &mut [Coordinate<B::Choice>],
     effort: &Effort,
@@ -218,7 +218,7 @@ fn attempt<B: Bench>(
 mod tests {
     use super::super::gate::{Expected, Gate, Tolerance};
     use super::*;
-    use crate::Dtype;
+    use flashcliff::Dtype;
 
     /// A bench with times from a table and an operator that may be wrong.
     struct Fake {

@@ -8,13 +8,13 @@ use super::algorithm::Algorithm;
 use super::entries::Table;
 use super::file::{self, FileError};
 use super::key::{Gpu, KnobKey};
-use super::place::{FOLDERS, Place};
-use crate::cuda::matmul::Problem;
+use super::place::Place;
+use super::problem::Problem;
 
 /// The built-in tables, measured on these GPUs.
 const BUILT_IN: &[&str] = &[
-    include_str!("../tables/nvidia-h100-80gb-hbm3.json"),
-    include_str!("../tables/nvidia-h200.json"),
+    include_str!("tables/nvidia-h100-80gb-hbm3.json"),
+    include_str!("tables/nvidia-h200.json"),
 ];
 
 /// The origin of an entry.
@@ -85,10 +85,10 @@ impl Tables {
             layers.push((source, table));
             ignored.extend(wrong.into_iter().map(|reason| Ignored { source, reason }));
         };
-        let state = match (place.user, place.file(&gpu)) {
+        let state = match (place.user, place.needed_file(&gpu)) {
             (false, _) => FileState::Off,
-            (true, None) => FileState::Broken(FileError::NoFolder { expected: FOLDERS }),
-            (true, Some(path)) => match file::read(&path, &gpu) {
+            (true, Err(error)) => FileState::Broken(error),
+            (true, Ok(path)) => match file::read(&path, &gpu) {
                 Ok(Some((table, wrong))) => {
                     let entries = table.len();
                     add(Source::User, table, wrong);
@@ -151,7 +151,7 @@ impl Tables {
 
     /// The first algorithm for a problem that `check` accepts, as the value that `check` makes of it. Refused algorithms
     /// are remembered as ignored, with the reason.
-    pub(in crate::cuda) fn algorithm<T>(
+    pub(crate) fn algorithm<T>(
         &self,
         problem: &Problem,
         version: usize,
@@ -170,9 +170,7 @@ impl Tables {
     }
 
     /// All algorithms, with their origin.
-    pub(in crate::cuda) fn algorithms(
-        &self,
-    ) -> impl Iterator<Item = (Source, &Problem, &Algorithm)> {
+    pub(crate) fn algorithms(&self) -> impl Iterator<Item = (Source, &Problem, &Algorithm)> {
         self.layers.iter().flat_map(|(source, table)| {
             let entries = table.algorithms();
             entries.map(move |entry| (*source, &entry.problem, &entry.algorithm))
@@ -180,7 +178,7 @@ impl Tables {
     }
 
     /// Remembers that an entry is not used.
-    pub(in crate::cuda) fn ignore(&self, source: Source, problem: &Problem, reason: &str) {
+    pub(crate) fn ignore(&self, source: Source, problem: &Problem, reason: &str) {
         let entry = Ignored {
             source,
             reason: format!("matmul {problem}: {reason}"),
@@ -193,7 +191,7 @@ impl Tables {
     }
 
     /// The entries that are known not to be used: those that could not be read, and those that were looked up and found
-    /// invalid. See [`check`](super::super::check).
+    /// invalid. See [`check`](crate::cuda::tuning::check).
     pub fn ignored(&self) -> Vec<Ignored> {
         let ignored = self.ignored.lock().unwrap_or_else(PoisonError::into_inner);
         ignored.clone()

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::algorithm::Algorithm;
 use super::file::FileError;
 use super::key::{Gpu, KnobKey};
-use crate::cuda::matmul::Problem;
+use super::problem::Problem;
 
 /// The format of files that this version writes. It reads no other format.
 const FORMAT: u32 = 1;
@@ -29,21 +29,22 @@ pub struct Table {
 /// The algorithm of a matrix product.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::cuda) struct MatmulEntry {
-    pub(in crate::cuda) problem: Problem,
-    pub(in crate::cuda) algorithm: Algorithm,
+pub(crate) struct MatmulEntry {
+    pub(crate) problem: Problem,
+    pub(crate) algorithm: Algorithm,
     /// The measurement that led to the choice. It is information only.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(in crate::cuda) measured: Option<Measured>,
+    pub(crate) measured: Option<Measured>,
 }
 
 /// The median times of a matrix product within its pass.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in crate::cuda) struct Measured {
-    pub(in crate::cuda) microseconds: f64,
-    /// The time of the choice that was in use before.
-    pub(in crate::cuda) before_microseconds: f64,
+pub struct Measured {
+    /// The time of the choice, in microseconds.
+    pub microseconds: f64,
+    /// The time of the choice that was in use before, in microseconds.
+    pub before_microseconds: f64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -104,17 +105,32 @@ impl Table {
     }
 
     /// The algorithm of a problem for a version of cuBLASLt.
-    pub(in crate::cuda) fn matmul(&self, problem: &Problem, version: usize) -> Option<&Algorithm> {
+    pub(crate) fn matmul(&self, problem: &Problem, version: usize) -> Option<&Algorithm> {
         let entry = self.matmul.get(&(*problem, version));
         entry.map(|entry| &entry.algorithm)
     }
 
     /// All algorithms, in no particular order.
-    pub(in crate::cuda) fn algorithms(&self) -> impl Iterator<Item = &MatmulEntry> {
+    pub(crate) fn algorithms(&self) -> impl Iterator<Item = &MatmulEntry> {
         self.matmul.values()
     }
 
-    pub(in crate::cuda) fn set_matmul(&mut self, entry: MatmulEntry) {
+    /// Sets the algorithm of a matrix product for the version of cuBLASLt that it belongs to. The measurement is kept as
+    /// information; nothing depends on it.
+    pub fn set_algorithm(
+        &mut self,
+        problem: Problem,
+        algorithm: Algorithm,
+        measured: Option<Measured>,
+    ) {
+        self.set_matmul(MatmulEntry {
+            problem,
+            algorithm,
+            measured,
+        });
+    }
+
+    pub(super) fn set_matmul(&mut self, entry: MatmulEntry) {
         let key = (entry.problem, entry.algorithm.cublaslt);
         self.matmul.insert(key, entry);
     }
@@ -206,19 +222,18 @@ impl Table {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use super::super::{Configuration, Form, MatmulPrecision};
     use super::*;
-    use crate::cuda::matmul::{Form, MatmulPrecision};
-    use crate::cuda::tuning::table::Configuration;
     use crate::{Dtype, Pass, Signature};
 
-    pub(in crate::cuda) fn gpu() -> Gpu {
+    pub(crate) fn gpu() -> Gpu {
         Gpu {
             name: "NVIDIA Test".to_owned(),
             compute_capability: (9, 0),
         }
     }
 
-    pub(in crate::cuda) fn problem(m: usize) -> Problem {
+    pub(crate) fn problem(m: usize) -> Problem {
         Problem {
             form: Form::TimesTranspose,
             m,
@@ -234,7 +249,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::cuda) fn entry(m: usize, first: u64) -> MatmulEntry {
+    pub(crate) fn entry(m: usize, first: u64) -> MatmulEntry {
         MatmulEntry {
             problem: problem(m),
             algorithm: Algorithm {
@@ -246,7 +261,7 @@ pub(super) mod tests {
         }
     }
 
-    pub(in crate::cuda) fn knob(batch: usize) -> KnobKey {
+    pub(crate) fn knob(batch: usize) -> KnobKey {
         KnobKey {
             operator: "fcgp_norm".into(),
             algebra: Signature::of(3, 0, 0),

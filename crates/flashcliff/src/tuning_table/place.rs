@@ -4,16 +4,16 @@ use std::env;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use super::file::FileError;
 use super::key::Gpu;
-use crate::cuda::files;
-pub use crate::cuda::files::CACHE_DIR_VARIABLE;
+use crate::files;
+pub use crate::files::CACHE_DIR_VARIABLE;
 
 /// The variable that says which tuning tables are read: `all` (the default), `builtin` or `none`.
 pub const TUNING_VARIABLE: &str = "FLASHCLIFF_TUNING";
 
 /// The variables that may name the folder, for messages.
-pub(in crate::cuda) const FOLDERS: &str =
-    "FLASHCLIFF_CACHE_DIR, XDG_CACHE_HOME, HOME and LOCALAPPDATA";
+const FOLDERS: &str = "FLASHCLIFF_CACHE_DIR, XDG_CACHE_HOME, HOME and LOCALAPPDATA";
 
 /// Which tuning tables a device reads when it is opened.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -70,6 +70,15 @@ impl Place {
     pub fn file(&self, gpu: &Gpu) -> Option<PathBuf> {
         let folder = self.folder.as_ref()?;
         Some(folder.join(gpu.file_name()))
+    }
+
+    /// The path of the file for a GPU, for those who need one.
+    ///
+    /// # Errors
+    /// [`FileError::NoFolder`] without a folder.
+    pub fn needed_file(&self, gpu: &Gpu) -> Result<PathBuf, FileError> {
+        let expected = FOLDERS;
+        self.file(gpu).ok_or(FileError::NoFolder { expected })
     }
 }
 

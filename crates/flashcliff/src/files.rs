@@ -1,6 +1,5 @@
 //! The cache folder, and files that are written whole or not at all.
 
-use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,12 +12,12 @@ pub const CACHE_DIR_VARIABLE: &str = "FLASHCLIFF_CACHE_DIR";
 
 /// A folder of the cache, as the environment has it.
 #[cfg(any(feature = "jit", test))]
-pub(super) fn cache_folder(name: &str) -> Option<PathBuf> {
-    cache_folder_of(&|variable| env::var_os(variable), name)
+pub(crate) fn cache_folder(name: &str) -> Option<PathBuf> {
+    cache_folder_of(&|variable| std::env::var_os(variable), name)
 }
 
 /// A folder of `$FLASHCLIFF_CACHE_DIR`, or of `flashcliff` in the cache folder of the system.
-pub(super) fn cache_folder_of(
+pub(crate) fn cache_folder_of(
     variable: &dyn Fn(&str) -> Option<OsString>,
     name: &str,
 ) -> Option<PathBuf> {
@@ -36,7 +35,7 @@ pub(super) fn cache_folder_of(
 }
 
 /// Writes a new file beside the old one and gives it the name. Readers see the old file or the new one.
-pub(super) fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
+pub(crate) fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let beside = with_ending(path, &format!(".{}-{count}.tmp", process::id()));
@@ -51,7 +50,7 @@ pub(super) fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
 }
 
 /// A path with more at the end of its name.
-pub(super) fn with_ending(path: &Path, ending: &str) -> PathBuf {
+pub(crate) fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)

@@ -39,7 +39,7 @@ pub enum MatmulPrecision {
 impl MatmulPrecision {
     /// The precision that matters for operands of a type: always [`Self::Highest`] for types other than `f32`. Tuning
     /// tables use it in their keys.
-    pub(in crate::cuda) fn of(self, operands: Dtype) -> Self {
+    pub(crate) fn of(self, operands: Dtype) -> Self {
         match operands {
             Dtype::F32 => self,
             _ => Self::Highest,
@@ -60,35 +60,5 @@ impl MatmulPrecision {
 impl fmt::Display for MatmulPrecision {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::product::{Form, Product};
-    use super::*;
-
-    #[test]
-    fn products_of_other_types_are_the_same_whatever_f32_is_rounded_to() {
-        let problem = |operands, precision| {
-            let types = [operands, Dtype::F32];
-            Product::new(
-                Form::Times,
-                (8, 8, 8),
-                (1, [0; 3]),
-                types,
-                [256; 3],
-                precision,
-            )
-            .problem
-        };
-        for precision in [MatmulPrecision::Tf32, MatmulPrecision::Bf16] {
-            for operands in [Dtype::F64, Dtype::Bf16, Dtype::F16] {
-                let highest = problem(operands, MatmulPrecision::Highest);
-                assert_eq!(problem(operands, precision), highest);
-            }
-            let highest = problem(Dtype::F32, MatmulPrecision::Highest);
-            assert_ne!(problem(Dtype::F32, precision), highest);
-        }
     }
 }

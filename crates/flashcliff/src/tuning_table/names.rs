@@ -21,18 +21,18 @@ fn named<'de, D: Deserializer<'de>, T: Copy>(
 }
 
 /// An element type.
-pub(in crate::cuda) mod dtype {
+pub(super) mod dtype {
     use super::{Deserializer, Serializer, named};
     use crate::Dtype;
 
-    pub(in crate::cuda) fn serialize<S: Serializer>(
+    pub(in crate::tuning_table) fn serialize<S: Serializer>(
         dtype: &Dtype,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.collect_str(dtype)
     }
 
-    pub(in crate::cuda) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::tuning_table) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Dtype, D::Error> {
         let all = [
@@ -46,43 +46,40 @@ pub(in crate::cuda) mod dtype {
 }
 
 /// A pass.
-pub(in crate::cuda) mod pass {
+pub(super) mod pass {
     use super::{Deserializer, Serializer, named};
     use crate::Pass;
 
-    pub(in crate::cuda) fn serialize<S: Serializer>(
+    pub(in crate::tuning_table) fn serialize<S: Serializer>(
         pass: &Pass,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(match pass {
-            Pass::Forward => "forward",
-            Pass::Backward => "backward",
-        })
+        serializer.collect_str(pass)
     }
 
-    pub(in crate::cuda) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::tuning_table) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Pass, D::Error> {
-        let all = [("forward", Pass::Forward), ("backward", Pass::Backward)];
+        let all = [Pass::Forward, Pass::Backward].map(|pass| (pass.name(), pass));
         named(deserializer, "pass", &all)
     }
 }
 
 /// The name of an algebra.
-pub(in crate::cuda) mod algebra {
+pub(super) mod algebra {
     use serde::de::Error as _;
 
     use super::{Deserialize as _, Deserializer, Serializer};
     use crate::Signature;
 
-    pub(in crate::cuda) fn serialize<S: Serializer>(
+    pub(in crate::tuning_table) fn serialize<S: Serializer>(
         signature: &Signature,
         serializer: S,
     ) -> Result<S::Ok, S::Error> {
         serializer.serialize_str(&signature.name())
     }
 
-    pub(in crate::cuda) fn deserialize<'de, D: Deserializer<'de>>(
+    pub(in crate::tuning_table) fn deserialize<'de, D: Deserializer<'de>>(
         deserializer: D,
     ) -> Result<Signature, D::Error> {
         let name = String::deserialize(deserializer)?;

@@ -13,7 +13,7 @@ pub struct Times {
 
 impl Times {
     /// The summary of a list of times; infinite if the list is empty.
-    pub(in crate::cuda) fn of(times: &[f64]) -> Self {
+    pub(crate) fn of(times: &[f64]) -> Self {
         let centre = median(times);
         let distances: Vec<f64> = times.iter().map(|time| (time - centre).abs()).collect();
         Self {
@@ -42,7 +42,7 @@ fn median(values: &[f64]) -> f64 {
 
 /// Times two choices in turns. Each comes first in every second round. One run of each before that does not count. The
 /// first error ends the measurement.
-pub(in crate::cuda) fn in_turns<E>(
+pub(crate) fn in_turns<E>(
     rounds: usize,
     mut one: impl FnMut() -> Result<f64, E>,
     mut other: impl FnMut() -> Result<f64, E>,
