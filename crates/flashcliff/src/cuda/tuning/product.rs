@@ -32,8 +32,8 @@ impl MatrixProduct {
     /// The product of `x [rows, in]` and `w [out, in]`, two arrays of one type, on a stream of the device.
     ///
     /// # Errors
-    /// [`Error::ShapeMismatch`], [`Error::DtypeMismatch`], [`Error::DeviceMismatch`]; [`Error::Cuda`] if there is no
-    /// memory for the result.
+    /// [`Error::ShapeMismatch`], [`Error::DtypeMismatch`]; [`Error::DeviceMismatch`] and [`Error::CudaContext`] for what
+    /// belongs elsewhere; [`Error::Cuda`] if there is no memory for the result.
     pub fn new(
         device: &Device,
         stream: &Arc<CudaStream>,
@@ -54,6 +54,11 @@ impl MatrixProduct {
                     got,
                 });
             }
+        }
+        if stream.context().cu_ctx() != device.context().cu_ctx() {
+            return Err(Error::CudaContext {
+                ordinal: device.ordinal(),
+            });
         }
         if w.dtype() != x.dtype() {
             return Err(Error::DtypeMismatch {
@@ -108,8 +113,8 @@ impl MatrixProduct {
         let (o, _o) = o.acquire(&queue);
         let (workspace, _workspace) = workspace.acquire(&queue);
         let product = described(self.size, self.x.dtype(), self.precision, [w, x, o]);
-        // SAFETY: these are the addresses of three matrices of the problem's sizes and of its workspace. cudarc frees them
-        // on the stream, so not before the product is done. The stream belongs to the context, which is current.
+        // SAFETY: these are the addresses of three matrices of the problem's sizes and of its workspace, whose release cudarc
+        // orders after this use. The stream belongs to the context, which is current.
         unsafe { blas.run(&product, workspace, queue.raw()) }
     }
 
