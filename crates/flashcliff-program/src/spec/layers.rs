@@ -5,19 +5,6 @@ use cayley::{Algebra, GradeSet, InvariantForm};
 use super::multivector::{Multivector, smooth_norm};
 use crate::ir::{Function, Graph, Id, Node, Program, Uniform};
 
-/// Every operator of this file.
-pub(super) fn all(algebra: &Algebra) -> Vec<Program> {
-    vec![
-        gate(algebra),
-        grade_norm(algebra),
-        mv_silu(algebra, "mv_silu_mag2", |_, q| q),
-        mv_silu(algebra, "mv_silu_norm", |p, q| smooth_norm(&mut p.graph, q)),
-        mv_layer_norm(algebra),
-        norm(algebra),
-        grade_norms(algebra),
-    ]
-}
-
 fn full_input(p: &mut Program, algebra: &Algebra) -> Multivector {
     Multivector::input(p, algebra, "x", GradeSet::full(algebra.dim()))
 }
@@ -33,6 +20,14 @@ pub(super) enum Measure {
 }
 
 impl Measure {
+    /// The name of the norm by this measure.
+    pub(super) fn norm(self) -> &'static str {
+        match self {
+            Self::Euclidean => "grade_rms",
+            Self::Invariant => "grade_invariant",
+        }
+    }
+
     /// The signs of the squares of a grade.
     fn form(self, algebra: &Algebra, grade: usize) -> Option<InvariantForm> {
         let form = algebra.invariant_form(grade);
@@ -110,16 +105,15 @@ pub(super) fn normalized_grades(
 
 /// The inverse of [`normalized_grades`], from its output and its row sums. The backward pass of the fully connected
 /// product uses it instead of computing the product again.
-pub(super) fn undo_norm(algebra: &Algebra, grades: GradeSet, measure: Measure) -> Program {
-    let (name, formula) = match measure {
-        Measure::Euclidean => (
-            "undo_grade_rms",
-            "o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved",
-        ),
-        Measure::Invariant => (
-            "undo_grade_invariant",
-            "o_g = x_g sqrt(mean_c |<o_g reverse(o_g)>_0| + eps), the mean saved",
-        ),
+pub(super) fn undo_norm(
+    name: &str,
+    algebra: &Algebra,
+    grades: GradeSet,
+    measure: Measure,
+) -> Program {
+    let formula = match measure {
+        Measure::Euclidean => "o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved",
+        Measure::Invariant => "o_g = x_g sqrt(mean_c |<o_g reverse(o_g)>_0| + eps), the mean saved",
     };
     let mut p = Program::new(name, formula);
     let x = Multivector::input(&mut p, algebra, "x", grades);
@@ -174,8 +168,8 @@ pub(super) fn normalized(
     })
 }
 
-fn gate(algebra: &Algebra) -> Program {
-    let mut p = Program::new("gate", "o = gate(x_1) x");
+pub(super) fn gate(name: &str, algebra: &Algebra) -> Program {
+    let mut p = Program::new(name, "o = gate(x_1) x");
     let x = full_input(&mut p, algebra);
     let o = x.gated(&mut p.graph, algebra);
     o.output(&mut p, algebra);
@@ -184,29 +178,34 @@ fn gate(algebra: &Algebra) -> Program {
 
 /// The norm of some grades as a separate operator.
 pub(super) fn norm_of_grades(algebra: &Algebra, grades: GradeSet, measure: Measure) -> Program {
-    let (name, formula) = match measure {
-        Measure::Euclidean => ("grade_rms", "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)"),
-        Measure::Invariant => (
-            "grade_invariant",
-            "o_g = x_g / sqrt(mean_c |<x_g reverse(x_g)>_0| + eps)",
-        ),
+    let formula = match measure {
+        Measure::Euclidean => "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
+        Measure::Invariant => "o_g = x_g / sqrt(mean_c |<x_g reverse(x_g)>_0| + eps)",
     };
-    let mut p = Program::new(name, formula);
+    let mut p = Program::new(measure.norm(), formula);
     let x = Multivector::input(&mut p, algebra, "x", grades);
     normalized_grades(&mut p, algebra, &x, measure).output(&mut p, algebra);
     p
 }
 
-fn grade_norm(algebra: &Algebra) -> Program {
+pub(super) fn grade_norm(name: &str, algebra: &Algebra) -> Program {
     let formula = "o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)";
-    let mut p = Program::new("grade_norm", formula);
+    let mut p = Program::new(name, formula);
     let x = full_input(&mut p, algebra);
     let a = p.param("a", algebra.grade_count());
     normalized(&mut p, algebra, &x, &a).output(&mut p, algebra);
     p
 }
 
-fn mv_silu(algebra: &Algebra, name: &str, invariant: impl Fn(&mut Program, Id) -> Id) -> Program {
+pub(super) fn mv_silu_mag2(name: &str, algebra: &Algebra) -> Program {
+    mv_silu(name, algebra, |_, q| q)
+}
+
+pub(super) fn mv_silu_norm(name: &str, algebra: &Algebra) -> Program {
+    mv_silu(name, algebra, |p, q| smooth_norm(&mut p.graph, q))
+}
+
+fn mv_silu(name: &str, algebra: &Algebra, invariant: impl Fn(&mut Program, Id) -> Id) -> Program {
     let formula = "o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g";
     let mut p = Program::new(name, formula);
     let x = full_input(&mut p, algebra);
@@ -243,8 +242,8 @@ fn whole_norm(p: &mut Program, algebra: &Algebra, x: &Multivector) -> Id {
     smooth_norm(g, q)
 }
 
-fn mv_layer_norm(algebra: &Algebra) -> Program {
-    let mut p = Program::new("mv_layer_norm", "o = a x / (mean_c |x| + 1e-6)");
+pub(super) fn mv_layer_norm(name: &str, algebra: &Algebra) -> Program {
+    let mut p = Program::new(name, "o = a x / (mean_c |x| + 1e-6)");
     let x = full_input(&mut p, algebra);
     let a = p.param("a", 1)[0];
     let norm = whole_norm(&mut p, algebra, &x);
@@ -265,16 +264,16 @@ fn mv_layer_norm(algebra: &Algebra) -> Program {
     p
 }
 
-fn norm(algebra: &Algebra) -> Program {
-    let mut p = Program::new("norm", "o = (q(x)^2 + 1e-16)^(1/4)");
+pub(super) fn norm(name: &str, algebra: &Algebra) -> Program {
+    let mut p = Program::new(name, "o = (q(x)^2 + 1e-16)^(1/4)");
     let x = full_input(&mut p, algebra);
     let norm = whole_norm(&mut p, algebra, &x);
     p.output("o", vec!["norm".to_owned()], vec![norm]);
     p
 }
 
-fn grade_norms(algebra: &Algebra) -> Program {
-    let mut p = Program::new("grade_norms", "o_g = (q(x_g)^2 + 1e-16)^(1/4)");
+pub(super) fn grade_norms(name: &str, algebra: &Algebra) -> Program {
+    let mut p = Program::new(name, "o_g = (q(x_g)^2 + 1e-16)^(1/4)");
     let x = full_input(&mut p, algebra);
     let mut names = Vec::new();
     let mut norms = Vec::new();

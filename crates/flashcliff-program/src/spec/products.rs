@@ -8,6 +8,11 @@ use crate::ir::{Function, Id, Program};
 
 const KIND: ProductKind = ProductKind::Geometric;
 
+/// The name of [`gate_pair`].
+pub(super) const GATE_PAIR: &str = "gate_pair";
+/// The name of [`path_product`].
+pub(super) const PATH_PRODUCT: &str = "path_product";
+
 /// `gate(x) gate(y) weighted_product(w, x, y)`: the product is bilinear, so the gates of the operands
 /// are one factor of the result.
 ///
@@ -45,8 +50,8 @@ fn gated_operands(
 }
 
 /// The steerable geometric product of gated operands (flash-clifford's SGP without its norm).
-pub(super) fn sgp(algebra: &Algebra, left: GradeSet, right: GradeSet) -> Program {
-    let mut p = Program::new("sgp", "o = weighted_product(w, gate(x), gate(y))");
+pub(super) fn sgp(name: &str, algebra: &Algebra, left: GradeSet, right: GradeSet) -> Program {
+    let mut p = Program::new(name, "o = weighted_product(w, gate(x), gate(y))");
     let o = gated_operands(&mut p, algebra, left, right);
     o.output(&mut p, algebra);
     p
@@ -54,15 +59,13 @@ pub(super) fn sgp(algebra: &Algebra, left: GradeSet, right: GradeSet) -> Program
 
 /// The steerable product with a grade-wise norm. With the Euclidean norm it is flash-clifford's SGP.
 pub(super) fn sgp_norm(
+    name: &str,
     algebra: &Algebra,
     left: GradeSet,
     right: GradeSet,
     measure: Measure,
 ) -> Program {
-    let (name, norm) = match measure {
-        Measure::Euclidean => ("sgp_rms", "grade_rms"),
-        Measure::Invariant => ("sgp_invariant", "grade_invariant"),
-    };
+    let norm = measure.norm();
     let formula = format!("o = {norm}(weighted_product(w, gate(x), gate(y)))");
     let mut p = Program::new(name, formula);
     let product = gated_operands(&mut p, algebra, left, right);
@@ -70,21 +73,16 @@ pub(super) fn sgp_norm(
     p
 }
 
-/// The name of a form of CGENN's steerable product.
-pub(super) fn steerable_name(normalize: bool, first_order: bool) -> &'static str {
-    match (normalize, first_order) {
-        (false, false) => "steerable_product",
-        (true, false) => "steerable_product_norm",
-        (false, true) => "steerable_product_first_order",
-        (true, true) => "steerable_product_norm_first_order",
-    }
-}
-
 /// CGENN's steerable product between its linear maps: `x` is the input, `r` the right linear map
 /// of it, `l` the left one (only with the first-order term).
 ///
 /// The gate exists so that the product shares its code with [`sgp`]; callers choose none.
-pub(super) fn steerable_product(algebra: &Algebra, normalize: bool, first_order: bool) -> Program {
+pub(super) fn steerable_product(
+    name: &str,
+    algebra: &Algebra,
+    normalize: bool,
+    first_order: bool,
+) -> Program {
     let full = GradeSet::full(algebra.dim());
     let right = if normalize { "norm(r; a)" } else { "r" };
     let product = format!("weighted_product(w, gate(x), gate({right}))");
@@ -92,7 +90,7 @@ pub(super) fn steerable_product(algebra: &Algebra, normalize: bool, first_order:
         true => format!("o = (l + {product}) / sqrt(2)"),
         false => format!("o = {product}"),
     };
-    let mut p = Program::new(steerable_name(normalize, first_order), formula);
+    let mut p = Program::new(name, formula);
     let x = Multivector::input(&mut p, algebra, "x", full);
     let mut r = Multivector::input(&mut p, algebra, "r", full);
     let w = p.param("w", algebra.paths().len());
@@ -116,22 +114,15 @@ pub(super) fn steerable_product(algebra: &Algebra, normalize: bool, first_order:
     p
 }
 
-/// The name of an unweighted product.
-pub(super) fn name(kind: ProductKind) -> String {
-    match kind {
-        ProductKind::LeftContraction | ProductKind::RightContraction => kind.name().to_owned(),
-        _ => format!("{}_product", kind.name()),
-    }
-}
-
 /// An unweighted product.
 pub(super) fn product(
+    name: &str,
     algebra: &Algebra,
     kind: ProductKind,
     left: GradeSet,
     right: GradeSet,
 ) -> Program {
-    let mut p = Program::new(name(kind), format!("o = {}(x, y)", kind.name()));
+    let mut p = Program::new(name, format!("o = {}(x, y)", kind.name()));
     let x = Multivector::input(&mut p, algebra, "x", left);
     let y = Multivector::input(&mut p, algebra, "y", right);
     let o = x.product(&mut p.graph, algebra, kind, &y);
@@ -151,8 +142,13 @@ pub(super) fn sandwich_grades(algebra: &Algebra, versor: GradeSet, operand: Grad
 }
 
 /// The sandwich `x y reverse(x)`.
-pub(super) fn sandwich(algebra: &Algebra, versor: GradeSet, operand: GradeSet) -> Program {
-    let mut p = Program::new("sandwich", "o = x y reverse(x)");
+pub(super) fn sandwich(
+    name: &str,
+    algebra: &Algebra,
+    versor: GradeSet,
+    operand: GradeSet,
+) -> Program {
+    let mut p = Program::new(name, "o = x y reverse(x)");
     let x = Multivector::input(&mut p, algebra, "x", versor);
     let y = Multivector::input(&mut p, algebra, "y", operand);
     let half = x.product(&mut p.graph, algebra, KIND, &y).cut(&mut p);
@@ -166,7 +162,7 @@ pub(super) fn sandwich(algebra: &Algebra, versor: GradeSet, operand: GradeSet) -
 
 /// The product of the gates of two operands, which depends on their scalar components only.
 pub fn gate_pair() -> Program {
-    let mut p = Program::new("gate_pair", "o = gate(x_1) gate(y_1)");
+    let mut p = Program::new(GATE_PAIR, "o = gate(x_1) gate(y_1)");
     let x = p.input("x", vec!["1".to_owned()])[0];
     let y = p.input("y", vec!["1".to_owned()])[0];
     let g = &mut p.graph;
@@ -182,7 +178,7 @@ pub fn gate_pair() -> Program {
 pub fn path_product(algebra: &Algebra, path: Path) -> Program {
     let (a, b, c) = (path.left, path.output, path.right);
     let formula = format!("o = f <<x>_{a} <y>_{c}>_{b}");
-    let mut p = Program::new("path_product", formula);
+    let mut p = Program::new(PATH_PRODUCT, formula);
     let x = Multivector::input(&mut p, algebra, "x", GradeSet::single(a));
     let y = Multivector::input(&mut p, algebra, "y", GradeSet::single(c));
     let factor = p.input("f", vec!["1".to_owned()])[0];

@@ -5,26 +5,33 @@ use cayley::{Algebra, GradeSet};
 use super::multivector::Multivector;
 use crate::ir::Program;
 
-/// The reverse, the grade involution, the Clifford conjugate, the dual and the undual.
-pub(super) fn involutions(algebra: &Algebra) -> Vec<Program> {
-    vec![
-        signs(algebra, "reverse", |blade| algebra.reverse_sign(blade)),
-        signs(algebra, "grade_involution", |blade| {
-            algebra.grade_involution_sign(blade)
-        }),
-        signs(algebra, "clifford_conjugate", |blade| {
-            algebra.clifford_conjugate_sign(blade)
-        }),
-        permutation(algebra, "dual", |blade| algebra.dual(blade)),
-        permutation(algebra, "undual", |blade| algebra.undual(blade)),
-    ]
+pub(super) fn reverse(name: &str, algebra: &Algebra) -> Program {
+    signs(name, algebra, |blade| algebra.reverse_sign(blade))
 }
 
-fn signs(algebra: &Algebra, name: &str, sign: impl Fn(usize) -> i8) -> Program {
-    permutation(algebra, name, |blade| (blade, sign(blade)))
+pub(super) fn grade_involution(name: &str, algebra: &Algebra) -> Program {
+    signs(name, algebra, |blade| algebra.grade_involution_sign(blade))
 }
 
-fn permutation(algebra: &Algebra, name: &str, image: impl Fn(usize) -> (usize, i8)) -> Program {
+pub(super) fn clifford_conjugate(name: &str, algebra: &Algebra) -> Program {
+    signs(name, algebra, |blade| {
+        algebra.clifford_conjugate_sign(blade)
+    })
+}
+
+pub(super) fn dual(name: &str, algebra: &Algebra) -> Program {
+    permutation(name, algebra, |blade| algebra.dual(blade))
+}
+
+pub(super) fn undual(name: &str, algebra: &Algebra) -> Program {
+    permutation(name, algebra, |blade| algebra.undual(blade))
+}
+
+fn signs(name: &str, algebra: &Algebra, sign: impl Fn(usize) -> i8) -> Program {
+    permutation(name, algebra, |blade| (blade, sign(blade)))
+}
+
+fn permutation(name: &str, algebra: &Algebra, image: impl Fn(usize) -> (usize, i8)) -> Program {
     let mut p = Program::new(name, format!("o = {name}(x)"));
     let full = GradeSet::full(algebra.dim());
     let x = Multivector::input(&mut p, algebra, "x", full);

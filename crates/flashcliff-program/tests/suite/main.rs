@@ -1,6 +1,7 @@
 //! Tests of the programs: their results, their costs, and how they are cut into stages.
 //!
-//! `adjoints` checks derivatives, first and second, by differences. `counts` checks the costs of programs.
+//! `adjoints` checks derivatives, first and second, by differences. `counts` checks the costs of programs. `table` finds
+//! operators by their names.
 //! `mutation` damages planned programs, one sign or term at a time, and demands that `oracle`, which
 //! computes every operator from its formula, notices.
 
@@ -10,3 +11,4 @@ mod mutation;
 mod oracle;
 mod stages;
 mod support;
+mod table;
