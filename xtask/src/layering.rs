@@ -77,6 +77,17 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
     ),
     ("flashcliff-benches", &["flashcliff-build-support"]),
     ("flashcliff-program", &["proc-macro2", "flashcliff-codegen"]),
+    (
+        "flashcliff-tasks",
+        &[
+            "flashcliff",
+            "flashcliff-candle",
+            "flashcliff-cli",
+            "candle-core",
+            "clap",
+            "indicatif",
+        ],
+    ),
     ("xtask", &["flashcliff", "flashcliff-sys", "candle-core"]),
 ];
 

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::PathBuf;
 
-use crate::tasks::{SplitName, TaskError};
+use flashcliff_tasks::{SplitName, TaskError};
 
 /// An error of the program. It says what was expected and what came.
 #[derive(Debug, thiserror::Error)]

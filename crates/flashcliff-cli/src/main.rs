@@ -17,7 +17,6 @@ mod messages;
 mod op;
 mod output;
 mod shell;
-mod tasks;
 mod train;
 mod tune;
 

@@ -1,6 +1,8 @@
 //! The results of a run as data.
 
 use flashcliff::simd::Tier;
+use flashcliff_tasks::Dataset;
+use flashcliff_tasks::published::{self, ErrorUnits, PublishedResult};
 use serde::Serialize;
 
 use super::session::Session;
@@ -8,8 +10,6 @@ use super::settings::Settings;
 use crate::device::DeviceName;
 use crate::error::Error;
 use crate::interrupt;
-use crate::tasks::Dataset;
-use crate::tasks::published::{self, ErrorUnits, PublishedResult};
 
 /// Everything that is known about a finished run.
 #[derive(Debug, Serialize)]
@@ -110,13 +110,13 @@ impl Errors {
         }))
     }
 
-    fn scaled(&self, factor: f64) -> Self {
+    fn in_target_units(&self, data: &Dataset) -> Self {
         Self {
-            validation: self.validation * factor,
-            test: self.test * factor,
-            best_validation: self.best_validation * factor,
+            validation: data.error_in_target_units(self.validation),
+            test: data.error_in_target_units(self.test),
+            best_validation: data.error_in_target_units(self.best_validation),
             best_step: self.best_step,
-            best_test: self.best_test * factor,
+            best_test: data.error_in_target_units(self.best_test),
         }
     }
 }
@@ -137,16 +137,8 @@ impl Published {
                 ErrorUnits::Standardised => "standardised",
             },
             source: format!(
-                "{}, arXiv {}; {} of {}{}",
-                source.paper,
-                source.arxiv,
-                source.file,
-                source.repository,
-                if source.read_in_files {
-                    ""
-                } else {
-                    ", as reported"
-                }
+                "{}, arXiv {}; {} of {}",
+                source.paper, source.arxiv, source.file, source.repository
             ),
             note: result.note,
         }
@@ -185,7 +177,7 @@ impl Metrics {
             parameters: session.parameter_count(),
             target_scale: data.target_scale,
             target_shift: data.target_shift,
-            errors_in_target_units: errors.scaled(f64::from(data.target_scale).powi(2)),
+            errors_in_target_units: errors.in_target_units(data),
             errors,
             published: published.map(Published::new).collect(),
             milliseconds_per_step: per_step * 1e3,

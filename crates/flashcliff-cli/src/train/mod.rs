@@ -29,6 +29,7 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use flashcliff_candle::output_file::folder_of;
+use flashcliff_tasks::{Dataset, SplitName, Task, TaskError};
 use tracing::info;
 
 use crate::device::{DeviceArgs, DeviceName};
@@ -37,7 +38,6 @@ use crate::interrupt;
 use crate::messages::say;
 use crate::output::print;
 use crate::shell;
-use crate::tasks::{Dataset, SplitName, Task, TaskError};
 
 use folder::Folder;
 use metrics::{Errors, Metrics, Seconds};
@@ -171,7 +171,7 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
     info!(
         "{} parameters; {} training samples in {data_seconds:.1} s; results go to {}",
         session.parameter_count(),
-        data.train.len,
+        data.train.len(),
         folder.path().display()
     );
     let every = args.save_every.map(usize::from);

@@ -1,12 +1,15 @@
 //! Progress bars, or notes if there is no terminal for them.
 
+use std::ops::ControlFlow;
+
+use flashcliff_tasks::{Dataset, Sizes, Task};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing::info;
 
 use super::session::{History, Session};
 use crate::error::Error;
+use crate::interrupt;
 use crate::output::grouped;
-use crate::tasks::{Dataset, Sizes, Task};
 
 /// Makes the bars.
 #[derive(Debug)]
@@ -29,7 +32,7 @@ impl Bars {
         Self { quiet }
     }
 
-    /// Makes the data of a task.
+    /// Makes the data of a task, unless Ctrl-C comes first.
     ///
     /// # Errors
     /// [`Error::Task`].
@@ -38,7 +41,13 @@ impl Bars {
             sizes.total(),
             "data     {bar:32} {pos}/{len} samples, {eta} left",
         );
-        let data = task.generate(sizes, seed, &|samples| bar.inc(samples as u64))?;
+        let data = task.generate_observed(sizes, seed, &|samples| {
+            bar.inc(samples as u64);
+            match interrupt::requested() {
+                true => ControlFlow::Break(()),
+                false => ControlFlow::Continue(()),
+            }
+        })?;
         bar.finish_and_clear();
         Ok(data)
     }

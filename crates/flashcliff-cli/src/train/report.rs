@@ -1,9 +1,10 @@
 //! The results of a run for a reader, as one table.
 
+use flashcliff_tasks::published;
+
 use super::folder::Folder;
 use super::metrics::{Metrics, Published};
 use crate::output::{Align, Table, grouped};
-use crate::tasks::published;
 
 /// The table, with the paths of the files.
 pub(super) fn render(metrics: &Metrics, folder: &Folder) -> String {
@@ -88,7 +89,7 @@ fn notes(metrics: &Metrics) -> String {
         text += &format!("source: {}\n", row.source);
         return text;
     }
-    let budgets: Vec<String> = published::published(metrics.settings.task())
+    let budgets: Vec<String> = published::results(metrics.settings.task())
         .filter(|row| row.method == "CGENN")
         .map(|row| {
             format!(

@@ -8,6 +8,7 @@ use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::Model;
 use flashcliff_candle::optim::{Adam, AdamOptions};
+use flashcliff_tasks::{Dataset, SplitName};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -16,7 +17,6 @@ use super::batches::Batches;
 use super::evaluate::{mean_squared_error, samples};
 use super::settings::Settings;
 use crate::error::Error;
-use crate::tasks::{Dataset, SplitName};
 
 /// The random stream of a seed that the seed of the weights comes from, so that weights and data do not share numbers.
 const WEIGHTS: u64 = 4 << 48;
@@ -147,7 +147,7 @@ impl<'a> Session<'a> {
         };
         Ok(Self {
             adam: Adam::new(model.parameters().variables(), options)?,
-            batches: Batches::new(data.train.len, settings.batch, settings.seed),
+            batches: Batches::new(data.train.len(), settings.batch, settings.seed),
             device,
             model,
             settings,
@@ -202,7 +202,7 @@ impl<'a> Session<'a> {
         let start = Instant::now();
         let step = self.history.step;
         let indices = self.batches.at(step).iter().copied();
-        let (points, targets) = samples(self.data, &self.data.train, indices, &self.device)?;
+        let (points, targets) = samples(&self.data.train, indices, &self.device)?;
         let loss = (self.model.forward(&points)? - targets)?
             .sqr()?
             .mean_all()?;
@@ -234,7 +234,7 @@ impl<'a> Session<'a> {
     pub(super) fn validate(&mut self) -> Result<Option<bool>, Error> {
         let start = Instant::now();
         let val = &self.data.val;
-        let Some(error) = mean_squared_error(&self.model, self.data, val, &self.device)? else {
+        let Some(error) = mean_squared_error(&self.model, val, &self.device)? else {
             return Ok(None);
         };
         let step = self.history.step;
@@ -256,7 +256,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// The errors of candle.
     pub(super) fn test_error(&self) -> Result<Option<f64>, Error> {
-        mean_squared_error(&self.model, self.data, &self.data.test, &self.device)
+        mean_squared_error(&self.model, &self.data.test, &self.device)
     }
 
     /// The error on the test set with the best weights; `None` if there are none, or if Ctrl-C came before the end.
@@ -274,7 +274,7 @@ impl<'a> Session<'a> {
                 var.set(best)?;
             }
         }
-        mean_squared_error(&model, self.data, &self.data.test, &self.device)
+        mean_squared_error(&model, &self.data.test, &self.device)
     }
 
     /// Writes the best weights, if there are any yet.

@@ -1,12 +1,12 @@
 //! The settings that determine a run, bit for bit.
 
 use flashcliff_candle::models::Architecture;
+use flashcliff_tasks::{Sizes, Task};
 use serde::{Deserialize, Serialize};
 
 use super::TrainArgs;
 use crate::error::Error;
 use crate::memory::room_for;
-use crate::tasks::{Sizes, Task};
 
 /// The largest size of a split: about 3 GB of points.
 const MAX_SAMPLES: usize = 1 << 22;
@@ -98,11 +98,13 @@ impl Settings {
     /// # Errors
     /// [`Error::OutOfMemory`].
     pub(super) fn check_memory(&self) -> Result<(), Error> {
-        // The numbers of a sample, and the bytes that each sample of a batch added to the measured memory of a run.
-        let (coordinates, activations) = match self.task() {
-            Task::Hulls => (80, 72 << 10),
-            Task::Regression => (10, 27 << 10),
-            Task::Volumes => (9, 42 << 10),
+        let task = self.task();
+        let coordinates = (task.points() * task.dim()) as u128;
+        // The bytes that each sample of a batch added to the measured memory of a run.
+        let activations = match task {
+            Task::Hulls => 72 << 10,
+            Task::Regression => 27 << 10,
+            Task::Volumes => 42 << 10,
         };
         // The data are drawn in f64 and kept in f32, with a target for each sample.
         let data = self.sizes().total() as u128 * (coordinates + 1) * 12;
@@ -177,11 +179,9 @@ impl Settings {
 
     /// The task.
     pub(super) fn task(&self) -> Task {
-        match self.task.as_str() {
-            "regression" => Task::Regression,
-            "volumes" => Task::Volumes,
-            _ => Task::Hulls,
-        }
+        let mut tasks = Task::ALL.into_iter();
+        let named = tasks.find(|task| task.name() == self.task);
+        named.unwrap_or(Task::Hulls)
     }
 
     /// Whether the stored name is the name of a task.

@@ -1,11 +1,11 @@
-//! The errors of making data.
+//! The errors of this crate.
 
 use std::fmt;
 
-/// The reason why the data of a task could not be made.
+/// An error of making data, or of comparing predictions with them.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum TaskError {
+pub enum TaskError {
     /// A split is too small for its statistics, or empty.
     #[error("the {split} set needs at least {expected} samples, got {got}")]
     TooFewSamples {
@@ -16,9 +16,29 @@ pub(crate) enum TaskError {
         /// The size that was asked for.
         got: usize,
     },
-    /// A signal came.
-    #[error("stopped by a signal")]
+    /// The memory for a split is not to be had.
+    #[error(
+        "the {split} set of {samples} samples needs at least {bytes} bytes, which the system does not give: ask for fewer samples"
+    )]
+    OutOfMemory {
+        /// The split.
+        split: SplitName,
+        /// The size that was asked for.
+        samples: usize,
+        /// The memory of the split while it is made.
+        bytes: u128,
+    },
+    /// The [observer](crate::Observer) ended the work.
+    #[error("stopped before all samples were made")]
     Stopped,
+    /// The number of predictions is not the number of samples.
+    #[error("expected {expected} predictions, one for each sample, got {got}")]
+    PredictionCount {
+        /// The samples of the split.
+        expected: usize,
+        /// The predictions given.
+        got: usize,
+    },
     /// The hull of one sample could not be computed.
     #[error("sample {sample} of the {split} set (seed {seed}): {source}")]
     Hull {
@@ -33,10 +53,12 @@ pub(crate) enum TaskError {
     },
 }
 
-/// The reason why a set of points has no hull volume.
+/// The reason why the volume of the hull of a sample is not known.
+///
+/// Points of a normal distribution are in general position, so only rounding can be the reason.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
 #[non_exhaustive]
-pub(crate) enum HullError {
+pub enum HullError {
     /// A hull with an interior needs one point more than the dimension.
     #[error("a hull in 5 dimensions needs at least 6 points, got {got}")]
     TooFewPoints {
@@ -75,7 +97,7 @@ pub(crate) enum HullError {
 
 /// A part of a dataset.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum SplitName {
+pub enum SplitName {
     /// Samples to learn from.
     Train,
     /// Samples to report while training.

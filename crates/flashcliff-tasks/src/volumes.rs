@@ -3,26 +3,26 @@
 //! The generator follows CGENN's (arXiv 2305.11141): X ~ N(0, 1)^(3 x 3), y = det(X) / 10. The target changes sign under reflections, so it
 //! is a pseudoscalar of Cl(3,0).
 
-use super::sampling::normal_splits;
-use super::{Dataset, Progress, Sizes, TaskError};
+use crate::sampling::normal_splits;
+use crate::{Dataset, Observer, Sizes, Task, TaskError};
 
 /// The number of vectors of one sample, and their dimension.
-const DIM: usize = 3;
+pub(crate) const DIM: usize = 3;
 
-pub(super) fn generate(
+pub(crate) fn generate(
     sizes: Sizes,
     seed: u64,
-    progress: Progress<'_>,
+    observer: Observer<'_>,
 ) -> Result<Dataset, TaskError> {
-    let [train, val, test] = normal_splits(sizes, 1, DIM * DIM, seed, progress, |_, _, x| {
+    let task = Task::Volumes;
+    let [train, val, test] = normal_splits(task, sizes, 1, seed, observer, |_, _, x| {
         Ok(signed_volume(x) / 10.0)
     })?;
     Ok(Dataset {
+        task,
         train: train.to_f32(),
         val: val.to_f32(),
         test: test.to_f32(),
-        points: DIM,
-        dim: DIM,
         target_scale: 1.0,
         target_shift: 0.0,
     })
@@ -37,6 +37,7 @@ fn signed_volume(x: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keep_on;
 
     #[test]
     fn unit_vectors_have_volume_one_and_odd_orders_minus_one() {
@@ -61,7 +62,7 @@ mod tests {
             val: 1,
             test: 1,
         };
-        let data = generate(sizes, 2, &|_| {}).unwrap();
+        let data = generate(sizes, 2, &keep_on).unwrap();
         for (x, y) in data.train.inputs.chunks_exact(9).zip(&data.train.targets) {
             let mut x: Vec<f64> = x.iter().map(|&v| f64::from(v)).collect();
             let volume = signed_volume(&x) / 10.0;

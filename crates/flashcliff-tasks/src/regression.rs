@@ -8,21 +8,22 @@
 //! by its root mean square component; no mean is subtracted, which would break the symmetry. Targets are standardised by their mean and
 //! population standard deviation.
 
-use super::sampling::{RawSplit, normal_splits};
-use super::{Dataset, Progress, Sizes, TaskError};
+use crate::sampling::{RawSplit, normal_splits};
+use crate::{Dataset, Observer, Sizes, Task, TaskError};
 
 /// Dimension of the vectors.
-const DIM: usize = 5;
+pub(crate) const DIM: usize = 5;
 /// Vectors of one sample.
-const POINTS: usize = 2;
+pub(crate) const POINTS: usize = 2;
 
-pub(super) fn generate(
+pub(crate) fn generate(
     sizes: Sizes,
     seed: u64,
-    progress: Progress<'_>,
+    observer: Observer<'_>,
 ) -> Result<Dataset, TaskError> {
+    let task = Task::Regression;
     // One sample has no standard deviation.
-    let mut splits = normal_splits(sizes, 2, POINTS * DIM, seed, progress, |_, _, x| {
+    let mut splits = normal_splits(task, sizes, 2, seed, observer, |_, _, x| {
         let (x1, x2) = x.split_at(DIM);
         Ok(invariant(x1, x2))
     })?;
@@ -32,11 +33,10 @@ pub(super) fn generate(
     }
     let [train, val, test] = &splits;
     Ok(Dataset {
+        task,
         train: train.to_f32(),
         val: val.to_f32(),
         test: test.to_f32(),
-        points: POINTS,
-        dim: DIM,
         target_scale: statistics.std as f32,
         target_shift: statistics.mean as f32,
     })
@@ -90,6 +90,7 @@ impl Statistics {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keep_on;
 
     #[test]
     fn the_function_at_known_points() {
@@ -120,7 +121,7 @@ mod tests {
             val: 300,
             test: 10,
         };
-        let data = generate(sizes, 5, &|_| {}).unwrap();
+        let data = generate(sizes, 5, &keep_on).unwrap();
         let (mean, variance) = moments(data.train.targets.iter().copied());
         assert!(mean.abs() < 1e-6 && (variance - 1.0).abs() < 1e-6);
         // Another draw has another mean. This mean would vanish if the draw were standardised by itself.
@@ -146,14 +147,14 @@ mod tests {
             val: 20,
             test: 20,
         };
-        let (width, seed) = (POINTS * DIM, 6);
-        let data = generate(sizes, seed, &|_| {}).unwrap();
-        let [_, raw, _] = normal_splits(sizes, 2, width, seed, &|_| {}, |_, _, x| {
+        let seed = 6;
+        let data = generate(sizes, seed, &keep_on).unwrap();
+        let [_, raw, _] = normal_splits(Task::Regression, sizes, 2, seed, &keep_on, |_, _, x| {
             Ok(invariant(&x[..DIM], &x[DIM..]))
         })
         .unwrap();
         for (stored, y) in data.val.targets.iter().zip(&raw.targets) {
-            let restored = f64::from(stored * data.target_scale + data.target_shift);
+            let restored = f64::from(data.in_target_units(*stored));
             assert!(
                 (restored - y).abs() < 1e-5 * (1.0 + y.abs()),
                 "{restored} {y}"
@@ -169,7 +170,7 @@ mod tests {
             test: 1,
         };
         assert!(matches!(
-            generate(sizes, 0, &|_| {}),
+            generate(sizes, 0, &keep_on),
             Err(TaskError::TooFewSamples {
                 expected: 2,
                 got: 1,

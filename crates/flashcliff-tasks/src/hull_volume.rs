@@ -15,10 +15,10 @@
 //! Check: the area vectors of a closed surface sum to zero (Minkowski), which fails if rounding had let a facet be
 //! missed or taken twice.
 
-use super::HullError;
+use crate::HullError;
 
 /// Dimension of the points.
-pub(super) const DIM: usize = 5;
+pub(crate) const DIM: usize = 5;
 
 /// Largest length of the sum of the area vectors, relative to the surface.
 const CLOSURE: f64 = 1e-9;
@@ -34,7 +34,7 @@ type Trivector = [f64; 10];
 /// # Errors
 /// [`HullError`] for fewer than six points, coordinates that are not finite, flat clouds, and hulls with facets that are not simplices or
 /// that rounding does not resolve.
-pub(super) fn hull_volume(points: &[Vector]) -> Result<f64, HullError> {
+pub(crate) fn hull_volume(points: &[Vector]) -> Result<f64, HullError> {
     if points.len() <= DIM {
         return Err(HullError::TooFewPoints { got: points.len() });
     }

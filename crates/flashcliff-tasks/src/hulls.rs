@@ -3,41 +3,34 @@
 //! The generator follows CGENN's (arXiv 2305.11141): points are drawn from N(0, I_5) and targets are not scaled, so errors are in the units
 //! of the volume squared.
 
-use super::hull_volume::{DIM, hull_volume};
-use super::sampling::normal_splits;
-use super::{Dataset, Progress, Sizes, TaskError};
+use crate::hull_volume::{DIM, hull_volume};
+use crate::sampling::normal_splits;
+use crate::{Dataset, Observer, Sizes, Task, TaskError};
 
 /// Points of one sample.
-const POINTS: usize = 16;
+pub(crate) const POINTS: usize = 16;
 
-pub(super) fn generate(
+pub(crate) fn generate(
     sizes: Sizes,
     seed: u64,
-    progress: Progress<'_>,
+    observer: Observer<'_>,
 ) -> Result<Dataset, TaskError> {
-    let [train, val, test] = normal_splits(
-        sizes,
-        1,
-        POINTS * DIM,
-        seed,
-        progress,
-        |split, sample, x| {
-            // The width of a sample is a multiple of DIM, so nothing remains.
-            let (points, _) = x.as_chunks::<DIM>();
-            hull_volume(points).map_err(|source| TaskError::Hull {
-                split,
-                sample,
-                seed,
-                source,
-            })
-        },
-    )?;
+    let task = Task::Hulls;
+    let [train, val, test] = normal_splits(task, sizes, 1, seed, observer, |split, sample, x| {
+        // The width of a sample is a multiple of DIM, so nothing remains.
+        let (points, _) = x.as_chunks::<DIM>();
+        hull_volume(points).map_err(|source| TaskError::Hull {
+            split,
+            sample,
+            seed,
+            source,
+        })
+    })?;
     Ok(Dataset {
+        task,
         train: train.to_f32(),
         val: val.to_f32(),
         test: test.to_f32(),
-        points: POINTS,
-        dim: DIM,
         target_scale: 1.0,
         target_shift: 0.0,
     })
@@ -46,6 +39,7 @@ pub(super) fn generate(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::keep_on;
 
     #[test]
     fn targets_are_the_volumes_of_the_stored_points() {
@@ -54,7 +48,7 @@ mod tests {
             val: 3,
             test: 3,
         };
-        let data = generate(sizes, 21, &|_| {}).unwrap();
+        let data = generate(sizes, 21, &keep_on).unwrap();
         for (x, y) in data.train.inputs.chunks_exact(80).zip(&data.train.targets) {
             let points: Vec<[f64; DIM]> = x
                 .chunks_exact(DIM)

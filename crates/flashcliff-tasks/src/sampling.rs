@@ -3,47 +3,83 @@
 //! A split is cut into blocks of [`BLOCK`] samples. Each block draws from its own ChaCha8 stream, whose number is
 //! `split << 48 | block`, so a sample depends on the seed and its position alone.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, StandardNormal};
 use rayon::prelude::*;
 
-use super::{Progress, Sizes, Split, SplitName, TaskError};
-use crate::interrupt;
+use crate::{Observer, Sizes, Split, SplitName, Task, TaskError};
 
 /// The number of samples of one random stream, and of one unit of parallel work.
 const BLOCK: usize = 64;
 
-/// One split in f64: `inputs` are `[len, width]`, `targets` `[len]`.
-pub(super) struct RawSplit {
-    pub(super) inputs: Vec<f64>,
-    pub(super) targets: Vec<f64>,
+/// One split in f64: `inputs` are `[len, points, dim]`, `targets` `[len]`.
+pub(crate) struct RawSplit {
+    name: SplitName,
+    points: usize,
+    dim: usize,
+    pub(crate) inputs: Vec<f64>,
+    pub(crate) targets: Vec<f64>,
 }
 
 impl RawSplit {
+    /// A split of zeros.
+    ///
+    /// # Errors
+    /// [`TaskError::OutOfMemory`].
+    fn new(name: SplitName, len: usize, task: Task) -> Result<Self, TaskError> {
+        let (points, dim) = (task.points(), task.dim());
+        let width = points * dim;
+        let zeros = |len: Option<usize>| {
+            let len = len?;
+            let mut values = Vec::new();
+            values.try_reserve_exact(len).ok()?;
+            values.resize(len, 0.0);
+            Some(values)
+        };
+        let (inputs, targets) =
+            zeros(len.checked_mul(width))
+                .zip(zeros(Some(len)))
+                .ok_or(TaskError::OutOfMemory {
+                    split: name,
+                    samples: len,
+                    bytes: len as u128 * (width as u128 + 1) * 8,
+                })?;
+        Ok(Self {
+            name,
+            points,
+            dim,
+            inputs,
+            targets,
+        })
+    }
+
     /// Rounds to the f32 that is stored.
-    pub(super) fn to_f32(&self) -> Split {
+    pub(crate) fn to_f32(&self) -> Split {
         Split {
             inputs: self.inputs.iter().map(|&v| v as f32).collect(),
+            shape: [self.targets.len(), self.points, self.dim],
             targets: self.targets.iter().map(|&v| v as f32).collect(),
-            len: self.targets.len(),
         }
     }
 }
 
-/// The three splits, in order train, validation, test.
+/// The three splits of a task, in order train, validation, test.
 ///
-/// Every sample has `width` coordinates from N(0, 1); `target(split, index, coordinates)` labels it.
+/// Every coordinate is from N(0, 1); `target(split, index, coordinates)` labels a sample.
 ///
 /// # Errors
-/// [`TaskError::TooFewSamples`] when the training set is smaller than `least_train`; [`TaskError::Stopped`] after Ctrl-C; otherwise the error of the first
-/// sample, in the order of the data, that has one.
-pub(super) fn normal_splits<F>(
+/// [`TaskError::TooFewSamples`] when the training set is smaller than `least_train`; [`TaskError::OutOfMemory`];
+/// [`TaskError::Stopped`] after the observer's break; otherwise the error of the first sample, in the order of the data, that
+/// has one.
+pub(crate) fn normal_splits<F>(
+    task: Task,
     sizes: Sizes,
     least_train: usize,
-    width: usize,
     seed: u64,
-    progress: Progress<'_>,
+    observer: Observer<'_>,
     target: F,
 ) -> Result<[RawSplit; 3], TaskError>
 where
@@ -56,33 +92,36 @@ where
             got: sizes.train,
         });
     }
-    let split = |name, len| normal_split(name, len, width, seed, progress, &target);
-    Ok([
-        split(SplitName::Train, sizes.train)?,
-        split(SplitName::Validation, sizes.val)?,
-        split(SplitName::Test, sizes.test)?,
-    ])
+    // All memory is asked for before any work is done.
+    let mut splits = [
+        RawSplit::new(SplitName::Train, sizes.train, task)?,
+        RawSplit::new(SplitName::Validation, sizes.val, task)?,
+        RawSplit::new(SplitName::Test, sizes.test, task)?,
+    ];
+    for split in &mut splits {
+        fill(split, seed, observer, &target)?;
+    }
+    Ok(splits)
 }
 
-fn normal_split<F>(
-    name: SplitName,
-    len: usize,
-    width: usize,
+fn fill<F>(
+    split: &mut RawSplit,
     seed: u64,
-    progress: Progress<'_>,
+    observer: Observer<'_>,
     target: &F,
-) -> Result<RawSplit, TaskError>
+) -> Result<(), TaskError>
 where
     F: Fn(SplitName, usize, &[f64]) -> Result<f64, TaskError> + Sync,
 {
-    let mut inputs = vec![0.0; len * width];
-    let mut targets = vec![0.0; len];
-    let results: Vec<Result<(), TaskError>> = inputs
+    let (name, width) = (split.name, split.points * split.dim);
+    let stopped = AtomicBool::new(false);
+    let results: Vec<Result<(), TaskError>> = split
+        .inputs
         .par_chunks_mut(BLOCK * width)
-        .zip(targets.par_chunks_mut(BLOCK))
+        .zip(split.targets.par_chunks_mut(BLOCK))
         .enumerate()
         .map(|(block, (inputs, targets))| {
-            if interrupt::requested() {
+            if stopped.load(Ordering::Relaxed) {
                 return Err(TaskError::Stopped);
             }
             let mut rng = stream(seed, name, block);
@@ -94,13 +133,15 @@ where
                 x.fill_with(|| StandardNormal.sample(&mut rng));
                 *y = target(name, block * BLOCK + i, x)?;
             }
-            progress(targets.len());
+            if observer(targets.len()).is_break() {
+                stopped.store(true, Ordering::Relaxed);
+                return Err(TaskError::Stopped);
+            }
             Ok(())
         })
         .collect();
     // The results are collected first, so that the reported error is the first in the data, not the first in time.
-    results.into_iter().collect::<Result<(), _>>()?;
-    Ok(RawSplit { inputs, targets })
+    results.into_iter().collect()
 }
 
 fn stream(seed: u64, name: SplitName, block: usize) -> ChaCha8Rng {
@@ -116,8 +157,8 @@ fn stream(seed: u64, name: SplitName, block: usize) -> ChaCha8Rng {
 
 #[cfg(test)]
 mod tests {
-    use super::super::HullError;
     use super::*;
+    use crate::{HullError, keep_on};
 
     #[test]
     fn samples_are_standard_normal() {
@@ -126,7 +167,8 @@ mod tests {
             val: 0,
             test: 0,
         };
-        let [train, _, _] = normal_splits(sizes, 1, 5, 11, &|_| {}, |_, _, _| Ok(0.0)).unwrap();
+        let [train, _, _] =
+            normal_splits(Task::Volumes, sizes, 1, 11, &keep_on, |_, _, _| Ok(0.0)).unwrap();
         let n = train.inputs.len() as f64;
         let moment = |p| train.inputs.iter().map(|v| v.powi(p)).sum::<f64>() / n;
         // Five standard errors: sqrt(var(x^p) / n) with var 1, 2, 15, 96.
@@ -157,7 +199,9 @@ mod tests {
                 Ok(0.0)
             }
         };
-        let error = normal_splits(sizes, 1, 2, 4, &|_| {}, fail).err().unwrap();
+        let error = normal_splits(Task::Volumes, sizes, 1, 4, &keep_on, fail)
+            .err()
+            .unwrap();
         assert!(
             matches!(error, TaskError::Hull { sample: 299, .. }),
             "{error}"

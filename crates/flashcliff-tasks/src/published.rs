@@ -1,7 +1,7 @@
-//! Published errors, to be printed beside ours for the same budget.
+//! Published errors, to be compared with others for the same budget.
 //!
-//! Rows are kept only if their budget (samples, steps, batch) is known and their numbers were read in the project's own
-//! files. Both tables are from GLGENN (Filimoshina and Shirokov, ICML 2025, arXiv 2506.09625), five trials each, with
+//! Rows are kept only if their budget (samples, steps, batch) is known and their numbers were read in the files of the
+//! authors' own repository, which [`Source`] names. Both tables are from GLGENN (Filimoshina and Shirokov, ICML 2025, arXiv 2506.09625), five trials each, with
 //! CGENN (Ruhe et al., NeurIPS 2023, arXiv 2305.11141) as the baseline run by GLGENN's authors. The files give the
 //! budget and the validation error, not the optimiser; CGENN's own commands use Adam with the learning rate 1e-3.
 //!
@@ -18,41 +18,41 @@
 //!
 //! [`Task::Volumes`] has no rows: its errors are published as a curve.
 
-use super::Task;
+use crate::Task;
 
 /// Errors of one method at one budget.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct PublishedResult {
+pub struct PublishedResult {
     /// The task.
-    pub(crate) task: Task,
+    pub task: Task,
     /// Name of the model.
-    pub(crate) method: &'static str,
+    pub method: &'static str,
     /// Training samples.
-    pub(crate) samples: usize,
+    pub samples: usize,
     /// Optimiser steps.
-    pub(crate) steps: usize,
+    pub steps: usize,
     /// Samples of a step.
-    pub(crate) batch: usize,
+    pub batch: usize,
     /// Validation error (mean squared) of every trial.
-    pub(crate) trials: &'static [f64],
+    pub trials: &'static [f64],
     /// The units of `trials`.
-    pub(crate) units: ErrorUnits,
+    pub units: ErrorUnits,
     /// Trainable parameters.
-    pub(crate) parameters: usize,
+    pub parameters: usize,
     /// The publication that the numbers are from.
-    pub(crate) source: &'static Source,
+    pub source: &'static Source,
     /// A note that a reader should know before comparing.
-    pub(crate) note: Option<&'static str>,
+    pub note: Option<&'static str>,
 }
 
 impl PublishedResult {
     /// Mean over the trials, the value that tables quote.
-    pub(crate) fn error(&self) -> f64 {
+    pub fn error(&self) -> f64 {
         self.trials.iter().sum::<f64>() / self.trials.len() as f64
     }
 
     /// Smallest and largest trial.
-    pub(crate) fn range(&self) -> (f64, f64) {
+    pub fn range(&self) -> (f64, f64) {
         let mut range = (f64::INFINITY, f64::NEG_INFINITY);
         for &trial in self.trials {
             range = (range.0.min(trial), range.1.max(trial));
@@ -63,7 +63,7 @@ impl PublishedResult {
 
 /// The target that a mean squared error belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ErrorUnits {
+pub enum ErrorUnits {
     /// The target itself: the error of the stored targets times [`Dataset::target_scale`](super::Dataset) squared.
     Target,
     /// The stored, standardised target.
@@ -72,32 +72,30 @@ pub(crate) enum ErrorUnits {
 
 /// A publication and the file that holds its numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Source {
+pub struct Source {
     /// Authors, venue and year.
-    pub(crate) paper: &'static str,
+    pub paper: &'static str,
     /// arXiv identifier.
-    pub(crate) arxiv: &'static str,
+    pub arxiv: &'static str,
     /// File with the numbers, in the repository.
-    pub(crate) file: &'static str,
-    /// Repository, as owner/name.
-    pub(crate) repository: &'static str,
-    /// Whether the numbers were read in the project's own file, not only in the paper.
-    pub(crate) read_in_files: bool,
+    pub file: &'static str,
+    /// Repository on GitHub, as owner/name.
+    pub repository: &'static str,
 }
 
 /// The published results of a task, by rising budget.
-pub(crate) fn published(task: Task) -> impl Iterator<Item = &'static PublishedResult> {
+pub fn results(task: Task) -> impl Iterator<Item = &'static PublishedResult> {
     RESULTS.iter().filter(move |result| result.task == task)
 }
 
 /// The published results of a task at one budget.
-pub(crate) fn at_budget(
+pub fn at_budget(
     task: Task,
     samples: usize,
     steps: usize,
     batch: usize,
 ) -> impl Iterator<Item = &'static PublishedResult> {
-    published(task).filter(move |r| (r.samples, r.steps, r.batch) == (samples, steps, batch))
+    results(task).filter(move |r| (r.samples, r.steps, r.batch) == (samples, steps, batch))
 }
 
 const HULLS: Source = Source {
@@ -105,7 +103,6 @@ const HULLS: Source = Source {
     arxiv: "2506.09625",
     file: "experiments/convex_hull_5.csv",
     repository: "katyafilimoshina/glgenn",
-    read_in_files: true,
 };
 
 const REGRESSION: Source = Source {
@@ -186,13 +183,12 @@ static RESULTS: [PublishedResult; 16] = [
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::ALL;
     use super::*;
 
     #[test]
     fn means_are_those_of_the_published_tables() {
         let mean = |task, samples, method| {
-            let row = published(task).find(|r| r.samples == samples && r.method == method);
+            let row = results(task).find(|r| r.samples == samples && r.method == method);
             row.unwrap().error()
         };
         for (samples, cgenn, glgenn) in [
@@ -222,12 +218,12 @@ mod tests {
             .collect();
         assert_eq!(methods, ["CGENN", "GLGENN"]);
         assert_eq!(at_budget(Task::Hulls, 1024, 1023, 128).count(), 0);
-        assert_eq!(published(Task::Volumes).count(), 0);
+        assert_eq!(results(Task::Volumes).count(), 0);
     }
 
     #[test]
     fn every_row_has_five_trials_within_its_range() {
-        for row in ALL.into_iter().flat_map(published) {
+        for row in Task::ALL.into_iter().flat_map(results) {
             let (low, high) = row.range();
             assert_eq!(row.trials.len(), 5);
             assert!(low < row.error() && row.error() < high && low > 0.0);

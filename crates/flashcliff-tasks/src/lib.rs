@@ -1,0 +1,162 @@
+//! Tasks with published errors: their data by seed, and the errors that papers report.
+//!
+//! | task | points of a sample | target | source |
+//! |---|---|---|---|
+//! | [`Task::Hulls`] | 16 in R^5 from N(0, I) | volume of the convex hull | CGENN, arXiv 2305.11141 |
+//! | [`Task::Regression`] | 2 in R^5 from N(0, I) | an O(5)-invariant function | EMLP, arXiv 2104.09459; CGENN |
+//! | [`Task::Volumes`] | 3 in R^3 from N(0, I) | signed volume, det / 10 | CGENN |
+//!
+//! This crate knows no framework and no model: data are vectors of `f32` with a shape, and predictions come as a slice.
+//!
+//! ```
+//! use flashcliff_tasks::{Sizes, Task, published};
+//!
+//! let sizes = Sizes { train: 256, val: 16, test: 16 };
+//! let data = Task::Hulls.generate(sizes, 0)?;
+//! assert_eq!(data.train.shape, [256, 16, 5]);
+//! assert_eq!(data.train.inputs.len(), 256 * 16 * 5);
+//!
+//! // A model would predict from `data.test.inputs`. This one predicts the mean of the training targets.
+//! let mean = data.train.targets.iter().sum::<f32>() / data.train.len() as f32;
+//! let error = data.test.mean_squared_error(&vec![mean; data.test.len()])?;
+//!
+//! // Published errors are of trained networks: 256 samples, 512 steps of 128 samples.
+//! for row in published::at_budget(Task::Hulls, 256, 512, 128) {
+//!     println!("{}: {:.2}, here {error:.2} ({})", row.method, row.error(), row.source.paper);
+//! }
+//! # Ok::<(), flashcliff_tasks::TaskError>(())
+//! ```
+//!
+//! `candle_core::Tensor::from_vec(split.inputs, &split.shape, &device)` makes a tensor of candle of the points, and
+//! `ndarray::Array3::from_shape_vec(split.shape, split.inputs)` an array of ndarray.
+//!
+//! # Determinism
+//! The data depend on the seed and the position of the sample, not on the number of threads. A smaller training set is a
+//! prefix of a larger one, and the other splits do not change with it; for regression this holds before standardisation. The
+//! published programs have this property because they read the first rows of one file. Points are drawn and targets computed
+//! in `f64`, then rounded to `f32`. A test compares checksums, so a new version of this crate does not change the data
+//! unnoticed.
+
+mod dataset;
+mod error;
+mod hull_volume;
+mod hulls;
+pub mod published;
+mod regression;
+mod sampling;
+mod volumes;
+
+use std::fmt;
+use std::ops::ControlFlow;
+
+pub use dataset::{Dataset, Sizes, Split};
+pub use error::{HullError, SplitName, TaskError};
+
+/// A function that hears of finished samples, and may end the work with [`ControlFlow::Break`].
+///
+/// It is called from any thread, with the number of samples that were finished since another call. These numbers add up to
+/// [`Sizes::total`].
+pub type Observer<'a> = &'a (dyn Fn(usize) -> ControlFlow<()> + Sync);
+
+/// A task with a published generator.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Task {
+    /// Volume of the convex hull of 16 points in R^5, invariant under O(5). Targets are in units of the volume.
+    ///
+    /// Source: CGENN (Ruhe et al., NeurIPS 2023, arXiv 2305.11141).
+    Hulls,
+    /// An O(5)-invariant function of two vectors, standardised:
+    /// `sin|x1| - |x2|^3 / 2 + x1 . x2 / (|x1| |x2|)`.
+    ///
+    /// Each vector is divided by its root mean square component, and targets have mean 0 and variance 1, both over the
+    /// training set. [`Dataset::target_scale`] and [`Dataset::target_shift`] undo it.
+    ///
+    /// Source: EMLP (Finzi et al., ICML 2021, arXiv 2104.09459), with the standardisation of CGENN.
+    Regression,
+    /// A tenth of the determinant of three vectors in R^3: a pseudoscalar, so it changes sign under reflections.
+    ///
+    /// Source: CGENN (Ruhe et al., NeurIPS 2023, arXiv 2305.11141).
+    Volumes,
+}
+
+impl Task {
+    /// Every task.
+    pub const ALL: [Self; 3] = [Self::Hulls, Self::Regression, Self::Volumes];
+
+    /// The name in lower case: `hulls`, `regression` or `volumes`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Hulls => "hulls",
+            Self::Regression => "regression",
+            Self::Volumes => "volumes",
+        }
+    }
+
+    /// The number of points of one sample.
+    pub const fn points(self) -> usize {
+        match self {
+            Self::Hulls => hulls::POINTS,
+            Self::Regression => regression::POINTS,
+            Self::Volumes => volumes::DIM,
+        }
+    }
+
+    /// The dimension of a point.
+    pub const fn dim(self) -> usize {
+        match self {
+            Self::Hulls => hull_volume::DIM,
+            Self::Regression => regression::DIM,
+            Self::Volumes => volumes::DIM,
+        }
+    }
+
+    /// Makes the data of a seed, in parallel on rayon's current pool.
+    ///
+    /// The data depend on the sizes and the seed alone; see the [crate](crate#determinism).
+    ///
+    /// # Errors
+    /// [`TaskError::TooFewSamples`] if the training set is empty, or for [`Task::Regression`] has fewer than two samples, of
+    /// which it takes the standard deviation. [`TaskError::OutOfMemory`] if there is no memory for the data.
+    /// [`TaskError::Hull`] if rounding leaves the hull of a sample undecided.
+    pub fn generate(self, sizes: Sizes, seed: u64) -> Result<Dataset, TaskError> {
+        self.generate_observed(sizes, seed, &keep_on)
+    }
+
+    /// Does the same as [`Self::generate`], for a progress bar or work that can be stopped.
+    ///
+    /// ```
+    /// use std::ops::ControlFlow;
+    ///
+    /// use flashcliff_tasks::{Sizes, Task, TaskError};
+    ///
+    /// let sizes = Sizes { train: 100, val: 10, test: 10 };
+    /// let stopped = Task::Volumes.generate_observed(sizes, 0, &|_samples| ControlFlow::Break(()));
+    /// assert_eq!(stopped, Err(TaskError::Stopped));
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Self::generate`], and [`TaskError::Stopped`] if the observer ended the work.
+    pub fn generate_observed(
+        self,
+        sizes: Sizes,
+        seed: u64,
+        observer: Observer<'_>,
+    ) -> Result<Dataset, TaskError> {
+        match self {
+            Self::Hulls => hulls::generate(sizes, seed, observer),
+            Self::Regression => regression::generate(sizes, seed, observer),
+            Self::Volumes => volumes::generate(sizes, seed, observer),
+        }
+    }
+}
+
+impl fmt::Display for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// An observer that lets the work go on.
+fn keep_on(_: usize) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
