@@ -1,8 +1,7 @@
 //! `flashcliff info`: shows this program and the machine it runs on.
 
 use clap::Args;
-use flashcliff::Algebra;
-use flashcliff::simd::Tier;
+use flashcliff::{Algebra, Tier};
 use serde::Serialize;
 
 #[cfg(feature = "cuda")]

@@ -2,8 +2,7 @@
 
 use std::ops::Range;
 
-use flashcliff::simd::Tier;
-use flashcliff::{Dims, Dtype, Element, Error, Operator, Pass, Tensor, TensorMut};
+use flashcliff::{Dims, Dtype, Element, Error, Operator, Pass, Tensor, TensorMut, Tier};
 use pyo3::prelude::*;
 
 use crate::convert::{Plan, Space, View};

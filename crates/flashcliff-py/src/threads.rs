@@ -71,7 +71,7 @@ pub(crate) fn set_default(py: Python<'_>) -> PyResult<()> {
     let choice = threads::choice().map_err(raise)?;
     // Forked processes find all of this done: a first use that a fork interrupts would stay half done.
     let _ = (
-        flashcliff::simd::Tier::best(),
+        flashcliff::Tier::best(),
         flashcliff::Algebra::shipped().count(),
     );
     let note = choice.note();

@@ -11,8 +11,7 @@ use flashcliff_kernels::{ALGEBRAS, Kernels};
 
 use crate::interpreter::{self, Key};
 use crate::kept::Kept;
-use crate::simd::Tier;
-use crate::{Element, Error, environment, threads};
+use crate::{Element, Error, Tier, environment, threads};
 
 /// An algebra with its operators: a handle, cheap to copy.
 ///

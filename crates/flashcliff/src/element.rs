@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::simd::Tier;
+use crate::Tier;
 use flashcliff_kernels::stage::{Stage, Tiers};
 
 /// The type of the elements of a tensor.

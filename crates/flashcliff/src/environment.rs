@@ -2,7 +2,7 @@
 //!
 //! | variable | value | what it sets |
 //! |---|---|---|
-//! | `FLASHCLIFF_SIMD` | `scalar`, `avx2`, `avx512` or `neon`, as this CPU has it | the SIMD units: [`Tier::best`](crate::simd::Tier::best) |
+//! | `FLASHCLIFF_SIMD` | `scalar`, `avx2`, `avx512` or `neon`, as this CPU has it | the SIMD units: [`Tier::best`](crate::Tier::best) |
 //! | `RAYON_NUM_THREADS` | a whole number; 0 is as if unset | the number of threads |
 //! | `OMP_NUM_THREADS` | a whole number from 1, or a list such as `4,2`, whose first number counts | the same, where `RAYON_NUM_THREADS` is unset |
 //!
@@ -14,8 +14,7 @@
 use std::ffi::OsString;
 use std::sync::OnceLock;
 
-use crate::Error;
-use crate::simd::Tier;
+use crate::{Error, Tier};
 
 /// The variable of rayon, which Rust programs share.
 const RAYON: &str = "RAYON_NUM_THREADS";

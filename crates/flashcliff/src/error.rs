@@ -2,8 +2,7 @@
 
 use cayley::{GradeSet, Signature};
 
-use crate::simd::Tier;
-use crate::{Dtype, UnknownOption};
+use crate::{Dtype, Tier, UnknownOption};
 
 /// An error of this crate. Every check happens before any tensor is written.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]

@@ -33,7 +33,7 @@
 //!
 //! # Determinism
 //! Results are the same bit for bit from run to run and for every number of threads, on one
-//! [tier](simd::Tier). Tiers differ by rounding.
+//! [tier](Tier). Tiers differ by rounding.
 //!
 //! # Threads
 //! Work is spread over the current rayon pool when there is enough of it; outside of pools, over as many threads as
@@ -76,7 +76,8 @@ pub use cayley::{Blade, GradeSet, Path, ProductKind, Signature, Term};
 pub use cuda::Device;
 pub use element::{Dtype, Element};
 pub use error::Error;
-pub use flashcliff_kernels::{Gate, UnknownOption, simd};
+pub use flashcliff_kernels::simd::{Tier, TierError};
+pub use flashcliff_kernels::{Gate, UnknownOption};
 pub use operator::{Cost, Dim, Dims, Evaluation, Operator, TensorSpec};
 pub use options::{Bias, Invariant, Norm, WeightLayout};
 pub use pass::Pass;

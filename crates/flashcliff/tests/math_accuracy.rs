@@ -10,7 +10,7 @@
 
 use std::{env, fmt, thread};
 
-use flashcliff::simd::{Math, Scalar, Tier, Vector};
+use flashcliff_kernels::simd::{Math, Scalar, Tier, Vector};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Function {
@@ -216,19 +216,19 @@ macro_rules! map {
             #[target_feature(enable = "avx2,fma")]
             fn avx2(function: Function, x: &[$elem], y: &mut [$elem]) {
                 // SAFETY: this function has the features of the tier.
-                unsafe { body::<flashcliff::simd::avx2::$avx2>(function, x, y) }
+                unsafe { body::<flashcliff_kernels::simd::avx2::$avx2>(function, x, y) }
             }
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
             fn avx512(function: Function, x: &[$elem], y: &mut [$elem]) {
                 // SAFETY: this function has the features of the tier.
-                unsafe { body::<flashcliff::simd::avx512::$avx512>(function, x, y) }
+                unsafe { body::<flashcliff_kernels::simd::avx512::$avx512>(function, x, y) }
             }
             #[cfg(target_arch = "aarch64")]
             #[target_feature(enable = "neon")]
             fn neon(function: Function, x: &[$elem], y: &mut [$elem]) {
                 // SAFETY: this function has the features of the tier.
-                unsafe { body::<flashcliff::simd::neon::$neon>(function, x, y) }
+                unsafe { body::<flashcliff_kernels::simd::neon::$neon>(function, x, y) }
             }
 
             assert!(tier.is_available() && x.len() == y.len() && x.len().is_multiple_of(16));

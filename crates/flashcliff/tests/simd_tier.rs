@@ -3,7 +3,7 @@
 use std::env;
 use std::process::Command;
 
-use flashcliff::simd::{Tier, TierError};
+use flashcliff::{Tier, TierError};
 
 /// Prints the choice of this process, for the test below; on its own, checks that the choice can run.
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 
-use flashcliff::simd::{Scalar, Tier, Vector};
+use flashcliff_kernels::simd::{Scalar, Tier, Vector};
 
 /// The operands: specials of every kind, values that round, values that cancel.
 const OPERANDS: [f64; 30] = [
@@ -438,11 +438,13 @@ macro_rules! suite {
                         match tier {
                             Tier::Scalar => check::<Scalar<$elem>>(tier),
                             #[cfg(target_arch = "x86_64")]
-                            Tier::Avx2 => check::<flashcliff::simd::avx2::$avx2>(tier),
+                            Tier::Avx2 => check::<flashcliff_kernels::simd::avx2::$avx2>(tier),
                             #[cfg(target_arch = "x86_64")]
-                            Tier::Avx512 => check::<flashcliff::simd::avx512::$avx512>(tier),
+                            Tier::Avx512 => {
+                                check::<flashcliff_kernels::simd::avx512::$avx512>(tier)
+                            }
                             #[cfg(target_arch = "aarch64")]
-                            Tier::Neon => check::<flashcliff::simd::neon::$neon>(tier),
+                            Tier::Neon => check::<flashcliff_kernels::simd::neon::$neon>(tier),
                             tier => panic!("no vectors for {tier}"),
                         }
                     }

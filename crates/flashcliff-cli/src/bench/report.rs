@@ -1,6 +1,6 @@
 //! The results as a table and as JSON.
 
-use flashcliff::simd::Tier;
+use flashcliff::Tier;
 use serde::Serialize;
 
 use super::cases::Target;

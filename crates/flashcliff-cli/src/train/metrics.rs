@@ -1,6 +1,6 @@
 //! The results of a run as data.
 
-use flashcliff::simd::Tier;
+use flashcliff::Tier;
 use flashcliff_tasks::Dataset;
 use flashcliff_tasks::published::{self, ErrorUnits, PublishedResult};
 use serde::Serialize;

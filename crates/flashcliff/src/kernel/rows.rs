@@ -3,8 +3,8 @@
 use flashcliff_kernels::stage;
 use flashcliff_kernels::stage::{Stage, StageArgs};
 
-use crate::Element;
-use crate::simd::{Math, Tier};
+use crate::{Element, Tier};
+use flashcliff_kernels::simd::Math;
 
 /// The size in bytes above which an output is written past the caches, since it could not stay in them.
 pub(crate) const STREAM_BYTES: usize = 16 << 20;

@@ -6,9 +6,8 @@ use super::shape::{Dim, Dims, TensorSpec};
 use super::{Cost, Pass};
 use crate::Element;
 use crate::kernel::lanes::{self, Call, Operand, Parameter};
-use crate::simd::Tier;
 use crate::tensor::Tensor;
-use crate::{Algebra, Error, Gate, Norm};
+use crate::{Algebra, Error, Gate, Norm, Tier};
 use flashcliff_kernels::program::{Argument, Program};
 
 /// A program with its options.

@@ -9,9 +9,8 @@ use super::shape::{Dim, Dims, TensorSpec};
 use super::{Cost, Pass};
 use crate::Element;
 use crate::ops::LinearSgpOptions;
-use crate::simd::Tier;
 use crate::tensor::Tensor;
-use crate::{Algebra, Error};
+use crate::{Algebra, Error, Tier};
 
 #[derive(Clone, Debug)]
 pub(crate) struct LinearSgp {

@@ -11,9 +11,8 @@ mod zero;
 use std::fmt::Display;
 
 use crate::Element;
-use crate::simd::Tier;
 use crate::tensor::{Tensor, TensorMut};
-use crate::{Algebra, Error, environment, threads};
+use crate::{Algebra, Error, Tier, environment, threads};
 
 pub(crate) use crate::pass::Pass;
 pub(crate) use fully_connected::FullyConnected;

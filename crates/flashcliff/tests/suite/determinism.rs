@@ -1,7 +1,6 @@
 //! Results have the same bits from run to run and for any number of threads. Tiers differ by rounding only.
 
-use flashcliff::simd::Tier;
-use flashcliff::{Algebra, Dims, Error, Operator, Pass, Tensor, TensorMut};
+use flashcliff::{Algebra, Dims, Error, Operator, Pass, Tensor, TensorMut, Tier};
 
 use crate::basis::Basis;
 use crate::cases::{Spec, input_shapes, is_nothing, main_operators, sizes};

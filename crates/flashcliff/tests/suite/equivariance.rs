@@ -2,8 +2,7 @@
 //! act on the output.
 
 use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions};
-use flashcliff::simd::Tier;
-use flashcliff::{Algebra, Bias, Dims, Element, Norm, ProductKind, Symmetry};
+use flashcliff::{Algebra, Bias, Dims, Element, Norm, ProductKind, Symmetry, Tier};
 
 use crate::basis::Basis;
 use crate::cases::{Spec, all_operators, input_shapes, main_operators, sizes};

@@ -1,7 +1,6 @@
 //! Compares the forward pass with the reference.
 
-use flashcliff::simd::Tier;
-use flashcliff::{Algebra, Dims, Element, Signature};
+use flashcliff::{Algebra, Dims, Element, Signature, Tier};
 use flashcliff_program::spec::SHIPPED;
 
 use crate::basis::Basis;

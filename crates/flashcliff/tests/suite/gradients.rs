@@ -2,8 +2,7 @@
 //! multilinear (sandwiches quadratic), so central differences have no truncation error, and integers must come out
 //! equal.
 
-use flashcliff::simd::Tier;
-use flashcliff::{Algebra, Dim, Dims, Element, Operator};
+use flashcliff::{Algebra, Dim, Dims, Element, Operator, Tier};
 
 use crate::basis::Basis;
 use crate::cases::{Spec, all_operators, input_shapes, main_of, main_operators, sizes};

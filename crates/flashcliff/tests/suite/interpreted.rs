@@ -1,8 +1,7 @@
 //! Tests of operators that were not compiled: other signatures and grades are compared with the reference, and
 //! interpreted programs with compiled ones, bit for bit.
 
-use flashcliff::simd::Tier;
-use flashcliff::{Algebra, Element, GradeSet, ProductKind, Signature};
+use flashcliff::{Algebra, Element, GradeSet, ProductKind, Signature, Tier};
 
 use crate::basis::Basis;
 use crate::cases::{Spec, all_operators, input_shapes, is_nothing, main_of, sizes};

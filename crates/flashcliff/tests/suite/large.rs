@@ -2,8 +2,7 @@
 //! memory. The reference computes a sample of the rows.
 
 use flashcliff::ops::ProductOptions;
-use flashcliff::simd::Tier;
-use flashcliff::{Algebra, Dim, Dims, Element, ProductKind, TensorSpec};
+use flashcliff::{Algebra, Dim, Dims, Element, ProductKind, TensorSpec, Tier};
 
 use crate::basis::Basis;
 use crate::cases::{Spec, input_shapes, is_nothing, main_operators, sizes};

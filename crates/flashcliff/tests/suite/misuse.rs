@@ -1,10 +1,9 @@
 //! Wrong calls give a typed error that says what was expected and what came. They never panic, and nothing is written.
 
 use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
-use flashcliff::simd::Tier;
 use flashcliff::{
     Algebra, Bias, Error, Gate, GradeSet, Invariant, Norm, Operator, Pass, ProductKind, Signature,
-    Tensor, TensorMut,
+    Tensor, TensorMut, Tier,
 };
 
 fn cl300() -> Algebra {

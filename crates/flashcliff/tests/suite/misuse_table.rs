@@ -8,10 +8,9 @@
 use std::panic::catch_unwind;
 
 use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
-use flashcliff::simd::Tier;
 use flashcliff::{
     Algebra, Bias, Error, Evaluation, Gate, GradeSet, Invariant, Norm, Operator, ProductKind,
-    Signature, Tensor, TensorMut, WeightLayout, threads,
+    Signature, Tensor, TensorMut, Tier, WeightLayout, threads,
 };
 
 /// A wrong call.

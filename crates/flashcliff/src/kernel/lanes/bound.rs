@@ -1,9 +1,8 @@
 //! A stage, ready to run.
 
 use super::place::{Place, Row};
-use crate::Element;
 use crate::Gate;
-use crate::simd::Tier;
+use crate::{Element, Tier};
 use flashcliff_kernels::program::StageCall;
 use flashcliff_kernels::stage::{Lanes, StageArgs, StageFn};
 use flashcliff_program::plan::Limits;

@@ -17,9 +17,8 @@ mod task;
 use self::layout::Layout;
 use self::task::Task;
 use super::tasks;
-use crate::Element;
 use crate::Gate;
-use crate::simd::Tier;
+use crate::{Element, Tier};
 use flashcliff_kernels::program::Plan;
 use flashcliff_program::plan::Limits;
 

@@ -5,12 +5,11 @@ use std::ops::Range;
 use super::layout::Layout;
 use super::scratch::Scratch;
 use super::{FullyConnected, PathProduct};
-use crate::Element;
 use crate::Pass;
 use crate::kernel::lanes::{self, Call, Operand};
 use crate::operator::shape::Dims;
-use crate::simd::Tier;
 use crate::tensor::Tensor;
+use crate::{Element, Tier};
 use flashcliff_kernels::program::Program;
 
 /// A block of batch elements, with the tensors of the call.

@@ -25,9 +25,8 @@ use crate::Element;
 use crate::kernel::lanes::{self, Call, Operand};
 use crate::kernel::tasks::{self, Chunks};
 use crate::ops::ProductOptions;
-use crate::simd::Tier;
 use crate::tensor::Tensor;
-use crate::{Algebra, Error, Gate, Norm};
+use crate::{Algebra, Error, Gate, Norm, Tier};
 use flashcliff_kernels::program::Program;
 
 /// The number of elements of scratch memory that a block aims at: about half of a second-level cache.

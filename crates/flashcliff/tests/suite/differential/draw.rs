@@ -1,10 +1,9 @@
 //! A call that is drawn from a seed.
 
 use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
-use flashcliff::simd::Tier;
 use flashcliff::{
     Algebra, Bias, Dim, Dims, Error, Gate, GradeSet, Invariant, Norm, Operator, ProductKind,
-    Signature, WeightLayout,
+    Signature, Tier, WeightLayout,
 };
 
 use crate::basis::Basis;

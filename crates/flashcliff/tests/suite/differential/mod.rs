@@ -119,7 +119,7 @@ fn the_draw_reaches_everything() {
     for algebra in Algebra::shipped() {
         assert!(has(&algebra.name()), "{} was not drawn", algebra.name());
     }
-    for tier in flashcliff::simd::Tier::available() {
+    for tier in flashcliff::Tier::available() {
         assert!(has(tier.name()), "{tier} was not drawn");
     }
     let basis = Basis::new(flashcliff::Signature::of(3, 0, 0));
