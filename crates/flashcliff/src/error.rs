@@ -43,6 +43,18 @@ pub enum Error {
         /// The shape.
         shape: Vec<usize>,
     },
+    /// An array of ndarray whose elements do not lie one after the other in row-major order.
+    #[cfg(feature = "ndarray")]
+    #[error(
+        "an array must be contiguous in row-major order, got shape {shape:?} with strides {strides:?}; \
+         `as_standard_layout` copies it where needed"
+    )]
+    NotStandardLayout {
+        /// The shape.
+        shape: Vec<usize>,
+        /// The strides, in elements.
+        strides: Vec<isize>,
+    },
     /// A tensor has the wrong shape.
     #[error("{operator}: tensor `{tensor}` must be {expected}, got {got:?}")]
     ShapeMismatch {

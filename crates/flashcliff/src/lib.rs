@@ -31,6 +31,12 @@
 //! with the feature `f64` for that type too. With the feature `macros`, `flashcliff::algebra!(1, 1, 1)` compiles the kernels of a signature in the crate that
 //! calls it. Everything else is interpreted on the CPU: this is slower, but the results are the same. See [`Algebra`].
 //!
+//! # Arrays
+//! With the feature `ndarray`, `Tensor::try_from(&array)?` borrows an array of the crate ndarray in standard layout,
+//! `TensorMut::try_from(&mut array)?` writes to one in place, and `Evaluation::array`, `Evaluation::into_array` and
+//! `Operator::gradient_arrays` give results as arrays. Nothing is copied. `flashcliff::ndarray` is the crate in the version
+//! that is used.
+//!
 //! # Determinism
 //! Results are the same bit for bit from run to run and for every number of threads, on one
 //! [tier](Tier). Tiers differ by rounding.
@@ -45,6 +51,8 @@
 //! kernels of algebras and grades that were not built, when they are first used.
 
 mod algebra;
+#[cfg(feature = "ndarray")]
+mod arrays;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod element;
@@ -69,6 +77,8 @@ pub mod threads;
 #[cfg(feature = "cuda")]
 mod tuning_table;
 
+#[cfg(feature = "ndarray")]
+pub use ::ndarray;
 pub use algebra::Algebra;
 pub use cayley;
 pub use cayley::{Blade, GradeSet, Path, ProductKind, Signature, Term};
