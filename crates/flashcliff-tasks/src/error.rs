@@ -16,7 +16,7 @@ pub enum TaskError {
         /// The size that was asked for.
         got: usize,
     },
-    /// The memory for a split is not to be had.
+    /// The system has no memory for a split.
     #[error(
         "the {split} set of {samples} samples needs at least {bytes} bytes, which the system does not give: ask for fewer samples"
     )]
@@ -28,7 +28,7 @@ pub enum TaskError {
         /// The memory of the split while it is made.
         bytes: u128,
     },
-    /// The [observer](crate::Observer) ended the work.
+    /// The [observer](crate::Observer) stopped the work.
     #[error("stopped before all samples were made")]
     Stopped,
     /// The number of predictions is not the number of samples.

@@ -52,7 +52,7 @@ use std::ops::ControlFlow;
 pub use dataset::{Dataset, Sizes, Split};
 pub use error::{HullError, SplitName, TaskError};
 
-/// A function that hears of finished samples, and may end the work with [`ControlFlow::Break`].
+/// Observer of finished samples; may stop the work with [`ControlFlow::Break`].
 ///
 /// It is called from any thread, with the number of samples that were finished since another call. These numbers add up to
 /// [`Sizes::total`].
@@ -135,7 +135,7 @@ impl Task {
     /// ```
     ///
     /// # Errors
-    /// The errors of [`Self::generate`], and [`TaskError::Stopped`] if the observer ended the work.
+    /// The errors of [`Self::generate`], and [`TaskError::Stopped`] if the observer stopped the work.
     pub fn generate_observed(
         self,
         sizes: Sizes,

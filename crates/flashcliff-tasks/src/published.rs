@@ -1,9 +1,10 @@
 //! Published errors, to be compared with others for the same budget.
 //!
 //! Rows are kept only if their budget (samples, steps, batch) is known and their numbers were read in the files of the
-//! authors' own repository, which [`Source`] names. Both tables are from GLGENN (Filimoshina and Shirokov, ICML 2025, arXiv 2506.09625), five trials each, with
-//! CGENN (Ruhe et al., NeurIPS 2023, arXiv 2305.11141) as the baseline run by GLGENN's authors. The files give the
-//! budget and the validation error, not the optimiser; CGENN's own commands use Adam with the learning rate 1e-3.
+//! authors' own repository, which [`Source`] names. Both tables are from GLGENN (Filimoshina and Shirokov, ICML 2025,
+//! arXiv 2506.09625), five trials each, with CGENN (Ruhe et al., NeurIPS 2023, arXiv 2305.11141) as the baseline run by
+//! GLGENN's authors. The files give the budget and the validation error, not the optimiser; CGENN's own commands use
+//! Adam with the learning rate 1e-3.
 //!
 //! Units: hull errors are in the units of the volume squared. The regression errors must be those of the standardised
 //! target: GLGENN's model file un-standardises before its loss, but training CGENN's layers at these budgets gives

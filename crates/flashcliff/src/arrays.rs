@@ -44,7 +44,7 @@ impl<'a, T, S: Data<Elem = T>, D: Dimension> TryFrom<&'a ArrayBase<S, D>> for Te
     /// The elements of an array as a tensor of the same shape, without a copy.
     ///
     /// # Errors
-    /// The same as those of a view.
+    /// [`Error::NotStandardLayout`], [`Error::ShapeTooLarge`] for more than 4 axes.
     fn try_from(array: &'a ArrayBase<S, D>) -> Result<Self, Error> {
         array.view().try_into()
     }
@@ -57,7 +57,7 @@ impl<'a, T, D: Dimension> TryFrom<ArrayViewMut<'a, T, D>> for TensorMut<'a, T> {
     /// [`Operator::forward`] for example.
     ///
     /// # Errors
-    /// The same as those of a [`Tensor`].
+    /// [`Error::NotStandardLayout`], [`Error::ShapeTooLarge`] for more than 4 axes.
     fn try_from(array: ArrayViewMut<'a, T, D>) -> Result<Self, Error> {
         if !array.is_standard_layout() {
             return Err(not_standard(&array.view()));
@@ -77,7 +77,7 @@ impl<'a, T, S: DataMut<Elem = T>, D: Dimension> TryFrom<&'a mut ArrayBase<S, D>>
     /// The elements of an array as a tensor of the same shape, to be written in place.
     ///
     /// # Errors
-    /// The same as those of a view.
+    /// [`Error::NotStandardLayout`], [`Error::ShapeTooLarge`] for more than 4 axes.
     fn try_from(array: &'a mut ArrayBase<S, D>) -> Result<Self, Error> {
         array.view_mut().try_into()
     }
@@ -120,7 +120,7 @@ impl<T> Evaluation<T> {
     /// `ndarray`).
     ///
     /// # Errors
-    /// The same as those of [`Self::array`].
+    /// The errors of [`Self::array`].
     pub fn into_array(self) -> Result<Array3<T>, Error> {
         let shape = self.axes()?;
         Array3::from_shape_vec(shape, self.output).map_err(|_| too_large(&shape))

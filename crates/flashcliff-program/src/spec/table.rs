@@ -36,7 +36,7 @@ impl Grades {
 enum Make {
     /// A weighted product of gated operands.
     Weighted,
-    /// The same with a norm.
+    /// A weighted product of gated operands, normalised grade by grade.
     WeightedNorm(Measure),
     /// A product without weights.
     Product(ProductKind),
@@ -48,9 +48,9 @@ enum Make {
     Whole(fn(&str, &Algebra) -> Program),
     /// The norm of the grades of one operand.
     Norm(Measure),
-    /// Its inverse.
+    /// The inverse of that norm, from its output and its row sums.
     UndoNorm(Measure),
-    /// The gates of two operands.
+    /// The product of the gates of two operands.
     GatePair,
     /// The terms of one path.
     PathProduct,
