@@ -113,7 +113,10 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(1)
     if not native.is_active():
-        print("without the compiled call path: `python -m flashcliff.native` builds it", file=sys.stderr)
+        print(
+            "without the compiled call path: `python -m flashcliff.native` builds it",
+            file=sys.stderr,
+        )
     report = {
         "device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu",
         "machine": platform.platform(),

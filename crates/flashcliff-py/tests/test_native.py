@@ -274,7 +274,11 @@ def test_checkpoint():
     wanted = gradients(product(*tensors), tensors)
     for reentrant in (False, True):
         output = torch.utils.checkpoint.checkpoint(product, *tensors, use_reentrant=reentrant)
-        output.backward(torch.randn(8, 6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64).float())
+        output.backward(
+            torch.randn(
+                8, 6, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64
+            ).float()
+        )
         assert same([tensor.grad for tensor in tensors], wanted)
         for tensor in tensors:
             tensor.grad = None

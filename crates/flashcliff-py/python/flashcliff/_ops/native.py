@@ -33,7 +33,9 @@ def use(module: ModuleType | None) -> None:
     for op in OPS:
         found = None
         if module is not None:
-            found = module.Lookup(count=len(op.tensors), resolve=partial(_resolve, eager.compiled, op))
+            found = module.Lookup(
+                count=len(op.tensors), resolve=partial(_resolve, eager.compiled, op)
+            )
         # The rows of the table are constants but for this.
         object.__setattr__(op, "native", found)
 
