@@ -25,11 +25,17 @@ const _: () = assert!(Limits::CUDA.params == sys::FC_MAX_PARAMS as usize);
 /// The kernels of a program with its options.
 pub(super) struct Lanes {
     operator: String,
-    #[cfg_attr(not(feature = "jit"), expect(dead_code, reason = "compilation reads it"))]
+    #[cfg_attr(
+        not(feature = "jit"),
+        expect(dead_code, reason = "compilation reads it")
+    )]
     algebra: Algebra,
     program: &'static Program,
     /// The compute capability of the GPU.
-    #[cfg_attr(not(feature = "jit"), expect(dead_code, reason = "compilation reads it"))]
+    #[cfg_attr(
+        not(feature = "jit"),
+        expect(dead_code, reason = "compilation reads it")
+    )]
     capability: (i32, i32),
     /// Forward and backward, each in `f32` and `f64`. Kernels that no build has are compiled when they are first asked for.
     kernels: [[OnceLock<Kernel>; 2]; 2],

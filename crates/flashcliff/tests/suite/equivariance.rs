@@ -235,7 +235,8 @@ fn the_table_of_symmetries_is_what_is_measured() {
             }
         }
     }
-    assert!(denied > 100, "only {denied} denials were tried");
+    let least = 12 * Algebra::shipped().count();
+    assert!(denied >= least, "only {denied} denials were tried");
 }
 
 /// Operators with an option that breaks a symmetry.

@@ -160,7 +160,8 @@ fn for_each(
             count += 1;
         }
     }
-    assert!(count > 200, "only {count} operators");
+    let least = 25 * Algebra::shipped().count();
+    assert!(count >= least, "only {count} operators");
 }
 
 /// Sizes with fewer channels for larger algebras: the reference runs once for every element of every input.
@@ -245,7 +246,8 @@ fn integer_gradients_are_exact() {
             }
         }
     }
-    assert!(count > 500, "only {count} gradients");
+    let least = 60 * Algebra::shipped().count();
+    assert!(count >= least, "only {count} gradients");
 }
 
 #[test]
