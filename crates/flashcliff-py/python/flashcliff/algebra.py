@@ -18,8 +18,9 @@ class Algebra:
     Vectors are ordered null first, then positive, then negative, and numbered from 0 if ``r > 0``,
     else from 1. There is one object for each signature: ``Algebra(3, 0, 0) is Algebra(3)``.
 
-    Every signature of up to 8 dimensions works on the CPU. The kernels of :func:`algebras` are compiled; operators
-    of others are interpreted, with the same results, slower. On CUDA only compiled kernels run.
+    Every signature of up to 8 dimensions works. On the CPU the kernels of :func:`algebras` are compiled; operators of
+    others are interpreted, with the same results, slower. On CUDA kernels that the build has not are compiled at their
+    first use, which takes seconds, and kept in the cache folder.
 
     Args:
         p: how many vectors square to +1.
