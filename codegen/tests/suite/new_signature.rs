@@ -18,7 +18,8 @@ fn a_new_signature_is_one_variable_away() {
     let library = workspace.join("crates/flashcliff");
     let manifest = format!(
         "[package]\nname = \"host\"\nversion = \"0.1.0\"\nedition = \"2024\"\n\n[workspace]\n\n\
-         [dependencies]\nflashcliff = {{ path = {library:?}, default-features = false, features = [\"f64\"] }}\n"
+         [dependencies]\nflashcliff = {{ path = {library:?}, default-features = false, \
+         features = [\"f64\", \"fully-connected\", \"plain-products\"] }}\n"
     );
     fs::create_dir(root.join("src")).expect("a folder");
     fs::write(root.join("Cargo.toml"), manifest).expect("the manifest");
