@@ -95,7 +95,10 @@ def test_errors_of_handlers_do_not_stop_operators():
 
 
 def test_interrupts_in_handlers_arrive():
+    # Python takes Ctrl-C only if its parent did not ignore it, as shells do for what runs in the background.
     act = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)
 def act():
     raise KeyboardInterrupt
 try:
