@@ -1,4 +1,4 @@
-"""What a call costs on the host besides its arithmetic: operators on tiny tensors beside
+"""Measures what a call costs on the host besides its arithmetic: operators on tiny tensors beside
 ``torch.nn.functional.linear``, in one process.
 
     python benches/peers/host_cost.py [--device cpu|cuda] [--rounds 60] [--out FILE]

@@ -44,7 +44,7 @@ fn command(line: &str) -> (Vec<(&str, &str)>, Vec<String>) {
     let arguments = rest.strip_prefix("flashcliff ");
     let arguments =
         arguments.unwrap_or_else(|| panic!("expected a command of flashcliff, got `{line}`"));
-    // What is between quotes is one argument.
+    // Text between quotes is one argument.
     let words = arguments.split('"').enumerate().flat_map(|(k, part)| {
         let words: Vec<&str> = match k % 2 {
             0 => part.split_whitespace().collect(),

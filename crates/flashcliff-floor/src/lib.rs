@@ -1,4 +1,4 @@
-//! What the benchmarks and `flashcliff bench` share: the floor that every time is compared with, and data.
+//! The floor that the benchmarks and `flashcliff bench` compare every time with, and data for both.
 
 mod floor;
 

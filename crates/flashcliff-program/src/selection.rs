@@ -1,11 +1,12 @@
-//! What a build generates: the algebras of the enabled features and those that a variable names, and groups of operators.
+//! The choice of what a build generates: the algebras of the enabled features and those that a variable names, and groups of
+//! operators.
 
 use std::collections::BTreeSet;
 use std::fmt;
 
 use cayley::Signature;
 
-use crate::spec::{Group, SHIPPED};
+use crate::spec::{Group, shipped};
 
 /// The variable that adds algebras by signature, such as `1,1,1;6,0,0`.
 pub const VARIABLE: &str = "FLASHCLIFF_ALGEBRAS";
@@ -67,8 +68,7 @@ fn is_enabled(variable: impl Fn(&str) -> Option<String>, feature: &str) -> bool 
 /// The signatures to generate, each once, in order: every shipped one whose feature `is_enabled`, and those of `list`,
 /// which is the value of [`VARIABLE`] or empty.
 fn select(is_enabled: impl Fn(&str) -> bool, list: &str) -> Result<Vec<Signature>, BadSelection> {
-    let shipped = SHIPPED.iter().map(|&(p, q, r)| Signature::of(p, q, r));
-    let mut selected: BTreeSet<Signature> = shipped.filter(|s| is_enabled(&s.name())).collect();
+    let mut selected: BTreeSet<Signature> = shipped().filter(|s| is_enabled(&s.name())).collect();
     for part in list
         .split(';')
         .map(str::trim)

@@ -61,7 +61,7 @@ struct RawMemory {
     grads: *const usize,
 }
 
-/// What C++ calls.
+/// The table of functions that C++ calls.
 #[repr(C)]
 struct Table {
     version: u64,

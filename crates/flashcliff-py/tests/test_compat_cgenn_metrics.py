@@ -195,7 +195,7 @@ def test_layers(metric):
 
 @pytest.mark.parametrize("metric", METRICS, ids=str)
 def test_conversion(metric):
-    """What goes to flashcliff's order multiplies there, and comes back bit for bit."""
+    """Multivectors in flashcliff's order multiply there, and come back bit for bit."""
     algebra = cgenn.CliffordAlgebra(metric)
     a, b = (random(3, 2, 5, algebra.n_blades, seed=seed).mul(4).round() for seed in (0, 1))
     x, y = cgenn.from_cgenn(a, algebra), cgenn.from_cgenn(b, algebra)

@@ -125,7 +125,7 @@ class Momenta(torch.nn.Module):
 
 
 class Events(Momenta):
-    """The same with time first, which is not flashcliff's order of vectors."""
+    """Momenta with time first, which is not flashcliff's order of vectors."""
 
     metric = (-1.0, 1.0, 1.0, 1.0)
 

@@ -1,5 +1,6 @@
 //! Samples with their targets, and the metric.
 
+use crate::sampling::RawSplit;
 use crate::{Task, TaskError};
 
 /// The number of samples of each split.
@@ -84,6 +85,19 @@ pub struct Dataset {
 }
 
 impl Dataset {
+    /// The stored form of splits in order train, validation, test, whose targets are in their own units.
+    pub(crate) fn unscaled(task: Task, splits: &[RawSplit; 3]) -> Self {
+        let [train, val, test] = splits.each_ref().map(RawSplit::to_f32);
+        Self {
+            task,
+            train,
+            val,
+            test,
+            target_scale: 1.0,
+            target_shift: 0.0,
+        }
+    }
+
     /// A target or prediction in its own units, from one as stored: `value * target_scale + target_shift`.
     pub fn in_target_units(&self, value: f32) -> f32 {
         value * self.target_scale + self.target_shift

@@ -16,7 +16,7 @@ pub(crate) fn generate(
     observer: Observer<'_>,
 ) -> Result<Dataset, TaskError> {
     let task = Task::Hulls;
-    let [train, val, test] = normal_splits(task, sizes, 1, seed, observer, |split, sample, x| {
+    let splits = normal_splits(task, sizes, 1, seed, observer, |split, sample, x| {
         // The width of a sample is a multiple of DIM, so nothing remains.
         let (points, _) = x.as_chunks::<DIM>();
         hull_volume(points).map_err(|source| TaskError::Hull {
@@ -26,14 +26,7 @@ pub(crate) fn generate(
             source,
         })
     })?;
-    Ok(Dataset {
-        task,
-        train: train.to_f32(),
-        val: val.to_f32(),
-        test: test.to_f32(),
-        target_scale: 1.0,
-        target_shift: 0.0,
-    })
+    Ok(Dataset::unscaled(task, &splits))
 }
 
 #[cfg(test)]

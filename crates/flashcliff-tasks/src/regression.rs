@@ -31,14 +31,10 @@ pub(crate) fn generate(
     for split in &mut splits {
         statistics.apply(split);
     }
-    let [train, val, test] = &splits;
     Ok(Dataset {
-        task,
-        train: train.to_f32(),
-        val: val.to_f32(),
-        test: test.to_f32(),
         target_scale: statistics.std as f32,
         target_shift: statistics.mean as f32,
+        ..Dataset::unscaled(task, &splits)
     })
 }
 

@@ -15,17 +15,10 @@ pub(crate) fn generate(
     observer: Observer<'_>,
 ) -> Result<Dataset, TaskError> {
     let task = Task::Volumes;
-    let [train, val, test] = normal_splits(task, sizes, 1, seed, observer, |_, _, x| {
+    let splits = normal_splits(task, sizes, 1, seed, observer, |_, _, x| {
         Ok(signed_volume(x) / 10.0)
     })?;
-    Ok(Dataset {
-        task,
-        train: train.to_f32(),
-        val: val.to_f32(),
-        test: test.to_f32(),
-        target_scale: 1.0,
-        target_shift: 0.0,
-    })
+    Ok(Dataset::unscaled(task, &splits))
 }
 
 /// Determinant of the rows of `x`.

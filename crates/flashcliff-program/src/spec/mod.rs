@@ -14,7 +14,7 @@ use cayley::GradeSet;
 
 use crate::ir::Program;
 
-pub use algebras::SHIPPED;
+pub use algebras::{SHIPPED, shipped};
 pub use group::Group;
 pub use multivector::Multivector;
 pub use products::{gate_pair, path_product};

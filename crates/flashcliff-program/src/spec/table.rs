@@ -105,13 +105,17 @@ pub fn operators(algebra: &Algebra) -> Vec<Operator> {
 
 /// The compiled operators of an algebra in some groups, in the order in which they are generated.
 pub fn operators_in(algebra: &Algebra, groups: &[Group]) -> Vec<Operator> {
-    let families = lanes(algebra)
-        .into_iter()
-        .chain(fully_connected_parts(algebra));
-    let wanted = families.filter(|family| groups.contains(&family.group));
+    let wanted = families(algebra).filter(|family| groups.contains(&family.group));
     wanted
         .flat_map(|family| family.operators(algebra))
         .collect()
+}
+
+/// All families, those of lane programs first.
+fn families(algebra: &Algebra) -> impl Iterator<Item = Family> {
+    lanes(algebra)
+        .into_iter()
+        .chain(fully_connected_parts(algebra))
 }
 
 /// The compiled operators that consist of one lane program.
@@ -133,10 +137,7 @@ pub fn find(
     right: GradeSet,
     output: Option<GradeSet>,
 ) -> Option<Operator> {
-    let families = lanes(algebra)
-        .into_iter()
-        .chain(fully_connected_parts(algebra));
-    let mut rows = families.flat_map(|family| family.rows);
+    let mut rows = families(algebra).flat_map(|family| family.rows);
     let row = rows.find(|row| row.name == name)?;
     let grades = Grades {
         left,

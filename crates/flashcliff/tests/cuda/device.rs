@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use flashcliff::cuda::Device;
 use flashcliff::{Algebra, Error, Signature, ops};
-use flashcliff_program::spec::SHIPPED;
+use flashcliff_program::spec::shipped;
 
 /// The first GPU, or the reason why there is none.
 pub(crate) fn found() -> Result<&'static Device, &'static Error> {
@@ -19,8 +19,7 @@ pub(crate) fn device() -> &'static Device {
 
 /// All algebras that flashcliff ships. Those without compiled CPU kernels are interpreted there.
 pub(crate) fn algebras() -> impl Iterator<Item = Algebra> {
-    let signatures = SHIPPED.iter().map(|&(p, q, r)| Signature::of(p, q, r));
-    signatures.map(|signature| Algebra::new(signature).expect("no variable means nothing"))
+    shipped().map(|signature| Algebra::new(signature).expect("no variable means nothing"))
 }
 
 /// Checks that all algebras have CUDA kernels, since the tests are of all.

@@ -2,7 +2,7 @@
 
 use flashcliff::ops::{LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::{Algebra, Gate, Norm, Signature};
-use flashcliff_program::spec::SHIPPED;
+use flashcliff_program::spec::shipped;
 
 use crate::basis::Basis;
 use crate::cases::{Spec, input_shapes, is_nothing, main_operators, sizes};
@@ -46,8 +46,7 @@ const INTERPRETED: [(usize, usize, usize); 2] = [(2, 1, 0), (2, 1, 1)];
 
 /// All algebras that flashcliff ships, whichever the build compiled, and some that are always interpreted.
 pub(crate) fn algebras() -> Vec<Algebra> {
-    let shipped = SHIPPED.iter().map(|&(p, q, r)| Signature::of(p, q, r));
-    let shipped = shipped.map(|signature| Algebra::new(signature).expect("any signature"));
+    let shipped = shipped().map(|signature| Algebra::new(signature).expect("any signature"));
     let interpreted = INTERPRETED.map(|(p, q, r)| {
         let algebra = Algebra::interpreted(Signature::of(p, q, r)).expect("any signature");
         assert!(!algebra.is_compiled());

@@ -168,6 +168,16 @@ struct Inputs {
     std::array<View, kMost> views;
     size_t count = 0;
 
+    // The tensors of an operator that are given.
+    Inputs(const Bound& bound, const Tensors& tensors) {
+        for (size_t at = 0; at < bound.count; ++at) {
+            if (tensors[at].defined()) {
+                add(tensors[at]);
+            }
+        }
+    }
+
+private:
     void add(const at::Tensor& tensor) {
         at::Tensor& own = kept[count];
         own = tensor.is_contiguous() ? tensor : tensor.contiguous();
@@ -271,12 +281,7 @@ void forward(const Bound& bound, const Tensors& tensors, bool keep, at::Tensor& 
     if (first.is_cuda()) {
         guard.reset_device(first.device());
     }
-    Inputs inputs;
-    for (size_t at = 0; at < bound.count; ++at) {
-        if (tensors[at].defined()) {
-            inputs.add(tensors[at]);
-        }
-    }
+    const Inputs inputs(bound, tensors);
     const Place place = place_of(first);
     Sizes sizes;
     if (!plan(bound, inputs, false, place, sizes)) {
@@ -321,12 +326,7 @@ bool backward(const Bound& bound, const Tensors& tensors, const at::Tensor& save
     if (first.is_cuda()) {
         guard.reset_device(first.device());
     }
-    Inputs inputs;
-    for (size_t at = 0; at < bound.count; ++at) {
-        if (tensors[at].defined()) {
-            inputs.add(tensors[at]);
-        }
-    }
+    const Inputs inputs(bound, tensors);
     const Place place = place_of(first);
     Sizes sizes;
     if (!plan(bound, inputs, true, place, sizes) || !has_sizes(given, sizes) ||

@@ -45,7 +45,7 @@ class _Layout(torch.nn.Module):
 
 
 def _ours(algebra: AlgebraLike) -> AlgebraLike:
-    """What the classes of :mod:`flashcliff.nn` take for an algebra."""
+    """The algebra in the form that the classes of :mod:`flashcliff.nn` take."""
     return algebra.flashcliff_algebra if isinstance(algebra, CliffordAlgebra) else algebra
 
 
