@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Tensor, Var};
 use flashcliff_candle::Error;
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::{Architecture, Model};
-use flashcliff_candle::optim::{Adam, AdamOptions};
+use flashcliff_candle::optim::{Adam, AdamOptions, Refusals, Schedule, ScheduleShape};
 
 /// `sum_i (i + 1) p_i^2 / 2`, whose gradient is `(i + 1) p_i`.
 fn loss(p: &Var) -> Tensor {
@@ -25,6 +25,7 @@ fn the_recurrence() {
             beta2: 0.95,
             eps: 1e-3,
             weight_decay,
+            ..AdamOptions::default()
         };
         let start = [1.0, -2.0, 0.5];
         let var = Var::from_slice(&start, 3, &Device::Cpu).unwrap();
@@ -48,6 +49,127 @@ fn the_recurrence() {
             }
         }
     }
+}
+
+/// Decoupled decay, clipping by the norm of all gradients, and a schedule, against their formulas.
+#[test]
+fn the_recurrence_with_all_options() {
+    for shape in [
+        ScheduleShape::Constant,
+        ScheduleShape::Cosine,
+        ScheduleShape::HalfCosine,
+    ] {
+        let options = AdamOptions {
+            learning_rate: 0.05,
+            beta1: 0.8,
+            beta2: 0.95,
+            eps: 1e-3,
+            weight_decay: 0.25,
+            decoupled: true,
+            clip_norm: Some(7.0),
+            schedule: Schedule::new(shape, 16).with_warmup(4).with_floor(0.125),
+            halt: false,
+        };
+        let starts = [[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]];
+        let vars = starts.map(|start| Var::from_slice(&start, 3, &Device::Cpu).unwrap());
+        let named = vars.iter().map(|var| ("p".to_owned(), var.clone()));
+        let mut adam = Adam::new(named.collect(), options).unwrap();
+        let (mut p, mut m, mut v) = (starts.concat(), [0.0; 6], [0.0; 6]);
+        let mut clipped = [0, 0];
+        for t in 1..=20 {
+            let sum = (loss(&vars[0]) + loss(&vars[1])).unwrap();
+            adam.backward_step(&sum).unwrap();
+            let mut gradient: Vec<f64> = (0..6).map(|i| (i % 3 + 1) as f64 * p[i]).collect();
+            let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
+            clipped[usize::from(norm > 7.0)] += 1;
+            gradient
+                .iter_mut()
+                .for_each(|g| *g *= (7.0 / norm).min(1.0));
+            let progress = (f64::from(t - 5) / 12.0).min(1.0);
+            let wave = match shape {
+                ScheduleShape::Cosine => (1.0 + (std::f64::consts::PI * progress).cos()) / 2.0,
+                ScheduleShape::HalfCosine => (std::f64::consts::FRAC_PI_2 * progress).cos(),
+                _ => 1.0,
+            };
+            let factor = match t {
+                1..=4 => f64::from(t) / 4.0,
+                _ => 0.125 + 0.875 * wave,
+            };
+            let rate = 0.05 * factor;
+            for i in 0..6 {
+                m[i] = 0.8 * m[i] + 0.2 * gradient[i];
+                v[i] = 0.95 * v[i] + 0.05 * gradient[i] * gradient[i];
+                let m_hat = m[i] / (1.0 - 0.8f64.powi(t));
+                let v_hat = v[i] / (1.0 - 0.95f64.powi(t));
+                p[i] = p[i] * (1.0 - rate * 0.25) - rate * m_hat / (v_hat.sqrt() + 1e-3);
+            }
+            let got = vars.iter().flat_map(|var| var.to_vec1::<f64>().unwrap());
+            for (got, expected) in got.zip(&p) {
+                assert!(
+                    (got - expected).abs() < 1e-13,
+                    "{shape:?} {t}: {got}, {expected}"
+                );
+            }
+        }
+        assert!(clipped[0] > 0 && clipped[1] > 0, "{clipped:?}");
+    }
+}
+
+#[test]
+fn a_refused_step_changes_nothing() {
+    for halt in [false, true] {
+        let options = AdamOptions {
+            halt,
+            ..AdamOptions::default()
+        };
+        let make = || {
+            let var = Var::from_slice(&[1.0f32, 2.0, 3.0], 3, &Device::Cpu).unwrap();
+            let adam = Adam::new(vec![("p".to_owned(), var.clone())], options).unwrap();
+            (var, adam)
+        };
+        let whole = |var: &Var, adam: &Adam| {
+            let mut checkpoint = Checkpoint::new();
+            adam.export("", &mut checkpoint).unwrap();
+            let tensors = checkpoint.tensors().values().cloned();
+            let tensors = tensors.chain([var.as_detached_tensor()]);
+            let flat = tensors.map(|t| t.to_dtype(DType::F64).unwrap().flatten_all().unwrap());
+            flat.map(|t| t.to_vec1::<f64>().unwrap())
+                .collect::<Vec<_>>()
+        };
+        let (var, mut adam) = make();
+        adam.backward_step(&loss(&var)).unwrap();
+        let before = whole(&var, &adam);
+        for number in [f64::NAN, f64::INFINITY] {
+            // The loss is infinite or no number, and its gradient is not.
+            adam.backward_step(&(loss(&var) + number).unwrap()).unwrap();
+            assert_eq!(whole(&var, &adam), before);
+            // One part of the gradient is.
+            let weights = Tensor::new(&[1.0, 1.0, number as f32], &Device::Cpu).unwrap();
+            let sum = (var.as_tensor() * weights).unwrap().sum_all().unwrap();
+            adam.step(&sum.backward().unwrap()).unwrap();
+            assert_eq!(whole(&var, &adam), before);
+        }
+        let expected = Refusals {
+            calls: 5,
+            count: 4,
+            first: Some(1),
+        };
+        assert_eq!(adam.refusals().unwrap(), expected);
+        adam.backward_step(&loss(&var)).unwrap();
+        let (other, mut fresh) = make();
+        fresh.backward_step(&loss(&other)).unwrap();
+        fresh.backward_step(&loss(&other)).unwrap();
+        let (got, straight) = (whole(&var, &adam), whole(&other, &fresh));
+        assert_eq!(got, if halt { before } else { straight });
+    }
+}
+
+#[test]
+fn a_loss_that_is_not_one_number_is_refused() {
+    let var = Var::from_slice(&[1.0f32, 2.0], 2, &Device::Cpu).unwrap();
+    let mut adam = Adam::new(vec![("p".to_owned(), var.clone())], AdamOptions::default()).unwrap();
+    let error = adam.backward_step(&var.sqr().unwrap()).unwrap_err();
+    assert!(matches!(error, Error::Shape { .. }), "{error}");
 }
 
 #[test]
@@ -178,6 +300,34 @@ fn options_outside_their_range_are_refused() {
                 ..default
             },
             "weight_decay",
+        ),
+        (
+            AdamOptions {
+                clip_norm: Some(0.0),
+                ..default
+            },
+            "clip_norm",
+        ),
+        (
+            AdamOptions {
+                clip_norm: Some(f64::NAN),
+                ..default
+            },
+            "clip_norm",
+        ),
+        (
+            AdamOptions {
+                schedule: Schedule::new(ScheduleShape::Cosine, 5).with_warmup(6),
+                ..default
+            },
+            "schedule: warmup",
+        ),
+        (
+            AdamOptions {
+                schedule: Schedule::default().with_floor(1.5),
+                ..default
+            },
+            "schedule: floor",
         ),
     ] {
         match Adam::new(vec![], options) {

@@ -16,7 +16,7 @@
 pub(crate) mod blade_norm;
 pub(crate) mod embed;
 pub(crate) mod function;
-mod gpu;
+pub(crate) mod gpu;
 pub(crate) mod node;
 mod operator;
 mod scalar;

@@ -525,12 +525,12 @@ impl CustomOp3 for Last {
 }
 
 /// A constant tensor of a storage, without a copy.
-pub(super) fn constant(storage: Storage, shape: &[usize]) -> Tensor {
+pub(crate) fn constant(storage: Storage, shape: &[usize]) -> Tensor {
     Tensor::from_storage(storage, shape, BackpropOp::none(), false)
 }
 
 /// Calls a function with the storages of tensors, one for each tensor.
-pub(super) fn with_storages<R>(
+pub(crate) fn with_storages<R>(
     tensors: &[Tensor],
     f: impl FnOnce(&[(&Storage, &Layout)]) -> R,
 ) -> R {

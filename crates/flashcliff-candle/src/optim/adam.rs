@@ -1,114 +1,118 @@
-//! Adam.
+//! Adam and AdamW.
 
-use std::cell::RefCell;
-
-use candle_core::backend::BackendStorage;
 use candle_core::backprop::GradStore;
-use candle_core::{CpuStorage, DType, Device, InplaceOp2, Layout, Tensor, Var};
+use candle_core::{DType, Device, Tensor, Var};
 
+use super::cpu::{self, Moments};
+#[cfg(feature = "cuda")]
+use super::gpu::OnGpu;
+use super::options::AdamOptions;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
-use crate::op::Scalar;
 
-/// Options of [`Adam`]; the defaults are those of `torch.optim.Adam`.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct AdamOptions {
-    /// The learning rate.
-    pub learning_rate: f64,
-    /// The decay rate of the mean of the gradients.
-    pub beta1: f64,
-    /// The decay rate of the mean of the squared gradients.
-    pub beta2: f64,
-    /// The number that is added to the root of the second moment.
-    pub eps: f64,
-    /// The factor of the parameter that is added to its gradient (an L2 penalty, not decoupled decay).
-    pub weight_decay: f64,
-}
-
-impl Default for AdamOptions {
-    fn default() -> Self {
-        Self {
-            learning_rate: 1e-3,
-            beta1: 0.9,
-            beta2: 0.999,
-            eps: 1e-8,
-            weight_decay: 0.0,
-        }
-    }
-}
-
-/// Adam, with the arithmetic of `torch.optim.Adam`.
+/// Adam, with the arithmetic of `torch.optim.Adam`; with [`decoupled`](AdamOptions::decoupled) decay that of `torch.optim.AdamW`.
 ///
 /// For each parameter `p` with gradient `g`, at its step `t = 1, 2, ...`:
 /// ```text
-/// g <- g + weight_decay p
+/// g <- clip g + weight_decay p            (decoupled: clip g)
 /// m <- m + (1 - beta1) (g - m)
 /// v <- beta2 v + (1 - beta2) g g
-/// p <- p - lr / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+/// p <- keep p - rate / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 /// ```
-/// Coefficients are computed in `f64` and rounded to the type of the parameter; the rest is computed in that type.
-/// Parameters change in place. On the CPU each parameter takes one pass on the calling thread, so results do not depend
-/// on the number of threads. On a GPU candle's operations run there, and moments stay there. A parameter without a
-/// gradient is left unchanged.
+/// `rate` is the learning rate times the factor of the [`Schedule`](super::Schedule) at the largest number of steps that a parameter has
+/// done. `clip` is `clip_norm / norm` if the norm of all gradients together exceeds `clip_norm`, else 1. `keep` is
+/// `1 - rate weight_decay` if the decay is decoupled, else 1.
 ///
-/// Source: D. P. Kingma and J. Ba, *Adam: a method for stochastic optimization*, ICLR 2015,
-/// algorithm 1.
+/// A step is *refused* if the norm is not finite, or the loss that it was given: it then changes nothing, and [`Adam::refusals`] counts
+/// it. Coefficients and the norm are computed in `f64`; coefficients are rounded to the type of the parameter; the rest is computed in
+/// that type. Parameters change in place. A parameter without a gradient is left unchanged.
+///
+/// All parameters are on one device. On the CPU a step is one pass over each parameter on the calling thread, after a pass over the
+/// gradients for their norm; it allocates nothing, and results do not depend on the number of threads. On a GPU a step is three
+/// launches for up to 64 parameters; it neither waits nor copies, and can be captured into a CUDA graph. A GPU adds the norm
+/// in another order, and its cosine may differ in the last bit; without clipping and schedules the results are those of the CPU bit for
+/// bit.
+///
+/// Source: D. P. Kingma and J. Ba, *Adam: a method for stochastic optimization*, ICLR 2015, algorithm 1; I. Loshchilov and F. Hutter,
+/// *Decoupled weight decay regularization*, ICLR 2019, algorithm 2.
 #[derive(Debug)]
 pub struct Adam {
     options: AdamOptions,
     slots: Vec<Slot>,
+    place: Place,
 }
 
+/// A parameter.
 #[derive(Debug)]
-struct Slot {
-    name: String,
-    var: Var,
-    step: u32,
-    moments: Moments,
+pub(super) struct Slot {
+    pub(super) name: String,
+    pub(super) var: Var,
 }
 
-/// The first and second moments, in the type of the parameter.
-#[derive(Debug, Clone)]
-enum Moments {
-    F32(Vec<f32>, Vec<f32>),
-    F64(Vec<f64>, Vec<f64>),
-    /// The moments of a parameter that is not on the CPU, as tensors on its device.
-    Beside(Tensor, Tensor),
+/// What a step changes besides the parameters.
+#[derive(Debug)]
+enum Place {
+    Cpu(OnCpu),
+    #[cfg(feature = "cuda")]
+    Gpu(Box<OnGpu>),
+}
+
+/// The state on the CPU.
+#[derive(Debug)]
+struct OnCpu {
+    /// The steps and moments of each parameter.
+    clocks: Vec<(u32, Moments)>,
+    refusals: Refusals,
+}
+
+/// What is known of refused steps since the optimiser was made, or its state imported.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Refusals {
+    /// The steps that were asked for.
+    pub calls: u64,
+    /// The number of them that were refused.
+    pub count: u64,
+    /// The first of these, counted from 0.
+    pub first: Option<u64>,
 }
 
 impl Adam {
     /// An optimiser at step 0 for these variables.
     ///
     /// # Errors
-    /// An option outside its range; a variable that is neither `f32` nor `f64`.
+    /// An option outside its range; a variable that is neither `f32` nor `f64`, or not on the device of the first one.
     pub fn new(variables: Vec<(String, Var)>, options: AdamOptions) -> Result<Self, Error> {
-        check(&options)?;
+        options.check()?;
+        let device = match variables.first() {
+            Some((_, var)) => var.device().clone(),
+            None => Device::Cpu,
+        };
         let mut slots = Vec::with_capacity(variables.len());
-        for (name, var) in variables {
-            let count = var.elem_count();
-            let moments = match (var.dtype(), var.device().is_cpu()) {
-                (DType::F32, true) => Moments::F32(vec![0.0; count], vec![0.0; count]),
-                (DType::F64, true) => Moments::F64(vec![0.0; count], vec![0.0; count]),
-                (DType::F32 | DType::F64, false) => {
-                    Moments::Beside(var.zeros_like()?, var.zeros_like()?)
-                }
-                (got, _) => {
-                    return Err(Error::InputType {
-                        operator: format!("Adam: {name}"),
-                        input: slots.len(),
-                        expected: "F32 or F64",
-                        got,
-                    });
-                }
-            };
-            slots.push(Slot {
-                name,
-                var,
-                step: 0,
-                moments,
-            });
+        for (input, (name, var)) in variables.into_iter().enumerate() {
+            if !matches!(var.dtype(), DType::F32 | DType::F64) {
+                return Err(Error::InputType {
+                    operator: format!("Adam: {name}"),
+                    input,
+                    expected: "F32 or F64",
+                    got: var.dtype(),
+                });
+            }
+            if !var.device().same_device(&device) {
+                return Err(Error::InputDevice {
+                    operator: format!("Adam: {name}"),
+                    input,
+                    expected: "the device of input 0",
+                    got: var.device().location(),
+                });
+            }
+            slots.push(Slot { name, var });
         }
-        Ok(Self { options, slots })
+        let place = Place::new(&device, &slots, &options)?;
+        Ok(Self {
+            options,
+            slots,
+            place,
+        })
     }
 
     /// The options in force.
@@ -116,7 +120,7 @@ impl Adam {
         &self.options
     }
 
-    /// Changes the learning rate, for schedules.
+    /// Changes the learning rate, before the schedule. On a GPU captured steps take it too.
     ///
     /// # Errors
     /// A learning rate that is negative or not finite.
@@ -125,7 +129,12 @@ impl Adam {
             learning_rate,
             ..self.options
         };
-        check(&options)?;
+        options.check()?;
+        match &mut self.place {
+            Place::Cpu(_) => {}
+            #[cfg(feature = "cuda")]
+            Place::Gpu(gpu) => gpu.set_learning_rate(learning_rate)?,
+        }
         self.options = options;
         Ok(())
     }
@@ -133,10 +142,29 @@ impl Adam {
     /// One step with the gradients of a backward pass.
     ///
     /// # Errors
-    /// A gradient whose shape or type differs from that of its parameter. The parameters before it have then been
-    /// changed.
+    /// A gradient whose shape differs from that of its parameter. Nothing is then changed.
     pub fn step(&mut self, gradients: &GradStore) -> Result<(), Error> {
-        for slot in &mut self.slots {
+        self.run(gradients, None)
+    }
+
+    /// Computes the gradients of a loss, and makes a step that is refused if the loss is not finite.
+    ///
+    /// # Errors
+    /// A loss that is not one number; the errors of the backward pass and of [`Adam::step`].
+    pub fn backward_step(&mut self, loss: &Tensor) -> Result<(), Error> {
+        if loss.elem_count() != 1 {
+            return Err(Error::Shape {
+                tensor: "loss".to_owned(),
+                expected: "one element".to_owned(),
+                got: loss.dims().to_vec(),
+            });
+        }
+        let gradients = loss.backward()?;
+        self.run(&gradients, Some(loss))
+    }
+
+    fn run(&mut self, gradients: &GradStore, loss: Option<&Tensor>) -> Result<(), Error> {
+        for slot in &self.slots {
             let Some(gradient) = gradients.get(&slot.var) else {
                 continue;
             };
@@ -147,18 +175,31 @@ impl Adam {
                     got: gradient.dims().to_vec(),
                 });
             }
-            let gradient = gradient.contiguous()?;
-            slot.step += 1;
-            let coefficients = Coefficients::at(&self.options, slot.step);
-            match &mut slot.moments {
-                Moments::F32(m, v) => update(&slot.var, &gradient, m, v, coefficients)?,
-                Moments::F64(m, v) => update(&slot.var, &gradient, m, v, coefficients)?,
-                Moments::Beside(m, v) => {
-                    update_beside(&slot.var, &gradient, m, v, coefficients)?;
-                }
+            if gradient.dtype() != slot.var.dtype() {
+                return Err(Error::StoredType {
+                    tensor: format!("gradient of {}", slot.name),
+                    expected: slot.var.dtype(),
+                    got: gradient.dtype(),
+                });
             }
         }
-        Ok(())
+        match &mut self.place {
+            Place::Cpu(cpu) => cpu.step(&self.options, &self.slots, gradients, loss),
+            #[cfg(feature = "cuda")]
+            Place::Gpu(gpu) => gpu.step(&self.slots, gradients, loss),
+        }
+    }
+
+    /// What is known of refused steps. On a GPU the call waits for the steps to end.
+    ///
+    /// # Errors
+    /// The errors of candle.
+    pub fn refusals(&self) -> Result<Refusals, Error> {
+        match &self.place {
+            Place::Cpu(cpu) => Ok(cpu.refusals),
+            #[cfg(feature = "cuda")]
+            Place::Gpu(gpu) => gpu.refusals(),
+        }
     }
 
     /// Adds the state to a checkpoint: `{prefix}{name}.exp_avg`, `{prefix}{name}.exp_avg_sq` (the
@@ -168,22 +209,30 @@ impl Adam {
     /// # Errors
     /// The errors of candle when it makes the tensors.
     pub fn export(&self, prefix: &str, checkpoint: &mut Checkpoint) -> Result<(), Error> {
-        let steps: Vec<u32> = self.slots.iter().map(|slot| slot.step).collect();
+        let steps: Vec<u32> = match &self.place {
+            Place::Cpu(cpu) => cpu.clocks.iter().map(|(step, _)| *step).collect(),
+            #[cfg(feature = "cuda")]
+            Place::Gpu(gpu) => gpu.steps()?,
+        };
         let count = steps.len();
         let steps = Tensor::from_vec(steps, count, &Device::Cpu)?;
         checkpoint.insert(format!("{prefix}step"), &steps);
-        for slot in &self.slots {
+        for (index, slot) in self.slots.iter().enumerate() {
+            let moments = match &self.place {
+                Place::Cpu(cpu) => cpu.clocks[index].1.clone(),
+                #[cfg(feature = "cuda")]
+                Place::Gpu(gpu) => gpu.moments(index)?,
+            };
             let shape = slot.var.shape();
-            let (m, v) = match &slot.moments {
+            let (m, v) = match moments {
                 Moments::F32(m, v) => (
-                    Tensor::from_slice(m, shape, &Device::Cpu)?,
-                    Tensor::from_slice(v, shape, &Device::Cpu)?,
+                    Tensor::from_vec(m, shape, &Device::Cpu)?,
+                    Tensor::from_vec(v, shape, &Device::Cpu)?,
                 ),
                 Moments::F64(m, v) => (
-                    Tensor::from_slice(m, shape, &Device::Cpu)?,
-                    Tensor::from_slice(v, shape, &Device::Cpu)?,
+                    Tensor::from_vec(m, shape, &Device::Cpu)?,
+                    Tensor::from_vec(v, shape, &Device::Cpu)?,
                 ),
-                Moments::Beside(m, v) => (m.clone(), v.clone()),
             };
             checkpoint.insert(format!("{prefix}{}.exp_avg", slot.name), &m);
             checkpoint.insert(format!("{prefix}{}.exp_avg_sq", slot.name), &v);
@@ -191,178 +240,115 @@ impl Adam {
         Ok(())
     }
 
-    /// Takes the state out of a checkpoint that [`Adam::export`] filled.
+    /// Takes the state out of a checkpoint that [`Adam::export`] filled. The count of refused steps begins anew.
     ///
     /// # Errors
     /// A missing tensor, a wrong shape or a wrong type. Nothing is then changed.
     pub fn import(&mut self, prefix: &str, checkpoint: &Checkpoint) -> Result<(), Error> {
         let steps = checkpoint.get(&format!("{prefix}step"), &[self.slots.len()], DType::U32)?;
         let steps: Vec<u32> = steps.to_vec1()?;
-        let mut moments = Vec::with_capacity(self.slots.len());
-        for slot in &self.slots {
+        let mut clocks = Vec::with_capacity(self.slots.len());
+        for (slot, step) in self.slots.iter().zip(steps) {
             let get = |kind: &str| {
                 let name = format!("{prefix}{}.{kind}", slot.name);
                 checkpoint.get(&name, slot.var.dims(), slot.var.dtype())
             };
             let (m, v) = (get("exp_avg")?, get("exp_avg_sq")?);
-            let (flat_m, flat_v) = (m.flatten_all()?, v.flatten_all()?);
-            moments.push(match &slot.moments {
-                Moments::F32(..) => Moments::F32(flat_m.to_vec1()?, flat_v.to_vec1()?),
-                Moments::F64(..) => Moments::F64(flat_m.to_vec1()?, flat_v.to_vec1()?),
-                Moments::Beside(..) => {
-                    let device = slot.var.device();
-                    Moments::Beside(m.to_device(device)?, v.to_device(device)?)
-                }
-            });
+            let (m, v) = (m.flatten_all()?, v.flatten_all()?);
+            let moments = match slot.var.dtype() {
+                DType::F64 => Moments::F64(m.to_vec1()?, v.to_vec1()?),
+                _ => Moments::F32(m.to_vec1()?, v.to_vec1()?),
+            };
+            clocks.push((step, moments));
         }
-        for ((slot, step), moments) in self.slots.iter_mut().zip(steps).zip(moments) {
-            slot.step = step;
-            slot.moments = moments;
+        match &mut self.place {
+            Place::Cpu(cpu) => {
+                *cpu = OnCpu {
+                    clocks,
+                    refusals: Refusals::default(),
+                };
+                Ok(())
+            }
+            #[cfg(feature = "cuda")]
+            Place::Gpu(gpu) => gpu.restore(&clocks),
         }
-        Ok(())
     }
 }
 
-fn check(options: &AdamOptions) -> Result<(), Error> {
-    let nonnegative = |option, got: f64| {
-        if got.is_finite() && got >= 0.0 {
-            return Ok(());
+impl Place {
+    fn new(device: &Device, slots: &[Slot], options: &AdamOptions) -> Result<Self, Error> {
+        match device {
+            Device::Cpu => Ok(Self::Cpu(OnCpu::new(slots))),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => Ok(Self::Gpu(Box::new(OnGpu::new(device, slots, options)?))),
+            other => {
+                let _ = options;
+                Err(Error::InputDevice {
+                    operator: "Adam".to_owned(),
+                    input: 0,
+                    expected: "the CPU or a CUDA device",
+                    got: other.location(),
+                })
+            }
         }
-        Err(Error::Option {
-            option,
-            expected: "a finite number >= 0",
-            got,
-        })
-    };
-    let rate = |option, got: f64| {
-        if (0.0..1.0).contains(&got) {
-            return Ok(());
-        }
-        Err(Error::Option {
-            option,
-            expected: "a number in [0, 1)",
-            got,
-        })
-    };
-    nonnegative("learning_rate", options.learning_rate)?;
-    rate("beta1", options.beta1)?;
-    rate("beta2", options.beta2)?;
-    nonnegative("eps", options.eps)?;
-    nonnegative("weight_decay", options.weight_decay)
+    }
 }
 
-/// The coefficients of one step.
-#[derive(Clone, Copy)]
-struct Coefficients {
-    weight_decay: f64,
-    gain1: f64,
-    beta2: f64,
-    gain2: f64,
-    correction2: f64,
-    eps: f64,
-    step_size: f64,
-}
-
-impl Coefficients {
-    fn at(options: &AdamOptions, step: u32) -> Self {
-        let power = |beta: f64| beta.powf(f64::from(step));
+impl OnCpu {
+    fn new(slots: &[Slot]) -> Self {
+        let clocks = slots.iter().map(|slot| {
+            let count = slot.var.elem_count();
+            let moments = match slot.var.dtype() {
+                DType::F64 => Moments::F64(vec![0.0; count], vec![0.0; count]),
+                _ => Moments::F32(vec![0.0; count], vec![0.0; count]),
+            };
+            (0, moments)
+        });
         Self {
-            weight_decay: options.weight_decay,
-            gain1: 1.0 - options.beta1,
-            beta2: options.beta2,
-            gain2: 1.0 - options.beta2,
-            correction2: (1.0 - power(options.beta2)).sqrt(),
-            eps: options.eps,
-            step_size: options.learning_rate / (1.0 - power(options.beta1)),
+            clocks: clocks.collect(),
+            refusals: Refusals::default(),
         }
     }
-}
 
-/// Updates one parameter by operations of its device. Moments are replaced, not written to, because a checkpoint may
-/// hold them.
-fn update_beside(
-    var: &Var,
-    gradient: &Tensor,
-    m: &mut Tensor,
-    v: &mut Tensor,
-    c: Coefficients,
-) -> candle_core::Result<()> {
-    let parameter = var.as_detached_tensor();
-    let mut g = gradient.detach();
-    if c.weight_decay != 0.0 {
-        g = (g + parameter.affine(c.weight_decay, 0.0)?)?;
-    }
-    *m = (&*m + (&g - &*m)?.affine(c.gain1, 0.0)?)?;
-    *v = (v.affine(c.beta2, 0.0)? + g.sqr()?.affine(c.gain2, 0.0)?)?;
-    let scale = v.sqrt()?.affine(1.0 / c.correction2, c.eps)?;
-    var.set(&(parameter - (&*m / scale)?.affine(c.step_size, 0.0)?)?)
-}
-
-/// The update of one parameter, as an in-place operation on its variable.
-struct Update<'a, T> {
-    moments: RefCell<(&'a mut [T], &'a mut [T])>,
-    coefficients: Coefficients,
-}
-
-fn update<T: Scalar>(
-    var: &Var,
-    gradient: &Tensor,
-    m: &mut [T],
-    v: &mut [T],
-    coefficients: Coefficients,
-) -> Result<(), Error> {
-    let op = Update {
-        moments: RefCell::new((m, v)),
-        coefficients,
-    };
-    Ok(var.inplace_op2(gradient, &op)?)
-}
-
-impl<T: Scalar> InplaceOp2 for Update<'_, T> {
-    fn name(&self) -> &'static str {
-        "adam"
-    }
-
-    fn cpu_fwd(
-        &self,
-        parameter: &mut CpuStorage,
-        layout: &Layout,
-        gradient: &CpuStorage,
-        gradient_layout: &Layout,
-    ) -> candle_core::Result<()> {
-        let (Some((start, end)), Some((from, to))) = (
-            layout.contiguous_offsets(),
-            gradient_layout.contiguous_offsets(),
-        ) else {
-            return Err(candle_core::Error::RequiresContiguous { op: "adam" });
+    fn step(
+        &mut self,
+        options: &AdamOptions,
+        slots: &[Slot],
+        gradients: &GradStore,
+        loss: Option<&Tensor>,
+    ) -> Result<(), Error> {
+        let loss = match loss {
+            None => 0.0,
+            Some(loss) => loss.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?[0],
         };
-        let got = parameter.dtype();
-        let Some(parameter) = T::elements_mut(parameter) else {
-            return Err(candle_core::Error::UnexpectedDType {
-                msg: "adam",
-                expected: <T as candle_core::WithDType>::DTYPE,
-                got,
-            });
+        let mut squares = 0.0;
+        for slot in slots {
+            if let Some(gradient) = gradients.get(&slot.var) {
+                squares += cpu::squares(&gradient.contiguous()?)?;
+            }
+        }
+        let norm = squares.sqrt();
+        let refusals = &mut self.refusals;
+        let halted = options.halt && refusals.count > 0;
+        let call = refusals.calls;
+        refusals.calls += 1;
+        if halted || !loss.is_finite() || !norm.is_finite() {
+            refusals.count += 1;
+            refusals.first.get_or_insert(call);
+            return Ok(());
+        }
+        let clip = match options.clip_norm {
+            Some(most) if norm > most => most / norm,
+            _ => 1.0,
         };
-        let parameter = &mut parameter[start..end];
-        let gradient = &T::cpu_storage_as_slice(gradient)?[from..to];
-        let mut moments = self.moments.borrow_mut();
-        let (m, v) = &mut *moments;
-        let c = &self.coefficients;
-        let number = <T as candle_core::WithDType>::from_f64;
-        let (decay, gain1, beta2) = (number(c.weight_decay), number(c.gain1), number(c.beta2));
-        let (gain2, correction2) = (number(c.gain2), number(c.correction2));
-        let (eps, step_size) = (number(c.eps), number(c.step_size));
-        for (((p, &g), m), v) in parameter
-            .iter_mut()
-            .zip(gradient)
-            .zip(m.iter_mut())
-            .zip(v.iter_mut())
-        {
-            let g = g + decay * *p;
-            *m += gain1 * (g - *m);
-            *v = beta2 * *v + gain2 * g * g;
-            *p -= step_size * (*m / (v.root() / correction2 + eps));
+        let done = self.clocks.iter().map(|(step, _)| *step).max().unwrap_or(0);
+        let rate = options.learning_rate * options.schedule.factor(done.into());
+        for (slot, (step, moments)) in slots.iter().zip(&mut self.clocks) {
+            if let Some(gradient) = gradients.get(&slot.var) {
+                *step += 1;
+                let gradient = gradient.contiguous()?;
+                cpu::update(options, (rate, clip), *step, &slot.var, &gradient, moments)?;
+            }
         }
         Ok(())
     }

@@ -1,6 +1,17 @@
-//! Optimisers whose whole state can be saved, so that a resumed run repeats an uninterrupted one
-//! bit for bit.
+//! Optimisers whose state can be saved.
+//!
+//! * `adam` - Adam and AdamW.
+//! * `options` - their options.
+//! * `schedule` - the learning rate over the steps.
+//! * `cpu`, `gpu` - the arithmetic of a step, and the moments.
 
 mod adam;
+mod cpu;
+#[cfg(feature = "cuda")]
+mod gpu;
+mod options;
+mod schedule;
 
-pub use adam::{Adam, AdamOptions};
+pub use adam::{Adam, Refusals};
+pub use options::AdamOptions;
+pub use schedule::{Schedule, ScheduleShape};

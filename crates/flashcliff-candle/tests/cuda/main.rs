@@ -14,6 +14,7 @@ mod layers;
 mod missing;
 mod models;
 mod operators;
+mod optim;
 mod refused;
 mod trials;
 
@@ -26,5 +27,6 @@ fn main() -> ExitCode {
     refused::add(&mut tests);
     layers::add(&mut tests);
     models::add(&mut tests);
+    optim::add(&mut tests);
     tests.run()
 }

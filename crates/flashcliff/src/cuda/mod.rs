@@ -41,6 +41,7 @@
 //! table](tuning) and the same [`with_block_bytes`](Operator::with_block_bytes), for tensors of equal shape and
 //! alignment. There are no float atomics.
 
+mod adam;
 mod array;
 mod call;
 mod check;
@@ -63,6 +64,7 @@ mod tensor;
 pub mod tuning;
 mod zero;
 
+pub use adam::{Adam, AdamParameter, AdamSettings, AdamState, ScheduleShape};
 pub use array::Array;
 pub use cudarc;
 pub use device::Device;

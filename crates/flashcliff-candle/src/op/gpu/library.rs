@@ -14,7 +14,7 @@ static DEVICES: Mutex<Vec<Device>> = Mutex::new(Vec::new());
 ///
 /// # Errors
 /// A GPU that the kernels were not compiled for.
-pub(super) fn device(candle: &CudaDevice) -> Result<Device, Error> {
+pub(crate) fn device(candle: &CudaDevice) -> Result<Device, Error> {
     let stream = candle.cuda_stream();
     let context = stream.context();
     // The list is whole even after a panic.

@@ -3,16 +3,18 @@
 use std::ops::Range;
 
 use candle_core::cuda_backend::CudaStorageSlice;
-use candle_core::{CudaDevice, CudaStorage, DType};
+use candle_core::{CudaDevice, CudaStorage, DType, Layout, Storage};
 use flashcliff::Dtype;
-use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaView, CudaViewMut};
+use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
+use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr};
 use flashcliff::cuda::half::{bf16, f16};
 use flashcliff::cuda::{Tensor, TensorMut};
 
 use crate::Error;
+use crate::op::node;
 
 /// The core's element type for a type of candle, if there are kernels for it.
-pub(super) fn dtype(candle: DType) -> Option<Dtype> {
+pub(crate) fn dtype(candle: DType) -> Option<Dtype> {
     match candle {
         DType::F32 => Some(Dtype::F32),
         DType::F64 => Some(Dtype::F64),
@@ -24,7 +26,7 @@ pub(super) fn dtype(candle: DType) -> Option<Dtype> {
 
 /// Memory of `len` elements in the order of the device's stream, not initialised. It has at least one element, since an
 /// allocation of no bytes is an error for some drivers.
-pub(super) fn allocate(
+pub(crate) fn allocate(
     device: &CudaDevice,
     dtype: Dtype,
     len: usize,
@@ -43,7 +45,7 @@ pub(super) fn allocate(
 }
 
 /// Memory of `bytes` bytes, not initialised, in the same way.
-pub(super) fn allocate_bytes(device: &CudaDevice, bytes: usize) -> Result<CudaSlice<u8>, Error> {
+pub(crate) fn allocate_bytes(device: &CudaDevice, bytes: usize) -> Result<CudaSlice<u8>, Error> {
     unwritten(device, bytes.max(1))
 }
 
@@ -74,7 +76,7 @@ impl Number for bf16 {}
 impl Number for f16 {}
 
 /// Elements of candle's memory, for reading.
-pub(super) enum View<'a> {
+pub(crate) enum View<'a> {
     F32(CudaView<'a, f32>),
     F64(CudaView<'a, f64>),
     Bf16(CudaView<'a, bf16>),
@@ -83,7 +85,7 @@ pub(super) enum View<'a> {
 
 impl<'a> View<'a> {
     /// The elements in a range; `None` if the storage does not have them all, or has a type without kernels.
-    pub(super) fn of(storage: &'a CudaStorage, range: Range<usize>) -> Option<Self> {
+    pub(crate) fn of(storage: &'a CudaStorage, range: Range<usize>) -> Option<Self> {
         match &storage.slice {
             CudaStorageSlice::F32(slice) => slice.try_slice(range).map(Self::F32),
             CudaStorageSlice::F64(slice) => slice.try_slice(range).map(Self::F64),
@@ -93,8 +95,28 @@ impl<'a> View<'a> {
         }
     }
 
+    /// The address of the first element.
+    pub(crate) fn address(&self, stream: &CudaStream) -> CUdeviceptr {
+        match self {
+            Self::F32(view) => view.device_ptr(stream).0,
+            Self::F64(view) => view.device_ptr(stream).0,
+            Self::Bf16(view) => view.device_ptr(stream).0,
+            Self::F16(view) => view.device_ptr(stream).0,
+        }
+    }
+
+    /// The type of the elements.
+    pub(crate) fn dtype(&self) -> Dtype {
+        match self {
+            Self::F32(_) => Dtype::F32,
+            Self::F64(_) => Dtype::F64,
+            Self::Bf16(_) => Dtype::Bf16,
+            Self::F16(_) => Dtype::F16,
+        }
+    }
+
     /// The elements as a tensor of a shape.
-    pub(super) fn tensor(&self, shape: &[usize]) -> Result<Tensor<'_>, Error> {
+    pub(crate) fn tensor(&self, shape: &[usize]) -> Result<Tensor<'_>, Error> {
         Ok(match self {
             Self::F32(view) => Tensor::new(view, shape)?,
             Self::F64(view) => Tensor::new(view, shape)?,
@@ -105,7 +127,7 @@ impl<'a> View<'a> {
 }
 
 /// Elements of candle's memory, for writing.
-pub(super) enum ViewMut<'a> {
+pub(crate) enum ViewMut<'a> {
     F32(CudaViewMut<'a, f32>),
     F64(CudaViewMut<'a, f64>),
     Bf16(CudaViewMut<'a, bf16>),
@@ -114,7 +136,7 @@ pub(super) enum ViewMut<'a> {
 
 impl<'a> ViewMut<'a> {
     /// The first elements; `None` if the storage does not have them all, or has a type without kernels.
-    pub(super) fn of(storage: &'a mut CudaStorage, len: usize) -> Option<Self> {
+    pub(crate) fn of(storage: &'a mut CudaStorage, len: usize) -> Option<Self> {
         match &mut storage.slice {
             CudaStorageSlice::F32(slice) => slice.try_slice_mut(..len).map(Self::F32),
             CudaStorageSlice::F64(slice) => slice.try_slice_mut(..len).map(Self::F64),
@@ -125,7 +147,7 @@ impl<'a> ViewMut<'a> {
     }
 
     /// The elements as a tensor of a shape.
-    pub(super) fn tensor(&mut self, shape: &[usize]) -> Result<TensorMut<'_>, Error> {
+    pub(crate) fn tensor(&mut self, shape: &[usize]) -> Result<TensorMut<'_>, Error> {
         Ok(match self {
             Self::F32(view) => TensorMut::new(view, shape)?,
             Self::F64(view) => TensorMut::new(view, shape)?,
@@ -133,4 +155,34 @@ impl<'a> ViewMut<'a> {
             Self::F16(view) => TensorMut::new(view, shape)?,
         })
     }
+}
+
+/// The first elements of some memory, for writing.
+pub(crate) fn writable(storage: &mut CudaStorage, len: usize) -> Result<ViewMut<'_>, Error> {
+    ViewMut::of(storage, len).ok_or_else(|| misplaced("allocation"))
+}
+
+/// Calls a function with the elements of contiguous tensors on a GPU, without a copy.
+pub(crate) fn with_views<R>(
+    tensors: &[candle_core::Tensor],
+    f: impl FnOnce(&[View]) -> Result<R, Error>,
+) -> Result<R, Error> {
+    node::with_storages(tensors, |storages| {
+        let views: Option<Vec<View>> = storages.iter().map(|pair| view(*pair)).collect();
+        f(&views.ok_or_else(|| misplaced("flashcliff"))?)
+    })
+}
+
+fn view<'a>((storage, layout): (&'a Storage, &Layout)) -> Option<View<'a>> {
+    let Storage::Cuda(storage) = storage else {
+        return None;
+    };
+    let (start, end) = layout.contiguous_offsets()?;
+    View::of(storage, start..end)
+}
+
+/// The error that memory is not where it is expected.
+pub(crate) fn misplaced(name: &str) -> Error {
+    let text = format!("{name}: expected contiguous memory of one GPU");
+    candle_core::Error::Msg(text).into()
 }

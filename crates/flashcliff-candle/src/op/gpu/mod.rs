@@ -11,9 +11,9 @@
 
 mod compose;
 #[cfg(feature = "cuda")]
-mod library;
+pub(crate) mod library;
 #[cfg(feature = "cuda")]
-mod memory;
+pub(crate) mod memory;
 #[cfg(feature = "cuda")]
 mod operator;
 

@@ -3,13 +3,13 @@
 //! Outputs, gradients, saved rows and workspaces are allocated through candle's device, in the order of
 //! its stream, on which everything is launched: nothing waits, nothing is copied to the host.
 
-use candle_core::{CudaDevice, CudaStorage, Device, Layout, Storage, Tensor};
+use candle_core::{CudaDevice, CudaStorage, Device, Storage, Tensor};
 use flashcliff::cuda::{self, Dtypes, Scratch, TensorMut};
 use flashcliff::{Dim, Dims, Dtype, Operator, Pass};
 
 use super::OnGpu;
 use super::library;
-use super::memory::{self, View, ViewMut};
+use super::memory::{self, View, misplaced, with_views, writable};
 use crate::Error;
 use crate::op::GpuOptions;
 use crate::op::node::{self, Argument, Backward};
@@ -185,32 +185,4 @@ fn dtype(operator: &str, input: usize, tensor: &Tensor) -> Result<Dtype, Error> 
 fn tensors<'a>(views: &'a [View], shapes: &[Vec<usize>]) -> Result<Vec<cuda::Tensor<'a>>, Error> {
     let pairs = views.iter().zip(shapes);
     pairs.map(|(view, shape)| view.tensor(shape)).collect()
-}
-
-fn writable(storage: &mut CudaStorage, len: usize) -> Result<ViewMut<'_>, Error> {
-    ViewMut::of(storage, len).ok_or_else(|| misplaced("allocation"))
-}
-
-/// Calls a function with the elements of contiguous tensors on a GPU, without a copy.
-fn with_views<R>(
-    tensors: &[Tensor],
-    f: impl FnOnce(&[View]) -> Result<R, Error>,
-) -> Result<R, Error> {
-    node::with_storages(tensors, |storages| {
-        let views: Option<Vec<View>> = storages.iter().map(|pair| view(*pair)).collect();
-        f(&views.ok_or_else(|| misplaced("flashcliff"))?)
-    })
-}
-
-fn view<'a>((storage, layout): (&'a Storage, &Layout)) -> Option<View<'a>> {
-    let Storage::Cuda(storage) = storage else {
-        return None;
-    };
-    let (start, end) = layout.contiguous_offsets()?;
-    View::of(storage, start..end)
-}
-
-fn misplaced(name: &str) -> Error {
-    let text = format!("{name}: expected contiguous memory of one GPU");
-    candle_core::Error::Msg(text).into()
 }

@@ -1,0 +1,184 @@
+//! The arithmetic of Adam on the CPU.
+
+use std::cell::RefCell;
+
+use candle_core::{CpuStorage, InplaceOp2, Layout, Storage, Tensor, Var, backend::BackendStorage};
+
+use super::options::AdamOptions;
+use crate::Error;
+use crate::op::Scalar;
+
+/// The first and second moments of a parameter, in its type.
+#[derive(Debug, Clone)]
+pub(super) enum Moments {
+    F32(Vec<f32>, Vec<f32>),
+    F64(Vec<f64>, Vec<f64>),
+}
+
+/// The numbers of one step of one parameter.
+#[derive(Clone, Copy)]
+struct Coefficients {
+    clip: f64,
+    decay: f64,
+    gain1: f64,
+    beta2: f64,
+    gain2: f64,
+    correction2: f64,
+    eps: f64,
+    step_size: f64,
+    keep: f64,
+}
+
+impl Coefficients {
+    fn at(options: &AdamOptions, rate: f64, clip: f64, step: u32) -> Self {
+        let decay = options.weight_decay;
+        Self {
+            clip,
+            decay: if options.decoupled { 0.0 } else { decay },
+            gain1: 1.0 - options.beta1,
+            beta2: options.beta2,
+            gain2: 1.0 - options.beta2,
+            correction2: (1.0 - power(options.beta2, step)).sqrt(),
+            eps: options.eps,
+            step_size: rate / (1.0 - power(options.beta1, step)),
+            keep: if options.decoupled {
+                1.0 - rate * decay
+            } else {
+                1.0
+            },
+        }
+    }
+}
+
+/// A power by repeated squaring, as a GPU computes it: functions of libraries differ in the last bit.
+fn power(mut base: f64, mut exponent: u32) -> f64 {
+    let mut result = 1.0;
+    while exponent != 0 {
+        if exponent & 1 == 1 {
+            result *= base;
+        }
+        base *= base;
+        exponent >>= 1;
+    }
+    result
+}
+
+/// The sum of the squares of a gradient, in `f64` and in an order that depends on its length alone.
+pub(super) fn squares(gradient: &Tensor) -> Result<f64, Error> {
+    let (storage, layout) = gradient.storage_and_layout();
+    let (Storage::Cpu(storage), Some((start, end))) = (&*storage, layout.contiguous_offsets())
+    else {
+        return Err(candle_core::Error::RequiresContiguous { op: "adam" }.into());
+    };
+    Ok(match storage {
+        CpuStorage::F32(data) => sum(&data[start..end], f64::from),
+        CpuStorage::F64(data) => sum(&data[start..end], |x| x),
+        other => return Err(wrong_type(other.dtype()).into()),
+    })
+}
+
+fn sum<T: Copy>(data: &[T], wide: impl Fn(T) -> f64) -> f64 {
+    const LANES: usize = 8;
+    let mut sums = [0.0; LANES];
+    for chunk in data.chunks(LANES) {
+        for (sum, &x) in sums.iter_mut().zip(chunk) {
+            *sum += wide(x) * wide(x);
+        }
+    }
+    sums.iter().sum()
+}
+
+fn wrong_type(got: candle_core::DType) -> candle_core::Error {
+    candle_core::Error::UnexpectedDType {
+        msg: "adam",
+        expected: candle_core::DType::F32,
+        got,
+    }
+}
+
+/// Changes one parameter and its moments, which have done `step` steps with this one.
+pub(super) fn update(
+    options: &AdamOptions,
+    (rate, clip): (f64, f64),
+    step: u32,
+    var: &Var,
+    gradient: &Tensor,
+    moments: &mut Moments,
+) -> Result<(), Error> {
+    let coefficients = Coefficients::at(options, rate, clip, step);
+    match moments {
+        Moments::F32(m, v) => apply(var, gradient, m, v, coefficients),
+        Moments::F64(m, v) => apply(var, gradient, m, v, coefficients),
+    }
+}
+
+/// The update of one parameter, as an in-place operation on its variable.
+struct Update<'a, T> {
+    moments: RefCell<(&'a mut [T], &'a mut [T])>,
+    coefficients: Coefficients,
+}
+
+fn apply<T: Scalar>(
+    var: &Var,
+    gradient: &Tensor,
+    m: &mut [T],
+    v: &mut [T],
+    coefficients: Coefficients,
+) -> Result<(), Error> {
+    let op = Update {
+        moments: RefCell::new((m, v)),
+        coefficients,
+    };
+    Ok(var.inplace_op2(gradient, &op)?)
+}
+
+impl<T: Scalar> InplaceOp2 for Update<'_, T> {
+    fn name(&self) -> &'static str {
+        "adam"
+    }
+
+    fn cpu_fwd(
+        &self,
+        parameter: &mut CpuStorage,
+        layout: &Layout,
+        gradient: &CpuStorage,
+        gradient_layout: &Layout,
+    ) -> candle_core::Result<()> {
+        let (Some((start, end)), Some((from, to))) = (
+            layout.contiguous_offsets(),
+            gradient_layout.contiguous_offsets(),
+        ) else {
+            return Err(candle_core::Error::RequiresContiguous { op: "adam" });
+        };
+        let got = parameter.dtype();
+        let Some(parameter) = T::elements_mut(parameter) else {
+            return Err(candle_core::Error::UnexpectedDType {
+                msg: "adam",
+                expected: <T as candle_core::WithDType>::DTYPE,
+                got,
+            });
+        };
+        let parameter = &mut parameter[start..end];
+        let gradient = &T::cpu_storage_as_slice(gradient)?[from..to];
+        let mut moments = self.moments.borrow_mut();
+        let (m, v) = &mut *moments;
+        let c = &self.coefficients;
+        let number = <T as candle_core::WithDType>::from_f64;
+        let (clip, decay, keep) = (number(c.clip), number(c.decay), number(c.keep));
+        let (gain1, beta2, gain2) = (number(c.gain1), number(c.beta2), number(c.gain2));
+        let (correction2, eps) = (number(c.correction2), number(c.eps));
+        let step_size = number(c.step_size);
+        for (((p, &g), m), v) in parameter
+            .iter_mut()
+            .zip(gradient)
+            .zip(m.iter_mut())
+            .zip(v.iter_mut())
+        {
+            let g = g * clip + decay * *p;
+            *m += gain1 * (g - *m);
+            *v = beta2 * *v + gain2 * g * g;
+            *p = keep * *p - step_size * (*m / (v.root() / correction2 + eps));
+        }
+        Ok(())
+    }
+}

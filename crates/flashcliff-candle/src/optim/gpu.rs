@@ -1,0 +1,212 @@
+//! Adam on a GPU: the state and the moments, in memory of candle's device.
+
+use candle_core::backend::{BackendDevice, BackendStorage};
+use candle_core::backprop::GradStore;
+use candle_core::cuda_backend::CudaStorageSlice;
+use candle_core::{CpuStorage, CudaDevice, CudaStorage, DType, Tensor};
+use flashcliff::cuda::cudarc::driver::CudaSlice;
+use flashcliff::cuda::{self, AdamParameter, AdamSettings, AdamState, Scratch, TensorMut};
+
+use super::adam::{Refusals, Slot};
+use super::cpu::Moments;
+use super::options::AdamOptions;
+use super::schedule::ScheduleShape;
+use crate::Error;
+use crate::op::gpu::{library, memory};
+
+/// The state of an optimiser on a GPU. Its memory stays where it is, since captured steps use it.
+#[derive(Debug)]
+pub(super) struct OnGpu {
+    device: CudaDevice,
+    adam: cuda::Adam,
+    state: CudaSlice<u8>,
+    means: Vec<CudaStorage>,
+    squares: Vec<CudaStorage>,
+}
+
+impl OnGpu {
+    pub(super) fn new(
+        device: &CudaDevice,
+        slots: &[Slot],
+        options: &AdamOptions,
+    ) -> Result<Self, Error> {
+        let counts: Vec<usize> = slots.iter().map(|slot| slot.var.elem_count()).collect();
+        let adam = cuda::Adam::new(&library::device(device)?, &settings(options), &counts)?;
+        let zeros = || {
+            let zeros = slots.iter().map(|slot| {
+                // An allocation of no bytes is an error for some drivers.
+                let shape = slot.var.elem_count().max(1).into();
+                device.zeros_impl(&shape, slot.var.dtype())
+            });
+            zeros.collect::<candle_core::Result<Vec<_>>>()
+        };
+        let state = adam.state(&vec![0; slots.len()])?;
+        Ok(Self {
+            state: device.clone_htod(&state)?,
+            means: zeros()?,
+            squares: zeros()?,
+            device: device.clone(),
+            adam,
+        })
+    }
+
+    /// Launches a step. `gradients` are checked against the parameters.
+    pub(super) fn step(
+        &mut self,
+        slots: &[Slot],
+        gradients: &GradStore,
+        loss: Option<&Tensor>,
+    ) -> Result<(), Error> {
+        let mut tensors = Vec::with_capacity(2 * slots.len() + 1);
+        let mut present = Vec::with_capacity(slots.len());
+        for (index, slot) in slots.iter().enumerate() {
+            if let Some(gradient) = gradients.get(&slot.var) {
+                tensors.extend([slot.var.as_tensor().clone(), gradient.contiguous()?]);
+                present.push(index);
+            }
+        }
+        tensors.extend(loss.map(Tensor::contiguous).transpose()?);
+        let stream = self.device.cuda_stream();
+        let ordinal = stream.context().ordinal();
+        let (adam, state) = (&self.adam, &mut self.state);
+        let (means, squares) = (&mut self.means, &mut self.squares);
+        memory::with_views(&tensors, |views| {
+            let mut own: Vec<(memory::ViewMut<'_>, memory::ViewMut<'_>)> = Vec::new();
+            let moments = means.iter_mut().zip(squares.iter_mut()).enumerate();
+            for (index, (mean, square)) in moments {
+                if present.contains(&index) {
+                    let len = slots[index].var.elem_count();
+                    own.push((memory::writable(mean, len)?, memory::writable(square, len)?));
+                }
+            }
+            let mut parameters = Vec::with_capacity(present.len());
+            for ((&slot, (mean, square)), pair) in
+                present.iter().zip(&mut own).zip(views.chunks_exact(2))
+            {
+                let shape = [slots[slot].var.elem_count()];
+                // SAFETY: the variable is alive and locked for reading, so its memory stays; it is freed in the order of the stream.
+                // All work on it is launched on this stream, so the update comes after earlier work and before later work.
+                #[allow(
+                    unsafe_code,
+                    reason = "candle lends the memory of one variable at a time for writing"
+                )]
+                let parameter = unsafe {
+                    TensorMut::from_raw(pair[0].address(&stream), pair[0].dtype(), &shape, ordinal)?
+                };
+                parameters.push(AdamParameter {
+                    slot,
+                    parameter,
+                    gradient: pair[1].tensor(&shape)?,
+                    mean: mean.tensor(&shape)?,
+                    square: square.tensor(&shape)?,
+                });
+            }
+            let loss = match views.get(2 * present.len()) {
+                Some(view) => Some(view.tensor(&[1])?),
+                None => None,
+            };
+            adam.step(&stream, &mut parameters, loss, Scratch::new(state))?;
+            Ok(())
+        })
+    }
+
+    pub(super) fn set_learning_rate(&mut self, learning_rate: f64) -> Result<(), Error> {
+        let bytes = learning_rate.to_ne_bytes();
+        let mut own = self.state.slice_mut(cuda::Adam::learning_rate_bytes());
+        Ok(self.device.memcpy_htod(&bytes, &mut own)?)
+    }
+
+    /// What the device knows. The call waits for it.
+    fn state(&self) -> Result<AdamState, Error> {
+        let bytes = self.device.clone_dtoh(&self.state)?;
+        Ok(self.adam.read_state(&bytes)?)
+    }
+
+    pub(super) fn refusals(&self) -> Result<Refusals, Error> {
+        let state = self.state()?;
+        Ok(Refusals {
+            calls: state.calls,
+            count: state.refused,
+            first: state.first_refused,
+        })
+    }
+
+    pub(super) fn steps(&self) -> Result<Vec<u32>, Error> {
+        Ok(self.state()?.steps)
+    }
+
+    /// Copies of the moments of a parameter.
+    pub(super) fn moments(&self, slot: usize) -> Result<Moments, Error> {
+        let copies = (
+            self.means[slot].to_cpu_storage()?,
+            self.squares[slot].to_cpu_storage()?,
+        );
+        match copies {
+            (CpuStorage::F32(m), CpuStorage::F32(v)) => Ok(Moments::F32(m, v)),
+            (CpuStorage::F64(m), CpuStorage::F64(v)) => Ok(Moments::F64(m, v)),
+            (other, _) => Err(wrong_type(other.dtype())),
+        }
+    }
+
+    /// Sets steps and moments. Nothing moves in memory.
+    pub(super) fn restore(&mut self, clocks: &[(u32, Moments)]) -> Result<(), Error> {
+        let steps: Vec<u32> = clocks.iter().map(|(step, _)| *step).collect();
+        let state = self.adam.state(&steps)?;
+        for ((_, moments), (mean, square)) in clocks
+            .iter()
+            .zip(self.means.iter_mut().zip(&mut self.squares))
+        {
+            match (moments, &mut mean.slice, &mut square.slice) {
+                (
+                    Moments::F32(m, v),
+                    CudaStorageSlice::F32(mean),
+                    CudaStorageSlice::F32(square),
+                ) => {
+                    self.device.memcpy_htod(m, mean)?;
+                    self.device.memcpy_htod(v, square)?;
+                }
+                (
+                    Moments::F64(m, v),
+                    CudaStorageSlice::F64(mean),
+                    CudaStorageSlice::F64(square),
+                ) => {
+                    self.device.memcpy_htod(m, mean)?;
+                    self.device.memcpy_htod(v, square)?;
+                }
+                _ => return Err(wrong_type(mean.dtype())),
+            }
+        }
+        Ok(self.device.memcpy_htod(&state, &mut self.state)?)
+    }
+}
+
+fn wrong_type(got: DType) -> Error {
+    Error::InputType {
+        operator: "Adam".to_owned(),
+        input: 0,
+        expected: "F32 or F64",
+        got,
+    }
+}
+
+fn settings(options: &AdamOptions) -> AdamSettings {
+    let schedule = &options.schedule;
+    AdamSettings {
+        learning_rate: options.learning_rate,
+        beta1: options.beta1,
+        beta2: options.beta2,
+        eps: options.eps,
+        weight_decay: options.weight_decay,
+        decoupled: options.decoupled,
+        clip_norm: options.clip_norm,
+        halt: options.halt,
+        shape: match schedule.shape() {
+            ScheduleShape::Constant => cuda::ScheduleShape::Constant,
+            ScheduleShape::Cosine => cuda::ScheduleShape::Cosine,
+            ScheduleShape::HalfCosine => cuda::ScheduleShape::HalfCosine,
+        },
+        warmup: schedule.warmup(),
+        steps: schedule.steps(),
+        floor: schedule.floor(),
+    }
+}

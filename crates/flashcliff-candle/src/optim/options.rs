@@ -1,0 +1,72 @@
+//! The options of Adam.
+
+use super::schedule::Schedule;
+use crate::Error;
+
+/// Options of [`Adam`](super::Adam); the defaults are those of `torch.optim.Adam`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct AdamOptions {
+    /// The learning rate, before the schedule.
+    pub learning_rate: f64,
+    /// The decay rate of the mean of the gradients.
+    pub beta1: f64,
+    /// The decay rate of the mean of the squared gradients.
+    pub beta2: f64,
+    /// The number that is added to the root of the second moment.
+    pub eps: f64,
+    /// The decay of the parameters.
+    pub weight_decay: f64,
+    /// Whether the decay is decoupled: it then shrinks the parameter by `rate weight_decay` of itself (AdamW). Otherwise it is added to
+    /// the gradient, times the parameter (an L2 penalty).
+    pub decoupled: bool,
+    /// The largest norm of all gradients together; larger ones are scaled down to it. `None` for any.
+    pub clip_norm: Option<f64>,
+    /// The learning rate over the steps.
+    pub schedule: Schedule,
+    /// Whether all steps after a refused one are refused too, so that the state stays what it was.
+    pub halt: bool,
+}
+
+impl Default for AdamOptions {
+    fn default() -> Self {
+        Self {
+            learning_rate: 1e-3,
+            beta1: 0.9,
+            beta2: 0.999,
+            eps: 1e-8,
+            weight_decay: 0.0,
+            decoupled: false,
+            clip_norm: None,
+            schedule: Schedule::default(),
+            halt: false,
+        }
+    }
+}
+
+impl AdamOptions {
+    /// Checks the ranges.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        let check = |option, expected, got: f64, fits: bool| match fits {
+            true => Ok(()),
+            false => Err(Error::Option {
+                option,
+                expected,
+                got,
+            }),
+        };
+        for (option, got) in [
+            ("learning_rate", self.learning_rate),
+            ("eps", self.eps),
+            ("weight_decay", self.weight_decay),
+        ] {
+            let fits = got.is_finite() && got >= 0.0;
+            check(option, "a finite number >= 0", got, fits)?;
+        }
+        for (option, got) in [("beta1", self.beta1), ("beta2", self.beta2)] {
+            check(option, "a number in [0, 1)", got, (0.0..1.0).contains(&got))?;
+        }
+        let clip = self.clip_norm.unwrap_or(1.0);
+        check("clip_norm", "a number above 0", clip, clip > 0.0)?;
+        self.schedule.check()
+    }
+}

@@ -1,0 +1,101 @@
+/* Adam and AdamW for many parameters at once, with clipping by the global norm and a learning rate that follows a schedule.
+ *
+ * All that changes from step to step lies in device memory: the steps of each parameter, the norm, and whether the step is refused.
+ * So a captured step can be replayed. A step is these calls, on one stream:
+ *   for each chunk: fc_adam_norm, which leaves one sum of squares for each CTA;
+ *   for each chunk, in order: fc_adam_prepare, of which the first decides on the step;
+ *   for each chunk: fc_adam_update.
+ * Sums are added in a fixed order, without atomics, so results are the same bit for bit every time.
+ *
+ * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success, launch on a stream (a
+ * cudaStream_t) of the current CUDA context, never synchronise, never allocate, and can be captured into a graph. */
+#ifndef FLASHCLIFF_ADAM_H
+#define FLASHCLIFF_ADAM_H
+
+#include "flashcliff.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The most parameters of a chunk: they are passed by value, and a kernel takes 4 KiB of arguments on every GPU. */
+#define FC_ADAM_TENSORS 64
+/* The elements that a CTA of fc_adam_norm adds up. */
+#define FC_ADAM_BLOCK 4096
+
+/* The factor of the learning rate after the warm-up; t goes from 0 to 1 over the rest of the schedule. */
+typedef enum fc_schedule {
+  FC_SCHEDULE_CONSTANT = 0,    /* 1 */
+  FC_SCHEDULE_COSINE = 1,      /* floor + (1 - floor) (1 + cos(pi t)) / 2 */
+  FC_SCHEDULE_HALF_COSINE = 2  /* floor + (1 - floor) cos(pi t / 2) */
+} fc_schedule;
+
+/* The state of an optimiser that a step changes, in device memory. */
+typedef struct fc_adam_state {
+  double learning_rate; /* before the schedule */
+  double rate;          /* of the last step, after it */
+  double clip;          /* the factor of the gradients in the last step */
+  double norm;          /* the norm of all gradients in the last step */
+  int64_t calls;        /* the steps asked for */
+  int64_t refused;      /* those of them that changed nothing */
+  int64_t refused_at;   /* the first of these, counted from 0; -1: none */
+  int32_t refuse;       /* whether the last step was refused */
+  int32_t halted;       /* whether all further steps are refused */
+} fc_adam_state;
+
+/* Options, the same for all parameters. */
+typedef struct fc_adam_options {
+  double beta1, beta2, eps, weight_decay;
+  double clip_norm; /* the largest norm of all gradients; 0: any */
+  double floor;     /* the factor at the end of the schedule */
+  int64_t warmup;   /* steps in which the factor grows: (s + 1) / warmup at step s, counted from 0 */
+  int64_t steps;    /* steps of the whole schedule */
+  fc_schedule schedule;
+  int32_t decoupled; /* the decay shrinks the parameter; it is not added to the gradient */
+  int32_t halt;      /* a refused step is the last one */
+} fc_adam_options;
+
+/* One parameter. All four arrays have the same element type and so many elements. */
+typedef struct fc_adam_tensor {
+  void *parameter;
+  const void *gradient;
+  void *mean;
+  void *square;
+  int64_t count;
+  int64_t slot; /* its place among the steps and coefficients */
+} fc_adam_tensor;
+
+/* Some of the parameters that have a gradient. */
+typedef struct fc_adam_chunk {
+  fc_adam_tensor tensors[FC_ADAM_TENSORS];
+  int32_t count;
+  fc_dtype dtype; /* FC_F32 or FC_F64 */
+} fc_adam_chunk;
+
+/* Coefficients of a parameter, which fc_adam_prepare leaves for fc_adam_update. */
+typedef struct fc_adam_coefficients {
+  double step_size, correction2, keep;
+} fc_adam_coefficients;
+
+/* The sums that fc_adam_norm writes for a chunk. */
+int64_t fc_adam_sums(const fc_adam_chunk *chunk);
+
+/* sums[i] = the sum of the squares of a part of the gradients, in f64. */
+int fc_adam_norm(const fc_adam_chunk *chunk, double *sums, void *stream);
+
+/* Decides on the step if `first`: reads `sum_count` sums and the loss (an element of loss_dtype; null: none), and refuses the step
+ * if any is not finite; takes the learning rate for the largest of the `slots` step counts. Then, unless the step is refused,
+ * counts it for the parameters of the chunk and computes their coefficients. */
+int fc_adam_prepare(const fc_adam_chunk *chunk, const fc_adam_options *options, fc_adam_state *state, const double *sums,
+                    int64_t sum_count, const void *loss, fc_dtype loss_dtype, uint32_t *steps, int64_t slots,
+                    fc_adam_coefficients *coefficients, int first, void *stream);
+
+/* Changes parameters and moments, unless the step is refused. */
+int fc_adam_update(const fc_adam_chunk *chunk, const fc_adam_options *options, const fc_adam_state *state,
+                   const fc_adam_coefficients *coefficients, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

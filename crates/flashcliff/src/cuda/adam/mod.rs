@@ -1,0 +1,91 @@
+//! Adam and AdamW for all parameters of a network at once.
+//!
+//! * `settings` - the options.
+//! * `state` - what a step reads and changes, in device memory.
+//! * `launch` - the checks and launches of a step.
+
+mod launch;
+mod settings;
+mod state;
+
+pub use launch::AdamParameter;
+pub use settings::{AdamSettings, ScheduleShape};
+pub use state::AdamState;
+
+use flashcliff_sys as sys;
+
+use super::device::Device;
+use crate::Error;
+
+/// Adam or AdamW on a GPU, for a fixed list of parameters.
+///
+/// For each parameter `p` with gradient `g`, at its step `t = 1, 2, ...`:
+/// ```text
+/// g <- clip g + weight_decay p            (AdamW: clip g)
+/// m <- m + (1 - beta1) (g - m)
+/// v <- beta2 v + (1 - beta2) g g
+/// p <- keep p - rate / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+/// ```
+/// `rate` is the learning rate times the factor of the schedule. `clip` is `clip_norm / norm` if the norm of all gradients together
+/// exceeds `clip_norm`, else 1. `keep` is `1 - rate weight_decay` for AdamW, else 1.
+///
+/// A step takes three launches for up to 64 parameters of one type. All that changes from step to step lies in device memory, in a
+/// state that the host allocates: so a step can be captured into a CUDA graph and replayed. A step whose loss or whose norm is not
+/// finite is *refused*: it changes no parameter, no moment and no step count.
+///
+/// Coefficients and the norm are computed in `f64`; coefficients are rounded to the type of the parameter, and the rest is computed in
+/// that type, rounded after each operation. The norm is a sum in a fixed order. So results are the same bit for bit every time. Without
+/// clipping and schedule they are those of the same formulas on the CPU, bit for bit.
+///
+/// Source: D. P. Kingma and J. Ba, *Adam: a method for stochastic optimization*, ICLR 2015, algorithm 1; I. Loshchilov and F. Hutter,
+/// *Decoupled weight decay regularization*, ICLR 2019, algorithm 2.
+#[derive(Clone, Debug)]
+pub struct Adam {
+    device: Device,
+    options: sys::fc_adam_options,
+    learning_rate: f64,
+    counts: Vec<usize>,
+    layout: state::Layout,
+}
+
+impl Adam {
+    /// An optimiser of parameters with so many elements each. The place of a parameter in the list is its slot.
+    ///
+    /// # Errors
+    /// [`Error::InvalidOption`].
+    pub fn new(device: &Device, settings: &AdamSettings, counts: &[usize]) -> Result<Self, Error> {
+        Ok(Self {
+            device: device.clone(),
+            options: settings.checked()?,
+            learning_rate: settings.learning_rate,
+            counts: counts.to_vec(),
+            layout: state::Layout::of(counts),
+        })
+    }
+
+    /// The bytes of the state. The memory must be aligned to 256 bytes, as allocations are.
+    pub fn state_bytes(&self) -> usize {
+        self.layout.bytes
+    }
+
+    /// The bytes of the state of an optimiser whose parameters have done so many steps each, to be copied to the device.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`] if there are fewer step counts than parameters.
+    pub fn state(&self, steps: &[u32]) -> Result<Vec<u8>, Error> {
+        self.layout.encode(self.learning_rate, steps)
+    }
+
+    /// The state that some bytes mean, once they are copied from the device.
+    ///
+    /// # Errors
+    /// [`Error::BufferTooSmall`].
+    pub fn read_state(&self, bytes: &[u8]) -> Result<AdamState, Error> {
+        self.layout.decode(bytes)
+    }
+
+    /// Where the learning rate lies in the state, as an `f64` in the byte order of the machine.
+    pub fn learning_rate_bytes() -> std::ops::Range<usize> {
+        state::Layout::LEARNING_RATE
+    }
+}
