@@ -7,6 +7,9 @@ use crate::Error;
 /// The GPU number `ordinal`, as CUDA counts them. All calls for one GPU return the same device, whose work is done in
 /// the order of one stream, whichever threads launch it.
 ///
+/// cudarc does not track the memory of the device by events, so that steps can be [captured](crate::capture). Who takes the memory of a
+/// tensor and uses it on another stream must order both streams. The default memory pool of the GPU keeps what is freed.
+///
 /// ```
 /// use flashcliff_candle::device;
 ///
@@ -52,8 +55,26 @@ pub fn cuda(ordinal: usize) -> Result<Device, Error> {
     }
     // The device has a stream of its own: candle's default stream differs from thread to thread.
     let device = Device::new_cuda_with_stream(ordinal)?;
+    if let Device::Cuda(device) = &device {
+        untracked(device)?;
+    }
     devices.push(device.clone());
     Ok(device)
+}
+
+/// Prepares a new device for captures and cheap launches: cudarc records no events for its memory, and freed memory stays in its pool.
+#[cfg(feature = "cuda")]
+fn untracked(device: &candle_core::CudaDevice) -> Result<(), Error> {
+    #[allow(
+        unsafe_code,
+        reason = "an event of before a capture would spoil it, and one stream needs none"
+    )]
+    // SAFETY: the context object belongs to this device alone, and no memory was allocated with it yet. All work of candle and of this
+    // crate on memory of the device is launched on its one stream, so every use comes after those before it.
+    unsafe {
+        device.disable_event_tracking();
+    }
+    Ok(crate::op::gpu::library::device(device)?.keep_pool()?)
 }
 
 /// The GPU number `ordinal`, as CUDA counts them.

@@ -6,7 +6,8 @@
 //! * [`layers`] - parameters and the operators that use them, under PyTorch's names and shapes.
 //! * [`models`] - CGENN's models of convex hulls, O(5) regression and signed volumes.
 //! * [`init`] - parameters drawn from a seed.
-//! * [`optim`] - Adam with a state that can be saved.
+//! * [`optim`] - Adam and AdamW with a state that can be saved, clipping and schedules.
+//! * [`capture`] - training steps on resident data, captured as one CUDA graph.
 //! * [`checkpoint`] - safetensors files, written atomically; they say the algebra and the norm of each layer.
 //! * [`output_file`] - files written without harm to existing files.
 //! * [`device`] - the CPU, or a GPU with the feature `cuda`.
@@ -33,10 +34,12 @@
 //! A seed determines the parameters. Every operator, gradient and step is the same bit for bit from run to run, on one
 //! kind of CPU or GPU. On a GPU this holds for one version of cuBLASLt and one tuning table.
 
-// Memory of a GPU is allocated without clearing it. There is no other unsafe code.
+// Memory of a GPU is allocated without clearing it; an optimiser writes to many variables at once; one stream needs no events. There is no
+// other unsafe code.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 #![cfg_attr(feature = "cuda", deny(unsafe_code))]
 
+pub mod capture;
 pub mod checkpoint;
 mod choices;
 pub mod device;

@@ -9,6 +9,7 @@
 //! `1e-4` for `f32`, `1e-11` for `f64`, `2e-2` for `f16`, `5e-2` for `bf16`. They are ten times larger for `f32` and
 //! `f64` if the squares of a norm may cancel, and twice as large after several operators.
 
+mod capture;
 mod compare;
 mod layers;
 mod missing;
@@ -28,5 +29,6 @@ fn main() -> ExitCode {
     layers::add(&mut tests);
     models::add(&mut tests);
     optim::add(&mut tests);
+    capture::add(&mut tests);
     tests.run()
 }

@@ -1,0 +1,246 @@
+//! Resident data, the order of the batches, and the losses of the steps.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use candle_core::{DType, Device, Tensor};
+
+#[cfg(feature = "cuda")]
+use super::gpu::OnGpu;
+use crate::Error;
+
+/// Data on a device, from which each step takes the next batch, and the losses of the steps.
+///
+/// The host gives the order of the samples for some steps at once ([`Feed::load`]), and reads the losses of all of them at once
+/// ([`Feed::losses`]). In between a GPU needs nothing of the host. Clones share all of it.
+#[derive(Clone, Debug)]
+pub struct Feed {
+    inner: Rc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    tensors: Vec<Tensor>,
+    rows: usize,
+    capacity: usize,
+    /// The steps whose order is loaded.
+    loaded: Cell<usize>,
+    /// The steps since the order was loaded.
+    done: Cell<usize>,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    Cpu {
+        order: RefCell<Vec<u32>>,
+        losses: RefCell<Vec<f32>>,
+    },
+    #[cfg(feature = "cuda")]
+    Gpu(OnGpu),
+}
+
+impl Feed {
+    /// Batches of `rows` samples of tensors `[samples, ...]` on one device. At most `capacity` steps are loaded at once.
+    ///
+    /// # Errors
+    /// Tensors of different numbers of samples, types other than `f32` and `f64`, or different devices; no tensor, no row, no capacity.
+    pub fn new(tensors: Vec<Tensor>, rows: usize, capacity: usize) -> Result<Self, Error> {
+        let shape = |expected: &str, got: &[usize]| Error::Shape {
+            tensor: "data of a feed".to_owned(),
+            expected: expected.to_owned(),
+            got: got.to_vec(),
+        };
+        let Some(first) = tensors.first() else {
+            return Err(shape("at least one tensor", &[]));
+        };
+        let samples = first.dims().first().copied().unwrap_or(0);
+        if samples == 0 || rows == 0 || capacity == 0 || u32::try_from(samples).is_err() {
+            let expected = "1 to 2^32 - 1 samples, at least one row and one step";
+            return Err(shape(expected, &[samples, rows, capacity]));
+        }
+        let device = first.device().clone();
+        let mut own = Vec::with_capacity(tensors.len());
+        for (input, tensor) in tensors.iter().enumerate() {
+            if tensor.dims().first() != Some(&samples) {
+                return Err(shape(&format!("[{samples}, ...]"), tensor.dims()));
+            }
+            if !matches!(tensor.dtype(), DType::F32 | DType::F64) {
+                return Err(Error::InputType {
+                    operator: "feed".to_owned(),
+                    input,
+                    expected: "F32 or F64",
+                    got: tensor.dtype(),
+                });
+            }
+            if !tensor.device().same_device(&device) {
+                return Err(Error::InputDevice {
+                    operator: "feed".to_owned(),
+                    input,
+                    expected: "the device of input 0",
+                    got: tensor.device().location(),
+                });
+            }
+            own.push(tensor.detach().contiguous()?);
+        }
+        let inner = Inner {
+            place: Place::new(&device, rows, capacity)?,
+            tensors: own,
+            rows,
+            capacity,
+            loaded: Cell::new(0),
+            done: Cell::new(0),
+        };
+        Ok(Self {
+            inner: Rc::new(inner),
+        })
+    }
+
+    /// The samples of a batch.
+    pub fn rows(&self) -> usize {
+        self.inner.rows
+    }
+
+    /// The most steps that are loaded at once.
+    pub fn capacity(&self) -> usize {
+        self.inner.capacity
+    }
+
+    /// The device of the data.
+    pub fn device(&self) -> &Device {
+        self.inner.tensors[0].device()
+    }
+
+    /// Sets the samples of the next steps, [`rows`](Self::rows) for each, and forgets the losses of earlier ones.
+    ///
+    /// # Errors
+    /// A number of samples that is not that of 1 to [`capacity`](Self::capacity) steps, or a sample that does not exist. Nothing is
+    /// then changed.
+    pub fn load(&self, order: &[u32]) -> Result<(), Error> {
+        let steps = order.len() / self.inner.rows;
+        if !(1..=self.inner.capacity).contains(&steps) || order.len() % self.inner.rows != 0 {
+            return Err(Error::Shape {
+                tensor: "order of a feed".to_owned(),
+                expected: format!(
+                    "{} samples for each of 1 to {} steps",
+                    self.inner.rows, self.inner.capacity
+                ),
+                got: vec![order.len()],
+            });
+        }
+        let samples = self.inner.tensors[0].dims()[0];
+        if let Some(&got) = order.iter().find(|&&place| place as usize >= samples) {
+            return Err(Error::Shape {
+                tensor: "order of a feed".to_owned(),
+                expected: format!("samples below {samples}"),
+                got: vec![got as usize],
+            });
+        }
+        match &self.inner.place {
+            Place::Cpu { order: own, losses } => {
+                own.borrow_mut().clear();
+                own.borrow_mut().extend_from_slice(order);
+                losses.borrow_mut().clear();
+            }
+            #[cfg(feature = "cuda")]
+            Place::Gpu(gpu) => gpu.load(order)?,
+        }
+        self.inner.loaded.set(steps);
+        self.inner.done.set(0);
+        Ok(())
+    }
+
+    /// The losses of the steps since the order was loaded. On a GPU the call waits for them.
+    ///
+    /// # Errors
+    /// The errors of candle.
+    pub fn losses(&self) -> Result<Vec<f32>, Error> {
+        match &self.inner.place {
+            Place::Cpu { losses, .. } => Ok(losses.borrow().clone()),
+            #[cfg(feature = "cuda")]
+            Place::Gpu(gpu) => gpu.losses(self.inner.done.get()),
+        }
+    }
+
+    /// Checks that the order of one more step is loaded.
+    pub(super) fn check(&self) -> Result<(), Error> {
+        if self.inner.done.get() < self.inner.loaded.get() {
+            return Ok(());
+        }
+        Err(Error::Shape {
+            tensor: "order of a feed".to_owned(),
+            expected: "the samples of one more step; load them".to_owned(),
+            got: vec![self.inner.loaded.get()],
+        })
+    }
+
+    /// The batch of the next step, one tensor `[rows, ...]` for each of the data.
+    pub(super) fn batch(&self) -> Result<Vec<Tensor>, Error> {
+        match &self.inner.place {
+            Place::Cpu { order, .. } => {
+                let start = self.inner.done.get() * self.inner.rows;
+                let order = &order.borrow()[start..start + self.inner.rows];
+                let places = Tensor::from_slice(order, self.inner.rows, &Device::Cpu)?;
+                let rows = self
+                    .inner
+                    .tensors
+                    .iter()
+                    .map(|data| data.index_select(&places, 0));
+                Ok(rows.collect::<candle_core::Result<_>>()?)
+            }
+            #[cfg(feature = "cuda")]
+            Place::Gpu(gpu) => gpu.batch(&self.inner.tensors, self.inner.rows),
+        }
+    }
+
+    /// Notes the loss of a step, and goes on to the next batch.
+    pub(super) fn record(&self, loss: &Tensor) -> Result<(), Error> {
+        if loss.elem_count() != 1 {
+            return Err(Error::Shape {
+                tensor: "loss".to_owned(),
+                expected: "one element".to_owned(),
+                got: loss.dims().to_vec(),
+            });
+        }
+        let loss = loss.detach().flatten_all()?.to_dtype(DType::F32)?;
+        match &self.inner.place {
+            Place::Cpu { losses, .. } => losses.borrow_mut().extend(loss.to_vec1::<f32>()?),
+            #[cfg(feature = "cuda")]
+            Place::Gpu(gpu) => gpu.record(&loss)?,
+        }
+        Ok(())
+    }
+
+    /// Counts a step that has run.
+    pub(super) fn count(&self) {
+        self.inner.done.set(self.inner.done.get() + 1);
+    }
+
+    /// The part on a GPU.
+    #[cfg(feature = "cuda")]
+    pub(super) fn gpu(&self) -> Option<&OnGpu> {
+        match &self.inner.place {
+            Place::Cpu { .. } => None,
+            Place::Gpu(gpu) => Some(gpu),
+        }
+    }
+}
+
+impl Place {
+    fn new(device: &Device, rows: usize, capacity: usize) -> Result<Self, Error> {
+        match device {
+            Device::Cpu => Ok(Self::Cpu {
+                order: RefCell::new(Vec::with_capacity(rows.saturating_mul(capacity.min(64)))),
+                losses: RefCell::new(Vec::with_capacity(capacity.min(64))),
+            }),
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => Ok(Self::Gpu(OnGpu::new(device, rows, capacity)?)),
+            other => Err(Error::InputDevice {
+                operator: "feed".to_owned(),
+                input: 0,
+                expected: "the CPU or a CUDA device",
+                got: other.location(),
+            }),
+        }
+    }
+}
