@@ -216,6 +216,22 @@ pub(crate) enum Error {
         loss: f64,
     },
 
+    /// The gradient is infinite or not a number, though the loss is not.
+    #[error(
+        "training diverged: expected a finite gradient at step {step}; a smaller --lr or --clip-norm may help"
+    )]
+    GradientNotFinite {
+        /// The step.
+        step: usize,
+    },
+
+    /// Steps cannot be captured, though the user insists on it.
+    #[error("--capture on: expected a step that can be captured as a CUDA graph; {reason}")]
+    NotCaptured {
+        /// The reason.
+        reason: String,
+    },
+
     /// The error on data that are not used for training is infinite or not a number.
     #[error(
         "training diverged: expected a finite {split} error, got {error} after step {step}; a smaller --lr may help"

@@ -158,6 +158,9 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
         let mut args = tiny("hulls", out);
         let steps = args.iter().position(|arg| *arg == "12").unwrap();
         args[steps] = "400";
+        // The place in the schedule and the norm of the gradients are a part of the state.
+        args.extend(["--optimizer", "adamw", "--weight-decay", "0.01"]);
+        args.extend(["--schedule", "cosine", "--warmup", "30", "--clip-norm", "1"]);
         args
     };
     stdout(&args(&straight));
@@ -307,4 +310,113 @@ fn a_state_of_another_norm_or_algebra_is_refused() {
     let continued = folder.path("continued");
     stdout(&resume(&continued));
     same(&out, &continued);
+}
+
+/// All options of the optimiser are a part of the run: they are stored, kept by `--resume`, and change the weights.
+#[test]
+fn options_of_the_optimiser_are_settings() {
+    let folder = Folder::new();
+    let straight = folder.path("straight");
+    let options = [
+        "--optimizer",
+        "adamw",
+        "--weight-decay",
+        "0.1",
+        "--clip-norm",
+        "0.5",
+        "--schedule",
+        "half-cosine",
+        "--warmup",
+        "4",
+    ];
+    let mut args = tiny("volumes", &straight);
+    args.extend(options);
+    stdout(&args);
+    let settings = &metrics(&straight)["settings"];
+    assert_eq!(settings["optimizer"], "adamw");
+    assert_eq!(settings["weight_decay"], 0.1);
+    assert_eq!(settings["clip_norm"], 0.5);
+    assert_eq!(settings["schedule"], "half-cosine");
+    assert_eq!(settings["warmup"], 4);
+    assert_eq!(settings["learning_rate"], 1e-3);
+    // Each of them matters.
+    for left_out in (0..options.len()).step_by(2) {
+        // AdamW differs from Adam by the decay alone.
+        let out = folder.path(&format!("without-{left_out}"));
+        let mut args = tiny("volumes", &out);
+        let kept = options.chunks(2).enumerate();
+        args.extend(
+            kept.filter(|&(at, _)| 2 * at != left_out)
+                .flat_map(|(_, pair)| pair),
+        );
+        stdout(&args);
+        let weights = |out: &Path| raw(&out.join("state.safetensors"));
+        assert_ne!(weights(&out), weights(&straight), "{}", options[left_out]);
+    }
+
+    let state = straight.join("state.safetensors");
+    for (option, other, expected) in [
+        ("--optimizer", "adam", "adamw"),
+        ("--weight-decay", "0.2", "0.1"),
+        ("--clip-norm", "1", "0.5"),
+        ("--schedule", "cosine", "half-cosine"),
+        ("--warmup", "5", "4"),
+    ] {
+        let resume = ["train", "volumes", "--resume", arg(&state), option, other];
+        let message = failure(&resume, 1);
+        let says = format!("expected {option} {expected}");
+        assert!(message.contains(&says), "{message}");
+    }
+}
+
+/// A state of before there were such options is one of a run without them.
+#[test]
+fn a_state_without_options_of_the_optimiser_can_be_continued() {
+    let folder = Folder::new();
+    let (out, continued) = (folder.path("run"), folder.path("continued"));
+    stdout(&tiny("volumes", &out));
+    let whole = Checkpoint::load(out.join("state.safetensors")).unwrap();
+    let mut settings: Value = serde_json::from_str(whole.text("settings").unwrap()).unwrap();
+    let map = settings.as_object_mut().unwrap();
+    for option in [
+        "optimizer",
+        "weight_decay",
+        "clip_norm",
+        "schedule",
+        "warmup",
+    ] {
+        assert!(map.remove(option).is_some(), "{option}");
+    }
+    let mut older = whole.clone();
+    older.insert_text("settings", settings.to_string());
+    let file = folder.path("older");
+    older.save(&file).unwrap();
+    stdout(&[
+        "train",
+        "volumes",
+        "--resume",
+        arg(&file),
+        "--out",
+        arg(&continued),
+    ]);
+    same(&out, &continued);
+}
+
+/// The CPU captures nothing, and says so in the results.
+#[test]
+fn the_results_say_how_steps_were_run() {
+    let folder = Folder::new();
+    for (capture, reason) in [
+        ("auto", "the CPU has no graphs to capture"),
+        ("off", "capture is off"),
+    ] {
+        let out = folder.path(capture);
+        let mut args = tiny("regression", &out);
+        args.extend(["--capture", capture]);
+        stdout(&args);
+        let steps = &metrics(&out)["steps"];
+        assert_eq!(steps["captured"], false);
+        assert_eq!(steps["not_captured_because"], reason);
+        assert!(steps["median_milliseconds"].as_f64().unwrap() > 0.0);
+    }
 }

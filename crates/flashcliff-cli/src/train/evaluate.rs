@@ -7,8 +7,9 @@ use flashcliff_tasks::Split;
 use crate::error::Error;
 use crate::interrupt;
 
-/// The number of samples that are evaluated at once.
+/// The number of samples that are evaluated at once on the CPU, and on a GPU, which is waited for after each chunk.
 const CHUNK: usize = 256;
+const CHUNK_ON_GPU: usize = 4096;
 
 /// Points `[len, points, dim]` and targets `[len]` of some samples, on a device.
 ///
@@ -41,11 +42,12 @@ pub(super) fn mean_squared_error(
     device: &Device,
 ) -> Result<Option<f64>, Error> {
     let mut predictions = Vec::with_capacity(split.len());
-    for start in (0..split.len()).step_by(CHUNK) {
+    let chunk = if device.is_cpu() { CHUNK } else { CHUNK_ON_GPU };
+    for start in (0..split.len()).step_by(chunk) {
         if interrupt::requested() {
             return Ok(None);
         }
-        let end = split.len().min(start + CHUNK);
+        let end = split.len().min(start + chunk);
         let (points, _) = samples(split, start..end, device)?;
         predictions.extend(model.forward(&points)?.to_vec1::<f32>()?);
     }

@@ -5,6 +5,7 @@ use flashcliff_tasks::Dataset;
 use flashcliff_tasks::published::{self, ErrorUnits, PublishedResult};
 use serde::Serialize;
 
+use super::capture::CapturedSteps;
 use super::session::Session;
 use super::settings::Settings;
 use crate::device::DeviceName;
@@ -27,7 +28,10 @@ pub(super) struct Metrics {
     pub(super) errors_in_target_units: Errors,
     pub(super) published: Vec<Published>,
     pub(super) seconds: Seconds,
+    /// The time of training over the number of steps, with validations and start-up.
     pub(super) milliseconds_per_step: f64,
+    /// How the steps of the last session were run.
+    pub(super) steps: CapturedSteps,
     pub(super) samples_per_second: f64,
     /// Mean squared error of the batch of every step.
     train_losses: Vec<f32>,
@@ -147,13 +151,16 @@ impl Published {
 
 impl Metrics {
     /// Gathers the results of a run.
+    ///
+    /// # Errors
+    /// The errors of CUDA.
     pub(super) fn new(
         session: &Session<'_>,
         data: &Dataset,
         device: DeviceName,
         errors: Errors,
         seconds: Seconds,
-    ) -> Self {
+    ) -> Result<Self, Error> {
         let settings = session.settings();
         let history = session.history();
         let Settings {
@@ -164,7 +171,7 @@ impl Metrics {
         } = *settings;
         let published = published::at_budget(settings.task(), samples, steps, batch);
         let per_step = seconds.training / history.step as f64;
-        Self {
+        Ok(Self {
             program: Program {
                 version: env!("CARGO_PKG_VERSION"),
                 rust_version: env!("CARGO_PKG_RUST_VERSION"),
@@ -181,10 +188,11 @@ impl Metrics {
             errors,
             published: published.map(Published::new).collect(),
             milliseconds_per_step: per_step * 1e3,
+            steps: session.captured()?,
             samples_per_second: batch.min(samples) as f64 / per_step,
             seconds,
             train_losses: history.losses.clone(),
             validations: history.validations.clone(),
-        }
+        })
     }
 }

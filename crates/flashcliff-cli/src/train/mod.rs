@@ -1,8 +1,10 @@
 //! `flashcliff train`: a published task from data to a comparison with the published errors.
 //!
 //! * `settings` - the settings that determine a run, bit for bit.
+//! * `optimiser` - those of the optimiser.
 //! * `folder`, `lock` - the folder for the results, for one run at a time.
 //! * `batches` - the samples that each step sees.
+//! * `capture` - steps as CUDA graphs.
 //! * `evaluate` - samples as tensors, and errors.
 //! * `session` - model, optimiser and history: steps, saving, resuming.
 //! * `saver` - when a run is saved, and what happens when that fails.
@@ -12,11 +14,13 @@
 //! Results depend on the settings and the SIMD tier, or the kind of GPU. They do not depend on the number of threads or on interruptions.
 
 mod batches;
+mod capture;
 mod curve;
 mod evaluate;
 mod folder;
 mod lock;
 mod metrics;
+mod optimiser;
 mod progress;
 mod report;
 mod saver;
@@ -39,8 +43,10 @@ use crate::messages::say;
 use crate::output::print;
 use crate::shell;
 
+use capture::CaptureName;
 use folder::Folder;
 use metrics::{Errors, Metrics, Seconds};
+use optimiser::OptimiserArgs;
 use progress::Bars;
 use saver::Saver;
 use session::{Session, State};
@@ -55,7 +61,7 @@ others. A folder that holds results is refused without --overwrite.
 Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once. A state that cannot be saved on the way, as on a full
 disk, is tried again later; one that cannot be saved at the end gives status 1. So does an error that is no number; the state is saved then too.
 One run at a time writes to a folder. What is there stays what it is: links, modes, owners; read-only files are refused.
-Adam without weight decay or schedule; batches from shuffled epochs without their incomplete last batch, or the whole set if it is no larger than a batch.
+Batches come from shuffled epochs without their incomplete last batch, or the whole set if it is no larger than a batch.
 Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128.")]
 pub(crate) struct TrainArgs {
     /// Task to learn.
@@ -81,6 +87,9 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
 
+    #[command(flatten)]
+    optimiser: OptimiserArgs,
+
     /// Validation samples [default: 2048].
     #[arg(long, value_name = "N")]
     val_samples: Option<NonZero<usize>>,
@@ -100,6 +109,10 @@ pub(crate) struct TrainArgs {
     /// Save the state every N steps, and every 30 s [default: 32 times a run, unless that took more than 2 % of its time].
     #[arg(long, value_name = "N")]
     save_every: Option<NonZero<usize>>,
+
+    /// Capture steps on a GPU as a CUDA graph; results are the same.
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    capture: CaptureName,
 
     /// Replace results that are in the output folder.
     #[arg(long)]
@@ -165,8 +178,8 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
     };
     let data_seconds = start.elapsed().as_secs_f64();
     let mut session = match state {
-        None => Session::new(settings, &data, device)?,
-        Some(state) => Session::resume(state, &data, device)?,
+        None => Session::new(settings, &data, device, args.capture)?,
+        Some(state) => Session::resume(state, &data, device, args.capture)?,
     };
     info!(
         "{} parameters; {} training samples in {data_seconds:.1} s; results go to {}",
@@ -194,7 +207,11 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
         }
         // The error was found before the weights were changed, so the state is worth saving. Any other error may have come in the middle of
         // a step.
-        Err(error @ (Error::Diverged { .. } | Error::DivergedOn { .. })) => {
+        Err(
+            error @ (Error::Diverged { .. }
+            | Error::GradientNotFinite { .. }
+            | Error::DivergedOn { .. }),
+        ) => {
             match saver.last(&session) {
                 Ok(()) => say(&hint("stopped", &session, &folder, args.device)),
                 Err(unsaved) => say(&causes(&unsaved)),
@@ -233,10 +250,11 @@ fn hint(what: &str, session: &Session<'_>, folder: &Folder, device: DeviceArgs) 
 /// Trains to the last step. Returns `false` if Ctrl-C came first.
 ///
 /// # Errors
-/// [`Error::Diverged`], [`Error::DivergedOn`].
+/// [`Error::Diverged`], [`Error::GradientNotFinite`], [`Error::DivergedOn`], [`Error::NotCaptured`].
 fn train(session: &mut Session<'_>, saver: &mut Saver<'_>, bars: &Bars) -> Result<bool, Error> {
     let steps = session.settings().steps;
     let mut bar = bars.training(session);
+    let mut told = false;
     // A resumed run may write to a new folder.
     saver.best(session)?;
     while !interrupt::requested() {
@@ -254,8 +272,12 @@ fn train(session: &mut Session<'_>, saver: &mut Saver<'_>, bars: &Bars) -> Resul
             bar.finish();
             return Ok(true);
         }
-        let loss = session.step()?;
-        bar.step(loss);
+        let losses = session.advance(saver.until(session))?;
+        bar.steps(losses);
+        if let (Some(reason), false) = (session.fallback(), told) {
+            info!("steps are not captured: {reason}");
+            told = true;
+        }
         saver.step(session)?;
     }
     bar.finish();
@@ -280,7 +302,7 @@ fn finish(
         training: session.history().seconds,
         test: start.elapsed().as_secs_f64(),
     };
-    let metrics = Metrics::new(session, data, device.name(), errors, seconds);
+    let metrics = Metrics::new(session, data, device.name(), errors, seconds)?;
     let drawn = curve::draw(session.history(), &metrics);
     let drawn = drawn.and_then(|svg| folder.write_curve(&svg));
     let written = folder.write_metrics(&metrics);

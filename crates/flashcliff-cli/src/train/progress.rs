@@ -81,12 +81,12 @@ impl Bars {
 }
 
 impl TrainingBar {
-    /// Records that one step is done.
-    pub(super) fn step(&self, loss: f32) {
-        self.bar.inc(1);
-        if self.bar.is_hidden() {
+    /// Records that some steps are done, by their losses.
+    pub(super) fn steps(&self, losses: &[f32]) {
+        self.bar.inc(losses.len() as u64);
+        let Some(loss) = losses.last().filter(|_| !self.bar.is_hidden()) else {
             return;
-        }
+        };
         let validation = self
             .validation
             .map_or(String::new(), |v| format!(", validation {v:.4}"));

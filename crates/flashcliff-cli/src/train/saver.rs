@@ -52,7 +52,12 @@ impl<'a> Saver<'a> {
         }
     }
 
-    /// Saves the state after a step if it is time. If the state cannot be written, the method says so, and the run goes on to the next
+    /// The number of steps to the next time to save, at least 1.
+    pub(super) fn until(&self, session: &Session<'_>) -> usize {
+        self.every - session.history().step % self.every
+    }
+
+    /// Saves the state after some steps if it is time. If the state cannot be written, the method says so, and the run goes on to the next
     /// time.
     ///
     /// # Errors

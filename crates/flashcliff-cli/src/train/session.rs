@@ -1,19 +1,23 @@
 //! The model, optimiser and history of a run: steps, saving, resuming.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::rc::Rc;
 use std::time::Instant;
 
 use candle_core::{DType, Device, Tensor};
+use flashcliff_candle::capture::{Fallback, Feed, Step};
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::Model;
-use flashcliff_candle::optim::{Adam, AdamOptions};
+use flashcliff_candle::optim::Adam;
 use flashcliff_tasks::{Dataset, SplitName};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::batches::Batches;
+use super::capture::{CaptureName, CapturedSteps};
 use super::evaluate::{mean_squared_error, samples};
 use super::settings::Settings;
 use crate::error::Error;
@@ -66,6 +70,11 @@ impl History {
     }
 }
 
+/// The largest number of steps between two looks at the losses, on a GPU. On the CPU it is 1.
+const INTERVAL: usize = 64;
+/// The largest number of samples that are ordered ahead.
+const AHEAD: usize = 1 << 22;
+
 /// A run in progress.
 #[derive(Debug)]
 pub(super) struct Session<'a> {
@@ -73,8 +82,15 @@ pub(super) struct Session<'a> {
     data: &'a Dataset,
     device: Device,
     model: Model,
-    adam: Adam,
+    adam: Rc<RefCell<Adam>>,
     batches: Batches,
+    feed: Feed,
+    step: Step<'static>,
+    capture: CaptureName,
+    /// The step before the first one of this session.
+    base: usize,
+    /// The milliseconds of a step, for each interval of this session.
+    intervals: Vec<f64>,
     history: History,
     best: BTreeMap<String, Tensor>,
 }
@@ -136,18 +152,38 @@ impl<'a> Session<'a> {
         settings: Settings,
         data: &'a Dataset,
         device: Device,
+        capture: CaptureName,
     ) -> Result<Self, Error> {
         let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
         rng.set_stream(WEIGHTS);
         let (architecture, seed) = (settings.architecture(), rng.next_u64());
         let model = Model::on_device(architecture, seed, DType::F32, &device)?;
-        let options = AdamOptions {
-            learning_rate: settings.learning_rate,
-            ..AdamOptions::default()
+        let options = settings.optimiser.options(settings.steps);
+        let adam = Adam::new(model.parameters().variables(), options)?;
+        let adam = Rc::new(RefCell::new(adam));
+        let (points, targets) = samples(&data.train, 0..data.train.len(), &device)?;
+        let rows = settings.batch.min(data.train.len());
+        let interval = match device.is_cpu() {
+            true => 1,
+            false => (AHEAD / rows).clamp(1, INTERVAL),
+        };
+        let feed = Feed::new(vec![points, targets], rows, interval)?;
+        let step = {
+            let (model, adam) = (model.clone(), adam.clone());
+            Step::new(&feed, capture.into(), move |batch| {
+                let loss = (model.forward(&batch[0])? - &batch[1])?.sqr()?.mean_all()?;
+                adam.borrow_mut().backward_step(&loss)?;
+                Ok(loss)
+            })
         };
         Ok(Self {
-            adam: Adam::new(model.parameters().variables(), options)?,
             batches: Batches::new(data.train.len(), settings.batch, settings.seed),
+            adam,
+            feed,
+            step,
+            capture,
+            base: 0,
+            intervals: Vec::new(),
             device,
             model,
             settings,
@@ -161,10 +197,16 @@ impl<'a> Session<'a> {
     ///
     /// # Errors
     /// Tensors that are missing or do not fit the model; weights of another algebra or norm.
-    pub(super) fn resume(state: State, data: &'a Dataset, device: Device) -> Result<Self, Error> {
-        let mut session = Self::new(state.settings, data, device)?;
+    pub(super) fn resume(
+        state: State,
+        data: &'a Dataset,
+        device: Device,
+        capture: CaptureName,
+    ) -> Result<Self, Error> {
+        let mut session = Self::new(state.settings, data, device, capture)?;
         session.model.import(MODEL, &state.checkpoint)?;
-        session.adam.import(OPTIMISER, &state.checkpoint)?;
+        let adam = &session.adam;
+        adam.borrow_mut().import(OPTIMISER, &state.checkpoint)?;
         if state.history.best.is_some() {
             session.model.parameters().check(BEST, &state.checkpoint)?;
             for (name, var) in session.model.parameters().variables() {
@@ -175,6 +217,7 @@ impl<'a> Session<'a> {
                     .insert(name, tensor.to_device(&session.device)?);
             }
         }
+        session.base = state.history.step;
         session.history = state.history;
         Ok(session)
     }
@@ -194,30 +237,77 @@ impl<'a> Session<'a> {
         self.model.parameters().element_count()
     }
 
-    /// Runs one step. Returns the loss of its batch.
+    /// Runs some steps, at most `most` of them, and stops before the next validation. Returns their losses.
     ///
     /// # Errors
-    /// [`Error::Diverged`], before the weights are touched.
-    pub(super) fn step(&mut self) -> Result<f32, Error> {
+    /// [`Error::Diverged`], [`Error::GradientNotFinite`]: the state is then that before the step. [`Error::NotCaptured`].
+    pub(super) fn advance(&mut self, most: usize) -> Result<&[f32], Error> {
         let start = Instant::now();
-        let step = self.history.step;
-        let indices = self.batches.at(step).iter().copied();
-        let (points, targets) = samples(&self.data.train, indices, &self.device)?;
-        let loss = (self.model.forward(&points)? - targets)?
-            .sqr()?
-            .mean_all()?;
-        let value: f32 = loss.to_scalar()?;
-        if !value.is_finite() {
-            return Err(Error::Diverged {
-                step,
-                loss: value.into(),
-            });
+        let first = self.history.step;
+        let steps = self.until_validation().min(most).min(self.feed.capacity());
+        let mut order = Vec::with_capacity(steps * self.feed.rows());
+        for step in first..first + steps {
+            order.extend(self.batches.at(step).iter().map(|&sample| sample as u32));
         }
-        self.adam.step(&loss.backward()?)?;
-        self.history.step += 1;
-        self.history.losses.push(value);
-        self.history.seconds += start.elapsed().as_secs_f64();
-        Ok(value)
+        self.feed.load(&order)?;
+        for _ in 0..steps {
+            self.step.run()?;
+            self.check_capture()?;
+        }
+        let losses = self.feed.losses()?;
+        let refused = self.adam.borrow().refusals()?.first;
+        let done = match refused {
+            Some(call) => (self.base + call as usize).saturating_sub(first).min(steps),
+            None => steps,
+        };
+        self.history.step += done;
+        self.history.losses.extend_from_slice(&losses[..done]);
+        let seconds = start.elapsed().as_secs_f64();
+        self.history.seconds += seconds;
+        if done == steps {
+            self.intervals.push(seconds * 1e3 / steps as f64);
+            return Ok(&self.history.losses[first..]);
+        }
+        let step = self.history.step;
+        Err(match losses[done] {
+            loss if loss.is_finite() => Error::GradientNotFinite { step },
+            loss => Error::Diverged {
+                step,
+                loss: loss.into(),
+            },
+        })
+    }
+
+    /// Checks that steps are captured, if the user insists on it.
+    fn check_capture(&self) -> Result<(), Error> {
+        match (self.capture, self.step.fallback()) {
+            (CaptureName::On, Some(reason)) => Err(Error::NotCaptured {
+                reason: reason.to_string(),
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of steps to the next validation, at least 1.
+    fn until_validation(&self) -> usize {
+        let (step, every) = (self.history.step, self.settings.val_every);
+        let left = self.settings.steps.saturating_sub(step);
+        (every - step % every).min(left).max(1)
+    }
+
+    /// The reason why steps on a GPU are not captured, if they could be.
+    pub(super) fn fallback(&self) -> Option<&Fallback> {
+        let reason = self.step.fallback()?;
+        let expected = matches!(reason, Fallback::Cpu | Fallback::Off);
+        (!expected).then_some(reason)
+    }
+
+    /// How the steps of this session ran.
+    ///
+    /// # Errors
+    /// The errors of CUDA.
+    pub(super) fn captured(&self) -> Result<CapturedSteps, Error> {
+        CapturedSteps::new(&self.step, &self.feed, &self.intervals)
     }
 
     /// Whether it is time for a validation that has not been done yet.
@@ -305,7 +395,7 @@ impl<'a> Session<'a> {
     pub(super) fn save(&self, path: &Path) -> Result<(), Error> {
         let mut checkpoint = Checkpoint::new();
         self.model.export(MODEL, &mut checkpoint);
-        self.adam.export(OPTIMISER, &mut checkpoint)?;
+        self.adam.borrow().export(OPTIMISER, &mut checkpoint)?;
         if !self.best.is_empty() {
             self.add_best(BEST, &mut checkpoint);
         }

@@ -5,6 +5,7 @@ use flashcliff_tasks::{Sizes, Task};
 use serde::{Deserialize, Serialize};
 
 use super::TrainArgs;
+use super::optimiser::Optimiser;
 use crate::error::Error;
 use crate::memory::room_for;
 
@@ -25,7 +26,8 @@ pub(super) struct Settings {
     pub(super) steps: usize,
     pub(super) batch: usize,
     pub(super) seed: u64,
-    pub(super) learning_rate: f64,
+    #[serde(flatten)]
+    pub(super) optimiser: Optimiser,
     pub(super) val_samples: usize,
     pub(super) test_samples: usize,
     /// The number of steps from one validation to the next. One more validation comes after the last step.
@@ -52,7 +54,7 @@ impl Settings {
             steps,
             batch: args.batch.map_or(batch, usize::from),
             seed: args.seed.unwrap_or(0),
-            learning_rate: args.lr.unwrap_or(1e-3),
+            optimiser: Optimiser::new(&args.optimiser, args.lr),
             val_samples: args.val_samples.map_or(2048, usize::from),
             test_samples: args.test_samples.map_or(4096, usize::from),
             val_every: (steps / VALIDATIONS).max(1),
@@ -83,14 +85,7 @@ impl Settings {
                 });
             }
         }
-        if !(self.learning_rate.is_finite() && self.learning_rate > 0.0) {
-            return Err(Error::OutOfRange {
-                option: "--lr",
-                expected: "a finite number above 0".to_owned(),
-                got: self.learning_rate.to_string(),
-            });
-        }
-        Ok(())
+        self.optimiser.check(self.steps)
     }
 
     /// Checks that the data and the activations of a step fit in memory.
@@ -148,11 +143,6 @@ impl Settings {
                 args.seed.map(|seed| seed.to_string()),
             ),
             (
-                "--lr",
-                self.learning_rate.to_string(),
-                args.lr.map(|lr| lr.to_string()),
-            ),
-            (
                 "--val-samples",
                 self.val_samples.to_string(),
                 number(args.val_samples.map(usize::from)),
@@ -163,7 +153,8 @@ impl Settings {
                 number(args.test_samples.map(usize::from)),
             ),
         ];
-        for (option, expected, got) in options {
+        let optimiser = self.optimiser.repeated(&args.optimiser, args.lr);
+        for (option, expected, got) in options.into_iter().chain(optimiser) {
             if let Some(got) = got
                 && got != expected
             {

@@ -1,0 +1,188 @@
+//! The options of the optimiser and of its schedule.
+
+use clap::{Args, ValueEnum};
+use flashcliff_candle::optim::{AdamOptions, Schedule, ScheduleShape};
+use serde::{Deserialize, Serialize};
+
+use crate::error::Error;
+
+/// The options on the command line.
+#[derive(Debug, Args)]
+pub(super) struct OptimiserArgs {
+    /// Optimiser [default: adam].
+    #[arg(long, value_name = "NAME")]
+    pub(super) optimizer: Option<OptimizerName>,
+
+    /// Decay of the weights: added to the gradient by adam, apart from it by adamw [default: 0].
+    #[arg(long, value_name = "DECAY", allow_negative_numbers = true)]
+    pub(super) weight_decay: Option<f64>,
+
+    /// Largest norm of all gradients together; larger ones are scaled down [default: any].
+    #[arg(long, value_name = "NORM", allow_negative_numbers = true)]
+    pub(super) clip_norm: Option<f64>,
+
+    /// Learning rate after the warm-up, over the steps of the run [default: constant].
+    #[arg(long, value_name = "SHAPE")]
+    pub(super) schedule: Option<ScheduleName>,
+
+    /// Steps in which the learning rate grows to --lr [default: 0].
+    #[arg(long, value_name = "N")]
+    pub(super) warmup: Option<usize>,
+}
+
+/// An optimiser.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum OptimizerName {
+    /// Adam; the decay is an L2 penalty.
+    #[default]
+    Adam,
+    /// AdamW; the decay is decoupled.
+    #[value(name = "adamw")]
+    #[serde(rename = "adamw")]
+    AdamW,
+}
+
+/// A schedule of the learning rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ScheduleName {
+    /// The same at every step.
+    #[default]
+    Constant,
+    /// To 0 along (1 + cos(pi t)) / 2.
+    Cosine,
+    /// To 0 along cos(pi t / 2).
+    HalfCosine,
+}
+
+/// The name of a value on the command line.
+pub(super) fn name(value: impl ValueEnum) -> String {
+    let possible = value.to_possible_value();
+    possible.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// The settings of the optimiser, stored with a run. States of before have none of them but the learning rate.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct Optimiser {
+    pub(super) learning_rate: f64,
+    #[serde(default)]
+    pub(super) optimizer: OptimizerName,
+    #[serde(default)]
+    pub(super) weight_decay: f64,
+    #[serde(default)]
+    pub(super) clip_norm: Option<f64>,
+    #[serde(default)]
+    pub(super) schedule: ScheduleName,
+    #[serde(default)]
+    pub(super) warmup: usize,
+}
+
+impl Optimiser {
+    /// The settings of the command line, with defaults.
+    pub(super) fn new(args: &OptimiserArgs, learning_rate: Option<f64>) -> Self {
+        Self {
+            learning_rate: learning_rate.unwrap_or(1e-3),
+            optimizer: args.optimizer.unwrap_or_default(),
+            weight_decay: args.weight_decay.unwrap_or(0.0),
+            clip_norm: args.clip_norm,
+            schedule: args.schedule.unwrap_or_default(),
+            warmup: args.warmup.unwrap_or(0),
+        }
+    }
+
+    /// Checks the ranges.
+    ///
+    /// # Errors
+    /// [`Error::OutOfRange`].
+    pub(super) fn check(&self, steps: usize) -> Result<(), Error> {
+        let check = |option, expected: &str, got: String, fits: bool| match fits {
+            true => Ok(()),
+            false => Err(Error::OutOfRange {
+                option,
+                expected: expected.to_owned(),
+                got,
+            }),
+        };
+        let above = |number: f64| number.is_finite() && number > 0.0;
+        let rate = self.learning_rate;
+        check(
+            "--lr",
+            "a finite number above 0",
+            rate.to_string(),
+            above(rate),
+        )?;
+        let decay = self.weight_decay;
+        let fits = decay.is_finite() && decay >= 0.0;
+        check(
+            "--weight-decay",
+            "a finite number from 0 up",
+            decay.to_string(),
+            fits,
+        )?;
+        if let Some(norm) = self.clip_norm {
+            check(
+                "--clip-norm",
+                "a finite number above 0",
+                norm.to_string(),
+                above(norm),
+            )?;
+        }
+        let (expected, warmup) = (format!("at most the {steps} steps of the run"), self.warmup);
+        check("--warmup", &expected, warmup.to_string(), warmup <= steps)
+    }
+
+    /// The options that a command line with `--resume` may repeat: their names, values, and what the command line says.
+    pub(super) fn repeated(
+        &self,
+        args: &OptimiserArgs,
+        learning_rate: Option<f64>,
+    ) -> [(&'static str, String, Option<String>); 6] {
+        let number = |number: Option<f64>| number.map(|number| number.to_string());
+        let clip = self
+            .clip_norm
+            .map_or("any".to_owned(), |norm| norm.to_string());
+        [
+            (
+                "--lr",
+                self.learning_rate.to_string(),
+                number(learning_rate),
+            ),
+            (
+                "--optimizer",
+                name(self.optimizer),
+                args.optimizer.map(name),
+            ),
+            (
+                "--weight-decay",
+                self.weight_decay.to_string(),
+                number(args.weight_decay),
+            ),
+            ("--clip-norm", clip, number(args.clip_norm)),
+            ("--schedule", name(self.schedule), args.schedule.map(name)),
+            (
+                "--warmup",
+                self.warmup.to_string(),
+                args.warmup.map(|n| n.to_string()),
+            ),
+        ]
+    }
+
+    /// The options of the library, for a run of so many steps. A refused step is the last one, so that the state is that before it.
+    pub(super) fn options(&self, steps: usize) -> AdamOptions {
+        let shape = match self.schedule {
+            ScheduleName::Constant => ScheduleShape::Constant,
+            ScheduleName::Cosine => ScheduleShape::Cosine,
+            ScheduleName::HalfCosine => ScheduleShape::HalfCosine,
+        };
+        AdamOptions {
+            learning_rate: self.learning_rate,
+            weight_decay: self.weight_decay,
+            decoupled: self.optimizer == OptimizerName::AdamW,
+            clip_norm: self.clip_norm,
+            schedule: Schedule::new(shape, steps as u64).with_warmup(self.warmup as u64),
+            halt: true,
+            ..AdamOptions::default()
+        }
+    }
+}
