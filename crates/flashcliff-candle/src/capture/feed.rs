@@ -37,7 +37,7 @@ enum Place {
         losses: RefCell<Vec<f32>>,
     },
     #[cfg(feature = "cuda")]
-    Gpu(OnGpu),
+    Gpu(Box<OnGpu>),
 }
 
 impl Feed {
@@ -118,7 +118,9 @@ impl Feed {
     /// then changed.
     pub fn load(&self, order: &[u32]) -> Result<(), Error> {
         let steps = order.len() / self.inner.rows;
-        if !(1..=self.inner.capacity).contains(&steps) || order.len() % self.inner.rows != 0 {
+        if !(1..=self.inner.capacity).contains(&steps)
+            || !order.len().is_multiple_of(self.inner.rows)
+        {
             return Err(Error::Shape {
                 tensor: "order of a feed".to_owned(),
                 expected: format!(
@@ -234,7 +236,7 @@ impl Place {
                 losses: RefCell::new(Vec::with_capacity(capacity.min(64))),
             }),
             #[cfg(feature = "cuda")]
-            Device::Cuda(device) => Ok(Self::Gpu(OnGpu::new(device, rows, capacity)?)),
+            Device::Cuda(device) => Ok(Self::Gpu(Box::new(OnGpu::new(device, rows, capacity)?))),
             other => Err(Error::InputDevice {
                 operator: "feed".to_owned(),
                 input: 0,

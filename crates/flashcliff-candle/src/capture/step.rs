@@ -12,6 +12,9 @@ use crate::Error;
 /// The steps before the capture. They allocate, load modules and libraries, and make plans.
 const WARM_UP: usize = 3;
 
+/// A function of a batch, which returns the loss.
+type Work<'w> = dyn FnMut(&[Tensor]) -> Result<Tensor, Error> + 'w;
+
 /// Whether a step is captured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Capture {
@@ -59,10 +62,11 @@ impl fmt::Display for Fallback {
 /// tensor it makes, except the loss that it returns; own the tensors that it uses, or clones of them, and never replace them (writing to
 /// a [`candle_core::Var`] keeps its place). [`Adam`](crate::optim::Adam) and [`Model`](crate::models::Model) fit.
 ///
-/// If the capture fails, all steps are run by the function, and [`Step::fallback`] has the reason.
+/// If the capture fails, all steps are run by the function, and [`Step::fallback`] has the reason. A tensor that was kept of the failed
+/// capture holds nothing.
 pub struct Step<'w> {
     feed: Feed,
-    work: Box<dyn FnMut(&[Tensor]) -> Result<Tensor, Error> + 'w>,
+    work: Box<Work<'w>>,
     warm_up: usize,
     fallback: Option<Fallback>,
     #[cfg(feature = "cuda")]

@@ -84,12 +84,12 @@ impl OnGpu {
                 present.iter().zip(&mut own).zip(views.chunks_exact(2))
             {
                 let shape = [slots[slot].var.elem_count()];
-                // SAFETY: the variable is alive and locked for reading, so its memory stays; it is freed in the order of the stream.
-                // All work on it is launched on this stream, so the update comes after earlier work and before later work.
                 #[allow(
                     unsafe_code,
                     reason = "candle lends the memory of one variable at a time for writing"
                 )]
+                // SAFETY: the variable is alive and locked for reading, so its memory stays; it is freed in the order of the stream.
+                // All work on it is launched on this stream, so the update comes after earlier work and before later work.
                 let parameter = unsafe {
                     TensorMut::from_raw(pair[0].address(&stream), pair[0].dtype(), &shape, ordinal)?
                 };

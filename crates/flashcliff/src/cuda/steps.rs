@@ -55,7 +55,7 @@ pub fn gather(
         [rows, ref own @ ..] if own == row => rows,
         _ => return Err(mismatch(NAME, "to", format!("[rows, {row:?}]"), to.shape())),
     };
-    if rows == 0 || order.len() == 0 || order.len() % rows != 0 || step.len() != 1 {
+    if rows == 0 || order.len() == 0 || !order.len().is_multiple_of(rows) || step.len() != 1 {
         let expected = format!("a multiple of {rows} places, and one step");
         return Err(mismatch(
             NAME,

@@ -38,6 +38,7 @@ mod tape;
 #[path = "../suite/versors.rs"]
 mod versors;
 
+mod adam;
 mod arena;
 mod beyond;
 mod bits;
@@ -85,6 +86,7 @@ fn main() -> ExitCode {
     magnitudes::add(&mut tests);
     fully_connected::add(&mut tests);
     graphs::add(&mut tests);
+    adam::add(&mut tests);
     refused::add(&mut tests);
     skeletons::add(&mut tests);
     sanitize::add(&mut tests);

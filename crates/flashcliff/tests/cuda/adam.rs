@@ -1,0 +1,337 @@
+//! Adam for many parameters at once, by its own interface: calls that are refused, the state, and a captured step.
+//!
+//! The arithmetic is compared with that of the CPU by the tests of `flashcliff-candle`.
+
+use std::sync::Arc;
+
+use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream};
+use flashcliff::cuda::{Adam, AdamParameter, AdamSettings, Graph, Scratch, Tensor, TensorMut};
+use flashcliff::{Dtype, Error};
+
+use crate::device::device;
+use crate::memory::Memory;
+use crate::random::Random;
+use crate::trials::{Needs, Tests};
+
+const COUNTS: [usize; 4] = [5, 1030, 1, 4099];
+
+pub(crate) fn add(tests: &mut Tests) {
+    tests.add(Needs::Gpu, "adam::replays", replays);
+    tests.add(Needs::Gpu, "adam::recurrence", recurrence);
+    tests.add(Needs::Gpu, "adam::refused_calls", refused);
+    tests.add(Needs::Gpu, "adam::settings", settings);
+}
+
+/// Parameters with everything that belongs to them.
+struct Program {
+    adam: Adam,
+    stream: Arc<CudaStream>,
+    state: Memory,
+    /// Parameter, gradient, mean and square of each slot.
+    tensors: Vec<[Memory; 4]>,
+}
+
+impl Program {
+    fn new(settings: &AdamSettings) -> Self {
+        let stream = device().new_stream().expect("a stream");
+        let adam = Adam::new(device(), settings, &COUNTS).expect("settings");
+        let mut random = Random::new(7);
+        let tensors = COUNTS.map(|count| {
+            [true, true, false, false].map(|random_numbers| {
+                let mut memory = Memory::new(device(), 4 * count);
+                let values = match random_numbers {
+                    true => random.reals(count),
+                    false => vec![0.0; count],
+                };
+                memory.write(&stream, 0, &bytes(&values));
+                memory
+            })
+        });
+        let mut state = Memory::new(device(), adam.state_bytes());
+        state.write(&stream, 0, &adam.state(&[0; 4]).expect("a state"));
+        Self {
+            adam,
+            stream,
+            state,
+            tensors: tensors.into(),
+        }
+    }
+
+    fn step(&self, slots: &[usize], loss: Option<&Memory>) -> Result<(), Error> {
+        // SAFETY: the memory was made for the counts and lives as long as the program, which waits for its results.
+        let read = |memory: &Memory, count: usize| unsafe {
+            Tensor::from_raw(memory.address(), Dtype::F32, &[count], 0).expect("a shape")
+        };
+        // SAFETY: the same holds as above; each tensor is an allocation of its own.
+        let write = |memory: &Memory, count: usize| unsafe {
+            TensorMut::from_raw(memory.address(), Dtype::F32, &[count], 0).expect("a shape")
+        };
+        let parameters = slots.iter().map(|&slot| {
+            let ([parameter, gradient, mean, square], count) = (&self.tensors[slot], COUNTS[slot]);
+            AdamParameter {
+                slot,
+                parameter: write(parameter, count),
+                gradient: read(gradient, count),
+                mean: write(mean, count),
+                square: write(square, count),
+            }
+        });
+        let mut parameters: Vec<AdamParameter<'_>> = parameters.collect();
+        // SAFETY: the same holds as above.
+        let state = unsafe { Scratch::from_raw(self.state.address(), self.state.bytes(), 0) };
+        let loss = loss.map(|loss| read(loss, 1));
+        self.adam.step(&self.stream, &mut parameters, loss, state)
+    }
+
+    fn bits(&self) -> Vec<Vec<u8>> {
+        let all = self.tensors.iter().flatten().chain([&self.state]);
+        let read = |memory: &Memory| {
+            let mut bytes = vec![0; memory.bytes()];
+            memory.read(&self.stream, 0, &mut bytes);
+            bytes
+        };
+        all.map(read).collect()
+    }
+
+    fn state(&self) -> flashcliff::cuda::AdamState {
+        let mut bytes = vec![0; self.state.bytes()];
+        self.state.read(&self.stream, 0, &mut bytes);
+        self.adam.read_state(&bytes).expect("a state")
+    }
+}
+
+fn bytes(values: &[f64]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|&value| (value as f32).to_ne_bytes())
+        .collect()
+}
+
+fn floats(bytes: &[u8]) -> Vec<f32> {
+    let words = bytes.chunks_exact(4);
+    words
+        .map(|word| f32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
+        .collect()
+}
+
+/// A captured step goes on from step to step by itself.
+fn replays() {
+    let settings = AdamSettings {
+        clip_norm: Some(3.0),
+        weight_decay: 0.1,
+        decoupled: true,
+        warmup: 4,
+        steps: 20,
+        ..AdamSettings::default()
+    };
+    let (eager, captured) = (Program::new(&settings), Program::new(&settings));
+    let slots = [0, 1, 2, 3];
+    eager.step(&slots, None).expect("a step");
+    captured.step(&slots, None).expect("a step");
+    let before = captured.bits();
+    let graph = Graph::capture(&captured.stream, || captured.step(&slots, None)).expect("a graph");
+    assert!(captured.bits() == before, "captured work does not run");
+    assert_eq!((graph.nodes().kernels, graph.nodes().all), (3, 3));
+    for _ in 0..30 {
+        graph.launch().expect("a replay");
+        eager.step(&slots, None).expect("a step");
+        assert!(captured.bits() == eager.bits());
+    }
+    assert_eq!(captured.state().steps, [31; 4]);
+    assert_eq!(captured.state().calls, 31);
+}
+
+/// Some steps of some slots against the recurrence in `f64`.
+fn recurrence() {
+    let program = Program::new(&AdamSettings::default());
+    let values = |memory: &Memory| {
+        let mut bytes = vec![0; memory.bytes()];
+        memory.read(&program.stream, 0, &mut bytes);
+        floats(&bytes)
+    };
+    let starts: Vec<Vec<f32>> = program
+        .tensors
+        .iter()
+        .map(|slot| values(&slot[0]))
+        .collect();
+    for _ in 0..5 {
+        program.step(&[1, 3], None).expect("a step");
+    }
+    for (slot, start) in starts.iter().enumerate() {
+        let (got, gradient) = (
+            values(&program.tensors[slot][0]),
+            values(&program.tensors[slot][1]),
+        );
+        for ((&got, &start), &g) in got.iter().zip(start).zip(&gradient) {
+            let g = f64::from(g);
+            // With a constant gradient the corrected moments are the gradient and its square.
+            let moved = if slot % 2 == 1 {
+                5e-3 * g / (g.abs() + 1e-8)
+            } else {
+                0.0
+            };
+            let expected = f64::from(start) - moved;
+            // Five roundings of the parameter, and the roundings of steps of a thousandth.
+            let bound = 5.0 * f64::from(f32::EPSILON) * (f64::from(start).abs() + 1e-2);
+            assert!(
+                (f64::from(got) - expected).abs() <= bound,
+                "{slot}: {got}, {expected}"
+            );
+        }
+    }
+    let squares: f64 = [1, 3]
+        .iter()
+        .flat_map(|&slot| values(&program.tensors[slot][1]))
+        .map(|g| f64::from(g) * f64::from(g))
+        .sum();
+    let state = program.state();
+    assert!((state.norm / squares.sqrt() - 1.0).abs() < 1e-13);
+    assert_eq!(state.steps, [0, 5, 0, 5]);
+    assert_eq!((state.rate, state.clip, state.refused), (1e-3, 1.0, 0));
+}
+
+fn refused() {
+    let program = Program::new(&AdamSettings::default());
+    let before = program.bits();
+    assert!(matches!(
+        program.step(&[1, 0], None),
+        Err(Error::InvalidOption { option: "slot", .. })
+    ));
+    assert!(matches!(
+        program.step(&[2, 2], None),
+        Err(Error::InvalidOption { option: "slot", .. })
+    ));
+    let stream = &program.stream;
+    let memory = |len: usize| stream.alloc_zeros::<f32>(len).expect("memory");
+    let step = |counts: [usize; 4], slot: usize, state_bytes: usize| {
+        let [mut p, g, mut m, mut v]: [CudaSlice<f32>; 4] = counts.map(memory);
+        let mut state = stream.alloc_zeros::<u8>(state_bytes).expect("memory");
+        let parameter = AdamParameter {
+            slot,
+            parameter: TensorMut::new(&mut p, &[counts[0]])?,
+            gradient: Tensor::new(&g, &[counts[1]])?,
+            mean: TensorMut::new(&mut m, &[counts[2]])?,
+            square: TensorMut::new(&mut v, &[counts[3]])?,
+        };
+        let done = program
+            .adam
+            .step(stream, &mut [parameter], None, Scratch::new(&mut state));
+        stream.synchronize().expect("no kernel failed");
+        done
+    };
+    let enough = program.adam.state_bytes();
+    assert!(step([5; 4], 0, enough).is_ok());
+    assert!(matches!(
+        step([5; 4], 4, enough),
+        Err(Error::InvalidOption { option: "slot", .. })
+    ));
+    assert!(matches!(
+        step([5; 4], 0, enough - 1),
+        Err(Error::WorkspaceTooSmall { .. })
+    ));
+    for wrong in 0..4 {
+        let mut counts = [5; 4];
+        counts[wrong] = 6;
+        let error = step(counts, 0, enough).expect_err("a wrong length");
+        assert!(matches!(error, Error::ShapeMismatch { .. }), "{error}");
+    }
+    // Every pair of tensors that overlap, but for reads.
+    for (first, second) in [(0, 1), (0, 2), (2, 3), (1, 3)] {
+        let shared = Memory::new(device(), 64);
+        let own = [(); 4].map(|()| Memory::new(device(), 64));
+        let at = |tensor: usize| match tensor {
+            // One element of five is shared.
+            _ if tensor == first => shared.address(),
+            _ if tensor == second => shared.address() + 16,
+            _ => own[tensor].address(),
+        };
+        // SAFETY: all memory has room for five numbers, and the call launches nothing.
+        let write = |tensor| unsafe { TensorMut::from_raw(at(tensor), Dtype::F32, &[5], 0) };
+        // SAFETY: the same holds as above.
+        let gradient = unsafe { Tensor::from_raw(at(1), Dtype::F32, &[5], 0) };
+        let parameter = AdamParameter {
+            slot: 0,
+            parameter: write(0).expect("a shape"),
+            gradient: gradient.expect("a shape"),
+            mean: write(2).expect("a shape"),
+            square: write(3).expect("a shape"),
+        };
+        // SAFETY: the same holds as above.
+        let state = unsafe { Scratch::from_raw(program.state.address(), program.state.bytes(), 0) };
+        let done = program.adam.step(stream, &mut [parameter], None, state);
+        assert!(
+            matches!(done, Err(Error::Aliased { .. })),
+            "{first} and {second}: {done:?}"
+        );
+    }
+    assert!(program.bits() == before);
+    assert!(program.adam.state(&[0; 3]).is_err());
+    assert!(program.adam.read_state(&[0; 8]).is_err());
+}
+
+fn settings() {
+    let default = AdamSettings::default();
+    for (settings, name) in [
+        (
+            AdamSettings {
+                learning_rate: f64::NAN,
+                ..default
+            },
+            "learning_rate",
+        ),
+        (
+            AdamSettings {
+                eps: -1.0,
+                ..default
+            },
+            "eps",
+        ),
+        (
+            AdamSettings {
+                weight_decay: f64::INFINITY,
+                ..default
+            },
+            "weight_decay",
+        ),
+        (
+            AdamSettings {
+                beta1: 1.0,
+                ..default
+            },
+            "beta1",
+        ),
+        (
+            AdamSettings {
+                beta2: -0.5,
+                ..default
+            },
+            "beta2",
+        ),
+        (
+            AdamSettings {
+                clip_norm: Some(0.0),
+                ..default
+            },
+            "clip_norm",
+        ),
+        (
+            AdamSettings {
+                floor: 2.0,
+                ..default
+            },
+            "floor",
+        ),
+        (
+            AdamSettings {
+                warmup: u64::MAX,
+                ..default
+            },
+            "warmup",
+        ),
+    ] {
+        match Adam::new(device(), &settings, &[1]) {
+            Err(Error::InvalidOption { option, .. }) => assert_eq!(option, name),
+            other => panic!("{name}: {other:?}"),
+        }
+    }
+}
