@@ -31,27 +31,33 @@ def test_learned_weights(capsys):
     assert loss < 1e-6 and abs(mean - 1) < 1e-4
 
 
+@pytest.mark.filterwarnings("ignore::flashcliff.CaptureWarning")
+def test_a_captured_step(capsys):
+    first, last = run(BLOCKS[1], capsys)
+    assert last < first
+
+
 def test_a_model_of_cgenn(capsys):
-    (off,) = run(BLOCKS[1], capsys)
+    (off,) = run(BLOCKS[2], capsys)
     assert off < 1e-3
 
 
 def test_weights_there_and_back(capsys):
-    assert run(BLOCKS[2], capsys) == []
+    assert run(BLOCKS[3], capsys) == []
 
 
 def test_accelerate(capsys):
-    exec(compile(BLOCKS[3], str(README), "exec"), {"__name__": "readme"})
+    exec(compile(BLOCKS[4], str(README), "exec"), {"__name__": "readme"})
     assert capsys.readouterr().out == "nothing to replace\n"
 
 
 def test_points_of_gatr_move_along(capsys):
-    (off,) = run(BLOCKS[4], capsys)
+    (off,) = run(BLOCKS[5], capsys)
     assert off < 1e-9
 
 
 def test_all_blocks_are_run():
-    assert len(BLOCKS) == 5
+    assert len(BLOCKS) == 6
 
 
 def test_the_readme_of_the_repository_has_the_first_block():

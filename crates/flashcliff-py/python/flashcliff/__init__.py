@@ -7,6 +7,7 @@
   others.
 - :mod:`flashcliff.compat`: drop-in layers and networks of other libraries; :func:`flashcliff.accelerate` replaces them
   within a model.
+- :func:`flashcliff.capture`: a training step as one CUDA graph.
 
 Multivectors are ``[blades, *batch, channels]``, blades in short-lex order (``1, e1, e2, e3, e12,
 ...``; see :class:`Algebra`). Importing this package imports neither PyTorch nor NumPy.
@@ -20,10 +21,18 @@ import os
 from . import _core
 from ._core import __version__, get_num_threads, set_num_threads
 from .algebra import Algebra, algebras
-from .errors import CudaError, EquivarianceWarning, UnsupportedError
+from .errors import (
+    CaptureError,
+    CaptureWarning,
+    CudaError,
+    EquivarianceWarning,
+    UnsupportedError,
+)
 
 __all__ = [
     "Algebra",
+    "CaptureError",
+    "CaptureWarning",
     "CudaError",
     "EquivarianceWarning",
     "UnsupportedError",
@@ -32,6 +41,7 @@ __all__ = [
     "algebras",
     "arrays",
     "build_info",
+    "capture",
     "compat",
     "functional",
     "get_num_threads",
@@ -57,6 +67,8 @@ def __getattr__(name: str) -> object:
     if name == "accelerate":
         # Loaded when it is asked for, because it imports PyTorch.
         return importlib.import_module(".compat", __name__).accelerate
+    if name == "capture":
+        return importlib.import_module("._capture", __name__).capture
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

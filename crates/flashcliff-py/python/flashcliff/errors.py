@@ -3,7 +3,17 @@ element types ``TypeError``, tensors on different devices ``RuntimeError``, as i
 
 from ._core import CudaError, UnsupportedError
 
-__all__ = ["CudaError", "EquivarianceWarning", "UnsupportedError"]
+__all__ = ["CaptureError", "CaptureWarning", "CudaError", "EquivarianceWarning", "UnsupportedError"]
+
+
+class CaptureError(RuntimeError):
+    """A step cannot be a CUDA graph, or a graph would compute something else than the step now does. The message says what
+    to change (:func:`flashcliff.capture`)."""
+
+
+class CaptureWarning(UserWarning):
+    """A step given to :func:`flashcliff.capture` runs without a graph, for the reason that the message says. Each reason is
+    said once for a step."""
 
 
 class EquivarianceWarning(UserWarning):
