@@ -2,11 +2,12 @@
 kernels.
 
 Small tensors feel what a call costs on the host. This path makes a call, with its gradient, about as
-cheap as one of PyTorch's own. Results, gradients and errors are those of the path in Python, which
-takes the calls that this one leaves: tensor subclasses, ``torch.compile``, transforms, and every call that
+cheap as one of PyTorch's own, and puts kernels without Python below ``torch.ops.flashcliff``, which graphs of
+``torch.compile`` call. Results, gradients and errors are those of the path in Python, which
+takes the calls that this one leaves: tensor subclasses, tracing, transforms, and every call that
 ends in an error.
 
-``python -m flashcliff.native``, or :func:`build`, compiles one C++ file against the headers of the installed
+``python -m flashcliff.native``, or :func:`build`, compiles C++ against the headers of the installed
 PyTorch, which takes a minute and needs a compiler of C++20 (``$CXX``, or else ``c++``, ``g++`` or
 ``clang++``) and the headers of Python. The result is kept in the folder ``native`` of ``$FLASHCLIFF_CACHE_DIR``, or of
 ``flashcliff`` in the cache folder of the system (``$XDG_CACHE_HOME``, ``~/.cache``), by the versions of
@@ -106,7 +107,7 @@ def _path() -> Path:
     import torch
 
     parts = (
-        _SOURCE.read_bytes(),
+        *(file.read_bytes() for file in sorted(_SOURCE.parent.glob("*.?pp"))),
         repr((_FLAGS, _definitions())).encode(),
         f"{torch.__version__} {torch.version.git_version}".encode(),
         sys.version.encode(),

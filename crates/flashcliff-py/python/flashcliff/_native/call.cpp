@@ -14,6 +14,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/record_function.h>
 #include <c10/core/DeviceGuard.h>
@@ -26,6 +27,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/dynamo/compiled_autograd.h>
 #include <torch/csrc/utils/object_ptr.h>
+#include <torch/library.h>
 
 #include <algorithm>
 #include <array>
@@ -411,6 +413,24 @@ variable_list gradients_by_python(const Bound& bound, const Tensors& tensors, co
     return grads;
 }
 
+// Whether all tensors of a backward pass are plain, on one device, and of types that it may take.
+bool are_plain(const Bound& bound, const Tensors& tensors, const at::Tensor& saved, const at::Tensor& output,
+    const at::Tensor& grad) {
+    const at::Tensor& first = tensors[0];
+    const auto fits = [&](const at::Tensor& tensor) {
+        return !tensor.defined() || (is_plain(tensor) && tensor.device() == first.device());
+    };
+    // Hooks of saved tensors may return anything.
+    for (size_t at = 0; at < bound.count; ++at) {
+        if (!fits(tensors[at])) {
+            return false;
+        }
+    }
+    const bool output_fits = output.defined() ? output.scalar_type() == first.scalar_type() : !bound.reads_output;
+    return first.defined() && fits(saved) && fits(output) && fits(grad) && output_fits &&
+        grad.scalar_type() == first.scalar_type();
+}
+
 // An operator in a graph of autograd.
 struct Gradient final : Node {
     explicit Gradient(std::shared_ptr<const Bound> operation) : bound(std::move(operation)) {}
@@ -454,7 +474,7 @@ struct Gradient final : Node {
             saved = kept[bound->count].unpack();
             output = kept[bound->count + 1].unpack(getptr());
         }
-        if (!at::GradMode::is_enabled() && thread_is_plain() && are_plain(tensors, saved, output, grad)) {
+        if (!at::GradMode::is_enabled() && thread_is_plain() && are_plain(*bound, tensors, saved, output, grad)) {
             variable_list grads(bound->count);
             if (backward(*bound, tensors, saved, output, grad, wanted, grads)) {
                 return grads;
@@ -480,24 +500,6 @@ struct Gradient final : Node {
             saved.after(variable);
         }
         return grads;
-    }
-
-private:
-    bool are_plain(
-        const Tensors& tensors, const at::Tensor& saved, const at::Tensor& output, const at::Tensor& grad) const {
-        const at::Tensor& first = tensors[0];
-        const auto fits = [&](const at::Tensor& tensor) {
-            return !tensor.defined() || (is_plain(tensor) && tensor.device() == first.device());
-        };
-        // Hooks of saved tensors may return anything.
-        for (size_t at = 0; at < bound->count; ++at) {
-            if (!fits(tensors[at])) {
-                return false;
-            }
-        }
-        const bool output_fits = output.defined() ? output.scalar_type() == first.scalar_type() : !bound->reads_output;
-        return first.defined() && fits(saved) && fits(output) && fits(grad) && output_fits &&
-            grad.scalar_type() == first.scalar_type();
     }
 };
 
@@ -831,6 +833,12 @@ PyObject* lookup_forget(PyObject* object, PyObject*) {
     Py_RETURN_NONE;
 }
 
+} // namespace
+
+#include "registered.hpp"
+
+namespace {
+
 PyMethodDef lookup_methods[] = {
     {"forget", lookup_forget, METH_NOARGS, "Forgets all operators."}, {nullptr, nullptr, 0, nullptr}};
 
@@ -853,8 +861,10 @@ PyObject* set_table(PyObject*, PyObject* address) {
     Py_RETURN_NONE;
 }
 
-PyMethodDef functions[] = {
-    {"set_table", set_table, METH_O, "Says where the C functions of the kernels are."}, {nullptr, nullptr, 0, nullptr}};
+PyMethodDef functions[] = {{"set_table", set_table, METH_O, "Says where the C functions of the kernels are."},
+    {"register", register_operator, METH_VARARGS,
+        "Registers the kernels of an operator with PyTorch, until the result is deleted."},
+    {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef module = {PyModuleDef_HEAD_INIT, "_flashcliff_native", nullptr, -1, functions};
 

@@ -4,6 +4,9 @@ A schema is the tensors, the name of the algebra, then the options. Forward give
 where the operator saves sums or a tensor, these in one. Backward takes the gradient, the inputs (not if the operator
 is linear), the saved sums, the output (where it may be read), and for each input whether its
 gradient is wanted; it gives those that are.
+
+The kernels here are Python. The compiled call path puts others above them, which leave to these what is not plain
+(:mod:`.native`).
 """
 
 from __future__ import annotations

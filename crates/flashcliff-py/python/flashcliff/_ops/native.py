@@ -18,6 +18,8 @@ from .op import Op, Option
 _LARGEST = (1 << 63) - 1
 loaded: ModuleType | None = None
 """The module of C++ that operators use; ``None`` if they use Python alone."""
+_registered: list[Any] = []
+"""The kernels of C++ in PyTorch's dispatcher, which stay there as long as these objects."""
 
 
 def use(module: ModuleType | None) -> None:
@@ -27,6 +29,7 @@ def use(module: ModuleType | None) -> None:
     from . import eager
 
     eager.compiled.cache_clear()
+    _registered.clear()
     if module is not None:
         module.set_table(_core.native_table())
     loaded = module
@@ -35,6 +38,10 @@ def use(module: ModuleType | None) -> None:
         if module is not None:
             found = module.Lookup(
                 count=len(op.tensors), resolve=partial(_resolve, eager.compiled, op)
+            )
+            resolve = partial(_resolve_registered, eager.compiled, op)
+            _registered.append(
+                module.register(op.name, len(op.tensors), op.saves, op.linear, resolve)
             )
         # The rows of the table are constants but for this.
         object.__setattr__(op, "native", found)
@@ -59,6 +66,18 @@ def _resolve(compiled: Any, op: Op, mask: int, algebra: Any, *options: Any) -> A
         return compiled(op, found.name, given, options)
     except Exception:
         # Python raises this again, where the user expects it to come from.
+        return None
+
+
+def _resolve_registered(compiled: Any, op: Op, mask: int, algebra: str, *options: Any) -> Any:
+    """The operator of a call of PyTorch's dispatcher, whose schema has seen to the types of its options."""
+    given = tuple(bool(mask >> index & 1) for index in range(len(op.tensors)))
+    if not all(there or optional for there, optional in zip(given, op.optional)):
+        return None
+    try:
+        return compiled(op, algebra, given, options)
+    except Exception:
+        # The kernel of Python raises this again.
         return None
 
 
