@@ -147,6 +147,15 @@ def test_options_are_told_apart(python):
         assert torch.equal(ops.sgp_norm(x, y, weight, "cl300", eps=eps)[0], F.sgp_norm(x, y, weight, R3, eps=eps))
 
 
+def test_tensors_that_are_missing_are_told_apart(alone):
+    x, weight, bias = torch.randn(8, 6, 5), torch.randn(5, 5, 4), torch.randn(5)
+    for _ in range(2):
+        with_bias = ops.mv_linear(x, weight, bias, "cl300")
+        without = ops.mv_linear(x, weight, None, "cl300")
+        assert torch.allclose(with_bias[0], without[0] + bias, atol=1e-6)
+        assert torch.equal(with_bias[1:], without[1:])
+
+
 def test_errors_are_those_of_python(python):
     x, weight = torch.randn(8, 6, 5), torch.randn(5, 20)
     good = ops.sgp_norm(x, x, weight, "cl300")

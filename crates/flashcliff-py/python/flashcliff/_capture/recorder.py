@@ -57,10 +57,21 @@ class Cuda:
                 ):
                     result = step()
         except BaseException:
-            # A recording that broke off leaves the generator in the belief that it goes on.
-            generator.graphsafe_set_state(spare)
+            _mend(generator, spare)
             raise
         return graph.replay, result
+
+
+def _mend(generator: torch.Generator, spare: torch.Generator) -> None:
+    """Makes a generator usable after a recording that broke off, which may leave it in the belief that the recording
+    goes on. Graphs that were recorded before then keep the noise of the old state."""
+    state = generator.get_state()
+    try:
+        torch.rand(1, device=generator.device, generator=generator)
+    except RuntimeError:
+        generator.graphsafe_set_state(spare)
+    else:
+        generator.set_state(state)
 
 
 @contextmanager
