@@ -9,6 +9,7 @@ import threading
 
 import pytest
 import torch
+from capture_fake import Log
 from cases import CASES, SPACE
 
 import flashcliff
@@ -203,6 +204,15 @@ def test_other_tensors_go_by_python():
     assert torch.equal(ops.sgp_norm(swapped, x, weight, "cl300")[0], wanted)
     with torch.inference_mode():
         assert ops.sgp_norm(x, x, weight, "cl300")[0].is_inference()
+
+
+def test_modes_see_the_operators():
+    x = torch.randn(8, 6, 5)
+    with Log() as log:
+        output, saved = ops.sgp_norm(x, x, torch.ones(5, 20), "cl300")
+        ops.sgp_norm_backward(x, x, x, torch.ones(5, 20), saved, None, [True] * 3, "cl300")
+    seen = [function.name() for function, *_ in log.entries]
+    assert seen.count("flashcliff::sgp_norm") == seen.count("flashcliff::sgp_norm_backward") == 1
 
 
 @pytest.mark.parametrize("backend", ["aot_eager", "inductor"])
