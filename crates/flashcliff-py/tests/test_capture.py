@@ -149,6 +149,14 @@ def test_it_decorates():
     assert double.__wrapped__(2) == 4
 
 
+def test_it_takes_modules(fake):
+    model = network().eval()
+    step = flashcliff.capture(model, modules=model, warmup=1)
+    x, _ = batch(0)
+    assert all(torch.equal(step(x), model(x)) for _ in range(3))
+    assert step.graph_count == 1 and not hasattr(step, "training")
+
+
 # A recorded step
 
 

@@ -55,7 +55,7 @@ class Captured(Generic[P, T]):
         fallback: str,
         recorder: Callable[[torch.device], Any],
     ) -> None:
-        functools.update_wrapper(self, step)
+        functools.update_wrapper(self, step, updated=())
         self._step = step
         self._modules = tuple(modules)
         self._warmup = warmup
