@@ -186,6 +186,20 @@ def test_inference():
     assert step.graph_count == 2
 
 
+def test_compiled_models_within_a_step():
+    """``torch.compile`` with its default mode, and our graph around it and the optimiser."""
+    torch._dynamo.reset()
+    (captured, eager), draw = pair(layers)
+    model, optimiser = captured
+    compiled = torch.compile(model, fullgraph=True, dynamic=False)
+    step = flashcliff.capture(trainer(compiled, optimiser), modules=model, fallback="error")
+    plain = trainer(*eager)
+    for i in range(7):
+        (got, _), (want, _) = step(*draw(i, 6)), plain(*draw(i, 6))
+        assert (got - want).abs() < 1e-4 * want.abs(), i
+    assert step.graph_count == 1
+
+
 def test_a_step_that_waits_for_the_gpu():
     """It falls back, and leaves the device, its generator and other graphs in order."""
     (captured, eager), draw = pair(dropping)
