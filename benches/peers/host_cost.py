@@ -1,7 +1,7 @@
 """Measures what a call costs on the host besides its arithmetic: operators on tiny tensors beside
 ``torch.nn.functional.linear``, in one process.
 
-    python benches/peers/host_cost.py [--device cpu|cuda] [--rounds 60] [--out FILE]
+    python benches/peers/host_cost.py [--device cpu|cuda] [--rounds 60] [--commit HASH] [--out FILE]
 
 Measured are forward, forward with gradients wanted, and forward with backward, of both ways that a call
 of ``flashcliff.functional`` can go: the compiled call path (``python -m flashcliff.native`` builds it) and
@@ -109,6 +109,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--commit", help="the commit that is measured, for the JSON")
     parser.add_argument("--out", help="a file for the JSON, which is printed otherwise")
     given = parser.parse_args()
     torch.set_num_threads(1)
@@ -118,6 +119,7 @@ def main() -> None:
             file=sys.stderr,
         )
     report = {
+        "commit": given.commit,
         "device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu",
         "machine": platform.platform(),
         "cpus": os.cpu_count(),
