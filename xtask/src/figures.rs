@@ -9,6 +9,7 @@ mod front;
 mod markdown;
 mod page;
 mod slower;
+mod steps;
 mod sweep;
 mod sweeps;
 mod training;

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::compiled::Compiled;
 use super::floors::{Cpu, Gpu};
 use super::slower::{self, TwoGpus};
+use super::steps::Steps;
 use super::sweep::Sweep;
 use super::training::Training;
 use super::transformers::{OnGpu, Transformers};
@@ -29,6 +30,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
         tuned(results)?,
         on_the_cpu(&cpu, results)?,
         compiled(results)?,
+        steps(results)?,
         transformers(results)?,
         transformers_on_gpu(results)?,
         trained(results)?,
@@ -328,6 +330,32 @@ python3 benches/peers/{command}
         samples = found.samples()?,
         name = OnGpu::NAME,
         command = found.command()?,
+        commit = found.commit()?,
+        machine = found.machine()?,
+        table = found.table()?,
+    ))
+}
+
+fn steps(results: &Path) -> Result<String, Error> {
+    let found = Steps::read(results)?;
+    Ok(format!(
+        "\
+## Whole training steps of the program, on a GPU
+
+Wall time of a step of `flashcliff train TASK --device cuda`, f32, median over the intervals between validations: batch, forward and
+backward pass, Adam. Launched: `--capture off`. Captured: the step is one CUDA graph. Process: the whole program, with data, validations
+and kernels that were compiled before; its number of steps is in the file. Weights of both ways were equal bit for bit. Medians of
+{rounds} runs in turns.
+
+Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
+
+```sh
+python3 benches/peers/train_gpu.py PROGRAM --commit HASH --out {name}
+```
+
+{table}",
+        rounds = found.rounds()?,
+        name = Steps::NAME,
         commit = found.commit()?,
         machine = found.machine()?,
         table = found.table()?,

@@ -32,6 +32,9 @@ const SIGNATURES: [([usize; 3], &[Dtypes], bool); 12] = [
     ([6, 0, 0], &[F32], false),
 ];
 
+/// Signatures of 7 and 8 dimensions, whose kernels take long to compile.
+const LARGE: [[usize; 3]; 2] = [[7, 0, 0], [4, 4, 0]];
+
 pub(crate) fn add(tests: &mut Tests) {
     for (signature, dtypes, all) in SIGNATURES {
         let [p, q, r] = signature;
@@ -39,6 +42,15 @@ pub(crate) fn add(tests: &mut Tests) {
         tests.add(Needs::CublasLt, name, move || {
             compare(Signature::of(p, q, r), dtypes, all)
         });
+    }
+    for signature in LARGE {
+        for (name, spec) in few() {
+            let [p, q, r] = signature;
+            let name = format!("compiled::large::{p}_{q}_{r}::{name}");
+            tests.add(Needs::Gpu, name, move || {
+                large(Signature::of(p, q, r), &spec)
+            });
+        }
     }
     tests.add(Needs::CublasLt, "compiled::same_bits", || {
         same_bits(Signature::of(3, 0, 0))
@@ -75,6 +87,24 @@ fn compare(signature: Signature, dtypes: &[Dtypes], all: bool) {
             }
         }
     }
+}
+
+/// Operators of large algebras whose kernels are compiled within a minute. Products of all blades with all are not.
+fn few() -> [(&'static str, Spec); 2] {
+    let vector = Some(GradeSet::single(1));
+    let of = |kind, left| Spec::Product(kind, left, None);
+    [
+        ("geometric_by_vectors", of(ProductKind::Geometric, vector)),
+        ("exterior", of(ProductKind::Exterior, None)),
+    ]
+}
+
+fn large(signature: Signature, spec: &Spec) {
+    let algebra = Algebra::new(signature).expect("any signature");
+    let basis = Basis::new(signature);
+    let mut runner = Runner::new(device());
+    let case = Case::new(algebra, &basis, spec, [2, 33, 3], Fill::Separated, 53);
+    check_against_cpu(&mut runner, &case, F32, 0, &case.all_wanted());
 }
 
 fn multiplies_matrices(spec: &Spec) -> bool {

@@ -1,0 +1,73 @@
+//! Section of training steps of the program on a GPU, launched one by one and captured.
+
+use std::path::Path;
+
+use super::data::{Data, Place};
+use super::markdown::{Table, digits, mebibytes, times};
+use crate::Error;
+
+/// The measurements of `benches/peers/train_gpu.py`.
+pub(super) struct Steps(Data);
+
+impl Steps {
+    /// The name of the file.
+    pub(super) const NAME: &str = "train-gpu-h200.json";
+
+    pub(super) fn read(results: &Path) -> Result<Self, Error> {
+        Data::read(results, Self::NAME).map(Self)
+    }
+
+    /// The GPU with its driver.
+    pub(super) fn machine(&self) -> Result<&str, Error> {
+        self.text("gpu")
+    }
+
+    pub(super) fn commit(&self) -> Result<&str, Error> {
+        self.text("commit")
+    }
+
+    pub(super) fn rounds(&self) -> Result<f64, Error> {
+        self.0.root().get("rounds")?.number()
+    }
+
+    pub(super) fn table(&self) -> Result<String, Error> {
+        let mut table = Table::new(&[
+            "task",
+            "batch",
+            "step launched, ms",
+            "step captured, ms",
+            "gain",
+            "process launched / captured, s",
+            "peak of the pool, captured, MiB",
+        ]);
+        for row in self.0.root().get("rows")?.list()? {
+            let of =
+                |way: &str, key: &str| -> Result<f64, Error> { row.get(way)?.get(key)?.number() };
+            let (launched, captured) = (of("off", "step")?, of("on", "step")?);
+            table.row(&[
+                row.get("task")?.text()?.to_owned(),
+                row.get("batch")?.number()?.to_string(),
+                digits(launched),
+                digits(captured),
+                times(launched / captured),
+                format!(
+                    "{} / {}",
+                    digits(of("off", "process")?),
+                    digits(of("on", "process")?)
+                ),
+                mebibytes(peak(&row)?),
+            ]);
+        }
+        Ok(table.text())
+    }
+
+    fn text(&self, key: &str) -> Result<&str, Error> {
+        self.0.root().get(key)?.text()
+    }
+}
+
+/// The most bytes that the pool of captured work held.
+fn peak(row: &Place<'_>) -> Result<f64, Error> {
+    let memory = row.get("on")?.get("memory")?;
+    memory.get("graph_reserved_peak")?.number()
+}
