@@ -280,12 +280,16 @@ def test_memory_is_freed():
     torch.cuda.synchronize()
     gc.collect()
     torch.cuda.empty_cache()
-    before = torch.cuda.memory_reserved()
+    before, allocated = torch.cuda.memory_reserved(), torch.cuda.memory_allocated()
     for _ in range(3):
         step(*batch)
-    assert torch.cuda.memory_reserved() > before
+    held = torch.cuda.memory_reserved() - before
+    assert held > 0
     step.reset()
     captured[1].zero_grad()
     gc.collect()
     torch.cuda.empty_cache()
-    assert torch.cuda.memory_reserved() <= before
+    # Small tensors that stay, such as a loss, keep the 2 MiB segments that they share with others.
+    kept = torch.cuda.memory_reserved() - before
+    assert kept <= held / 8, (kept, held)
+    assert torch.cuda.memory_allocated() <= allocated
