@@ -6,6 +6,7 @@ mod compiled;
 mod data;
 mod floors;
 mod front;
+mod host;
 mod markdown;
 mod page;
 mod slower;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::compiled::Compiled;
 use super::floors::{Cpu, Gpu};
+use super::host::Host;
 use super::slower::{self, TwoGpus};
 use super::steps::Steps;
 use super::sweep::Sweep;
@@ -30,6 +31,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
         tuned(results)?,
         on_the_cpu(&cpu, results)?,
         compiled(results)?,
+        host(results)?,
         steps(results)?,
         transformers(results)?,
         transformers_on_gpu(results)?,
@@ -78,7 +80,8 @@ Every point of the sweeps on this page at which another library is ahead, in GPU
 memory:
 
 {lost}
-A small operator called from Python with its gradients costs more time on the host than on the GPU. CUDA graphs avoid this.
+A small operator called from Python with its gradients costs more time on the host than on the GPU. CUDA graphs avoid this, and
+the compiled call path, which is not used here, costs less (below).
 `sgp_norm`, 3-D, f32, shape 1024 x 128, on one H200 ([data](results/{sweep}.json)):
 
 {host}
@@ -330,6 +333,31 @@ python3 benches/peers/{command}
         samples = found.samples()?,
         name = OnGpu::NAME,
         command = found.command()?,
+        commit = found.commit()?,
+        machine = found.machine()?,
+        table = found.table()?,
+    ))
+}
+
+fn host(results: &Path) -> Result<String, Error> {
+    let found = Host::read(results)?;
+    Ok(format!(
+        "\
+## What a call from PyTorch costs on the host
+
+Wall time of a call on a GPU that does not wait: Cl(3,0,0), f32, shape 4 x 4, beside `torch.nn.functional.linear` in the same process.
+With gradient: forward, where gradients are wanted. Compiled: `python -m flashcliff.native` was run once. Medians of {rounds} rounds in turns; ratios are
+medians of the ratios of a round.
+
+Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
+
+```sh
+python3 benches/peers/host_cost.py --device cuda --commit HASH --out {name}
+```
+
+{table}",
+        rounds = found.rounds()?,
+        name = Host::NAME,
         commit = found.commit()?,
         machine = found.machine()?,
         table = found.table()?,
