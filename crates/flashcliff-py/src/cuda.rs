@@ -3,13 +3,18 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
-use flashcliff::cuda::{self, Device, Dtypes, MatmulPrecision, Scratch, Tensor, TensorMut};
+use flashcliff::cuda::{
+    self, Device, Dtypes, MatmulPrecision, Scratch, StridedSizes, Tensor, TensorMut,
+};
 use flashcliff::{Dims, Dtype, Error, Operator, Pass};
 use pyo3::prelude::*;
 
-use crate::convert::{Gpu, Plan, View};
+use crate::convert::{Gpu, Plan, View, dtype_of};
 use crate::error::{CudaError, detached};
 use crate::host::{Given, Gradients};
+
+/// An address, the stride of blades and that of rows.
+pub(crate) type Strided = (usize, usize, usize);
 
 /// An operator on the GPUs that it has been used on.
 #[derive(Debug)]
@@ -104,6 +109,42 @@ impl Devices {
         }
     }
 
+    /// # Safety
+    /// The contract of [`Self::forward`] holds, with strides.
+    pub(crate) unsafe fn forward_strided(
+        &self,
+        operator: &Operator,
+        sizes: StridedSizes,
+        inputs: &[Strided],
+        output: Strided,
+        gpu: Gpu,
+    ) -> Result<(), Error> {
+        let on_gpu = self.find(operator, gpu.ordinal)?;
+        let inputs: Vec<_> = inputs.iter().map(|&input| strided(input)).collect();
+        let stream = std::ptr::with_exposed_provenance_mut(gpu.stream);
+        // SAFETY: the caller promises it.
+        unsafe { on_gpu.forward_strided(stream, sizes, &inputs, strided(output)) }
+    }
+
+    /// # Safety
+    /// The contract of [`Self::forward`] holds, with strides.
+    pub(crate) unsafe fn backward_strided(
+        &self,
+        operator: &Operator,
+        sizes: StridedSizes,
+        inputs: &[Strided],
+        grad_output: Strided,
+        grads: &[Option<Strided>],
+        gpu: Gpu,
+    ) -> Result<(), Error> {
+        let on_gpu = self.find(operator, gpu.ordinal)?;
+        let inputs: Vec<_> = inputs.iter().map(|&input| strided(input)).collect();
+        let grads: Vec<_> = grads.iter().map(|grad| grad.map(strided)).collect();
+        let stream = std::ptr::with_exposed_provenance_mut(gpu.stream);
+        // SAFETY: the caller promises it.
+        unsafe { on_gpu.backward_strided(stream, sizes, &inputs, strided(grad_output), &grads) }
+    }
+
     fn get(&self, operator: &Operator, gpu: Gpu) -> Result<cuda::Operator, Error> {
         let precision = match gpu.tf32 {
             true => MatmulPrecision::Tf32,
@@ -137,6 +178,24 @@ impl Devices {
         }
         Ok(made)
     }
+}
+
+fn strided((address, blade_stride, row_stride): Strided) -> cuda::StridedTensor {
+    cuda::StridedTensor {
+        address: address as u64,
+        blade_stride,
+        row_stride,
+    }
+}
+
+/// The sizes of a strided pass, with the element type by its name.
+pub(crate) fn strided_sizes(sizes: &(usize, usize, String)) -> PyResult<StridedSizes> {
+    let (batch, channels, dtype) = sizes;
+    Ok(StridedSizes {
+        batch: *batch,
+        channels: *channels,
+        dtype: dtype_of(dtype)?,
+    })
 }
 
 /// The views of a pass's arguments.

@@ -12,6 +12,8 @@ mod dlpack;
 mod equivariant;
 mod error;
 mod host;
+#[cfg(feature = "cuda")]
+mod items;
 mod logging;
 mod native;
 mod operator;
@@ -34,6 +36,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<operator::Operator>()?;
     module.add_class::<equivariant::EquivariantLinear>()?;
     module.add_class::<equivariant::InvariantNorm>()?;
+    #[cfg(feature = "cuda")]
+    module.add_class::<items::Items>()?;
     module.add_class::<dlpack::Array>()?;
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(algebra::shipped, module)?)?;

@@ -165,6 +165,51 @@ impl Operator {
         }
     }
 
+    /// Writes the output of an operator of independent lanes on a GPU, on tensors with strides of their own. Each is an address, the
+    /// stride of blades and that of rows; `sizes` are batch, channels and the type.
+    ///
+    /// Not for users: memory is not checked, as for `forward`.
+    #[cfg(feature = "cuda")]
+    fn forward_strided(
+        &self,
+        py: Python<'_>,
+        sizes: (usize, usize, String),
+        inputs: Vec<crate::cuda::Strided>,
+        output: crate::cuda::Strided,
+        place: (usize, usize, bool),
+    ) -> PyResult<()> {
+        let sizes = crate::cuda::strided_sizes(&sizes)?;
+        // A kernel may be compiled now, which sends messages to Python from other threads.
+        // SAFETY: the caller's, who is the Python package itself.
+        detached(py, || unsafe {
+            let gpu = place.into();
+            self.devices
+                .forward_strided(&self.inner, sizes, &inputs, output, gpu)
+        })
+    }
+
+    /// Writes the gradients of the inputs of `forward_strided`; those that are `None` are not wanted.
+    ///
+    /// Not for users: memory is not checked, as for `forward`.
+    #[cfg(feature = "cuda")]
+    fn backward_strided(
+        &self,
+        py: Python<'_>,
+        sizes: (usize, usize, String),
+        inputs: Vec<crate::cuda::Strided>,
+        grad_output: crate::cuda::Strided,
+        grads: Vec<Option<crate::cuda::Strided>>,
+        place: (usize, usize, bool),
+    ) -> PyResult<()> {
+        let sizes = crate::cuda::strided_sizes(&sizes)?;
+        // SAFETY: the same holds as above.
+        detached(py, || unsafe {
+            let gpu = place.into();
+            self.devices
+                .backward_strided(&self.inner, sizes, &inputs, grad_output, &grads, gpu)
+        })
+    }
+
     /// Writes those gradients of the inputs that have an address.
     ///
     /// Not for users: memory is not checked, as for `forward`.

@@ -8,7 +8,6 @@ from nn_common import difference, disturb, random
 
 import flashcliff
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer import norm
 
 pytestmark = pytest.mark.cuda
 LENGTHS = [3, 1, 6, 2]
@@ -65,16 +64,6 @@ def test_networks_are_those_on_the_cpu(signature, dtype, multi_query):
     want = step(net, given)
     got = step(copy.deepcopy(net).cuda(), [x.cuda() for x in given])
     check(got, want, LIMITS[dtype])
-
-
-@pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0)], ids=str)
-def test_many_items(signature):
-    """So many that layer norms of scalars are those of short rows."""
-    net = network(signature, torch.float64)
-    given = inputs(signature, torch.float64, norm._MANY // 2, 2)
-    want = step(net, given)
-    got = step(copy.deepcopy(net).cuda(), [x.cuda() for x in given])
-    check(got, want, LIMITS[torch.float64])
 
 
 @pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0), (3, 0, 0)], ids=str)

@@ -1,5 +1,6 @@
 """Linear layers as one dense matrix product, which is how they run on CUDA, beside the other ways."""
 
+import items_reference
 import pytest
 import torch
 from nn_common import difference, disturb, random
@@ -7,7 +8,7 @@ from nn_common import difference, disturb, random
 import flashcliff
 from flashcliff._ops import equivariant
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer import features, linear, norm, packed, ragged
+from flashcliff.nn.transformer import linear, packed, ragged
 
 SIGNATURES = [(3, 0, 1), (1, 3, 0), (3, 0, 0), (4, 1, 0), (2, 0, 1), (0, 2, 0), (1, 1, 1)]
 
@@ -60,6 +61,18 @@ def test_packed_layers_are_the_layers(signature, group, sizes, dense):
         assert g.shape == w.shape and difference(g, w) < 1e-12
 
 
+@pytest.mark.parametrize("group", ["pin", "spin"])
+def test_gradients_of_biases_of_many_rows(group, dense, monkeypatch):
+    """Sums over the columns alone that have biases."""
+    layer = made((1, 3, 0), group, 2, 3, 4, 5)
+    x, s = random(16, 7, 2).requires_grad_(), random(7, 4, seed=1).requires_grad_()
+    want = dense(lambda: results(layer, x, s))
+    monkeypatch.setattr(packed, "_MANY", 0)
+    got = dense(lambda: results(layer, x, s))
+    for g, w in zip(got, want, strict=True):
+        assert difference(g, w) < 1e-13
+
+
 @pytest.mark.parametrize("bias", [True, False])
 def test_layers_together_are_the_layers(bias, dense):
     first = made((3, 0, 1), None, 3, 4, 5, 2, bias)
@@ -108,17 +121,21 @@ def test_networks_are_the_same(signature, multi_query, all_ways, dense, monkeypa
     x = random(algebra.blade_count, 2, 5, 2).requires_grad_()
     s = random(2, 5, 3, seed=1).requires_grad_()
 
+    # A reference that needs a gradient is not for the kernels of products.
+    options = {"reference": random(2, 1, 1, seed=2)} if net.geometry.join else {}
+
     def run():
-        out = net(x, s)
+        out = net(x, s, **options)
         total = sum(t.pow(2).sum() for t in out)
         return [*out, *torch.autograd.grad(total, [x, s, *net.parameters()])]
 
     want = run()
     if all_ways:
-        monkeypatch.setattr(norm, "_MANY", 0)
-        monkeypatch.setattr(packed, "is_plain", lambda x: True)
+        called = items_reference.install(monkeypatch)
         monkeypatch.setattr(equivariant, "is_native", lambda x: False)
     got = dense(run)
+    if all_ways:
+        assert set(called) == set(items_reference.NAMES)
     # Some gradients are zero but for rounding: those of biases of keys.
     largest = max(w.abs().max() for w in want)
     for g, w in zip(got, want, strict=True):
@@ -191,118 +208,6 @@ def test_norms_by_pytorch_are_the_compiled_ones(signature, monkeypatch):
     want = run()
     monkeypatch.setattr(equivariant, "is_native", lambda x: False)
     for g, w in zip(run(), want, strict=True):
-        assert difference(g, w) < 1e-12
-
-
-@pytest.fixture
-def short_rows(monkeypatch):
-    """The layer norm of many short rows, also for few and on the CPU."""
-    monkeypatch.setattr(norm, "_MANY", 0)
-    monkeypatch.setattr(packed, "is_plain", lambda x: not torch.compiler.is_compiling())
-
-
-@pytest.mark.parametrize("gain", [True, False])
-@pytest.mark.parametrize("width", [1, 4, 33])
-def test_layer_norms_of_short_rows_are_pytorchs(width, gain, short_rows):
-    x = (random(3, 7, width) * 5 + 2).requires_grad_()
-    weight = random(width, seed=1).requires_grad_() if gain else None
-    leaves = [x] if weight is None else [x, weight]
-
-    def run(function):
-        out = function()
-        total = (out * random(*out.shape, seed=2)).sum() + out.pow(3).sum()
-        plain = torch.autograd.grad(total, leaves, retain_graph=True)
-        first = torch.autograd.grad(total, leaves, create_graph=True)
-        second = torch.autograd.grad(sum(g.pow(2).sum() for g in first), leaves)
-        return [out, *plain, *first, *second]
-
-    got = run(lambda: norm.scalar_layer_norm(x, weight))
-    want = run(lambda: torch.nn.functional.layer_norm(x, (width,), weight))
-    for g, w in zip(got, want, strict=True):
-        assert (g - w).abs().max() < 1e-11 * w.abs().max().clamp_min(1)
-    with torch.no_grad():
-        assert difference(norm.scalar_layer_norm(x, weight) + 1, want[0] + 1) < 1e-13
-        for low in (torch.float16, torch.bfloat16):
-            made = norm.scalar_layer_norm(x.to(low))
-            assert made.dtype == low
-            exact = torch.nn.functional.layer_norm(x.to(low).double(), (width,))
-            assert (made.double() - exact).abs().max() < 2e-2
-
-
-@pytest.mark.parametrize("scalars", [0, 4])
-@pytest.mark.parametrize("signature", [(1, 3, 0), (4, 1, 0), (1, 1, 1)], ids=str)
-def test_norms_that_write_features_are_the_norms(signature, scalars, short_rows, monkeypatch):
-    geometry = gt.geometry_of(flashcliff.Algebra(*signature))
-    signs = tuple(float(sign or 1) for sign in geometry.norms)
-    x = random(len(signs), 2, 5, 3, 2, 4).requires_grad_()
-    s = random(2, 5, 3, scalars, 4, seed=1).requires_grad_() if scalars else None
-    leaves = [x] if s is None else [x, s]
-
-    def composed():
-        split = gt.equi_layer_norm(x, geometry, dim=-2).unbind(-3)
-        split = [split[0] * torch.tensor(signs).view(-1, 1, 1, 1, 1), *split[1:]]
-        of_s = [None] * 3
-        if s is not None:
-            of_s = torch.layer_norm(s.transpose(-1, -2), (scalars,)).unbind(-3)
-        return [features.joined_features([y], t) for y, t in zip(split, of_s, strict=True)]
-
-    def run(function):
-        out = function()
-        total = sum((y * y.detach().cos()).sum() + y.pow(3).sum() for y in out)
-        plain = torch.autograd.grad(total, leaves, retain_graph=True)
-        first = torch.autograd.grad(total, leaves, create_graph=True)
-        second = torch.autograd.grad(sum(g.pow(2).sum() for g in first), leaves)
-        return [*out, *plain, *first, *second]
-
-    got = run(lambda: features.normalised_features(x, s, geometry, signs))
-    monkeypatch.undo()
-    for g, w in zip(got, run(composed), strict=True):
-        assert g.shape == w.shape and difference(g, w) < 1e-11
-
-
-def test_attention_reads_features_as_they_are(short_rows):
-    """Fused attention wants contiguous features, of several items and heads too."""
-    x, s = random(16, 4, 3, 2, 8), random(4, 3, 6, 8, seed=1).transpose(-1, -2)
-    assert features.joined_features([x, x[:2]], s, (0, 2)).stride()[-1] == 1
-
-
-@pytest.mark.parametrize("scalars", [0, 3])
-def test_merged_heads_are_side_by_side(scalars, short_rows, monkeypatch):
-    given = random(2, 4, 5, 16 * 3 + scalars).requires_grad_()
-
-    def run():
-        out = [x for x in features.merged_heads(given, 16, 3) if x is not None]
-        (first,) = torch.autograd.grad(sum(x.pow(3).sum() for x in out), given, create_graph=True)
-        return [*out, first, *torch.autograd.grad(first.pow(2).sum(), given)]
-
-    got = run()
-    rows = [x.flatten(1, -2) if x.dim() == 4 else x.flatten(0, -2) for x in got[:-2]]
-    assert packed._side_by_side(rows) is not None
-    monkeypatch.undo()
-    for g, w in zip(got, run(), strict=True):
-        assert difference(g, w) < 1e-14
-
-
-@pytest.mark.parametrize("scalars", [0, 6])
-@pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0), (2, 0, 1)], ids=str)
-def test_features_in_one_kernel_are_the_features(signature, scalars, monkeypatch):
-    layer = gt.GeometricAttention(flashcliff.Algebra(*signature), 3, 2).double()
-    blades = layer.geometry.algebra.blade_count
-    leaves = [random(blades, 2, 5, 3, 2, seed=seed).requires_grad_() for seed in range(3)]
-    given = [(x, random(2, 5, 2, scalars, seed=7) if scalars else None) for x in leaves]
-
-    def run():
-        out = [x for x in layer(*given) if x is not None]
-        total = sum(x.pow(2).sum() for x in out)
-        first = torch.autograd.grad(total, leaves, create_graph=True)
-        second = torch.autograd.grad(sum(x.pow(2).sum() for x in first), leaves)
-        return [*out, *first, *second]
-
-    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
-        want = run()
-        monkeypatch.setattr(packed, "is_plain", lambda x: True)
-        got = run()
-    for g, w in zip(got, want, strict=True):
         assert difference(g, w) < 1e-12
 
 

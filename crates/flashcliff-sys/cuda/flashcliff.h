@@ -44,6 +44,11 @@ typedef struct fc_call {
   fc_gate gate;
   fc_dtype lane_dtype;   /* of inputs and outputs */
   fc_dtype param_dtype;  /* of params and param_grads */
+  /* Unless 0, lane tensors are not contiguous: elements from a component to the next, and from a batch element to the next.
+   * Channels always are contiguous. For pointwise kernels only. */
+  int32_t strided;
+  fc_strides input_strides[FC_MAX_TENSORS];
+  fc_strides output_strides[FC_MAX_TENSORS];
 } fc_call;
 
 /* How a call would be run; for tests, benchmarks and tuning. */

@@ -228,7 +228,7 @@ int shared_bytes(const fc_kernel *kernel, Arguments a, int stages) {
 bool fits(const fc_kernel *kernel, const fc_call *call) {
   const auto stores = [&](int dtype) { return kernel->is_f64 ? dtype == FC_F64 : dtype == FC_F32 || dtype == FC_BF16 || dtype == FC_F16; };
   return stores(call->lane_dtype) && (kernel->shape.params == 0 || stores(call->param_dtype)) && call->batch >= 0 &&
-         call->channels >= 0;
+         call->channels >= 0 && (!call->strided || kernel->pointwise);
 }
 
 // Fills in the arguments that do not depend on how rows are cut.
@@ -250,13 +250,16 @@ void fill_arguments(const fc_kernel *kernel, const fc_call *call, Arguments *a, 
   const int alignment = vector > 16 ? 16 : vector;
   bool whole = call->channels % shape.lanes == 0;
   *bulk = call->channels * a->lane_bytes % 16 == 0;
+  a->strided = call->strided;
   for (int i = 0; i < shape.inputs; i++) {
     a->inputs[i] = call->inputs[i];
+    a->input_strides[i] = call->input_strides[i];
     whole = whole && aligned(call->inputs[i], alignment);
     *bulk = *bulk && aligned(call->inputs[i], 16);
   }
   for (int i = 0; i < shape.outputs; i++) {
     a->outputs[i] = call->outputs[i];
+    a->output_strides[i] = call->output_strides[i];
     whole = whole && aligned(call->outputs[i], alignment);
   }
   bool gradients = false;

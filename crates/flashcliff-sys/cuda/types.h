@@ -28,6 +28,12 @@ typedef enum fc_pass { FC_FORWARD = 0, FC_BACKWARD = 1 } fc_pass;
  * and these again for one gate. */
 #define FC_VARIANTS 5
 
+/* Where a lane tensor has its elements. */
+typedef struct fc_strides {
+  int64_t component;
+  int64_t batch;
+} fc_strides;
+
 /* The fixed facts of a kernel. */
 typedef struct fc_shape {
   int32_t lanes;          /* channels a thread */

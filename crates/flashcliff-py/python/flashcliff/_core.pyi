@@ -1,6 +1,7 @@
 """The compiled half of flashcliff. Use the package instead: what takes addresses here checks no
 memory."""
 
+from collections.abc import Callable
 from typing import Any
 
 __version__: str
@@ -85,6 +86,16 @@ class InvariantNorm:
         self, double: bool, sizes: tuple[int, int, int], eps: float, x: int, g: int, to: int
     ) -> None: ...
 
+class Items:
+    """The kernels of the items of transformers over an algebra, on GPUs: of builds with CUDA only. ``sizes`` are rows,
+    channels, scalars and the type; a place is the address, the strides of blades and of items of multivectors, and the
+    address and the stride of items of scalars; ``target`` is a device and the address of a stream."""
+
+    def __new__(cls, algebra: Algebra) -> Items: ...
+    def norm_partials(self, sizes: tuple[int, int, int, str]) -> int: ...
+    # The others are called by name, with what `_ops/items.py` makes of tensors.
+    def __getattr__(self, name: str) -> Callable[..., None]: ...
+
 class Operator:
     """An operator by its name in the table, with settings by name; those not given have their
     defaults."""
@@ -130,6 +141,23 @@ class Operator:
         grad_output: int,
         grads: list[int | None],
         workspace: Space,
+        place: Place,
+    ) -> None: ...
+    # On a GPU, of builds with CUDA only. Tensors are an address, the stride of blades and that of rows; ``sizes`` are
+    # batch, channels and the type.
+    def forward_strided(
+        self,
+        sizes: tuple[int, int, str],
+        inputs: list[tuple[int, int, int]],
+        output: tuple[int, int, int],
+        place: Place,
+    ) -> None: ...
+    def backward_strided(
+        self,
+        sizes: tuple[int, int, str],
+        inputs: list[tuple[int, int, int]],
+        grad_output: tuple[int, int, int],
+        grads: list[tuple[int, int, int]],
         place: Place,
     ) -> None: ...
 

@@ -55,6 +55,10 @@ struct Arguments {
   int box_channels;
   int stage_bytes;
   int fill;              // a Fill
+  // Pointwise kernels: lane tensors have strides of their own.
+  int strided;
+  fc_strides input_strides[FC_MAX_TENSORS];
+  fc_strides output_strides[FC_MAX_TENSORS];
 };
 
 // The fixed facts of a kernel, which the generated code gives the host.

@@ -6,6 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::thread;
 
+use cudarc::driver::sys::CUstream;
 use flashcliff_kernels::program::{Argument, Program};
 use flashcliff_program::plan::Limits;
 use flashcliff_sys as sys;
@@ -15,6 +16,7 @@ use super::dtype::{Dtypes, code};
 use super::fault;
 #[cfg(feature = "jit")]
 use super::jit;
+use super::operator::StridedTensor;
 use crate::operator::{Dims, LaneOperator, Pass};
 use crate::{Algebra, Dtype, Error, Gate};
 
@@ -256,6 +258,83 @@ impl Lanes {
             gate: self.gate,
             lane_dtype: code(dtypes.lanes),
             param_dtype: code(dtypes.params),
+            strided: 0,
+            input_strides: Default::default(),
+            output_strides: Default::default(),
+        }
+    }
+
+    /// A pass on tensors that have strides of their own. A backward pass reads the gradient of the output last. Outputs that are not
+    /// wanted are `None`.
+    ///
+    /// # Safety
+    /// The tensors hold what their strides and the sizes reach, on the current device, until the work on the stream is done; what is
+    /// written overlaps nothing else.
+    pub(super) unsafe fn strided(
+        &self,
+        pass: Pass,
+        stream: CUstream,
+        dims: &Dims,
+        dtype: Dtype,
+        inputs: &[StridedTensor],
+        outputs: &[Option<StridedTensor>],
+    ) -> Result<(), Error> {
+        let wanted = self
+            .program
+            .arguments
+            .iter()
+            .map(|argument| match argument {
+                Argument::Input(tensor) => Some(*tensor),
+                Argument::Param(_) => None,
+            });
+        let order: Option<Vec<usize>> = wanted.collect();
+        let read = match pass {
+            Pass::Forward => order.as_ref().map(|order| (order.len(), 1)),
+            Pass::Backward => order.as_ref().map(|order| (order.len() + 1, order.len())),
+        };
+        let (Some(order), Some(read)) = (order, read) else {
+            return Err(self.has_no_strides());
+        };
+        if read != (inputs.len(), outputs.len()) {
+            return Err(Error::TensorCount {
+                operator: self.operator.clone(),
+                what: "tensors",
+                expected: read.0 + read.1,
+                names: format!("{} that are read, {} that are written", read.0, read.1),
+                got: inputs.len() + outputs.len(),
+            });
+        }
+        let kernel = self.kernel(pass, Dtypes::uniform(dtype).arithmetic())?;
+        let mut arguments = self.empty_call(dims, Dtypes::uniform(dtype));
+        arguments.strided = 1;
+        // The gradient of the output comes behind the inputs, and the one output of a forward pass first.
+        let places = |count: usize| order.iter().copied().chain(order.len()..).take(count);
+        for (at, tensor) in places(inputs.len()).zip(inputs) {
+            arguments.inputs[at] = address(tensor.address);
+            arguments.input_strides[at] = tensor.strides();
+        }
+        let outputs_at: Vec<usize> = match pass {
+            Pass::Forward => vec![0],
+            Pass::Backward => order.clone(),
+        };
+        for (at, tensor) in outputs_at.into_iter().zip(outputs) {
+            if let Some(tensor) = tensor {
+                arguments.outputs[at] = address(tensor.address);
+                arguments.output_strides[at] = tensor.strides();
+            }
+        }
+        // SAFETY: the caller promises it; the library refuses kernels that have no strides.
+        let code = unsafe { sys::fc_launch(kernel, &raw const arguments, stream.cast()) };
+        if code == sys::FC_ERROR_BAD_CALL as i32 {
+            return Err(self.has_no_strides());
+        }
+        fault::kernel("fc_launch", code)
+    }
+
+    fn has_no_strides(&self) -> Error {
+        Error::UnsupportedOnCuda {
+            operator: self.operator.clone(),
+            reason: "only operators of independent lanes without parameters take tensors with strides, such as products".to_owned(),
         }
     }
 }

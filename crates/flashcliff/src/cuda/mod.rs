@@ -50,6 +50,7 @@ mod dtype;
 mod fault;
 mod fully_connected;
 mod graph;
+pub mod items;
 #[cfg(feature = "jit")]
 mod jit;
 mod lane;
@@ -77,7 +78,7 @@ pub use graph::{CaptureError, Graph, Nodes};
 pub use half;
 pub use library::load_library;
 pub use memory::{Memory, MemoryMut};
-pub use operator::{Evaluation, Operator};
+pub use operator::{Evaluation, Operator, StridedSizes, StridedTensor};
 pub use pool::PoolMemory;
 pub use steps::{gather, record};
 pub use tensor::{Scratch, Tensor, TensorMut};

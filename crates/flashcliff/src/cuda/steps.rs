@@ -1,14 +1,13 @@
 //! The two ends of a training step that is captured: the batch that comes next, and the record of its loss.
 
 use cudarc::driver::CudaStream;
-use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
 use super::device::Device;
 use super::fault;
 use super::memory::{Memory, MemoryMut};
 use super::queue::Queue;
-use super::tensor::{Layout, Tensor, TensorMut};
+use super::tensor::{Layout, Tensor, TensorMut, pointer};
 use crate::{Dtype, Error};
 
 /// Copies the rows of the batch that is next: `to[r] = from[order[(step mod steps) rows + r]]`.
@@ -171,8 +170,4 @@ fn mismatch(name: &str, tensor: &str, expected: String, got: &[usize]) -> Error 
         expected,
         got: got.to_vec(),
     }
-}
-
-fn pointer<T>(address: CUdeviceptr) -> *mut T {
-    address as *mut T
 }

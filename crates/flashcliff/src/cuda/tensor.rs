@@ -86,6 +86,11 @@ impl SourceMut<'_> {
     }
 }
 
+/// An address as the kernel library takes it.
+pub(super) fn pointer<T>(address: CUdeviceptr) -> *mut T {
+    std::ptr::with_exposed_provenance_mut(address as usize)
+}
+
 /// An address, with the guard to drop after the launch.
 pub(super) type Acquired<'s> = (CUdeviceptr, Option<SyncOnDrop<'s>>);
 

@@ -1,4 +1,4 @@
-"""Calls the extension with tensors. This is the only module that takes addresses of tensors."""
+"""Calls the extension with the tensors of operators."""
 
 from __future__ import annotations
 

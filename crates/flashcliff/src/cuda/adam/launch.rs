@@ -9,7 +9,7 @@ use flashcliff_sys as sys;
 use super::Adam;
 use crate::cuda::dtype::code;
 use crate::cuda::queue::Queue;
-use crate::cuda::tensor::{Acquired, Layout, Scratch, Tensor, TensorMut};
+use crate::cuda::tensor::{Acquired, Layout, Scratch, Tensor, TensorMut, pointer};
 use crate::cuda::{fault, spans};
 use crate::{Dtype, Error};
 
@@ -337,8 +337,4 @@ fn chunk(tensors: &[(Dtype, sys::fc_adam_tensor)]) -> sys::fc_adam_chunk {
         *own = *tensor;
     }
     chunk
-}
-
-fn pointer<T>(address: CUdeviceptr) -> *mut T {
-    address as *mut T
 }

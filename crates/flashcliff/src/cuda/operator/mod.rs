@@ -2,6 +2,7 @@
 
 mod evaluate;
 mod launch;
+mod strided;
 
 use std::sync::Arc;
 
@@ -23,6 +24,7 @@ use crate::Error;
 use crate::operator::{Dims, Kind, Pass};
 pub use evaluate::Evaluation;
 use launch::Given;
+pub use strided::{StridedSizes, StridedTensor};
 
 /// An operator, bound to a device; made by [`crate::Operator::on_cuda`]. Cheap to clone.
 ///

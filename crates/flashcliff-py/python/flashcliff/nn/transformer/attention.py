@@ -9,8 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..._ops import checks
+from ..._ops.items import Eps
 from .features import joined_features, merged_heads
 from .geometry import GeometryLike, constant, geometry_of
+from .items import Role, Split
 from .ragged import Sequences, as_sequences, ragged_attention
 
 __all__ = ["GeometricAttention", "Pair", "attend", "distance_features"]
@@ -117,33 +119,52 @@ class GeometricAttention(nn.Module):
             Multivectors ``[blades, *batch, items, heads * channels]`` and scalars ``[*batch, items, heads * scalars]``,
             heads outermost.
         """
+        q, k, v = self.features(self.distance_weights(), query, key, value)
+        return self.of_features(q, k, v, **options)
+
+    def distance_weights(self) -> Tensor | None:
+        """The weights of distances ``[channels, heads]``, if there are any."""
+        return None if self.log_weights is None else self.log_weights.exp()[:, 0, :].t()
+
+    def features(
+        self, weights: Tensor | None, query: Pair, key: Pair, value: Pair
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """The features ``[*batch, heads, items, features]`` of queries, keys and values as :meth:`forward` takes them."""
         blades = self.geometry.algebra.blade_count
         (q, q_s), (k, k_s), (v, v_s) = query, key, value
         q_parts, k_parts = [q], [k]
         if min(self._signs) < 0:
             q_parts[0] = q * constant(self._signs, q).view(-1, *[1] * (q.dim() - 1))
-        if self.log_weights is not None:
-            last = blades - 1
-            first = last - self.geometry.algebra.dim
-            weights = self.log_weights.exp()[:, 0, :].t()
+        if weights is not None:
+            first, last = self._points
             q_parts += _query_features(q[first:last], self.eps, weights)
             k_parts += _key_features(k[first:last], self.eps)
         inner = None if len(self._inner) == blades else self._inner
-        return self.of_features(
+        return (
             joined_features(q_parts, q_s, inner),
             joined_features(k_parts, k_s, inner),
             joined_features([v], v_s),
-            **options,
         )
 
     @property
-    def signs(self) -> tuple[float, ...] | None:
-        """The factors of blades in logits, or ``None`` where these are more than an inner product of all blades."""
-        blades = self.geometry.algebra.blade_count
-        follow = self._forward_pre_hooks or self._forward_hooks or self._backward_hooks
-        if self.log_weights is not None or len(self._inner) < blades or follow:
-            return None
-        return self._signs
+    def _points(self) -> tuple[int, int]:
+        """The blades of points: of the first coordinate, and one after the weight of the point."""
+        last = self.geometry.algebra.blade_count - 1
+        return last - self.geometry.algebra.dim, last
+
+    def roles(self) -> tuple[Role, Role, Role]:
+        """The roles of queries, keys and values among features that one kernel writes."""
+        taken = sum(1 << blade for blade in self._inner)
+        # One factor of a dot product has the signs.
+        negative = sum(1 << blade for blade in self._inner if self._signs[blade] < 0)
+        of_query, of_key = (None, None) if self.log_weights is None else ("query", "key")
+        every = (1 << self.geometry.algebra.blade_count) - 1
+        return Role(taken, negative, of_query), Role(taken, 0, of_key), Role(every)
+
+    def split(self, eps: Eps | None) -> Split:
+        """The way in which items become features, with a norm of heads or without."""
+        first, last = self._points
+        return Split(eps, (first, last - 1 - first, self.eps))
 
     def of_features(self, query: Tensor, key: Tensor, value: Tensor, **options: object) -> Pair:
         """Attends.
@@ -157,7 +178,7 @@ class GeometricAttention(nn.Module):
             As :meth:`forward`.
         """
         out = attend(query, key, value, **options)  # type: ignore[arg-type]
-        return merged_heads(out, self.geometry.algebra.blade_count, self.channels)
+        return merged_heads(out, self.geometry.algebra, self.channels)
 
 
 def attend(

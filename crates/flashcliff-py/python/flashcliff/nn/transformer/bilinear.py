@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 from torch import Tensor, nn
 
 from ... import functional
+from ...algebra import Algebra
+from . import items
 from .geometry import GeometryLike, constant, geometry_of
 from .linear import EquiLinear, Group, together
 from .norm import EquiLayerNorm
@@ -29,9 +33,14 @@ def equi_join(x: Tensor, y: Tensor, reference: Tensor, geometry: GeometryLike) -
     """
     algebra = geometry_of(geometry).algebra
     product = functional.product(x, y, algebra, "regressive")
-    signs = tuple((-1.0) ** (grade * (algebra.dim - grade)) for grade in algebra.grades)
-    factors = constant(signs, product).view(-1, *[1] * (product.dim() - 1))
+    factors = constant(_join_signs(algebra), product).view(-1, *[1] * (product.dim() - 1))
     return product * (factors * reference.to(product.dtype))
+
+
+@functools.cache
+def _join_signs(algebra: Algebra) -> tuple[float, ...]:
+    """The factors by which the join differs from the regressive product."""
+    return tuple((-1.0) ** (grade * (algebra.dim - grade)) for grade in algebra.grades)
 
 
 class GeometricBilinear(nn.Module):
@@ -95,20 +104,47 @@ class GeometricBilinear(nn.Module):
         self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Applies the layer. ``reference`` is that of :func:`equi_join`."""
-        algebra = self.geometry.algebra
         factors, _ = self.groups()
-        (left, _), (right, _), *of_join = together(factors, multivectors, scalars)
-        hidden = functional.product(left, right, algebra, "geometric")
+        made = [mv for mv, _ in together(factors, multivectors, scalars)]
+        if self.geometry.join and reference is None:
+            raise ValueError(
+                "reference: expected a tensor, because the geometry has joins, got None"
+            )
+        hidden, scalars = self._products(made, scalars, reference)
+        out, out_s = self.linear_out(hidden, scalars)
+        return self.norm(out, out_s) if self.geometry.product_norm else (out, out_s)
+
+    def _products(
+        self, made: list[Tensor], scalars: Tensor | None, reference: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """The products and joins of the factors; the scalars for the last layer."""
+        algebra = self.geometry.algebra
+        fixed = reference is None or not reference.requires_grad
+        if self.geometry.bivectors and fixed and items.serves(algebra, *made, scalars):
+            of_join = None
+            if reference is not None:
+                signs = constant(_join_signs(algebra), made[0])
+                of_join = signs.view(-1, *[1] * (made[0].dim() - 1)) * reference.to(made[0].dtype)
+            pairs = list(zip(made[::2], made[1::2]))
+            return items.products(algebra, of_join, scalars, pairs, self._composed)
+
+        hidden = self._composed(None, *made[:2])
         if not self.geometry.bivectors:
             kept = tuple(float(grade != 2) for grade in algebra.grades)
             hidden = hidden * constant(kept, hidden).view(-1, *[1] * (hidden.dim() - 1))
-        if self.geometry.join:
-            if reference is None:
-                raise ValueError(
-                    "reference: expected a tensor, because the geometry has joins, got None"
-                )
-            (left, _), (right, _) = of_join
+        if reference is not None:
+            left, right = made[2:]
             join = equi_join(left, right, reference, self.geometry)
             hidden = torch.cat((hidden, join), dim=-1)
-        out, out_s = self.linear_out(hidden, scalars)
-        return self.norm(out, out_s) if self.geometry.product_norm else (out, out_s)
+        return hidden, scalars
+
+    def _composed(self, of_join: Tensor | None, *factors: Tensor) -> Tensor:
+        """The products, by operators that have derivatives."""
+        algebra = self.geometry.algebra
+        left, right, *more = factors
+        product = functional.product(left, right, algebra, "geometric")
+        if of_join is None:
+            return product
+        left, right = more
+        join = functional.product(left, right, algebra, "regressive")
+        return torch.cat((product, join * of_join), -1)

@@ -159,6 +159,9 @@ class Block(nn.Module):
         extra = extra_multivectors, extra_scalars
         with self._packed(multivectors, extra != (None, None)):
             attended = self._part("attention", self._attended, *here, *extra, **options)
+            if "mlp" not in self.checkpoint:
+                here, normed = self.norm2.of_sum(here, attended)
+                return _residual(here, self.mlp(*normed, reference))
             here = _residual(here, attended)
             return _residual(here, self._part("mlp", self._transformed, *here, reference))
 
@@ -267,13 +270,12 @@ class ConditionalBlock(nn.Module):
     ) -> Pair:
         """Applies the block. ``options`` and ``cross_options`` are those of :func:`attend`."""
         here: Pair = multivectors, scalars
-        here = _residual(here, self.attention(*self.norm1(*here), **(options or {})))
-        mv, s = self.norm2(*here)
+        attended = self.attention(*self.norm1(*here), **(options or {}))
+        here, (mv, s) = self.norm2.of_sum(here, attended)
         other_mv, other_s = self.norm_cond(other_multivectors, other_scalars)
-        here = _residual(
-            here, self.crossattention(mv, other_mv, s, other_s, **(cross_options or {}))
-        )
-        return _residual(here, self.mlp(*self.norm3(*here), reference))
+        attended = self.crossattention(mv, other_mv, s, other_s, **(cross_options or {}))
+        here, normed = self.norm3.of_sum(here, attended)
+        return _residual(here, self.mlp(*normed, reference))
 
 
 def mlp_sizes(channels: int, ratio: int, layers: int) -> tuple[int, ...]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import torch
@@ -9,6 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..._ops import checks
+from ...algebra import Algebra
+from . import items, packed
 from .geometry import GeometryLike, geometry_of, indices
 
 __all__ = ["ACTIVATIONS", "GradeDropout", "ScalarGate"]
@@ -50,9 +53,16 @@ class ScalarGate(nn.Module):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        algebra = _some_algebra(multivectors.shape[0]) if packed.is_plain(multivectors) else None
+        if algebra is not None and items.serves(algebra, multivectors, scalars):
+            names = self.activation, self.scalar_activation
+            return items.gated(algebra, names, (multivectors, scalars), self._composed)
+        out, *given = self._composed(*(multivectors,) if scalars is None else (multivectors, scalars))
+        return out, given[0] if given else None
+
+    def _composed(self, multivectors: Tensor, *scalars: Tensor) -> tuple[Tensor, ...]:
         gate = ACTIVATIONS[self.activation](multivectors.narrow(0, 0, 1))
-        out = multivectors * gate
-        return out, None if scalars is None else ACTIVATIONS[self.scalar_activation](scalars)
+        return multivectors * gate, *map(ACTIVATIONS[self.scalar_activation], scalars)
 
     def extra_repr(self) -> str:
         return f"{self.activation!r}, scalar_activation={self.scalar_activation!r}"
@@ -83,6 +93,13 @@ class GradeDropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}"
+
+
+@functools.cache
+def _some_algebra(blades: int) -> Algebra | None:
+    """An algebra of so many blades, if there is one: gates do not depend on the metric."""
+    dim = blades.bit_length() - 1
+    return Algebra(dim, 0, 0) if blades == 1 << dim and dim <= 5 else None
 
 
 def _named(name: str, value: str) -> str:

@@ -11,13 +11,12 @@ from torch import Tensor, nn
 
 from ..._ops import checks
 from .._module import check_count, check_features
-from . import packed
+from . import items
 from .attention import GeometricAttention, Pair
-from .features import normalised_features
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .linear import EquiLinear, Group, together
-from .norm import equi_layer_norm, scalar_layer_norm
+from .norm import EPS, SCALAR_EPS, equi_layer_norm, scalar_layer_norm
 from .rotary import RotaryEncoding
 
 __all__ = ["CrossAttention", "Pair", "SelfAttention"]
@@ -63,19 +62,39 @@ class _Heads:
         self, attention: GeometricAttention, projections: Sequence[Projected], **options: object
     ) -> Pair:
         """The attention of queries, keys and values, which are the parts of projections."""
-        first = projections[0].pair[0]
-        signs = attention.signs
-        if not self.geometry.head_norm or signs is None or not packed.is_plain(first):
-            parts = [part for made in projections for part in self.split(made)]
-            out: Pair = attention(*parts, **options)
+        pairs = [made.pair for made in projections]
+        follow = (
+            attention._forward_pre_hooks or attention._forward_hooks or attention._backward_hooks
+        )
+        algebra, weights = self.geometry.algebra, attention.distance_weights()
+        tensors = [tensor for pair in pairs for tensor in pair]
+        # The kernels take distances of points that were not normalised.
+        mixed = self.geometry.head_norm and weights is not None
+        if follow or mixed or not items.serves(algebra, *tensors, weights):
+            out: Pair = attention(*self._parts(projections), **options)
             return out
-        found: list[Tensor] = []
-        for at, made in enumerate(projections):
-            # One factor of a dot product has the signs.
-            of_first = (1.0,) * len(signs) if at else signs
-            found += normalised_features(*self._divided(made), self.geometry, of_first)
-        query, key, value = found
-        return attention.of_features(query, key, value, **options)
+
+        def composed(weights: Tensor | None, *given: Tensor) -> list[Tensor]:
+            step = len(given) // len(projections)
+            remade = [
+                made._replace(pair=(given[at * step], given[at * step + 1] if step > 1 else None))
+                for at, made in enumerate(projections)
+            ]
+            found = attention.features(weights, *self._parts(remade))
+            return [part.movedim(-3, -2).flatten(0, -3) for part in found]
+
+        heads = items.Heads(
+            self.channels,
+            self.scalars,
+            tuple((made.parts, made.heads) for made in projections),
+            attention.roles(),
+        )
+        split = attention.split((EPS, SCALAR_EPS) if self.geometry.head_norm else None)
+        q, k, v = items.head_features(algebra, heads, split, weights, pairs, composed)
+        return attention.of_features(q, k, v, **options)
+
+    def _parts(self, projections: Sequence[Projected]) -> list[Pair]:
+        return [part for made in projections for part in self.split(made)]
 
     def _divided(self, made: Projected) -> Pair:
         """Multivectors ``[blades, *batch, items, parts, channels, heads]`` and scalars likewise."""
@@ -239,7 +258,7 @@ class SelfAttention(nn.Module):
         made = self.qkv_module(multivectors, scalars, extra_multivectors, extra_scalars)
         if self.pos_encoding is None:
             return _finish(self, self._sizes.attended(self.attention, made, **options))
-        query, key, value = (part for projected in made for part in self._sizes.split(projected))
+        query, key, value = self._sizes._parts(made)
         query = query[0], self.pos_encoding(query[1])
         key = key[0], self.pos_encoding(key[1])
         return _finish(self, self.attention(query, key, value, **options))

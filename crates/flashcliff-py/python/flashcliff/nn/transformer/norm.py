@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..._ops import checks, equivariant
+from ..._ops.items import Gains, Pair
 from .._module import check_count, joined
-from . import packed
+from . import items
 from .geometry import Geometry, GeometryLike, constant, geometry_of, indices
 
 __all__ = ["EquiLayerNorm", "equi_layer_norm"]
@@ -19,10 +20,8 @@ __all__ = ["EquiLayerNorm", "equi_layer_norm"]
 
 EPS = 0.01
 """The smallest mean norm of multivectors."""
-_SCALAR_EPS = 1e-5
-# From this many rows on that are no longer than this, PyTorch's layer norm, which has a block of threads for each row,
-# takes longer than the operations it consists of.
-_MANY, _SHORT = 1 << 14, 256
+SCALAR_EPS = 1e-5
+"""The number that is added to the variance of scalars."""
 
 
 def equi_layer_norm(x: Tensor, geometry: GeometryLike, eps: float = EPS, dim: int = -1) -> Tensor:
@@ -81,17 +80,12 @@ class _Normed(torch.autograd.Function):
         return found, None, None, None
 
 
-def normalised(
-    x: Tensor, geometry: Geometry, eps: float, dim: int, out: Tensor | None = None
-) -> tuple[Tensor, Norms]:
-    """The norm by operations of PyTorch, written to ``out`` if it is given."""
+def normalised(x: Tensor, geometry: Geometry, eps: float, dim: int) -> tuple[Tensor, Norms]:
+    """The norm by operations of PyTorch."""
     with torch.autocast(x.device.type, enabled=False):
         wide = _wide(x)
         norms = _norms(wide, geometry, dim)
-        scale = norms.mean.clamp_min(eps).rsqrt()
-        if out is None:
-            return (wide * scale).to(x.dtype), norms
-        return torch.mul(wide, scale, out=out), norms
+        return (wide * norms.mean.clamp_min(eps).rsqrt()).to(x.dtype), norms
 
 
 def gradient(
@@ -101,10 +95,8 @@ def gradient(
     norms: Norms | None,
     eps: float,
     dim: int,
-    out: Tensor | None = None,
 ) -> Tensor:
-    """The gradient of the norm, written to ``out`` if it is given; with derivatives of its own if ``norms`` are not
-    given."""
+    """The gradient of the norm, with derivatives of its own if ``norms`` are not given."""
     with torch.autocast(x.device.type, enabled=False):
         wide, g = _wide(x), _wide(g)
         mean, grades = _norms(wide, geometry, dim) if norms is None else norms
@@ -122,14 +114,7 @@ def gradient(
             if max(of_blades) == 2 * len(of_grades):
                 rows.append(torch.zeros_like(of_grades[:1]))
             signed = torch.cat(rows).index_select(0, indices(of_blades, wide))
-        share = -1 / x.shape[dim]
-        if norms is None or not packed.is_plain(wide):
-            return torch.addcmul(g * scale, wide, signed, value=share).to(x.dtype)
-        # In the layout of the input, not in that of the gradient.
-        scaled = torch.mul(g, scale, out=torch.empty_like(wide))
-        if out is None:
-            return scaled.addcmul_(wide, signed, value=share).to(x.dtype)
-        return torch.addcmul(scaled, wide, signed, value=share, out=out)
+        return torch.addcmul(g * scale, wide, signed, value=-1 / x.shape[dim]).to(x.dtype)
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -142,12 +127,8 @@ def _norms(wide: Tensor, geometry: Geometry, dim: int) -> Norms:
     if rows.shape[0] == 1:
         norms = wide * wide * rows.view(-1, *[1] * (wide.dim() - 1))
         return Norms(norms.sum((0, dim), keepdim=True), None)
-    if torch.is_grad_enabled() or not packed.is_plain(wide):
-        squares = wide * wide
-    else:
-        # Blades first, which the matrix product reads without a copy.
-        squares = torch.mul(wide, wide, out=wide.new_empty(wide.shape))
-    grades = (rows @ squares.reshape(len(squares), -1)).view(rows.shape[0], *wide.shape[1:])
+    squares = (wide * wide).reshape(len(wide), -1)
+    grades = (rows @ squares).view(rows.shape[0], *wide.shape[1:])
     return Norms(torch.linalg.vector_norm(grades, 1, (0, dim), keepdim=True), grades)
 
 
@@ -157,63 +138,9 @@ def _shares(rows: tuple[tuple[float, ...], ...], channels: int) -> tuple[tuple[f
     return tuple(tuple(number / channels for number in row) for row in rows)
 
 
-def scalar_layer_norm(x: Tensor, gain: Tensor | None = None) -> Tensor:
+def scalar_layer_norm(x: Tensor) -> Tensor:
     """The layer norm of the last axis."""
-    width = x.shape[-1]
-    if width > _SHORT or x.numel() < _MANY * max(width, 1) or not packed.is_plain(x):
-        return F.layer_norm(x, (width,), gain, eps=_SCALAR_EPS)
-    if torch.is_autocast_enabled(x.device.type):
-        # As PyTorch's.
-        x = _wide(x)
-    out: Tensor = _ScalarNorm.apply(x) if torch.is_grad_enabled() else scalar_normalised(x, -1)[0]
-    return out if gain is None else out * gain
-
-
-class _ScalarNorm(torch.autograd.Function):
-    """The layer norm of the last axis as a few operations on all rows."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        out, *moments = scalar_normalised(x, -1)
-        ctx.save_for_backward(x, *moments)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        x, mean, scale = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            # An operation that has derivatives of every order.
-            out = F.layer_norm(x, x.shape[-1:], eps=_SCALAR_EPS)
-            return torch.autograd.grad(out, x, g, create_graph=True)
-        return scalar_gradient(x, g, mean, scale, -1)
-
-
-def scalar_normalised(
-    x: Tensor, dim: int, out: Tensor | None = None
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The layer norm, written to ``out`` if it is given; the mean, and the reciprocal of the standard deviation."""
-    wide = _wide(x)
-    variance, mean = torch.var_mean(wide, dim, correction=0, keepdim=True)
-    scale = variance.add_(_SCALAR_EPS).rsqrt_()
-    centred = wide - mean
-    if out is None:
-        return centred.mul_(scale).to(x.dtype), mean, scale
-    return torch.mul(centred, scale, out=out), mean, scale
-
-
-def scalar_gradient(
-    x: Tensor, g: Tensor, mean: Tensor, scale: Tensor, dim: int, out: Tensor | None = None
-) -> Tensor:
-    """The gradient of the layer norm, without derivatives of its own, written to ``out`` if it is given."""
-    wide, g = _wide(x), _wide(g)
-    normed = (wide - mean).mul_(scale)
-    projected = (g * normed).mean(dim, keepdim=True)
-    # In the layout of the input, not in that of the gradient.
-    found = torch.sub(g, g.mean(dim, keepdim=True), out=torch.empty_like(wide))
-    found.addcmul_(normed, projected, value=-1)
-    if out is None:
-        return found.mul_(scale).to(x.dtype)
-    return torch.mul(found, scale, out=out)
+    return F.layer_norm(x, x.shape[-1:], eps=SCALAR_EPS)
 
 
 class EquiLayerNorm(nn.Module):
@@ -259,16 +186,52 @@ class EquiLayerNorm(nn.Module):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        algebra, pair = self.geometry.algebra, (multivectors, scalars)
+        if items.serves(algebra, multivectors, scalars):
+            eps, gains = (self.eps, SCALAR_EPS), self._gains(*pair)
+            return items.normalised(algebra, eps, gains, pair, self._composed)
+        given = (multivectors,) if scalars is None else (multivectors, scalars)
+        out, *of_scalars = self._composed(*self._gains(*pair), *given)
+        return out, of_scalars[0] if of_scalars else None
+
+    def of_sum(self, pair: Pair, added: Pair) -> tuple[Pair, Pair]:
+        """The sum of two pairs of multivectors and scalars, and its norm; ``None`` stands for scalars of zero."""
+        algebra = self.geometry.algebra
+        (mv, s), (more, more_s) = pair, added
+        alike = mv.shape == more.shape and (s is None) == (more_s is None)
+        if alike and items.serves(algebra, mv, s, more, more_s) and not self._is_followed():
+            eps, gains = (self.eps, SCALAR_EPS), self._gains(*pair)
+            return items.normalised_sum(algebra, eps, gains, pair, added, self._composed)
+        if s is None or more_s is None:
+            total = mv + more, more_s if s is None else s
+        else:
+            total = mv + more, s + more_s
+        return total, self(*total)
+
+    def _is_followed(self) -> bool:
+        """Whether something follows the calls of this layer."""
+        return bool(self._forward_pre_hooks or self._forward_hooks or self._backward_hooks)
+
+    def _gains(self, multivectors: Tensor, scalars: Tensor | None) -> Gains:
+        """The gains in the types of the tensors that they scale."""
+        gain, gain_s = self.weight_mv, self.weight_s
+        return (
+            None if gain is None else gain.to(multivectors.dtype),
+            None if gain_s is None or scalars is None else gain_s.to(scalars.dtype),
+        )
+
+    def _composed(
+        self, gain: Tensor | None, gain_s: Tensor | None, multivectors: Tensor, *scalars: Tensor
+    ) -> tuple[Tensor, ...]:
+        """The norms, times gains, by operations that have derivatives of every order."""
         out = equi_layer_norm(multivectors, self.geometry, self.eps)
-        out_s = scalars
-        if scalars is not None:
-            gain = None if self.weight_s is None else self.weight_s.to(scalars.dtype)
-            out_s = scalar_layer_norm(scalars, gain)
-        if self.weight_mv is not None:
-            grades = indices(self.geometry.algebra.grades, out)
-            gains = self.weight_mv.t().index_select(0, grades).to(out.dtype)
+        if gain is not None:
+            gains = gain.t().index_select(0, indices(self.geometry.algebra.grades, out))
             out = out * gains.view(gains.shape[0], *[1] * (out.dim() - 2), gains.shape[1])
-        return out, out_s
+        if not scalars:
+            return (out,)
+        out_s = scalar_layer_norm(*scalars)
+        return out, out_s if gain_s is None else out_s * gain_s
 
     def extra_repr(self) -> str:
         return joined(

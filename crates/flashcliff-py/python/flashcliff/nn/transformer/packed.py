@@ -23,13 +23,15 @@ from ..._ops import run
 from ..._ops.equivariant import Sizes
 from .geometry import Geometry
 
-__all__ = ["Layer", "Matrix", "is_plain", "matrices", "outputs", "serves"]
+__all__ = ["Layer", "Matrix", "empty_items", "empty_together", "is_plain", "matrices", "outputs", "serves"]
 
 # Up to this many multiplications and additions, launches cost more than arithmetic.
 _FEW = 2e9
 # Up to this size of a matrix, its product takes less time than the passes over memory of the way with fewer
 # multiplications: `read written / (read + written)`, on tensor cores and without.
 _SIZES = (500, 90)
+# From this many elements on, sums over rows take longer than the kernels that some more of them need.
+_MANY = 1 << 22
 # Elements of a matrix begin at a multiple of this, as tensor cores want them.
 _ALIGNED = 16
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -118,7 +120,10 @@ def outputs(
     """
     rows = _joined(x) if s is None else _joined(x, s)
     weight, bias = matrix
-    joined = rows @ weight if bias is None else torch.addmm(bias, rows, weight)
+    if bias is None:
+        joined = rows @ weight
+    else:
+        joined = _Affine.apply(_biased(tuple(layers)), rows, weight, bias)
     shapes: list[tuple[int, ...]] = []
     for layer in layers:
         shapes.append((x.shape[0], layer.sizes.outputs))
@@ -126,6 +131,57 @@ def outputs(
             shapes.append((layer.sizes.out_scalars,))
     parts = iter(_Part.apply(tuple(shapes), joined))
     return [(next(parts), next(parts) if layer.sizes.out_scalars else None) for layer in layers]
+
+
+@functools.lru_cache(maxsize=1024)
+def _biased(layers: tuple[Layer, ...]) -> tuple[tuple[int, int], ...]:
+    """The runs of columns that have biases."""
+    columns: list[int] = []
+    start = 0
+    for layer in layers:
+        of_blades = len(layer.geometry.norms) * layer.sizes.outputs
+        for blade in layer.biased:
+            first = start + blade * layer.sizes.outputs
+            columns += range(first, first + layer.sizes.outputs)
+        if layer.has_scalar_bias:
+            columns += range(start + of_blades, start + layer.width)
+        start += layer.width
+    begins = [at for at in columns if at - 1 not in columns]
+    ends = [at + 1 for at in columns if at + 1 not in columns]
+    return tuple(zip(sorted(begins), sorted(ends), strict=True))
+
+
+class _Affine(torch.autograd.Function):
+    """``bias + rows @ weight``, where only some columns have biases: the gradient reads these alone."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        biased: tuple[tuple[int, int], ...],
+        rows: Tensor,
+        weight: Tensor,
+        bias: Tensor,
+    ) -> Tensor:
+        ctx.biased = biased
+        ctx.save_for_backward(rows, weight)
+        return torch.addmm(bias, rows, weight)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        rows, weight = ctx.saved_tensors
+        _, wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
+        of_rows = g @ weight.t() if wants_rows else None
+        of_weight = rows.t() @ g if wants_weight else None
+        if not wants_bias:
+            return None, of_rows, of_weight, None
+        if g.numel() < _MANY:
+            return None, of_rows, of_weight, g.sum(0)
+        # The gradients of the other columns are nobody's.
+        pieces, at = [], 0
+        for start, stop in ctx.biased:
+            pieces += [g.new_zeros(start - at), g[:, start:stop].sum(0)]
+            at = stop
+        return None, of_rows, of_weight, torch.cat([*pieces, g.new_zeros(g.shape[1] - at)])
 
 
 def _joined(*parts: Tensor) -> Tensor:
@@ -209,6 +265,30 @@ class _Part(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *parts: Tensor) -> Any:
         return None, _joined(*parts)
+
+
+def empty_items(like: Tensor, shape: tuple[int, ...], scalars: int | None) -> tuple[Tensor, ...]:
+    """Multivectors of a shape ``[blades, *batch, channels]`` and scalars side by side, which :class:`_Join` does not
+    copy; multivectors alone for ``None``."""
+    blades, *batch, channels = shape
+    rows = like.new_empty(*batch, blades * channels + (scalars or 0))
+    # Tensors of their own on the same memory, not views, which no caller could change in place.
+    storage, strides = rows.untyped_storage(), rows.stride()[:-1]
+    mv = rows.new_empty(0).set_(storage, 0, shape, (channels, *strides, 1))
+    if scalars is None:
+        return (mv,)
+    at = blades * channels
+    return mv, rows.new_empty(0).set_(storage, at, (*batch, scalars), (*strides, 1))
+
+
+def empty_together(like: Sequence[Tensor]) -> list[Tensor]:
+    """Multivectors of the shapes of some that have one batch, all side by side, as :class:`_Part` has the outputs of
+    layers that share their input."""
+    first = like[0]
+    blades, batch = first.shape[0], first.shape[1:-1]
+    joined = first.new_empty(*batch, blades * sum(x.shape[-1] for x in like))
+    parts = joined.split([blades * x.shape[-1] for x in like], -1)
+    return [part.unflatten(-1, (blades, x.shape[-1])).movedim(-2, 0) for part, x in zip(parts, like)]
 
 
 class _Shape(NamedTuple):

@@ -1,0 +1,241 @@
+"""Calls the kernels of the items of transformers with tensors on CUDA: norms, gates, the features of attention.
+
+Items are multivectors ``[blades, rows, channels]`` and scalars ``[rows, scalars]``, or ``None``. The last axis is
+contiguous, all others may have any stride, so items can lie side by side in the rows of a matrix.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import _core
+from ..algebra import Algebra
+from .run import _DTYPES, saved_dtype
+
+Pair = tuple[Tensor, Tensor | None]
+"""Multivectors and scalars."""
+
+Eps = tuple[float, float]
+"""The smallest mean norm of multivectors, and what is added to the variance of scalars."""
+
+
+class Part(NamedTuple):
+    """Queries, keys or values: items whose channels are ``[channels, heads]``."""
+
+    items: Pair
+    features: Tensor
+    """``[rows, heads, features]``, contiguous: of each taken blade its channels, features of distances, scalars."""
+    heads: int
+    taken: int
+    """The blades that are features, as a set of bits."""
+    negative: int = 0
+    """The blades that are negated, as a set of bits."""
+    distances: str | None = None
+    """``"query"`` or ``"key"`` for features of distances."""
+    weights: Tensor | None = None
+    """The weights of distances ``[channels, heads]``."""
+    of_weights: Tensor | None = None
+    """The gradients of weights, ``[rows, channels, heads]``: the share of each row."""
+
+
+class Split(NamedTuple):
+    """The way in which items become features."""
+
+    eps: Eps | None
+    """The norm of each head before anything else."""
+    points: tuple[int, int, float] = (0, 0, 0.0)
+    """The blade of the first coordinate, the number of coordinates, and the regularisation of distances."""
+
+
+def serves(algebra: Algebra, *tensors: Tensor | None) -> bool:
+    """Whether there are kernels for items of an algebra, of the type and on the device of some tensors."""
+    if not _core.CUDA or algebra.blade_count not in (4, 8, 16, 32):
+        return False
+    first = tensors[0]
+    if first is None or not first.is_cuda or first.dtype not in _DTYPES:
+        return False
+    return all(
+        t is None or (t.dtype == first.dtype and t.device == first.device) for t in tensors
+    )
+
+
+Gains = tuple[Tensor | None, Tensor | None]
+"""The gains of multivectors ``[channels, grades]`` and of scalars ``[scalars]``, of the items' type, contiguous."""
+
+
+def norm(
+    algebra: Algebra,
+    eps: Eps,
+    gains: Gains,
+    x: Pair,
+    residual: tuple[Pair, Pair] | None,
+    to: Pair,
+) -> None:
+    """Writes the norm of items, times gains, to ``to``. With a residual, of the sum of the items and its first part,
+    and the sum to its second part."""
+    sums = None if residual is None else (_place(residual[0]), _place(residual[1]))
+    given = _address(gains[0]), _address(gains[1]), 0
+    _call(algebra, "norm", x, _sizes(x), eps, given, _place(x), sums, _place(to))
+
+
+def norm_gradient(
+    algebra: Algebra,
+    eps: Eps,
+    gains: Gains,
+    x: Pair,
+    gradient: Pair,
+    through: Pair | None,
+    to: Pair,
+) -> Gains:
+    """Writes the gradient of the norm's input from that of its result, plus ``through``. Returns the gradients of the
+    gains."""
+    sizes, partials = _sizes(x), None
+    counts = [0 if gain is None else gain.numel() for gain in gains]
+    if sum(counts):
+        dtype = saved_dtype(x[0].dtype)
+        partials = x[0].new_empty(_items(algebra).norm_partials(sizes), sum(counts), dtype=dtype)
+    given = _address(gains[0]), _address(gains[1]), _address(partials)
+    other = None if through is None else _place(through)
+    places = _place(x), _place(gradient), other, _place(to)
+    _call(algebra, "norm_gradient", x, sizes, eps, given, *places)
+    if partials is None:
+        return None, None
+    found = partials.sum(0).to(x[0].dtype).split(counts)
+    of_mv, of_s = (
+        None if gain is None else part.view(gain.shape) for gain, part in zip(gains, found)
+    )
+    return of_mv, of_s
+
+
+def gate(algebra: Algebra, activations: tuple[str, str], x: Pair, to: Pair) -> None:
+    """Writes multivectors times the first activation of their scalar blade, and the second activation of scalars."""
+    _call(algebra, "gate", x, _sizes(x), activations, _place(x), _place(to))
+
+
+def gate_gradient(
+    algebra: Algebra, activations: tuple[str, str], x: Pair, gradient: Pair, to: Pair
+) -> None:
+    """Writes the gradient of the gate's input from that of its result."""
+    places = _place(x), _place(gradient), _place(to)
+    _call(algebra, "gate_gradient", x, _sizes(x), activations, *places)
+
+
+def heads(algebra: Algebra, split: Split, parts: Sequence[Part]) -> None:
+    """Writes the features of up to three parts, whose heads have equal channels."""
+    first = parts[0]
+    described = [_part(part) for part in parts]
+    _call(algebra, "heads", first.items, _head_sizes(first), split.eps, split.points, described)
+
+
+def heads_gradient(
+    algebra: Algebra, split: Split, parts: Sequence[Part], to: Sequence[Pair]
+) -> None:
+    """Writes the gradients of the parts' items from those of their features, which ``parts`` have."""
+    first = parts[0]
+    described = [_part(part) for part in parts]
+    places = [_place(pair) for pair in to]
+    sizes = _head_sizes(first)
+    _call(
+        algebra, "heads_gradient", first.items, sizes, split.eps, split.points, described, places
+    )
+
+
+def merge(algebra: Algebra, features: Tensor, merged: Pair, back: bool) -> None:
+    """Copies features ``[outer, heads, inner, features]`` to items whose channels are ``[heads, channels]``, or back;
+    the rows of the items are ``[outer, inner]``."""
+    mv, s = merged
+    count, inner = features.shape[1:3]
+    scalars = 0 if s is None else s.shape[-1] // count
+    sizes = (mv.shape[1], mv.shape[2] // count, scalars, _DTYPES[mv.dtype])
+    described = (features.data_ptr(), inner, count, features.stride()[:3])
+    _call(algebra, "merge", merged, sizes, described, _place(merged), back)
+
+
+def product(algebra: Algebra, kind: str, x: Tensor, y: Tensor, to: Tensor) -> None:
+    """Writes the product of a kind of multivectors ``[blades, rows, channels]``."""
+    operator, place = _product(algebra, kind), _on(x)
+    operator.forward_strided(_strided_sizes(x), [_strided(x), _strided(y)], _strided(to), place)
+
+
+def product_gradient(
+    algebra: Algebra, kind: str, x: Tensor, y: Tensor, gradient: Tensor, to: tuple[Tensor, Tensor]
+) -> None:
+    """Writes the gradients of both factors of :func:`product`."""
+    operator, place = _product(algebra, kind), _on(x)
+    given, places = [_strided(x), _strided(y)], [_strided(tensor) for tensor in to]
+    operator.backward_strided(_strided_sizes(x), given, _strided(gradient), places, place)
+
+
+@functools.cache
+def _product(algebra: Algebra, kind: str) -> _core.Operator:
+    return _core.Operator("product", algebra._core, {"kind": kind})
+
+
+def _on(x: Tensor) -> tuple[int, int, bool]:
+    """The device and the stream of a call."""
+    device = x.get_device()
+    return device, torch._C._cuda_getCurrentRawStream(device), False
+
+
+def _strided_sizes(x: Tensor) -> tuple[int, int, str]:
+    return x.shape[1], x.shape[2], _DTYPES[x.dtype]
+
+
+def _strided(x: Tensor) -> tuple[int, int, int]:
+    blade, row, last = x.stride()
+    assert last == 1 or x.shape[2] <= 1
+    return x.data_ptr(), blade, row
+
+
+def _call(algebra: Algebra, name: str, pair: Pair, *arguments: object) -> None:
+    device, stream, _ = _on(pair[0])
+    getattr(_items(algebra), name)(*arguments, (device, stream))
+
+
+@functools.cache
+def _items(algebra: Algebra) -> _core.Items:
+    return _core.Items(algebra._core)
+
+
+def _sizes(pair: Pair) -> tuple[int, int, int, str]:
+    mv, s = pair
+    return mv.shape[1], mv.shape[2], 0 if s is None else s.shape[1], _DTYPES[mv.dtype]
+
+
+def _head_sizes(part: Part) -> tuple[int, int, int, str]:
+    rows, channels, scalars, dtype = _sizes(part.items)
+    return rows, channels // part.heads, scalars // part.heads, dtype
+
+
+def _place(pair: Pair) -> tuple[int, int, int, int, int]:
+    mv, s = pair
+    blade, row, last = mv.stride()
+    assert last == 1 or mv.shape[2] <= 1
+    if s is None:
+        return mv.data_ptr(), blade, row, 0, 0
+    assert s.stride(1) == 1 or s.shape[1] <= 1
+    return mv.data_ptr(), blade, row, s.data_ptr(), s.stride(0)
+
+
+def _part(part: Part) -> tuple[object, ...]:
+    assert part.features.is_contiguous()
+    return (
+        _place(part.items),
+        part.features.data_ptr(),
+        _address(part.weights),
+        _address(part.of_weights),
+        part.heads,
+        part.taken,
+        part.negative,
+        part.distances,
+    )
+
+
+def _address(x: Tensor | None) -> int:
+    assert x is None or x.is_contiguous()
+    return 0 if x is None else x.data_ptr()

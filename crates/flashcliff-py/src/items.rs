@@ -1,0 +1,317 @@
+//! The items of transformers on NVIDIA GPUs, over memory that Python owns.
+
+use std::sync::{Mutex, PoisonError};
+
+use flashcliff::cuda::Device;
+use flashcliff::cuda::items::{
+    self, Activation, Distances, Features, ItemEps, ItemGains, ItemPart, ItemSizes, ItemTensor,
+    Split, Target,
+};
+use flashcliff::{Dtype, Error};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use crate::algebra::Algebra;
+use crate::convert::dtype_of;
+use crate::error::{caught, raise};
+
+/// Rows, channels, scalars, and the type of elements.
+type PySizes = (usize, usize, usize, String);
+
+/// The address and the strides of blades and items of multivectors; the address and the stride of items of scalars.
+type PyTensor = (usize, usize, usize, usize, usize);
+
+/// Items, the addresses of features, of weights and of their gradients, heads, taken and negated blades as sets of bits, and `query`
+/// or `key` for features of distances.
+type PyPart = (
+    PyTensor,
+    usize,
+    usize,
+    usize,
+    usize,
+    u32,
+    u32,
+    Option<String>,
+);
+
+/// The address, the items that are neighbours, heads, and the strides of the first three axes.
+type PyFeatures = (usize, usize, usize, [usize; 3]);
+
+/// The addresses of the gains of multivectors, of scalars, and of partial sums of their gradients; 0 for what there is not.
+type PyGains = (usize, usize, usize);
+
+/// The number of the device, and the address of the stream.
+type PyTarget = (usize, usize);
+
+/// Functions of the items of transformers over an algebra, on GPUs.
+///
+/// Not for users: memory is not checked. All addresses hold what `flashcliff::cuda::items` says, and nobody else uses what is
+/// written until the stream is done.
+#[pyclass(frozen, module = "flashcliff._core")]
+pub(crate) struct Items {
+    inner: items::Items,
+    devices: Mutex<Vec<Device>>,
+}
+
+#[pymethods]
+impl Items {
+    #[new]
+    fn new(algebra: &Algebra) -> PyResult<Self> {
+        Ok(Self {
+            inner: items::Items::new(algebra.inner).map_err(raise)?,
+            devices: Mutex::default(),
+        })
+    }
+
+    fn norm_partials(&self, sizes: PySizes) -> PyResult<usize> {
+        Ok(self.inner.norm_partials(sizes_of(&sizes)?))
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a tensor or a choice of its own"
+    )]
+    fn norm(
+        &self,
+        sizes: PySizes,
+        eps: (f64, f64),
+        gains: PyGains,
+        x: PyTensor,
+        residual: Option<[PyTensor; 2]>,
+        to: PyTensor,
+        target: PyTarget,
+    ) -> PyResult<()> {
+        let (sizes, residual) = (sizes_of(&sizes)?, residual.map(|both| both.map(tensor)));
+        // SAFETY: the caller's, who is the Python package itself.
+        self.on(target, |target| unsafe {
+            let (x, to) = (tensor(x), tensor(to));
+            let (eps, gains) = (eps_of(eps), gains_of(gains));
+            self.inner.norm(target, sizes, eps, gains, x, residual, to)
+        })
+    }
+
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "each is a tensor or a choice of its own"
+    )]
+    fn norm_gradient(
+        &self,
+        sizes: PySizes,
+        eps: (f64, f64),
+        gains: PyGains,
+        x: PyTensor,
+        gradient: PyTensor,
+        through: Option<PyTensor>,
+        to: PyTensor,
+        target: PyTarget,
+    ) -> PyResult<()> {
+        let (sizes, through) = (sizes_of(&sizes)?, through.map(tensor));
+        let [x, g, to] = [x, gradient, to].map(tensor);
+        // SAFETY: the same holds as above.
+        self.on(target, |target| unsafe {
+            let (eps, gains) = (eps_of(eps), gains_of(gains));
+            self.inner
+                .norm_gradient(target, sizes, eps, gains, x, g, through, to)
+        })
+    }
+
+    fn gate(
+        &self,
+        sizes: PySizes,
+        activations: [String; 2],
+        x: PyTensor,
+        to: PyTensor,
+        target: PyTarget,
+    ) -> PyResult<()> {
+        let (sizes, activations) = (sizes_of(&sizes)?, activations_of(&activations)?);
+        let [x, to] = [x, to].map(tensor);
+        // SAFETY: the same holds as above.
+        self.on(target, |target| unsafe {
+            self.inner.gate(target, sizes, activations, x, to)
+        })
+    }
+
+    fn gate_gradient(
+        &self,
+        sizes: PySizes,
+        activations: [String; 2],
+        x: PyTensor,
+        gradient: PyTensor,
+        to: PyTensor,
+        target: PyTarget,
+    ) -> PyResult<()> {
+        let (sizes, activations) = (sizes_of(&sizes)?, activations_of(&activations)?);
+        let [x, g, to] = [x, gradient, to].map(tensor);
+        // SAFETY: the same holds as above.
+        self.on(target, |target| unsafe {
+            self.inner
+                .gate_gradient(target, sizes, activations, x, g, to)
+        })
+    }
+
+    /// Writes the features of parts. `points` are the blade of the first coordinate, the coordinates, and the regularisation.
+    fn heads(
+        &self,
+        sizes: PySizes,
+        norm: Option<(f64, f64)>,
+        points: (usize, usize, f64),
+        parts: Vec<PyPart>,
+        target: PyTarget,
+    ) -> PyResult<()> {
+        let (sizes, parts) = (sizes_of(&sizes)?, parts_of(&parts)?);
+        // SAFETY: the same holds as above.
+        self.on(target, |target| unsafe {
+            self.inner
+                .heads(target, sizes, split_of(norm, points), &parts)
+        })
+    }
+
+    fn heads_gradient(
+        &self,
+        sizes: PySizes,
+        norm: Option<(f64, f64)>,
+        points: (usize, usize, f64),
+        parts: Vec<PyPart>,
+        to: Vec<PyTensor>,
+        target: PyTarget,
+    ) -> PyResult<()> {
+        let (sizes, parts) = (sizes_of(&sizes)?, parts_of(&parts)?);
+        let to: Vec<_> = to.into_iter().map(tensor).collect();
+        // SAFETY: the same holds as above.
+        self.on(target, |target| unsafe {
+            self.inner
+                .heads_gradient(target, sizes, split_of(norm, points), &parts, &to)
+        })
+    }
+
+    fn merge(
+        &self,
+        sizes: PySizes,
+        features: PyFeatures,
+        merged: PyTensor,
+        back: bool,
+        target: PyTarget,
+    ) -> PyResult<()> {
+        let (sizes, merged) = (sizes_of(&sizes)?, tensor(merged));
+        let (address, inner, heads, strides) = features;
+        let features = Features {
+            features: address as u64,
+            inner,
+            heads,
+            strides,
+        };
+        // SAFETY: the same holds as above.
+        self.on(target, |target| unsafe {
+            self.inner.merge(target, sizes, features, merged, back)
+        })
+    }
+}
+
+impl Items {
+    fn on(
+        &self,
+        (ordinal, stream): PyTarget,
+        call: impl FnOnce(Target<'_>) -> Result<(), Error>,
+    ) -> PyResult<()> {
+        caught(|| {
+            let device = self.device(ordinal)?;
+            call(Target {
+                device: &device,
+                stream: std::ptr::with_exposed_provenance_mut(stream),
+            })
+        })
+    }
+
+    fn device(&self, ordinal: usize) -> Result<Device, Error> {
+        let lock = || self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = lock().iter().find(|d| d.ordinal() == ordinal).cloned();
+        if let Some(device) = found {
+            return Ok(device);
+        }
+        // This does not run under the lock, because it starts CUDA. Two threads may both get here.
+        let device = Device::cuda(ordinal)?;
+        lock().push(device.clone());
+        Ok(device)
+    }
+}
+
+fn sizes_of((rows, channels, scalars, dtype): &PySizes) -> PyResult<ItemSizes> {
+    let dtype: Dtype = dtype_of(dtype)?;
+    Ok(ItemSizes {
+        rows: *rows,
+        channels: *channels,
+        scalars: *scalars,
+        dtype,
+    })
+}
+
+fn eps_of((multivectors, scalars): (f64, f64)) -> ItemEps {
+    ItemEps {
+        multivectors,
+        scalars,
+    }
+}
+
+fn gains_of((multivectors, scalars, partials): PyGains) -> ItemGains {
+    ItemGains {
+        multivectors: multivectors as u64,
+        scalars: scalars as u64,
+        partials: partials as u64,
+    }
+}
+
+fn tensor(
+    (multivectors, blade_stride, row_stride, scalars, scalar_stride): PyTensor,
+) -> ItemTensor {
+    ItemTensor {
+        multivectors: multivectors as u64,
+        blade_stride,
+        row_stride,
+        scalars: scalars as u64,
+        scalar_stride,
+    }
+}
+
+fn split_of(norm: Option<(f64, f64)>, (first, count, distance_eps): (usize, usize, f64)) -> Split {
+    Split {
+        norm: norm.map(eps_of),
+        points: (first, count),
+        distance_eps,
+    }
+}
+
+fn parts_of(parts: &[PyPart]) -> PyResult<Vec<ItemPart>> {
+    let part = |part: &PyPart| {
+        let (items, features, weights, of_weights, heads, taken, negative, distances) = part;
+        let distances = match distances.as_deref() {
+            None => None,
+            Some("query") => Some(Distances::Query),
+            Some("key") => Some(Distances::Key),
+            Some(other) => {
+                let message = format!("expected query, key or None, got {other}");
+                return Err(PyValueError::new_err(message));
+            }
+        };
+        Ok(ItemPart {
+            items: tensor(*items),
+            features: *features as u64,
+            weights: *weights as u64,
+            of_weights: *of_weights as u64,
+            heads: *heads,
+            taken: *taken,
+            negative: *negative,
+            distances,
+        })
+    };
+    parts.iter().map(part).collect()
+}
+
+fn activations_of(names: &[String; 2]) -> PyResult<[Activation; 2]> {
+    let find = |name: &str| {
+        let found = Activation::NAMES.iter().find(|(known, _)| *known == name);
+        let names = || Activation::NAMES.map(|(name, _)| name).join(", ");
+        let error = || PyValueError::new_err(format!("expected one of {}, got {name}", names()));
+        found.map(|&(_, found)| found).ok_or_else(error)
+    };
+    Ok([find(&names[0])?, find(&names[1])?])
+}

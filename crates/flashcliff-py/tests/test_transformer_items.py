@@ -1,0 +1,316 @@
+"""Norms, gates and features of attention as kernels: what surrounds them on the CPU, and the kernels on CUDA."""
+
+import items_reference
+import pytest
+import torch
+from nn_common import difference, disturb, random
+
+import flashcliff
+from flashcliff._ops import items
+from flashcliff.nn import transformer as gt
+from flashcliff.nn.transformer import features, packed
+from flashcliff.nn.transformer.gate import ACTIVATIONS
+
+SIGNATURES = [(3, 0, 1), (1, 3, 0), (2, 0, 1), (4, 1, 0), (1, 1, 0)]
+EPS = (0.01, 1e-5)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """A function that runs another by the references of the kernels. Returns its result and what was called."""
+
+    def run(function):
+        with monkeypatch.context() as patch:
+            called = items_reference.install(patch)
+            return function(), called
+
+    return run
+
+
+def derivatives(function, leaves):
+    """Results, gradients, gradients that have a graph, and gradients of these."""
+    out = [x for x in function() if x is not None]
+    total = sum((x * random(*x.shape, seed=9)).sum() + x.pow(3).sum() for x in out)
+    plain = torch.autograd.grad(total, leaves, retain_graph=True, allow_unused=True)
+    first = torch.autograd.grad(total, leaves, create_graph=True, allow_unused=True)
+    kept = [g for g in first if g is not None]
+    second = torch.autograd.grad(sum(g.pow(2).sum() for g in kept), leaves, allow_unused=True)
+    return [*out, *(g for g in (*plain, *kept, *second) if g is not None)]
+
+
+def leaf(*shape, seed=0):
+    return random(*shape, seed=seed).requires_grad_()
+
+
+def alike(got, want, limit=1e-11):
+    assert len(got) == len(want)
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == w.shape
+        # Gradients of gradients may be zero but for rounding.
+        assert (g - w).abs().max() <= limit * max(w.abs().max().item(), 1)
+
+
+@pytest.mark.parametrize("scalars", [0, 3])
+@pytest.mark.parametrize("batch", [(), (5,), (2, 3)], ids=str)
+@pytest.mark.parametrize("signature", SIGNATURES, ids=str)
+def test_layer_norms(signature, batch, scalars, kernels):
+    layer = gt.EquiLayerNorm(signature, 4, scalars, affine=True).double()
+    x = leaf(layer.geometry.algebra.blade_count, *batch, 4)
+    s = leaf(*batch, scalars, seed=1) if scalars else None
+    leaves = [t for t in (x, s, *disturb(layer).parameters()) if t is not None and t.numel()]
+
+    def run():
+        return derivatives(lambda: layer(x, s), leaves)
+
+    got, called = kernels(run)
+    assert {"norm", "norm_gradient"} <= set(called)
+    alike(got, run())
+
+
+@pytest.mark.parametrize("scalars", [0, 3])
+@pytest.mark.parametrize("used", ["both", "sum", "norm"])
+def test_norms_of_sums(used, scalars, kernels):
+    layer = disturb(gt.EquiLayerNorm((1, 3, 0), 4, scalars, affine=True).double())
+    x, y = leaf(16, 2, 3, 4), leaf(16, 2, 3, 4, seed=1)
+    s, t = (leaf(2, 3, scalars, seed=seed) if scalars else None for seed in (2, 3))
+    leaves = [v for v in (x, y, s, t, *layer.parameters()) if v is not None and v.numel()]
+
+    def run():
+        total, normed = layer.of_sum((x, s), (y, t))
+        return [*(total if used != "norm" else ()), *(normed if used != "sum" else ())]
+
+    got, called = kernels(lambda: derivatives(run, leaves))
+    assert called.count("norm") == 1
+    alike(got, derivatives(run, leaves))
+
+
+def test_scalars_of_one_summand_alone():
+    layer = gt.EquiLayerNorm((3, 0, 0)).double()
+    x, s = random(8, 5, 2), random(5, 3)
+    for first, second in (((x, None), (x, s)), ((x, s), (x, None))):
+        (total, of_s), (normed, normed_s) = layer.of_sum(first, second)
+        assert torch.equal(total, x + x) and torch.equal(of_s, s)
+        assert torch.equal(normed, layer(x + x, s)[0]) and torch.equal(normed_s, layer(x, s)[1])
+
+
+@pytest.mark.parametrize("scalars", [0, 3])
+@pytest.mark.parametrize("batch", [(5,), (2, 3)], ids=str)
+@pytest.mark.parametrize("signature", SIGNATURES, ids=str)
+def test_bilinear_layers(signature, batch, scalars, kernels):
+    torch.manual_seed(0)
+    layer = gt.GeometricBilinear(signature, 4, 6, 4, scalars, scalars).double()
+    x = leaf(layer.geometry.algebra.blade_count, *batch, 4)
+    s = leaf(*batch, scalars, seed=1) if scalars else None
+    reference = random(*batch, 1, seed=2) if layer.geometry.join else None
+    leaves = [t for t in (x, s, *layer.parameters()) if t is not None]
+
+    def run():
+        out = [t for t in layer(x, s, reference) if t is not None]
+        total = sum((t * random(*t.shape, seed=9)).sum() + t.pow(3).sum() for t in out)
+        return [*out, *torch.autograd.grad(total, leaves)]
+
+    got, called = kernels(run)
+    assert {"product", "product_gradient"} <= set(called)
+    alike(got, run())
+
+
+def test_references_that_need_a_gradient(kernels):
+    layer = gt.GeometricBilinear((3, 0, 1), 2, 2).double()
+    reference = leaf(5, 1, seed=2)
+
+    def run():
+        return torch.autograd.grad(layer(leaf(16, 5, 2), None, reference)[0].sum(), reference)
+
+    alike(kernels(run)[0], run())
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("scalars", [0, 3])
+def test_gates(name, scalars, kernels):
+    layer = gt.ScalarGate(name, "silu")
+    x = leaf(16, 2, 3, 4)
+    s = leaf(2, 3, scalars, seed=1) if scalars else None
+    leaves = [t for t in (x, s) if t is not None]
+    got, called = kernels(lambda: derivatives(lambda: layer(x, s), leaves))
+    assert {"gate", "gate_gradient"} <= set(called)
+    alike(got, derivatives(lambda: layer(x, s), leaves))
+
+
+@pytest.mark.parametrize("scalars", [0, 8])
+@pytest.mark.parametrize("multi_query", [False, True])
+@pytest.mark.parametrize("batch", [(5,), (2, 3)], ids=str)
+@pytest.mark.parametrize("signature", SIGNATURES, ids=str)
+def test_attention(signature, batch, multi_query, scalars, kernels):
+    torch.manual_seed(0)
+    layer = gt.SelfAttention(signature, 4, scalars, heads=2, multi_query=multi_query).double()
+    x = leaf(layer.geometry.algebra.blade_count, *batch, 4)
+    s = leaf(*batch, scalars, seed=1) if scalars else None
+    leaves = [t for t in (x, s, *layer.parameters()) if t is not None]
+
+    def run():
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return derivatives(lambda: layer(x, s), leaves)
+
+    got, called = kernels(run)
+    assert {"heads", "heads_gradient", "merge"} <= set(called)
+    alike(got, run())
+
+
+def test_hooks_of_attention_are_called(kernels):
+    layer = gt.SelfAttention((3, 0, 1), 4, heads=2).double()
+    calls = []
+    layer.attention.register_forward_hook(lambda *_: calls.append(1))
+    kernels(lambda: layer(random(16, 5, 4)))
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("scalars", [0, 3])
+def test_results_are_side_by_side(scalars, kernels):
+    """So that the next linear layer reads them as they are."""
+    given = random(2, 4, 5, 16 * 3 + scalars)
+    x, s = random(16, 10, 3), random(10, scalars, seed=1) if scalars else None
+    algebra = flashcliff.Algebra(3, 0, 1)
+    found, _ = kernels(
+        lambda: [
+            features.merged_heads(given, algebra, 3),
+            gt.EquiLayerNorm(algebra)(x, s),
+            gt.ScalarGate()(x, s),
+        ]
+    )
+    for mv, of_s in found:
+        rows = [mv.flatten(1, -2)] + ([] if of_s is None else [of_s.flatten(0, -2)])
+        assert packed._side_by_side(rows) is not None
+
+
+# On CUDA: the kernels beside the references, on tensors with odd strides.
+
+DTYPES = {
+    torch.float64: 1e-12,
+    torch.float32: 3e-6,
+    torch.bfloat16: 1.2e-2,
+    torch.float16: 2e-3,
+}
+
+
+class Memory:
+    """Items in rows that are wider than they need, at an odd place."""
+
+    def __init__(self, dtype, aligned):
+        self.dtype, self.seed, self.more = dtype, 0, 8 if aligned else 3
+
+    def values(self, *shape):
+        self.seed += 1
+        return random(*shape, seed=self.seed).to(self.dtype).cuda()
+
+    def items(self, blades, rows, channels, scalars, fill=True):
+        width = blades * channels + scalars + self.more
+        memory = self.values(rows, width) if fill else self.values(rows, width) * torch.nan
+        start = self.more - 1 if self.more == 3 else 4
+        mv = memory[:, start : start + blades * channels].unflatten(1, (blades, channels))
+        at = start + blades * channels
+        return mv.transpose(0, 1), memory[:, at : at + scalars] if scalars else None
+
+
+def both(name, arguments, outputs, limit):
+    """Runs a kernel and its reference on the same tensors, and compares what they write and return."""
+
+    def run(module):
+        for x in outputs(arguments):
+            if x is not None:
+                x.fill_(torch.nan)
+        returned = getattr(module, name)(*arguments) or ()
+        return [x.clone() for x in (*outputs(arguments), *returned) if x is not None]
+
+    made, wanted, again = run(items), run(items_reference), run(items)
+    for g, w in zip(made, wanted, strict=True):
+        assert difference(g.double(), w.double()) < limit, name
+    assert all(map(torch.equal, made, again)), "not the same twice"
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("sizes", [(37, 16, 64), (5, 3, 7), (1, 1, 1), (70, 2, 0), (9, 33, 40)], ids=str)
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("signature", SIGNATURES, ids=str)
+def test_kernels_are_their_references(signature, dtype, aligned, sizes):
+    algebra = flashcliff.Algebra(*signature)
+    memory, limit = Memory(dtype, aligned), DTYPES[dtype]
+    rows, channels, scalars = sizes
+    shape = algebra.blade_count, rows, channels, scalars
+
+    def given():
+        return memory.items(*shape)
+
+    def to():
+        return memory.items(*shape, fill=False)
+
+    x, residual = given(), (given(), to())
+    gains = memory.values(channels, algebra.grade_count), memory.values(scalars)
+    for gain in ((None, None), (gains[0], gains[1] if scalars else None)):
+        both("norm", (algebra, EPS, gain, x, None, to()), lambda a: a[5], limit)
+        both("norm", (algebra, EPS, gain, x, residual, to()), lambda a: [*a[4][1], *a[5]], limit)
+        for through in (None, given()):
+            arguments = algebra, EPS, gain, x, given(), through, to()
+            both("norm_gradient", arguments, lambda a: a[6], 4 * limit)
+    both("product", (algebra, "geometric", x[0], given()[0], to()[0]), lambda a: [a[4]], limit)
+    arguments = algebra, "regressive", x[0], given()[0], given()[0], (to()[0], to()[0])
+    both("product_gradient", arguments, lambda a: a[5], limit)
+    for name in ACTIVATIONS:
+        both("gate", (algebra, (name, "gelu"), x, to()), lambda a: a[3], limit)
+        arguments = algebra, (name, "gelu"), x, given(), to()
+        both("gate_gradient", arguments, lambda a: a[4], 4 * limit)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("eps", [None, EPS], ids=["plain", "normalised"])
+@pytest.mark.parametrize("sizes", [(37, 4, 8), (5, 3, 0), (1, 1, 2), (70, 2, 16)], ids=str)
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("signature", SIGNATURES, ids=str)
+def test_features_are_their_references(signature, dtype, sizes, eps):
+    algebra = flashcliff.Algebra(*signature)
+    attention = gt.GeometricAttention(algebra, 1, 1)
+    memory, limit = Memory(dtype, False), DTYPES[dtype]
+    rows, channels, scalars = sizes
+    blades = algebra.blade_count
+    split = attention.split(eps)
+    parts, to = [], []
+    roles = attention.roles()
+    if eps is not None:
+        # Heads that are normalised have no distances.
+        roles = [role._replace(distances=None) for role in roles]
+    for role, heads in zip(roles, (4, 1, 4), strict=True):
+        distances = 0 if role.distances is None else split.points[1] + 2
+        width = channels * (bin(role.taken).count("1") + distances) + scalars
+        part = items.Part(
+            memory.items(blades, rows, channels * heads, scalars * heads),
+            memory.values(rows, heads, width),
+            heads,
+            *role,
+        )
+        if role.distances == "query":
+            part = part._replace(
+                weights=memory.values(channels, heads),
+                of_weights=memory.values(rows, channels, heads),
+            )
+        parts.append(part)
+        to.append(memory.items(blades, rows, channels * heads, scalars * heads, fill=False))
+    both("heads", (algebra, split, parts), lambda a: [p.features for p in a[2]], limit)
+    # Gradients of features are others than the features.
+    for part in parts:
+        part.features.copy_(memory.values(*part.features.shape))
+
+    def written(a):
+        return [*(p.of_weights for p in a[2]), *(x for pair in a[3] for x in pair)]
+
+    both("heads_gradient", (algebra, split, parts, to), written, 8 * limit)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("scalars", [0, 5])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_merging_is_its_reference(dtype, scalars):
+    algebra, memory = flashcliff.Algebra(1, 3, 0), Memory(dtype, False)
+    found = memory.values(3, 7, 2, 16 * 3 + scalars).transpose(1, 2)
+    merged = memory.items(16, 21, 6, 2 * scalars)
+    both("merge", (algebra, found, merged, False), lambda a: a[2], 1e-30)
+    both("merge", (algebra, found, merged, True), lambda a: [a[1]], 1e-30)

@@ -1,0 +1,149 @@
+/* The items of a geometric algebra transformer: multivector channels and scalar channels of each item, and what happens to them
+ * between matrix products: norms, gates, and the features of attention.
+ *
+ * Tensors are read and written where they lie: multivectors [blades, rows, channels] with a stride of blades and one of rows,
+ * scalars [rows, scalars] with a stride of rows; the last axis is contiguous. Strides count elements. So the items can be the rows
+ * of a matrix, [blades * channels + scalars] each, which the next matrix product reads. Elements are f32, bf16 or f16, computed in
+ * f32, or f64. Algebras have 4, 8, 16 or 32 blades.
+ *
+ * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success, launch on a stream (a
+ * cudaStream_t) of the current CUDA context, never synchronise, never allocate, and can be captured into a graph. Results are the
+ * same bit for bit every time. */
+#ifndef FLASHCLIFF_ITEMS_H
+#define FLASHCLIFF_ITEMS_H
+
+#include "flashcliff.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The largest number of blades. */
+#define FC_ITEM_BLADES 32
+/* The most parts that one call splits into heads: queries, keys and values. */
+#define FC_ITEM_PARTS 3
+
+/* The sizes of items. */
+typedef struct fc_items {
+  int64_t rows;
+  int64_t channels;
+  int64_t scalars;
+  int32_t blades;
+  fc_dtype dtype;
+} fc_items;
+
+/* Where items lie. */
+typedef struct fc_item_tensor {
+  void *multivectors;
+  int64_t blade_stride;
+  int64_t row_stride;
+  void *scalars; /* null if there are no scalar channels */
+  int64_t scalar_stride;
+} fc_item_tensor;
+
+/* The squared norm of each blade: +1, -1 or 0. */
+typedef struct fc_item_metric {
+  int8_t norms[FC_ITEM_BLADES];
+} fc_item_metric;
+
+/* The activations of gates. */
+typedef enum fc_activation {
+  FC_ACTIVATION_RELU = 0,
+  FC_ACTIVATION_GELU = 1,      /* by the normal distribution */
+  FC_ACTIVATION_GELU_TANH = 2, /* its approximation by a hyperbolic tangent */
+  FC_ACTIVATION_SIGMOID = 3,
+  FC_ACTIVATION_SILU = 4,
+  FC_ACTIVATION_TANH = 5
+} fc_activation;
+
+/* The gains of norms, or null: multivectors [channels, grades] and scalars [scalars], of the elements' type. */
+typedef struct fc_item_gains {
+  const void *multivectors;
+  const void *scalars;
+  /* Gradients only: partial sums of their gradients, [fc_item_norm_partials, channels * grades + scalars] without what has no
+   * gains, in the arithmetic type (f32 or f64). */
+  void *partials;
+} fc_item_gains;
+
+/* The most rows of partial sums. */
+#define FC_ITEM_PARTIALS 1056
+
+/* The rows of partial sums that fc_item_norm_gradient writes with gains. */
+int64_t fc_item_norm_partials(const fc_items *items);
+
+/* total = x + added, and to = the norm of total times the gains: multivectors over the root of max(mean over channels of the sum
+ * over grades of |squared norm of the grade|, eps), scalars by the layer norm, with scalar_eps below the root. `added` and `total`
+ * may both be null; x is then normalised. */
+int fc_item_norm(const fc_items *items, const fc_item_metric *metric, const fc_item_gains *gains, double eps, double scalar_eps,
+                 const fc_item_tensor *x, const fc_item_tensor *added, const fc_item_tensor *total, const fc_item_tensor *to,
+                 void *stream);
+
+/* The gradient of the norm's input x, from the gradient g of its result; plus `through`, unless that is null. And the partial sums
+ * of the gradients of gains. */
+int fc_item_norm_gradient(const fc_items *items, const fc_item_metric *metric, const fc_item_gains *gains, double eps,
+                          double scalar_eps, const fc_item_tensor *x, const fc_item_tensor *g, const fc_item_tensor *through,
+                          const fc_item_tensor *to, void *stream);
+
+/* to = multivectors times the activation of their scalar blade, and the scalar activation of scalars. */
+int fc_item_gate(const fc_items *items, fc_activation activation, fc_activation scalar_activation, const fc_item_tensor *x,
+                 const fc_item_tensor *to, void *stream);
+
+/* The gradient of the gate's input x, from the gradient g of its result. */
+int fc_item_gate_gradient(const fc_items *items, fc_activation activation, fc_activation scalar_activation,
+                          const fc_item_tensor *x, const fc_item_tensor *g, const fc_item_tensor *to, void *stream);
+
+/* The distance features of a part: of points with the components `first` to `first + dim`, of which the last is the weight. */
+typedef enum fc_distances { FC_DISTANCES_NONE = 0, FC_DISTANCES_QUERY = 1, FC_DISTANCES_KEY = 2 } fc_distances;
+
+/* Queries, keys or values: items whose channels are [channels, heads], and so many features for each head:
+ *   for each taken blade, in order: its channels, times the sign of the blade;
+ *   dim + 2 distance features of the channels, if any, times `weights`;
+ *   the scalars. */
+typedef struct fc_item_part {
+  fc_item_tensor x;     /* multivectors [blades, rows, channels * heads], scalars [rows, scalars * heads] */
+  void *features;       /* [rows, heads, features] */
+  const void *weights;  /* [channels, heads], of the elements' type; null: 1 */
+  void *of_weights;     /* gradients only: [rows, channels, heads], the share of each row; null if there are no weights */
+  int64_t heads;
+  uint32_t taken;       /* blades, as a set of bits */
+  uint32_t negative;    /* those of them with the sign -1 */
+  fc_distances distances;
+} fc_item_part;
+
+/* Parts that are split at once. The channels and scalars of `items` are those of one head. */
+typedef struct fc_item_split {
+  fc_items items;
+  fc_item_part parts[FC_ITEM_PARTS];
+  int32_t count;
+  int32_t normalised;   /* whether each head is normalised first, as fc_item_norm does; not with distances */
+  fc_item_metric metric;
+  double eps, scalar_eps;
+  int32_t first, dim;   /* of points: the component of the first coordinate, and the number of coordinates */
+  double distance_eps;
+} fc_item_split;
+
+/* Writes the features of all parts. */
+int fc_item_heads(const fc_item_split *split, void *stream);
+
+/* Writes the gradients of all parts' items from those of their features: x of the split is read, `to` written, part by part. */
+int fc_item_heads_gradient(const fc_item_split *split, const fc_item_tensor *to, void *stream);
+
+/* The features of attention: [outer, heads, inner, features] with a stride for each axis but the last, which is contiguous; the
+ * rows of the items are [outer, inner]. */
+typedef struct fc_item_features {
+  void *features;
+  int64_t inner;
+  int64_t heads;
+  int64_t outer_stride, head_stride, inner_stride;
+} fc_item_features;
+
+/* Copies features [blades * channels + scalars] of heads to items whose channels are [heads, channels], or back if `back`. The
+ * channels and scalars of `items` are those of one head. */
+int fc_item_merge(const fc_items *items, const fc_item_features *features, const fc_item_tensor *merged, int back,
+                  void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
