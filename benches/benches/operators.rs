@@ -1,6 +1,6 @@
 //! The lane operators at the sizes of the published tables, each beside its floor.
 //!
-//! `cargo bench -p flashcliff-benches`; `flashcliff bench` prints the same cases as one table.
+//! `cargo bench -p flashcliff-benches`; `flashcliff bench` measures all operators, and has these cases among them.
 
 use std::hint::black_box;
 

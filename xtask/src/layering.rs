@@ -48,6 +48,17 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         "flashcliff-macros",
         &["flashcliff", "flashcliff-kernels", "syn"],
     ),
+    // The cases of benchmarks know no framework.
+    (
+        "flashcliff-bench",
+        &[
+            "flashcliff-build-support",
+            "flashcliff-tuner",
+            "candle-core",
+            "clap",
+            "indicatif",
+        ],
+    ),
     // The program is not made of its benchmarks.
     (
         "flashcliff-cli",

@@ -13,6 +13,10 @@ pub(crate) enum Error {
     #[error(transparent)]
     Core(#[from] flashcliff::Error),
 
+    /// An error of a benchmark.
+    #[error(transparent)]
+    Bench(#[from] flashcliff_bench::Error),
+
     /// An error of the search for faster choices.
     #[cfg(feature = "cuda")]
     #[error(transparent)]
@@ -250,23 +254,6 @@ pub(crate) enum Error {
     Plot {
         /// The message of the plotter.
         reason: String,
-    },
-
-    /// A measured operator gives a result that differs from the formula.
-    #[error("{case}: expected {tensor}[{index}] = {expected} within {tolerance:e}, got {got}")]
-    WrongResult {
-        /// The benchmark case.
-        case: String,
-        /// The tensor that differs.
-        tensor: &'static str,
-        /// The index of the element that differs.
-        index: usize,
-        /// The value of the formula, in f64.
-        expected: f64,
-        /// The value of the operator.
-        got: f64,
-        /// The largest difference that rounding explains.
-        tolerance: f64,
     },
 
     /// No operator has this name.

@@ -1,4 +1,4 @@
-//! Tests of `flashcliff algebra`, `info` and `bench`.
+//! Tests of `flashcliff algebra` and `info`.
 
 mod common;
 
@@ -257,43 +257,6 @@ fn a_wrong_tier_is_refused() {
     assert!(
         message.contains("FLASHCLIFF_SIMD") && message.contains("avx2") && message.contains("mmx")
     );
-}
-
-#[test]
-fn the_benchmark_runs_and_writes_json() {
-    let folder = Folder::new();
-    let json = folder.path("bench.json");
-    let text = stdout(&[
-        "bench",
-        "--quick",
-        "--only",
-        "sgp_norm cl200",
-        "--json",
-        arg(&json),
-    ]);
-    assert!(text.contains("sgp_norm cl200") && text.contains("floor ms"));
-    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let cases = report["cases"].as_array().unwrap();
-    assert_eq!(cases.len(), 2);
-    for case in cases {
-        assert!(
-            case["seconds"].as_f64().unwrap() > 0.0
-                && case["floor_seconds"].as_f64().unwrap() > 0.0
-        );
-        assert!(case["flops"].as_u64().unwrap() > 0);
-    }
-    let only = ["bench", "--quick", "--only", "hulls", "--json", arg(&json)];
-    assert!(stdout(&only).contains("memory of a training step: counted "));
-    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let memory = &report["cases"][0]["memory"];
-    let bytes = |name: &str| memory[name].as_u64().unwrap();
-    // The count has the parameters with two moments, and 13 tensors of 32 blades and 3 tensors of one blade, for a batch of 8.
-    let elements = 3 * 58_849 + (13 * 32 + 3) * 8 * 32;
-    assert_eq!(bytes("counted_bytes"), 4 * elements);
-    assert!(bytes("peak_bytes") > bytes("counted_bytes"));
-    assert!(failure(&["bench", "--quick", "--only", "nothing"], 1).contains("fcgp_norm cl300"));
-    let unwritable = folder.path("no/such/file");
-    assert!(failure(&["bench", "--quick", "--json", arg(&unwritable)], 1).contains("cannot write"));
 }
 
 #[test]

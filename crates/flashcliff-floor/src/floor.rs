@@ -3,6 +3,7 @@
 use flashcliff_kernels::simd::{Scalar, Tier, Vector};
 use rayon::prelude::*;
 
+use crate::compute::widest;
 use crate::values;
 
 /// The number of elements that a task adds at a time.
@@ -30,10 +31,30 @@ impl Floor {
         }
     }
 
-    /// Adds once, with all threads.
-    pub fn run(&mut self) {
-        let tier = Tier::best();
+    /// Copies `x` to the output once, by as many threads as an addition has: two tensors are moved.
+    pub fn copy(&mut self) {
+        let blocks = self.o.par_chunks_mut(BLOCK).zip(self.x.par_chunks(BLOCK));
+        blocks.for_each(|(o, x)| o.copy_from_slice(x));
+    }
+
+    /// The bytes that [`Self::run`] moves.
+    pub fn bytes(&self) -> usize {
+        3 * size_of_val(&self.o[..])
+    }
+
+    /// Adds once, on the widest vectors of the CPU, without other threads.
+    pub fn run_alone(&mut self) {
         let stream = size_of_val(&self.o[..]) >= STREAM_BYTES;
+        add(widest(), stream, &mut self.o, &self.x, &self.y);
+    }
+
+    /// Adds once, on the widest vectors of the CPU, with all threads if there is more than one block.
+    pub fn run(&mut self) {
+        let tier = widest();
+        let stream = size_of_val(&self.o[..]) >= STREAM_BYTES;
+        if self.o.len() <= BLOCK {
+            return self.run_alone();
+        }
         let inputs = self.x.par_chunks(BLOCK).zip(self.y.par_chunks(BLOCK));
         let blocks = self.o.par_chunks_mut(BLOCK).zip(inputs);
         blocks.for_each(|(o, (x, y))| add(tier, stream, o, x, y));
@@ -43,7 +64,7 @@ impl Floor {
 fn add(tier: Tier, stream: bool, o: &mut [f32], x: &[f32], y: &[f32]) {
     match tier {
         #[cfg(target_arch = "x86_64")]
-        // SAFETY: `Tier::best` returns a tier that this CPU supports.
+        // SAFETY: `widest` returns a tier that this CPU supports.
         Tier::Avx512 => unsafe { add_avx512(stream, o, x, y) },
         #[cfg(target_arch = "x86_64")]
         // SAFETY: the same holds as above.
@@ -108,6 +129,13 @@ mod tests {
             assert_eq!(floor.o.len(), len);
             let sums = floor.x.iter().zip(&floor.y).map(|(x, y)| x + y);
             assert!(floor.o.iter().copied().eq(sums), "{len}");
+            assert_eq!(floor.bytes(), 12 * len);
+            floor.o.fill(0.0);
+            floor.run_alone();
+            let sums = floor.x.iter().zip(&floor.y).map(|(x, y)| x + y);
+            assert!(floor.o.iter().copied().eq(sums), "{len}");
+            floor.copy();
+            assert_eq!(floor.o, floor.x);
         }
     }
 }

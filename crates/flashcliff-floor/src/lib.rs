@@ -1,7 +1,9 @@
-//! The floor that the benchmarks and `flashcliff bench` compare every time with, and data for both.
+//! The floor that the benchmarks and `flashcliff bench` compare every time with, the ceiling of arithmetic, and data for both.
 
+mod compute;
 mod floor;
 
+pub use compute::{Width, multiply_add};
 pub use floor::Floor;
 
 /// Deterministic values in (-1, 1), never zero: zeros hide work and can be faster.

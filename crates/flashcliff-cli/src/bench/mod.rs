@@ -1,40 +1,41 @@
-//! `flashcliff bench`: times the operators beside a floor, the time to move as many bytes, measured in the same run.
+//! `flashcliff bench`: times the operators beside what the machine reaches in the same run.
 //!
-//! * `cases` - the cases to measure.
-//! * `operator`, `step` - running an operator, and a training step of the hulls model.
-//! * `floor` - a streaming addition by all threads.
-//! * `measure` - timing in turns, with medians.
-//! * `reference` - the same results by the formulas in f64, without kernels.
-//! * `report` - the table and the JSON.
+//! Cases, checks, floors and models are of the crate `flashcliff-bench`.
+//!
+//! * `run` - measures the chosen cases.
+//! * `step` - a training step of the hulls model.
+//! * `table` - the results as a table.
 
-mod cases;
-mod measure;
-mod operator;
-mod reference;
-mod report;
+mod run;
 mod step;
+mod table;
 
 use std::path::PathBuf;
 
+use cayley::Signature;
 use clap::Args;
+use flashcliff_bench::Selection;
 use flashcliff_candle::output_file::OutputFile;
-use tracing::info;
 
+use crate::device::DeviceName;
 use crate::error::Error;
 use crate::output::print;
+use crate::tune::{Shape, TypeName};
 
-use measure::Effort;
-
-/// Measure the operators and the training step, beside the time it takes to move as many bytes.
+/// Measure the operators and a training step, beside what the machine reaches in the same run.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The floor is a streaming addition by all threads that moves as many bytes as the operator reads and writes at least, each tensor once.
-Operator and floor are timed in turns and their medians compared. Every result is checked against the formula in f64 on some rows; a wrong one
-is an error. Targets hold for two threads.
+Every operator of the table runs with the defaults of its options. Before it is timed, both passes are checked against the formula in f64 on
+some rows; a wrong result is an error. Work and floors are timed in turns, and medians compared. The floor is a streaming addition by all threads
+that moves as many bytes as the operator reads and writes at least, each tensor once.
+
+The least time of a case, its roofline, is that of its calls and the longer one of two times: that of the floor, and that of its operations at
+the measured rate of multiply-adds. Efficiency is the least time over the measured one. What takes longest names the class: launch-bound,
+cache-bound (the floor is faster than a large addition), bandwidth-bound or compute-bound. Each class has an efficiency to aim at.
 
 The memory of a training step is counted by the allocator of the program: the most that was held at once, from the making of the model on, beside
 what must be held: parameters, the moments of Adam, and the activations that the backward pass reads. What the matrix products keep for each
-thread for the life of the process, a buffer of the size of a cache, is not part of it.")]
+thread for the life of the process, a buffer of the size of a cache, is not part of it. Its targets hold for two threads.")]
 pub(crate) struct BenchArgs {
     /// Also write the results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
@@ -47,31 +48,49 @@ pub(crate) struct BenchArgs {
     /// Only the cases whose names contain this.
     #[arg(long, value_name = "TEXT")]
     only: Option<String>,
+
+    /// Only this operator of the table; may be repeated.
+    #[arg(long, value_name = "NAME")]
+    operator: Vec<String>,
+
+    /// Algebra, as cl300 or 3,0,0, in place of the usual ones; may be repeated.
+    #[arg(long, value_name = "SIGNATURE")]
+    algebra: Vec<Signature>,
+
+    /// Batch and channels, as 4096x512, or 4096x256x512 with other channels of the output, in place of the usual ones; may be repeated.
+    #[arg(long, value_name = "BATCHxCHANNELS")]
+    shape: Vec<Shape>,
+
+    /// The type of all tensors; may be repeated. If absent, all that the device computes with: f32 and f64, on a GPU also bf16 and f16.
+    #[arg(long, value_name = "TYPE")]
+    dtype: Vec<TypeName>,
+
+    /// Where to compute: cpu, cuda (the first GPU) or cuda:N; `flashcliff info` lists GPUs.
+    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
+    device: DeviceName,
+}
+
+impl BenchArgs {
+    fn selection(&self) -> Selection {
+        Selection {
+            operators: self.operator.clone(),
+            algebras: self.algebra.clone(),
+            shapes: self.shape.iter().map(|shape| shape.dims()).collect(),
+            dtypes: self.dtype.iter().map(|name| name.dtype()).collect(),
+            quick: self.quick,
+        }
+    }
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// A wrong result, a name that no case has, a file that cannot be written.
+/// A wrong result, a name that no case has, a device that there is not, a file that cannot be written.
 pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
     let json = args.json.as_deref().map(OutputFile::create).transpose()?;
-    let cases = cases::all(args.quick);
-    let wanted = |name: &str| args.only.as_deref().is_none_or(|part| name.contains(part));
-    if !cases.iter().any(|case| wanted(&case.name)) {
-        let names: Vec<&str> = cases.iter().map(|case| case.name.as_str()).collect();
-        return Err(Error::UnknownCase {
-            expected: names.join(", "),
-            got: args.only.clone().unwrap_or_default(),
-        });
-    }
-    let effort = Effort::new(args.quick);
-    let mut report = report::Report::new();
-    for case in cases.iter().filter(|case| wanted(&case.name)) {
-        info!("{}", case.name);
-        report.push(case.run(effort)?);
-    }
+    let report = run::measure(args)?;
     if let Some(file) = json {
         file.commit(report.json()?.as_bytes())?;
     }
-    print(&report.text())
+    print(&table::text(&report))
 }

@@ -1,17 +1,18 @@
 //! Times and checks a training step of the hulls model.
 
 use candle_core::{DType, Device, Tensor};
+use cayley::Signature;
 use flashcliff::Algebra;
+use flashcliff_bench::measure::{Effort, median, repetitions, seconds};
+use flashcliff_bench::reference::{Formula, sigmoid};
+use flashcliff_bench::report::{Memory, Row};
 use flashcliff_candle::models::{Architecture, Hulls, Model};
 use flashcliff_candle::op::release_scratch;
 use flashcliff_candle::optim::{Adam, AdamOptions};
+use flashcliff_floor::values;
 
-use super::cases::{Case, Subject};
-use super::measure::{Effort, Measurement, Memory};
-use super::reference::{Formula, sigmoid};
 use crate::error::Error;
 use crate::heap;
-use flashcliff_floor::values;
 
 const POINTS: usize = 16;
 const DIM: usize = 5;
@@ -27,6 +28,32 @@ const COUNTED_STEPS: usize = 3;
 /// The largest allowed ratio of the peak of the heap to the bytes of [`Hulls::saved_elements`] and of the parameters.
 const MEMORY_TARGET: f64 = 1.5;
 
+/// The largest time of a step that is aimed at, in seconds, with two threads.
+const TARGET: f64 = 6e-3;
+
+/// A training step.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    batch: usize,
+    /// Whether the batch is so small that the targets mean nothing.
+    quick: bool,
+}
+
+impl Step {
+    /// The step that is measured, or a small one.
+    pub(super) fn new(quick: bool) -> Self {
+        Self {
+            batch: if quick { 8 } else { 128 },
+            quick,
+        }
+    }
+
+    /// The name in reports.
+    pub(super) fn name(&self) -> String {
+        format!("hulls training step cl500 batch {}", self.batch)
+    }
+}
+
 /// A model in training.
 struct Training {
     model: Model,
@@ -36,13 +63,13 @@ struct Training {
 }
 
 impl Training {
-    fn new(case: &Case) -> Result<Self, Error> {
+    fn new(step: &Step) -> Result<Self, Error> {
         let model = Model::new(Architecture::Hulls, 1, DType::F32)?;
-        let shape = (case.batch, POINTS, DIM);
+        let shape = (step.batch, POINTS, DIM);
         Ok(Self {
             adam: Adam::new(model.parameters().variables(), AdamOptions::default())?,
-            points: Tensor::from_vec(points(case), shape, &Device::Cpu)?,
-            targets: Tensor::from_vec(values(case.batch, 2), case.batch, &Device::Cpu)?,
+            points: Tensor::from_vec(points(step), shape, &Device::Cpu)?,
+            targets: Tensor::from_vec(values(step.batch, 2), step.batch, &Device::Cpu)?,
             model,
         })
     }
@@ -54,28 +81,40 @@ impl Training {
     }
 }
 
-fn points(case: &Case) -> Vec<f32> {
-    values(case.batch * POINTS * DIM, 1)
+fn points(step: &Step) -> Vec<f32> {
+    values(step.batch * POINTS * DIM, 1)
 }
 
-/// Measures the case and checks the predictions.
+/// Measures the step and checks the predictions before.
 ///
 /// # Errors
-/// [`Error::WrongResult`].
-pub(super) fn run(case: &Case, effort: Effort) -> Result<Measurement, Error> {
-    let memory = memory(case)?;
-    let mut training = Training::new(case)?;
-    let difference = check(case, &training.model, &points(case), &training.points)?;
-    let (seconds, _) = effort.medians(None, || training.step())?;
-    Ok(Measurement {
-        name: case.name.clone(),
+/// A wrong prediction.
+pub(super) fn run(step: &Step, effort: Effort) -> Result<Row, Error> {
+    let memory = memory(step)?;
+    let mut training = Training::new(step)?;
+    let difference = check(step, &training.model, &points(step), &training.points)?;
+    let times = repetitions(effort.round, || training.step())?;
+    let mut own = Vec::new();
+    for _ in 0..effort.repeats * effort.rounds {
+        own.push(seconds(times, || training.step())?);
+    }
+    let seconds = median(own);
+    let target_seconds = (!step.quick).then_some(TARGET);
+    Ok(Row {
+        name: step.name(),
+        operator: None,
         bytes: None,
         flops: None,
         seconds,
         floor_seconds: None,
-        target: case.target,
-        difference,
+        ratio: None,
+        roofline: None,
+        target_seconds,
+        met: target_seconds.map(|target| seconds <= target),
+        relative_difference: difference,
+        gpu: None,
         memory: Some(memory),
+        repeats: Vec::new(),
     })
 }
 
@@ -83,39 +122,36 @@ pub(super) fn run(case: &Case, effort: Effort) -> Result<Measurement, Error> {
 ///
 /// For each thread the matrix products keep a buffer of the size of the L2 cache, for the life of the process; small products use none of
 /// it. A small step on every thread makes these buffers before the count starts.
-fn memory(case: &Case) -> Result<Memory, Error> {
-    let small = Case {
-        batch: case.batch.min(8),
-        ..case.clone()
+fn memory(step: &Step) -> Result<Memory, Error> {
+    let small = Step {
+        batch: step.batch.min(8),
+        quick: step.quick,
     };
-    let step = || Training::new(&small)?.step();
-    step()?;
-    let steps: Vec<Result<(), Error>> = rayon::broadcast(|_| step());
+    let warm = || Training::new(&small)?.step();
+    warm()?;
+    let steps: Vec<Result<(), Error>> = rayon::broadcast(|_| warm());
     steps.into_iter().collect::<Result<(), Error>>()?;
     release_scratch();
     let heap = heap::count();
-    let mut training = Training::new(case)?;
+    let mut training = Training::new(step)?;
     for _ in 0..COUNTED_STEPS {
         training.step()?;
     }
     let peak = heap.peak();
     // Adam keeps two moments of each parameter.
     let parameters = training.model.parameters().element_count();
-    let elements = 3 * parameters + Hulls::saved_elements(case.batch);
-    Ok(Memory {
-        counted: elements * size_of::<f32>(),
-        peak,
-        // A small batch has few activations, so the target does not apply.
-        target: (case.target.is_some()).then_some(MEMORY_TARGET),
-    })
+    let elements = 3 * parameters + Hulls::saved_elements(step.batch);
+    // A small batch has few activations, so the target does not apply.
+    let target = (!step.quick).then_some(MEMORY_TARGET);
+    Ok(Memory::new(elements * size_of::<f32>(), peak, target))
 }
 
 /// Compares predictions with the formulas of the layers. Returns the largest relative difference.
-fn check(case: &Case, model: &Model, points: &[f32], inputs: &Tensor) -> Result<f64, Error> {
+fn check(step: &Step, model: &Model, points: &[f32], inputs: &Tensor) -> Result<f64, Error> {
     let network = Network::new(model)?;
     let got: Vec<f32> = model.forward(inputs)?.to_vec1()?;
-    let algebra = Algebra::new(case.signature)?;
-    let formula = Formula::new(Subject::Steerable, algebra.cayley());
+    let algebra = Algebra::new(Signature::of(5, 0, 0))?;
+    let formula = Formula::new("steerable_product", algebra.cayley())?;
     let samples = points.chunks_exact(POINTS * DIM).take(CHECKED);
     let expected: Vec<f64> = samples
         .map(|points| network.predict(&formula, algebra.blade_count(), points))
@@ -127,14 +163,15 @@ fn check(case: &Case, model: &Model, points: &[f32], inputs: &Tensor) -> Result<
     for (index, (&expected, &got)) in expected.iter().zip(&got).enumerate() {
         let difference = (expected - f64::from(got)).abs();
         if difference.is_nan() || difference > TOLERANCE * scale {
-            return Err(Error::WrongResult {
-                case: case.name.clone(),
-                tensor: "prediction",
+            let wrong = flashcliff_bench::Error::WrongResult {
+                case: step.name(),
+                tensor: "prediction".to_owned(),
                 index,
                 expected,
                 got: got.into(),
                 tolerance: TOLERANCE * scale,
-            });
+            };
+            return Err(wrong.into());
         }
         largest = largest.max(difference / scale);
     }

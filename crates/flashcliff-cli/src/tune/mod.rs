@@ -17,7 +17,9 @@ use flashcliff_candle::output_file::OutputFile;
 use crate::device::DeviceName;
 use crate::error::Error;
 
-use workload::{Job, OperatorName, PrecisionName, Shape, TypeName};
+use workload::{Job, OperatorName, PrecisionName};
+
+pub(crate) use workload::{Shape, TypeName};
 
 /// Find the fastest algorithms for calls of certain shapes on a GPU, and store them for all programs of this library.
 #[derive(Debug, Args)]

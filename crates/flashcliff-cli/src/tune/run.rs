@@ -13,7 +13,7 @@ use serde::Serialize;
 use tracing::{info, warn};
 
 use super::TuneArgs;
-use super::workload::{Job, PrecisionName, TypeName};
+use super::workload::{Job, PrecisionName};
 use crate::error::Error;
 use crate::interrupt;
 use crate::output::{Align, Table, print};
@@ -343,17 +343,6 @@ impl Report {
             ""
         };
         format!("{}{ended}", self.table.render())
-    }
-}
-
-impl TypeName {
-    fn dtype(self) -> Dtype {
-        match self {
-            Self::F32 => Dtype::F32,
-            Self::F64 => Dtype::F64,
-            Self::Bf16 => Dtype::Bf16,
-            Self::F16 => Dtype::F16,
-        }
     }
 }
 

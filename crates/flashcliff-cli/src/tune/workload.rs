@@ -5,7 +5,7 @@ use std::str::FromStr;
 use cayley::Signature;
 use clap::ValueEnum;
 use flashcliff::ops::{self, LinearOptions, ProductOptions};
-use flashcliff::{Algebra, Dims, Operator};
+use flashcliff::{Algebra, Dims, Dtype, Operator};
 
 use crate::error::Error;
 
@@ -23,7 +23,7 @@ pub(super) enum OperatorName {
 
 /// An element type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum TypeName {
+pub(crate) enum TypeName {
     F32,
     F64,
     Bf16,
@@ -41,7 +41,7 @@ pub(super) enum PrecisionName {
 
 /// The batch and the channels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     batch: usize,
     in_channels: usize,
     out_channels: usize,
@@ -50,7 +50,7 @@ pub(super) struct Shape {
 /// A text that is not a shape.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("expected BATCHxCHANNELS or BATCHxINxOUT with numbers from 1 on, got `{got}`")]
-pub(super) struct NoShape {
+pub(crate) struct NoShape {
     got: String,
 }
 
@@ -78,6 +78,29 @@ impl FromStr for Shape {
             in_channels,
             out_channels,
         })
+    }
+}
+
+impl Shape {
+    /// The sizes of a call.
+    pub(crate) fn dims(self) -> Dims {
+        Dims {
+            batch: self.batch,
+            in_channels: self.in_channels,
+            out_channels: self.out_channels,
+        }
+    }
+}
+
+impl TypeName {
+    /// The type of the library.
+    pub(crate) fn dtype(self) -> Dtype {
+        match self {
+            Self::F32 => Dtype::F32,
+            Self::F64 => Dtype::F64,
+            Self::Bf16 => Dtype::Bf16,
+            Self::F16 => Dtype::F16,
+        }
     }
 }
 
@@ -120,11 +143,7 @@ pub(super) fn jobs(
     let mut jobs = Vec::new();
     for operator in &operators {
         for shape in shapes {
-            let dims = Dims {
-                batch: shape.batch,
-                in_channels: shape.in_channels,
-                out_channels: shape.out_channels,
-            };
+            let dims = shape.dims();
             let shapes = operator.inputs().iter().map(|spec| spec.shape(&dims));
             let shapes: Vec<Vec<usize>> = shapes.collect();
             let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();

@@ -1,0 +1,123 @@
+//! A case: an operator of the table at a size, and the passes to time.
+
+use cayley::Signature;
+use flashcliff::ops;
+use flashcliff::{Algebra, Dims, Dtype, Operator, Pass};
+use serde::{Deserialize, Serialize};
+
+use crate::Error;
+
+/// The passes that are timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Passes {
+    /// The forward pass alone.
+    Forward,
+    /// The forward pass, and the backward pass with the gradients of all inputs.
+    Both,
+}
+
+impl Passes {
+    /// Both values.
+    pub const ALL: [Self; 2] = [Self::Forward, Self::Both];
+
+    /// The name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Both => "forward+backward",
+        }
+    }
+
+    /// The number of calls of the library.
+    pub fn calls(self) -> usize {
+        match self {
+            Self::Forward => 1,
+            Self::Both => 2,
+        }
+    }
+}
+
+/// An operator of the table, with the defaults of its options, at a size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Case {
+    /// The name in the table.
+    pub operator: &'static str,
+    /// The algebra.
+    pub signature: Signature,
+    /// Whether the operator is interpreted although its algebra is compiled.
+    pub is_interpreted: bool,
+    /// The type of all tensors.
+    pub dtype: Dtype,
+    /// The passes.
+    pub passes: Passes,
+    /// The batch and the channels.
+    pub dims: Dims,
+}
+
+impl Case {
+    /// The name in reports. A name without a type is of f32.
+    pub fn name(&self) -> String {
+        let way = if self.is_interpreted {
+            " interpreted"
+        } else {
+            ""
+        };
+        let algebra = self.signature.name();
+        let Dims {
+            batch,
+            in_channels,
+            out_channels,
+        } = self.dims;
+        let out = match in_channels == out_channels {
+            true => String::new(),
+            false => format!("->{out_channels}"),
+        };
+        let dtype = match self.dtype {
+            Dtype::F32 => String::new(),
+            dtype => format!(" {dtype}"),
+        };
+        let passes = self.passes.name();
+        format!(
+            "{}{way} {algebra} {batch}x{in_channels}{out}{dtype} {passes}",
+            self.operator
+        )
+    }
+
+    /// The operator, bound to the algebra.
+    ///
+    /// # Errors
+    /// A variable that means nothing.
+    pub fn bind(&self) -> Result<Operator, Error> {
+        let algebra = match self.is_interpreted {
+            true => Algebra::interpreted(self.signature)?,
+            false => Algebra::new(self.signature)?,
+        };
+        Ok(ops::by_name(algebra, self.operator, &[])?)
+    }
+
+    /// The bytes that are held at once to measure the case: all tensors and buffers twice, and the floor.
+    ///
+    /// # Errors
+    /// The errors of the library.
+    pub fn memory(&self) -> Result<u128, Error> {
+        let operator = self.bind()?;
+        let elements = |shape: Vec<usize>| shape.iter().map(|&axis| axis as u128).product::<u128>();
+        let inputs = operator.inputs().iter();
+        let inputs: u128 = inputs.map(|spec| elements(spec.shape(&self.dims))).sum();
+        let output = elements(operator.output_shape(&self.dims));
+        let tensors = 2 * inputs + 2 * output;
+        let floor = 3 * inputs + 2 * output;
+        if tensors > 1 << 56 {
+            // The library counts buffers in usize.
+            return Ok((2 * tensors + floor) * self.dtype.bytes() as u128);
+        }
+        let workspace = |pass| match self.dtype.arithmetic() {
+            Dtype::F64 => operator.workspace_len::<f64>(&self.dims, pass),
+            _ => operator.workspace_len::<f32>(&self.dims, pass),
+        };
+        let workspace = workspace(Pass::Forward).max(workspace(Pass::Backward));
+        let buffers = operator.saved_len(&self.dims) as u128 + workspace as u128;
+        Ok((2 * (tensors + buffers) + floor) * self.dtype.bytes() as u128)
+    }
+}

@@ -1,0 +1,25 @@
+//! What the benchmarks of flashcliff share. `flashcliff bench` and the programs of the crate `benches` are hosts of it.
+//!
+//! * `case`, `selection` - which operators, at which sizes; derived from the table of operators.
+//! * [`reference`] - the formulas of all operators in f64, without kernels.
+//! * `check` - the comparison with the formulas, before anything is timed.
+//! * [`cpu`], `cuda` - operators with their buffers on a device.
+//! * [`measure`] - times in turns with floors, medians.
+//! * [`machine`] - what the machine is, and the rates that it reaches.
+//! * [`model`] - from bytes, operations and rates to the least time of a case, and its size class.
+//! * [`report`] - the results, as JSON.
+
+mod case;
+mod check;
+pub mod cpu;
+mod error;
+pub mod machine;
+pub mod measure;
+pub mod model;
+pub mod reference;
+pub mod report;
+mod selection;
+
+pub use case::{Case, Passes};
+pub use error::Error;
+pub use selection::Selection;

@@ -1,0 +1,87 @@
+//! What the machine is, and the rates that it reaches in this run.
+
+use std::path::Path;
+use std::process::Command;
+
+use serde::{Deserialize, Serialize};
+
+/// What must be the same for times to be compared.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kind {
+    /// `cpu`, or `cuda`.
+    pub device: String,
+    /// The name of the processor, as it gives itself.
+    pub processor: String,
+    /// The architecture of the host.
+    pub architecture: String,
+    /// The widest vectors that the CPU has.
+    pub widest_simd: String,
+    /// The number of threads in use.
+    pub threads: usize,
+}
+
+/// The rates of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Rates {
+    /// Bytes a second of a large copy.
+    pub copy_bytes: f64,
+    /// Bytes a second of a large addition of two tensors.
+    pub add_bytes: f64,
+    /// Operations a second in f32.
+    pub flops_f32: f64,
+    /// Operations a second in f64.
+    pub flops_f64: f64,
+    /// Operations a second of a large matrix product whose operands are rounded to TF32; on a GPU.
+    #[serde(default)]
+    pub flops_tf32: Option<f64>,
+    /// Seconds of a call with next to no work.
+    pub call_seconds: f64,
+}
+
+/// The name of this machine's CPU.
+pub(crate) fn processor() -> String {
+    let text = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let line = text.lines().find_map(|line| {
+        let (key, value) = line.split_once(':')?;
+        (key.trim() == "model name").then(|| value.trim().to_owned())
+    });
+    line.unwrap_or_else(|| "unknown".to_owned())
+}
+
+/// The commit that the program was built from, as far as can be known: a file `COMMIT` beside the program says it, or git, if the
+/// program lies in a working tree.
+pub fn commit() -> String {
+    let program = std::env::current_exe().ok();
+    let folder = program.as_deref().and_then(Path::parent);
+    let known = folder.and_then(|folder| {
+        let file = std::fs::read_to_string(folder.join("COMMIT")).ok();
+        file.or_else(|| described(folder))
+    });
+    known.map_or_else(|| "unknown".to_owned(), |text| text.trim().to_owned())
+}
+
+fn described(folder: &Path) -> Option<String> {
+    let mut git = Command::new("git");
+    git.arg("-C").arg(folder);
+    git.args([
+        "describe",
+        "--always",
+        "--dirty",
+        "--abbrev=12",
+        "--exclude=*",
+    ]);
+    let output = git.output().ok().filter(|output| output.status.success())?;
+    String::from_utf8(output.stdout).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_processor_and_a_commit_are_one_line() {
+        for text in [processor(), commit()] {
+            assert!(!text.is_empty() && !text.contains('\n'), "{text}");
+        }
+    }
+}

@@ -1,0 +1,253 @@
+//! The results of a run, as JSON.
+
+use flashcliff::Tier;
+use serde::{Deserialize, Serialize};
+
+use crate::machine::{Kind, Rates, commit};
+use crate::measure::{Repeat, median};
+use crate::model::{Class, Model};
+use crate::{Case, Error, Passes};
+
+/// The format that is written and read.
+pub const FORMAT: u32 = 2;
+
+/// All results of a run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// [`FORMAT`].
+    pub format: u32,
+    /// The version of the program.
+    pub version: String,
+    /// The commit of the program, or `unknown`.
+    pub commit: String,
+    /// Seconds since 1970.
+    pub time: u64,
+    /// Whether the effort was so small that the times mean little.
+    pub quick: bool,
+    /// The architecture of the host.
+    pub architecture: String,
+    /// The vectors that operators used.
+    pub simd: String,
+    /// The number of threads.
+    pub threads: usize,
+    /// What must be the same for times to be compared.
+    pub machine: Kind,
+    /// What the machine reached in this run.
+    pub rates: Rates,
+    /// The results.
+    pub cases: Vec<Row>,
+}
+
+/// The result of a case.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// The name, unique in a report.
+    pub name: String,
+    /// The operator at its size; a training step has none.
+    pub operator: Option<OperatorRow>,
+    /// The bytes that must be moved.
+    pub bytes: Option<usize>,
+    /// The operations.
+    pub flops: Option<usize>,
+    /// The median time.
+    pub seconds: f64,
+    /// The median time of moving as many bytes.
+    pub floor_seconds: Option<f64>,
+    /// Time over that of the floor.
+    pub ratio: Option<f64>,
+    /// The least time by the model, its class and the efficiency.
+    pub roofline: Option<Roofline>,
+    /// The largest time that is aimed at.
+    pub target_seconds: Option<f64>,
+    /// Whether the target is met.
+    pub met: Option<bool>,
+    /// The largest difference from the formula in f64, relative to the largest value of its row.
+    pub relative_difference: f64,
+    /// Other times of a GPU.
+    #[serde(default)]
+    pub gpu: Option<GpuTimes>,
+    /// The memory of a training step.
+    pub memory: Option<Memory>,
+    /// The medians of each repeat.
+    pub repeats: Vec<Repeat>,
+}
+
+/// An operator at its size.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OperatorRow {
+    /// The name in the table.
+    pub name: String,
+    /// The algebra, as `cl300`.
+    pub algebra: String,
+    /// Whether it is interpreted although its algebra is compiled.
+    pub is_interpreted: bool,
+    /// The type of all tensors.
+    pub dtype: String,
+    /// The passes.
+    pub passes: Passes,
+    /// The batch.
+    pub batch: usize,
+    /// The channels of the input.
+    pub in_channels: usize,
+    /// The channels of the output.
+    pub out_channels: usize,
+}
+
+/// The least time of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Roofline {
+    /// The least time.
+    pub seconds: f64,
+    /// What limits it.
+    pub class: Class,
+    /// The least time over the measured one.
+    pub efficiency: f64,
+    /// The efficiency that is aimed at.
+    pub target_efficiency: f64,
+}
+
+/// Times of a GPU beside the main one, which is that of a call inside a captured graph.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct GpuTimes {
+    /// Time of the GPU of calls one by one.
+    pub eager_seconds: f64,
+    /// Time of the clock of calls one by one, with the wait for the GPU.
+    pub wall_seconds: f64,
+    /// Time of the GPU of a call whose tensors are in no cache.
+    pub cold_seconds: f64,
+}
+
+/// The bytes that a training step needs and takes.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Memory {
+    /// Parameters, the state of the optimiser and what the forward pass keeps for the backward pass.
+    pub counted_bytes: usize,
+    /// The largest number of bytes on the heap at once: all of these, gradients, workspaces and data.
+    pub peak_bytes: usize,
+    /// Peak over counted.
+    pub ratio: f64,
+    /// The largest ratio that is aimed at.
+    pub target_ratio: Option<f64>,
+    /// Whether the target is met.
+    pub met: Option<bool>,
+}
+
+impl Report {
+    /// An empty report.
+    pub fn new(machine: Kind, rates: Rates, quick: bool) -> Self {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self {
+            format: FORMAT,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            commit: commit(),
+            time: now.map_or(0, |now| now.as_secs()),
+            quick,
+            architecture: machine.architecture.clone(),
+            simd: Tier::best().name().to_owned(),
+            threads: machine.threads,
+            machine,
+            rates,
+            cases: Vec::new(),
+        }
+    }
+
+    /// The report as JSON.
+    ///
+    /// # Errors
+    /// It does not fail in practice.
+    pub fn json(&self) -> Result<String, serde_json::Error> {
+        Ok(serde_json::to_string_pretty(self)? + "\n")
+    }
+
+    /// Reads a report.
+    ///
+    /// # Errors
+    /// [`Error::NotReport`].
+    pub fn read(text: &[u8]) -> Result<Self, Error> {
+        let wrong = |reason: String| Error::NotReport {
+            expected: FORMAT,
+            reason,
+        };
+        let value: serde_json::Value =
+            serde_json::from_slice(text).map_err(|error| wrong(error.to_string()))?;
+        match value.get("format").and_then(serde_json::Value::as_u64) {
+            Some(format) if format == u64::from(FORMAT) => {}
+            Some(format) => return Err(wrong(format!("got format {format}"))),
+            None => return Err(wrong("got no format".to_owned())),
+        }
+        serde_json::from_value(value).map_err(|error| wrong(error.to_string()))
+    }
+}
+
+impl Row {
+    /// The row of an operator, from its repeats.
+    pub fn of_operator(case: &Case, counts: Counts, repeats: Vec<Repeat>, rates: &Rates) -> Self {
+        let middle = |part: fn(&Repeat) -> f64| median(repeats.iter().map(part).collect());
+        let seconds = middle(|repeat| repeat.seconds);
+        let floor = middle(|repeat| repeat.floor_seconds);
+        let model = Model {
+            bytes: counts.bytes,
+            call_seconds: rates.call_seconds * case.passes.calls() as f64,
+            memory_seconds: floor,
+            compute_seconds: middle(|repeat| repeat.compute_seconds),
+            stream_rate: middle(|repeat| repeat.stream_bytes),
+        };
+        let class = model.class();
+        let roofline = Roofline {
+            seconds: model.seconds(),
+            class,
+            efficiency: model.seconds() / seconds,
+            target_efficiency: class.target(),
+        };
+        Self {
+            name: case.name(),
+            operator: Some(OperatorRow {
+                name: case.operator.to_owned(),
+                algebra: case.signature.name(),
+                is_interpreted: case.is_interpreted,
+                dtype: case.dtype.to_string(),
+                passes: case.passes,
+                batch: case.dims.batch,
+                in_channels: case.dims.in_channels,
+                out_channels: case.dims.out_channels,
+            }),
+            bytes: Some(counts.bytes),
+            flops: Some(counts.flops),
+            seconds,
+            floor_seconds: Some(floor),
+            ratio: Some(seconds / floor),
+            roofline: Some(roofline),
+            target_seconds: None,
+            met: Some(roofline.efficiency >= roofline.target_efficiency),
+            relative_difference: counts.difference,
+            gpu: None,
+            memory: None,
+            repeats,
+        }
+    }
+}
+
+/// What is known of a case without timing it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Counts {
+    /// The bytes that must be moved.
+    pub bytes: usize,
+    /// The operations.
+    pub flops: usize,
+    /// The largest relative difference from the formula.
+    pub difference: f64,
+}
+
+impl Memory {
+    /// The memory of a training step, with the largest ratio that is aimed at.
+    pub fn new(counted_bytes: usize, peak_bytes: usize, target_ratio: Option<f64>) -> Self {
+        let ratio = peak_bytes as f64 / counted_bytes as f64;
+        Self {
+            counted_bytes,
+            peak_bytes,
+            ratio,
+            target_ratio,
+            met: target_ratio.map(|limit| ratio <= limit),
+        }
+    }
+}

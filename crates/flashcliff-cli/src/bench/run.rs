@@ -1,0 +1,74 @@
+//! Measures the chosen cases.
+
+use flashcliff_bench::measure::Effort;
+use flashcliff_bench::report::{Report, Row};
+use flashcliff_bench::{Case, cpu};
+use tracing::info;
+
+use super::BenchArgs;
+use super::step::{self, Step};
+use crate::device::DeviceName;
+use crate::error::Error;
+use crate::memory::room_for;
+
+/// Measures all chosen cases on the chosen device.
+///
+/// # Errors
+/// A wrong result, a name that no case has, a device that there is not, tensors that have no room.
+pub(super) fn measure(args: &BenchArgs) -> Result<Report, Error> {
+    let cases = args.selection().cases()?;
+    match args.device {
+        DeviceName::Cpu => on_cpu(args, cases),
+        DeviceName::Cuda(ordinal) => on_gpu(args, ordinal, cases),
+    }
+}
+
+fn on_cpu(args: &BenchArgs, cases: Vec<Case>) -> Result<Report, Error> {
+    // A training step has one size.
+    let is_all = args.operator.is_empty() && args.algebra.is_empty() && args.shape.is_empty();
+    let step = Step::new(args.quick);
+    let step = (is_all && args.dtype.is_empty()).then_some(step);
+    let names = cases.iter().map(Case::name);
+    let names = names.chain(step.as_ref().map(Step::name));
+    let is_wanted = wanted(args, names.collect())?;
+    let mut stream = cpu::Stream::new(args.quick);
+    let rates = cpu::rates(args.quick, &mut stream)?;
+    let mut report = Report::new(cpu::kind(), rates, args.quick);
+    let effort = Effort::new(args.quick);
+    let mut subject = None;
+    for case in cases.iter().filter(|case| is_wanted(&case.name())) {
+        info!("{}", case.name());
+        room_for(case.name(), case.memory()?)?;
+        let mut now = cpu::Subject::or_new(subject.take(), case)?;
+        let effort = effort.of_bytes(now.counts().bytes);
+        let mut repeats = Vec::with_capacity(effort.repeats);
+        for _ in 0..effort.repeats {
+            repeats.push(now.repeat(effort, &mut stream)?);
+        }
+        let row = Row::of_operator(case, now.counts(), repeats, &report.rates);
+        report.cases.push(row);
+        subject = Some(now);
+    }
+    if let Some(step) = step.filter(|step| is_wanted(&step.name())) {
+        info!("{}", step.name());
+        report.cases.push(step::run(&step, effort)?);
+    }
+    Ok(report)
+}
+
+/// A test of names, once it is known that one passes.
+fn wanted(args: &BenchArgs, names: Vec<String>) -> Result<impl Fn(&str) -> bool + '_, Error> {
+    let is_wanted = |name: &str| args.only.as_deref().is_none_or(|part| name.contains(part));
+    if names.iter().any(|name| is_wanted(name)) {
+        return Ok(is_wanted);
+    }
+    Err(Error::UnknownCase {
+        expected: names.join(", "),
+        got: args.only.clone().unwrap_or_default(),
+    })
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpu(_args: &BenchArgs, _ordinal: usize, _cases: Vec<Case>) -> Result<Report, Error> {
+    Err(flashcliff_candle::Error::BuiltWithoutCuda.into())
+}

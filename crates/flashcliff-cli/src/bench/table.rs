@@ -1,0 +1,109 @@
+//! The results as a table.
+
+use flashcliff_bench::report::{Memory, Report, Row};
+
+use crate::output::{Align, Table};
+
+/// The report as text.
+pub(super) fn text(report: &Report) -> String {
+    let mut table = Table::new(&[
+        ("case", Align::Left),
+        ("MB", Align::Right),
+        ("Mflop", Align::Right),
+        ("ms", Align::Right),
+        ("floor ms", Align::Right),
+        ("ratio", Align::Right),
+        ("GB/s", Align::Right),
+        ("Gflop/s", Align::Right),
+        ("class", Align::Left),
+        ("efficiency", Align::Right),
+        ("target", Align::Left),
+        ("difference", Align::Right),
+    ]);
+    for row in &report.cases {
+        let count =
+            |n: Option<usize>| n.map_or(String::new(), |n| format!("{:.2}", n as f64 / 1e6));
+        let rate = |n: Option<usize>| {
+            n.map_or(String::new(), |n| {
+                format!("{:.1}", n as f64 / row.seconds / 1e9)
+            })
+        };
+        let roofline = row.roofline.as_ref();
+        table.row([
+            row.name.clone(),
+            count(row.bytes),
+            count(row.flops),
+            milliseconds(row.seconds),
+            row.floor_seconds.map_or(String::new(), milliseconds),
+            row.ratio
+                .map_or(String::new(), |ratio| format!("{ratio:.2}")),
+            rate(row.bytes),
+            rate(row.flops),
+            roofline.map_or(String::new(), |r| r.class.name().to_owned()),
+            roofline.map_or(String::new(), |r| format!("{:.2}", r.efficiency)),
+            target(row),
+            format!("{:.0e}", row.relative_difference),
+        ]);
+    }
+    let memory = report.cases.iter().filter_map(|row| row.memory.as_ref());
+    let memory: String = memory.map(of_memory).collect();
+    format!("{}\n{}{memory}", head(report), table.render())
+}
+
+/// What all rows share.
+fn head(report: &Report) -> String {
+    let rates = &report.rates;
+    let (giga, micro) = (1e-9, 1e6);
+    let mut text = format!(
+        "flashcliff {}, commit {}; {} on {}, {} threads; medians\n",
+        report.version, report.commit, report.simd, report.machine.processor, report.threads,
+    );
+    text += &format!(
+        "measured in this run: copy {:.1} GB/s, addition {:.1} GB/s, multiply-adds {:.1} Gflop/s in f32 and {:.1} in f64, a call {:.2} us\n",
+        rates.copy_bytes * giga,
+        rates.add_bytes * giga,
+        rates.flops_f32 * giga,
+        rates.flops_f64 * giga,
+        rates.call_seconds * micro,
+    );
+    if report.quick {
+        text += "quick: tensors are small and repetitions few, so these times mean little\n";
+    }
+    text
+}
+
+fn milliseconds(seconds: f64) -> String {
+    match seconds * 1e3 {
+        ms if ms < 0.01 => format!("{ms:.5}"),
+        ms => format!("{ms:.3}"),
+    }
+}
+
+fn target(row: &Row) -> String {
+    let verdict = match row.met {
+        Some(true) => "met",
+        _ => "missed",
+    };
+    match (&row.roofline, row.target_seconds) {
+        (Some(roofline), _) => format!(">= {}, {verdict}", roofline.target_efficiency),
+        (None, Some(seconds)) => format!("<= {} ms, {verdict}", seconds * 1e3),
+        (None, None) => String::new(),
+    }
+}
+
+fn of_memory(memory: &Memory) -> String {
+    let mebibytes = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+    let verdict = match memory.met {
+        Some(true) => "met",
+        _ => "missed",
+    };
+    let target = memory
+        .target_ratio
+        .map_or(String::new(), |limit| format!(" (<= {limit}, {verdict})"));
+    format!(
+        "\nmemory of a training step: counted {:.2} MiB (parameters, moments, activations), peak {:.2} MiB, ratio {:.2}{target}\n",
+        mebibytes(memory.counted_bytes),
+        mebibytes(memory.peak_bytes),
+        memory.ratio,
+    )
+}

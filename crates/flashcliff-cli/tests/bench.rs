@@ -1,0 +1,136 @@
+//! Tests of `flashcliff bench`.
+
+mod common;
+
+use common::{Folder, arg, failure, stdout};
+use flashcliff::ops;
+use serde_json::Value;
+
+/// The report of a quick run with further arguments.
+fn report(folder: &Folder, more: &[&str]) -> Value {
+    let json = folder.path("bench.json");
+    let mut args = vec!["bench", "--quick", "--quiet", "--json", arg(&json)];
+    args.extend(more);
+    stdout(&args);
+    serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap()
+}
+
+fn cases(report: &Value) -> &[Value] {
+    report["cases"].as_array().unwrap()
+}
+
+#[test]
+fn all_operators_run_in_all_types_and_passes() {
+    let folder = Folder::new();
+    let report = report(&folder, &[]);
+    for operator in ops::TABLE {
+        for dtype in ["f32", "f64"] {
+            for passes in ["forward", "both"] {
+                let is_same = |case: &&Value| {
+                    let of = &case["operator"];
+                    of["name"] == operator.name && of["dtype"] == dtype && of["passes"] == passes
+                };
+                let found = cases(&report).iter().find(is_same);
+                let case = found.unwrap_or_else(|| panic!("{} {dtype} {passes}", operator.name));
+                assert!(case["bytes"].as_u64().unwrap() > 0);
+                let number = |value: &Value| value.as_f64().unwrap();
+                let roofline = &case["roofline"];
+                let (seconds, least) = (number(&case["seconds"]), number(&roofline["seconds"]));
+                assert!(seconds > 0.0 && least > 0.0);
+                assert!((number(&roofline["efficiency"]) - least / seconds).abs() < 1e-9);
+                let class = roofline["class"].as_str().unwrap();
+                assert!(class.ends_with("-bound"), "{class}");
+            }
+        }
+    }
+    for rate in [
+        "copy_bytes",
+        "add_bytes",
+        "flops_f32",
+        "flops_f64",
+        "call_seconds",
+    ] {
+        assert!(report["rates"][rate].as_f64().unwrap() > 0.0, "{rate}");
+    }
+}
+
+#[test]
+fn operator_algebra_shape_and_type_choose_the_cases() {
+    let folder = Folder::new();
+    let chosen = [
+        "--operator",
+        "fcgp_norm",
+        "--algebra",
+        "1,3,0",
+        "--shape",
+        "6x4x3",
+        "--dtype",
+        "f64",
+    ];
+    let report = report(&folder, &chosen);
+    let names: Vec<&str> = cases(&report)
+        .iter()
+        .map(|c| c["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "fcgp_norm cl130 6x4->3 f64 forward",
+            "fcgp_norm cl130 6x4->3 f64 forward+backward"
+        ]
+    );
+}
+
+/// A small call is all cost of the call; a product of all channels with all has many operations for its bytes.
+#[test]
+fn classes_come_from_measured_rates() {
+    let folder = Folder::new();
+    let class = |operator: &str, shape: &str| {
+        let chosen = ["--operator", operator, "--shape", shape, "--dtype", "f32"];
+        let report = report(&folder, &chosen);
+        cases(&report)[0]["roofline"]["class"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
+    assert_eq!(class("reverse", "1x1"), "launch-bound");
+    assert_eq!(class("fcgp_norm", "256x64"), "compute-bound");
+}
+
+#[test]
+fn the_benchmark_runs_and_writes_json() {
+    let folder = Folder::new();
+    let json = folder.path("bench.json");
+    let text = stdout(&[
+        "bench",
+        "--quick",
+        "--only",
+        "sgp_norm cl200",
+        "--json",
+        arg(&json),
+    ]);
+    assert!(text.contains("sgp_norm cl200") && text.contains("floor ms"));
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let cases = report["cases"].as_array().unwrap();
+    // Two types, and in each the forward pass and both passes.
+    assert_eq!(cases.len(), 4);
+    for case in cases {
+        assert!(
+            case["seconds"].as_f64().unwrap() > 0.0
+                && case["floor_seconds"].as_f64().unwrap() > 0.0
+        );
+        assert!(case["flops"].as_u64().unwrap() > 0);
+    }
+    let only = ["bench", "--quick", "--only", "hulls", "--json", arg(&json)];
+    assert!(stdout(&only).contains("memory of a training step: counted "));
+    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    let memory = &report["cases"][0]["memory"];
+    let bytes = |name: &str| memory[name].as_u64().unwrap();
+    // The count has the parameters with two moments, and 13 tensors of 32 blades and 3 tensors of one blade, for a batch of 8.
+    let elements = 3 * 58_849 + (13 * 32 + 3) * 8 * 32;
+    assert_eq!(bytes("counted_bytes"), 4 * elements);
+    assert!(bytes("peak_bytes") > bytes("counted_bytes"));
+    assert!(failure(&["bench", "--quick", "--only", "nothing"], 1).contains("fcgp_norm cl300"));
+    let unwritable = folder.path("no/such/file");
+    assert!(failure(&["bench", "--quick", "--json", arg(&unwritable)], 1).contains("cannot write"));
+}
