@@ -8,7 +8,9 @@
 //! * [`machine`] - what the machine is, and the rates that it reaches.
 //! * [`model`] - from bytes, operations and rates to the least time of a case, and its size class.
 //! * [`report`] - the results, as JSON.
+//! * [`stats`], [`baseline`] - the interval of a ratio, and the verdict on a case beside a stored run.
 
+pub mod baseline;
 mod case;
 mod check;
 pub mod cpu;
@@ -19,6 +21,7 @@ pub mod model;
 pub mod reference;
 pub mod report;
 mod selection;
+pub mod stats;
 
 pub use case::{Case, Passes};
 pub use error::Error;

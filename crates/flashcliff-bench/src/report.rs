@@ -3,6 +3,7 @@
 use flashcliff::Tier;
 use serde::{Deserialize, Serialize};
 
+use crate::baseline::Comparison;
 use crate::machine::{Kind, Rates, commit};
 use crate::measure::{Repeat, median};
 use crate::model::{Class, Model};
@@ -36,6 +37,9 @@ pub struct Report {
     pub rates: Rates,
     /// The results.
     pub cases: Vec<Row>,
+    /// The verdicts beside a stored run, if there was one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub comparisons: Vec<Comparison>,
 }
 
 /// The result of a case.
@@ -148,6 +152,7 @@ impl Report {
             machine,
             rates,
             cases: Vec::new(),
+            comparisons: Vec::new(),
         }
     }
 

@@ -13,6 +13,15 @@ pub(crate) enum Error {
     #[error(transparent)]
     Core(#[from] flashcliff::Error),
 
+    /// A file is not a report of a benchmark.
+    #[error("{}", path.display())]
+    NotReport {
+        /// The file.
+        path: PathBuf,
+        /// The error in the file.
+        source: flashcliff_bench::Error,
+    },
+
     /// An error of a benchmark.
     #[error(transparent)]
     Bench(#[from] flashcliff_bench::Error),

@@ -1,7 +1,7 @@
 //! The `flashcliff` program: trains the published models, runs single operators on files, shows algebras, measures, tunes.
 //!
 //! Exit status: 0 on success, also when Ctrl-C ended a training run that was saved, or tuning; 1 on an error, with its causes on standard error; 2 on wrong usage;
-//! 130 when a second Ctrl-C ended the program at once.
+//! 3 and 4 when `bench --baseline` found something slower; 130 when a second Ctrl-C ended the program at once.
 //! Results go to standard output, everything else to standard error. Messages are lost where standard error cannot be written; the work goes on.
 
 mod algebra;
@@ -30,7 +30,7 @@ use error::Error;
 fn main() -> ExitCode {
     let cli = Cli::parse();
     match run(&cli) {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(status) => status,
         Err(error) => {
             messages::say(&error::report(&error));
             ExitCode::FAILURE
@@ -38,14 +38,15 @@ fn main() -> ExitCode {
     }
 }
 
-fn run(cli: &Cli) -> Result<(), Error> {
+fn run(cli: &Cli) -> Result<ExitCode, Error> {
     cli.start()?;
-    match &cli.command {
+    let done = match &cli.command {
         Command::Train(args) => train::run(args, cli.quiet),
         Command::Algebra(args) => algebra::run(args),
         Command::Op(args) => op::run(args),
         Command::Info(args) => info::run(args),
-        Command::Bench(args) => bench::run(args),
+        Command::Bench(args) => return bench::run(args),
         Command::Tune(args) => tune::run(args, cli.quiet),
-    }
+    };
+    done.map(|()| ExitCode::SUCCESS)
 }

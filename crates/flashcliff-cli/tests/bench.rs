@@ -112,8 +112,7 @@ fn the_benchmark_runs_and_writes_json() {
     assert!(text.contains("sgp_norm cl200") && text.contains("floor ms"));
     let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
     let cases = report["cases"].as_array().unwrap();
-    // Two types, and in each the forward pass and both passes.
-    assert_eq!(cases.len(), 4);
+    assert_eq!(cases.len(), 2);
     for case in cases {
         assert!(
             case["seconds"].as_f64().unwrap() > 0.0
@@ -133,4 +132,129 @@ fn the_benchmark_runs_and_writes_json() {
     assert!(failure(&["bench", "--quick", "--only", "nothing"], 1).contains("fcgp_norm cl300"));
     let unwritable = folder.path("no/such/file");
     assert!(failure(&["bench", "--quick", "--json", arg(&unwritable)], 1).contains("cannot write"));
+}
+
+/// The report of a quick run beside a stored one, and the exit status.
+fn beside(folder: &Folder, tier: Option<&str>, chosen: &[&str], more: &[&str]) -> (Value, i32) {
+    let (before, now) = (folder.path("before.json"), folder.path("now.json"));
+    let mut command = common::flashcliff();
+    command.args(["bench", "--quick", "--quiet", "--json", arg(&now)]);
+    command.args(["--baseline", arg(&before)]);
+    command.args(chosen).args(more);
+    command.envs(tier.map(|tier| ("FLASHCLIFF_SIMD", tier)));
+    let output = command.output().unwrap();
+    let status = output.status.code().unwrap();
+    assert!(
+        [0, 3, 4].contains(&status),
+        "{}",
+        common::text(&output.stderr)
+    );
+    let report = serde_json::from_slice(&std::fs::read(&now).unwrap()).unwrap();
+    (report, status)
+}
+
+/// Stores a run of more repeats than a quick one has, so that intervals can be narrow.
+fn store(folder: &Folder, chosen: &[&str]) {
+    let before = folder.path("before.json");
+    let mut args = vec![
+        "bench",
+        "--quick",
+        "--quiet",
+        "--repeats",
+        "12",
+        "--json",
+        arg(&before),
+    ];
+    args.extend(chosen);
+    stdout(&args);
+}
+
+const PRODUCT: [&str; 8] = [
+    "--operator",
+    "sgp_norm",
+    "--shape",
+    "512x64",
+    "--dtype",
+    "f32",
+    "--algebra",
+    "cl300",
+];
+
+/// The scalar tier takes many times as long as vectors. A machine without vectors has nothing to lose.
+#[test]
+fn a_lost_vectorisation_fails() {
+    if flashcliff::Tier::available().count() == 1 {
+        return;
+    }
+    let folder = Folder::new();
+    store(&folder, &PRODUCT);
+    let (report, status) = beside(&folder, Some("scalar"), &PRODUCT, &[]);
+    let verdicts = report["comparisons"].as_array().unwrap();
+    assert_eq!(verdicts.len(), 2);
+    for verdict in verdicts {
+        assert_eq!(verdict["verdict"], "slower-failure", "{verdict}");
+        assert!(
+            verdict["interval"]["low"].as_f64().unwrap() > 1.25,
+            "{verdict}"
+        );
+    }
+    assert_eq!(status, 4);
+    // A limit beyond the loss makes a warning of it.
+    let (_, status) = beside(&folder, Some("scalar"), &PRODUCT, &["--fail", "100000"]);
+    assert_eq!(status, 3);
+}
+
+#[test]
+fn what_cannot_be_compared_is_no_failure() {
+    let folder = Folder::new();
+    store(&folder, &PRODUCT);
+    let other = ["--operator", "gate", "--shape", "8x8", "--dtype", "f32"];
+    let (report, status) = beside(&folder, None, &other, &[]);
+    let verdicts = report["comparisons"].as_array().unwrap();
+    assert!(verdicts.iter().all(|v| v["verdict"] == "not-comparable"));
+    assert_eq!((verdicts.len(), status), (2, 0));
+    assert!(
+        verdicts[0]["reason"]
+            .as_str()
+            .unwrap()
+            .contains("no such case")
+    );
+    let (report, status) = beside(&folder, Some("scalar"), &PRODUCT, &["--threads", "1"]);
+    let reason = report["comparisons"][0]["reason"].as_str().unwrap();
+    match flashcliff::threads::count() {
+        1 => {}
+        _ => assert!(reason.contains("threads were"), "{reason}"),
+    }
+    assert!([0, 4].contains(&status));
+}
+
+#[test]
+fn stored_runs_that_are_none_are_refused() {
+    let folder = Folder::new();
+    let file = folder.path("file.json");
+    let run = |more: &[&str]| {
+        let mut args = vec!["bench", "--quick", "--baseline", arg(&file)];
+        args.extend(more);
+        failure(&args, 1)
+    };
+    assert!(run(&[]).contains("cannot read"));
+    std::fs::write(&file, "{\"cases\": []}").unwrap();
+    assert!(run(&[]).contains("bench --json") && run(&[]).contains("no format"));
+    let message = run(&["--warn", "20", "--fail", "10"]);
+    assert!(
+        message.contains("--fail") && message.contains("at least --warn, 20"),
+        "{message}"
+    );
+    for wrong in ["0", "-1", "nan", "much"] {
+        assert_eq!(
+            common::run(&["bench", "--baseline", arg(&file), "--warn", wrong])
+                .status
+                .code(),
+            Some(2)
+        );
+    }
+    assert_eq!(
+        common::run(&["bench", "--warn", "5"]).status.code(),
+        Some(2)
+    );
 }

@@ -3,18 +3,22 @@
 //! Cases, checks, floors and models are of the crate `flashcliff-bench`.
 //!
 //! * `run` - measures the chosen cases.
+//! * `beside` - the same beside a stored run, with verdicts.
 //! * `step` - a training step of the hulls model.
 //! * `table` - the results as a table.
 
+mod beside;
 mod run;
 mod step;
 mod table;
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use cayley::Signature;
 use clap::Args;
 use flashcliff_bench::Selection;
+use flashcliff_bench::measure::Effort;
 use flashcliff_candle::output_file::OutputFile;
 
 use crate::device::DeviceName;
@@ -35,7 +39,12 @@ cache-bound (the floor is faster than a large addition), bandwidth-bound or comp
 
 The memory of a training step is counted by the allocator of the program: the most that was held at once, from the making of the model on, beside
 what must be held: parameters, the moments of Adam, and the activations that the backward pass reads. What the matrix products keep for each
-thread for the life of the process, a buffer of the size of a cache, is not part of it. Its targets hold for two threads.")]
+thread for the life of the process, a buffer of the size of a cache, is not part of it. Its targets hold for two threads.
+
+With --baseline each case is repeated until the spread allows a verdict beside a stored run: unchanged, faster, slower (warning), slower
+(failure), or not comparable: another machine, no such case, a floor that differs too much, too much noise. All times are taken relative to what
+the machine reached in the same moments. A case is slower if its ratio is beyond the limit and an interval by Mann and Whitney excludes that
+nothing changed; what seems slower is measured again at the end. Exit status: 3 after a warning, 4 after a failure, else 0.")]
 pub(crate) struct BenchArgs {
     /// Also write the results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
@@ -65,12 +74,35 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TYPE")]
     dtype: Vec<TypeName>,
 
+    /// How often the memory of a case is taken anew; a run to compare with later should have 12 or more.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "baseline")]
+    repeats: Option<u16>,
+
+    /// Compare with a run that --json stored on a machine of the same kind.
+    #[arg(long, value_name = "FILE")]
+    baseline: Option<PathBuf>,
+
+    /// Warn of what is slower by so many percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 10.0, requires = "baseline", value_parser = percent)]
+    warn: f64,
+
+    /// Fail by what is slower by so many percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 25.0, requires = "baseline", value_parser = percent)]
+    fail: f64,
+
     /// Where to compute: cpu, cuda (the first GPU) or cuda:N; `flashcliff info` lists GPUs.
     #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
     device: DeviceName,
 }
 
 impl BenchArgs {
+    /// The effort for a case that moves so many bytes.
+    fn effort(&self, bytes: usize) -> Effort {
+        let usual = Effort::new(self.quick).of_bytes(bytes);
+        let repeats = self.repeats.map_or(usual.repeats, usize::from);
+        Effort { repeats, ..usual }
+    }
+
     fn selection(&self) -> Selection {
         Selection {
             operators: self.operator.clone(),
@@ -82,15 +114,31 @@ impl BenchArgs {
     }
 }
 
-/// Runs the command.
+/// A number of percent.
+fn percent(text: &str) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok();
+    let number = number.filter(|number| *number > 0.0 && number.is_finite());
+    number.ok_or_else(|| format!("expected percent, a number above 0, got `{text}`"))
+}
+
+/// Runs the command. The status is 3 or 4 if something is slower than in the stored run.
 ///
 /// # Errors
-/// A wrong result, a name that no case has, a device that there is not, a file that cannot be written.
-pub(crate) fn run(args: &BenchArgs) -> Result<(), Error> {
+/// A wrong result, a name that no case has, a device that there is not, files that cannot be read or written.
+pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Error> {
+    if args.fail < args.warn {
+        return Err(Error::OutOfRange {
+            option: "--fail",
+            expected: format!("at least --warn, {}", args.warn),
+            got: args.fail.to_string(),
+        });
+    }
+    let before = args.baseline.as_deref().map(beside::read).transpose()?;
     let json = args.json.as_deref().map(OutputFile::create).transpose()?;
-    let report = run::measure(args)?;
+    let report = run::measure(args, before.as_ref())?;
     if let Some(file) = json {
         file.commit(report.json()?.as_bytes())?;
     }
-    print(&table::text(&report))
+    print(&table::text(&report))?;
+    Ok(beside::status(&report.comparisons))
 }

@@ -1,11 +1,12 @@
 //! Measures the chosen cases.
 
-use flashcliff_bench::measure::Effort;
+use flashcliff_bench::baseline::Limits;
 use flashcliff_bench::report::{Report, Row};
 use flashcliff_bench::{Case, cpu};
 use tracing::info;
 
 use super::BenchArgs;
+use super::beside::Beside;
 use super::step::{self, Step};
 use crate::device::DeviceName;
 use crate::error::Error;
@@ -15,15 +16,15 @@ use crate::memory::room_for;
 ///
 /// # Errors
 /// A wrong result, a name that no case has, a device that there is not, tensors that have no room.
-pub(super) fn measure(args: &BenchArgs) -> Result<Report, Error> {
+pub(super) fn measure(args: &BenchArgs, before: Option<&Report>) -> Result<Report, Error> {
     let cases = args.selection().cases()?;
     match args.device {
-        DeviceName::Cpu => on_cpu(args, cases),
+        DeviceName::Cpu => on_cpu(args, cases, before),
         DeviceName::Cuda(ordinal) => on_gpu(args, ordinal, cases),
     }
 }
 
-fn on_cpu(args: &BenchArgs, cases: Vec<Case>) -> Result<Report, Error> {
+fn on_cpu(args: &BenchArgs, cases: Vec<Case>, before: Option<&Report>) -> Result<Report, Error> {
     // A training step has one size.
     let is_all = args.operator.is_empty() && args.algebra.is_empty() && args.shape.is_empty();
     let step = Step::new(args.quick);
@@ -34,13 +35,21 @@ fn on_cpu(args: &BenchArgs, cases: Vec<Case>) -> Result<Report, Error> {
     let mut stream = cpu::Stream::new(args.quick);
     let rates = cpu::rates(args.quick, &mut stream)?;
     let mut report = Report::new(cpu::kind(), rates, args.quick);
-    let effort = Effort::new(args.quick);
+    let cases: Vec<&Case> = cases
+        .iter()
+        .filter(|case| is_wanted(&case.name()))
+        .collect();
+    if let Some(before) = before {
+        let limits = Limits::percent(args.warn, args.fail, cases.len());
+        Beside::new(before, limits, args.effort(0)).measure(&cases, &mut report, &mut stream)?;
+        return Ok(report);
+    }
     let mut subject = None;
-    for case in cases.iter().filter(|case| is_wanted(&case.name())) {
+    for case in cases {
         info!("{}", case.name());
         room_for(case.name(), case.memory()?)?;
         let mut now = cpu::Subject::or_new(subject.take(), case)?;
-        let effort = effort.of_bytes(now.counts().bytes);
+        let effort = args.effort(now.counts().bytes);
         let mut repeats = Vec::with_capacity(effort.repeats);
         for _ in 0..effort.repeats {
             repeats.push(now.repeat(effort, &mut stream)?);
@@ -51,7 +60,7 @@ fn on_cpu(args: &BenchArgs, cases: Vec<Case>) -> Result<Report, Error> {
     }
     if let Some(step) = step.filter(|step| is_wanted(&step.name())) {
         info!("{}", step.name());
-        report.cases.push(step::run(&step, effort)?);
+        report.cases.push(step::run(&step, args.effort(0))?);
     }
     Ok(report)
 }

@@ -1,5 +1,6 @@
 //! The results as a table.
 
+use flashcliff_bench::baseline::Comparison;
 use flashcliff_bench::report::{Memory, Report, Row};
 
 use crate::output::{Align, Table};
@@ -47,7 +48,37 @@ pub(super) fn text(report: &Report) -> String {
     }
     let memory = report.cases.iter().filter_map(|row| row.memory.as_ref());
     let memory: String = memory.map(of_memory).collect();
-    format!("{}\n{}{memory}", head(report), table.render())
+    let verdicts = verdicts(&report.comparisons);
+    format!("{}\n{}{memory}{verdicts}", head(report), table.render())
+}
+
+/// The verdicts beside a stored run.
+fn verdicts(comparisons: &[Comparison]) -> String {
+    if comparisons.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        ("beside the stored run", Align::Left),
+        ("verdict", Align::Left),
+        ("ratio", Align::Right),
+        ("interval", Align::Left),
+        ("confidence", Align::Right),
+        ("repeats", Align::Right),
+        ("reason", Align::Left),
+    ]);
+    for comparison in comparisons {
+        let interval = comparison.interval.as_ref();
+        table.row([
+            comparison.case.clone(),
+            comparison.verdict.name().to_owned(),
+            interval.map_or(String::new(), |i| format!("{:.3}", i.ratio)),
+            interval.map_or(String::new(), |i| format!("{:.3} to {:.3}", i.low, i.high)),
+            interval.map_or(String::new(), |i| format!("{:.3} %", 100.0 * i.confidence)),
+            comparison.repeats.to_string(),
+            comparison.reason.clone(),
+        ]);
+    }
+    format!("\n{}", table.render())
 }
 
 /// What all rows share.

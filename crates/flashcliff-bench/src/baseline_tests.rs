@@ -1,0 +1,241 @@
+//! Verdicts by a simulated clock: slowdowns are found, noise is not.
+
+use super::*;
+use crate::machine::Rates;
+use crate::report::FORMAT;
+
+/// A clock of a machine whose speed drifts, and whose times have noise and outliers.
+struct Clock {
+    state: u64,
+    /// The deviation of the logarithm of each time.
+    noise: f64,
+    /// How many times in a hundred are outliers, of up to five times as long.
+    outliers: f64,
+    /// The logarithm of the speed of the machine.
+    drift: f64,
+}
+
+impl Clock {
+    fn new(seed: u64, noise: f64) -> Self {
+        Self {
+            state: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            noise,
+            outliers: 5.0,
+            drift: 0.0,
+        }
+    }
+
+    /// A number in (0, 1).
+    fn uniform(&mut self) -> f64 {
+        // splitmix64
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (((z ^ (z >> 31)) >> 11) as f64 + 0.5) / (1_u64 << 53) as f64
+    }
+
+    fn normal(&mut self) -> f64 {
+        let (u, v) = (self.uniform(), self.uniform());
+        (-2.0 * u.ln()).sqrt() * (std::f64::consts::TAU * v).cos()
+    }
+
+    fn time(&mut self, seconds: f64) -> f64 {
+        let noise = (self.noise * self.normal()).exp();
+        let outlier = match self.uniform() * 100.0 < self.outliers {
+            true => 1.0 + 4.0 * self.uniform(),
+            false => 1.0,
+        };
+        seconds * noise * outlier * self.drift.exp()
+    }
+
+    /// The medians of five rounds, after the speed of the machine has drifted by some percent.
+    fn repeat(&mut self, seconds: f64) -> Repeat {
+        self.drift = 0.9 * self.drift + 0.1 * self.normal();
+        let mut rounds = |seconds: f64| median((0..5).map(|_| self.time(seconds)).collect());
+        Repeat {
+            floor_seconds: rounds(1e-3),
+            compute_seconds: rounds(0.5e-3),
+            seconds: rounds(seconds),
+            stream_bytes: 1e10,
+        }
+    }
+}
+
+fn row(repeats: Vec<Repeat>) -> Row {
+    Row {
+        name: "case".to_owned(),
+        operator: None,
+        bytes: None,
+        flops: None,
+        seconds: 1.0,
+        floor_seconds: None,
+        ratio: None,
+        roofline: None,
+        target_seconds: None,
+        met: None,
+        relative_difference: 0.0,
+        gpu: None,
+        memory: None,
+        repeats,
+    }
+}
+
+/// The verdict of a run that is slower by a factor than the stored one, among a hundred cases.
+fn verdict(seed: u64, noise: f64, factor: f64, machine: f64) -> Verdict {
+    let mut clock = Clock::new(seed, noise);
+    let before = row((0..15).map(|_| clock.repeat(2e-3)).collect());
+    let mut next = || {
+        let Repeat {
+            seconds,
+            floor_seconds,
+            compute_seconds,
+            stream_bytes,
+        } = clock.repeat(2e-3 * factor);
+        Ok::<_, ()>(Repeat {
+            seconds: machine * seconds,
+            floor_seconds: machine * floor_seconds,
+            compute_seconds: machine * compute_seconds,
+            stream_bytes,
+        })
+    };
+    let limits = Limits::percent(10.0, 25.0, 100);
+    let mut repeats = Vec::new();
+    let first = compare(&before, &limits, &mut repeats, &mut next).unwrap();
+    first.verdict
+}
+
+const RUNS: u64 = 200;
+
+fn count(runs: u64, verdict: impl Fn(u64) -> Verdict, wanted: impl Fn(Verdict) -> bool) -> usize {
+    (0..runs).filter(|&seed| wanted(verdict(seed))).count()
+}
+
+#[test]
+fn slowdowns_of_15_and_40_percent_are_found() {
+    let found = |factor: f64| {
+        count(
+            RUNS,
+            |seed| verdict(seed, 0.1, factor, 1.0),
+            Verdict::is_slower,
+        )
+    };
+    assert!(found(1.15) >= 190, "{}", found(1.15));
+    assert!(found(1.40) >= 190, "{}", found(1.40));
+    let failures = count(
+        RUNS,
+        |seed| verdict(seed, 0.1, 1.4, 1.0),
+        |verdict| verdict == Verdict::SlowerFailure,
+    );
+    assert!(failures >= 190, "{failures}");
+}
+
+#[test]
+fn noise_of_30_percent_with_outliers_is_no_slowdown() {
+    let alarms = count(
+        RUNS,
+        |seed| verdict(seed, 0.3, 1.0, 1.0),
+        Verdict::is_slower,
+    );
+    assert_eq!(alarms, 0);
+    // The noise of the test above does not hide that nothing changed either.
+    let unchanged = count(
+        RUNS,
+        |seed| verdict(seed, 0.1, 1.0, 1.0),
+        |verdict| verdict == Verdict::Unchanged,
+    );
+    assert!(unchanged >= 190, "{unchanged}");
+}
+
+#[test]
+fn a_slower_machine_is_no_slowdown() {
+    let alarms = count(50, |seed| verdict(seed, 0.1, 1.0, 1.5), Verdict::is_slower);
+    assert_eq!(alarms, 0);
+    let other = count(
+        50,
+        |seed| verdict(seed, 0.1, 1.0, 3.0),
+        |verdict| verdict == Verdict::NotComparable,
+    );
+    assert_eq!(other, 50);
+}
+
+#[test]
+fn a_faster_program_is_faster() {
+    let faster = count(
+        50,
+        |seed| verdict(seed, 0.1, 0.7, 1.0),
+        |verdict| verdict == Verdict::Faster,
+    );
+    assert!(faster >= 48, "{faster}");
+}
+
+fn report(kind: Kind, cases: Vec<Row>) -> Report {
+    Report {
+        format: FORMAT,
+        version: String::new(),
+        commit: String::new(),
+        time: 0,
+        quick: false,
+        architecture: String::new(),
+        simd: String::new(),
+        threads: kind.threads,
+        machine: kind,
+        rates: Rates {
+            copy_bytes: 1.0,
+            add_bytes: 1.0,
+            flops_f32: 1.0,
+            flops_f64: 1.0,
+            flops_tf32: None,
+            call_seconds: 1.0,
+        },
+        cases,
+        comparisons: Vec::new(),
+    }
+}
+
+#[test]
+fn other_machines_and_cases_are_named() {
+    let kind = Kind {
+        device: "cpu".to_owned(),
+        processor: "A".to_owned(),
+        architecture: "x86_64".to_owned(),
+        widest_simd: "avx2".to_owned(),
+        threads: 2,
+    };
+    let stored_run = report(kind.clone(), vec![row(Vec::new())]);
+    assert_eq!(other_machine(&stored_run, &kind), None);
+    let processor = Kind {
+        processor: "B".to_owned(),
+        ..kind.clone()
+    };
+    let reason = other_machine(&stored_run, &processor).unwrap();
+    assert_eq!(reason, "other machine: processor was A, is B");
+    let threads = Kind { threads: 3, ..kind };
+    let reason = other_machine(&stored_run, &threads).unwrap();
+    assert_eq!(reason, "other machine: threads were 2, are 3");
+    assert!(
+        stored(&stored_run, "nothing")
+            .unwrap_err()
+            .contains("no such case")
+    );
+    assert!(
+        stored(&stored_run, "case")
+            .unwrap_err()
+            .contains("no floor")
+    );
+}
+
+/// What was written is read again; what is no report is refused.
+#[test]
+fn reports_are_read() {
+    let mut clock = Clock::new(1, 0.1);
+    let kind = crate::cpu::kind();
+    let written = report(kind, vec![row(vec![clock.repeat(0.1), clock.repeat(0.2)])]);
+    let text = written.json().unwrap();
+    assert_eq!(Report::read(text.as_bytes()).unwrap(), written);
+    let error = |text: &str| Report::read(text.as_bytes()).unwrap_err().to_string();
+    assert!(error("{").contains("EOF"));
+    assert!(error("{\"cases\": []}").contains("no format"));
+    assert!(error("{\"format\": 1}").contains("format 1"));
+    assert!(error("{\"format\": 2}").contains("missing field"));
+}
