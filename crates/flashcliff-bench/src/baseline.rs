@@ -1,7 +1,7 @@
 //! Compares a case with a stored run: repeats until the spread allows a verdict.
 //!
 //! All times are those over what the machine reached in the same moments, so that a slower machine is not a slower program. A verdict of
-//! slower needs two things: the ratio is beyond a limit, and its interval excludes that nothing changed.
+//! slower needs three things: the ratio is beyond a limit, its interval excludes that nothing changed, and no sweep says otherwise.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,8 +10,10 @@ use crate::measure::{Repeat, median};
 use crate::report::{Report, Row};
 use crate::stats::{Interval, ratio};
 
-/// The numbers of repeats after which a verdict is tried.
-const LOOKS: [usize; 6] = [8, 12, 20, 32, 48, 64];
+/// The numbers of repeats of a sweep after which a verdict is tried.
+const LOOKS: [usize; 2] = [12, 20];
+/// How often a case is measured again, with others between, if it may be slower or its noise hides that.
+pub const AGAIN: usize = 3;
 /// The largest ratio of the floors of two runs that may be compared.
 const FLOORS: f64 = 2.0;
 /// The probability of a false alarm in a run of all cases, if the noise of both runs is the same.
@@ -86,6 +88,9 @@ pub struct Comparison {
     pub repeats: usize,
     /// The reason why no verdict is possible; empty if one is.
     pub reason: String,
+    /// Whether the case should be measured again.
+    #[serde(skip)]
+    pub is_open: bool,
 }
 
 impl Comparison {
@@ -97,7 +102,15 @@ impl Comparison {
             interval: None,
             repeats: 0,
             reason,
+            is_open: false,
         }
+    }
+
+    /// Whether the case is slower by half of what counts, or its noise hides that.
+    fn may_be_slower(&self, limits: &Limits) -> bool {
+        let is_beyond = |interval: Interval| interval.ratio > 1.0 + limits.warn / 2.0;
+        let is_noisy = self.verdict == Verdict::NotComparable;
+        is_noisy || self.interval.is_none_or(is_beyond)
     }
 }
 
@@ -135,7 +148,7 @@ pub fn stored<'a>(before: &'a Report, name: &str) -> Result<&'a Row, String> {
     }
 }
 
-/// Repeats a case until there is a verdict. `repeats` holds the repeats that were made already, and gets those that are made.
+/// Repeats a case until there is a verdict, or the sweep ends. `repeats` holds the repeats that were made already, and gets those that are made, of one more sweep.
 ///
 /// # Errors
 /// The errors of `next`.
@@ -146,18 +159,19 @@ pub fn compare<E>(
     mut next: impl FnMut() -> Result<Repeat, E>,
 ) -> Result<Comparison, E> {
     let had = repeats.len();
-    let looks = LOOKS.into_iter().filter(|&look| look > had);
-    let mut last = judge(before, limits, repeats, true);
-    for look in looks {
-        while repeats.len() < look {
-            repeats.push(next()?);
+    let sweep = repeats.last().map_or(0, |repeat| repeat.sweep + 1);
+    let mut last = Comparison::none(&before.name, "no repeats".to_owned());
+    for look in LOOKS {
+        while repeats.len() < had + look {
+            repeats.push(Repeat { sweep, ..next()? });
         }
-        let is_last = Some(&look) == LOOKS.last();
+        let is_last = sweep == AGAIN && Some(&look) == LOOKS.last();
         last = judge(before, limits, repeats, is_last);
         if last.verdict != Verdict::NotComparable {
             break;
         }
     }
+    last.is_open = sweep < AGAIN && last.may_be_slower(limits);
     Ok(last)
 }
 
@@ -169,6 +183,12 @@ fn judge(before: &Row, limits: &Limits, repeats: &[Repeat], is_last: bool) -> Co
         limits.confidence,
     );
     let decided = interval.and_then(|interval| decide(&interval, limits, is_last));
+    let sweeps = sweeps(repeats, &before.repeats);
+    let decided = decided.filter(|verdict| match verdict {
+        verdict if verdict.is_slower() => sweeps.iter().all(|ratio| *ratio > 1.0),
+        Verdict::Faster => sweeps.iter().all(|ratio| *ratio < 1.0),
+        _ => true,
+    });
     let floor = |repeats: &[Repeat]| {
         let reached = |r: &Repeat| r.floor_seconds.max(r.compute_seconds);
         median(repeats.iter().map(reached).collect())
@@ -189,7 +209,25 @@ fn judge(before: &Row, limits: &Limits, repeats: &[Repeat], is_last: bool) -> Co
         interval,
         repeats: repeats.len(),
         reason,
+        is_open: false,
     }
+}
+
+/// The ratios of the medians of all pairs of sweeps of now and before. If one of them contradicts the others, the machine changed from sweep to
+/// sweep by more than the times of a sweep show.
+fn sweeps(now: &[Repeat], before: &[Repeat]) -> Vec<f64> {
+    let medians = |repeats: &[Repeat]| -> Vec<f64> {
+        let last = repeats.iter().map(|repeat| repeat.sweep).max().unwrap_or(0);
+        let of = |sweep: usize| -> Vec<f64> {
+            let own = repeats.iter().filter(|repeat| repeat.sweep == sweep);
+            own.map(Repeat::relative).collect()
+        };
+        let all = (0..=last).map(of).filter(|own| !own.is_empty());
+        all.map(median).collect()
+    };
+    let before = medians(before);
+    let pairs = |now: f64| before.iter().map(move |before| now / before);
+    medians(now).into_iter().flat_map(pairs).collect()
 }
 
 /// The verdict that an interval allows, if it allows one. At the last look it is enough to exclude a failure.

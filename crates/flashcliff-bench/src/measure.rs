@@ -25,7 +25,7 @@ impl Effort {
                 round: Duration::from_micros(500),
             },
             false => Self {
-                repeats: 7,
+                repeats: 9,
                 rounds: 5,
                 round: Duration::from_millis(4),
             },
@@ -40,7 +40,7 @@ impl Effort {
     /// The effort for a case that moves so many bytes.
     pub fn of_bytes(self, bytes: usize) -> Self {
         let repeats = match bytes > MANY_BYTES {
-            true => self.repeats.min(5),
+            true => self.repeats.min(6),
             false => self.repeats,
         };
         Self { repeats, ..self }
@@ -58,7 +58,13 @@ pub struct Repeat {
     pub compute_seconds: f64,
     /// Bytes a second of a large addition in the same moments.
     pub stream_bytes: f64,
+    /// The number of the sweep over all cases that the repeat belongs to. Repeats of one sweep follow each other, so that what else the machine
+    /// does may slow all of them.
+    pub sweep: usize,
 }
+
+/// The number of sweeps over all cases.
+pub const SWEEPS: usize = 3;
 
 impl Repeat {
     /// The time of the work in times of what the machine could reach in the same moments: of the floor or of the operations, whichever takes
@@ -124,6 +130,7 @@ mod tests {
             floor_seconds: 2.0,
             compute_seconds: 3.0,
             stream_bytes: 1.0,
+            sweep: 0,
         };
         assert_eq!(repeat.relative(), 2.0);
     }

@@ -161,7 +161,7 @@ fn store(folder: &Folder, chosen: &[&str]) {
         "--quick",
         "--quiet",
         "--repeats",
-        "12",
+        "30",
         "--json",
         arg(&before),
     ];

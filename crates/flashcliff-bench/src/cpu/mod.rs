@@ -163,6 +163,7 @@ impl Subject {
             floor_seconds: median(floors),
             compute_seconds: median(bursts),
             stream_bytes: stream.rate()?,
+            sweep: 0,
         })
     }
 }

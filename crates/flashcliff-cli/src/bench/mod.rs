@@ -74,7 +74,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "TYPE")]
     dtype: Vec<TypeName>,
 
-    /// How often the memory of a case is taken anew; a run to compare with later should have 12 or more.
+    /// How often the memory of a case is taken anew; a run to compare with later should have 30.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..), conflicts_with = "baseline")]
     repeats: Option<u16>,
 

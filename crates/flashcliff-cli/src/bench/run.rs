@@ -1,7 +1,8 @@
 //! Measures the chosen cases.
 
 use flashcliff_bench::baseline::Limits;
-use flashcliff_bench::report::{Report, Row};
+use flashcliff_bench::measure::{Repeat, SWEEPS};
+use flashcliff_bench::report::{Counts, Report, Row};
 use flashcliff_bench::{Case, cpu};
 use tracing::info;
 
@@ -44,19 +45,32 @@ fn on_cpu(args: &BenchArgs, cases: Vec<Case>, before: Option<&Report>) -> Result
         Beside::new(before, limits, args.effort(0)).measure(&cases, &mut report, &mut stream)?;
         return Ok(report);
     }
-    let mut subject = None;
-    for case in cases {
-        info!("{}", case.name());
-        room_for(case.name(), case.memory()?)?;
-        let mut now = cpu::Subject::or_new(subject.take(), case)?;
-        let effort = args.effort(now.counts().bytes);
-        let mut repeats = Vec::with_capacity(effort.repeats);
-        for _ in 0..effort.repeats {
-            repeats.push(now.repeat(effort, &mut stream)?);
+    // Cases take turns, so that what else the machine does for a while does not hit all repeats of a case.
+    let mut found: Vec<(Counts, Vec<Repeat>)> = Vec::new();
+    for sweep in 0..SWEEPS {
+        let mut subject = None;
+        for (place, &case) in cases.iter().enumerate() {
+            if sweep == 0 {
+                info!("{}", case.name());
+                room_for(case.name(), case.memory()?)?;
+            }
+            let mut now = cpu::Subject::or_new(subject.take(), case)?;
+            let counts = now.counts();
+            if sweep == 0 {
+                found.push((counts, Vec::new()));
+            }
+            let effort = args.effort(counts.bytes);
+            let repeats = &mut found[place].1;
+            for _ in 0..effort.repeats.div_ceil(SWEEPS) {
+                let repeat = now.repeat(effort, &mut stream)?;
+                repeats.push(Repeat { sweep, ..repeat });
+            }
+            subject = Some(now);
         }
-        let row = Row::of_operator(case, now.counts(), repeats, &report.rates);
+    }
+    for (case, (counts, repeats)) in cases.into_iter().zip(found) {
+        let row = Row::of_operator(case, counts, repeats, &report.rates);
         report.cases.push(row);
-        subject = Some(now);
     }
     if let Some(step) = step.filter(|step| is_wanted(&step.name())) {
         info!("{}", step.name());
