@@ -7,7 +7,7 @@
 //! * [`measure`] - times in turns with floors, medians.
 //! * [`machine`] - what the machine is, and the rates that it reaches.
 //! * [`model`] - from bytes, operations and rates to the least time of a case, and its size class.
-//! * [`report`] - the results, as JSON.
+//! * [`report`], [`html`] - the results, as JSON and as a page.
 //! * [`stats`], [`baseline`] - the interval of a ratio, and the verdict on a case beside a stored run.
 
 pub mod baseline;
@@ -15,6 +15,7 @@ mod case;
 mod check;
 pub mod cpu;
 mod error;
+mod html;
 pub mod machine;
 pub mod measure;
 pub mod model;
@@ -25,4 +26,5 @@ pub mod stats;
 
 pub use case::{Case, Passes};
 pub use error::Error;
+pub use html::html;
 pub use selection::Selection;

@@ -17,6 +17,14 @@ static PEAK: AtomicIsize = AtomicIsize::new(0);
 
 struct Counting;
 
+/// Counts an allocation, unless it failed.
+fn changed(block: *mut u8, bytes: isize) -> *mut u8 {
+    if !block.is_null() {
+        change(bytes);
+    }
+    block
+}
+
 fn change(bytes: isize) {
     if COUNTS.load(Ordering::Relaxed) {
         let now = NOW.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -32,21 +40,20 @@ fn signed(bytes: usize) -> isize {
 // SAFETY: every call goes to the system's allocator with its arguments unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        change(signed(layout.size()));
         // SAFETY: the caller promises it.
-        unsafe { System.alloc(layout) }
+        changed(unsafe { System.alloc(layout) }, signed(layout.size()))
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        change(signed(layout.size()));
         // SAFETY: the caller promises it.
-        unsafe { System.alloc_zeroed(layout) }
+        let block = unsafe { System.alloc_zeroed(layout) };
+        changed(block, signed(layout.size()))
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        change(signed(size) - signed(layout.size()));
         // SAFETY: the caller promises it.
-        unsafe { System.realloc(block, layout, size) }
+        let block = unsafe { System.realloc(block, layout, size) };
+        changed(block, signed(size) - signed(layout.size()))
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {

@@ -258,3 +258,23 @@ fn stored_runs_that_are_none_are_refused() {
         Some(2)
     );
 }
+
+#[test]
+fn a_page_shows_the_run_and_earlier_ones() {
+    let folder = Folder::new();
+    let (page, json) = (folder.path("page.html"), folder.path("bench.json"));
+    report(&folder, &PRODUCT);
+    let mut args = vec!["bench", "--quick", "--quiet", "--report", arg(&page)];
+    args.extend(["--history", arg(&json)]);
+    args.extend(PRODUCT);
+    stdout(&args);
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(html.matches("<circle ").count(), 2);
+    assert!(html.contains("History") && html.contains("sgp_norm cl300 512x64 forward"));
+    assert_eq!(
+        common::run(&["bench", "--history", arg(&json)])
+            .status
+            .code(),
+        Some(2)
+    );
+}

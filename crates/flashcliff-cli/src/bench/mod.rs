@@ -17,8 +17,9 @@ use std::process::ExitCode;
 
 use cayley::Signature;
 use clap::Args;
-use flashcliff_bench::Selection;
 use flashcliff_bench::measure::Effort;
+use flashcliff_bench::report::Report;
+use flashcliff_bench::{Selection, html};
 use flashcliff_candle::output_file::OutputFile;
 
 use crate::device::DeviceName;
@@ -49,6 +50,14 @@ pub(crate) struct BenchArgs {
     /// Also write the results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+
+    /// Also write a page with roofline, efficiencies and history, as one HTML file that needs no network.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+
+    /// Reports of earlier runs for the history of the page, oldest first.
+    #[arg(long, value_name = "FILE", num_args = 1.., requires = "report")]
+    history: Vec<PathBuf>,
 
     /// Small tensors and few repetitions: to see that everything runs, not how fast.
     #[arg(long)]
@@ -134,10 +143,16 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Error> {
         });
     }
     let before = args.baseline.as_deref().map(beside::read).transpose()?;
+    let earlier = args.history.iter().map(|path| beside::read(path));
+    let earlier: Vec<Report> = earlier.collect::<Result<_, _>>()?;
     let json = args.json.as_deref().map(OutputFile::create).transpose()?;
+    let page = args.report.as_deref().map(OutputFile::create).transpose()?;
     let report = run::measure(args, before.as_ref())?;
     if let Some(file) = json {
         file.commit(report.json()?.as_bytes())?;
+    }
+    if let Some(file) = page {
+        file.commit(html(&report, &earlier).as_bytes())?;
     }
     print(&table::text(&report))?;
     Ok(beside::status(&report.comparisons))
