@@ -85,7 +85,6 @@ fn row(repeats: Vec<Repeat>) -> Row {
         target_seconds: None,
         met: None,
         relative_difference: 0.0,
-        gpu: None,
         memory: None,
         repeats,
     }
@@ -206,7 +205,6 @@ fn report(kind: Kind, cases: Vec<Row>) -> Report {
             add_bytes: 1.0,
             flops_f32: 1.0,
             flops_f64: 1.0,
-            flops_tf32: None,
             call_seconds: 1.0,
         },
         cases,

@@ -1,9 +1,9 @@
-//! What the benchmarks of flashcliff share. `flashcliff bench` and the programs of the crate `benches` are hosts of it.
+//! What `flashcliff bench` is made of: cases, formulas, times beside floors, models, verdicts, reports. The program is a host of it.
 //!
 //! * `case`, `selection` - which operators, at which sizes; derived from the table of operators.
-//! * [`reference`] - the formulas of all operators in f64, without kernels.
+//! * [`mod@reference`] - the formulas of all operators in f64, without kernels.
 //! * `check` - the comparison with the formulas, before anything is timed.
-//! * [`cpu`], `cuda` - operators with their buffers on a device.
+//! * [`cpu`] - operators with their buffers, beside floors.
 //! * [`measure`] - times in turns with floors, medians.
 //! * [`machine`] - what the machine is, and the rates that it reaches.
 //! * [`model`] - from bytes, operations and rates to the least time of a case, and its size class.

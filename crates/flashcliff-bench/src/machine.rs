@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// What must be the same for times to be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kind {
-    /// `cpu`, or `cuda`.
+    /// `cpu`.
     pub device: String,
     /// The name of the processor, as it gives itself.
     pub processor: String,
@@ -31,9 +31,6 @@ pub struct Rates {
     pub flops_f32: f64,
     /// Operations a second in f64.
     pub flops_f64: f64,
-    /// Operations a second of a large matrix product whose operands are rounded to TF32; on a GPU.
-    #[serde(default)]
-    pub flops_tf32: Option<f64>,
     /// Seconds of a call with next to no work.
     pub call_seconds: f64,
 }

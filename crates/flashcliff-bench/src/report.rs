@@ -67,9 +67,6 @@ pub struct Row {
     pub met: Option<bool>,
     /// The largest difference from the formula in f64, relative to the largest value of its row.
     pub relative_difference: f64,
-    /// Other times of a GPU.
-    #[serde(default)]
-    pub gpu: Option<GpuTimes>,
     /// The memory of a training step.
     pub memory: Option<Memory>,
     /// The medians of each repeat.
@@ -108,17 +105,6 @@ pub struct Roofline {
     pub efficiency: f64,
     /// The efficiency that is aimed at.
     pub target_efficiency: f64,
-}
-
-/// Times of a GPU beside the main one, which is that of a call inside a captured graph.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct GpuTimes {
-    /// Time of the GPU of calls one by one.
-    pub eager_seconds: f64,
-    /// Time of the clock of calls one by one, with the wait for the GPU.
-    pub wall_seconds: f64,
-    /// Time of the GPU of a call whose tensors are in no cache.
-    pub cold_seconds: f64,
 }
 
 /// The bytes that a training step needs and takes.
@@ -225,7 +211,6 @@ impl Row {
             target_seconds: None,
             met: Some(roofline.efficiency >= roofline.target_efficiency),
             relative_difference: counts.difference,
-            gpu: None,
             memory: None,
             repeats,
         }

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Folder, arg, failure, run, stdout};
+use common::{failure, run, stdout};
 use serde_json::{Value, json};
 
 fn algebra(signature: &str) -> Value {

@@ -253,7 +253,6 @@ pub fn rates(quick: bool, stream: &mut Stream) -> Result<Rates, Error> {
         add_bytes: median(adds),
         flops_f32: median(single),
         flops_f64: median(double),
-        flops_tf32: None,
         call_seconds: call_seconds(rounds)?,
     })
 }

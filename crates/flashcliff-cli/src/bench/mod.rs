@@ -22,7 +22,6 @@ use flashcliff_bench::report::Report;
 use flashcliff_bench::{Selection, html};
 use flashcliff_candle::output_file::OutputFile;
 
-use crate::device::DeviceName;
 use crate::error::Error;
 use crate::output::print;
 use crate::tune::{Shape, TypeName};
@@ -79,7 +78,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "BATCHxCHANNELS")]
     shape: Vec<Shape>,
 
-    /// The type of all tensors; may be repeated. If absent, all that the device computes with: f32 and f64, on a GPU also bf16 and f16.
+    /// The type of all tensors; may be repeated. If absent, f32 and f64.
     #[arg(long, value_name = "TYPE")]
     dtype: Vec<TypeName>,
 
@@ -98,10 +97,6 @@ pub(crate) struct BenchArgs {
     /// Fail by what is slower by so many percent.
     #[arg(long, value_name = "PERCENT", default_value_t = 25.0, requires = "baseline", value_parser = percent)]
     fail: f64,
-
-    /// Where to compute: cpu, cuda (the first GPU) or cuda:N; `flashcliff info` lists GPUs.
-    #[arg(long, value_name = "DEVICE", default_value_t = DeviceName::Cpu)]
-    device: DeviceName,
 }
 
 impl BenchArgs {
@@ -133,7 +128,7 @@ fn percent(text: &str) -> Result<f64, String> {
 /// Runs the command. The status is 3 or 4 if something is slower than in the stored run.
 ///
 /// # Errors
-/// A wrong result, a name that no case has, a device that there is not, files that cannot be read or written.
+/// A wrong result, a name that no case has, files that cannot be read or written.
 pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Error> {
     if args.fail < args.warn {
         return Err(Error::OutOfRange {

@@ -9,23 +9,15 @@ use tracing::info;
 use super::BenchArgs;
 use super::beside::Beside;
 use super::step::{self, Step};
-use crate::device::DeviceName;
 use crate::error::Error;
 use crate::memory::room_for;
 
-/// Measures all chosen cases on the chosen device.
+/// Measures all chosen cases, beside a stored run if there is one.
 ///
 /// # Errors
-/// A wrong result, a name that no case has, a device that there is not, tensors that have no room.
+/// A wrong result, a name that no case has, tensors that have no room.
 pub(super) fn measure(args: &BenchArgs, before: Option<&Report>) -> Result<Report, Error> {
     let cases = args.selection().cases()?;
-    match args.device {
-        DeviceName::Cpu => on_cpu(args, cases, before),
-        DeviceName::Cuda(ordinal) => on_gpu(args, ordinal, cases),
-    }
-}
-
-fn on_cpu(args: &BenchArgs, cases: Vec<Case>, before: Option<&Report>) -> Result<Report, Error> {
     // A training step has one size.
     let is_all = args.operator.is_empty() && args.algebra.is_empty() && args.shape.is_empty();
     let step = Step::new(args.quick);
@@ -89,9 +81,4 @@ fn wanted(args: &BenchArgs, names: Vec<String>) -> Result<impl Fn(&str) -> bool 
         expected: names.join(", "),
         got: args.only.clone().unwrap_or_default(),
     })
-}
-
-#[cfg(not(feature = "cuda"))]
-fn on_gpu(_args: &BenchArgs, _ordinal: usize, _cases: Vec<Case>) -> Result<Report, Error> {
-    Err(flashcliff_candle::Error::BuiltWithoutCuda.into())
 }

@@ -112,7 +112,6 @@ pub(super) fn run(step: &Step, effort: Effort) -> Result<Row, Error> {
         target_seconds,
         met: target_seconds.map(|target| seconds <= target),
         relative_difference: difference,
-        gpu: None,
         memory: Some(memory),
         repeats: Vec::new(),
     })

@@ -76,7 +76,6 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[], "bench --algebra cl9", 2, &["--algebra", "cl9"]),
     row(&[], "bench --dtype f8", 2, &["--dtype", "f8"]),
     row(&[], "bench --dtype bf16 --quick --operator gate", 1, &["cpu: expected one of f32, f64, got bf16"]),
-    row(&[], "bench --device gpu", 2, &["cpu, cuda or cuda:N", "gpu"]),
     row(&[], "bench --operator gate --shape 9223372036854775807x9223372036854775807", 1, &["too large"]),
     row(&[], "bench --operator gate --shape 4294967296x64", 1, &["gate cl300", "memory"]),
     row(&[], "tune", 2, &["--operator", "--shape"]),
