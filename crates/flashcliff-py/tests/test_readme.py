@@ -56,8 +56,14 @@ def test_points_of_gatr_move_along(capsys):
     assert off < 1e-9
 
 
+def test_a_profile(capsys):
+    exec(compile(BLOCKS[6], str(README), "exec"), {"__name__": "readme"})
+    printed = capsys.readouterr().out
+    assert "backward of linear_weight, linear_bias, weight " in printed and "in 4 calls of flashcliff" in printed
+
+
 def test_all_blocks_are_run():
-    assert len(BLOCKS) == 6
+    assert len(BLOCKS) == 7
 
 
 def test_the_readme_of_the_repository_has_the_first_block():

@@ -8,6 +8,7 @@
 - :mod:`flashcliff.compat`: drop-in layers and networks of other libraries; :func:`flashcliff.accelerate` replaces them
   within a model.
 - :func:`flashcliff.capture`: a training step as one CUDA graph.
+- :func:`flashcliff.profile`: what a region of code spends in the operators.
 
 Multivectors are ``[blades, *batch, channels]``, blades in short-lex order (``1, e1, e2, e3, e12,
 ...``; see :class:`Algebra`). Importing this package imports neither PyTorch nor NumPy.
@@ -46,6 +47,7 @@ __all__ = [
     "functional",
     "get_num_threads",
     "nn",
+    "profile",
     "set_num_threads",
 ]
 
@@ -69,6 +71,8 @@ def __getattr__(name: str) -> object:
         return importlib.import_module(".compat", __name__).accelerate
     if name == "capture":
         return importlib.import_module("._capture", __name__).capture
+    if name == "profile":
+        return importlib.import_module("._profile", __name__).profile
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -514,6 +514,17 @@ Pointer make_node(const std::shared_ptr<const Bound>& bound) {
 }
 using NodePointer = decltype(torch::autograd::Edge::function);
 
+// What a graph of autograd keeps of the call that this thread makes: 1 the inputs, 0 nothing; -1 outside of such a call. Profiles
+// read it.
+thread_local int kept_by_graph = -1;
+
+struct KeptByGraph {
+    explicit KeptByGraph(bool inputs) { kept_by_graph = inputs ? 1 : 0; }
+    KeptByGraph(const KeptByGraph&) = delete;
+    KeptByGraph& operator=(const KeptByGraph&) = delete;
+    ~KeptByGraph() { kept_by_graph = -1; }
+};
+
 // A call on plain tensors. Without an output it did not run.
 at::Tensor call(const std::shared_ptr<const Bound>& bound, Tensors& tensors) {
     at::RecordFunction record(at::RecordScope::FUNCTION);
@@ -527,7 +538,10 @@ at::Tensor call(const std::shared_ptr<const Bound>& bound, Tensors& tensors) {
         }
     }
     at::Tensor output, saved;
-    forward(*bound, tensors, differentiate && !bound->linear, output, saved);
+    {
+        const KeptByGraph kept(differentiate && !bound->linear);
+        forward(*bound, tensors, differentiate && !bound->linear, output, saved);
+    }
     if (!differentiate || !output.defined()) {
         return output;
     }
@@ -861,9 +875,18 @@ PyObject* set_table(PyObject*, PyObject* address) {
     Py_RETURN_NONE;
 }
 
+PyObject* held(PyObject*, PyObject*) {
+    if (kept_by_graph < 0) {
+        Py_RETURN_NONE;
+    }
+    return PyBool_FromLong(kept_by_graph);
+}
+
 PyMethodDef functions[] = {{"set_table", set_table, METH_O, "Says where the C functions of the kernels are."},
     {"register", register_operator, METH_VARARGS,
         "Registers the kernels of an operator with PyTorch, until the result is deleted."},
+    {"held", held, METH_NOARGS,
+        "Whether a graph of autograd keeps the inputs of the call that this thread makes; `None` if that is not known."},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef module = {PyModuleDef_HEAD_INIT, "_flashcliff_native", nullptr, -1, functions};

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from .. import _core
 from .._derived.choices import CHOICES
@@ -111,6 +111,20 @@ def _bias(mode: str, is_given: bool) -> str:
     return mode if is_given else "none"
 
 
+class Made(NamedTuple):
+    """What a compiled operator was made of."""
+
+    op: Op
+    algebra: str
+    given: tuple[bool, ...]
+    options: tuple[Any, ...]
+
+
+MADE: dict[int, Made] = {}
+"""What compiled operators were made of, by the addresses that C functions know them by. The row of an operator that is
+gone stays until another has its address."""
+
+
 def present(tensors: Sequence[Any]) -> Sequence[Any]:
     """The tensors that are not ``None``."""
     for tensor in tensors:
@@ -126,6 +140,8 @@ def operator(
     """The compiled operator of an algebra and options; made once, unless many others are used
     before the next time."""
     try:
-        return op.make(by_name(algebra)._core, given, options)
+        made = op.make(by_name(algebra)._core, given, options)
     except OverflowError as error:
         raise ValueError(f"{op.name}: an option is out of range: {error}") from None
+    MADE[made.native] = Made(op, algebra, given, options)
+    return made

@@ -1,0 +1,9 @@
+"""Profiles (``region``) of what a region of code spends in flashcliff: records (``events``), the clocks and where they are put (``clock``,
+``cuda``, ``hooks``, ``compiled``), models of costs (``costs``, ``flops``, ``rates``), and reports (``rows``, ``timeline``,
+``text``, ``trace``)."""
+
+from .rates import Rates
+from .region import Profile, profile
+from .rows import Row
+
+__all__ = ["Profile", "Rates", "Row", "profile"]

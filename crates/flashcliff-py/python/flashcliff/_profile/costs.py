@@ -1,0 +1,99 @@
+"""Bytes and floating-point operations of calls: models, computed from shapes.
+
+**Bytes** are those of each tensor once: what a pass reads and writes at least. **Operations** are counted from the terms of
+the algebra: two for each term of a product and for each element of a matrix product, one for each function. Compiled kernels
+share what terms have in common, so they may do less. The kernels' own counts are those of ``flashcliff algebra``.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from .._ops.op import Made, operator
+from . import flops
+from .events import Key, Layer
+
+_SIZES = {"f32": 4, "f64": 8, "bf16": 2, "f16": 2}
+
+
+class Cost(NamedTuple):
+    """The cost of one call."""
+
+    bytes: int
+    flops: int
+    saved_bytes: int = 0
+    """The sums, or the tensor, that the call makes for a backward pass."""
+    held_bytes: int | None = 0
+    """The tensors that a graph of autograd keeps for a backward pass; ``None`` if that is not known."""
+
+
+NOTHING = Cost(0, 0, 0, None)
+
+
+def cost(key: Key) -> Cost:
+    """The cost of a call; nothing of the replay of a graph, which hides its calls."""
+    if isinstance(key.subject, Made):
+        return _of_operator(key, key.subject)
+    if isinstance(key.subject, Layer):
+        return _of_norm(key) if key.subject.group is None else _of_linear(key, key.subject)
+    return NOTHING
+
+
+def _of_operator(key: Key, made: Made) -> Cost:
+    core = operator(*made)
+    sizes: dict[str, int] = {}
+    for (_, axes), shape in zip(core.inputs, key.shapes):
+        sizes.update((axis, size) for axis, size in zip(axes, shape) if isinstance(axis, str))
+    # Without an axis of its own the output has the channels of the input.
+    sizes.setdefault("out", sizes["in"])
+
+    def elements(axes: tuple[int | str, ...]) -> int:
+        return math.prod(sizes[axis] if isinstance(axis, str) else axis for axis in axes)
+
+    width = _SIZES[key.dtype]
+    inputs = [width * math.prod(shape) for shape in key.shapes]
+    output = width * elements(core.output)
+    saved = max(width, 4) * core.row_sums * sizes["batch"]
+    if core.kept is not None:
+        saved += width * elements(core.kept)
+    counted = flops.Call(made, sizes["batch"], sizes["in"], sizes["out"], key.wanted)
+    if key.phase == "forward":
+        held: int | None = None
+        if key.held is not None:
+            reads_output = made.op.reads_output(*made.options)
+            keeps = key.held and not made.op.linear
+            held = sum(inputs) + (output if reads_output else 0) if keeps else 0
+        return Cost(
+            sum(inputs) + output + (saved if key.saves else 0),
+            flops.forward(counted),
+            saved if key.saves else 0,
+            held,
+        )
+    read = 0 if made.op.linear else sum(inputs) + saved
+    if made.op.reads_output(*made.options):
+        read += output
+    written = sum(size for size, want in zip(inputs, key.wanted) if want)
+    return Cost(output + read + written, flops.backward(counted), 0, 0)
+
+
+def _of_norm(key: Key) -> Cost:
+    blades = key.subject.algebra.blade_count  # type: ignore[union-attr]
+    elements = blades * math.prod(key.shapes[0])
+    backward = key.phase == "backward"
+    held = 0 if backward else None
+    return Cost((3 if backward else 2) * _SIZES[key.dtype] * elements, (7 if backward else 3) * elements, 0, held)
+
+
+def _of_linear(key: Key, layer: Layer) -> Cost:
+    rows, inputs, outputs, in_scalars, out_scalars = key.shapes[0]
+    maps = layer.algebra.equivariant_maps(layer.group)
+    mixed = sum(source == 0 for source, _, _ in maps)
+    blades = layer.algebra.blade_count
+    entries = sum(len(pairs) for _, _, pairs in maps)
+    # The dense matrix of scalars is PyTorch's.
+    weights = inputs * outputs * len(maps) + mixed * (outputs * in_scalars + inputs * out_scalars)
+    products = inputs * outputs * entries + mixed * (outputs * in_scalars + inputs * out_scalars)
+    sides = rows * (blades * (inputs + outputs) + in_scalars + out_scalars)
+    held = 0 if key.phase == "backward" else None
+    return Cost(_SIZES[key.dtype] * (sides + weights), 2 * rows * products, 0, held)

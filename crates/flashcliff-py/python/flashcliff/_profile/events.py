@@ -1,0 +1,89 @@
+"""What is recorded of a call, and who records it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from .._ops.op import Made
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+class Layer(NamedTuple):
+    """A compiled layer of transformers."""
+
+    name: str
+    algebra: Any
+    group: str | None
+    """The group that a linear layer commutes with; ``None`` for the norm."""
+
+
+class Replay(NamedTuple):
+    """A CUDA graph that is replayed."""
+
+    name: str
+
+
+Subject = Made | Layer | Replay
+
+
+class Key(NamedTuple):
+    """What calls of one row have in common."""
+
+    subject: Subject
+    phase: str
+    """``forward``, ``backward``, or ``replay``."""
+    shapes: Shapes
+    """The shapes of the inputs; of a layer, its sizes."""
+    dtype: str
+    device: str
+    wanted: tuple[bool, ...] = ()
+    """Which gradients a backward call computes."""
+    saves: bool = False
+    """Whether a forward call makes sums, or a tensor, for a backward call."""
+    held: bool | None = None
+    """Whether a graph of autograd keeps the inputs of a forward call; ``None`` if that is not known."""
+    recorded: bool = False
+    """Whether the call was recorded into a CUDA graph, and so did not run."""
+
+
+@dataclass(slots=True)
+class Event:
+    """A call."""
+
+    key: Key
+    start: int
+    """When the call began on the host, in nanoseconds of ``time.perf_counter_ns``."""
+    end: int
+    thread: int
+    marks: Any = None
+    """What tells the time on a GPU (:mod:`.cuda`); ``None`` on the CPU."""
+
+
+@dataclass(slots=True, eq=False)
+class Log:
+    """The calls of a region."""
+
+    anchors: dict[int, Any]
+    """By GPU, what relates its clock to that of the host (:mod:`.cuda`)."""
+    events: list[Event] = field(default_factory=list)
+
+
+LOCK = threading.RLock()
+"""Guards what is active and the hooks. No call of an operator takes it."""
+
+active: tuple[Log, ...] = ()
+"""The logs of all profiles whose regions are entered. A change replaces the tuple."""
+
+
+def _renew() -> None:
+    """A forked child waits for no lock of its parent."""
+    global LOCK
+    LOCK = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
