@@ -3,6 +3,8 @@
 import importlib.util
 from pathlib import Path
 
+import torch
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
 
 
@@ -25,5 +27,48 @@ def test_transformer(capsys):
     assert "moved away" in capsys.readouterr().out
 
 
+def test_cgenn_model(capsys):
+    found, difference, before, after = load("cgenn_model").main(before=5, after=75)
+    assert len(found.replaced) == 4 and not found.kept
+    assert difference < 1e-4 and after < 0.2 * before
+    assert "replaced net.1: flashcliff.compat.cgenn" in capsys.readouterr().out
+
+
+def test_forces(capsys):
+    error, off = load("forces").main(steps=100)
+    assert error < 0.6 and off < 1e-3
+    assert capsys.readouterr().out.count("found") == 4
+
+
+def test_captured(capsys):
+    losses, same, captured, profile = load("captured").main(steps=60)
+    assert losses == same and losses[-1] < 0.8 * losses[0]
+    printed = capsys.readouterr().out
+    if torch.cuda.is_available():
+        assert captured.graph_count == 1
+    else:
+        assert "no graph, so each step ran eagerly: PyTorch finds no GPU" in printed
+    # Ten steps of two layers, and the layer that they learn from.
+    assert sum(row.calls for row in profile.rows) == 10 * (2 + 2 + 1)
+
+
+def test_numpy_and_jax(capsys):
+    error, jax = load("numpy_and_jax").main()
+    printed = capsys.readouterr().out
+    assert error < 1e-5 and printed.count("o") > 100
+    if importlib.util.find_spec("jax") is None:
+        assert jax is None and "JAX is not installed" in printed
+    else:
+        assert jax < 1e-6
+
+
+def test_own_signature(capsys):
+    loss, velocity, change = load("own_signature").main()
+    assert loss < 1e-5 and change < 0.1
+    assert abs(velocity[0].item() - 0.6) < 0.01 and abs(velocity[1].item()) < 0.01
+    assert "compiled: False" in capsys.readouterr().out
+
+
 def test_all_examples_are_run():
-    assert sorted(path.stem for path in EXAMPLES.glob("*.py")) == ["motor", "transformer"]
+    tested = {name.removeprefix("test_") for name in globals() if name.startswith("test_")}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == tested - {"all_examples_are_run"}

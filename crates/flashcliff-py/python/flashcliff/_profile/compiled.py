@@ -122,9 +122,7 @@ def _read(
         for _, shape, rank, _ in tensors
     ]
     device = ctypes.c_int64.from_address(place).value
-    _, saved, workspace, length, _, grads = _MEMORY.unpack(
-        ctypes.string_at(memory, _MEMORY.size)
-    )
+    _, saved, workspace, length, _, grads = _MEMORY.unpack(ctypes.string_at(memory, _MEMORY.size))
     wanted: tuple[bool, ...] = ()
     if is_backward:
         addresses = struct.unpack(f"{count}Q", ctypes.string_at(grads, 8 * count))

@@ -82,7 +82,12 @@ def _of_norm(key: Key) -> Cost:
     elements = blades * math.prod(key.shapes[0])
     backward = key.phase == "backward"
     held = 0 if backward else None
-    return Cost((3 if backward else 2) * _SIZES[key.dtype] * elements, (7 if backward else 3) * elements, 0, held)
+    return Cost(
+        (3 if backward else 2) * _SIZES[key.dtype] * elements,
+        (7 if backward else 3) * elements,
+        0,
+        held,
+    )
 
 
 def _of_linear(key: Key, layer: Layer) -> Cost:

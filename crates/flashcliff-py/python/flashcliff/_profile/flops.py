@@ -52,7 +52,9 @@ def backward(call: Call) -> int:
         return count * _matrix_products(call)
     if name in _PRODUCTS:
         lanes = call.batch * call.inputs
-        around = _around(call.made) * call.batch * (call.inputs if name != "fcgp_norm" else call.outputs)
+        around = (
+            _around(call.made) * call.batch * (call.inputs if name != "fcgp_norm" else call.outputs)
+        )
         of_product = _product_flops(call.made) * lanes
         return count * (of_product + _matrix_products(call)) + 3 * around
     return 3 * _lanes(call)

@@ -32,9 +32,7 @@ def checked(rates: Any) -> Rates | None:
     """Rates that a user gives; ``None`` and ``"measure"`` give ``None``."""
     if rates is None or (isinstance(rates, str) and rates == "measure"):
         return None
-    expected = (
-        '`rates` must be None, "measure", or two positive numbers (bytes per second, operations per second)'
-    )
+    expected = '`rates` must be None, "measure", or two positive numbers (bytes per second, operations per second)'
     if isinstance(rates, str):
         raise ValueError(f"flashcliff.profile: {expected}, got {rates!r}")
     if not isinstance(rates, tuple) or not all(type(rate) in (int, float) for rate in rates):

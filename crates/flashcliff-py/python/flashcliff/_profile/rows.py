@@ -81,7 +81,9 @@ def gather(
     ]
     rows.sort(key=lambda row: -row.share)
     seconds, share = rest / 1e9, _share(rest, total)
-    rows.append(Row(REST, {}, "", "", (), (), "", "", 0, seconds, seconds, share, 0, 0, 0, None, None))
+    rows.append(
+        Row(REST, {}, "", "", (), (), "", "", 0, seconds, seconds, share, 0, 0, 0, None, None)
+    )
     return rows
 
 
