@@ -9,8 +9,13 @@ import misuse_dispatcher
 import misuse_gradients
 import misuse_modules
 import misuse_options
+import misuse_remedies
 import misuse_tensors
 import pytest
+import torch
+
+from flashcliff import CaptureError
+from flashcliff import functional as F
 
 TABLES = (
     misuse_arrays,
@@ -19,6 +24,7 @@ TABLES = (
     misuse_gradients,
     misuse_modules,
     misuse_options,
+    misuse_remedies,
     misuse_tensors,
 )
 ROWS = [row for table in TABLES for row in table.ROWS]
@@ -43,7 +49,56 @@ def test_row(row):
 
 def test_the_table():
     names = [row.what for row in ROWS]
-    assert len(names) == len(set(names)) >= 150
+    assert len(names) == len(set(names)) >= 350
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("row", misuse_remedies.ROWS, ids=lambda row: row.what)
+def test_common_mistakes_say_three_things(row):
+    """What was expected, what came, and, unless the expectation lists all choices, what to do."""
+    with pytest.raises(row.error) as caught:
+        row.call()
+    message = str(caught.value)
+    assert misuse_remedies.EXPECTED.search(message), message
+    if row.error is not CaptureError:
+        assert misuse_remedies.CAME.search(message), message
+    has_choices = re.search("one of|at least|two positive|has no graph", message)
+    assert has_choices or re.search("; |use ", message), message
+
+
+# A tensor of `sgp_norm`, what was done to it, and what the messages say to do, one after the other.
+REMEDIES = [
+    ("x", lambda x: x.movedim(0, -1), ["x = x.movedim(-1, 0)"]),
+    ("y", lambda y: y.movedim(0, -1), ["y = y.movedim(-1, 0)"]),
+    ("y", lambda y: y[:, :1], ["y = y.expand(-1, 3, -1)"]),
+    ("weight", lambda weight: weight.t(), ["weight = weight.t()"]),
+    ("x", lambda x: x.half(), ["x = x.float()"]),
+    ("y", lambda y: y.bfloat16(), ["y = y.float()"]),
+    ("y", lambda y: y.double(), ["y = y.to(torch.float32)"]),
+    (
+        "x",
+        lambda x: x.double(),
+        ["y = y.to(torch.float64)", "weight = weight.to(torch.float64)"],
+    ),
+    ("weight", lambda weight: weight.long(), ["weight = weight.float()"]),
+    ("y", lambda y: y > 0, ["y = y.float()"]),
+    ("x", lambda x: x.numpy(), ["x = torch.from_dlpack(x)"]),
+    ("weight", lambda weight: weight.tolist(), ["weight = torch.tensor(weight)"]),
+]
+
+
+@pytest.mark.parametrize(("name", "spoil", "remedies"), REMEDIES)
+def test_what_messages_say_helps(name, spoil, remedies):
+    """A call that is changed as its messages say runs."""
+    tensors = {"x": torch.randn(8, 3, 4), "y": torch.randn(8, 3, 4), "weight": torch.randn(4, 20)}
+    tensors[name] = spoil(tensors[name])
+    for remedy in remedies:
+        with pytest.raises((TypeError, ValueError)) as caught:
+            F.sgp_norm(**tensors, algebra=(3, 0, 0))
+        changed, code = remedy.split(" = ")
+        assert f"call `{code}`" in str(caught.value)
+        tensors[changed] = eval(code, {"torch": torch, **tensors})
+    assert F.sgp_norm(**tensors, algebra=(3, 0, 0)).shape == (8, 3, 4)
 
 
 def test_the_runner_fails_where_it_must():

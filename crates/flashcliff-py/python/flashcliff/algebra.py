@@ -232,7 +232,16 @@ def as_algebra(algebra: AlgebraLike) -> Algebra:
         return inner
     if isinstance(algebra, tuple) and 1 <= len(algebra) <= 3:
         return Algebra(*algebra)
-    raise TypeError(f"algebra: expected a flashcliff.Algebra or a tuple (p, q, r), got {algebra!r}")
+    raise TypeError(
+        f"algebra: expected a flashcliff.Algebra or a tuple (p, q, r), got {algebra!r}{_remedy(algebra)}"
+    )
+
+
+def _remedy(algebra: Any) -> str:
+    """What to write in place of a name."""
+    if not isinstance(algebra, str) or not _NAME.fullmatch(algebra):
+        return ""
+    return "; write Algebra({}, {}, {})".format(*algebra[2:])
 
 
 def grades_of(

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
+from . import remedies
 
 _DTYPES = {
     torch.float32: "f32",
@@ -23,10 +24,17 @@ def forward(
     operator: _core.Operator, tensors: Sequence[Tensor], keep: bool
 ) -> tuple[Tensor, Tensor | None]:
     """The output, and with ``keep`` the tensor that backward reads besides, if there is one."""
+    try:
+        return _forward(operator, tensors, keep)
+    except (TypeError, ValueError) as error:
+        raise remedies.of_tensor(error, operator, tensors) from None
+
+
+def _forward(operator, tensors, keep):
     tensors, views, place = _views(operator, tensors)
     if place is not None and place[0] != torch.cuda.current_device():
         with torch.cuda.device(place[0]):
-            return forward(operator, tensors, keep)
+            return _forward(operator, tensors, keep)
     first = tensors[0]
     shape, saved_len, workspace_len = operator.plan(views, False, place)
     output = torch.empty_like(first) if shape == first.shape else first.new_empty(shape)
@@ -192,7 +200,8 @@ def refuse_devices(operator: _core.Operator, tensors: Sequence[Tensor]) -> None:
         names = (*(name for name, _ in operator.inputs), "grad")
         listed = ", ".join(f"{name} on {tensor.device}" for name, tensor in zip(names, tensors))
         raise RuntimeError(
-            f"{operator.name}: expected all tensors on the same device, got {listed}"
+            f"{operator.name}: expected all tensors on the same device, got {listed}; move them with "
+            "`.to(device)`"
         )
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ..algebra import Algebra, AlgebraLike, Grades, as_algebra, grades_of
-from . import run, surprises
+from . import remedies, run, surprises
 from .eager import call as call_flat
 from .op import Op
 
@@ -22,7 +22,7 @@ def call(
         if not isinstance(tensor, Tensor) and (tensor is not None or not op.optional[index]):
             raise TypeError(
                 f"{op.name}: `{op.names[index]}` must be a torch.Tensor, got "
-                f"{type(tensor).__name__}"
+                f"{type(tensor).__name__}{remedies.of_value(op.names[index], tensor)}"
             )
     name = algebra.name if type(algebra) is Algebra else as_algebra(algebra).name
     if tensors[0].dim() == 3:
