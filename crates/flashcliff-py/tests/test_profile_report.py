@@ -225,6 +225,13 @@ def test_measured_rates(monkeypatch):
     assert len(asked) == 2 and json.loads(p.json())["rows"][0]["rates"] is not None
 
 
+def test_rates_are_not_measured_after_an_error(monkeypatch):
+    monkeypatch.setattr("flashcliff._profile.region.measure", None)
+    with pytest.raises(KeyError), flashcliff.profile(rates="measure"):
+        step()
+        raise KeyError
+
+
 def test_a_machine_has_rates():
     found = rates.measure("cpu", "f32")
     assert 1e8 < found.bytes_per_second < 1e13 and 1e8 < found.flops_per_second < 1e15

@@ -111,7 +111,7 @@ class Profile:
             self._region = self._start, end
             self._error = None if kind is None else kind.__name__
         self._spans = [_span(event, log) for event in self._events]
-        if self._measures:
+        if self._measures and error is None:
             self.rates()
 
     @property
