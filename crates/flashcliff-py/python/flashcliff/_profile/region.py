@@ -37,7 +37,7 @@ def profile(*, rates: tuple[float, float] | str | None = None) -> Profile:
     **Threads.** Calls of all threads are recorded while the region lasts, since backward passes run on threads of PyTorch. Calls
     that run at the same time share it. Regions may be nested or overlap: each records everything that runs during it.
 
-    **Cost.** Nothing without a profile. Within one, some microseconds a call on the host.
+    **Cost.** Nothing without a profile. Within one, up to some tens of microseconds a call on the host.
 
     Args:
         rates: bytes and floating-point operations per second, for the column ``roofline``; ``"measure"`` measures them behind the
