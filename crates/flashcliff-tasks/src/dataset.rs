@@ -30,32 +30,34 @@ pub struct Split {
     pub inputs: Vec<f32>,
     /// The shape of `inputs`: samples, points of a sample, dimension.
     pub shape: [usize; 3],
-    /// The target of each sample, of shape `[samples]`; standardised if the task is.
+    /// The targets of each sample, of shape `[samples, target_len]`, row-major; standardised if the task is.
     pub targets: Vec<f32>,
+    /// The number of targets of a sample: [`Task::target_len`].
+    pub target_len: usize,
 }
 
 impl Split {
     /// The number of samples.
     pub fn len(&self) -> usize {
-        self.targets.len()
+        self.shape[0]
     }
 
     /// Whether there is no sample.
     pub fn is_empty(&self) -> bool {
-        self.targets.is_empty()
+        self.len() == 0
     }
 
     /// The metric of all tasks: the mean squared error of predictions, in units of [`Self::targets`].
     ///
-    /// `predictions` has one value for each sample, in order. Squares are summed in `f64`, in order. The mean of no sample is
+    /// `predictions` has one value for each target, in order. Squares are summed in `f64`, in order. The mean of no sample is
     /// NaN.
     ///
     /// # Errors
-    /// [`TaskError::PredictionCount`] if there are more or fewer predictions than samples.
+    /// [`TaskError::PredictionCount`] if there are more or fewer predictions than targets.
     pub fn mean_squared_error(&self, predictions: &[f32]) -> Result<f64, TaskError> {
-        if predictions.len() != self.len() {
+        if predictions.len() != self.targets.len() {
             return Err(TaskError::PredictionCount {
-                expected: self.len(),
+                expected: self.targets.len(),
                 got: predictions.len(),
             });
         }
@@ -63,7 +65,7 @@ impl Split {
         for (prediction, target) in predictions.iter().zip(&self.targets) {
             sum += (f64::from(*prediction) - f64::from(*target)).powi(2);
         }
-        Ok(sum / self.len() as f64)
+        Ok(sum / self.targets.len() as f64)
     }
 }
 

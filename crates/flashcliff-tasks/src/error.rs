@@ -31,10 +31,10 @@ pub enum TaskError {
     /// The [observer](crate::Observer) stopped the work.
     #[error("stopped before all samples were made")]
     Stopped,
-    /// The number of predictions is not the number of samples.
-    #[error("expected {expected} predictions, one for each sample, got {got}")]
+    /// The number of predictions is not the number of targets.
+    #[error("expected {expected} predictions, one for each target, got {got}")]
     PredictionCount {
-        /// The samples of the split.
+        /// The targets of the split.
         expected: usize,
         /// The predictions given.
         got: usize,

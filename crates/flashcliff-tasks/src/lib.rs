@@ -5,6 +5,7 @@
 //! | [`Task::Hulls`] | 16 in R^5 from N(0, I) | volume of the convex hull | CGENN, arXiv 2305.11141 |
 //! | [`Task::Regression`] | 2 in R^5 from N(0, I) | an O(5)-invariant function | EMLP, arXiv 2104.09459; CGENN |
 //! | [`Task::Volumes`] | 3 in R^3 from N(0, I) | signed volume, det / 10 | CGENN |
+//! | [`Task::Gravity`] | 4 bodies: mass, position, velocity | their positions after 0.1 units of time | GATr, arXiv 2305.18415 |
 //!
 //! This crate knows no framework and no model: data are vectors of `f32` with a shape, and predictions come as a slice.
 //!
@@ -39,6 +40,7 @@
 
 mod dataset;
 mod error;
+mod gravity;
 mod hull_volume;
 mod hulls;
 pub mod published;
@@ -77,18 +79,27 @@ pub enum Task {
     ///
     /// Source: CGENN (Ruhe et al., NeurIPS 2023, arXiv 2305.11141).
     Volumes,
+    /// Positions of a star and three planets after a tenth of a unit of time, from their masses, positions and velocities.
+    ///
+    /// A sample has four rows of mass, three coordinates and three components of the velocity, and twelve targets: three
+    /// coordinates for each body. It is drawn from the distribution of the published data, which another generator of random
+    /// numbers made: the samples are others, the statistics are the same.
+    ///
+    /// Source: GATr (Brehmer et al., NeurIPS 2023, arXiv 2305.18415), the simulator of its repository.
+    Gravity,
 }
 
 impl Task {
     /// Every task.
-    pub const ALL: [Self; 3] = [Self::Hulls, Self::Regression, Self::Volumes];
+    pub const ALL: [Self; 4] = [Self::Hulls, Self::Regression, Self::Volumes, Self::Gravity];
 
-    /// The name in lower case: `hulls`, `regression` or `volumes`.
+    /// The name in lower case: `hulls`, `regression`, `volumes` or `gravity`.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Hulls => "hulls",
             Self::Regression => "regression",
             Self::Volumes => "volumes",
+            Self::Gravity => "gravity",
         }
     }
 
@@ -98,15 +109,25 @@ impl Task {
             Self::Hulls => hulls::POINTS,
             Self::Regression => regression::POINTS,
             Self::Volumes => volumes::DIM,
+            Self::Gravity => gravity::BODIES,
         }
     }
 
-    /// The dimension of a point.
+    /// The dimension of a point: the numbers of a row of a sample.
     pub const fn dim(self) -> usize {
         match self {
             Self::Hulls => hull_volume::DIM,
             Self::Regression => regression::DIM,
             Self::Volumes => volumes::DIM,
+            Self::Gravity => gravity::ROW,
+        }
+    }
+
+    /// The number of targets of one sample.
+    pub const fn target_len(self) -> usize {
+        match self {
+            Self::Hulls | Self::Regression | Self::Volumes => 1,
+            Self::Gravity => gravity::BODIES * gravity::DIM,
         }
     }
 
@@ -146,6 +167,7 @@ impl Task {
             Self::Hulls => hulls::generate(sizes, seed, observer),
             Self::Regression => regression::generate(sizes, seed, observer),
             Self::Volumes => volumes::generate(sizes, seed, observer),
+            Self::Gravity => gravity::generate(sizes, seed, observer),
         }
     }
 }

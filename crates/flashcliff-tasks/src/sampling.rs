@@ -1,4 +1,4 @@
-//! Normal samples in parallel, the same for every number of threads.
+//! Samples in parallel, the same for every number of threads.
 //!
 //! A split is cut into blocks of [`BLOCK`] samples. Each block draws from its own ChaCha8 stream, whose number is
 //! `split << 48 | block`, so a sample depends on the seed and its position alone.
@@ -15,11 +15,13 @@ use crate::{Observer, Sizes, Split, SplitName, Task, TaskError};
 /// The number of samples of one random stream, and of one unit of parallel work.
 const BLOCK: usize = 64;
 
-/// One split in f64: `inputs` are `[len, points, dim]`, `targets` `[len]`.
+/// One split in f64: `inputs` are `[len, points, dim]`, `targets` `[len, target_len]`.
 pub(crate) struct RawSplit {
     name: SplitName,
+    len: usize,
     points: usize,
     dim: usize,
+    target_len: usize,
     pub(crate) inputs: Vec<f64>,
     pub(crate) targets: Vec<f64>,
 }
@@ -30,7 +32,7 @@ impl RawSplit {
     /// # Errors
     /// [`TaskError::OutOfMemory`].
     fn new(name: SplitName, len: usize, task: Task) -> Result<Self, TaskError> {
-        let (points, dim) = (task.points(), task.dim());
+        let (points, dim, target_len) = (task.points(), task.dim(), task.target_len());
         let width = points * dim;
         let zeros = |len: Option<usize>| {
             let len = len?;
@@ -39,18 +41,19 @@ impl RawSplit {
             values.resize(len, 0.0);
             Some(values)
         };
-        let (inputs, targets) =
-            zeros(len.checked_mul(width))
-                .zip(zeros(Some(len)))
-                .ok_or(TaskError::OutOfMemory {
-                    split: name,
-                    samples: len,
-                    bytes: len as u128 * (width as u128 + 1) * 8,
-                })?;
+        let (inputs, targets) = zeros(len.checked_mul(width))
+            .zip(zeros(len.checked_mul(target_len)))
+            .ok_or(TaskError::OutOfMemory {
+                split: name,
+                samples: len,
+                bytes: len as u128 * (width + target_len) as u128 * 8,
+            })?;
         Ok(Self {
             name,
+            len,
             points,
             dim,
+            target_len,
             inputs,
             targets,
         })
@@ -60,20 +63,19 @@ impl RawSplit {
     pub(crate) fn to_f32(&self) -> Split {
         Split {
             inputs: self.inputs.iter().map(|&v| v as f32).collect(),
-            shape: [self.targets.len(), self.points, self.dim],
+            shape: [self.len, self.points, self.dim],
             targets: self.targets.iter().map(|&v| v as f32).collect(),
+            target_len: self.target_len,
         }
     }
 }
 
-/// The three splits of a task, in order train, validation, test.
+/// The three splits of a task of normal points, in order train, validation, test.
 ///
 /// Every coordinate is from N(0, 1); `target(split, index, coordinates)` labels a sample.
 ///
 /// # Errors
-/// [`TaskError::TooFewSamples`] when the training set is smaller than `least_train`; [`TaskError::OutOfMemory`];
-/// [`TaskError::Stopped`] after the observer's break; otherwise the error of the first sample, in the order of the data, that
-/// has one.
+/// The errors of [`splits`].
 pub(crate) fn normal_splits<F>(
     task: Task,
     sizes: Sizes,
@@ -84,6 +86,39 @@ pub(crate) fn normal_splits<F>(
 ) -> Result<[RawSplit; 3], TaskError>
 where
     F: Fn(SplitName, usize, &[f64]) -> Result<f64, TaskError> + Sync,
+{
+    splits(
+        task,
+        sizes,
+        least_train,
+        seed,
+        observer,
+        |place, rng, x, y| {
+            x.fill_with(|| StandardNormal.sample(rng));
+            y[0] = target(place.0, place.1, x)?;
+            Ok(())
+        },
+    )
+}
+
+/// The three splits of a task, in order train, validation, test.
+///
+/// `draw(place, rng, inputs, targets)` makes a sample from the stream of its block. The place is the split and the position in it.
+///
+/// # Errors
+/// [`TaskError::TooFewSamples`] when the training set is smaller than `least_train`; [`TaskError::OutOfMemory`];
+/// [`TaskError::Stopped`] after the observer's break; otherwise the error of the first sample, in the order of the data, that
+/// has one.
+pub(crate) fn splits<F>(
+    task: Task,
+    sizes: Sizes,
+    least_train: usize,
+    seed: u64,
+    observer: Observer<'_>,
+    draw: F,
+) -> Result<[RawSplit; 3], TaskError>
+where
+    F: Draw,
 {
     if sizes.train < least_train {
         return Err(TaskError::TooFewSamples {
@@ -99,26 +134,35 @@ where
         RawSplit::new(SplitName::Test, sizes.test, task)?,
     ];
     for split in &mut splits {
-        fill(split, seed, observer, &target)?;
+        fill(split, seed, observer, &draw)?;
     }
     Ok(splits)
 }
 
-fn fill<F>(
+/// A function that makes a sample: see [`splits`].
+pub(crate) trait Draw:
+    Fn((SplitName, usize), &mut ChaCha8Rng, &mut [f64], &mut [f64]) -> Result<(), TaskError> + Sync
+{
+}
+
+impl<F> Draw for F where
+    F: Fn((SplitName, usize), &mut ChaCha8Rng, &mut [f64], &mut [f64]) -> Result<(), TaskError>
+        + Sync
+{
+}
+
+fn fill(
     split: &mut RawSplit,
     seed: u64,
     observer: Observer<'_>,
-    target: &F,
-) -> Result<(), TaskError>
-where
-    F: Fn(SplitName, usize, &[f64]) -> Result<f64, TaskError> + Sync,
-{
-    let (name, width) = (split.name, split.points * split.dim);
+    draw: &impl Draw,
+) -> Result<(), TaskError> {
+    let (name, width, target_len) = (split.name, split.points * split.dim, split.target_len);
     let stopped = AtomicBool::new(false);
     let results: Vec<Result<(), TaskError>> = split
         .inputs
         .par_chunks_mut(BLOCK * width)
-        .zip(split.targets.par_chunks_mut(BLOCK))
+        .zip(split.targets.par_chunks_mut(BLOCK * target_len))
         .enumerate()
         .map(|(block, (inputs, targets))| {
             if stopped.load(Ordering::Relaxed) {
@@ -127,13 +171,12 @@ where
             let mut rng = stream(seed, name, block);
             for (i, (x, y)) in inputs
                 .chunks_exact_mut(width)
-                .zip(&mut *targets)
+                .zip(targets.chunks_exact_mut(target_len))
                 .enumerate()
             {
-                x.fill_with(|| StandardNormal.sample(&mut rng));
-                *y = target(name, block * BLOCK + i, x)?;
+                draw((name, block * BLOCK + i), &mut rng, x, y)?;
             }
-            if observer(targets.len()).is_break() {
+            if observer(targets.len() / target_len).is_break() {
                 stopped.store(true, Ordering::Relaxed);
                 return Err(TaskError::Stopped);
             }

@@ -19,10 +19,10 @@ const LARGE: Sizes = Sizes {
     test: 4096,
 };
 
-/// Seeds, and checksums of the data of each. They were computed with the first generators, when these were a part of the
-/// program, on x86-64 Linux.
+/// Seeds, and checksums of the data of each. They were computed with the first generators on x86-64 Linux, those of gravity here, the others
+/// when they were a part of the program.
 #[rustfmt::skip]
-const CHECKSUMS: [(Task, Sizes, u64, u64); 15] = [
+const CHECKSUMS: [(Task, Sizes, u64, u64); 20] = [
     (Task::Hulls, SIZES, 0, 0x51bb_a21d_6f20_72da),
     (Task::Hulls, SIZES, 1, 0x581e_4677_e166_c52e),
     (Task::Hulls, SIZES, 42, 0x7c79_b8c4_ee5c_cf84),
@@ -38,6 +38,11 @@ const CHECKSUMS: [(Task, Sizes, u64, u64); 15] = [
     (Task::Volumes, SIZES, 42, 0x30d5_3fde_8b16_7dc1),
     (Task::Volumes, SIZES, u64::MAX, 0x6bca_7760_5462_d8b1),
     (Task::Volumes, LARGE, 0, 0x6ccb_7b22_47fc_42b5),
+    (Task::Gravity, SIZES, 0, 0xff20_be0d_2419_1bad),
+    (Task::Gravity, SIZES, 1, 0x7f55_7c1b_415b_2938),
+    (Task::Gravity, SIZES, 42, 0xbb6d_65fe_f3aa_5cdb),
+    (Task::Gravity, SIZES, u64::MAX, 0xe9c8_8afa_2b31_977f),
+    (Task::Gravity, LARGE, 0, 0x751a_8320_7fab_f60f),
 ];
 
 /// The FNV-1a hash of the bits of all numbers: inputs and targets of each split, then scale and shift.
@@ -110,6 +115,7 @@ fn shapes_are_as_documented() {
         (Task::Hulls, 16, 5),
         (Task::Regression, 2, 5),
         (Task::Volumes, 3, 3),
+        (Task::Gravity, 4, 7),
     ] {
         let data = with_threads(2, task, 1);
         assert_eq!(data.task, task);
@@ -117,6 +123,7 @@ fn shapes_are_as_documented() {
         for (split, len) in [(&data.train, 131), (&data.val, 70), (&data.test, 5)] {
             assert_eq!(split.shape, [len, points, dim]);
             assert_eq!(split.len(), len);
+            assert_eq!(split.targets.len(), len * task.target_len());
             assert_eq!(split.inputs.len(), len * points * dim);
             let mut numbers = split.inputs.iter().chain(&split.targets);
             assert!(numbers.all(|v| v.is_finite()));

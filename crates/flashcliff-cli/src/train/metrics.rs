@@ -69,7 +69,9 @@ pub(super) struct Errors {
 #[derive(Debug, Serialize)]
 pub(super) struct Published {
     pub(super) method: &'static str,
-    pub(super) parameters: usize,
+    pub(super) parameters: Option<usize>,
+    /// `validation` or `test`: the set that the errors are on.
+    pub(super) split: String,
     pub(super) mean: f64,
     pub(super) least: f64,
     pub(super) greatest: f64,
@@ -132,6 +134,7 @@ impl Published {
         Self {
             method: result.method,
             parameters: result.parameters,
+            split: result.split.to_string(),
             mean: result.error(),
             least,
             greatest,

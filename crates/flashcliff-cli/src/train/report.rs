@@ -24,7 +24,7 @@ pub(super) fn render(metrics: &Metrics, folder: &Folder) -> String {
     for row in &metrics.published {
         table.row([
             format!("{}, mean of {}", row.method, row.trials.len()),
-            grouped(row.parameters),
+            row.parameters.map_or_else(String::new, grouped),
             number(row.mean),
             format!(
                 "{} - {}{}",
