@@ -53,6 +53,7 @@
 mod algebra;
 #[cfg(feature = "ndarray")]
 mod arrays;
+pub mod attention;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod element;

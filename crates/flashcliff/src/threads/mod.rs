@@ -98,6 +98,26 @@ pub fn at_most<T>(ceiling: usize, work: impl FnOnce() -> T) -> T {
     work()
 }
 
+/// Runs work on every item, shared among the threads that an operator called here would use.
+///
+/// Operators that the work calls run on one thread each, if more than one item is shared. Results do not depend on the
+/// number of threads if items do not depend on each other.
+///
+/// ```
+/// let mut squares = [0; 5];
+/// flashcliff::threads::for_each(squares.iter_mut().enumerate(), |(i, square)| *square = i * i);
+/// assert_eq!(squares, [0, 1, 4, 9, 16]);
+/// ```
+pub fn for_each<I: Send>(
+    items: impl ExactSizeIterator<Item = I> + Send,
+    work: impl Fn(I) + Sync,
+) {
+    if items.len() <= 1 || count() == 1 {
+        return items.for_each(work);
+    }
+    each(items, |item| at_most(1, || work(item)));
+}
+
 /// Runs work in which [`count`] does not change after the first call: the size of a workspace and the work in it must
 /// agree.
 pub(crate) fn steady<T>(work: impl FnOnce() -> T) -> T {

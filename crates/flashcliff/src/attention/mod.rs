@@ -1,0 +1,134 @@
+//! Scaled dot-product attention on the CPU, without a matrix of all scores.
+
+mod passes;
+
+use crate::{Element, Error};
+
+/// The sizes of a call.
+///
+/// A group is what attends within itself: a head of a sample. Where heads share keys and values (multi-query attention), a group is a whole
+/// sample, and its queries are those of all heads.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AttentionSizes {
+    /// The groups.
+    pub groups: usize,
+    /// The queries of a group.
+    pub queries: usize,
+    /// The keys, and values, of a group.
+    pub keys: usize,
+    /// The length of a query and of a key.
+    pub features: usize,
+    /// The length of a value.
+    pub width: usize,
+}
+
+/// Queries, keys and values.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionInputs<'a, T> {
+    /// `[groups, queries, features]`.
+    pub query: &'a [T],
+    /// `[groups, keys, features]`.
+    pub key: &'a [T],
+    /// `[groups, keys, width]`.
+    pub value: &'a [T],
+}
+
+/// Gradients to write, in the shapes of [`AttentionInputs`].
+#[derive(Debug)]
+pub struct AttentionGradients<'a, T> {
+    /// The gradient of the queries.
+    pub query: &'a mut [T],
+    /// The gradient of the keys.
+    pub key: &'a mut [T],
+    /// The gradient of the values.
+    pub value: &'a mut [T],
+}
+
+/// Computes attention.
+///
+/// ```text
+/// out_i = Σ_j exp(scale q_i·k_j) v_j / Σ_j exp(scale q_i·k_j)
+/// ```
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `out` | `[groups, queries, width]` |
+/// | `normaliser` | `[groups, queries]`: `ln Σ_j exp(scale q_i·k_j)`, for the backward pass |
+///
+/// Keys are taken in blocks: the largest score so far and the sum of exponentials are carried along, and what was summed is scaled down when a
+/// larger score comes. No more than a block of scores is in memory. Without keys `out` is 0. The work of a query does not depend on the number
+/// of threads, nor on other groups.
+///
+/// Source: Rabe and Staats 2021 (arXiv 2112.05682); Dao et al. 2022 (arXiv 2205.14135).
+///
+/// ```
+/// use flashcliff::attention::{AttentionInputs, AttentionSizes, forward};
+///
+/// let sizes = AttentionSizes { groups: 1, queries: 1, keys: 2, features: 1, width: 1 };
+/// let inputs = AttentionInputs { query: &[0.0_f64], key: &[3.0, 4.0], value: &[1.0, 2.0] };
+/// let (mut out, mut normaliser) = ([0.0], [0.0]);
+/// forward(sizes, 1.0, inputs, &mut out, &mut normaliser)?;
+/// // Both scores are 0, so the result is the mean of the values.
+/// assert_eq!(out, [1.5]);
+/// assert_eq!(normaliser, [2_f64.ln()]);
+/// # Ok::<(), flashcliff::Error>(())
+/// ```
+///
+/// # Errors
+/// [`Error::LengthMismatch`] for a slice that does not have the length of its shape.
+pub fn forward<T: Element>(
+    sizes: AttentionSizes,
+    scale: f64,
+    inputs: AttentionInputs<'_, T>,
+    out: &mut [T],
+    normaliser: &mut [T],
+) -> Result<(), Error> {
+    sizes.check_inputs(inputs.query, inputs.key, inputs.value)?;
+    sizes.check_outputs(out, normaliser)?;
+    passes::forward(sizes, scale, inputs, out, normaliser);
+    Ok(())
+}
+
+/// Computes the gradients of attention from that of its output, and from the results of [`forward`].
+///
+/// Blocks of scores are computed again. Groups are independent, and are what threads share; sums over queries and over keys are in the order of
+/// the blocks.
+///
+/// # Errors
+/// The errors of [`forward`].
+pub fn backward<T: Element>(
+    sizes: AttentionSizes,
+    scale: f64,
+    inputs: AttentionInputs<'_, T>,
+    out: &[T],
+    normaliser: &[T],
+    gradient: &[T],
+    gradients: AttentionGradients<'_, T>,
+) -> Result<(), Error> {
+    sizes.check_inputs(inputs.query, inputs.key, inputs.value)?;
+    sizes.check_outputs(out, normaliser)?;
+    sizes.check_outputs(gradient, normaliser)?;
+    sizes.check_inputs(gradients.query, gradients.key, gradients.value)?;
+    passes::backward(sizes, scale, inputs, out, normaliser, gradient, gradients);
+    Ok(())
+}
+
+impl AttentionSizes {
+    fn check_inputs<T>(self, query: &[T], key: &[T], value: &[T]) -> Result<(), Error> {
+        check(&[self.groups, self.queries, self.features], query)?;
+        check(&[self.groups, self.keys, self.features], key)?;
+        check(&[self.groups, self.keys, self.width], value)
+    }
+
+    fn check_outputs<T>(self, out: &[T], normaliser: &[T]) -> Result<(), Error> {
+        check(&[self.groups, self.queries, self.width], out)?;
+        check(&[self.groups, self.queries], normaliser)
+    }
+}
+
+fn check<T>(shape: &[usize], data: &[T]) -> Result<(), Error> {
+    crate::tensor::Shape::of(shape, data.len()).map(drop)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,213 @@
+use super::*;
+
+/// Numbers in [-1, 1) that depend on a seed.
+fn values(len: usize, seed: u64) -> Vec<f64> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    (0..len)
+        .map(|_| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            (state >> 11) as f64 / (1_u64 << 52) as f64 - 1.0
+        })
+        .collect()
+}
+
+struct Case<T> {
+    sizes: AttentionSizes,
+    query: Vec<T>,
+    key: Vec<T>,
+    value: Vec<T>,
+}
+
+impl<T: Element> Case<T> {
+    fn new((groups, queries, keys, features, width): (usize, usize, usize, usize, usize)) -> Self {
+        let make = |len, seed| values(len, seed).into_iter().map(T::from_f64).collect();
+        Self {
+            sizes: AttentionSizes {
+                groups,
+                queries,
+                keys,
+                features,
+                width,
+            },
+            query: make(groups * queries * features, 1),
+            key: make(groups * keys * features, 2),
+            value: make(groups * keys * width, 3),
+        }
+    }
+
+    fn inputs(&self) -> AttentionInputs<'_, T> {
+        AttentionInputs {
+            query: &self.query,
+            key: &self.key,
+            value: &self.value,
+        }
+    }
+
+    fn forward(&self) -> (Vec<T>, Vec<T>) {
+        let count = self.sizes.groups * self.sizes.queries;
+        // Old contents must not matter.
+        let mut out = vec![T::from_f64(f64::NAN); count * self.sizes.width];
+        let mut normaliser = vec![T::from_f64(f64::NAN); count];
+        forward(self.sizes, SCALE, self.inputs(), &mut out, &mut normaliser).unwrap();
+        (out, normaliser)
+    }
+
+    fn backward(&self, gradient: &[T]) -> [Vec<T>; 3] {
+        let (out, normaliser) = self.forward();
+        let nan = |like: &Vec<T>| vec![T::from_f64(f64::NAN); like.len()];
+        let mut to = [nan(&self.query), nan(&self.key), nan(&self.value)];
+        let [query, key, value] = &mut to;
+        let gradients = AttentionGradients { query, key, value };
+        let inputs = self.inputs();
+        backward(
+            self.sizes,
+            SCALE,
+            inputs,
+            &out,
+            &normaliser,
+            gradient,
+            gradients,
+        )
+        .unwrap();
+        to
+    }
+}
+
+const SCALE: f64 = 0.7;
+/// Blocks that are whole, ragged, single, and several of each kind.
+const SHAPES: [(usize, usize, usize, usize, usize); 5] = [
+    (2, 3, 4, 5, 6),
+    (1, 64, 64, 8, 3),
+    (3, 65, 130, 2, 1),
+    (2, 130, 7, 4, 9),
+    (1, 1, 129, 1, 2),
+];
+
+/// The formula with a whole row of scores at once.
+fn by_formula(case: &Case<f64>) -> Vec<f64> {
+    let s = case.sizes;
+    let mut out = Vec::new();
+    for row in 0..s.groups * s.queries {
+        let group = row / s.queries;
+        let q = &case.query[row * s.features..][..s.features];
+        let weights: Vec<f64> = (0..s.keys)
+            .map(|key| {
+                let k = &case.key[(group * s.keys + key) * s.features..][..s.features];
+                let dot: f64 = q.iter().zip(k).map(|(q, k)| q * k).sum();
+                (SCALE * dot).exp()
+            })
+            .collect();
+        let sum: f64 = weights.iter().sum();
+        out.extend((0..s.width).map(|column| {
+            let value = |key: usize| case.value[(group * s.keys + key) * s.width + column];
+            (0..s.keys)
+                .map(|key| weights[key] * value(key))
+                .sum::<f64>()
+                / sum
+        }));
+    }
+    out
+}
+
+#[test]
+fn blocks_give_the_result_of_the_formula() {
+    for shape in SHAPES {
+        let case = Case::<f64>::new(shape);
+        let (out, _) = case.forward();
+        for (got, expected) in out.iter().zip(by_formula(&case)) {
+            assert!(
+                (got - expected).abs() < 1e-13,
+                "{shape:?}: {got} {expected}"
+            );
+        }
+    }
+}
+
+#[test]
+fn large_scores_neither_overflow_nor_vanish() {
+    let mut case = Case::<f32>::new((1, 2, 70, 1, 1));
+    case.query.fill(1.0);
+    // The largest score comes in the second block.
+    case.key = (0..70).map(|key| key as f32 * 1e4).collect();
+    let (out, normaliser) = case.forward();
+    assert_eq!(out, [case.value[69]; 2]);
+    assert!(normaliser.iter().all(|n| n.is_finite()));
+}
+
+#[test]
+fn gradients_are_central_differences() {
+    for shape in SHAPES {
+        let case = Case::<f64>::new(shape);
+        let g = values(case.forward().0.len(), 9);
+        let gradients = case.backward(&g);
+        let loss = |case: &Case<f64>| -> f64 {
+            let out = by_formula(case);
+            out.iter().zip(&g).map(|(out, g)| out * g).sum()
+        };
+        let step = 1e-5;
+        for (tensor, gradient) in gradients.iter().enumerate() {
+            // A few elements of each, in all blocks.
+            let stride = (gradient.len() / 7).max(1);
+            for index in (0..gradient.len()).step_by(stride) {
+                let moved = |by: f64| {
+                    let mut moved = Case::<f64>::new(shape);
+                    let tensors = [&mut moved.query, &mut moved.key, &mut moved.value];
+                    tensors.into_iter().nth(tensor).unwrap()[index] += by;
+                    loss(&moved)
+                };
+                let expected = (moved(step) - moved(-step)) / (2.0 * step);
+                let got = gradient[index];
+                assert!(
+                    (got - expected).abs() < 1e-8,
+                    "{shape:?}, tensor {tensor}, {index}: {got} {expected}"
+                );
+            }
+        }
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_threads() {
+    for shape in SHAPES {
+        let case = Case::<f32>::new(shape);
+        let run = |threads: usize| {
+            let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
+            pool.build().unwrap().install(|| {
+                let (out, normaliser) = case.forward();
+                let gradients = case.backward(&out);
+                (out, normaliser, gradients)
+            })
+        };
+        assert_eq!(run(1), run(3));
+    }
+}
+
+#[test]
+fn nothing_to_attend_to_is_zero() {
+    let case = Case::<f64>::new((2, 3, 0, 4, 5));
+    let (out, normaliser) = case.forward();
+    assert!(out.iter().all(|&x| x == 0.0));
+    assert!(normaliser.iter().all(|&x| x == f64::NEG_INFINITY));
+    let [query, key, value] = case.backward(&out);
+    assert!(query.iter().all(|&x| x == 0.0) && key.is_empty() && value.is_empty());
+}
+
+#[test]
+fn wrong_lengths_are_errors() {
+    let case = Case::<f64>::new((2, 3, 4, 5, 6));
+    let inputs = case.inputs();
+    let mut buffers = ([0.0; 36], [0.0; 6]);
+    for (len, n_len) in [(35, 6), (36, 5)] {
+        let (out, normaliser) = (&mut buffers.0[..len], &mut buffers.1[..n_len]);
+        let result = forward(case.sizes, 1.0, inputs, out, normaliser);
+        assert!(matches!(result, Err(Error::LengthMismatch { .. })));
+    }
+    let short = AttentionInputs {
+        key: &case.key[1..],
+        ..inputs
+    };
+    let result = forward(case.sizes, 1.0, short, &mut buffers.0, &mut buffers.1);
+    assert!(matches!(result, Err(Error::LengthMismatch { .. })));
+}
