@@ -45,6 +45,8 @@ struct Store {
     variables: Vec<(String, Var)>,
     /// The choices of each layer.
     layers: BTreeMap<String, Choices>,
+    /// The bounds of variables that have one for each index of their last axis.
+    bounds: BTreeMap<String, Vec<f64>>,
     rng: ChaCha8Rng,
 }
 
@@ -62,6 +64,7 @@ impl Parameters {
         let store = Store {
             variables: Vec::new(),
             layers: BTreeMap::new(),
+            bounds: BTreeMap::new(),
             rng: ChaCha8Rng::seed_from_u64(seed),
         };
         Self {
@@ -193,7 +196,12 @@ impl SimpleBackend for Parameters {
             }
             return Ok(var.as_tensor().clone());
         }
-        let values = draw(&mut store.rng, init, &shape);
+        let mut values = draw(&mut store.rng, init, &shape);
+        if let Some(bounds) = store.bounds.remove(name) {
+            let bounds = bounds.iter().cycle();
+            let pairs = values.iter_mut().zip(bounds);
+            pairs.for_each(|(value, bound)| *value *= bound);
+        }
         let tensor = Tensor::from_vec(values, shape, device)?.to_dtype(dtype)?;
         let var = Var::from_tensor(&tensor)?;
         let tensor = var.as_tensor().clone();
@@ -221,7 +229,35 @@ impl SimpleBackend for Parameters {
             choices.insert(choice.to_owned(), value.to_owned());
             return false;
         }
+        if let Some((name, bounds)) = noted_bounds(name) {
+            self.lock().bounds.insert(name.to_owned(), bounds);
+            return false;
+        }
         self.lock().find(name).is_some()
+    }
+}
+
+/// The text between the name of a variable and its bounds.
+const WITHIN: &str = " within ";
+
+/// Tells the backend of a builder by what the values of a variable are multiplied when they are drawn: a number for each index of its last
+/// axis. As choices are, it is told by a name that no tensor has.
+pub(crate) fn note_bounds(vb: &VarBuilder, name: &str, bounds: &[f64]) {
+    let bounds: Vec<String> = bounds.iter().map(|bound| bound.to_string()).collect();
+    vb.contains_tensor(&format!("{name}{WITHIN}{}", bounds.join(",")));
+}
+
+fn noted_bounds(name: &str) -> Option<(&str, Vec<f64>)> {
+    let (name, bounds) = name.split_once(WITHIN)?;
+    let bounds = bounds.split(',').map(|bound| bound.parse().ok());
+    Some((name, bounds.collect::<Option<Vec<f64>>>()?))
+}
+
+/// A uniform distribution around zero.
+pub(crate) fn uniform(bound: f64) -> Init {
+    Init::Uniform {
+        lo: -bound,
+        up: bound,
     }
 }
 
@@ -231,7 +267,7 @@ fn draw(rng: &mut ChaCha8Rng, init: Init, shape: &Shape) -> Vec<f64> {
     match init {
         Init::Const(value) => vec![value; count],
         Init::Randn { mean, stdev } => normal(rng, count, mean, stdev),
-        Init::Uniform { lo, up } => uniform(rng, count, lo, up),
+        Init::Uniform { lo, up } => draw_uniform(rng, count, lo, up),
         Init::Kaiming {
             dist,
             fan,
@@ -243,7 +279,7 @@ fn draw(rng: &mut ChaCha8Rng, init: Init, shape: &Shape) -> Vec<f64> {
                 NormalOrUniform::Normal => normal(rng, count, 0.0, stdev),
                 NormalOrUniform::Uniform => {
                     let bound = 3f64.sqrt() * stdev;
-                    uniform(rng, count, -bound, bound)
+                    draw_uniform(rng, count, -bound, bound)
                 }
             }
         }
@@ -255,7 +291,7 @@ fn normal(rng: &mut ChaCha8Rng, count: usize, mean: f64, stdev: f64) -> Vec<f64>
     (0..count).map(|_| mean + stdev * next()).collect()
 }
 
-fn uniform(rng: &mut ChaCha8Rng, count: usize, low: f64, high: f64) -> Vec<f64> {
+fn draw_uniform(rng: &mut ChaCha8Rng, count: usize, low: f64, high: f64) -> Vec<f64> {
     let mut next = || -> f64 { StandardUniform.sample(rng) };
     (0..count).map(|_| low + (high - low) * next()).collect()
 }

@@ -5,6 +5,8 @@
 //!
 //! Layers made with the builder of [`Parameters`](crate::init::Parameters) say their algebra and their norm in
 //! [checkpoints](crate::checkpoint). Weights of another algebra or norm are refused.
+//!
+//! [`transformer`] has the layers of geometric algebra transformers, whose multivectors come with scalar channels.
 
 mod flash_clifford;
 mod fully_connected;
@@ -14,6 +16,7 @@ mod mv_linear;
 mod mv_silu;
 mod point_embedding;
 mod steerable;
+pub mod transformer;
 
 pub use flash_clifford::{FlashCliffordLayer, FlashCliffordOptions};
 pub use fully_connected::FullyConnectedSteerableGeometricProduct;

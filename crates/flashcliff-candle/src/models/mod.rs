@@ -1,5 +1,6 @@
 //! CGENN's invariant models of point sets, and one type that trains them all.
 
+mod gatr;
 mod hulls;
 mod regression;
 mod volumes;
@@ -9,6 +10,7 @@ use std::path::Path;
 use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{Module, VarBuilder};
 
+pub use gatr::{Gatr, GatrOptions};
 pub use hulls::Hulls;
 pub use regression::Regression;
 pub use volumes::Volumes;

@@ -8,6 +8,7 @@
 //! * `operator` - a core operator as such a function, by itself or with options for GPUs.
 //! * `steerable` - a whole steerable geometric product layer as one function.
 //! * `embed`, `blade_norm` - the two ends of CGENN's invariant models.
+//! * `transformer` - layers of geometric algebra transformers.
 //! * `trunk` - embedding, layers and norm of an invariant model as one function.
 //! * `gpu` - functions on GPUs.
 //! * `node` - puts functions into candle's graph.
@@ -18,10 +19,11 @@ pub(crate) mod embed;
 pub(crate) mod function;
 pub(crate) mod gpu;
 pub(crate) mod node;
-mod operator;
+pub(crate) mod operator;
 mod scalar;
-mod scratch;
+pub(crate) mod scratch;
 pub(crate) mod steerable;
+pub(crate) mod transformer;
 pub(crate) mod trunk;
 
 use std::sync::Arc;

@@ -108,10 +108,7 @@ pub fn at_most<T>(ceiling: usize, work: impl FnOnce() -> T) -> T {
 /// flashcliff::threads::for_each(squares.iter_mut().enumerate(), |(i, square)| *square = i * i);
 /// assert_eq!(squares, [0, 1, 4, 9, 16]);
 /// ```
-pub fn for_each<I: Send>(
-    items: impl ExactSizeIterator<Item = I> + Send,
-    work: impl Fn(I) + Sync,
-) {
+pub fn for_each<I: Send>(items: impl ExactSizeIterator<Item = I> + Send, work: impl Fn(I) + Sync) {
     if items.len() <= 1 || count() == 1 {
         return items.for_each(work);
     }

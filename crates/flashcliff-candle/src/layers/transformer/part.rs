@@ -1,0 +1,141 @@
+//! Stages with their parameters, of which layers are made.
+
+use std::sync::Arc;
+
+use candle_core::{Result, Tensor};
+use candle_nn::{Init, VarBuilder};
+
+use super::{Channels, Initialization, Tokens};
+use crate::Error;
+use crate::choices;
+use crate::init::{note_bounds, uniform};
+use crate::op::node::{self, Argument};
+use crate::op::transformer::algebra;
+use crate::op::transformer::function::Stages;
+use crate::op::transformer::linear::Linear;
+use crate::op::transformer::stage::Stage;
+
+/// Stages, and the tensors of their parameters in order.
+#[derive(Debug, Default)]
+pub(super) struct Part {
+    pub(super) stages: Vec<Stage>,
+    pub(super) parameters: Vec<Tensor>,
+}
+
+impl Part {
+    /// A stage without parameters.
+    pub(super) fn plain(stage: Stage) -> Self {
+        Self {
+            stages: vec![stage],
+            parameters: Vec::new(),
+        }
+    }
+
+    /// This part, then another.
+    pub(super) fn then(mut self, next: Self) -> Self {
+        self.stages.extend(next.stages);
+        self.parameters.extend(next.parameters);
+        self
+    }
+
+    /// The input, plus what this part makes of it.
+    pub(super) fn residual(self) -> Self {
+        Self {
+            stages: vec![Stage::Residual(self.stages)],
+            parameters: self.parameters,
+        }
+    }
+}
+
+/// A part as a function of tokens.
+#[derive(Clone, Debug)]
+pub(super) struct Function {
+    stages: Arc<Stages>,
+    parameters: Vec<Tensor>,
+}
+
+impl Function {
+    pub(super) fn new(name: &'static str, part: Part) -> Self {
+        Self {
+            stages: Arc::new(Stages::new(name, part.stages)),
+            parameters: part.parameters,
+        }
+    }
+
+    /// Applies the part; with joins there must be a reference.
+    pub(super) fn apply(&self, x: &Tokens, reference: Option<&Tensor>) -> Result<Tokens> {
+        let channels = self.stages.input();
+        if x.channels() != channels {
+            return Err(Error::Shape {
+                tensor: "channels of tokens".to_owned(),
+                expected: format!("{channels:?}"),
+                got: vec![x.channels().multivectors, x.channels().scalars],
+            }
+            .into());
+        }
+        let mut arguments = vec![Argument::whole(x.packed())];
+        arguments.extend(reference.map(Argument::whole));
+        arguments.extend(self.parameters.iter().map(Argument::whole));
+        let out = node::apply(&self.stages, &arguments)?;
+        Tokens::from_packed(out, self.stages.output())
+    }
+}
+
+/// The parameters of an equivariant linear layer, in the order of [`Linear`].
+pub(super) fn linear_parameters(
+    input: Channels,
+    output: Channels,
+    initialization: Initialization,
+    vb: &VarBuilder,
+) -> std::result::Result<Vec<Tensor>, Error> {
+    choices::note_algebra(vb, algebra()?);
+    let (factor, of_scalars, mean) = initialization.numbers();
+    let (mv, s) = (input.multivectors as f64, input.scalars as f64);
+    let out = output.multivectors;
+    let bounds = initialization.weight_bounds(input);
+    let shape = (out, input.multivectors, bounds.len());
+    note_bounds(vb, "weight", &bounds);
+    let mut made = vec![vb.get_with_hints(shape, "weight", uniform(1.0))?];
+    if input.scalars == 0 {
+        made.push(vb.get_with_hints((out, 1), "bias", Init::Const(0.0))?);
+    } else {
+        let vb = vb.pp("s2mvs");
+        let init = uniform(factor / (2.0 * s).sqrt());
+        made.push(vb.get_with_hints((out, input.scalars), "weight", init)?);
+        let spread = 1.0 / (s + mv).sqrt();
+        let init = Init::Uniform {
+            lo: mean - spread,
+            up: mean + spread,
+        };
+        made.push(vb.get_with_hints(out, "bias", init)?);
+    }
+    if output.scalars > 0 {
+        let maps = if input.scalars > 0 { 2.0 } else { 1.0 };
+        let scalars = output.scalars;
+        let of_blades = vb.pp("mvs2s");
+        let init = uniform(of_scalars / (mv * maps).sqrt());
+        let shape = (scalars, input.multivectors);
+        made.push(of_blades.get_with_hints(shape, "weight", init)?);
+        let init = uniform(of_scalars / (mv + s).sqrt());
+        made.push(of_blades.get_with_hints(scalars, "bias", init)?);
+        if input.scalars > 0 {
+            let init = uniform(of_scalars / (s * maps).sqrt());
+            let shape = (scalars, input.scalars);
+            made.push(vb.pp("s2s").get_with_hints(shape, "weight", init)?);
+        }
+    }
+    Ok(made)
+}
+
+/// A linear layer.
+pub(super) fn linear(
+    input: Channels,
+    output: Channels,
+    initialization: Initialization,
+    vb: &VarBuilder,
+) -> std::result::Result<Part, Error> {
+    Ok(Part {
+        stages: vec![Stage::Linear(Linear::new(input, vec![output])?)],
+        parameters: linear_parameters(input, output, initialization, vb)?,
+    })
+}
