@@ -1,6 +1,7 @@
-//! CGENN's invariant models of point sets, and one type that trains them all.
+//! CGENN's invariant models of point sets, GATr and its model of gravity, and one type that trains them all.
 
 mod gatr;
+mod gravity;
 mod hulls;
 mod regression;
 mod volumes;
@@ -11,6 +12,7 @@ use candle_core::{DType, Device, Result, Tensor};
 use candle_nn::{Module, VarBuilder};
 
 pub use gatr::{Gatr, GatrOptions};
+pub use gravity::Gravity;
 pub use hulls::Hulls;
 pub use regression::Regression;
 pub use volumes::Volumes;
@@ -32,15 +34,31 @@ pub enum Architecture {
     },
     /// [`Volumes`]: the signed volume of three vectors in 3 dimensions.
     Volumes,
+    /// [`Gravity`]: the positions of four bodies after some time.
+    Gravity,
+}
+
+/// The weight of the regulariser of [`Gravity`], as in GATr's n-body experiment.
+const REGULARISER: f64 = 0.01;
+
+/// What a step of training needs of a batch.
+#[derive(Debug, Clone)]
+pub struct Losses {
+    /// The loss to minimise.
+    pub objective: Tensor,
+    /// The mean squared error of the predictions. It is the objective too, but for [`Architecture::Gravity`], whose objective adds 0.01 times the
+    /// regulariser.
+    pub error: Tensor,
 }
 
 impl Architecture {
-    /// A short name: `hulls`, `regression`, `volumes`.
+    /// A short name: `hulls`, `regression`, `volumes`, `gravity`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Hulls => "hulls",
             Self::Regression { .. } => "regression",
             Self::Volumes => "volumes",
+            Self::Gravity => "gravity",
         }
     }
 
@@ -50,14 +68,24 @@ impl Architecture {
             Self::Hulls => hulls::POINTS,
             Self::Regression { .. } => regression::POINTS,
             Self::Volumes => volumes::POINTS,
+            Self::Gravity => gravity::POINTS,
         }
     }
 
-    /// Dimension of a point.
+    /// Dimension of a point: the numbers of a row of a sample.
     pub fn dim(self) -> usize {
         match self {
             Self::Hulls | Self::Regression { .. } => 5,
             Self::Volumes => 3,
+            Self::Gravity => gravity::ROW,
+        }
+    }
+
+    /// Predictions per sample.
+    pub fn targets(self) -> usize {
+        match self {
+            Self::Hulls | Self::Regression { .. } | Self::Volumes => 1,
+            Self::Gravity => gravity::TARGETS,
         }
     }
 }
@@ -67,6 +95,7 @@ enum Network {
     Hulls(Hulls),
     Regression(Regression),
     Volumes(Volumes),
+    Gravity(Gravity),
 }
 
 /// A network and its parameters.
@@ -117,6 +146,7 @@ impl Model {
             Architecture::Hulls => Network::Hulls(Hulls::new(vb)?),
             Architecture::Regression { width } => Network::Regression(Regression::new(width, vb)?),
             Architecture::Volumes => Network::Volumes(Volumes::new(vb)?),
+            Architecture::Gravity => Network::Gravity(Gravity::new(vb)?),
         };
         Ok(Self {
             architecture,
@@ -135,11 +165,43 @@ impl Model {
         &self.parameters
     }
 
-    /// Predictions `[batch]` for points `[batch, points, dim]`, on the device of the model.
+    /// Predictions for points `[batch, points, dim]`, on the device of the model: `[batch]`, or `[batch, targets]` where there are several.
     ///
     /// # Errors
     /// Points of another shape or type.
     pub fn forward(&self, points: &Tensor) -> Result<Tensor> {
+        self.check(points)?;
+        match &self.network {
+            Network::Hulls(network) => network.forward(points),
+            Network::Regression(network) => network.forward(points),
+            Network::Volumes(network) => network.forward(points),
+            Network::Gravity(network) => network.forward(points),
+        }
+    }
+
+    /// The losses of points and their targets, which have the shape of predictions.
+    ///
+    /// # Errors
+    /// Points or targets of another shape or type.
+    pub fn losses(&self, points: &Tensor, targets: &Tensor) -> Result<Losses> {
+        let (predictions, regulariser) = match &self.network {
+            Network::Gravity(network) => {
+                self.check(points)?;
+                let (predictions, regulariser) = network.forward_regularised(points)?;
+                (predictions, Some(regulariser))
+            }
+            _ => (self.forward(points)?, None),
+        };
+        let error = (predictions - targets)?.sqr()?.mean_all()?;
+        let objective = match regulariser {
+            None => error.clone(),
+            Some(regulariser) => (&error + regulariser.affine(REGULARISER, 0.0)?)?,
+        };
+        Ok(Losses { objective, error })
+    }
+
+    /// Checks the shape of points.
+    fn check(&self, points: &Tensor) -> Result<()> {
         let (count, dim) = (self.architecture.points(), self.architecture.dim());
         if !matches!(*points.dims(), [_, c, d] if c == count && d == dim) {
             return Err(Error::Shape {
@@ -149,11 +211,7 @@ impl Model {
             }
             .into());
         }
-        match &self.network {
-            Network::Hulls(network) => network.forward(points),
-            Network::Regression(network) => network.forward(points),
-            Network::Volumes(network) => network.forward(points),
-        }
+        Ok(())
     }
 
     /// Adds the parameters to a checkpoint, under `{prefix}{name}`, with the algebra and the norm of each layer.

@@ -56,13 +56,15 @@ use settings::Settings;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The output folder gets metrics.json (settings, errors, losses, times), curve.svg, best.safetensors (the weights with the least validation error,
-named as in CGENN's state dict) and state.safetensors, from which --resume continues. Both say the algebra and the norm of each layer; --resume refuses
+named as in CGENN's or GATr's state dict) and state.safetensors, from which --resume continues. Both say the algebra and the norm of each layer; --resume refuses
 others. A folder that holds results is refused without --overwrite.
 Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once. A state that cannot be saved on the way, as on a full
 disk, is tried again later; one that cannot be saved at the end gives status 1. So does an error that is no number; the state is saved then too.
 One run at a time writes to a folder. What is there stays what it is: links, modes, owners; read-only files are refused.
 Batches come from shuffled epochs without their incomplete last batch, or the whole set if it is no larger than a batch.
-Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128.")]
+Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128; gravity 1000, 5001, 64.
+Gravity has GATr's settings: --lr 0.0003, without --schedule 0.398 times as much after each fifth of the run, --clip-norm 10, and 0.01 times a
+regulariser in the loss that is minimised. The losses of steps are mean squared errors without it.")]
 pub(crate) struct TrainArgs {
     /// Task to learn.
     task: TaskName,
@@ -83,18 +85,18 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// Learning rate [default: 0.001].
+    /// Learning rate [default: 0.001; gravity: 0.0003].
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
 
     #[command(flatten)]
     optimiser: OptimiserArgs,
 
-    /// Validation samples [default: 2048].
+    /// Validation samples [default: 2048; gravity: 5000].
     #[arg(long, value_name = "N")]
     val_samples: Option<NonZero<usize>>,
 
-    /// Test samples [default: 4096].
+    /// Test samples [default: 4096; gravity: 5000].
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 
@@ -131,6 +133,8 @@ enum TaskName {
     Regression,
     /// Signed volume of three vectors in R^3 (CGENN).
     Volumes,
+    /// Positions of four bodies that attract each other, after a tenth of a unit of time (GATr).
+    Gravity,
 }
 
 impl TaskName {
@@ -139,6 +143,7 @@ impl TaskName {
             Self::Hulls => Task::Hulls,
             Self::Regression => Task::Regression,
             Self::Volumes => Task::Volumes,
+            Self::Gravity => Task::Gravity,
         }
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::Error;
 
 /// The options on the command line.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(super) struct OptimiserArgs {
     /// Optimiser [default: adam].
     #[arg(long, value_name = "NAME")]

@@ -6,32 +6,46 @@ use super::folder::Folder;
 use super::metrics::{Metrics, Published};
 use crate::output::{Align, Table, grouped};
 
+/// The name of the test set in a published row.
+const TEST: &str = "test";
+
 /// The table, with the paths of the files.
 pub(super) fn render(metrics: &Metrics, folder: &Folder) -> String {
     let settings = &metrics.settings;
     let standardised = metrics.target_scale != 1.0;
+    let on_test = metrics.published.iter().any(|row| row.split == TEST);
+    let (split, own) = match on_test {
+        true => ("test MSE", metrics.errors.test),
+        false => ("validation MSE", metrics.errors.validation),
+    };
     let mut table = Table::new(&[
         ("method", Align::Left),
         ("parameters", Align::Right),
-        ("validation MSE", Align::Right),
+        (split, Align::Right),
         ("range", Align::Left),
     ]);
     table.row([
         format!("flashcliff (this run, seed {})", settings.seed),
         grouped(metrics.parameters),
-        number(metrics.errors.validation),
+        number(own),
     ]);
     for row in &metrics.published {
         table.row([
-            format!("{}, mean of {}", row.method, row.trials.len()),
+            match row.trials.len() {
+                1 => row.method.to_owned(),
+                trials => format!("{}, mean of {trials}", row.method),
+            },
             row.parameters.map_or_else(String::new, grouped),
             number(row.mean),
-            format!(
-                "{} - {}{}",
-                number(row.least),
-                number(row.greatest),
-                mark(row)
-            ),
+            match row.trials.len() {
+                1 => mark(row).to_owned(),
+                _ => format!(
+                    "{} - {}{}",
+                    number(row.least),
+                    number(row.greatest),
+                    mark(row)
+                ),
+            },
         ]);
     }
     let mut text = format!(
@@ -90,7 +104,7 @@ fn notes(metrics: &Metrics) -> String {
         return text;
     }
     let budgets: Vec<String> = published::results(metrics.settings.task())
-        .filter(|row| row.method == "CGENN")
+        .filter(|row| matches!(row.method, "CGENN" | "GATr"))
         .map(|row| {
             format!(
                 "--samples {} --steps {} --batch {}",

@@ -171,9 +171,9 @@ impl<'a> Session<'a> {
         let step = {
             let (model, adam) = (model.clone(), adam.clone());
             Step::new(&feed, capture.into(), move |batch| {
-                let loss = (model.forward(&batch[0])? - &batch[1])?.sqr()?.mean_all()?;
-                adam.borrow_mut().backward_step(&loss)?;
-                Ok(loss)
+                let losses = model.losses(&batch[0], &batch[1])?;
+                adam.borrow_mut().backward_step(&losses.objective)?;
+                Ok(losses.error)
             })
         };
         Ok(Self {
@@ -244,7 +244,14 @@ impl<'a> Session<'a> {
     pub(super) fn advance(&mut self, most: usize) -> Result<&[f32], Error> {
         let start = Instant::now();
         let first = self.history.step;
-        let steps = self.until_validation().min(most).min(self.feed.capacity());
+        let mut steps = self.until_validation().min(most).min(self.feed.capacity());
+        let (rate, next) = self.settings.learning_rate(first);
+        if let Some(next) = next {
+            steps = steps.min(next - first);
+        }
+        if self.adam.borrow().options().learning_rate != rate {
+            self.adam.borrow_mut().set_learning_rate(rate)?;
+        }
         let mut order = Vec::with_capacity(steps * self.feed.rows());
         for step in first..first + steps {
             order.extend(self.batches.at(step).iter().map(|&sample| sample as u32));

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 
 use super::TrainArgs;
 use super::optimiser::Optimiser;
+#[cfg(test)]
+use super::optimiser::OptimiserArgs;
 use crate::error::Error;
 use crate::memory::room_for;
 
@@ -17,6 +19,57 @@ const MAX_STEPS: usize = 1 << 28;
 const VALIDATIONS: usize = 32;
 /// The width of the perceptron of the regression model, as in the published small budgets.
 const REGRESSION_WIDTH: usize = 380;
+/// How often the learning rate of gravity falls in a run, each time by this factor: to a hundredth of what it was. The published run falls
+/// every 1000 of 5001 steps.
+const DECAYS: usize = 5;
+const DECAY: f64 = 0.398_107_170_553_497_3;
+
+/// What a task has by default.
+struct Defaults {
+    samples: usize,
+    steps: usize,
+    batch: usize,
+    val_samples: usize,
+    test_samples: usize,
+    /// How often the validation error is measured in a run.
+    validations: usize,
+    learning_rate: Option<f64>,
+    clip_norm: Option<f64>,
+    /// Whether the learning rate falls in steps.
+    decays: bool,
+}
+
+impl Defaults {
+    fn of(task: Task) -> Self {
+        let small = |samples, steps, batch| Self {
+            samples,
+            steps,
+            batch,
+            val_samples: 2048,
+            test_samples: 4096,
+            validations: VALIDATIONS,
+            learning_rate: None,
+            clip_norm: None,
+            decays: false,
+        };
+        match task {
+            Task::Hulls => small(1024, 1024, 128),
+            Task::Regression => small(300, 1000, 15),
+            // CGENN trains on 65,536 samples for 131,072 steps of this batch.
+            Task::Volumes => small(16_384, 4096, 128),
+            // GATr's run on 1000 samples.
+            Task::Gravity => Self {
+                val_samples: 5000,
+                test_samples: 5000,
+                validations: DECAYS,
+                learning_rate: Some(3e-4),
+                clip_norm: Some(10.0),
+                decays: true,
+                ..small(1000, 5001, 64)
+            },
+        }
+    }
+}
 
 /// The settings of a run, stored with its state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -32,6 +85,9 @@ pub(super) struct Settings {
     pub(super) test_samples: usize,
     /// The number of steps from one validation to the next. One more validation comes after the last step.
     pub(super) val_every: usize,
+    /// The number of steps from one fall of the learning rate to the next, if it falls.
+    #[serde(default)]
+    decay_every: Option<usize>,
 }
 
 impl Settings {
@@ -41,23 +97,23 @@ impl Settings {
     /// [`Error::OutOfRange`].
     pub(super) fn new(args: &TrainArgs) -> Result<Self, Error> {
         let task = args.task.task();
-        let (samples, steps, batch) = match task {
-            Task::Hulls => (1024, 1024, 128),
-            Task::Regression => (300, 1000, 15),
-            // CGENN trains on 65,536 samples for 131,072 steps of this batch.
-            _ => (16_384, 4096, 128),
-        };
-        let steps = args.steps.map_or(steps, usize::from);
+        let defaults = Defaults::of(task);
+        let steps = args.steps.map_or(defaults.steps, usize::from);
+        let learning_rate = args.lr.or(defaults.learning_rate);
+        let mut optimiser = Optimiser::new(&args.optimiser, learning_rate);
+        optimiser.clip_norm = optimiser.clip_norm.or(defaults.clip_norm);
+        let decays = defaults.decays && args.optimiser.schedule.is_none();
         let settings = Self {
             task: task.name().to_owned(),
-            samples: args.samples.unwrap_or(samples),
+            samples: args.samples.unwrap_or(defaults.samples),
             steps,
-            batch: args.batch.map_or(batch, usize::from),
+            batch: args.batch.map_or(defaults.batch, usize::from),
             seed: args.seed.unwrap_or(0),
-            optimiser: Optimiser::new(&args.optimiser, args.lr),
-            val_samples: args.val_samples.map_or(2048, usize::from),
-            test_samples: args.test_samples.map_or(4096, usize::from),
-            val_every: (steps / VALIDATIONS).max(1),
+            optimiser,
+            val_samples: args.val_samples.map_or(defaults.val_samples, usize::from),
+            test_samples: args.test_samples.map_or(defaults.test_samples, usize::from),
+            val_every: (steps / defaults.validations).max(1),
+            decay_every: decays.then(|| (steps / DECAYS).max(1)),
         };
         settings.check()?;
         Ok(settings)
@@ -75,6 +131,7 @@ impl Settings {
             ("--steps", self.steps, MAX_STEPS),
             ("--batch", self.batch, MAX_SAMPLES),
             ("val_every", self.val_every, MAX_STEPS),
+            ("decay_every", self.decay_every.unwrap_or(1), MAX_STEPS),
         ];
         for (option, got, max) in limits {
             if !(1..=max).contains(&got) {
@@ -94,15 +151,16 @@ impl Settings {
     /// [`Error::OutOfMemory`].
     pub(super) fn check_memory(&self) -> Result<(), Error> {
         let task = self.task();
-        let coordinates = (task.points() * task.dim()) as u128;
+        let numbers = (task.points() * task.dim() + task.target_len()) as u128;
         // The bytes that each sample of a batch added to the measured memory of a run.
         let activations = match task {
             Task::Hulls => 72 << 10,
             Task::Regression => 27 << 10,
-            _ => 42 << 10,
+            Task::Volumes => 42 << 10,
+            Task::Gravity => 2 << 20,
         };
-        // The data are drawn in f64 and kept in f32, with a target for each sample.
-        let data = self.sizes().total() as u128 * (coordinates + 1) * 12;
+        // The data are drawn in f64 and kept in f32.
+        let data = self.sizes().total() as u128 * numbers * 12;
         let batch = self.batch.min(self.samples) as u128 * activations;
         room_for(
             format!(
@@ -112,6 +170,20 @@ impl Settings {
             ),
             data + batch,
         )
+    }
+
+    /// The learning rate of a step counted from 0, before the schedule, and the first step with another. As in the published run it falls after
+    /// the steps that a multiple of the interval counts.
+    pub(super) fn learning_rate(&self, step: usize) -> (f64, Option<usize>) {
+        let rate = self.optimiser.learning_rate;
+        let Some(every) = self.decay_every else {
+            return (rate, None);
+        };
+        let falls = step.saturating_sub(1) / every;
+        let next = (falls + 1).saturating_mul(every).saturating_add(1);
+        // No run falls more often than a number of this type counts.
+        let falls = i32::try_from(falls).unwrap_or(i32::MAX);
+        (rate * DECAY.powi(falls), Some(next))
     }
 
     /// Checks that a command line with `--resume` asks for these settings and no others.
@@ -170,7 +242,7 @@ impl Settings {
 
     /// The task.
     pub(super) fn task(&self) -> Task {
-        let mut tasks = [Task::Hulls, Task::Regression, Task::Volumes].into_iter();
+        let mut tasks = Task::ALL.into_iter();
         let named = tasks.find(|task| task.name() == self.task);
         named.unwrap_or(Task::Hulls)
     }
@@ -187,7 +259,8 @@ impl Settings {
             Task::Regression => Architecture::Regression {
                 width: REGRESSION_WIDTH,
             },
-            _ => Architecture::Volumes,
+            Task::Volumes => Architecture::Volumes,
+            Task::Gravity => Architecture::Gravity,
         }
     }
 
@@ -203,5 +276,36 @@ impl Settings {
     /// Name of the default output folder.
     pub(super) fn run_name(&self) -> String {
         format!("{}-{}-s{}", self.task, self.samples, self.seed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rate_of_gravity_falls_after_every_thousandth_step_to_a_hundredth() {
+        let settings = Settings {
+            task: "gravity".to_owned(),
+            samples: 1000,
+            steps: 5001,
+            batch: 64,
+            seed: 0,
+            optimiser: Optimiser::new(&OptimiserArgs::default(), Some(3e-4)),
+            val_samples: 1,
+            test_samples: 1,
+            val_every: 1000,
+            decay_every: Some(1000),
+        };
+        assert_eq!(settings.learning_rate(0), (3e-4, Some(1001)));
+        assert_eq!(settings.learning_rate(1000), (3e-4, Some(1001)));
+        assert_eq!(settings.learning_rate(1001), (3e-4 * DECAY, Some(2001)));
+        let (last, _) = settings.learning_rate(5001);
+        assert!((last / 3e-6 - 1.0).abs() < 1e-12, "{last}");
+        let constant = Settings {
+            decay_every: None,
+            ..settings
+        };
+        assert_eq!(constant.learning_rate(4000), (3e-4, None));
     }
 }

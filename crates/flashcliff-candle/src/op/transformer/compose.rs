@@ -223,11 +223,10 @@ impl Norm {
 impl Gated {
     fn compose(&self, x: &Tensor) -> Result<Tensor> {
         let (mv, s) = split(self.channels, x)?;
-        // GELU of the scalar divided by the scalar, without the division: 0.5 (1 + tanh(...)).
         let scalar = mv.narrow(2, 0, 1)?.contiguous()?;
         let inner = (scalar.sqr()?.affine(0.044715, 1.0)? * &scalar)?;
         let inner = inner.affine((2.0 / std::f64::consts::PI).sqrt(), 0.0)?;
-        let gate = inner.tanh()?.affine(0.5, 0.5)?;
+        let gate = (inner.tanh()?.affine(0.5, 0.5)? * &scalar)?;
         let s = s.map(|s| s.contiguous()?.gelu_erf()).transpose()?;
         join(&mv.broadcast_mul(&gate)?, s.as_ref())
     }
@@ -362,3 +361,6 @@ fn distances(point: &[Tensor], weights: Option<&Tensor>) -> Result<Tensor> {
     debug_assert_eq!(features.dims()[4], DISTANCE);
     features.broadcast_mul(&weights.reshape((1, heads, 1, channels, 1))?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -20,7 +20,7 @@ use crate::op::scratch::Buffer;
 pub(crate) struct Stages {
     pub(super) name: &'static str,
     pub(super) stages: Vec<Stage>,
-    shapes: Vec<Vec<usize>>,
+    pub(super) shapes: Vec<Vec<usize>>,
     joins: Vec<Vec<usize>>,
     pub(super) has_joins: bool,
 }

@@ -3,40 +3,32 @@
 use flashcliff::{Algebra, Gate, Operator, Signature, ops};
 
 use super::chunk::Chunk;
-use super::{BLADES, Channels, algebra};
+use super::{BLADES, Channels};
 use crate::Error;
 use crate::op::Scalar;
 use crate::op::function::Array;
 use crate::op::operator::{run_backward, run_forward};
+use crate::op::scratch::Buffer;
 
-/// Multivectors times the gate of their scalar blade that makes the scalar its GELU in the tanh form, and the exact GELU of scalars.
+/// Multivectors times GELU of their scalar blade in its tanh form, and the exact GELU of scalars.
+///
+/// The core's gate multiplies a scalar to its GELU. So in the algebra of one blade it is GELU.
 #[derive(Debug)]
 pub(crate) struct Gated {
-    multivectors: Operator,
-    /// The gate of the algebra of one blade.
-    scalars: Operator,
+    of_scalar_blade: Operator,
+    of_scalars: Operator,
     pub(super) channels: Channels,
 }
 
 impl Gated {
     pub(crate) fn new(channels: Channels) -> Result<Self, Error> {
-        let scalars = Signature::new(0, 0, 0).map_err(flashcliff::Error::from)?;
+        let one_blade = Signature::new(0, 0, 0).map_err(flashcliff::Error::from)?;
+        let one_blade = Algebra::new(one_blade)?;
         Ok(Self {
-            multivectors: ops::gate(algebra()?, Gate::GeluTanh)?,
-            scalars: ops::gate(Algebra::new(scalars)?, Gate::Gelu)?,
+            of_scalar_blade: ops::gate(one_blade, Gate::GeluTanh)?,
+            of_scalars: ops::gate(one_blade, Gate::Gelu)?,
             channels,
         })
-    }
-
-    /// The operators with the shapes of their inputs.
-    fn parts(&self, rows: usize) -> [(&Operator, [usize; 3]); 2] {
-        [
-            (
-                &self.multivectors,
-                [BLADES, rows, self.channels.multivectors],
-            ),
-            (&self.scalars, [1, rows, self.channels.scalars]),
-        ]
     }
 
     pub(super) fn forward<T: Scalar>(
@@ -45,15 +37,16 @@ impl Gated {
         x: &[T],
         y: &mut [T],
     ) -> Result<(), Error> {
-        let (x, y) = (
-            chunk.split(self.channels, x),
-            chunk.split_mut(self.channels, y),
-        );
-        let tensors = [(x.0, y.0), (x.1, y.1)];
-        for ((operator, shape), (data, to)) in self.parts(chunk.rows()).into_iter().zip(tensors) {
-            if !data.is_empty() {
-                let shape = &shape;
-                run_forward(operator, &[Array { data, shape }], to)?;
+        let (mv, s) = chunk.split(self.channels, x);
+        let (to, to_s) = chunk.split_mut(self.channels, y);
+        activate(&self.of_scalars, s, to_s)?;
+        let len = mv.len() / BLADES;
+        let mut gate = Buffer::take(len);
+        activate(&self.of_scalar_blade, &mv[..len], &mut gate)?;
+        let blades = mv.chunks_exact(len.max(1));
+        for (x, to) in blades.zip(to.chunks_exact_mut(len.max(1))) {
+            for ((to, &x), &gate) in to.iter_mut().zip(x).zip(&*gate) {
+                *to = x * gate;
             }
         }
         Ok(())
@@ -66,26 +59,59 @@ impl Gated {
         g: &[T],
         to: &mut [T],
     ) -> Result<(), Error> {
-        let (x, g) = (chunk.split(self.channels, x), chunk.split(self.channels, g));
-        let to = chunk.split_mut(self.channels, to);
-        let tensors = [(x.0, g.0, to.0), (x.1, g.1, to.1)];
-        for ((operator, shape), (x, g, to)) in self.parts(chunk.rows()).into_iter().zip(tensors) {
-            if !x.is_empty() {
-                let array = |data| Array {
-                    data,
-                    shape: &shape,
-                };
-                // The gradient of a gate does not read its output.
-                run_backward(
-                    operator,
-                    &[array(x)],
-                    array(x),
-                    &[],
-                    array(g),
-                    vec![Some(to)],
-                )?;
+        let (mv, s) = chunk.split(self.channels, x);
+        let (g, g_s) = chunk.split(self.channels, g);
+        let (to, to_s) = chunk.split_mut(self.channels, to);
+        gradient(&self.of_scalars, s, g_s, to_s)?;
+        let len = mv.len() / BLADES;
+        let (mut gate, mut of_gate) = (Buffer::take(len), Buffer::take(len));
+        activate(&self.of_scalar_blade, &mv[..len], &mut gate)?;
+        of_gate.fill(T::zero());
+        let step = len.max(1);
+        let blades = mv.chunks_exact(step).zip(g.chunks_exact(step));
+        for ((x, g), to) in blades.zip(to.chunks_exact_mut(step)) {
+            let sums = of_gate.iter_mut().zip(x);
+            for (((to, &g), &gate), (sum, &x)) in to.iter_mut().zip(g).zip(&*gate).zip(sums) {
+                *to = g * gate;
+                *sum += g * x;
             }
+        }
+        gradient(&self.of_scalar_blade, &mv[..len], &of_gate, &mut gate)?;
+        for (to, &through_gate) in to.iter_mut().zip(&*gate) {
+            *to += through_gate;
         }
         Ok(())
     }
+}
+
+/// Applies an operator of one blade.
+fn activate<T: Scalar>(operator: &Operator, data: &[T], to: &mut [T]) -> Result<(), Error> {
+    let shape = &[1, 1, data.len()];
+    if !data.is_empty() {
+        run_forward(operator, &[Array { data, shape }], to)?;
+    }
+    Ok(())
+}
+
+/// Writes the gradient of [`activate`].
+fn gradient<T: Scalar>(
+    operator: &Operator,
+    data: &[T],
+    g: &[T],
+    to: &mut [T],
+) -> Result<(), Error> {
+    let shape = &[1, 1, data.len()];
+    if !data.is_empty() {
+        let array = |data| Array { data, shape };
+        // The gradient of a gate does not read its output.
+        run_backward(
+            operator,
+            &[array(data)],
+            array(data),
+            &[],
+            array(g),
+            vec![Some(to)],
+        )?;
+    }
+    Ok(())
 }

@@ -1,0 +1,141 @@
+//! The model of gravity: names, sizes, embedding, regulariser, symmetry.
+
+use candle_core::{DType, Device, Tensor};
+use flashcliff_candle::models::{Architecture, Model};
+
+use crate::common::{assert_close, noise, random, values};
+use crate::oracle::{Oracle, Token};
+
+fn model() -> Model {
+    Model::new(Architecture::Gravity, 4, DType::F64).unwrap()
+}
+
+#[test]
+fn parameters_are_those_of_gatr() {
+    let model = Model::new(Architecture::Gravity, 1, DType::F32).unwrap();
+    assert_eq!(model.parameters().element_count(), 2_209_058);
+    let mut expected = Vec::new();
+    let mut linear = |name: &str, has_scalars: bool| {
+        let mut rest = vec!["weight", "s2mvs.weight", "s2mvs.bias"];
+        if has_scalars {
+            rest.extend(["mvs2s.weight", "mvs2s.bias", "s2s.weight"]);
+        }
+        expected.extend(rest.iter().map(|rest| format!("{name}.{rest}")));
+    };
+    linear("linear_in", true);
+    linear("linear_out", true);
+    for block in 0..10 {
+        let attention = format!("blocks.{block}.attention");
+        for part in ["q_linear", "k_linear", "v_linear"] {
+            linear(&format!("{attention}.qkv_module.{part}"), true);
+        }
+        linear(&format!("{attention}.out_linear"), true);
+        let layers = format!("blocks.{block}.mlp.layers");
+        for part in ["left", "right", "join_left", "join_right"] {
+            linear(&format!("{layers}.0.linear_{part}"), false);
+        }
+        linear(&format!("{layers}.0.linear_out"), true);
+        linear(&format!("{layers}.2"), true);
+    }
+    expected.extend((0..10).map(|b| format!("blocks.{b}.attention.attention.log_weights")));
+    expected.sort();
+    let mut names = model.parameters().names();
+    names.sort();
+    assert_eq!(names, expected);
+    let shape = |name: &str| model.parameters().get(name).unwrap().dims().to_vec();
+    let weights = "blocks.0.attention.attention.log_weights";
+    assert_eq!(shape(weights), [8, 1, 4]);
+    assert_eq!(
+        shape("blocks.0.mlp.layers.0.linear_left.weight"),
+        [16, 16, 9]
+    );
+    assert_eq!(
+        shape("blocks.3.attention.qkv_module.q_linear.weight"),
+        [32, 16, 9]
+    );
+}
+
+/// One sample, by the oracle, with the embedding and the reading of points written again.
+#[test]
+fn predictions_and_losses_are_those_of_the_formulas() {
+    let model = model();
+    let bodies = random(&[1, 4, 7], 3);
+    let rows = values(&bodies);
+    let items: Vec<Token> = rows
+        .chunks_exact(7)
+        .map(|row| {
+            let mut mv = [0.0; 16];
+            mv[0] = row[0] + 1.0;
+            (mv[5], mv[6], mv[7]) = (-row[4] / 2.0, -row[5] / 2.0, -row[6] / 2.0);
+            (mv[11], mv[12], mv[13], mv[14]) = (-row[3], row[2], -row[1], 1.0);
+            Token {
+                mv: vec![mv],
+                s: vec![0.0],
+            }
+        })
+        .collect();
+    let oracle = Oracle {
+        parameters: model.parameters(),
+        heads: 8,
+    };
+    let out = oracle.network(10, &items);
+    let expected: Vec<f64> = out
+        .iter()
+        .flat_map(|token| {
+            let x = token.mv[0];
+            let w = if x[14].abs() > 1e-3 { x[14] } else { 1e-3 };
+            [-x[13] / w, x[12] / w, -x[11] / w]
+        })
+        .collect();
+    let got = model.forward(&bodies).unwrap();
+    assert_eq!(got.dims(), [1, 12]);
+    assert_close(&values(&got), &expected, 1e-9, "positions");
+
+    let targets = random(&[1, 12], 5);
+    let losses = model.losses(&bodies, &targets).unwrap();
+    let of_targets = values(&targets);
+    let pairs = expected.iter().zip(&of_targets);
+    let error = pairs.map(|(p, t)| (p - t) * (p - t)).sum::<f64>() / 12.0;
+    let regulariser: f64 = out
+        .iter()
+        .map(|token| {
+            let x = token.mv[0];
+            let others = (0..11).chain([15]).map(|b| x[b] * x[b]).sum::<f64>();
+            others + (x[14].abs() - 1.0).powi(2) + token.s[0] * token.s[0]
+        })
+        .sum();
+    let objective = error + 0.01 * regulariser;
+    assert_close(&values(&losses.error), &[error], 1e-9, "error");
+    assert_close(&values(&losses.objective), &[objective], 1e-9, "objective");
+}
+
+#[test]
+fn predictions_turn_and_move_with_the_bodies() {
+    let model = model();
+    let rows = noise(2 * 4 * 7, 8);
+    // A quarter turn about z, and a translation.
+    let turn = |v: &[f64]| [-v[1], v[0], v[2]];
+    let shift = [3.0, -1.0, 2.0];
+    let image: Vec<f64> = rows
+        .chunks_exact(7)
+        .flat_map(|row| {
+            let (x, v) = (turn(&row[1..4]), turn(&row[4..7]));
+            let mut image = vec![row[0]];
+            image.extend(x.iter().zip(shift).map(|(x, s)| x + s));
+            image.extend(v);
+            image
+        })
+        .collect();
+    let predict = |rows: Vec<f64>| {
+        let bodies = Tensor::from_vec(rows, (2, 4, 7), &Device::Cpu).unwrap();
+        values(&model.forward(&bodies).unwrap())
+    };
+    let expected: Vec<f64> = predict(rows)
+        .chunks_exact(3)
+        .flat_map(|x| {
+            let turned = turn(x);
+            std::array::from_fn::<f64, 3, _>(|i| turned[i] + shift[i])
+        })
+        .collect();
+    assert_close(&predict(image), &expected, 1e-9, "moved predictions");
+}
