@@ -1,10 +1,10 @@
-//! flashcliff in candle: its operators with gradients, the layers of CGENN and flash-clifford, and
+//! flashcliff in candle: its operators with gradients, the layers of CGENN, flash-clifford and GATr, and
 //! models made of them.
 //!
 //! * [`op`] - any core operator as a differentiable candle operation.
 //! * [`functional`] - the operators as functions of tensors.
 //! * [`layers`] - parameters and the operators that use them, under PyTorch's names and shapes.
-//! * [`models`] - CGENN's models of convex hulls, O(5) regression and signed volumes.
+//! * [`models`] - CGENN's models of convex hulls, O(5) regression and signed volumes; GATr, and its model of gravity.
 //! * [`init`] - parameters drawn from a seed.
 //! * [`optim`] - Adam and AdamW with a state that can be saved, clipping and schedules.
 //! * [`capture`] - training steps on resident data, captured as one CUDA graph.

@@ -2,7 +2,7 @@
 
 mod common;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use common::runs::{metrics, raw, same, tiny};
 use common::{Folder, arg, failure, read, stdout};
@@ -16,6 +16,7 @@ fn a_run_leaves_all_results() {
         ("hulls", 58_849),
         ("regression", 149_877),
         ("volumes", 48_913),
+        ("gravity", 2_209_058),
     ] {
         let folder = Folder::new();
         let out = folder.path("new/run");
@@ -68,7 +69,7 @@ fn a_run_leaves_all_results() {
 
 #[test]
 fn the_thread_count_changes_nothing_and_the_seed_does() {
-    for task in ["hulls", "regression", "volumes"] {
+    for task in ["hulls", "regression", "volumes", "gravity"] {
         let folder = Folder::new();
         let outs = [folder.path("one"), folder.path("two"), folder.path("other")];
         let extra = [["--threads", "1"], ["--threads", "2"], ["--seed", "4"]];
@@ -142,25 +143,23 @@ fn older_results_are_not_replaced_without_being_asked() {
     assert_ne!(std::fs::read(out.join("metrics.json")).unwrap(), before);
 }
 
+/// Interrupts a run, and returns its state, which goes on to the same results as those of a run that was not interrupted. `options` are those of
+/// its command line besides.
 #[cfg(unix)]
-#[test]
-fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
+fn interrupt_and_resume(folder: &Folder, task: &str, steps: &str, options: &[&str]) -> PathBuf {
     use std::io::{BufRead, BufReader};
     use std::process::Stdio;
 
-    let folder = Folder::new();
     let (straight, broken, moved) = (
         folder.path("straight"),
         folder.path("broken"),
         folder.path("moved"),
     );
     let args = |out| {
-        let mut args = tiny("hulls", out);
-        let steps = args.iter().position(|arg| *arg == "12").unwrap();
-        args[steps] = "400";
-        // The place in the schedule and the norm of the gradients are a part of the state.
-        args.extend(["--optimizer", "adamw", "--weight-decay", "0.01"]);
-        args.extend(["--schedule", "cosine", "--warmup", "30", "--clip-norm", "1"]);
+        let mut args = tiny(task, out);
+        let place = args.iter().position(|arg| *arg == "12").unwrap();
+        args[place] = steps;
+        args.extend(options);
         args
     };
     stdout(&args(&straight));
@@ -175,7 +174,7 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
     let training = lines
         .by_ref()
         .map(Result::unwrap)
-        .any(|line| line.contains("step 24 of 400"));
+        .any(|line| line.contains(&format!("step 24 of {steps}")));
     assert!(training);
     common::signal(&child, "INT");
     lines.for_each(drop);
@@ -193,8 +192,27 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
     let checkpoint = Checkpoint::load(&state).unwrap();
     let history: Value = serde_json::from_str(checkpoint.text("history").unwrap()).unwrap();
     let step = history["step"].as_u64().unwrap();
-    assert!((24..400).contains(&step), "{step}");
+    assert!((24..steps.parse().unwrap()).contains(&step), "{step}");
 
+    let resume = ["train", task, "--resume", arg(&state)];
+    let elsewhere = ["--out", arg(&moved), "--threads", "1"];
+    stdout(&[&resume[..], &elsewhere].concat());
+    same(&straight, &moved);
+    let before = folder.path("before.safetensors");
+    std::fs::copy(&state, &before).unwrap();
+    stdout(&resume);
+    same(&straight, &broken);
+    before
+}
+
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
+    let folder = Folder::new();
+    // The place in the schedule and the norm of the gradients are a part of the state.
+    let mut options = vec!["--optimizer", "adamw", "--weight-decay", "0.01"];
+    options.extend(["--schedule", "cosine", "--warmup", "30", "--clip-norm", "1"]);
+    let state = interrupt_and_resume(&folder, "hulls", "400", &options);
     let message = failure(&["train", "volumes", "--resume", arg(&state)], 1);
     assert!(
         message.contains("the task hulls") && message.contains("got volumes"),
@@ -208,19 +226,35 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
         message.contains("--batch 8") && message.contains("got 9"),
         "{message}"
     );
-    stdout(&[
-        "train",
-        "hulls",
-        "--resume",
-        arg(&state),
-        "--out",
-        arg(&moved),
-        "--threads",
-        "1",
-    ]);
-    same(&straight, &moved);
-    stdout(&["train", "hulls", "--resume", arg(&state)]);
-    same(&straight, &broken);
+}
+
+/// The learning rate falls before and after the interruption.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_of_gravity_goes_on_too() {
+    interrupt_and_resume(&Folder::new(), "gravity", "60", &[]);
+}
+
+#[test]
+fn gravity_has_the_published_settings_and_rows() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    // The network learns little in so few steps, and is compared with nothing.
+    let text = stdout(&tiny("gravity", &out));
+    let budget = "there are for --samples 1000 --steps 5001 --batch 64";
+    assert!(text.contains(budget), "{text}");
+    let metrics = metrics(&out);
+    let settings = &metrics["settings"];
+    assert_eq!(settings["learning_rate"], 3e-4);
+    assert_eq!(settings["clip_norm"], 10.0);
+    assert_eq!(settings["schedule"], "constant");
+    assert_eq!(settings["decay_every"], 2);
+    let mut args = tiny("gravity", &out);
+    args.extend(["--schedule", "cosine", "--lr", "0.001", "--overwrite"]);
+    stdout(&args);
+    let settings = crate::metrics(&out)["settings"].clone();
+    assert!(settings["decay_every"].is_null());
+    assert_eq!(settings["learning_rate"], 1e-3);
 }
 
 #[test]

@@ -227,9 +227,15 @@ impl Gated {
         let inner = (scalar.sqr()?.affine(0.044715, 1.0)? * &scalar)?;
         let inner = inner.affine((2.0 / std::f64::consts::PI).sqrt(), 0.0)?;
         let gate = (inner.tanh()?.affine(0.5, 0.5)? * &scalar)?;
-        let s = s.map(|s| s.contiguous()?.gelu_erf()).transpose()?;
+        let s = s.map(|s| gelu(&s.contiguous()?)).transpose()?;
         join(&mv.broadcast_mul(&gate)?, s.as_ref())
     }
+}
+
+/// `x (1 + erf(x / sqrt 2)) / 2`. The gradient of candle's own function has a constant of six digits.
+fn gelu(x: &Tensor) -> Result<Tensor> {
+    let erf = x.affine(std::f64::consts::FRAC_1_SQRT_2, 0.0)?.erf()?;
+    x * erf.affine(0.5, 0.5)?
 }
 
 impl Products {

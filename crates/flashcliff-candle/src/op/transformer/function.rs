@@ -96,12 +96,10 @@ impl Stages {
         let joined = self.joins.iter().map(|join| match join[..] {
             [] => Cow::Borrowed(&[][..]),
             [only] => Cow::Borrowed(parameters[only].data),
-            _ => Cow::Owned(
-                join.iter()
-                    .flat_map(|&at| parameters[at].data)
-                    .copied()
-                    .collect(),
-            ),
+            _ => {
+                let parts: Vec<&[T]> = join.iter().map(|&at| parameters[at].data).collect();
+                Cow::Owned(parts.concat())
+            }
         });
         joined.collect()
     }
