@@ -21,7 +21,13 @@ const GRADES: [usize; 16] = [0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 3, 4];
 
 /// The reflection of a multivector in a plane: `p x p` with the sign of the grade of `x`.
 fn reflected(p: &[f64; 16], x: &[f64; 16]) -> [f64; 16] {
-    let signed = std::array::from_fn(|b| if GRADES[b] % 2 == 0 { x[b] } else { -x[b] });
+    let signed = std::array::from_fn(|b| {
+        if GRADES[b].is_multiple_of(2) {
+            x[b]
+        } else {
+            -x[b]
+        }
+    });
     geometric(&geometric(p, &signed), p)
 }
 

@@ -7,9 +7,9 @@ use crate::common::{parameter, values};
 
 /// Multivector channels and scalars of a token.
 #[derive(Clone, Debug)]
-pub struct Token {
-    pub mv: Vec<[f64; 16]>,
-    pub s: Vec<f64>,
+pub(crate) struct Token {
+    pub(crate) mv: Vec<[f64; 16]>,
+    pub(crate) s: Vec<f64>,
 }
 
 /// The blades as bit masks, e0 the lowest bit, in short-lex order.
@@ -37,7 +37,7 @@ fn place(mask: u32) -> usize {
 /// The sign of sorting the vectors of two blades.
 fn swaps(a: u32, b: u32) -> f64 {
     let count: u32 = (1..4).map(|shift| ((a >> shift) & b).count_ones()).sum();
-    if count % 2 == 0 { 1.0 } else { -1.0 }
+    if count.is_multiple_of(2) { 1.0 } else { -1.0 }
 }
 
 /// `sum sign x_i y_j e_(i ^ j)` over the pairs that are kept.
@@ -64,11 +64,11 @@ fn dual(x: &[f64; 16]) -> [f64; 16] {
 }
 
 /// The join for a reference of 1.
-pub fn join(x: &[f64; 16], y: &[f64; 16]) -> [f64; 16] {
+pub(crate) fn join(x: &[f64; 16], y: &[f64; 16]) -> [f64; 16] {
     dual(&product(&dual(x), &dual(y), |a, b| a & b == 0))
 }
 
-pub fn geometric(x: &[f64; 16], y: &[f64; 16]) -> [f64; 16] {
+pub(crate) fn geometric(x: &[f64; 16], y: &[f64; 16]) -> [f64; 16] {
     // The square of e0 is 0.
     product(x, y, |a, b| a & b & 1 == 0)
 }
@@ -85,9 +85,9 @@ fn erf(x: f64) -> f64 {
 }
 
 /// The functions of a network.
-pub struct Oracle<'a> {
-    pub parameters: &'a Parameters,
-    pub heads: usize,
+pub(crate) struct Oracle<'a> {
+    pub(crate) parameters: &'a Parameters,
+    pub(crate) heads: usize,
 }
 
 impl Oracle<'_> {
@@ -95,7 +95,7 @@ impl Oracle<'_> {
         self.parameters.get(name).map(|var| values(&var))
     }
 
-    pub fn linear(&self, name: &str, x: &Token) -> Token {
+    pub(crate) fn linear(&self, name: &str, x: &Token) -> Token {
         let named = |rest: &str| match name {
             "" => rest.to_owned(),
             _ => format!("{name}.{rest}"),
@@ -148,7 +148,7 @@ impl Oracle<'_> {
         Token { mv, s }
     }
 
-    pub fn norm(&self, x: &Token) -> Token {
+    pub(crate) fn norm(&self, x: &Token) -> Token {
         let squares: f64 =
             x.mv.iter()
                 .flat_map(|x| [0, 2, 3, 4, 8, 9, 10, 14].map(|i| x[i] * x[i]))
@@ -166,7 +166,7 @@ impl Oracle<'_> {
         }
     }
 
-    pub fn gate(&self, x: &Token) -> Token {
+    pub(crate) fn gate(&self, x: &Token) -> Token {
         let tanh_form = |z: f64| {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (z + 0.044715 * z.powi(3));
             0.5 * z * (1.0 + inner.tanh())
@@ -184,7 +184,7 @@ impl Oracle<'_> {
         }
     }
 
-    pub fn bilinear(&self, name: &str, x: &Token, reference: f64) -> Token {
+    pub(crate) fn bilinear(&self, name: &str, x: &Token, reference: f64) -> Token {
         let of = |part: &str| self.linear(&dotted(name, &format!("linear_{part}")), x).mv;
         let pairs = of("left").into_iter().zip(of("right"));
         let mut mv: Vec<[f64; 16]> = pairs.map(|(x, y)| geometric(&x, &y)).collect();
@@ -208,7 +208,7 @@ impl Oracle<'_> {
         }
     }
 
-    pub fn attention(&self, name: &str, items: &[Token]) -> Vec<Token> {
+    pub(crate) fn attention(&self, name: &str, items: &[Token]) -> Vec<Token> {
         let log_weights = parameter(self.parameters, &dotted(name, "attention.log_weights"));
         let module = dotted(name, "qkv_module");
         let apply = |part: &str| -> Vec<Token> {
@@ -269,7 +269,7 @@ impl Oracle<'_> {
         merged.iter().map(|x| self.linear(&out, x)).collect()
     }
 
-    pub fn block(&self, name: &str, items: &[Token], reference: f64) -> Vec<Token> {
+    pub(crate) fn block(&self, name: &str, items: &[Token], reference: f64) -> Vec<Token> {
         let normed: Vec<Token> = items.iter().map(|x| self.norm(x)).collect();
         let attended = self.attention(&dotted(name, "attention"), &normed);
         let items: Vec<Token> = items
@@ -285,7 +285,7 @@ impl Oracle<'_> {
         transformed.collect()
     }
 
-    pub fn network(&self, blocks: usize, items: &[Token]) -> Vec<Token> {
+    pub(crate) fn network(&self, blocks: usize, items: &[Token]) -> Vec<Token> {
         let all: Vec<f64> = items
             .iter()
             .flat_map(|x| x.mv.iter().map(|x| x[14]))

@@ -25,7 +25,7 @@ pub(super) fn bilinear(
     vb: &VarBuilder,
 ) -> std::result::Result<Part, Error> {
     let hidden = output.multivectors;
-    if hidden % 2 != 0 {
+    if !hidden.is_multiple_of(2) {
         return Err(Error::Option {
             option: "multivector channels of a bilinear layer",
             expected: "an even number",
