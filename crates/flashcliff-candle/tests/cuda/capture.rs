@@ -9,6 +9,7 @@ use flashcliff_candle::models::{Architecture, Model};
 use flashcliff_candle::optim::{Adam, AdamOptions, Schedule, ScheduleShape};
 
 use crate::compare::{random, values};
+use crate::models::target_shape;
 use crate::trials::{Tests, gpu};
 
 const SAMPLES: usize = 50;
@@ -22,6 +23,7 @@ pub(crate) fn add(tests: &mut Tests) {
         Architecture::Hulls,
         Architecture::Regression { width: 20 },
         Architecture::Volumes,
+        Architecture::Gravity,
     ];
     for architecture in all {
         let name = architecture.name();
@@ -79,7 +81,7 @@ fn data(architecture: Architecture, samples: usize, device: &Device) -> Vec<Tens
         1,
         DType::F32,
     );
-    let targets = random(&[samples], 2, DType::F32);
+    let targets = random(&target_shape(architecture, samples), 2, DType::F32);
     let put = |tensor: Tensor| {
         tensor
             .to_dtype(DType::F32)
@@ -118,7 +120,7 @@ impl Run {
         let mut losses = Vec::new();
         let captured = {
             let mut step = Step::new(&feed, capture, |batch| {
-                let loss = (model.forward(&batch[0])? - &batch[1])?.sqr()?.mean_all()?;
+                let loss = model.losses(&batch[0], &batch[1])?.objective;
                 adam.backward_step(&loss)?;
                 Ok(loss)
             });

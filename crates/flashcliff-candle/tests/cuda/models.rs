@@ -16,6 +16,7 @@ pub(crate) fn add(tests: &mut Tests) {
         Architecture::Hulls,
         Architecture::Regression { width: 20 },
         Architecture::Volumes,
+        Architecture::Gravity,
     ];
     for architecture in all {
         let name = architecture.name();
@@ -37,6 +38,14 @@ pub(crate) fn add(tests: &mut Tests) {
                 checkpoint(architecture);
             },
         );
+    }
+}
+
+/// The shape of the targets of a batch.
+pub(crate) fn target_shape(architecture: Architecture, batch: usize) -> Vec<usize> {
+    match architecture.targets() {
+        1 => vec![batch],
+        targets => vec![batch, targets],
     }
 }
 
@@ -63,8 +72,12 @@ impl Run {
         let var = &self.model.parameters().variables()[0].1;
         let put = |tensor: Tensor| tensor.to_dtype(var.dtype())?.to_device(var.device());
         let points = put(random(&shape, 2 * step as u64, DType::F32))?;
-        let targets = put(random(&[BATCH], 2 * step as u64 + 1, DType::F32))?;
-        (self.model.forward(&points)? - targets)?.sqr()?.mean_all()
+        let targets = random(
+            &target_shape(architecture, BATCH),
+            2 * step as u64 + 1,
+            DType::F32,
+        );
+        Ok(self.model.losses(&points, &put(targets)?)?.objective)
     }
 
     fn train(&mut self, steps: std::ops::Range<usize>) -> Vec<f64> {
