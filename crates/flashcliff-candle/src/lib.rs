@@ -48,6 +48,7 @@ pub mod functional;
 pub mod init;
 pub mod layers;
 pub mod models;
+pub mod objective;
 pub mod op;
 pub mod optim;
 pub mod output_file;

@@ -16,13 +16,14 @@ pub(super) const RUST: &str = "crates/flashcliff-sys/src/bindings.rs";
 /// The folder of the headers.
 const FOLDER: &str = "crates/flashcliff-sys/cuda";
 /// The headers that declare the interface.
-const HEADERS: [&str; 6] = [
+const HEADERS: [&str; 7] = [
     "flashcliff.h",
     "linear.h",
     "fully_connected.h",
     "floor.h",
     "adam.h",
     "steps.h",
+    "network.h",
 ];
 /// Stand-ins for the standard headers. With them the result depends neither on the machine nor on its C library, and a
 /// parser without headers of its own is enough.

@@ -16,6 +16,7 @@ pub use volumes::Volumes;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::init::Parameters;
+use crate::objective::plan::Plan;
 
 /// A network, with its free sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -151,6 +152,15 @@ impl Model {
             Network::Hulls(network) => network.forward(points),
             Network::Regression(network) => network.forward(points),
             Network::Volumes(network) => network.forward(points),
+        }
+    }
+
+    /// The network with its error as a plan for batches of so many rows, if it has one.
+    pub(crate) fn plan(&self, rows: usize) -> std::result::Result<Option<Plan>, Error> {
+        match &self.network {
+            Network::Hulls(network) => network.plan(rows),
+            Network::Regression(network) => network.plan(rows),
+            Network::Volumes(_) => Ok(None),
         }
     }
 

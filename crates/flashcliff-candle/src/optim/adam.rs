@@ -9,6 +9,7 @@ use super::gpu::OnGpu;
 use super::options::AdamOptions;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
+use crate::objective::{Gradient, Objective};
 
 /// Adam, with the arithmetic of `torch.optim.Adam`; with [`decoupled`](AdamOptions::decoupled) decay that of `torch.optim.AdamW`.
 ///
@@ -147,25 +148,29 @@ impl Adam {
         self.run(gradients, None)
     }
 
+    /// One step with the gradients of the last batch of an objective, which is refused if the error is not finite.
+    ///
+    /// # Errors
+    /// The errors of [`Adam::step`].
+    pub fn objective_step(&mut self, objective: &Objective, loss: &Tensor) -> Result<(), Error> {
+        check_loss(loss)?;
+        self.run(objective, Some(loss))
+    }
+
     /// Computes the gradients of a loss, and makes a step that is refused if the loss is not finite.
     ///
     /// # Errors
     /// A loss that is not one number; the errors of the backward pass and of [`Adam::step`].
     pub fn backward_step(&mut self, loss: &Tensor) -> Result<(), Error> {
-        if loss.elem_count() != 1 {
-            return Err(Error::Shape {
-                tensor: "loss".to_owned(),
-                expected: "one element".to_owned(),
-                got: loss.dims().to_vec(),
-            });
-        }
+        check_loss(loss)?;
         let gradients = loss.backward()?;
         self.run(&gradients, Some(loss))
     }
 
-    fn run(&mut self, gradients: &GradStore, loss: Option<&Tensor>) -> Result<(), Error> {
+    fn run(&mut self, gradients: &impl Gradients, loss: Option<&Tensor>) -> Result<(), Error> {
         for slot in &self.slots {
-            let Some(gradient) = gradients.get(&slot.var) else {
+            let Some(Gradient::Tensor(gradient)) = gradients.of(&slot.var) else {
+                // An objective has gradients in the shape and type of the parameters.
                 continue;
             };
             if gradient.dims() != slot.var.dims() {
@@ -275,6 +280,35 @@ impl Adam {
     }
 }
 
+/// Gradients of variables.
+pub(super) trait Gradients {
+    /// The gradient of a variable, if there is one.
+    fn of(&self, var: &Var) -> Option<Gradient<'_>>;
+}
+
+impl Gradients for GradStore {
+    fn of(&self, var: &Var) -> Option<Gradient<'_>> {
+        self.get(var).map(Gradient::Tensor)
+    }
+}
+
+impl Gradients for Objective {
+    fn of(&self, var: &Var) -> Option<Gradient<'_>> {
+        self.gradient(var)
+    }
+}
+
+fn check_loss(loss: &Tensor) -> Result<(), Error> {
+    match loss.elem_count() {
+        1 => Ok(()),
+        _ => Err(Error::Shape {
+            tensor: "loss".to_owned(),
+            expected: "one element".to_owned(),
+            got: loss.dims().to_vec(),
+        }),
+    }
+}
+
 impl Place {
     fn new(device: &Device, slots: &[Slot], options: &AdamOptions) -> Result<Self, Error> {
         match device {
@@ -314,7 +348,7 @@ impl OnCpu {
         &mut self,
         options: &AdamOptions,
         slots: &[Slot],
-        gradients: &GradStore,
+        gradients: &impl Gradients,
         loss: Option<&Tensor>,
     ) -> Result<(), Error> {
         let loss = match loss {
@@ -323,8 +357,8 @@ impl OnCpu {
         };
         let mut squares = 0.0;
         for slot in slots {
-            if let Some(gradient) = gradients.get(&slot.var) {
-                squares += cpu::squares(&gradient.contiguous()?)?;
+            if let Some(gradient) = gradients.of(&slot.var) {
+                squares += cpu::squares(&gradient)?;
             }
         }
         let norm = squares.sqrt();
@@ -344,9 +378,8 @@ impl OnCpu {
         let done = self.clocks.iter().map(|(step, _)| *step).max().unwrap_or(0);
         let rate = options.learning_rate * options.schedule.factor(done.into());
         for (slot, (step, moments)) in slots.iter().zip(&mut self.clocks) {
-            if let Some(gradient) = gradients.get(&slot.var) {
+            if let Some(gradient) = gradients.of(&slot.var) {
                 *step += 1;
-                let gradient = gradient.contiguous()?;
                 cpu::update(options, (rate, clip), *step, &slot.var, &gradient, moments)?;
             }
         }

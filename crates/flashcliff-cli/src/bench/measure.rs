@@ -36,6 +36,10 @@ pub(super) struct Memory {
     pub(super) counted: usize,
     /// The largest number of bytes on the heap at once: all of these, gradients, workspaces and data.
     pub(super) peak: usize,
+    /// The number of bytes that a later step allocates.
+    pub(super) allocated: usize,
+    /// The largest block among them.
+    pub(super) largest_block: usize,
     /// The largest allowed ratio of `peak` to `counted`.
     pub(super) target: Option<f64>,
 }

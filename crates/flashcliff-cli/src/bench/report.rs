@@ -37,6 +37,8 @@ struct Row {
 struct MemoryRow {
     counted_bytes: usize,
     peak_bytes: usize,
+    allocated_bytes: usize,
+    largest_block_bytes: usize,
     ratio: f64,
     target_ratio: Option<f64>,
     met: Option<bool>,
@@ -142,6 +144,8 @@ impl MemoryRow {
         Self {
             counted_bytes: memory.counted,
             peak_bytes: memory.peak,
+            allocated_bytes: memory.allocated,
+            largest_block_bytes: memory.largest_block,
             ratio,
             target_ratio: memory.target,
             met: memory.target.map(|limit| ratio <= limit),
@@ -149,15 +153,19 @@ impl MemoryRow {
     }
 
     fn text(&self) -> String {
-        let mebibytes = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+        let kibibytes = |bytes: usize| bytes as f64 / 1024.0;
+        let mebibytes = |bytes: usize| kibibytes(bytes) / 1024.0;
         let target = self.target_ratio.map_or(String::new(), |limit| {
             format!(" (<= {limit}, {})", verdict(self.met))
         });
         format!(
-            "\nmemory of a training step: counted {:.2} MiB (parameters, moments, activations), peak {:.2} MiB, ratio {:.2}{target}\n",
+            "\nmemory of a training step: counted {:.2} MiB (parameters, moments, activations), peak {:.2} MiB, ratio {:.2}{target}; \
+             a later step allocates {:.1} KiB in blocks of at most {:.1} KiB\n",
             mebibytes(self.counted_bytes),
             mebibytes(self.peak_bytes),
             self.ratio,
+            kibibytes(self.allocated_bytes),
+            kibibytes(self.largest_block_bytes),
         )
     }
 }

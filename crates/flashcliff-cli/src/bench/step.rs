@@ -3,6 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 use flashcliff::Algebra;
 use flashcliff_candle::models::{Architecture, Hulls, Model};
+use flashcliff_candle::objective::Objective;
 use flashcliff_candle::op::release_scratch;
 use flashcliff_candle::optim::{Adam, AdamOptions};
 
@@ -22,7 +23,7 @@ const TOLERANCE: f64 = 1e-3;
 /// The number of predictions that are checked.
 const CHECKED: usize = 3;
 
-/// The number of steps in which the peak of the heap is measured. The first two fill the pools that later ones use.
+/// The number of steps in which the peak of the heap is measured. Later ones allocate what the next one does.
 const COUNTED_STEPS: usize = 3;
 /// The largest allowed ratio of the peak of the heap to the bytes of [`Hulls::saved_elements`] and of the parameters.
 const MEMORY_TARGET: f64 = 1.5;
@@ -31,8 +32,8 @@ const MEMORY_TARGET: f64 = 1.5;
 struct Training {
     model: Model,
     adam: Adam,
-    points: Tensor,
-    targets: Tensor,
+    objective: Objective,
+    batch: [Tensor; 2],
 }
 
 impl Training {
@@ -41,16 +42,18 @@ impl Training {
         let shape = (case.batch, POINTS, DIM);
         Ok(Self {
             adam: Adam::new(model.parameters().variables(), AdamOptions::default())?,
-            points: Tensor::from_vec(points(case), shape, &Device::Cpu)?,
-            targets: Tensor::from_vec(values(case.batch, 2), case.batch, &Device::Cpu)?,
+            objective: Objective::new(&model, case.batch, 1)?,
+            batch: [
+                Tensor::from_vec(points(case), shape, &Device::Cpu)?,
+                Tensor::from_vec(values(case.batch, 2), case.batch, &Device::Cpu)?,
+            ],
             model,
         })
     }
 
     fn step(&mut self) -> Result<(), Error> {
-        let difference = (self.model.forward(&self.points)? - &self.targets)?;
-        let loss = difference.sqr()?.mean_all()?;
-        Ok(self.adam.step(&loss.backward()?)?)
+        let loss = self.objective.evaluate(&self.batch)?;
+        Ok(self.adam.objective_step(&self.objective, &loss)?)
     }
 }
 
@@ -65,7 +68,7 @@ fn points(case: &Case) -> Vec<f32> {
 pub(super) fn run(case: &Case, effort: Effort) -> Result<Measurement, Error> {
     let memory = memory(case)?;
     let mut training = Training::new(case)?;
-    let difference = check(case, &training.model, &points(case), &training.points)?;
+    let difference = check(case, &training.model, &points(case), &training.batch[0])?;
     let (seconds, _) = effort.medians(None, || training.step())?;
     Ok(Measurement {
         name: case.name.clone(),
@@ -99,12 +102,18 @@ fn memory(case: &Case) -> Result<Memory, Error> {
         training.step()?;
     }
     let peak = heap.peak();
+    drop(heap);
+    let heap = heap::count();
+    training.step()?;
+    let (allocated, largest_block) = (heap.asked(), heap.largest());
     // Adam keeps two moments of each parameter.
     let parameters = training.model.parameters().element_count();
     let elements = 3 * parameters + Hulls::saved_elements(case.batch);
     Ok(Memory {
         counted: elements * size_of::<f32>(),
         peak,
+        allocated,
+        largest_block,
         // A small batch has few activations, so the target does not apply.
         target: (case.target.is_some()).then_some(MEMORY_TARGET),
     })

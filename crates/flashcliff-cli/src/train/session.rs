@@ -10,6 +10,7 @@ use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::capture::{Fallback, Feed, Step};
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::Model;
+use flashcliff_candle::objective::Objective;
 use flashcliff_candle::optim::Adam;
 use flashcliff_tasks::{Dataset, SplitName};
 use rand::{Rng, SeedableRng};
@@ -169,10 +170,11 @@ impl<'a> Session<'a> {
         };
         let feed = Feed::new(vec![points, targets], rows, interval)?;
         let step = {
-            let (model, adam) = (model.clone(), adam.clone());
+            let adam = adam.clone();
+            let mut objective = Objective::new(&model, rows, 1)?;
             Step::new(&feed, capture.into(), move |batch| {
-                let loss = (model.forward(&batch[0])? - &batch[1])?.sqr()?.mean_all()?;
-                adam.borrow_mut().backward_step(&loss)?;
+                let loss = objective.evaluate(batch)?;
+                adam.borrow_mut().objective_step(&objective, &loss)?;
                 Ok(loss)
             })
         };
