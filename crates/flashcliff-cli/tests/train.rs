@@ -160,7 +160,15 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
         args[steps] = "400";
         // The place in the schedule and the norm of the gradients are a part of the state.
         args.extend(["--optimizer", "adamw", "--weight-decay", "0.01"]);
-        args.extend(["--schedule", "cosine", "--warmup", "30", "--clip-norm", "1"]);
+        args.extend([
+            "--schedule",
+            "cosine",
+            "--warmup",
+            "30",
+            "--clip",
+            "adaptive",
+        ]);
+        args.extend(["--accumulate", "4"]);
         args
     };
     stdout(&args(&straight));
@@ -328,6 +336,8 @@ fn options_of_the_optimiser_are_settings() {
         "half-cosine",
         "--warmup",
         "4",
+        "--accumulate",
+        "2",
     ];
     let mut args = tiny("volumes", &straight);
     args.extend(options);
@@ -338,6 +348,8 @@ fn options_of_the_optimiser_are_settings() {
     assert_eq!(settings["clip_norm"], 0.5);
     assert_eq!(settings["schedule"], "half-cosine");
     assert_eq!(settings["warmup"], 4);
+    assert_eq!(settings["accumulate"], 2);
+    assert_eq!(settings["clip"], Value::Null);
     assert_eq!(settings["learning_rate"], 1e-3);
     // Each of them matters.
     for left_out in (0..options.len()).step_by(2) {
@@ -361,6 +373,7 @@ fn options_of_the_optimiser_are_settings() {
         ("--clip-norm", "1", "0.5"),
         ("--schedule", "cosine", "half-cosine"),
         ("--warmup", "5", "4"),
+        ("--accumulate", "4", "2"),
     ] {
         let resume = ["train", "volumes", "--resume", arg(&state), option, other];
         let message = failure(&resume, 1);
@@ -382,6 +395,8 @@ fn a_state_without_options_of_the_optimiser_can_be_continued() {
         "optimizer",
         "weight_decay",
         "clip_norm",
+        "clip",
+        "accumulate",
         "schedule",
         "warmup",
     ] {

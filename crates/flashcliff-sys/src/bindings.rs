@@ -13,6 +13,10 @@ pub const FC_BLOCK_VARIANTS: u32 = 7;
 pub const FC_BLOCK_WORKS: u32 = 6;
 pub const FC_ADAM_TENSORS: u32 = 64;
 pub const FC_ADAM_BLOCK: u32 = 4096;
+pub const FC_CLIP_RECORDS: u32 = 50;
+pub const FC_CLIP_MEAN: f64 = 1.5;
+pub const FC_CLIP_DEVIATION: f64 = 2.0;
+pub const FC_CLIP_FIRST: f64 = 100000.0;
 impl fc_dtype {
     pub const FC_F32: fc_dtype = fc_dtype(0);
     pub const FC_F64: fc_dtype = fc_dtype(1);
@@ -651,7 +655,7 @@ impl fc_schedule {
 pub struct fc_schedule(pub ::core::ffi::c_uint);
 /// The state of an optimiser that a step changes, in device memory.
 #[repr(C)]
-#[derive(Debug, Default, Copy, Clone)]
+#[derive(Debug, Copy, Clone)]
 pub struct fc_adam_state {
     /// before the schedule
     pub learning_rate: f64,
@@ -671,10 +675,13 @@ pub struct fc_adam_state {
     pub refuse: i32,
     /// whether all further steps are refused
     pub halted: i32,
+    /// the records of adaptive clipping so far; record i is at i % FC_CLIP_RECORDS
+    pub recorded: i64,
+    pub records: [f64; 50usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_adam_state"][::core::mem::size_of::<fc_adam_state>() - 64usize];
+    ["Size of fc_adam_state"][::core::mem::size_of::<fc_adam_state>() - 472usize];
     ["Alignment of fc_adam_state"][::core::mem::align_of::<fc_adam_state>() - 8usize];
     [
         "Offset of field: fc_adam_state::learning_rate",
@@ -703,7 +710,22 @@ const _: () = {
     [
         "Offset of field: fc_adam_state::halted",
     ][::core::mem::offset_of!(fc_adam_state, halted) - 60usize];
+    [
+        "Offset of field: fc_adam_state::recorded",
+    ][::core::mem::offset_of!(fc_adam_state, recorded) - 64usize];
+    [
+        "Offset of field: fc_adam_state::records",
+    ][::core::mem::offset_of!(fc_adam_state, records) - 72usize];
 };
+impl Default for fc_adam_state {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 /// Options, the same for all parameters.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -712,7 +734,7 @@ pub struct fc_adam_options {
     pub beta2: f64,
     pub eps: f64,
     pub weight_decay: f64,
-    /// the largest norm of all gradients; 0: any
+    /// the largest norm of all gradients; 0: any, or that of adaptive clipping
     pub clip_norm: f64,
     /// the factor at the end of the schedule
     pub floor: f64,
@@ -725,6 +747,8 @@ pub struct fc_adam_options {
     pub decoupled: i32,
     /// a refused step is the last one
     pub halt: i32,
+    /// whether clipping is adaptive
+    pub adaptive: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -765,6 +789,9 @@ const _: () = {
     [
         "Offset of field: fc_adam_options::halt",
     ][::core::mem::offset_of!(fc_adam_options, halt) - 72usize];
+    [
+        "Offset of field: fc_adam_options::adaptive",
+    ][::core::mem::offset_of!(fc_adam_options, adaptive) - 76usize];
 };
 impl Default for fc_adam_options {
     fn default() -> Self {

@@ -3,6 +3,7 @@
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
 
+use super::clip::Records;
 use super::cpu::{self, Moments};
 #[cfg(feature = "cuda")]
 use super::gpu::OnGpu;
@@ -10,6 +11,9 @@ use super::options::AdamOptions;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::objective::{Gradient, Objective};
+
+/// The name of the records of adaptive clipping in a checkpoint.
+const RECORDS: &str = "clip_records";
 
 /// Adam, with the arithmetic of `torch.optim.Adam`; with [`decoupled`](AdamOptions::decoupled) decay that of `torch.optim.AdamW`.
 ///
@@ -23,6 +27,9 @@ use crate::objective::{Gradient, Objective};
 /// `rate` is the learning rate times the factor of the [`Schedule`](super::Schedule) at the largest number of steps that a parameter has
 /// done. `clip` is `clip_norm / norm` if the norm of all gradients together exceeds `clip_norm`, else 1. `keep` is
 /// `1 - rate weight_decay` if the decay is decoupled, else 1.
+///
+/// *Adaptive clipping* takes for `clip_norm` 1.5 times the mean and 2 times the standard deviation of the last 50 records. A record is
+/// the norm of a step, or its `clip_norm` if that is less; before the first step there is one of 1e5. The records are a part of the state.
 ///
 /// A step is *refused* if the norm is not finite, or the loss that it was given: it then changes nothing, and [`Adam::refusals`] counts
 /// it. Coefficients and the norm are computed in `f64`; coefficients are rounded to the type of the parameter; the rest is computed in
@@ -63,6 +70,7 @@ enum Place {
 struct OnCpu {
     /// The steps and moments of each parameter.
     clocks: Vec<(u32, Moments)>,
+    records: Records,
     refusals: Refusals,
 }
 
@@ -209,7 +217,7 @@ impl Adam {
 
     /// Adds the state to a checkpoint: `{prefix}{name}.exp_avg`, `{prefix}{name}.exp_avg_sq` (the
     /// moments, under PyTorch's names) and `{prefix}step`, the step of each parameter in the order
-    /// given to [`Adam::new`].
+    /// given to [`Adam::new`]. With adaptive clipping also `{prefix}clip_records`, the oldest first.
     ///
     /// # Errors
     /// The errors of candle when it makes the tensors.
@@ -222,6 +230,16 @@ impl Adam {
         let count = steps.len();
         let steps = Tensor::from_vec(steps, count, &Device::Cpu)?;
         checkpoint.insert(format!("{prefix}step"), &steps);
+        if self.options.adaptive_clipping {
+            let records = match &self.place {
+                Place::Cpu(cpu) => cpu.records.to_vec(),
+                #[cfg(feature = "cuda")]
+                Place::Gpu(gpu) => gpu.clip_records()?,
+            };
+            let count = records.len();
+            let records = Tensor::from_vec(records, count, &Device::Cpu)?;
+            checkpoint.insert(format!("{prefix}{RECORDS}"), &records);
+        }
         for (index, slot) in self.slots.iter().enumerate() {
             let moments = match &self.place {
                 Place::Cpu(cpu) => cpu.clocks[index].1.clone(),
@@ -266,16 +284,25 @@ impl Adam {
             };
             clocks.push((step, moments));
         }
+        let records = match checkpoint.tensors().get(&format!("{prefix}{RECORDS}")) {
+            Some(records) if self.options.adaptive_clipping => {
+                let name = format!("{prefix}{RECORDS}");
+                let records = checkpoint.get(&name, &[records.elem_count()], DType::F64)?;
+                records.to_vec1()?
+            }
+            _ => Vec::new(),
+        };
         match &mut self.place {
             Place::Cpu(cpu) => {
                 *cpu = OnCpu {
                     clocks,
+                    records: Records::of(&records),
                     refusals: Refusals::default(),
                 };
                 Ok(())
             }
             #[cfg(feature = "cuda")]
-            Place::Gpu(gpu) => gpu.restore(&clocks),
+            Place::Gpu(gpu) => gpu.restore(&clocks, &records),
         }
     }
 }
@@ -340,6 +367,7 @@ impl OnCpu {
         });
         Self {
             clocks: clocks.collect(),
+            records: Records::default(),
             refusals: Refusals::default(),
         }
     }
@@ -371,7 +399,17 @@ impl OnCpu {
             refusals.first.get_or_insert(call);
             return Ok(());
         }
-        let clip = match options.clip_norm {
+        let bound = match options.adaptive_clipping {
+            false => options.clip_norm,
+            true => {
+                let bound = self.records.bound();
+                self.records.note(norm, bound);
+                Some(bound)
+            }
+        };
+        let clip = match bound {
+            // A GPU takes a bound of 0 for none.
+            Some(0.0) => 1.0,
             Some(most) if norm > most => most / norm,
             _ => 1.0,
         };

@@ -154,6 +154,10 @@ impl OnGpu {
         Ok(self.state()?.steps)
     }
 
+    pub(super) fn clip_records(&self) -> Result<Vec<f64>, Error> {
+        Ok(self.state()?.clip_records)
+    }
+
     /// Copies of the moments of a parameter.
     pub(super) fn moments(&self, slot: usize) -> Result<Moments, Error> {
         let copies = (
@@ -167,10 +171,14 @@ impl OnGpu {
         }
     }
 
-    /// Sets steps and moments. Nothing moves in memory.
-    pub(super) fn restore(&mut self, clocks: &[(u32, Moments)]) -> Result<(), Error> {
+    /// Sets steps, moments and the records of adaptive clipping. Nothing moves in memory.
+    pub(super) fn restore(
+        &mut self,
+        clocks: &[(u32, Moments)],
+        clip_records: &[f64],
+    ) -> Result<(), Error> {
         let steps: Vec<u32> = clocks.iter().map(|(step, _)| *step).collect();
-        let state = self.adam.state(&steps)?;
+        let state = self.adam.resumed_state(&steps, clip_records)?;
         for ((_, moments), (mean, square)) in clocks
             .iter()
             .zip(self.means.iter_mut().zip(&mut self.squares))
@@ -218,6 +226,7 @@ fn settings(options: &AdamOptions) -> AdamSettings {
         weight_decay: options.weight_decay,
         decoupled: options.decoupled,
         clip_norm: options.clip_norm,
+        adaptive_clipping: options.adaptive_clipping,
         halt: options.halt,
         shape: match schedule.shape() {
             ScheduleShape::Constant => cuda::ScheduleShape::Constant,

@@ -28,7 +28,12 @@ pub(crate) fn add(tests: &mut Tests) {
         tests.add(
             format!("capture::{name}::bits_are_those_of_eager_steps"),
             move || {
-                for options in [AdamOptions::default(), full()] {
+                let adaptive = AdamOptions {
+                    clip_norm: None,
+                    adaptive_clipping: true,
+                    ..full()
+                };
+                for options in [AdamOptions::default(), full(), adaptive] {
                     same(architecture, options);
                 }
             },

@@ -171,7 +171,7 @@ impl<'a> Session<'a> {
         let feed = Feed::new(vec![points, targets], rows, interval)?;
         let step = {
             let adam = adam.clone();
-            let mut objective = Objective::new(&model, rows, 1)?;
+            let mut objective = Objective::new(&model, rows, settings.optimiser.accumulate)?;
             Step::new(&feed, capture.into(), move |batch| {
                 let loss = objective.evaluate(batch)?;
                 adam.borrow_mut().objective_step(&objective, &loss)?;

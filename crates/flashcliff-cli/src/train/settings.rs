@@ -85,7 +85,8 @@ impl Settings {
                 });
             }
         }
-        self.optimiser.check(self.steps)
+        self.optimiser
+            .check(self.steps, self.batch.min(self.samples))
     }
 
     /// Checks that the data and the activations of a step fit in memory.
