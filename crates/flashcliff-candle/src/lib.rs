@@ -52,6 +52,7 @@ pub mod objective;
 pub mod op;
 pub mod optim;
 pub mod output_file;
+pub mod precision;
 
 pub use error::Error;
 

@@ -350,6 +350,7 @@ fn options_of_the_optimiser_are_settings() {
     assert_eq!(settings["warmup"], 4);
     assert_eq!(settings["accumulate"], 2);
     assert_eq!(settings["clip"], Value::Null);
+    assert_eq!(settings["precision"], "highest");
     assert_eq!(settings["learning_rate"], 1e-3);
     // Each of them matters.
     for left_out in (0..options.len()).step_by(2) {
@@ -374,6 +375,7 @@ fn options_of_the_optimiser_are_settings() {
         ("--schedule", "cosine", "half-cosine"),
         ("--warmup", "5", "4"),
         ("--accumulate", "4", "2"),
+        ("--precision", "tf32", "highest"),
     ] {
         let resume = ["train", "volumes", "--resume", arg(&state), option, other];
         let message = failure(&resume, 1);
@@ -397,6 +399,7 @@ fn a_state_without_options_of_the_optimiser_can_be_continued() {
         "clip_norm",
         "clip",
         "accumulate",
+        "precision",
         "schedule",
         "warmup",
     ] {

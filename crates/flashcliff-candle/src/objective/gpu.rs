@@ -13,6 +13,7 @@ use crate::Error;
 use crate::op::gpu::library;
 use crate::op::gpu::memory::{self, View, misplaced, with_views, writable};
 use crate::op::node;
+use crate::precision;
 
 /// The buffers of a plan, in memory that is taken once and stays where it is, so a captured step uses no other.
 #[derive(Debug)]
@@ -70,7 +71,9 @@ impl OnGpu {
                 saved.push(None);
                 continue;
             };
-            let operator = operator.on_cuda(&library)?;
+            let operator = operator
+                .on_cuda(&library)?
+                .with_precision(precision::of_operators());
             let dtypes = Dtypes::uniform(dtype);
             for pass in [Pass::Forward, Pass::Backward] {
                 bytes = bytes.max(operator.workspace_bytes(dims, pass, dtypes)?);

@@ -6,6 +6,7 @@ use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::{Architecture, Model};
 use flashcliff_candle::objective::Objective;
 use flashcliff_candle::optim::{Adam, AdamOptions};
+use flashcliff_candle::precision::{self, Precision};
 
 use crate::compare::{assert_close, random, values};
 use crate::trials::{Tests, gpu};
@@ -38,6 +39,7 @@ pub(crate) fn add(tests: &mut Tests) {
         );
     }
     tests.add("objective::nodes", nodes);
+    tests.add("objective::precision", rounding);
 }
 
 fn data(architecture: Architecture, rows: usize, dtype: DType, device: &Device) -> Vec<Tensor> {
@@ -127,13 +129,41 @@ fn captured(architecture: Architecture, parts: usize) {
     assert!(eager.0.windows(2).all(|pair| pair[0] != pair[1]));
 }
 
+/// Products in TF32 differ from products in `f32`, by as much as TF32 rounds.
+fn rounding() {
+    let model = Model::on_device(Architecture::Hulls, 5, DType::F32, gpu()).unwrap();
+    let batch = data(Architecture::Hulls, 256, DType::F32, gpu());
+    let run = |precision: Precision| {
+        precision::set(precision);
+        let mut objective = Objective::new(&model, 256, 1).unwrap();
+        let loss = values(&objective.evaluate(&batch).unwrap())[0];
+        let predictions = values(&model.forward(&batch[0]).unwrap());
+        precision::set(Precision::Highest);
+        (loss, predictions)
+    };
+    let (exact, predictions) = run(Precision::Highest);
+    let (rounded, others) = run(Precision::Tf32);
+    assert!(exact != rounded && predictions != others);
+    assert!(
+        (exact - rounded).abs() <= 1e-2 * exact,
+        "{exact}, {rounded}"
+    );
+    let largest = predictions.iter().fold(0.0_f64, |m, x| m.max(x.abs()));
+    for (exact, rounded) in predictions.iter().zip(others) {
+        assert!(
+            (exact - rounded).abs() <= 1e-2 * largest,
+            "{exact}, {rounded}"
+        );
+    }
+}
+
 /// The graph of a step of the hulls model has kernels and next to nothing else. Through candle's graph it had 913 nodes, of which
 /// 207 were kernels, 86 fills, and 618 allocations and frees.
 fn nodes() {
     let device = gpu();
     for (architecture, most) in [
-        (Architecture::Hulls, 120),
-        (Architecture::Regression { width: 380 }, 60),
+        (Architecture::Hulls, 150),
+        (Architecture::Regression { width: 380 }, 80),
     ] {
         for rows in [128, 2048] {
             let model = Model::on_device(architecture, 5, DType::F32, device).unwrap();
@@ -154,9 +184,13 @@ fn nodes() {
             };
             println!("{} batch {rows}: {nodes:?}", architecture.name());
             assert!(nodes.kernels <= most, "{nodes:?}");
-            // The points and the targets of the batch.
-            assert!(nodes.allocations <= 2 && nodes.frees <= 2, "{nodes:?}");
-            assert!(nodes.fills <= 2 && nodes.copies == 0, "{nodes:?}");
+            assert_eq!(
+                nodes.allocations + nodes.frees + nodes.copies,
+                0,
+                "{nodes:?}"
+            );
+            // Gradients of values of which only the first blade is used.
+            assert!(nodes.fills <= 2, "{nodes:?}");
         }
     }
 }

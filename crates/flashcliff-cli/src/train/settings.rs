@@ -5,7 +5,8 @@ use flashcliff_tasks::{Sizes, Task};
 use serde::{Deserialize, Serialize};
 
 use super::TrainArgs;
-use super::optimiser::Optimiser;
+use super::optimiser::{Optimiser, name};
+use super::precision::PrecisionName;
 use crate::error::Error;
 use crate::memory::room_for;
 
@@ -32,6 +33,9 @@ pub(super) struct Settings {
     pub(super) test_samples: usize,
     /// The number of steps from one validation to the next. One more validation comes after the last step.
     pub(super) val_every: usize,
+    /// States of before there was a choice have the highest.
+    #[serde(default)]
+    pub(super) precision: PrecisionName,
 }
 
 impl Settings {
@@ -58,6 +62,7 @@ impl Settings {
             val_samples: args.val_samples.map_or(2048, usize::from),
             test_samples: args.test_samples.map_or(4096, usize::from),
             val_every: (steps / VALIDATIONS).max(1),
+            precision: args.precision.unwrap_or_default(),
         };
         settings.check()?;
         Ok(settings)
@@ -152,6 +157,11 @@ impl Settings {
                 "--test-samples",
                 self.test_samples.to_string(),
                 number(args.test_samples.map(usize::from)),
+            ),
+            (
+                "--precision",
+                name(self.precision),
+                args.precision.map(name),
             ),
         ];
         let optimiser = self.optimiser.repeated(&args.optimiser, args.lr);

@@ -39,6 +39,8 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[], "train hulls --weight-decay inf", 1, &["--weight-decay", "inf"]),
     row(&[], "train hulls --clip-norm 0", 1, &["--clip-norm", "above 0", "got 0"]),
     row(&[], "train hulls --clip-norm 1 --clip adaptive", 2, &["--clip-norm <NORM>", "cannot be used with", "--clip <HOW>"]),
+    row(&[], "train hulls --precision tf32", 1, &["--precision tf32", "expected highest on the CPU", "--device cuda"]),
+    row(&[], "train hulls --precision half", 2, &["--precision <PRECISION>", "highest", "tf32"]),
     row(&[], "train hulls --accumulate 0", 2, &["--accumulate <N>"]),
     row(&[], "train hulls --accumulate 3", 1, &["--accumulate", "divides the 128 samples of a batch", "got 3"]),
     row(&[], "train hulls --clip-norm nan", 1, &["--clip-norm", "NaN"]),
