@@ -46,7 +46,7 @@ use plan::Plan;
 ///     Tensor::ones(4, DType::F32, &Device::Cpu)?,
 /// ];
 /// let loss = objective.evaluate(&batch)?;
-/// adam.objective_step(&objective, &loss)?;
+/// adam.objective_step(&mut objective, &loss)?;
 /// assert!(objective.is_planned() && objective.evaluate(&batch)?.to_scalar::<f32>()? < loss.to_scalar::<f32>()?);
 /// # Ok::<(), flashcliff_candle::Error>(())
 /// ```
@@ -140,7 +140,7 @@ impl Objective {
         matches!(self.work, Work::Planned(_))
     }
 
-    /// Computes the error of a batch, and its gradients, which stay until the next batch. On a GPU the error is memory that
+    /// Computes the error of a batch, and its gradients, which stay until a step of an optimiser or the next batch. On a GPU the error is memory that
     /// the next batch overwrites, and nothing waits.
     ///
     /// # Errors
@@ -159,7 +159,8 @@ impl Objective {
         }
     }
 
-    /// A copy of the gradient of a variable in the last batch; `None` if the error does not depend on it.
+    /// A copy of the gradient of a variable in the last batch; `None` if the error does not depend on it, or if a step of an optimiser
+    /// has freed it.
     ///
     /// # Errors
     /// The errors of candle.
@@ -179,6 +180,13 @@ impl Objective {
                 Some(crate::op::node::constant(copy, shape.dims()))
             }
         })
+    }
+
+    /// Frees the gradients of candle's graph: a captured step must keep no tensor that it made.
+    pub(crate) fn release(&mut self) {
+        if let Work::Graph(gradients) = &mut self.work {
+            *gradients = None;
+        }
     }
 
     /// The gradient of a variable in the last batch.

@@ -6,9 +6,11 @@ use candle_core::{DType, Device, Tensor, Var};
 use flashcliff::ops::{self, LinearOptions};
 use flashcliff::{Algebra, Bias, ProductKind, Signature};
 
-use super::Objective;
+use super::cpu::OnCpu;
 use super::plan::{Activation, Builder, Plan, ValueId};
+use super::{Objective, Part};
 use crate::models::{Architecture, Hulls, Model};
+use crate::optim::{Adam, AdamOptions};
 
 const REGRESSION: Architecture = Architecture::Regression { width: 20 };
 
@@ -91,6 +93,12 @@ fn other_models_go_through_the_graph() {
     let difference = (model.forward(&batch[0]).unwrap() - &batch[1]).unwrap();
     let loss = difference.sqr().unwrap().mean_all().unwrap();
     assert_eq!(got[0], [loss.to_scalar::<f64>().unwrap()]);
+    // A step keeps no tensor of the graph.
+    let (_, var) = model.parameters().variables().swap_remove(0);
+    let mut adam = Adam::new(model.parameters().variables(), AdamOptions::default()).unwrap();
+    assert!(objective.gradient_of(&var).unwrap().is_some());
+    adam.objective_step(&mut objective, &loss).unwrap();
+    assert!(objective.gradient_of(&var).unwrap().is_none());
 }
 
 /// What the batch before left in the buffers does not matter.
@@ -267,4 +275,47 @@ fn plans_that_would_lose_a_gradient_are_refused() {
     let head = candle_nn::Linear::new(last.as_tensor().clone(), None);
     let end = plan.linear(algebra, norm, &head).unwrap();
     assert!(plan.finish(end).is_none());
+}
+
+/// Of a value of which only the first blade is used, the gradient of the rest is 0, also in a buffer that held another gradient.
+#[test]
+fn the_rest_of_a_gradient_is_cleared() {
+    let algebra = line();
+    let (rows, channels) = (3, 2);
+    let options = LinearOptions::default()
+        .with_per_grade(false)
+        .with_bias(Bias::Scalar);
+    let linear = Arc::new(ops::mv_linear(algebra, &options).unwrap());
+    let mut plan = Builder::new(rows);
+    let mut x = plan.points(channels, 7);
+    for seed in 1..4 {
+        let weight = Var::from_tensor(&random(&[channels, channels], seed)).unwrap();
+        let bias = Var::from_tensor(&random(&[channels], seed + 10)).unwrap();
+        let parameters = [
+            (weight.as_tensor(), vec![channels, channels]),
+            (bias.as_tensor(), vec![channels]),
+        ];
+        let shape = vec![8, rows, channels];
+        x = plan
+            .operator(&linear, &[(x, shape)], &parameters, 0)
+            .unwrap();
+    }
+    let last = Var::from_tensor(&random(&[1, channels], 9)).unwrap();
+    let head = candle_nn::Linear::new(last.as_tensor().clone(), None);
+    let end = plan.linear(algebra, x, &head).unwrap();
+    let plan = plan.finish(end).unwrap();
+
+    let batch = [random(&[rows, channels, 7], 5), random(&[rows], 6)];
+    let mut cpu = OnCpu::<f64>::new(&plan);
+    let mut gradients = || {
+        let part = Part {
+            scale: 1.0,
+            adds: false,
+        };
+        cpu.run(&plan, &batch, part).unwrap();
+        (0..7).map(|at| cpu.gradient(at).to_vec()).collect()
+    };
+    let first: Vec<Vec<f64>> = gradients();
+    assert!(first[1].iter().any(|&g| g != 0.0));
+    assert_eq!(gradients(), first);
 }

@@ -156,13 +156,20 @@ impl Adam {
         self.run(gradients, None)
     }
 
-    /// One step with the gradients of the last batch of an objective, which is refused if the error is not finite.
+    /// One step with the gradients of the last batch of an objective, which is refused if the error is not finite. Gradients that came
+    /// through candle's graph are freed.
     ///
     /// # Errors
     /// The errors of [`Adam::step`].
-    pub fn objective_step(&mut self, objective: &Objective, loss: &Tensor) -> Result<(), Error> {
+    pub fn objective_step(
+        &mut self,
+        objective: &mut Objective,
+        loss: &Tensor,
+    ) -> Result<(), Error> {
         check_loss(loss)?;
-        self.run(objective, Some(loss))
+        self.run(objective, Some(loss))?;
+        objective.release();
+        Ok(())
     }
 
     /// Computes the gradients of a loss, and makes a step that is refused if the loss is not finite.

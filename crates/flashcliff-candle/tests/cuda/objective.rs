@@ -101,7 +101,7 @@ fn train(architecture: Architecture, parts: usize, capture: Capture) -> (Vec<f32
         let mut objective = Objective::new(&model, ROWS, parts).unwrap();
         let mut step = Step::new(&feed, capture, |batch| {
             let loss = objective.evaluate(batch)?;
-            adam.objective_step(&objective, &loss)?;
+            adam.objective_step(&mut objective, &loss)?;
             Ok(loss)
         });
         (0..STEPS).for_each(|_| step.run().unwrap());
@@ -173,7 +173,7 @@ fn nodes() {
             let mut objective = Objective::new(&model, rows, 1).unwrap();
             let mut step = Step::new(&feed, Capture::Auto, |batch| {
                 let loss = objective.evaluate(batch)?;
-                adam.objective_step(&objective, &loss)?;
+                adam.objective_step(&mut objective, &loss)?;
                 Ok(loss)
             });
             let order: Vec<u32> = (0..rows as u32).collect();

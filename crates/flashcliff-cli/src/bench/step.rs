@@ -53,7 +53,7 @@ impl Training {
 
     fn step(&mut self) -> Result<(), Error> {
         let loss = self.objective.evaluate(&self.batch)?;
-        Ok(self.adam.objective_step(&self.objective, &loss)?)
+        Ok(self.adam.objective_step(&mut self.objective, &loss)?)
     }
 }
 

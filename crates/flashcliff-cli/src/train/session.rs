@@ -174,7 +174,7 @@ impl<'a> Session<'a> {
             let mut objective = Objective::new(&model, rows, settings.optimiser.accumulate)?;
             Step::new(&feed, capture.into(), move |batch| {
                 let loss = objective.evaluate(batch)?;
-                adam.borrow_mut().objective_step(&objective, &loss)?;
+                adam.borrow_mut().objective_step(&mut objective, &loss)?;
                 Ok(loss)
             })
         };
