@@ -33,7 +33,7 @@ pub fn set(precision: Precision) {
     TF32.store(tf32, Ordering::Relaxed);
 }
 
-/// The precision that was [set](set) last.
+/// The precision that was [`set`] last.
 pub fn current() -> Precision {
     match TF32.load(Ordering::Relaxed) {
         false => Precision::Highest,
