@@ -114,6 +114,10 @@ pub struct Memory {
     pub counted_bytes: usize,
     /// The largest number of bytes on the heap at once: all of these, gradients, workspaces and data.
     pub peak_bytes: usize,
+    /// The bytes that a later step allocates, freed or not.
+    pub allocated_bytes: usize,
+    /// The largest block among them.
+    pub largest_block_bytes: usize,
     /// Peak over counted.
     pub ratio: f64,
     /// The largest ratio that is aimed at.
@@ -235,9 +239,21 @@ impl Memory {
         Self {
             counted_bytes,
             peak_bytes,
+            allocated_bytes: 0,
+            largest_block_bytes: 0,
             ratio,
             target_ratio,
             met: target_ratio.map(|limit| ratio <= limit),
+        }
+    }
+
+    /// The same with what a later step allocates: all bytes, and the largest block.
+    #[must_use]
+    pub fn with_step(self, allocated_bytes: usize, largest_block_bytes: usize) -> Self {
+        Self {
+            allocated_bytes,
+            largest_block_bytes,
+            ..self
         }
     }
 }

@@ -83,6 +83,11 @@ impl Parameters {
         self.lock().variables.clone()
     }
 
+    /// The variable that was created first.
+    pub(crate) fn first(&self) -> Option<Var> {
+        self.lock().variables.first().map(|(_, var)| var.clone())
+    }
+
     /// The names, in the order of their creation.
     pub fn names(&self) -> Vec<String> {
         self.lock()

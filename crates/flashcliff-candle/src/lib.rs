@@ -48,9 +48,11 @@ pub mod functional;
 pub mod init;
 pub mod layers;
 pub mod models;
+pub mod objective;
 pub mod op;
 pub mod optim;
 pub mod output_file;
+pub mod precision;
 
 pub use error::Error;
 

@@ -67,6 +67,7 @@ fn the_recurrence_with_all_options() {
             weight_decay: 0.25,
             decoupled: true,
             clip_norm: Some(7.0),
+            adaptive_clipping: false,
             schedule: Schedule::new(shape, 16).with_warmup(4).with_floor(0.125),
             halt: false,
         };
@@ -113,6 +114,60 @@ fn the_recurrence_with_all_options() {
         }
         assert!(clipped[0] > 0 && clipped[1] > 0, "{clipped:?}");
     }
+}
+
+/// The bound of adaptive clipping against its formula, over more steps than there are records, and with a run that is resumed.
+#[test]
+fn adaptive_clipping() {
+    let options = AdamOptions {
+        beta1: 0.5,
+        beta2: 0.5,
+        adaptive_clipping: true,
+        ..AdamOptions::default()
+    };
+    let var = Var::from_slice(&[0.0f64, 0.0], 2, &Device::Cpu).unwrap();
+    let mut adam = Adam::new(vec![("p".to_owned(), var.clone())], options).unwrap();
+    let mut records = vec![1e5];
+    let (mut p, mut m, mut v) = ([0.0; 2], [0.0; 2], [0.0; 2]);
+    let mut clipped = 0;
+    for t in 0..140 {
+        // Norms that are alike, with some that are not.
+        let size = if t % 13 == 12 { 40.0 } else { 1.0 } * (1.0 + f64::from(t % 5) / 8.0);
+        let gradient = [0.6 * size, -0.8 * size];
+        let slope = Tensor::new(&gradient, &Device::Cpu).unwrap();
+        let loss = (var.as_tensor() * slope).unwrap().sum_all().unwrap();
+        adam.backward_step(&loss).unwrap();
+
+        let last = &records[records.len().saturating_sub(50)..];
+        let mean = last.iter().sum::<f64>() / last.len() as f64;
+        let variance = last.iter().map(|r| (r - mean).powi(2)).sum::<f64>() / last.len() as f64;
+        let bound = 1.5 * mean + 2.0 * variance.sqrt();
+        if t == 0 {
+            assert_eq!(bound, 1.5e5);
+        }
+        clipped += usize::from(size > bound);
+        records.push(size.min(bound));
+        let correction = 1.0 - 0.5f64.powi(t + 1);
+        for i in 0..2 {
+            let g = gradient[i] * (bound / size).min(1.0);
+            m[i] = 0.5 * m[i] + 0.5 * g;
+            v[i] = 0.5 * v[i] + 0.5 * g * g;
+            p[i] -= 1e-3 * (m[i] / correction) / ((v[i] / correction).sqrt() + 1e-8);
+        }
+        for (got, expected) in var.to_vec1::<f64>().unwrap().iter().zip(p) {
+            assert!((got - expected).abs() < 1e-12, "{t}: {got}, {expected}");
+        }
+        if t == 20 || t == 90 {
+            // A resumed optimiser goes on with the same records.
+            let mut checkpoint = Checkpoint::new();
+            adam.export("", &mut checkpoint).unwrap();
+            let expected = if t == 20 { 22 } else { 50 };
+            assert_eq!(checkpoint.tensors()["clip_records"].dims(), [expected]);
+            adam = Adam::new(vec![("p".to_owned(), var.clone())], options).unwrap();
+            adam.import("", &checkpoint).unwrap();
+        }
+    }
+    assert!(clipped >= 5, "{clipped}");
 }
 
 #[test]
@@ -311,6 +366,14 @@ fn options_outside_their_range_are_refused() {
         (
             AdamOptions {
                 clip_norm: Some(f64::NAN),
+                ..default
+            },
+            "clip_norm",
+        ),
+        (
+            AdamOptions {
+                clip_norm: Some(1.0),
+                adaptive_clipping: true,
                 ..default
             },
             "clip_norm",

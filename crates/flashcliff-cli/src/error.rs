@@ -218,6 +218,15 @@ pub(crate) enum Error {
         got: String,
     },
 
+    /// A precision that only GPUs have.
+    #[error(
+        "--precision {got}: expected highest on the CPU, got {got}; choose a GPU with --device cuda"
+    )]
+    PrecisionOnCpu {
+        /// The precision.
+        got: String,
+    },
+
     /// The loss is infinite or not a number.
     #[error(
         "training diverged: expected a finite loss, got {loss} at step {step}; a smaller --lr may help"

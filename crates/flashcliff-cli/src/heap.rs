@@ -5,7 +5,7 @@
 //! grow it, which would slow everything down.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, AtomicIsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
 
 #[global_allocator]
 static HEAP: Counting = Counting;
@@ -14,6 +14,10 @@ static COUNTS: AtomicBool = AtomicBool::new(false);
 /// The number of bytes now. It is below zero if more memory of earlier times was freed than new memory allocated.
 static NOW: AtomicIsize = AtomicIsize::new(0);
 static PEAK: AtomicIsize = AtomicIsize::new(0);
+/// All bytes that were asked for, freed or not.
+static ASKED: AtomicUsize = AtomicUsize::new(0);
+/// The largest block that was asked for.
+static LARGEST: AtomicUsize = AtomicUsize::new(0);
 
 struct Counting;
 
@@ -29,6 +33,8 @@ fn change(bytes: isize) {
     if COUNTS.load(Ordering::Relaxed) {
         let now = NOW.fetch_add(bytes, Ordering::Relaxed) + bytes;
         PEAK.fetch_max(now, Ordering::Relaxed);
+        ASKED.fetch_add(bytes.max(0).unsigned_abs(), Ordering::Relaxed);
+        LARGEST.fetch_max(bytes.max(0).unsigned_abs(), Ordering::Relaxed);
     }
 }
 
@@ -71,6 +77,8 @@ pub(crate) struct Count(());
 pub(crate) fn count() -> Count {
     NOW.store(0, Ordering::Relaxed);
     PEAK.store(0, Ordering::Relaxed);
+    ASKED.store(0, Ordering::Relaxed);
+    LARGEST.store(0, Ordering::Relaxed);
     COUNTS.store(true, Ordering::Relaxed);
     Count(())
 }
@@ -79,6 +87,16 @@ impl Count {
     /// The largest number of bytes on the heap at once since the start, for all threads.
     pub(crate) fn peak(&self) -> usize {
         PEAK.load(Ordering::Relaxed).max(0) as usize
+    }
+
+    /// The largest block that was asked for since the start.
+    pub(crate) fn largest(&self) -> usize {
+        LARGEST.load(Ordering::Relaxed)
+    }
+
+    /// The bytes that were asked for since the start, freed or not, for all threads. Of a block that grows only the growth counts.
+    pub(crate) fn asked(&self) -> usize {
+        ASKED.load(Ordering::Relaxed)
     }
 }
 
@@ -114,5 +132,8 @@ mod tests {
         drop((grown, zeroed));
         let more = count.peak();
         assert!(near(more, LARGE * 5 / 2), "{more}");
+        let asked = count.asked();
+        assert!(near(asked, LARGE * 9 / 2), "{asked}");
+        assert!(near(count.largest(), LARGE), "{}", count.largest());
     }
 }

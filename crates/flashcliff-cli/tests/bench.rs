@@ -129,6 +129,10 @@ fn the_benchmark_runs_and_writes_json() {
     let elements = 3 * 58_849 + (13 * 32 + 3) * 8 * 32;
     assert_eq!(bytes("counted_bytes"), 4 * elements);
     assert!(bytes("peak_bytes") > bytes("counted_bytes"));
+    // A step takes no memory for tensors: the gradient of a layer's matrix has 24 KiB, an activation 32. What is left are the packed
+    // operands of small matrix products, and lists.
+    assert!(bytes("largest_block_bytes") < 16 << 10);
+    assert!(bytes("allocated_bytes") < 2 << 20);
     assert!(failure(&["bench", "--quick", "--only", "nothing"], 1).contains("fcgp_norm cl300"));
     let unwritable = folder.path("no/such/file");
     assert!(failure(&["bench", "--quick", "--json", arg(&unwritable)], 1).contains("cannot write"));

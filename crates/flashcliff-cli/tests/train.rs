@@ -211,7 +211,8 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
     let folder = Folder::new();
     // The place in the schedule and the norm of the gradients are a part of the state.
     let mut options = vec!["--optimizer", "adamw", "--weight-decay", "0.01"];
-    options.extend(["--schedule", "cosine", "--warmup", "30", "--clip-norm", "1"]);
+    options.extend(["--schedule", "cosine", "--warmup", "30"]);
+    options.extend(["--clip", "adaptive", "--accumulate", "4"]);
     let state = interrupt_and_resume(&folder, "hulls", "400", &options);
     let message = failure(&["train", "volumes", "--resume", arg(&state)], 1);
     assert!(
@@ -362,6 +363,8 @@ fn options_of_the_optimiser_are_settings() {
         "half-cosine",
         "--warmup",
         "4",
+        "--accumulate",
+        "2",
     ];
     let mut args = tiny("volumes", &straight);
     args.extend(options);
@@ -372,6 +375,9 @@ fn options_of_the_optimiser_are_settings() {
     assert_eq!(settings["clip_norm"], 0.5);
     assert_eq!(settings["schedule"], "half-cosine");
     assert_eq!(settings["warmup"], 4);
+    assert_eq!(settings["accumulate"], 2);
+    assert_eq!(settings["clip"], Value::Null);
+    assert_eq!(settings["precision"], "highest");
     assert_eq!(settings["learning_rate"], 1e-3);
     // Each of them matters.
     for left_out in (0..options.len()).step_by(2) {
@@ -395,6 +401,8 @@ fn options_of_the_optimiser_are_settings() {
         ("--clip-norm", "1", "0.5"),
         ("--schedule", "cosine", "half-cosine"),
         ("--warmup", "5", "4"),
+        ("--accumulate", "4", "2"),
+        ("--precision", "tf32", "highest"),
     ] {
         let resume = ["train", "volumes", "--resume", arg(&state), option, other];
         let message = failure(&resume, 1);
@@ -416,6 +424,9 @@ fn a_state_without_options_of_the_optimiser_can_be_continued() {
         "optimizer",
         "weight_decay",
         "clip_norm",
+        "clip",
+        "accumulate",
+        "precision",
         "schedule",
         "warmup",
     ] {

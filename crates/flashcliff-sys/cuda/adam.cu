@@ -116,6 +116,21 @@ struct Prepare {
   int32_t first;
 };
 
+// The largest norm of adaptive clipping, from the records, the oldest first.
+__device__ double adaptive_bound(const fc_adam_state &state) {
+  const int64_t count = min(state.recorded, int64_t(FC_CLIP_RECORDS)), first = state.recorded - count;
+  if (count == 0) return mul(FC_CLIP_MEAN, FC_CLIP_FIRST);
+  double sum = 0, squares = 0;
+  for (int64_t i = 0; i < count; i++) sum = add(sum, state.records[(first + i) % FC_CLIP_RECORDS]);
+  const double mean = quotient(sum, double(count));
+  for (int64_t i = 0; i < count; i++) {
+    const double distance = sub(state.records[(first + i) % FC_CLIP_RECORDS], mean);
+    squares = add(squares, mul(distance, distance));
+  }
+  const double deviation = root(quotient(squares, double(count)));
+  return add(mul(FC_CLIP_MEAN, mean), mul(FC_CLIP_DEVIATION, deviation));
+}
+
 // Decides on the step, in the first thread of the only CTA.
 __device__ void decide(const Prepare &call, double squares, uint32_t done) {
   fc_adam_state &state = *call.state;
@@ -134,7 +149,15 @@ __device__ void decide(const Prepare &call, double squares, uint32_t done) {
   state.calls++;
   state.refuse = refuse;
   state.norm = norm;
-  state.clip = options.clip_norm > 0 && norm > options.clip_norm ? quotient(options.clip_norm, norm) : 1.0;
+  double bound = options.clip_norm;
+  if (options.adaptive) {
+    bound = adaptive_bound(state);
+    if (!refuse) {
+      if (state.recorded == 0) state.records[state.recorded++] = FC_CLIP_FIRST;
+      state.records[state.recorded++ % FC_CLIP_RECORDS] = min(norm, bound);
+    }
+  }
+  state.clip = bound > 0 && norm > bound ? quotient(bound, norm) : 1.0;
   state.rate = mul(state.learning_rate, factor(options, done));
 }
 

@@ -23,6 +23,13 @@ extern "C" {
 /* The elements that a CTA of fc_adam_norm adds up. */
 #define FC_ADAM_BLOCK 4096
 
+/* Adaptive clipping: the largest norm is FC_CLIP_MEAN times the mean and FC_CLIP_DEVIATION times the standard deviation of the last
+ * FC_CLIP_RECORDS records. A record is the norm of a step, or the bound if that is less. The first one is FC_CLIP_FIRST. */
+#define FC_CLIP_RECORDS 50
+#define FC_CLIP_MEAN 1.5
+#define FC_CLIP_DEVIATION 2.0
+#define FC_CLIP_FIRST 1e5
+
 /* The factor of the learning rate after the warm-up; t goes from 0 to 1 over the rest of the schedule. */
 typedef enum fc_schedule {
   FC_SCHEDULE_CONSTANT = 0,    /* 1 */
@@ -41,18 +48,21 @@ typedef struct fc_adam_state {
   int64_t refused_at;   /* the first of these, counted from 0; -1: none */
   int32_t refuse;       /* whether the last step was refused */
   int32_t halted;       /* whether all further steps are refused */
+  int64_t recorded;     /* the records of adaptive clipping so far; record i is at i % FC_CLIP_RECORDS */
+  double records[FC_CLIP_RECORDS];
 } fc_adam_state;
 
 /* Options, the same for all parameters. */
 typedef struct fc_adam_options {
   double beta1, beta2, eps, weight_decay;
-  double clip_norm; /* the largest norm of all gradients; 0: any */
+  double clip_norm; /* the largest norm of all gradients; 0: any, or that of adaptive clipping */
   double floor;     /* the factor at the end of the schedule */
   int64_t warmup;   /* steps in which the factor grows: (s + 1) / warmup at step s, counted from 0 */
   int64_t steps;    /* steps of the whole schedule */
   fc_schedule schedule;
   int32_t decoupled; /* the decay shrinks the parameter; it is not added to the gradient */
   int32_t halt;      /* a refused step is the last one */
+  int32_t adaptive;  /* whether clipping is adaptive */
 } fc_adam_options;
 
 /* One parameter. All four arrays have the same element type and so many elements. */

@@ -103,6 +103,14 @@ pub enum Error {
         /// The bytes given.
         got: usize,
     },
+    /// An operator cannot add to the gradient of its first input.
+    #[error(
+        "{operator}: expected mv_linear, the only operator that adds to a gradient; let the others write, and add the results"
+    )]
+    NotAdded {
+        /// The name of the operator.
+        operator: String,
+    },
     /// An option that is not a number the operator can use.
     #[error("{option} must be {expected}, got {got}")]
     InvalidOption {

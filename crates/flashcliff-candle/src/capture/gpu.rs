@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use candle_core::backend::BackendDevice;
 use candle_core::{CudaDevice, CudaStorage, DType, Shape, Storage, Tensor};
 use flashcliff::cuda::cudarc::driver::CudaSlice;
-use flashcliff::cuda::{self, Graph};
+use flashcliff::cuda::{self, Graph, TensorMut};
 
 use super::feed::Feed;
 use super::step::Fallback;
@@ -20,6 +20,8 @@ pub(super) struct OnGpu {
     order: RefCell<CudaSlice<u32>>,
     losses: RefCell<CudaStorage>,
     step: RefCell<CudaSlice<u32>>,
+    /// The batch of each tensor, from the first one on.
+    batch: RefCell<Vec<Tensor>>,
     capacity: usize,
 }
 
@@ -34,6 +36,7 @@ impl OnGpu {
             order: RefCell::new(device.alloc_zeros(places)?),
             losses: RefCell::new(device.zeros_impl(&Shape::from(capacity), DType::F32)?),
             step: RefCell::new(device.alloc_zeros(1)?),
+            batch: RefCell::new(Vec::new()),
             device: device.clone(),
             capacity,
         })
@@ -58,28 +61,42 @@ impl OnGpu {
             .clone_dtoh(&losses.as_cuda_slice::<f32>()?.slice(..count))?)
     }
 
-    /// The next batch of each tensor, in new memory.
+    /// The next batch of each tensor, in the memory of the batch before.
     pub(super) fn batch(&self, tensors: &[Tensor], rows: usize) -> Result<Vec<Tensor>, Error> {
         let device = library::device(&self.device)?;
-        let (order, step) = (self.order.borrow(), self.step.borrow());
-        memory::with_views(tensors, |views| {
-            let batches = tensors.iter().zip(views).map(|(tensor, view)| {
+        let stream = self.device.cuda_stream();
+        let mut batch = self.batch.borrow_mut();
+        if batch.is_empty() {
+            for tensor in tensors {
                 let mut shape = tensor.dims().to_vec();
                 shape[0] = rows;
-                let len = shape.iter().product();
-                let mut batch = memory::allocate(&self.device, view.dtype(), len)?;
-                cuda::gather(
-                    &device,
-                    &self.device.cuda_stream(),
-                    view.tensor(tensor.dims())?,
-                    memory::writable(&mut batch, len)?.tensor(&shape)?,
-                    &*order,
-                    &*step,
-                )?;
-                Ok(node::constant(Storage::Cuda(batch), &shape))
-            });
-            batches.collect()
-        })
+                let zeros = self.device.zeros_impl(&shape[..].into(), tensor.dtype())?;
+                batch.push(node::constant(Storage::Cuda(zeros), &shape));
+            }
+        }
+        let (order, step) = (self.order.borrow(), self.step.borrow());
+        memory::with_views(tensors, |from| {
+            memory::with_views(&batch, |to| {
+                for ((from, to), (whole, part)) in
+                    from.iter().zip(to).zip(tensors.iter().zip(batch.iter()))
+                {
+                    #[allow(
+                        unsafe_code,
+                        reason = "candle lends the memory of a tensor for reading only"
+                    )]
+                    // SAFETY: the tensor is alive and locked for reading, so its memory stays, and has the elements of its shape. All
+                    // work on it is launched on this stream, so the copy comes after earlier work and before later work.
+                    let to = unsafe {
+                        let address = to.address(&stream);
+                        TensorMut::from_raw(address, to.dtype(), part.dims(), device.ordinal())?
+                    };
+                    let from = from.tensor(whole.dims())?;
+                    cuda::gather(&device, &stream, from, to, &*order, &*step)?;
+                }
+                Ok(())
+            })
+        })?;
+        Ok(batch.clone())
     }
 
     pub(super) fn record(&self, loss: &Tensor) -> Result<(), Error> {

@@ -4,11 +4,14 @@ use std::sync::Arc;
 
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, Module, VarBuilder};
-use flashcliff::Algebra;
+use flashcliff::ops::{self, LinearOptions};
+use flashcliff::{Algebra, Bias, GradeSet};
 
 use super::normal;
+use crate::Error;
 use crate::choices;
 use crate::functional::point_vectors;
+use crate::objective::plan::{Builder, ValueId};
 use crate::op::embed::EmbedVectors;
 use crate::op::node::{self, Argument};
 
@@ -70,6 +73,33 @@ impl PointEmbedding {
             .reshape((dim * batch, count))?
             .matmul(&self.weight.t()?)?
             .reshape((dim, batch, self.weight.dim(0)?))
+    }
+
+    /// The layer in a plan: a value `[blades, rows, out]` from the points of the batch. Blades of grades above 1 are 0.
+    pub(crate) fn plan(
+        &self,
+        plan: &mut Builder,
+        rows: usize,
+    ) -> std::result::Result<ValueId, Error> {
+        let (channels, points) = self.weight.dims2()?;
+        let dim = self.algebra.signature().dim();
+        let options = LinearOptions::default()
+            .with_per_grade(false)
+            .with_bias(Bias::Scalar)
+            .with_grades(GradeSet::of(&[0, 1]));
+        let operator = Arc::new(ops::mv_linear(self.algebra, &options)?);
+        let x = plan.points(points, dim);
+        let parameters = [
+            (&self.weight, vec![channels, points]),
+            (&self.bias, vec![channels]),
+        ];
+        let room = self.algebra.blade_count() * rows * channels;
+        plan.operator(
+            &operator,
+            &[(x, vec![dim + 1, rows, points])],
+            &parameters,
+            room,
+        )
     }
 
     /// The bias: the second input of the function.

@@ -10,6 +10,7 @@ use flashcliff::{Algebra, Bias, Norm};
 use super::normal;
 use crate::Error;
 use crate::choices::{self, NORM};
+use crate::objective::plan::{Builder, ValueId};
 use crate::op::node::{self, Argument};
 use crate::op::steerable::Steerable;
 
@@ -138,6 +139,34 @@ impl SteerableGeometricProduct {
     /// The function of the layer.
     pub(crate) fn function(&self) -> &Arc<Steerable> {
         &self.function
+    }
+
+    /// The layer in a plan, on a value `[blades, rows, C]`.
+    pub(crate) fn plan(
+        &self,
+        plan: &mut Builder,
+        x: ValueId,
+        rows: usize,
+    ) -> std::result::Result<ValueId, Error> {
+        let shape = |tensor: &Tensor| tensor.dims().to_vec();
+        let channels = self.weight.dims()[0];
+        let activation = vec![
+            self.function.product.algebra().blade_count(),
+            rows,
+            channels,
+        ];
+        let value = |value| (value, activation.clone());
+        let weight = [(&self.right, shape(&self.right))];
+        let right = plan.operator(&self.function.right, &[value(x)], &weight, 0)?;
+        let mut factors = vec![value(x), value(right)];
+        if let (Some((weight, bias)), Some(operator)) = (&self.left, &self.function.left) {
+            let parameters = [(weight, shape(weight)), (bias, vec![channels])];
+            let left = plan.operator(operator, &[value(x)], &parameters, 0)?;
+            factors.push(value(left));
+        }
+        let mut parameters = vec![(&self.weight, shape(&self.weight))];
+        parameters.extend(self.a.as_ref().map(|a| (a, shape(a))));
+        plan.operator(&self.function.product, &factors, &parameters, 0)
     }
 
     /// The inputs of the function after the first.

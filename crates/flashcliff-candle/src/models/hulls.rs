@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::Error;
 use crate::layers::{PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, linear};
+use crate::objective::plan::{Activation, Builder, Plan};
 use crate::op::node::{self, Argument};
 use crate::op::trunk::Trunk;
 
@@ -40,9 +41,9 @@ const SAVED_BY_THE_HEAD: usize = 3;
 /// | **counted** | | **7,394** |
 /// | gradients of the parameters | 58,849 | 230 |
 /// | in the backward pass of a product: gradients of output, input and both linear maps | 4 `A` | 2,048 |
-/// | workspace of the product: sums of parameter gradients by chunks of rows | | 447 |
-/// | batch, its targets, vectors on their way to the embedding, small tensors | | 540 |
-/// | **peak**, measured | | **10,660** |
+/// | batch, its targets, the points as multivectors | | 89 |
+/// | workspace of the product: sums of parameter gradients by chunks of rows; small tensors | | 387 |
+/// | **peak** of an [`Objective`](crate::objective::Objective), measured | | **10,148** |
 ///
 /// Nothing else is saved: gates, normalised factors and sums over channels are recomputed. `flashcliff bench` measures
 /// the peak and prints it beside the count ([`Hulls::saved_elements`]). Neither number has the buffers that the matrix
@@ -51,6 +52,7 @@ const SAVED_BY_THE_HEAD: usize = 3;
 /// Source: CGENN, `ConvexHullCGMLP`.
 #[derive(Debug, Clone)]
 pub struct Hulls {
+    algebra: Algebra,
     embedding: PointEmbedding,
     products: Vec<SteerableGeometricProduct>,
     trunk: Arc<Trunk>,
@@ -79,6 +81,7 @@ impl Hulls {
                 .collect(),
         });
         Ok(Self {
+            algebra,
             embedding,
             products,
             trunk,
@@ -101,6 +104,20 @@ impl Hulls {
         let rows = batch * CHANNELS;
         let trunk = (1 + SAVED_BY_A_PRODUCT * PRODUCTS) * BLADES * rows;
         trunk + SAVED_BY_THE_HEAD * rows
+    }
+
+    /// The model with its error as a plan, for batches of so many rows.
+    pub(super) fn plan(&self, rows: usize) -> std::result::Result<Option<Plan>, Error> {
+        let mut plan = Builder::new(rows);
+        let mut x = self.embedding.plan(&mut plan, rows)?;
+        for product in &self.products {
+            x = product.plan(&mut plan, x, rows)?;
+        }
+        let norms = plan.norm(x, BLADES, CHANNELS);
+        let hidden = plan.linear(self.algebra, norms, &self.hidden)?;
+        let hidden = plan.activation(hidden, CHANNELS, Activation::Silu);
+        let prediction = plan.linear(self.algebra, hidden, &self.head)?;
+        Ok(plan.finish(prediction))
     }
 }
 

@@ -20,6 +20,7 @@ pub use volumes::Volumes;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::init::Parameters;
+use crate::objective::plan::Plan;
 
 /// A network, with its free sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -212,6 +213,15 @@ impl Model {
             .into());
         }
         Ok(())
+    }
+
+    /// The network with its error as a plan for batches of so many rows, if it has one.
+    pub(crate) fn plan(&self, rows: usize) -> std::result::Result<Option<Plan>, Error> {
+        match &self.network {
+            Network::Hulls(network) => network.plan(rows),
+            Network::Regression(network) => network.plan(rows),
+            Network::Volumes(_) | Network::Gravity(_) => Ok(None),
+        }
     }
 
     /// Adds the parameters to a checkpoint, under `{prefix}{name}`, with the algebra and the norm of each layer.

@@ -6,6 +6,7 @@ use flashcliff::{Algebra, Signature};
 
 use crate::Error;
 use crate::layers::{PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, linear};
+use crate::objective::plan::{Activation, Builder, Plan};
 
 pub(super) const POINTS: usize = 2;
 const CHANNELS: usize = 8;
@@ -20,6 +21,7 @@ const CHANNELS: usize = 8;
 /// Source: CGENN, `O5CGMLP`.
 #[derive(Debug, Clone)]
 pub struct Regression {
+    algebra: Algebra,
     embedding: PointEmbedding,
     product: SteerableGeometricProduct,
     mlp: [Linear; 3],
@@ -35,6 +37,7 @@ impl Regression {
         let gp = vb.pp("gp");
         let options = SteerableLayerOptions::default();
         Ok(Self {
+            algebra,
             embedding: PointEmbedding::new(algebra, POINTS, CHANNELS, gp.pp(0))?,
             product: SteerableGeometricProduct::new(algebra, CHANNELS, options, gp.pp(1))?,
             mlp: [
@@ -43,6 +46,24 @@ impl Regression {
                 linear(width, 1, vb.pp("mlp.4"))?,
             ],
         })
+    }
+}
+
+impl Regression {
+    /// The model with its error as a plan, for batches of so many rows.
+    pub(super) fn plan(&self, rows: usize) -> std::result::Result<Option<Plan>, Error> {
+        let mut plan = Builder::new(rows);
+        let x = self.embedding.plan(&mut plan, rows)?;
+        let x = self.product.plan(&mut plan, x, rows)?;
+        let [first, second, last] = &self.mlp;
+        // The first linear map reads the scalar parts, which come first.
+        let mut hidden = x;
+        for linear in [first, second] {
+            hidden = plan.linear(self.algebra, hidden, linear)?;
+            hidden = plan.activation(hidden, linear.weight().dims()[0], Activation::Relu);
+        }
+        let prediction = plan.linear(self.algebra, hidden, last)?;
+        Ok(plan.finish(prediction))
     }
 }
 

@@ -7,6 +7,9 @@ pub trait Scalar: candle_core::WithDType + flashcliff::Element + super::scratch:
     /// The square root.
     fn root(self) -> Self;
 
+    /// The exponential.
+    fn exponential(self) -> Self;
+
     /// The elements of a storage of this type, for writing.
     fn elements_mut(storage: &mut CpuStorage) -> Option<&mut [Self]>;
 }
@@ -16,6 +19,10 @@ macro_rules! scalar {
         impl Scalar for $type {
             fn root(self) -> Self {
                 self.sqrt()
+            }
+
+            fn exponential(self) -> Self {
+                self.exp()
             }
 
             fn elements_mut(storage: &mut CpuStorage) -> Option<&mut [Self]> {

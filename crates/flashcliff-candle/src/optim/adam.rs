@@ -3,12 +3,17 @@
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
 
+use super::clip::Records;
 use super::cpu::{self, Moments};
 #[cfg(feature = "cuda")]
 use super::gpu::OnGpu;
 use super::options::AdamOptions;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
+use crate::objective::{Gradient, Objective};
+
+/// The name of the records of adaptive clipping in a checkpoint.
+const RECORDS: &str = "clip_records";
 
 /// Adam, with the arithmetic of `torch.optim.Adam`; with [`decoupled`](AdamOptions::decoupled) decay that of `torch.optim.AdamW`.
 ///
@@ -22,6 +27,9 @@ use crate::checkpoint::Checkpoint;
 /// `rate` is the learning rate times the factor of the [`Schedule`](super::Schedule) at the largest number of steps that a parameter has
 /// done. `clip` is `clip_norm / norm` if the norm of all gradients together exceeds `clip_norm`, else 1. `keep` is
 /// `1 - rate weight_decay` if the decay is decoupled, else 1.
+///
+/// *Adaptive clipping* takes for `clip_norm` 1.5 times the mean and 2 times the standard deviation of the last 50 records. A record is
+/// the norm of a step, or its `clip_norm` if that is less; before the first step there is one of 1e5. The records are a part of the state.
 ///
 /// A step is *refused* if the norm is not finite, or the loss that it was given: it then changes nothing, and [`Adam::refusals`] counts
 /// it. Coefficients and the norm are computed in `f64`; coefficients are rounded to the type of the parameter; the rest is computed in
@@ -62,6 +70,7 @@ enum Place {
 struct OnCpu {
     /// The steps and moments of each parameter.
     clocks: Vec<(u32, Moments)>,
+    records: Records,
     refusals: Refusals,
 }
 
@@ -147,25 +156,36 @@ impl Adam {
         self.run(gradients, None)
     }
 
+    /// One step with the gradients of the last batch of an objective, which is refused if the error is not finite. Gradients that came
+    /// through candle's graph are freed.
+    ///
+    /// # Errors
+    /// The errors of [`Adam::step`].
+    pub fn objective_step(
+        &mut self,
+        objective: &mut Objective,
+        loss: &Tensor,
+    ) -> Result<(), Error> {
+        check_loss(loss)?;
+        self.run(objective, Some(loss))?;
+        objective.release();
+        Ok(())
+    }
+
     /// Computes the gradients of a loss, and makes a step that is refused if the loss is not finite.
     ///
     /// # Errors
     /// A loss that is not one number; the errors of the backward pass and of [`Adam::step`].
     pub fn backward_step(&mut self, loss: &Tensor) -> Result<(), Error> {
-        if loss.elem_count() != 1 {
-            return Err(Error::Shape {
-                tensor: "loss".to_owned(),
-                expected: "one element".to_owned(),
-                got: loss.dims().to_vec(),
-            });
-        }
+        check_loss(loss)?;
         let gradients = loss.backward()?;
         self.run(&gradients, Some(loss))
     }
 
-    fn run(&mut self, gradients: &GradStore, loss: Option<&Tensor>) -> Result<(), Error> {
+    fn run(&mut self, gradients: &impl Gradients, loss: Option<&Tensor>) -> Result<(), Error> {
         for slot in &self.slots {
-            let Some(gradient) = gradients.get(&slot.var) else {
+            let Some(Gradient::Tensor(gradient)) = gradients.of(&slot.var) else {
+                // An objective has gradients in the shape and type of the parameters.
                 continue;
             };
             if gradient.dims() != slot.var.dims() {
@@ -204,7 +224,7 @@ impl Adam {
 
     /// Adds the state to a checkpoint: `{prefix}{name}.exp_avg`, `{prefix}{name}.exp_avg_sq` (the
     /// moments, under PyTorch's names) and `{prefix}step`, the step of each parameter in the order
-    /// given to [`Adam::new`].
+    /// given to [`Adam::new`]. With adaptive clipping also `{prefix}clip_records`, the oldest first.
     ///
     /// # Errors
     /// The errors of candle when it makes the tensors.
@@ -217,6 +237,16 @@ impl Adam {
         let count = steps.len();
         let steps = Tensor::from_vec(steps, count, &Device::Cpu)?;
         checkpoint.insert(format!("{prefix}step"), &steps);
+        if self.options.adaptive_clipping {
+            let records = match &self.place {
+                Place::Cpu(cpu) => cpu.records.to_vec(),
+                #[cfg(feature = "cuda")]
+                Place::Gpu(gpu) => gpu.clip_records()?,
+            };
+            let count = records.len();
+            let records = Tensor::from_vec(records, count, &Device::Cpu)?;
+            checkpoint.insert(format!("{prefix}{RECORDS}"), &records);
+        }
         for (index, slot) in self.slots.iter().enumerate() {
             let moments = match &self.place {
                 Place::Cpu(cpu) => cpu.clocks[index].1.clone(),
@@ -261,17 +291,55 @@ impl Adam {
             };
             clocks.push((step, moments));
         }
+        let records = match checkpoint.tensors().get(&format!("{prefix}{RECORDS}")) {
+            Some(records) if self.options.adaptive_clipping => {
+                let name = format!("{prefix}{RECORDS}");
+                let records = checkpoint.get(&name, &[records.elem_count()], DType::F64)?;
+                records.to_vec1()?
+            }
+            _ => Vec::new(),
+        };
         match &mut self.place {
             Place::Cpu(cpu) => {
                 *cpu = OnCpu {
                     clocks,
+                    records: Records::of(&records),
                     refusals: Refusals::default(),
                 };
                 Ok(())
             }
             #[cfg(feature = "cuda")]
-            Place::Gpu(gpu) => gpu.restore(&clocks),
+            Place::Gpu(gpu) => gpu.restore(&clocks, &records),
         }
+    }
+}
+
+/// Gradients of variables.
+pub(super) trait Gradients {
+    /// The gradient of a variable, if there is one.
+    fn of(&self, var: &Var) -> Option<Gradient<'_>>;
+}
+
+impl Gradients for GradStore {
+    fn of(&self, var: &Var) -> Option<Gradient<'_>> {
+        self.get(var).map(Gradient::Tensor)
+    }
+}
+
+impl Gradients for Objective {
+    fn of(&self, var: &Var) -> Option<Gradient<'_>> {
+        self.gradient(var)
+    }
+}
+
+fn check_loss(loss: &Tensor) -> Result<(), Error> {
+    match loss.elem_count() {
+        1 => Ok(()),
+        _ => Err(Error::Shape {
+            tensor: "loss".to_owned(),
+            expected: "one element".to_owned(),
+            got: loss.dims().to_vec(),
+        }),
     }
 }
 
@@ -306,6 +374,7 @@ impl OnCpu {
         });
         Self {
             clocks: clocks.collect(),
+            records: Records::default(),
             refusals: Refusals::default(),
         }
     }
@@ -314,7 +383,7 @@ impl OnCpu {
         &mut self,
         options: &AdamOptions,
         slots: &[Slot],
-        gradients: &GradStore,
+        gradients: &impl Gradients,
         loss: Option<&Tensor>,
     ) -> Result<(), Error> {
         let loss = match loss {
@@ -323,8 +392,8 @@ impl OnCpu {
         };
         let mut squares = 0.0;
         for slot in slots {
-            if let Some(gradient) = gradients.get(&slot.var) {
-                squares += cpu::squares(&gradient.contiguous()?)?;
+            if let Some(gradient) = gradients.of(&slot.var) {
+                squares += cpu::squares(&gradient)?;
             }
         }
         let norm = squares.sqrt();
@@ -337,16 +406,25 @@ impl OnCpu {
             refusals.first.get_or_insert(call);
             return Ok(());
         }
-        let clip = match options.clip_norm {
+        let bound = match options.adaptive_clipping {
+            false => options.clip_norm,
+            true => {
+                let bound = self.records.bound();
+                self.records.note(norm, bound);
+                Some(bound)
+            }
+        };
+        let clip = match bound {
+            // A GPU takes a bound of 0 for none.
+            Some(0.0) => 1.0,
             Some(most) if norm > most => most / norm,
             _ => 1.0,
         };
         let done = self.clocks.iter().map(|(step, _)| *step).max().unwrap_or(0);
         let rate = options.learning_rate * options.schedule.factor(done.into());
         for (slot, (step, moments)) in slots.iter().zip(&mut self.clocks) {
-            if let Some(gradient) = gradients.get(&slot.var) {
+            if let Some(gradient) = gradients.of(&slot.var) {
                 *step += 1;
-                let gradient = gradient.contiguous()?;
                 cpu::update(options, (rate, clip), *step, &slot.var, &gradient, moments)?;
             }
         }

@@ -2,10 +2,11 @@
 
 use std::cell::RefCell;
 
-use candle_core::{CpuStorage, InplaceOp2, Layout, Storage, Tensor, Var, backend::BackendStorage};
+use candle_core::{CpuStorage, InplaceOp1, Layout, Storage, Tensor, Var, backend::BackendStorage};
 
 use super::options::AdamOptions;
 use crate::Error;
+use crate::objective::Gradient;
 use crate::op::Scalar;
 
 /// The first and second moments of a parameter, in its type.
@@ -64,17 +65,32 @@ fn power(mut base: f64, mut exponent: u32) -> f64 {
 }
 
 /// The sum of the squares of a gradient, in `f64` and in an order that depends on its length alone.
-pub(super) fn squares(gradient: &Tensor) -> Result<f64, Error> {
-    let (storage, layout) = gradient.storage_and_layout();
+pub(super) fn squares(gradient: &Gradient<'_>) -> Result<f64, Error> {
+    match gradient {
+        Gradient::F32(data) => Ok(sum(data, f64::from)),
+        Gradient::F64(data) => Ok(sum(data, |x| x)),
+        Gradient::Tensor(tensor) => with_elements(tensor, |gradient| squares(&gradient)),
+        #[cfg(feature = "cuda")]
+        Gradient::Gpu(storage) => Err(wrong_type(storage.dtype()).into()),
+    }
+}
+
+/// Calls a function with the elements of a tensor on the CPU.
+fn with_elements<R>(
+    tensor: &Tensor,
+    f: impl FnOnce(Gradient<'_>) -> Result<R, Error>,
+) -> Result<R, Error> {
+    let tensor = tensor.contiguous()?;
+    let (storage, layout) = tensor.storage_and_layout();
     let (Storage::Cpu(storage), Some((start, end))) = (&*storage, layout.contiguous_offsets())
     else {
         return Err(candle_core::Error::RequiresContiguous { op: "adam" }.into());
     };
-    Ok(match storage {
-        CpuStorage::F32(data) => sum(&data[start..end], f64::from),
-        CpuStorage::F64(data) => sum(&data[start..end], |x| x),
-        other => return Err(wrong_type(other.dtype()).into()),
-    })
+    match storage {
+        CpuStorage::F32(data) => f(Gradient::F32(&data[start..end])),
+        CpuStorage::F64(data) => f(Gradient::F64(&data[start..end])),
+        other => Err(wrong_type(other.dtype()).into()),
+    }
 }
 
 fn sum<T: Copy>(data: &[T], wide: impl Fn(T) -> f64) -> f64 {
@@ -102,52 +118,49 @@ pub(super) fn update(
     (rate, clip): (f64, f64),
     step: u32,
     var: &Var,
-    gradient: &Tensor,
+    gradient: &Gradient<'_>,
     moments: &mut Moments,
 ) -> Result<(), Error> {
     let coefficients = Coefficients::at(options, rate, clip, step);
-    match moments {
-        Moments::F32(m, v) => apply(var, gradient, m, v, coefficients),
-        Moments::F64(m, v) => apply(var, gradient, m, v, coefficients),
+    match (moments, gradient) {
+        (Moments::F32(m, v), Gradient::F32(gradient)) => apply(var, gradient, m, v, coefficients),
+        (Moments::F64(m, v), Gradient::F64(gradient)) => apply(var, gradient, m, v, coefficients),
+        (moments, Gradient::Tensor(tensor)) => with_elements(tensor, |gradient| {
+            update(options, (rate, clip), step, var, &gradient, moments)
+        }),
+        _ => Err(wrong_type(var.dtype()).into()),
     }
 }
 
 /// The update of one parameter, as an in-place operation on its variable.
 struct Update<'a, T> {
+    gradient: &'a [T],
     moments: RefCell<(&'a mut [T], &'a mut [T])>,
     coefficients: Coefficients,
 }
 
 fn apply<T: Scalar>(
     var: &Var,
-    gradient: &Tensor,
+    gradient: &[T],
     m: &mut [T],
     v: &mut [T],
     coefficients: Coefficients,
 ) -> Result<(), Error> {
     let op = Update {
+        gradient,
         moments: RefCell::new((m, v)),
         coefficients,
     };
-    Ok(var.inplace_op2(gradient, &op)?)
+    Ok(var.inplace_op1(&op)?)
 }
 
-impl<T: Scalar> InplaceOp2 for Update<'_, T> {
+impl<T: Scalar> InplaceOp1 for Update<'_, T> {
     fn name(&self) -> &'static str {
         "adam"
     }
 
-    fn cpu_fwd(
-        &self,
-        parameter: &mut CpuStorage,
-        layout: &Layout,
-        gradient: &CpuStorage,
-        gradient_layout: &Layout,
-    ) -> candle_core::Result<()> {
-        let (Some((start, end)), Some((from, to))) = (
-            layout.contiguous_offsets(),
-            gradient_layout.contiguous_offsets(),
-        ) else {
+    fn cpu_fwd(&self, parameter: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
+        let Some((start, end)) = layout.contiguous_offsets() else {
             return Err(candle_core::Error::RequiresContiguous { op: "adam" });
         };
         let got = parameter.dtype();
@@ -159,7 +172,6 @@ impl<T: Scalar> InplaceOp2 for Update<'_, T> {
             });
         };
         let parameter = &mut parameter[start..end];
-        let gradient = &T::cpu_storage_as_slice(gradient)?[from..to];
         let mut moments = self.moments.borrow_mut();
         let (m, v) = &mut *moments;
         let c = &self.coefficients;
@@ -170,7 +182,7 @@ impl<T: Scalar> InplaceOp2 for Update<'_, T> {
         let step_size = number(c.step_size);
         for (((p, &g), m), v) in parameter
             .iter_mut()
-            .zip(gradient)
+            .zip(self.gradient)
             .zip(m.iter_mut())
             .zip(v.iter_mut())
         {

@@ -1,17 +1,17 @@
 //! Adam on a GPU: the state and the moments, in memory of candle's device.
 
 use candle_core::backend::{BackendDevice, BackendStorage};
-use candle_core::backprop::GradStore;
 use candle_core::cuda_backend::CudaStorageSlice;
 use candle_core::{CpuStorage, CudaDevice, CudaStorage, DType, Tensor};
 use flashcliff::cuda::cudarc::driver::CudaSlice;
 use flashcliff::cuda::{self, AdamParameter, AdamSettings, AdamState, Scratch, TensorMut};
 
-use super::adam::{Refusals, Slot};
+use super::adam::{Gradients, Refusals, Slot};
 use super::cpu::Moments;
 use super::options::AdamOptions;
 use super::schedule::ScheduleShape;
 use crate::Error;
+use crate::objective::Gradient;
 use crate::op::gpu::{library, memory};
 
 /// The state of an optimiser on a GPU. Its memory stays where it is, since captured steps use it.
@@ -54,17 +54,31 @@ impl OnGpu {
     pub(super) fn step(
         &mut self,
         slots: &[Slot],
-        gradients: &GradStore,
+        gradients: &impl Gradients,
         loss: Option<&Tensor>,
     ) -> Result<(), Error> {
         let mut tensors = Vec::with_capacity(2 * slots.len() + 1);
         let mut present = Vec::with_capacity(slots.len());
         for (index, slot) in slots.iter().enumerate() {
-            if let Some(gradient) = gradients.get(&slot.var) {
-                tensors.extend([slot.var.as_tensor().clone(), gradient.contiguous()?]);
-                present.push(index);
-            }
+            let Some(gradient) = gradients.of(&slot.var) else {
+                continue;
+            };
+            let at = tensors.len();
+            tensors.push(slot.var.as_tensor().clone());
+            let gradient = match gradient {
+                Gradient::Tensor(tensor) => {
+                    tensors.push(tensor.contiguous()?);
+                    None
+                }
+                Gradient::Gpu(storage) => {
+                    let view = memory::View::of(storage, 0..slot.var.elem_count());
+                    Some(view.ok_or_else(|| memory::misplaced("Adam"))?)
+                }
+                Gradient::F32(_) | Gradient::F64(_) => return Err(memory::misplaced("Adam")),
+            };
+            present.push((index, at, gradient));
         }
+        let loss_at = tensors.len();
         tensors.extend(loss.map(Tensor::contiguous).transpose()?);
         let stream = self.device.cuda_stream();
         let ordinal = stream.context().ordinal();
@@ -74,15 +88,15 @@ impl OnGpu {
             let mut own: Vec<(memory::ViewMut<'_>, memory::ViewMut<'_>)> = Vec::new();
             let moments = means.iter_mut().zip(squares.iter_mut()).enumerate();
             for (index, (mean, square)) in moments {
-                if present.contains(&index) {
+                if present.iter().any(|(present, ..)| *present == index) {
                     let len = slots[index].var.elem_count();
                     own.push((memory::writable(mean, len)?, memory::writable(square, len)?));
                 }
             }
             let mut parameters = Vec::with_capacity(present.len());
-            for ((&slot, (mean, square)), pair) in
-                present.iter().zip(&mut own).zip(views.chunks_exact(2))
-            {
+            for ((slot, at, gradient), (mean, square)) in present.iter().zip(&mut own) {
+                let (slot, parameter) = (*slot, &views[*at]);
+                let gradient = gradient.as_ref().unwrap_or(&views[at + 1]);
                 let shape = [slots[slot].var.elem_count()];
                 #[allow(
                     unsafe_code,
@@ -91,17 +105,22 @@ impl OnGpu {
                 // SAFETY: the variable is alive and locked for reading, so its memory stays; it is freed in the order of the stream.
                 // All work on it is launched on this stream, so the update comes after earlier work and before later work.
                 let parameter = unsafe {
-                    TensorMut::from_raw(pair[0].address(&stream), pair[0].dtype(), &shape, ordinal)?
+                    TensorMut::from_raw(
+                        parameter.address(&stream),
+                        parameter.dtype(),
+                        &shape,
+                        ordinal,
+                    )?
                 };
                 parameters.push(AdamParameter {
                     slot,
                     parameter,
-                    gradient: pair[1].tensor(&shape)?,
+                    gradient: gradient.tensor(&shape)?,
                     mean: mean.tensor(&shape)?,
                     square: square.tensor(&shape)?,
                 });
             }
-            let loss = match views.get(2 * present.len()) {
+            let loss = match views.get(loss_at) {
                 Some(view) => Some(view.tensor(&[1])?),
                 None => None,
             };
@@ -135,6 +154,10 @@ impl OnGpu {
         Ok(self.state()?.steps)
     }
 
+    pub(super) fn clip_records(&self) -> Result<Vec<f64>, Error> {
+        Ok(self.state()?.clip_records)
+    }
+
     /// Copies of the moments of a parameter.
     pub(super) fn moments(&self, slot: usize) -> Result<Moments, Error> {
         let copies = (
@@ -148,10 +171,14 @@ impl OnGpu {
         }
     }
 
-    /// Sets steps and moments. Nothing moves in memory.
-    pub(super) fn restore(&mut self, clocks: &[(u32, Moments)]) -> Result<(), Error> {
+    /// Sets steps, moments and the records of adaptive clipping. Nothing moves in memory.
+    pub(super) fn restore(
+        &mut self,
+        clocks: &[(u32, Moments)],
+        clip_records: &[f64],
+    ) -> Result<(), Error> {
         let steps: Vec<u32> = clocks.iter().map(|(step, _)| *step).collect();
-        let state = self.adam.state(&steps)?;
+        let state = self.adam.resumed_state(&steps, clip_records)?;
         for ((_, moments), (mean, square)) in clocks
             .iter()
             .zip(self.means.iter_mut().zip(&mut self.squares))
@@ -199,6 +226,7 @@ fn settings(options: &AdamOptions) -> AdamSettings {
         weight_decay: options.weight_decay,
         decoupled: options.decoupled,
         clip_norm: options.clip_norm,
+        adaptive_clipping: options.adaptive_clipping,
         halt: options.halt,
         shape: match schedule.shape() {
             ScheduleShape::Constant => cuda::ScheduleShape::Constant,

@@ -21,6 +21,8 @@ pub struct AdamOptions {
     pub decoupled: bool,
     /// The largest norm of all gradients together; larger ones are scaled down to it. `None` for any.
     pub clip_norm: Option<f64>,
+    /// Whether the largest norm is that of [adaptive clipping](super::Adam); `clip_norm` is `None` then.
+    pub adaptive_clipping: bool,
     /// The learning rate over the steps.
     pub schedule: Schedule,
     /// Whether all steps after a refused one are refused too, so that the state stays what it was.
@@ -37,6 +39,7 @@ impl Default for AdamOptions {
             weight_decay: 0.0,
             decoupled: false,
             clip_norm: None,
+            adaptive_clipping: false,
             schedule: Schedule::default(),
             halt: false,
         }
@@ -67,6 +70,9 @@ impl AdamOptions {
         }
         let clip = self.clip_norm.unwrap_or(1.0);
         check("clip_norm", "a number above 0", clip, clip > 0.0)?;
+        if let (Some(got), true) = (self.clip_norm, self.adaptive_clipping) {
+            check("clip_norm", "none beside adaptive clipping", got, false)?;
+        }
         self.schedule.check()
     }
 }

@@ -6,6 +6,7 @@ use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::capture::{Capture, Fallback, Feed, Step};
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::{Architecture, Model};
+use flashcliff_candle::objective::Objective;
 use flashcliff_candle::optim::{Adam, AdamOptions, Schedule, ScheduleShape};
 
 use crate::compare::{random, values};
@@ -30,7 +31,12 @@ pub(crate) fn add(tests: &mut Tests) {
         tests.add(
             format!("capture::{name}::bits_are_those_of_eager_steps"),
             move || {
-                for options in [AdamOptions::default(), full()] {
+                let adaptive = AdamOptions {
+                    clip_norm: None,
+                    adaptive_clipping: true,
+                    ..full()
+                };
+                for options in [AdamOptions::default(), full(), adaptive] {
                     same(architecture, options);
                 }
             },
@@ -208,7 +214,7 @@ fn follows_the_cpu(architecture: Architecture) {
     }
 }
 
-/// The time of a step, for the log, and the nodes of its graph. Only the capture is asserted: times are those of the machine.
+/// The time of a step as the program makes it, for the log, and the nodes of its graph. Only the capture is asserted: times are those of the machine.
 fn times(architecture: Architecture) {
     for batch in [128, 2048] {
         let device = gpu();
@@ -217,9 +223,10 @@ fn times(architecture: Architecture) {
             let model = Model::on_device(architecture, 5, DType::F32, device).unwrap();
             let mut adam = Adam::new(model.parameters().variables(), full()).unwrap();
             let feed = Feed::new(data(architecture, batch, device), batch, 100).unwrap();
+            let mut objective = Objective::new(&model, batch, 1).unwrap();
             let mut step = Step::new(&feed, capture, |batch| {
-                let loss = (model.forward(&batch[0])? - &batch[1])?.sqr()?.mean_all()?;
-                adam.backward_step(&loss)?;
+                let loss = objective.evaluate(batch)?;
+                adam.objective_step(&mut objective, &loss)?;
                 Ok(loss)
             });
             let all: Vec<u32> = (0..batch as u32).collect();

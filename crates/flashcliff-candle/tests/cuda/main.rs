@@ -14,6 +14,7 @@ mod compare;
 mod layers;
 mod missing;
 mod models;
+mod objective;
 mod operators;
 mod optim;
 mod refused;
@@ -30,5 +31,6 @@ fn main() -> ExitCode {
     models::add(&mut tests);
     optim::add(&mut tests);
     capture::add(&mut tests);
+    objective::add(&mut tests);
     tests.run()
 }

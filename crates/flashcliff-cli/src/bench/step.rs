@@ -7,6 +7,7 @@ use flashcliff_bench::measure::{Effort, median, repetitions, seconds};
 use flashcliff_bench::reference::{Formula, sigmoid};
 use flashcliff_bench::report::{Memory, Row};
 use flashcliff_candle::models::{Architecture, Hulls, Model};
+use flashcliff_candle::objective::Objective;
 use flashcliff_candle::op::release_scratch;
 use flashcliff_candle::optim::{Adam, AdamOptions};
 use flashcliff_floor::values;
@@ -23,7 +24,7 @@ const TOLERANCE: f64 = 1e-3;
 /// The number of predictions that are checked.
 const CHECKED: usize = 3;
 
-/// The number of steps in which the peak of the heap is measured. The first two fill the pools that later ones use.
+/// The number of steps in which the peak of the heap is measured. Later ones allocate what the next one does.
 const COUNTED_STEPS: usize = 3;
 /// The largest allowed ratio of the peak of the heap to the bytes of [`Hulls::saved_elements`] and of the parameters.
 const MEMORY_TARGET: f64 = 1.5;
@@ -58,8 +59,8 @@ impl Step {
 struct Training {
     model: Model,
     adam: Adam,
-    points: Tensor,
-    targets: Tensor,
+    objective: Objective,
+    batch: [Tensor; 2],
 }
 
 impl Training {
@@ -68,16 +69,18 @@ impl Training {
         let shape = (step.batch, POINTS, DIM);
         Ok(Self {
             adam: Adam::new(model.parameters().variables(), AdamOptions::default())?,
-            points: Tensor::from_vec(points(step), shape, &Device::Cpu)?,
-            targets: Tensor::from_vec(values(step.batch, 2), step.batch, &Device::Cpu)?,
+            objective: Objective::new(&model, step.batch, 1)?,
+            batch: [
+                Tensor::from_vec(points(step), shape, &Device::Cpu)?,
+                Tensor::from_vec(values(step.batch, 2), step.batch, &Device::Cpu)?,
+            ],
             model,
         })
     }
 
     fn step(&mut self) -> Result<(), Error> {
-        let difference = (self.model.forward(&self.points)? - &self.targets)?;
-        let loss = difference.sqr()?.mean_all()?;
-        Ok(self.adam.step(&loss.backward()?)?)
+        let loss = self.objective.evaluate(&self.batch)?;
+        Ok(self.adam.objective_step(&mut self.objective, &loss)?)
     }
 }
 
@@ -92,7 +95,7 @@ fn points(step: &Step) -> Vec<f32> {
 pub(super) fn run(step: &Step, effort: Effort) -> Result<Row, Error> {
     let memory = memory(step)?;
     let mut training = Training::new(step)?;
-    let difference = check(step, &training.model, &points(step), &training.points)?;
+    let difference = check(step, &training.model, &points(step), &training.batch[0])?;
     let times = repetitions(effort.round, || training.step())?;
     let mut own = Vec::new();
     for _ in 0..effort.repeats * effort.rounds {
@@ -137,12 +140,16 @@ fn memory(step: &Step) -> Result<Memory, Error> {
         training.step()?;
     }
     let peak = heap.peak();
+    drop(heap);
+    let heap = heap::count();
+    training.step()?;
+    let (allocated, largest_block) = (heap.asked(), heap.largest());
     // Adam keeps two moments of each parameter.
     let parameters = training.model.parameters().element_count();
     let elements = 3 * parameters + Hulls::saved_elements(step.batch);
     // A small batch has few activations, so the target does not apply.
     let target = (!step.quick).then_some(MEMORY_TARGET);
-    Ok(Memory::new(elements * size_of::<f32>(), peak, target))
+    Ok(Memory::new(elements * size_of::<f32>(), peak, target).with_step(allocated, largest_block))
 }
 
 /// Compares predictions with the formulas of the layers. Returns the largest relative difference.

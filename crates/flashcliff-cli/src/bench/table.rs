@@ -123,7 +123,8 @@ fn target(row: &Row) -> String {
 }
 
 fn of_memory(memory: &Memory) -> String {
-    let mebibytes = |bytes: usize| bytes as f64 / f64::from(1 << 20);
+    let kibibytes = |bytes: usize| bytes as f64 / 1024.0;
+    let mebibytes = |bytes: usize| kibibytes(bytes) / 1024.0;
     let verdict = match memory.met {
         Some(true) => "met",
         _ => "missed",
@@ -132,9 +133,12 @@ fn of_memory(memory: &Memory) -> String {
         .target_ratio
         .map_or(String::new(), |limit| format!(" (<= {limit}, {verdict})"));
     format!(
-        "\nmemory of a training step: counted {:.2} MiB (parameters, moments, activations), peak {:.2} MiB, ratio {:.2}{target}\n",
+        "\nmemory of a training step: counted {:.2} MiB (parameters, moments, activations), peak {:.2} MiB, ratio {:.2}{target}; \
+         a later step allocates {:.1} KiB in blocks of at most {:.1} KiB\n",
         mebibytes(memory.counted_bytes),
         mebibytes(memory.peak_bytes),
         memory.ratio,
+        kibibytes(memory.allocated_bytes),
+        kibibytes(memory.largest_block_bytes),
     )
 }

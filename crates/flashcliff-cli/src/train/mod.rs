@@ -4,7 +4,7 @@
 //! * `optimiser` - those of the optimiser.
 //! * `folder`, `lock` - the folder for the results, for one run at a time.
 //! * `batches` - the samples that each step sees.
-//! * `capture` - steps as CUDA graphs.
+//! * `capture`, `precision` - steps as CUDA graphs, and how they round.
 //! * `evaluate` - samples as tensors, and errors.
 //! * `session` - model, optimiser and history: steps, saving, resuming.
 //! * `saver` - when a run is saved, and what happens when that fails.
@@ -21,6 +21,7 @@ mod folder;
 mod lock;
 mod metrics;
 mod optimiser;
+mod precision;
 mod progress;
 mod report;
 mod saver;
@@ -47,6 +48,7 @@ use capture::CaptureName;
 use folder::Folder;
 use metrics::{Errors, Metrics, Seconds};
 use optimiser::OptimiserArgs;
+use precision::PrecisionName;
 use progress::Bars;
 use saver::Saver;
 use session::{Session, State};
@@ -116,6 +118,10 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     capture: CaptureName,
 
+    /// Rounding of matrix products on a GPU [default: highest].
+    #[arg(long, value_name = "PRECISION")]
+    precision: Option<PrecisionName>,
+
     /// Replace results that are in the output folder.
     #[arg(long)]
     overwrite: bool,
@@ -156,6 +162,7 @@ impl TaskName {
 pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
     let (settings, state) = read(args)?;
     settings.check_memory()?;
+    settings.precision.check(args.device.name())?;
     let device = args.device.open()?;
     let path = match (&args.out, &args.resume) {
         (Some(out), _) => out.clone(),
@@ -174,6 +181,7 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
         false => (settings, state),
     };
     interrupt::catch()?;
+    settings.precision.set();
 
     let bars = Bars::new(quiet);
     let start = Instant::now();

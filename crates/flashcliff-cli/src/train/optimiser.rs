@@ -1,5 +1,7 @@
 //! The options of the optimiser and of its schedule.
 
+use std::num::NonZero;
+
 use clap::{Args, ValueEnum};
 use flashcliff_candle::optim::{AdamOptions, Schedule, ScheduleShape};
 use serde::{Deserialize, Serialize};
@@ -21,6 +23,14 @@ pub(super) struct OptimiserArgs {
     #[arg(long, value_name = "NORM", allow_negative_numbers = true)]
     pub(super) clip_norm: Option<f64>,
 
+    /// Bound on the norm that follows the norms of the last steps, instead of --clip-norm [default: none].
+    #[arg(long, value_name = "HOW", conflicts_with = "clip_norm")]
+    pub(super) clip: Option<ClipName>,
+
+    /// Parts of a batch that are computed one after the other, for less memory; their gradients are summed [default: 1].
+    #[arg(long, value_name = "N")]
+    pub(super) accumulate: Option<NonZero<usize>>,
+
     /// Learning rate after the warm-up, over the steps of the run [default: constant].
     #[arg(long, value_name = "SHAPE")]
     pub(super) schedule: Option<ScheduleName>,
@@ -41,6 +51,14 @@ pub(super) enum OptimizerName {
     #[value(name = "adamw")]
     #[serde(rename = "adamw")]
     AdamW,
+}
+
+/// A rule for the largest norm of the gradients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum ClipName {
+    /// 1.5 times the mean and 2 times the standard deviation of the norms of the last 50 steps, clipped ones as they were clipped.
+    Adaptive,
 }
 
 /// A schedule of the learning rate.
@@ -73,9 +91,18 @@ pub(super) struct Optimiser {
     #[serde(default)]
     pub(super) clip_norm: Option<f64>,
     #[serde(default)]
+    pub(super) clip: Option<ClipName>,
+    #[serde(default = "one")]
+    pub(super) accumulate: usize,
+    #[serde(default)]
     pub(super) schedule: ScheduleName,
     #[serde(default)]
     pub(super) warmup: usize,
+}
+
+/// The parts of a batch in states of before there were any.
+fn one() -> usize {
+    1
 }
 
 impl Optimiser {
@@ -86,16 +113,18 @@ impl Optimiser {
             optimizer: args.optimizer.unwrap_or_default(),
             weight_decay: args.weight_decay.unwrap_or(0.0),
             clip_norm: args.clip_norm,
+            clip: args.clip,
+            accumulate: args.accumulate.map_or(1, usize::from),
             schedule: args.schedule.unwrap_or_default(),
             warmup: args.warmup.unwrap_or(0),
         }
     }
 
-    /// Checks the ranges.
+    /// Checks the ranges, for a run of so many steps on batches of so many samples.
     ///
     /// # Errors
     /// [`Error::OutOfRange`].
-    pub(super) fn check(&self, steps: usize) -> Result<(), Error> {
+    pub(super) fn check(&self, steps: usize, rows: usize) -> Result<(), Error> {
         let check = |option, expected: &str, got: String, fits: bool| match fits {
             true => Ok(()),
             false => Err(Error::OutOfRange {
@@ -128,6 +157,16 @@ impl Optimiser {
                 above(norm),
             )?;
         }
+        if let (Some(norm), Some(_)) = (self.clip_norm, self.clip) {
+            let expected = "no norm beside --clip";
+            check("--clip-norm", expected, norm.to_string(), false)?;
+        }
+        let (expected, parts) = (
+            format!("a number that divides the {rows} samples of a batch"),
+            self.accumulate,
+        );
+        let fits = parts > 0 && rows.is_multiple_of(parts);
+        check("--accumulate", &expected, parts.to_string(), fits)?;
         let (expected, warmup) = (format!("at most the {steps} steps of the run"), self.warmup);
         check("--warmup", &expected, warmup.to_string(), warmup <= steps)
     }
@@ -137,7 +176,7 @@ impl Optimiser {
         &self,
         args: &OptimiserArgs,
         learning_rate: Option<f64>,
-    ) -> [(&'static str, String, Option<String>); 6] {
+    ) -> [(&'static str, String, Option<String>); 8] {
         let number = |number: Option<f64>| number.map(|number| number.to_string());
         let clip = self
             .clip_norm
@@ -159,6 +198,16 @@ impl Optimiser {
                 number(args.weight_decay),
             ),
             ("--clip-norm", clip, number(args.clip_norm)),
+            (
+                "--clip",
+                self.clip.map_or("none".to_owned(), name),
+                args.clip.map(name),
+            ),
+            (
+                "--accumulate",
+                self.accumulate.to_string(),
+                args.accumulate.map(|n| n.to_string()),
+            ),
             ("--schedule", name(self.schedule), args.schedule.map(name)),
             (
                 "--warmup",
@@ -180,6 +229,7 @@ impl Optimiser {
             weight_decay: self.weight_decay,
             decoupled: self.optimizer == OptimizerName::AdamW,
             clip_norm: self.clip_norm,
+            adaptive_clipping: self.clip == Some(ClipName::Adaptive),
             schedule: Schedule::new(shape, steps as u64).with_warmup(self.warmup as u64),
             halt: true,
             ..AdamOptions::default()

@@ -10,6 +10,7 @@ use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::capture::{Fallback, Feed, Step};
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::Model;
+use flashcliff_candle::objective::Objective;
 use flashcliff_candle::optim::Adam;
 use flashcliff_tasks::{Dataset, SplitName};
 use rand::{Rng, SeedableRng};
@@ -169,11 +170,12 @@ impl<'a> Session<'a> {
         };
         let feed = Feed::new(vec![points, targets], rows, interval)?;
         let step = {
-            let (model, adam) = (model.clone(), adam.clone());
+            let adam = adam.clone();
+            let mut objective = Objective::new(&model, rows, settings.optimiser.accumulate)?;
             Step::new(&feed, capture.into(), move |batch| {
-                let losses = model.losses(&batch[0], &batch[1])?;
-                adam.borrow_mut().backward_step(&losses.objective)?;
-                Ok(losses.error)
+                let loss = objective.evaluate(batch)?;
+                adam.borrow_mut().objective_step(&mut objective, &loss)?;
+                Ok(loss)
             })
         };
         Ok(Self {

@@ -5,9 +5,10 @@ use flashcliff_tasks::{Sizes, Task};
 use serde::{Deserialize, Serialize};
 
 use super::TrainArgs;
-use super::optimiser::Optimiser;
 #[cfg(test)]
 use super::optimiser::OptimiserArgs;
+use super::optimiser::{Optimiser, name};
+use super::precision::PrecisionName;
 use crate::error::Error;
 use crate::memory::room_for;
 
@@ -88,6 +89,9 @@ pub(super) struct Settings {
     /// The number of steps from one fall of the learning rate to the next, if it falls.
     #[serde(default)]
     decay_every: Option<usize>,
+    /// States of before there was a choice have the highest.
+    #[serde(default)]
+    pub(super) precision: PrecisionName,
 }
 
 impl Settings {
@@ -101,7 +105,9 @@ impl Settings {
         let steps = args.steps.map_or(defaults.steps, usize::from);
         let learning_rate = args.lr.or(defaults.learning_rate);
         let mut optimiser = Optimiser::new(&args.optimiser, learning_rate);
-        optimiser.clip_norm = optimiser.clip_norm.or(defaults.clip_norm);
+        if optimiser.clip.is_none() {
+            optimiser.clip_norm = optimiser.clip_norm.or(defaults.clip_norm);
+        }
         let decays = defaults.decays && args.optimiser.schedule.is_none();
         let settings = Self {
             task: task.name().to_owned(),
@@ -114,6 +120,7 @@ impl Settings {
             test_samples: args.test_samples.map_or(defaults.test_samples, usize::from),
             val_every: (steps / defaults.validations).max(1),
             decay_every: decays.then(|| (steps / DECAYS).max(1)),
+            precision: args.precision.unwrap_or_default(),
         };
         settings.check()?;
         Ok(settings)
@@ -142,7 +149,8 @@ impl Settings {
                 });
             }
         }
-        self.optimiser.check(self.steps)
+        self.optimiser
+            .check(self.steps, self.batch.min(self.samples))
     }
 
     /// Checks that the data and the activations of a step fit in memory.
@@ -224,6 +232,11 @@ impl Settings {
                 self.test_samples.to_string(),
                 number(args.test_samples.map(usize::from)),
             ),
+            (
+                "--precision",
+                name(self.precision),
+                args.precision.map(name),
+            ),
         ];
         let optimiser = self.optimiser.repeated(&args.optimiser, args.lr);
         for (option, expected, got) in options.into_iter().chain(optimiser) {
@@ -296,6 +309,7 @@ mod tests {
             test_samples: 1,
             val_every: 1000,
             decay_every: Some(1000),
+            precision: PrecisionName::default(),
         };
         assert_eq!(settings.learning_rate(0), (3e-4, Some(1001)));
         assert_eq!(settings.learning_rate(1000), (3e-4, Some(1001)));

@@ -59,6 +59,7 @@ mod linear;
 mod linear_sgp;
 mod matmul;
 mod memory;
+pub mod network;
 mod operator;
 mod pool;
 mod queue;

@@ -78,6 +78,14 @@ impl<T> Evaluation<T> {
     }
 }
 
+/// The tensors that a backward pass reads.
+struct Given<'a, T> {
+    inputs: &'a [Tensor<'a, T>],
+    output: Tensor<'a, T>,
+    saved: &'a [T],
+    grad_output: Tensor<'a, T>,
+}
+
 impl Operator {
     pub(crate) fn new(name: &'static str, algebra: Algebra, kind: Kind) -> Self {
         let (inputs, output) = match &kind {
@@ -273,10 +281,21 @@ impl Operator {
         grads: &mut [Option<TensorMut<'_, T>>],
         workspace: &mut [T],
     ) -> Result<(), Error> {
-        threads::steady(|| self.backward_here(inputs, output, saved, grad_output, grads, workspace))
+        let given = Given {
+            inputs,
+            output,
+            saved,
+            grad_output,
+        };
+        threads::steady(|| self.backward_here(&given, grads, workspace, false))
     }
 
-    fn backward_here<T: Element>(
+    /// Does the same as [`Self::backward`], but adds the gradient of the first input to the values that are there. This
+    /// saves a pass over memory where several operators read one tensor. Only [`mv_linear`](crate::ops::mv_linear) can.
+    ///
+    /// # Errors
+    /// The errors of [`Self::backward`]; [`Error::NotAdded`] for other operators.
+    pub fn backward_adding<T: Element>(
         &self,
         inputs: &[Tensor<'_, T>],
         output: Tensor<'_, T>,
@@ -285,6 +304,44 @@ impl Operator {
         grads: &mut [Option<TensorMut<'_, T>>],
         workspace: &mut [T],
     ) -> Result<(), Error> {
+        self.check_adds()?;
+        let given = Given {
+            inputs,
+            output,
+            saved,
+            grad_output,
+        };
+        threads::steady(|| self.backward_here(&given, grads, workspace, true))
+    }
+
+    /// Whether [`Self::backward_adding`] works.
+    pub fn adds_to_gradient(&self) -> bool {
+        matches!(self.kind, Kind::Linear(_))
+    }
+
+    /// Checks that the operator can add to the gradient of its first input.
+    pub(crate) fn check_adds(&self) -> Result<(), Error> {
+        match self.adds_to_gradient() {
+            true => Ok(()),
+            false => Err(Error::NotAdded {
+                operator: self.name.to_owned(),
+            }),
+        }
+    }
+
+    fn backward_here<T: Element>(
+        &self,
+        given: &Given<'_, T>,
+        grads: &mut [Option<TensorMut<'_, T>>],
+        workspace: &mut [T],
+        adds: bool,
+    ) -> Result<(), Error> {
+        let Given {
+            inputs,
+            output,
+            saved,
+            grad_output,
+        } = *given;
         let dims = self.bind_tensors(inputs)?;
         self.check_output(&dims, output.shape())?;
         self.check_shape("grad_o", &self.output, &dims, grad_output.shape())?;
@@ -325,7 +382,7 @@ impl Operator {
                 };
                 product.backward(self.tier, &dims, &given, grads, workspace);
             }
-            Kind::Linear(linear) => linear.backward(&dims, inputs, grad_output, grads, false),
+            Kind::Linear(linear) => linear.backward(&dims, inputs, grad_output, grads, adds),
             Kind::LinearSgp(layer) => {
                 layer.backward(
                     self.tier,

@@ -58,6 +58,7 @@ mod linear_sgp;
 mod magnitudes;
 mod measure;
 mod memory;
+mod network;
 mod refused;
 mod repeats;
 mod runner;
@@ -74,6 +75,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     let mut tests = trials::Tests::new();
     comparators::add(&mut tests);
+    network::add(&mut tests);
     exact::add(&mut tests);
     forward::add(&mut tests);
     gradients::add(&mut tests);

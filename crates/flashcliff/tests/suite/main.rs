@@ -7,6 +7,7 @@
 //! with numbers of every size, which `plain` judges by what the plain formula gives in `f32`; the tests on
 //! a GPU share both.
 
+mod adding;
 mod basis;
 mod cases;
 mod compare;

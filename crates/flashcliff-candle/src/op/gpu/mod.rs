@@ -1,8 +1,7 @@
 //! Functions on GPUs.
 //!
 //! A core operator is one node on a GPU, as on the CPU. The functions that the CPU computes as a whole are composed of
-//! such nodes and of candle's own operations. Memory of a GPU is allocated in stream order, and a sum of gradients is
-//! one launch, so computing them as a whole would save little.
+//! such nodes and of candle's own operations. Training of whole models goes past them: see [`crate::objective`].
 //!
 //! * `compose` - the composed functions. They also run on the CPU, where tests compare them.
 //! * `operator` - a core operator as a node.

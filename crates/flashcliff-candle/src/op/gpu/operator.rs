@@ -14,6 +14,7 @@ use crate::Error;
 use crate::op::GpuOptions;
 use crate::op::node::{self, Argument, Backward};
 use crate::op::operator::Core;
+use crate::precision;
 
 impl<C: Core> OnGpu for C {
     fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error> {
@@ -27,7 +28,9 @@ fn apply(core: &Operator, options: GpuOptions, arguments: &[Argument]) -> Result
         return Err(misplaced(core.name()));
     };
     let device = device.clone();
-    let mut operator = core.on_cuda(&library::device(&device)?)?;
+    let mut operator = core
+        .on_cuda(&library::device(&device)?)?
+        .with_precision(precision::of_operators());
     if let Some(bytes) = options.block_bytes {
         operator = operator.with_block_bytes(bytes);
     }

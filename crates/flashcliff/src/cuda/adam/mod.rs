@@ -29,6 +29,9 @@ use crate::Error;
 /// `rate` is the learning rate times the factor of the schedule. `clip` is `clip_norm / norm` if the norm of all gradients together
 /// exceeds `clip_norm`, else 1. `keep` is `1 - rate weight_decay` for AdamW, else 1.
 ///
+/// *Adaptive clipping* takes for `clip_norm` 1.5 times the mean and 2 times the standard deviation of the last 50 records. A record is
+/// the norm of a step, or its `clip_norm` if that is less; before the first step there is one of 1e5.
+///
 /// A step takes three launches for up to 64 parameters of one type. All that changes from step to step lies in device memory, in a
 /// state that the host allocates: so a step can be captured into a CUDA graph and replayed. A step whose loss or whose norm is not
 /// finite is *refused*: it changes no parameter, no moment and no step count.
@@ -73,7 +76,15 @@ impl Adam {
     /// # Errors
     /// [`Error::BufferTooSmall`] if there are fewer step counts than parameters.
     pub fn state(&self, steps: &[u32]) -> Result<Vec<u8>, Error> {
-        self.layout.encode(self.learning_rate, steps)
+        self.resumed_state(steps, &[])
+    }
+
+    /// Does the same as [`Self::state`], with the records of adaptive clipping, the oldest first.
+    ///
+    /// # Errors
+    /// The errors of [`Self::state`].
+    pub fn resumed_state(&self, steps: &[u32], clip_records: &[f64]) -> Result<Vec<u8>, Error> {
+        self.layout.encode(self.learning_rate, steps, clip_records)
     }
 
     /// The state that some bytes mean, once they are copied from the device.

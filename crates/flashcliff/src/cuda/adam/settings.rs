@@ -21,6 +21,8 @@ pub struct AdamSettings {
     pub decoupled: bool,
     /// The largest norm of all gradients together; `None` for any.
     pub clip_norm: Option<f64>,
+    /// Whether the largest norm is that of [adaptive clipping](super::Adam); there is no other then.
+    pub adaptive_clipping: bool,
     /// Whether all steps after a refused one are refused too.
     pub halt: bool,
     /// The shape of the schedule after its warm-up.
@@ -57,6 +59,7 @@ impl Default for AdamSettings {
             weight_decay: 0.0,
             decoupled: false,
             clip_norm: None,
+            adaptive_clipping: false,
             halt: false,
             shape: ScheduleShape::Constant,
             warmup: 0,
@@ -90,6 +93,10 @@ impl AdamSettings {
         }
         let clip = self.clip_norm.unwrap_or(1.0);
         check("clip_norm", "a number above 0", clip, clip > 0.0)?;
+        if let (Some(got), true) = (self.clip_norm, self.adaptive_clipping) {
+            let expected = "none beside adaptive clipping";
+            check("clip_norm", expected, got, false)?;
+        }
         let floor = self.floor;
         check(
             "floor",
@@ -125,6 +132,7 @@ impl AdamSettings {
             },
             decoupled: self.decoupled.into(),
             halt: self.halt.into(),
+            adaptive: self.adaptive_clipping.into(),
         })
     }
 }

@@ -7,6 +7,9 @@ use flashcliff_sys as sys;
 
 use crate::Error;
 
+/// The records of adaptive clipping that count.
+const RECORDS: usize = sys::FC_CLIP_RECORDS as usize;
+
 /// The alignment of the parts.
 const ALIGNMENT: usize = 256;
 
@@ -39,6 +42,8 @@ pub struct AdamState {
     pub first_refused: Option<u64>,
     /// The steps that each parameter has done.
     pub steps: Vec<u32>,
+    /// The records of adaptive clipping, the oldest first.
+    pub clip_records: Vec<f64>,
 }
 
 impl Layout {
@@ -65,12 +70,26 @@ impl Layout {
         }
     }
 
-    pub(super) fn encode(&self, learning_rate: f64, steps: &[u32]) -> Result<Vec<u8>, Error> {
+    pub(super) fn encode(
+        &self,
+        learning_rate: f64,
+        steps: &[u32],
+        clip_records: &[f64],
+    ) -> Result<Vec<u8>, Error> {
         self.check("steps", self.slots, steps.len())?;
         let mut bytes = vec![0; self.bytes];
         bytes[Self::LEARNING_RATE].copy_from_slice(&learning_rate.to_ne_bytes());
         let none = offset_of!(sys::fc_adam_state, refused_at);
         bytes[none..none + 8].copy_from_slice(&(-1_i64).to_ne_bytes());
+        // Older records than the last ones count no more.
+        let last = clip_records.len().saturating_sub(RECORDS);
+        let last = &clip_records[last..];
+        let recorded = offset_of!(sys::fc_adam_state, recorded);
+        bytes[recorded..recorded + 8].copy_from_slice(&(last.len() as i64).to_ne_bytes());
+        let records = offset_of!(sys::fc_adam_state, records);
+        for (own, record) in bytes[records..].chunks_exact_mut(8).zip(last) {
+            own.copy_from_slice(&record.to_ne_bytes());
+        }
         let own = bytes[self.steps..].chunks_exact_mut(size_of::<u32>());
         for (own, step) in own.zip(&steps[..self.slots]) {
             own.copy_from_slice(&step.to_ne_bytes());
@@ -85,7 +104,13 @@ impl Layout {
         let count = |at| i64::from_ne_bytes(word(at));
         let steps = bytes[self.steps..].chunks_exact(4).take(self.slots);
         let steps = steps.map(|own| u32::from_ne_bytes([own[0], own[1], own[2], own[3]]));
+        let recorded = usize::try_from(count(offset_of!(sys::fc_adam_state, recorded)));
+        let recorded = recorded.unwrap_or(0);
+        let records = offset_of!(sys::fc_adam_state, records);
+        let record = |at: usize| number(records + at % RECORDS * size_of::<f64>());
+        let clip_records = (recorded.saturating_sub(RECORDS)..recorded).map(record);
         Ok(AdamState {
+            clip_records: clip_records.collect(),
             learning_rate: number(offset_of!(sys::fc_adam_state, learning_rate)),
             rate: number(offset_of!(sys::fc_adam_state, rate)),
             norm: number(offset_of!(sys::fc_adam_state, norm)),

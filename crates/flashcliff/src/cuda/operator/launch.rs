@@ -16,6 +16,8 @@ pub(super) struct Given<'a> {
     pub(super) output: Tensor<'a>,
     pub(super) saved: Option<Tensor<'a>>,
     pub(super) grad_output: Tensor<'a>,
+    /// Whether the gradient of the first input is added to what is there.
+    pub(super) adds: bool,
 }
 
 impl Operator {
@@ -139,6 +141,7 @@ impl Operator {
         unsafe {
             match &self.work {
                 Work::Lanes(lanes) => lanes.backward(&call),
+                Work::Linear(linear) if given.adds => linear.backward_adding(&call),
                 Work::Linear(linear) => linear.backward(&call),
                 Work::FullyConnected(product) => product.backward(&call),
                 Work::LinearSgp(layer) => layer.backward(&call),

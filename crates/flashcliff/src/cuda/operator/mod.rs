@@ -246,6 +246,40 @@ impl Operator {
             output,
             saved,
             grad_output,
+            adds: false,
+        };
+        // SAFETY: the stream is alive, and of the context of the device.
+        unsafe { self.backward_on(&queue, &given, grads, workspace) }
+    }
+
+    /// Does the same as [`Self::backward`], but adds the gradient of the first input to the values that are there, like
+    /// [`crate::Operator::backward_adding`].
+    ///
+    /// # Errors
+    /// The errors of [`Self::forward`]; [`Error::NotAdded`] for operators that cannot.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "those of the CPU's, and the stream"
+    )]
+    pub fn backward_adding(
+        &self,
+        stream: &CudaStream,
+        inputs: &[Tensor<'_>],
+        output: Tensor<'_>,
+        saved: Option<Tensor<'_>>,
+        grad_output: Tensor<'_>,
+        grads: &mut [Option<TensorMut<'_>>],
+        workspace: Option<Scratch<'_>>,
+    ) -> Result<(), Error> {
+        self.operator.check_adds()?;
+        self.checks().stream(stream, &self.device)?;
+        let queue = Queue::of(stream);
+        let given = Given {
+            inputs,
+            output,
+            saved,
+            grad_output,
+            adds: true,
         };
         // SAFETY: the stream is alive, and of the context of the device.
         unsafe { self.backward_on(&queue, &given, grads, workspace) }
@@ -277,6 +311,7 @@ impl Operator {
             output,
             saved,
             grad_output,
+            adds: false,
         };
         // SAFETY: the caller promises it.
         unsafe {

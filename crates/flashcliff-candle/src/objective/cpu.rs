@@ -1,0 +1,403 @@
+//! A plan on the CPU: its buffers, and both passes.
+
+use candle_core::{CpuStorage, Layout, Storage, Tensor};
+use flashcliff::{Operator, Pass, TensorMut};
+
+use super::Part;
+use super::plan::{Activation, Holder, Node, Operand, Plan, Wanted, Work};
+use crate::Error;
+use crate::op::Scalar;
+use crate::op::blade_norm::BladeNorm;
+use crate::op::function::{Array, Function};
+use crate::op::node;
+
+/// The most inputs of a node: those of a weighted product with normalisation and first-order term.
+const MOST_INPUTS: usize = 5;
+
+/// The buffers of a plan. They are taken once.
+#[derive(Debug)]
+pub(super) struct OnCpu<T> {
+    /// For each value; empty where a tensor holds it.
+    values: Vec<Vec<T>>,
+    /// For each node the values that its forward pass saves.
+    saved: Vec<Vec<T>>,
+    /// The gradients of values.
+    gradients: Vec<Vec<T>>,
+    /// The gradients of parameters.
+    sums: Vec<Vec<T>>,
+    /// The gradients of parameters for one part of a batch; empty until there are several parts.
+    shares: Vec<Vec<T>>,
+    workspace: Vec<T>,
+    loss: f64,
+}
+
+/// The elements of the tensors that a pass reads.
+struct Given<'a, T> {
+    batch: &'a [&'a [T]],
+    parameters: &'a [&'a [T]],
+}
+
+impl<T: Scalar> OnCpu<T> {
+    pub(super) fn new(plan: &Plan) -> Self {
+        let zeros = |len: usize| vec![T::zero(); len];
+        let value = |value: &super::plan::Value| match value.holder {
+            Holder::Buffer => zeros(value.len),
+            Holder::Batch(_) | Holder::Parameter(_) => Vec::new(),
+        };
+        let saved = |node: &Node| match &node.work {
+            Work::Operator(operator, dims) => zeros(operator.saved_len(dims)),
+            Work::Points | Work::Norm | Work::Activation(_) => Vec::new(),
+        };
+        let parameters = plan.parameters.iter();
+        Self {
+            values: plan.values.iter().map(value).collect(),
+            saved: plan.nodes.iter().map(saved).collect(),
+            gradients: plan.buffers.iter().map(|&len| zeros(len)).collect(),
+            sums: parameters
+                .map(|tensor| zeros(tensor.elem_count()))
+                .collect(),
+            shares: Vec::new(),
+            workspace: Vec::new(),
+            loss: 0.0,
+        }
+    }
+
+    /// Computes the error of a part of a batch, and its gradients.
+    pub(super) fn run(&mut self, plan: &Plan, batch: &[Tensor], part: Part) -> Result<(), Error> {
+        node::with_storages(&plan.parameters, |parameters| {
+            node::with_storages(batch, |batch| {
+                let given = Given {
+                    batch: &slices(batch)?,
+                    parameters: &slices(parameters)?,
+                };
+                self.both_passes(plan, &given, part)
+            })
+        })
+    }
+
+    /// The sum of the errors of the parts so far.
+    pub(super) fn loss(&self) -> f64 {
+        self.loss
+    }
+
+    /// The gradient of a parameter.
+    pub(super) fn gradient(&self, parameter: usize) -> &[T] {
+        &self.sums[parameter]
+    }
+
+    fn both_passes(&mut self, plan: &Plan, given: &Given<'_, T>, part: Part) -> Result<(), Error> {
+        for (at, node) in plan.nodes.iter().enumerate() {
+            self.forward(plan, given, at, node)?;
+        }
+        self.error(plan, given, part);
+        if part.adds && self.shares.is_empty() {
+            let of = |sum: &Vec<T>| vec![T::zero(); sum.len()];
+            self.shares = self.sums.iter().map(of).collect();
+        }
+        for (at, node) in plan.nodes.iter().enumerate().rev() {
+            self.backward(plan, given, at, node, part)?;
+        }
+        if part.adds {
+            for (sum, share) in self.sums.iter_mut().zip(&self.shares) {
+                for (sum, &share) in sum.iter_mut().zip(share) {
+                    *sum += share;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The workspace, at least as long as an operator needs for a pass. It grows with the number of threads.
+    fn take_workspace(
+        &mut self,
+        operator: &Operator,
+        dims: &flashcliff::Dims,
+        pass: Pass,
+    ) -> Vec<T> {
+        let mut workspace = std::mem::take(&mut self.workspace);
+        let needed = operator.workspace_len::<T>(dims, pass);
+        if workspace.len() < needed {
+            workspace.resize(needed, T::zero());
+        }
+        workspace
+    }
+
+    fn forward(
+        &mut self,
+        plan: &Plan,
+        given: &Given<'_, T>,
+        at: usize,
+        node: &Node,
+    ) -> Result<(), Error> {
+        let place = node.output.value.0;
+        let mut output = std::mem::take(&mut self.values[place]);
+        let own = &mut output[..node.output.len()];
+        let done = match &node.work {
+            Work::Points => {
+                points(self.input(plan, given, &node.inputs[0]), own);
+                Ok(())
+            }
+            Work::Norm => {
+                let x = self.input(plan, given, &node.inputs[0]);
+                BladeNorm.forward(&[x], own)
+            }
+            Work::Activation(kind) => {
+                let x = self.input(plan, given, &node.inputs[0]);
+                activate(*kind, x.data, own);
+                Ok(())
+            }
+            Work::Operator(operator, dims) => {
+                let mut saved = std::mem::take(&mut self.saved[at]);
+                let mut workspace = self.take_workspace(operator, dims, Pass::Forward);
+                let done = self.with_inputs(plan, given, node, |inputs| {
+                    let output = TensorMut::new(own, &node.output.shape)?;
+                    operator.forward(inputs, output, &mut saved, &mut workspace)?;
+                    Ok(())
+                });
+                (self.saved[at], self.workspace) = (saved, workspace);
+                done
+            }
+        };
+        self.values[place] = output;
+        done
+    }
+
+    /// The error of a part, and the gradient of the prediction.
+    fn error(&mut self, plan: &Plan, given: &Given<'_, T>, part: Part) {
+        let Some(buffer) = plan.gradient_of[plan.prediction.0] else {
+            return;
+        };
+        let scale = <T as candle_core::WithDType>::from_f64(2.0 * part.scale);
+        let mut sum = 0.0;
+        let targets = given.batch[plan.targets];
+        let pairs = self.values[plan.prediction.0].iter().zip(targets);
+        for (grad, (&y, &target)) in self.gradients[buffer].iter_mut().zip(pairs) {
+            let difference = y - target;
+            *grad = scale * difference;
+            let wide = candle_core::WithDType::to_f64(difference);
+            sum += wide * wide;
+        }
+        let before = if part.adds { self.loss } else { 0.0 };
+        self.loss = before + part.scale * sum;
+    }
+
+    fn backward(
+        &mut self,
+        plan: &Plan,
+        given: &Given<'_, T>,
+        at: usize,
+        node: &Node,
+        part: Part,
+    ) -> Result<(), Error> {
+        let wanted = &plan.wanted[at];
+        let Some(buffer) = plan.gradient_of[node.output.value.0] else {
+            return Ok(());
+        };
+        if wanted.iter().all(|&wanted| wanted == Wanted::No) {
+            return Ok(());
+        }
+        let mut grads: [Vec<T>; MOST_INPUTS] = std::array::from_fn(|_| Vec::new());
+        for ((grad, &wanted), input) in grads.iter_mut().zip(wanted).zip(&node.inputs) {
+            if let Some(place) = self.place(plan, wanted, input, part) {
+                *grad = std::mem::take(place);
+            }
+            if wanted == Wanted::Written {
+                let whole = plan.values[input.value.0].len;
+                grad[input.len()..whole].fill(T::zero());
+            }
+        }
+        let grad_output = &self.gradients[buffer][..node.output.len()];
+        let done = match &node.work {
+            Work::Points => Ok(()),
+            Work::Norm => {
+                let x = self.input(plan, given, &node.inputs[0]);
+                let shape = &node.output.shape[1..];
+                let o = &self.values[node.output.value.0];
+                let o = Array { data: o, shape };
+                let grad_output = Array {
+                    data: grad_output,
+                    shape,
+                };
+                let slot = Some(&mut grads[0][..node.inputs[0].len()]);
+                BladeNorm.backward(&[x], o, &(), grad_output, vec![slot])
+            }
+            Work::Activation(kind) => {
+                let x = self.input(plan, given, &node.inputs[0]);
+                activate_backward(*kind, x.data, grad_output, &mut grads[0]);
+                Ok(())
+            }
+            Work::Operator(operator, dims) => {
+                let mut workspace = self.take_workspace(operator, dims, Pass::Backward);
+                let done = self.operator_backward(
+                    plan,
+                    given,
+                    (at, node),
+                    operator,
+                    &mut grads,
+                    &mut workspace,
+                );
+                self.workspace = workspace;
+                done
+            }
+        };
+        for ((grad, &wanted), input) in grads.into_iter().zip(wanted).zip(&node.inputs) {
+            if let Some(place) = self.place(plan, wanted, input, part) {
+                *place = grad;
+            }
+        }
+        done
+    }
+
+    fn operator_backward(
+        &self,
+        plan: &Plan,
+        given: &Given<'_, T>,
+        (at, node): (usize, &Node),
+        operator: &Operator,
+        grads: &mut [Vec<T>; MOST_INPUTS],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        let wanted = &plan.wanted[at];
+        let Some(buffer) = plan.gradient_of[node.output.value.0] else {
+            return Ok(());
+        };
+        let mut slots: [Option<TensorMut<'_, T>>; MOST_INPUTS] = std::array::from_fn(|_| None);
+        let each = slots.iter_mut().zip(grads).zip(wanted).zip(&node.inputs);
+        for (((slot, grad), &wanted), input) in each {
+            if wanted != Wanted::No {
+                *slot = Some(TensorMut::new(&mut grad[..input.len()], &input.shape)?);
+            }
+        }
+        let slots = &mut slots[..node.inputs.len()];
+        let shape = &node.output.shape;
+        let len = node.output.len();
+        let output = &self.values[node.output.value.0][..len];
+        let output = flashcliff::Tensor::new(output, shape)?;
+        let grad_output = flashcliff::Tensor::new(&self.gradients[buffer][..len], shape)?;
+        let saved = &self.saved[at];
+        self.with_inputs(plan, given, node, |inputs| {
+            match wanted.contains(&Wanted::Added) {
+                false => {
+                    operator.backward(inputs, output, saved, grad_output, slots, workspace)?;
+                }
+                true => {
+                    operator.backward_adding(
+                        inputs,
+                        output,
+                        saved,
+                        grad_output,
+                        slots,
+                        workspace,
+                    )?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// The buffer of the gradient of an input.
+    fn place(
+        &mut self,
+        plan: &Plan,
+        wanted: Wanted,
+        input: &Operand,
+        part: Part,
+    ) -> Option<&mut Vec<T>> {
+        match wanted {
+            Wanted::No => None,
+            Wanted::Written | Wanted::Added => {
+                Some(&mut self.gradients[plan.gradient_of[input.value.0]?])
+            }
+            Wanted::Parameter(parameter) if part.adds => Some(&mut self.shares[parameter]),
+            Wanted::Parameter(parameter) => Some(&mut self.sums[parameter]),
+        }
+    }
+
+    fn input<'a>(
+        &'a self,
+        plan: &Plan,
+        given: &Given<'a, T>,
+        operand: &'a Operand,
+    ) -> Array<'a, T> {
+        let data = match plan.values[operand.value.0].holder {
+            Holder::Batch(tensor) => given.batch[tensor],
+            Holder::Parameter(parameter) => given.parameters[parameter],
+            Holder::Buffer => &self.values[operand.value.0],
+        };
+        Array {
+            data: &data[..operand.len()],
+            shape: &operand.shape,
+        }
+    }
+
+    /// Calls a function with the inputs of a node.
+    fn with_inputs(
+        &self,
+        plan: &Plan,
+        given: &Given<'_, T>,
+        node: &Node,
+        f: impl FnOnce(&[flashcliff::Tensor<'_, T>]) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let first = self.input(plan, given, &node.inputs[0]).tensor()?;
+        let mut inputs = [first; MOST_INPUTS];
+        for (tensor, operand) in inputs.iter_mut().zip(&node.inputs).skip(1) {
+            *tensor = self.input(plan, given, operand).tensor()?;
+        }
+        f(&inputs[..node.inputs.len()])
+    }
+}
+
+/// The elements of contiguous tensors.
+fn slices<'a, T: Scalar>(storages: &[(&'a Storage, &Layout)]) -> Result<Vec<&'a [T]>, Error> {
+    let slice = |&(storage, layout): &(&'a Storage, &Layout)| {
+        let (Storage::Cpu(storage), Some((start, end))) = (storage, layout.contiguous_offsets())
+        else {
+            let op = "objective";
+            return Err(candle_core::Error::RequiresContiguous { op }.into());
+        };
+        let storage: &'a CpuStorage = storage;
+        Ok(&T::cpu_storage_as_slice(storage)?[start..end])
+    };
+    storages.iter().map(slice).collect()
+}
+
+/// `to[0] = 0`, `to[1 + i][b][p] = from[b][p][i]`.
+fn points<T: Scalar>(from: Array<'_, T>, to: &mut [T]) {
+    let dim = from.shape[2];
+    let rows = from.data.len() / dim.max(1);
+    let (scalars, vectors) = to.split_at_mut(rows);
+    scalars.fill(T::zero());
+    for (i, blade) in vectors.chunks_exact_mut(rows.max(1)).enumerate() {
+        for (to, point) in blade.iter_mut().zip(from.data.chunks_exact(dim)) {
+            *to = point[i];
+        }
+    }
+}
+
+fn sigmoid<T: Scalar>(x: T) -> T {
+    T::one() / (T::one() + (T::zero() - x).exponential())
+}
+
+fn activate<T: Scalar>(kind: Activation, x: &[T], o: &mut [T]) {
+    for (o, &x) in o.iter_mut().zip(x) {
+        *o = match kind {
+            Activation::Silu => x * sigmoid(x),
+            Activation::Relu if x < T::zero() => T::zero(),
+            Activation::Relu => x,
+        };
+    }
+}
+
+fn activate_backward<T: Scalar>(kind: Activation, x: &[T], grad_o: &[T], grad_x: &mut [T]) {
+    for ((grad_x, &grad_o), &x) in grad_x.iter_mut().zip(grad_o).zip(x) {
+        let slope = match kind {
+            Activation::Silu => {
+                let s = sigmoid(x);
+                s * (T::one() + x * (T::one() - s))
+            }
+            Activation::Relu if x > T::zero() => T::one(),
+            Activation::Relu => T::zero(),
+        };
+        *grad_x = grad_o * slope;
+    }
+}

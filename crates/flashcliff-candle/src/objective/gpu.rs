@@ -1,0 +1,431 @@
+//! A plan on a GPU: its buffers, and the launches of both passes.
+
+use candle_core::backend::BackendDevice;
+use candle_core::{CudaDevice, CudaStorage, DType, Storage, Tensor};
+use flashcliff::cuda::cudarc::driver::CudaSlice;
+use flashcliff::cuda::network;
+use flashcliff::cuda::{self, Dtypes, Scratch, TensorMut};
+use flashcliff::{Device, Dtype, Pass};
+
+use super::Part;
+use super::plan::{Activation, Holder, Node, Operand, Plan, Value, Wanted, Work};
+use crate::Error;
+use crate::op::gpu::library;
+use crate::op::gpu::memory::{self, View, misplaced, with_views, writable};
+use crate::op::node;
+use crate::precision;
+
+/// The buffers of a plan, in memory that is taken once and stays where it is, so a captured step uses no other.
+#[derive(Debug)]
+pub(super) struct OnGpu {
+    device: CudaDevice,
+    library: Device,
+    dtype: Dtype,
+    /// For each node its operator on the device.
+    operators: Vec<Option<cuda::Operator>>,
+    /// For each value; `None` where a tensor holds it.
+    values: Vec<Option<CudaStorage>>,
+    /// For each node the values that its forward pass saves.
+    saved: Vec<Option<CudaStorage>>,
+    /// The gradients of values.
+    gradients: Vec<Option<CudaStorage>>,
+    /// The gradients of parameters.
+    sums: Vec<Option<CudaStorage>>,
+    /// The gradients of parameters for one part of a batch, if there are several.
+    shares: Vec<Option<CudaStorage>>,
+    workspace: Option<CudaSlice<u8>>,
+    loss: Tensor,
+}
+
+/// The elements of the tensors that a pass reads.
+struct Given<'a> {
+    batch: &'a [View<'a>],
+    parameters: &'a [View<'a>],
+}
+
+impl OnGpu {
+    pub(super) fn new(
+        plan: &Plan,
+        device: &CudaDevice,
+        dtype: DType,
+        parts: usize,
+    ) -> Result<Self, Error> {
+        let library = library::device(device)?;
+        let candle = dtype;
+        let dtype = memory::dtype(candle).ok_or_else(|| misplaced("objective"))?;
+        // An allocation of no bytes is an error for some drivers.
+        let zeros = |len: usize| -> Result<Option<CudaStorage>, Error> {
+            Ok(Some(device.zeros_impl(&len.max(1).into(), candle)?))
+        };
+        let mut values = Vec::with_capacity(plan.values.len());
+        for value in &plan.values {
+            values.push(match value.holder {
+                Holder::Buffer => zeros(value.len)?,
+                Holder::Batch(_) | Holder::Parameter(_) => None,
+            });
+        }
+        let (mut operators, mut saved, mut bytes) = (Vec::new(), Vec::new(), 1);
+        for node in &plan.nodes {
+            let Work::Operator(operator, dims) = &node.work else {
+                operators.push(None);
+                saved.push(None);
+                continue;
+            };
+            let operator = operator
+                .on_cuda(&library)?
+                .with_precision(precision::of_operators());
+            let dtypes = Dtypes::uniform(dtype);
+            for pass in [Pass::Forward, Pass::Backward] {
+                bytes = bytes.max(operator.workspace_bytes(dims, pass, dtypes)?);
+            }
+            saved.push(zeros(operator.saved_len(dims, dtypes))?);
+            operators.push(Some(operator));
+        }
+        let parameters = |wanted: bool| {
+            let parameters = plan.parameters.iter().filter(|_| wanted);
+            let zeros = parameters.map(|tensor| zeros(tensor.elem_count()));
+            zeros.collect::<Result<Vec<_>, Error>>()
+        };
+        let buffers = plan.buffers.iter().map(|&len| zeros(len));
+        let loss = Storage::Cuda(device.zeros_impl(&1.into(), candle)?);
+        Ok(Self {
+            operators,
+            values,
+            saved,
+            gradients: buffers.collect::<Result<_, Error>>()?,
+            sums: parameters(true)?,
+            shares: parameters(parts > 1)?,
+            workspace: Some(memory::allocate_bytes(device, bytes)?),
+            loss: node::constant(loss, &[]),
+            device: device.clone(),
+            library,
+            dtype,
+        })
+    }
+
+    /// Launches the error of a part of a batch, and its gradients.
+    pub(super) fn run(&mut self, plan: &Plan, batch: &[Tensor], part: Part) -> Result<(), Error> {
+        with_views(&plan.parameters, |parameters| {
+            with_views(batch, |batch| {
+                let given = Given { batch, parameters };
+                for (at, node) in plan.nodes.iter().enumerate() {
+                    self.forward(plan, &given, at, node)?;
+                }
+                self.error(plan, &given, part)?;
+                for (at, node) in plan.nodes.iter().enumerate().rev() {
+                    self.backward(plan, &given, at, node, part)?;
+                }
+                if part.adds {
+                    self.add_shares(plan)?;
+                }
+                Ok(())
+            })
+        })
+    }
+
+    /// The sum of the errors of the parts so far.
+    pub(super) fn loss(&self) -> &Tensor {
+        &self.loss
+    }
+
+    /// The gradient of a parameter.
+    pub(super) fn gradient(&self, parameter: usize) -> Option<&CudaStorage> {
+        self.sums[parameter].as_ref()
+    }
+
+    fn forward(
+        &mut self,
+        plan: &Plan,
+        given: &Given<'_>,
+        at: usize,
+        node: &Node,
+    ) -> Result<(), Error> {
+        let place = node.output.value.0;
+        let mut output = take(&mut self.values[place])?;
+        let mut saved = self.saved[at].take();
+        let mut workspace = self.workspace.take();
+        let done = self.launch_forward(
+            (plan, given),
+            at,
+            node,
+            &mut output,
+            saved.as_mut(),
+            workspace.as_mut(),
+        );
+        self.values[place] = Some(output);
+        self.saved[at] = saved;
+        self.workspace = workspace;
+        done
+    }
+
+    fn launch_forward(
+        &self,
+        (plan, given): (&Plan, &Given<'_>),
+        at: usize,
+        node: &Node,
+        output: &mut CudaStorage,
+        saved: Option<&mut CudaStorage>,
+        workspace: Option<&mut CudaSlice<u8>>,
+    ) -> Result<(), Error> {
+        let stream = self.device.cuda_stream();
+        let mut output = writable(output, node.output.len())?;
+        let output = output.tensor(&node.output.shape)?;
+        let views = self.inputs(plan, given, node)?;
+        let inputs = tensors(&views, node)?;
+        match (&node.work, &self.operators[at]) {
+            (Work::Points, _) => network::points(&self.library, &stream, inputs[0], output)?,
+            (Work::Norm, _) => network::blade_norm(&self.library, &stream, inputs[0], output)?,
+            (Work::Activation(kind), _) => {
+                network::activate(&self.library, &stream, code(*kind), inputs[0], output)?;
+            }
+            (Work::Operator(_, dims), Some(operator)) => {
+                let len = operator.saved_len(dims, Dtypes::uniform(self.dtype));
+                let saved = saved.ok_or_else(|| misplaced("objective"))?;
+                let mut saved = writable(saved, len)?;
+                operator.forward(
+                    &stream,
+                    &inputs,
+                    output,
+                    Some(saved.tensor(&[len])?),
+                    workspace.map(Scratch::new),
+                )?;
+            }
+            (Work::Operator(..), None) => return Err(misplaced("objective")),
+        }
+        Ok(())
+    }
+
+    /// The error of a part, and the gradient of the prediction.
+    fn error(&mut self, plan: &Plan, given: &Given<'_>, part: Part) -> Result<(), Error> {
+        let stream = self.device.cuda_stream();
+        let shape = [plan.rows];
+        let prediction = view(self.values[plan.prediction.0].as_ref(), plan.rows)?;
+        let buffer = plan.gradient_of[plan.prediction.0].ok_or_else(|| misplaced("objective"))?;
+        let grad = self.gradients[buffer].as_mut();
+        let grad = grad.ok_or_else(|| misplaced("objective"))?;
+        let mut grad = writable(grad, plan.rows)?;
+        with_views(std::slice::from_ref(&self.loss), |views| {
+            #[allow(
+                unsafe_code,
+                reason = "candle lends the memory of a tensor for reading only"
+            )]
+            // SAFETY: the tensor is alive and locked for reading, so its memory stays. All work on it is launched on this stream, so
+            // the update comes after earlier work and before later work.
+            let loss = unsafe {
+                let address = views[0].address(&stream);
+                TensorMut::from_raw(address, self.dtype, &[1], self.library.ordinal())?
+            };
+            network::squared_error(
+                &self.library,
+                &stream,
+                [
+                    prediction.tensor(&shape)?,
+                    given.batch[plan.targets].tensor(&shape)?,
+                ],
+                (part.scale, part.adds),
+                loss,
+                grad.tensor(&shape)?,
+            )?;
+            Ok(())
+        })
+    }
+
+    fn backward(
+        &mut self,
+        plan: &Plan,
+        given: &Given<'_>,
+        at: usize,
+        node: &Node,
+        part: Part,
+    ) -> Result<(), Error> {
+        let wanted = &plan.wanted[at];
+        let Some(buffer) = plan.gradient_of[node.output.value.0] else {
+            return Ok(());
+        };
+        if wanted.iter().all(|&wanted| wanted == Wanted::No) {
+            return Ok(());
+        }
+        let mut grads = Vec::with_capacity(wanted.len());
+        for (&wanted, input) in wanted.iter().zip(&node.inputs) {
+            let place = self.place(plan, wanted, input, part);
+            grads.push(place.map(take).transpose()?);
+        }
+        let mut workspace = self.workspace.take();
+        let done = self.launch_backward(
+            (plan, given),
+            at,
+            node,
+            self.gradients[buffer].as_ref(),
+            &mut grads,
+            workspace.as_mut(),
+        );
+        self.workspace = workspace;
+        for ((grad, &wanted), input) in grads.into_iter().zip(wanted).zip(&node.inputs) {
+            if let Some(place) = self.place(plan, wanted, input, part) {
+                *place = grad;
+            }
+        }
+        done
+    }
+
+    fn launch_backward(
+        &self,
+        (plan, given): (&Plan, &Given<'_>),
+        at: usize,
+        node: &Node,
+        grad_output: Option<&CudaStorage>,
+        grads: &mut [Option<CudaStorage>],
+        workspace: Option<&mut CudaSlice<u8>>,
+    ) -> Result<(), Error> {
+        let stream = self.device.cuda_stream();
+        let wanted = &plan.wanted[at];
+        let mut slots = Vec::with_capacity(grads.len());
+        for ((grad, &wanted), input) in grads.iter_mut().zip(wanted).zip(&node.inputs) {
+            if let (Some(grad), Wanted::Written) = (&mut *grad, wanted) {
+                let Value { len, .. } = plan.values[input.value.0];
+                memory::clear(&self.device, grad, input.len()..len)?;
+            }
+            let grad = grad.as_mut().map(|grad| writable(grad, input.len()));
+            slots.push(grad.transpose()?);
+        }
+        let mut grads: Vec<Option<TensorMut<'_>>> = Vec::with_capacity(slots.len());
+        for (slot, input) in slots.iter_mut().zip(&node.inputs) {
+            let grad = slot.as_mut().map(|slot| slot.tensor(&input.shape));
+            grads.push(grad.transpose()?);
+        }
+        let len = node.output.len();
+        let output = self.values[node.output.value.0].as_ref();
+        let (output, grad_output) = (view(output, len)?, view(grad_output, len)?);
+        let shape = &node.output.shape;
+        let (output, grad_output) = (output.tensor(shape)?, grad_output.tensor(shape)?);
+        let views = self.inputs(plan, given, node)?;
+        let inputs = tensors(&views, node)?;
+        let mut first = || grads[0].take().ok_or_else(|| misplaced("objective"));
+        match (&node.work, &self.operators[at]) {
+            (Work::Points, _) => {}
+            (Work::Norm, _) => {
+                let given = [inputs[0], output, grad_output];
+                network::blade_norm_backward(&self.library, &stream, given, first()?)?;
+            }
+            (Work::Activation(kind), _) => {
+                let given = [inputs[0], grad_output];
+                let kind = code(*kind);
+                network::activate_backward(&self.library, &stream, kind, given, first()?)?;
+            }
+            (Work::Operator(_, dims), Some(operator)) => {
+                let saved_len = operator.saved_len(dims, Dtypes::uniform(self.dtype));
+                let saved = view(self.saved[at].as_ref(), saved_len)?;
+                let saved = Some(saved.tensor(&[saved_len])?);
+                let workspace = workspace.map(Scratch::new);
+                match wanted.contains(&Wanted::Added) {
+                    false => operator.backward(
+                        &stream,
+                        &inputs,
+                        output,
+                        saved,
+                        grad_output,
+                        &mut grads,
+                        workspace,
+                    )?,
+                    true => operator.backward_adding(
+                        &stream,
+                        &inputs,
+                        output,
+                        saved,
+                        grad_output,
+                        &mut grads,
+                        workspace,
+                    )?,
+                }
+            }
+            (Work::Operator(..), None) => return Err(misplaced("objective")),
+        }
+        Ok(())
+    }
+
+    /// Adds the gradients of a part to the sums.
+    fn add_shares(&mut self, plan: &Plan) -> Result<(), Error> {
+        let stream = self.device.cuda_stream();
+        let pairs = self.sums.iter_mut().zip(&self.shares);
+        for ((sum, share), tensor) in pairs.zip(&plan.parameters) {
+            let len = tensor.elem_count();
+            let sum = sum.as_mut().ok_or_else(|| misplaced("objective"))?;
+            let share = view(share.as_ref(), len)?;
+            let mut sum = writable(sum, len)?;
+            network::accumulate(
+                &self.library,
+                &stream,
+                sum.tensor(&[len])?,
+                share.tensor(&[len])?,
+            )?;
+        }
+        Ok(())
+    }
+
+    /// The buffer of the gradient of an input.
+    fn place(
+        &mut self,
+        plan: &Plan,
+        wanted: Wanted,
+        input: &Operand,
+        part: Part,
+    ) -> Option<&mut Option<CudaStorage>> {
+        match wanted {
+            Wanted::No => None,
+            Wanted::Written | Wanted::Added => {
+                Some(&mut self.gradients[plan.gradient_of[input.value.0]?])
+            }
+            Wanted::Parameter(parameter) if part.adds => Some(&mut self.shares[parameter]),
+            Wanted::Parameter(parameter) => Some(&mut self.sums[parameter]),
+        }
+    }
+
+    /// Views of the buffers that inputs of a node are in; `None` for those that tensors hold.
+    fn inputs<'a>(
+        &'a self,
+        plan: &Plan,
+        given: &'a Given<'a>,
+        node: &Node,
+    ) -> Result<Vec<Source<'a>>, Error> {
+        let source = |operand: &Operand| match plan.values[operand.value.0].holder {
+            Holder::Batch(tensor) => Ok(Source::Lent(&given.batch[tensor])),
+            Holder::Parameter(parameter) => Ok(Source::Lent(&given.parameters[parameter])),
+            Holder::Buffer => {
+                let storage = self.values[operand.value.0].as_ref();
+                Ok(Source::Own(view(storage, operand.len())?))
+            }
+        };
+        node.inputs.iter().map(source).collect()
+    }
+}
+
+/// The elements of an input.
+enum Source<'a> {
+    Lent(&'a View<'a>),
+    Own(View<'a>),
+}
+
+fn tensors<'a>(views: &'a [Source<'a>], node: &Node) -> Result<Vec<cuda::Tensor<'a>>, Error> {
+    let tensor = |(view, input): (&'a Source<'a>, &Operand)| match view {
+        Source::Lent(view) => view.tensor(&input.shape),
+        Source::Own(view) => view.tensor(&input.shape),
+    };
+    views.iter().zip(&node.inputs).map(tensor).collect()
+}
+
+/// The first elements of a buffer.
+fn view(storage: Option<&CudaStorage>, len: usize) -> Result<View<'_>, Error> {
+    let view = storage.and_then(|storage| View::of(storage, 0..len));
+    view.ok_or_else(|| misplaced("objective"))
+}
+
+fn take(place: &mut Option<CudaStorage>) -> Result<CudaStorage, Error> {
+    place.take().ok_or_else(|| misplaced("objective"))
+}
+
+fn code(activation: Activation) -> network::Activation {
+    match activation {
+        Activation::Silu => network::Activation::Silu,
+        Activation::Relu => network::Activation::Relu,
+    }
+}

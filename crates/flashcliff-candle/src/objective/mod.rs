@@ -1,0 +1,354 @@
+//! The error of a model on a batch, with the gradients of all parameters, without a graph.
+//!
+//! candle's backward pass clears a tensor for each edge of the graph and adds to it, allocates each time, and frees. An
+//! [`Objective`] knows the network before it runs: it takes all memory once, and each gradient is written where it is
+//! read. On a GPU a captured step then has no nodes for memory, and on the CPU a step allocates next to nothing.
+//!
+//! * `plan` - a network with its error as a list of operations.
+//! * `cpu`, `gpu` - the buffers of a plan, and both passes.
+
+mod cpu;
+#[cfg(feature = "cuda")]
+mod gpu;
+pub(crate) mod plan;
+
+use candle_core::backprop::GradStore;
+use candle_core::{DType, Device, Tensor, Var};
+
+use crate::Error;
+use crate::models::Model;
+use cpu::OnCpu;
+#[cfg(feature = "cuda")]
+use gpu::OnGpu;
+use plan::Plan;
+
+/// The mean squared error of a model's predictions on batches of a fixed number of rows, with the gradients of its
+/// parameters: those of [`Losses::objective`](crate::models::Losses).
+///
+/// A batch is points `[rows, points, dim]` and targets `[rows]`, or `[rows, targets]` where there are several, both in the type and on the device of the model. Models
+/// that have a plan ([`Objective::is_planned`]) are computed in buffers that are taken once; all others through candle's
+/// graph. Both give the same numbers up to rounding.
+///
+/// A batch may be computed in *parts*, one after the other, in the memory of one part. The error and the gradients are
+/// those of the whole batch up to rounding.
+///
+/// ```
+/// use candle_core::{DType, Device, Tensor};
+/// use flashcliff_candle::models::{Architecture, Model};
+/// use flashcliff_candle::objective::Objective;
+/// use flashcliff_candle::optim::{Adam, AdamOptions};
+///
+/// let model = Model::new(Architecture::Hulls, 7, DType::F32)?;
+/// let mut adam = Adam::new(model.parameters().variables(), AdamOptions::default())?;
+/// let mut objective = Objective::new(&model, 4, 1)?; // batches of 4 rows, in one part
+/// let batch = [
+///     Tensor::ones((4, 16, 5), DType::F32, &Device::Cpu)?,
+///     Tensor::ones(4, DType::F32, &Device::Cpu)?,
+/// ];
+/// let loss = objective.evaluate(&batch)?;
+/// adam.objective_step(&mut objective, &loss)?;
+/// assert!(objective.is_planned() && objective.evaluate(&batch)?.to_scalar::<f32>()? < loss.to_scalar::<f32>()?);
+/// # Ok::<(), flashcliff_candle::Error>(())
+/// ```
+#[derive(Debug)]
+pub struct Objective {
+    model: Model,
+    rows: usize,
+    parts: usize,
+    work: Work,
+}
+
+#[derive(Debug)]
+enum Work {
+    Planned(Box<Planned>),
+    /// candle's graph, with the gradients of the last batch.
+    Graph(Option<GradStore>),
+}
+
+/// A plan with its buffers.
+#[derive(Debug)]
+struct Planned {
+    plan: Plan,
+    place: Place,
+}
+
+#[derive(Debug)]
+enum Place {
+    F32(OnCpu<f32>),
+    F64(OnCpu<f64>),
+    #[cfg(feature = "cuda")]
+    Gpu(OnGpu),
+}
+
+/// A part of a batch.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// The factor of the sum of squares.
+    scale: f64,
+    /// Whether error and gradients are added to those of the parts before.
+    adds: bool,
+}
+
+/// The gradient of a parameter.
+#[derive(Debug)]
+pub(crate) enum Gradient<'a> {
+    Tensor(&'a Tensor),
+    F32(&'a [f32]),
+    F64(&'a [f64]),
+    #[cfg(feature = "cuda")]
+    Gpu(&'a candle_core::CudaStorage),
+}
+
+impl Objective {
+    /// The error of a model for batches of so many rows, each computed in so many parts.
+    ///
+    /// # Errors
+    /// No row, or parts of unequal size; the errors of the core and of candle.
+    pub fn new(model: &Model, rows: usize, parts: usize) -> Result<Self, Error> {
+        if rows == 0 || parts == 0 || !rows.is_multiple_of(parts) {
+            return Err(Error::Option {
+                option: "parts of a batch",
+                expected: "a number from 1 up that divides the rows",
+                got: parts as f64,
+            });
+        }
+        let work = match Planned::new(model, rows / parts, parts)? {
+            Some(planned) => Work::Planned(Box::new(planned)),
+            None => Work::Graph(None),
+        };
+        Ok(Self {
+            model: model.clone(),
+            rows,
+            parts,
+            work,
+        })
+    }
+
+    /// Does the same as [`Objective::new`], always through candle's graph.
+    ///
+    /// # Errors
+    /// The errors of [`Objective::new`].
+    pub fn through_graph(model: &Model, rows: usize, parts: usize) -> Result<Self, Error> {
+        Ok(Self {
+            work: Work::Graph(None),
+            ..Self::new(model, rows, parts)?
+        })
+    }
+
+    /// Whether batches are computed in buffers that were taken once, without a graph.
+    pub fn is_planned(&self) -> bool {
+        matches!(self.work, Work::Planned(_))
+    }
+
+    /// Computes the error of a batch, and its gradients, which stay until a step of an optimiser or the next batch. On a GPU the error is memory that
+    /// the next batch overwrites, and nothing waits.
+    ///
+    /// # Errors
+    /// Tensors of another number, shape, type or device; the errors of candle.
+    pub fn evaluate(&mut self, batch: &[Tensor]) -> Result<Tensor, Error> {
+        let batch = self.check(batch)?;
+        match &mut self.work {
+            Work::Planned(planned) => planned.run(&batch, self.rows, self.parts),
+            Work::Graph(gradients) => {
+                // The memory of the batch before is free during this one.
+                *gradients = None;
+                let (loss, sum) = graph(&self.model, &batch, self.rows, self.parts)?;
+                *gradients = Some(sum);
+                Ok(loss)
+            }
+        }
+    }
+
+    /// A copy of the gradient of a variable in the last batch; `None` if the error does not depend on it, or if a step of an optimiser
+    /// has freed it.
+    ///
+    /// # Errors
+    /// The errors of candle.
+    pub fn gradient_of(&self, var: &Var) -> Result<Option<Tensor>, Error> {
+        let shape = var.shape();
+        Ok(match self.gradient(var) {
+            None => None,
+            Some(Gradient::Tensor(tensor)) => Some(tensor.copy()?),
+            Some(Gradient::F32(data)) => Some(Tensor::from_slice(data, shape, &Device::Cpu)?),
+            Some(Gradient::F64(data)) => Some(Tensor::from_slice(data, shape, &Device::Cpu)?),
+            #[cfg(feature = "cuda")]
+            Some(Gradient::Gpu(storage)) => {
+                use candle_core::backend::BackendStorage;
+
+                let layout = candle_core::Layout::contiguous(shape);
+                let copy = candle_core::Storage::Cuda(storage.try_clone(&layout)?);
+                Some(crate::op::node::constant(copy, shape.dims()))
+            }
+        })
+    }
+
+    /// Frees the gradients of candle's graph: a captured step must keep no tensor that it made.
+    pub(crate) fn release(&mut self) {
+        if let Work::Graph(gradients) = &mut self.work {
+            *gradients = None;
+        }
+    }
+
+    /// The gradient of a variable in the last batch.
+    pub(crate) fn gradient(&self, var: &Var) -> Option<Gradient<'_>> {
+        match &self.work {
+            Work::Graph(gradients) => gradients.as_ref()?.get(var).map(Gradient::Tensor),
+            Work::Planned(planned) => {
+                let mut parameters = planned.plan.parameters.iter();
+                let at = parameters.position(|tensor| tensor.id() == var.id())?;
+                Some(match &planned.place {
+                    Place::F32(cpu) => Gradient::F32(cpu.gradient(at)),
+                    Place::F64(cpu) => Gradient::F64(cpu.gradient(at)),
+                    #[cfg(feature = "cuda")]
+                    Place::Gpu(gpu) => Gradient::Gpu(gpu.gradient(at)?),
+                })
+            }
+        }
+    }
+
+    /// The tensors of a batch, contiguous.
+    fn check(&self, batch: &[Tensor]) -> Result<[Tensor; 2], Error> {
+        let architecture = self.model.architecture();
+        let expected = [self.rows, architecture.points(), architecture.dim()];
+        let of_targets = [self.rows, architecture.targets()];
+        let of_targets = match of_targets {
+            [_, 1] => &of_targets[..1],
+            _ => &of_targets[..],
+        };
+        let [points, targets] = batch else {
+            return Err(Error::InputCount {
+                operator: "objective".to_owned(),
+                expected: 2,
+                got: batch.len(),
+            });
+        };
+        let var = self.model.parameters().first();
+        for (input, (tensor, shape)) in [(points, &expected[..]), (targets, of_targets)]
+            .into_iter()
+            .enumerate()
+        {
+            if tensor.dims() != shape {
+                return Err(Error::Shape {
+                    tensor: ["points", "targets"][input].to_owned(),
+                    expected: format!("{shape:?}"),
+                    got: tensor.dims().to_vec(),
+                });
+            }
+            let Some(var) = &var else { continue };
+            if tensor.dtype() != var.dtype() {
+                return Err(Error::InputType {
+                    operator: "objective".to_owned(),
+                    input,
+                    expected: "the type of the model",
+                    got: tensor.dtype(),
+                });
+            }
+            if !tensor.device().same_device(var.device()) {
+                return Err(Error::InputDevice {
+                    operator: "objective".to_owned(),
+                    input,
+                    expected: "the device of the model",
+                    got: tensor.device().location(),
+                });
+            }
+        }
+        Ok([points.contiguous()?, targets.contiguous()?])
+    }
+}
+
+impl Planned {
+    /// The plan of a model, if it has one, with buffers for batches of so many rows.
+    fn new(model: &Model, rows: usize, parts: usize) -> Result<Option<Self>, Error> {
+        let Some(var) = model.parameters().first() else {
+            return Ok(None);
+        };
+        let Some(plan) = model.plan(rows)? else {
+            return Ok(None);
+        };
+        let place = match (var.device(), var.dtype()) {
+            (Device::Cpu, DType::F32) => Place::F32(OnCpu::new(&plan)),
+            (Device::Cpu, DType::F64) => Place::F64(OnCpu::new(&plan)),
+            #[cfg(feature = "cuda")]
+            (Device::Cuda(device), DType::F32 | DType::F64) => {
+                Place::Gpu(OnGpu::new(&plan, device, var.dtype(), parts)?)
+            }
+            _ => return Ok(None),
+        };
+        // Buffers of the CPU grow with the first batch.
+        let _ = parts;
+        Ok(Some(Self { plan, place }))
+    }
+
+    /// Computes a batch of contiguous tensors, part by part.
+    fn run(&mut self, batch: &[Tensor; 2], rows: usize, parts: usize) -> Result<Tensor, Error> {
+        for index in 0..parts {
+            let part = Part {
+                scale: 1.0 / rows as f64,
+                adds: index > 0,
+            };
+            let of = |tensor: &Tensor| tensor.narrow(0, index * self.plan.rows, self.plan.rows);
+            let [points, targets] = batch;
+            let batch = match parts {
+                1 => [points.clone(), targets.clone()],
+                _ => [of(points)?, of(targets)?],
+            };
+            match &mut self.place {
+                Place::F32(cpu) => cpu.run(&self.plan, &batch, part)?,
+                Place::F64(cpu) => cpu.run(&self.plan, &batch, part)?,
+                #[cfg(feature = "cuda")]
+                Place::Gpu(gpu) => gpu.run(&self.plan, &batch, part)?,
+            }
+        }
+        Ok(match &self.place {
+            Place::F32(cpu) => Tensor::new(cpu.loss() as f32, &Device::Cpu)?,
+            Place::F64(cpu) => Tensor::new(cpu.loss(), &Device::Cpu)?,
+            #[cfg(feature = "cuda")]
+            Place::Gpu(gpu) => gpu.loss().clone(),
+        })
+    }
+}
+
+/// The error of a batch and its gradients, through candle's graph.
+fn graph(
+    model: &Model,
+    [points, targets]: &[Tensor; 2],
+    rows: usize,
+    parts: usize,
+) -> Result<(Tensor, GradStore), Error> {
+    let part_rows = rows / parts;
+    let mut whole: Option<(Tensor, GradStore)> = None;
+    for index in 0..parts {
+        let of = |tensor: &Tensor| tensor.narrow(0, index * part_rows, part_rows);
+        let losses = model.losses(&of(points)?, &of(targets)?)?;
+        let share = |loss: Tensor| match parts {
+            1 => Ok(loss),
+            _ => loss.affine(1.0 / parts as f64, 0.0),
+        };
+        let mut gradients = share(losses.objective)?.backward()?;
+        let loss = share(losses.error)?.detach();
+        whole = Some(match whole {
+            None => (loss, gradients),
+            Some((before, mut sums)) => {
+                for (_, var) in model.parameters().variables() {
+                    let Some(share) = gradients.remove(&var) else {
+                        continue;
+                    };
+                    let sum = match sums.get(&var) {
+                        None => share,
+                        Some(sum) => (sum + share)?,
+                    };
+                    sums.insert(&var, sum);
+                }
+                ((before + loss)?, sums)
+            }
+        });
+    }
+    whole.ok_or_else(|| Error::Option {
+        option: "parts of a batch",
+        expected: "at least 1",
+        got: 0.0,
+    })
+}
+
+#[cfg(test)]
+mod tests;

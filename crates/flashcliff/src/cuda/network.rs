@@ -1,0 +1,371 @@
+//! The parts of an invariant network that are not operators: points, the norm of multivectors, an activation, an error, sums.
+//!
+//! All tensors of a call are `F32`, or all are `F64`. Nothing waits, nothing is allocated, and every call can be captured.
+
+use cudarc::driver::CudaStream;
+use cudarc::driver::sys::CUdeviceptr;
+use flashcliff_sys as sys;
+
+use super::device::Device;
+use super::dtype::code;
+use super::fault;
+use super::queue::Queue;
+use super::tensor::{Layout, Tensor, TensorMut};
+use crate::{Dtype, Error};
+
+/// A function of a number, between the linear maps of a perceptron.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Activation {
+    /// `x / (1 + exp(-x))`.
+    Silu,
+    /// `max(x, 0)`; the slope at 0 is 0.
+    Relu,
+}
+
+impl Activation {
+    fn code(self) -> sys::fc_activation {
+        match self {
+            Self::Silu => sys::fc_activation::FC_ACTIVATION_SILU,
+            Self::Relu => sys::fc_activation::FC_ACTIVATION_RELU,
+        }
+    }
+}
+
+/// A call: its name, its device, and its stream.
+struct Call<'a> {
+    name: &'static str,
+    device: &'a Device,
+    stream: &'a CudaStream,
+}
+
+impl Call<'_> {
+    /// Checks the device, the type and the number of elements of all tensors, and returns the type.
+    fn check(&self, tensors: &[(&'static str, &Layout, usize)]) -> Result<Dtype, Error> {
+        if self.stream.context().cu_ctx() != self.device.context().cu_ctx() {
+            return Err(Error::CudaContext {
+                ordinal: self.stream.context().ordinal(),
+            });
+        }
+        let mut first = None;
+        for &(tensor, layout, len) in tensors {
+            let (operator, tensor) = (self.name.to_owned(), tensor.to_owned());
+            let dtype = *first.get_or_insert(layout.dtype);
+            if layout.dtype != dtype || !matches!(dtype, Dtype::F32 | Dtype::F64) {
+                return Err(Error::DtypeMismatch {
+                    operator,
+                    tensor,
+                    expected: "f32 or f64, the same for all tensors".to_owned(),
+                    got: layout.dtype,
+                });
+            }
+            if layout.ordinal != self.device.ordinal() {
+                return Err(Error::DeviceMismatch {
+                    operator,
+                    tensor,
+                    expected: self.device.ordinal(),
+                    got: layout.ordinal,
+                });
+            }
+            if layout.len != len {
+                return Err(Error::ShapeMismatch {
+                    operator,
+                    tensor,
+                    expected: format!("of {len} elements"),
+                    got: layout.shape.as_slice().to_vec(),
+                });
+            }
+        }
+        self.device.make_current()?;
+        Ok(first.unwrap_or(Dtype::F32))
+    }
+
+    /// The error that a tensor does not have these axes.
+    fn axes(&self, tensor: &str, expected: &str, got: &[usize]) -> Error {
+        Error::ShapeMismatch {
+            operator: self.name.to_owned(),
+            tensor: tensor.to_owned(),
+            expected: expected.to_owned(),
+            got: got.to_vec(),
+        }
+    }
+}
+
+/// Points `[batch, points, dim]` as multivectors of grades 0 and 1, `[1 + dim, batch, points]`, whose scalar is 0.
+///
+/// # Errors
+/// Tensors of another shape, type or device; [`Error::Cuda`].
+pub fn points(
+    device: &Device,
+    stream: &CudaStream,
+    from: Tensor<'_>,
+    mut to: TensorMut<'_>,
+) -> Result<(), Error> {
+    let call = Call {
+        name: "points",
+        device,
+        stream,
+    };
+    let &[batch, points, dim] = from.shape() else {
+        return Err(call.axes("from", "[batch, points, dim]", from.shape()));
+    };
+    if to.shape() != [dim + 1, batch, points] {
+        return Err(call.axes("to", "[1 + dim, batch, points]", to.shape()));
+    }
+    let len = (dim + 1) * batch * points;
+    let dtype = call.check(&[
+        ("from", from.layout(), dim * batch * points),
+        ("to", to.layout(), len),
+    ])?;
+    let queue = Queue::of(stream);
+    let ((from, _read), (to, _written)) = (from.acquire(&queue), to.acquire(&queue));
+    // SAFETY: the tensors have the lengths that are checked above, on this device.
+    let result = unsafe {
+        sys::fc_points(
+            address(from),
+            address(to),
+            batch as i64,
+            points as i64,
+            dim as i64,
+            code(dtype),
+            queue.raw().cast(),
+        )
+    };
+    fault::kernel("fc_points", result)
+}
+
+/// The Euclidean norm over blades: `o = sqrt(sum of x^2)`, with `x` `[blades, ...]` and `o` of the other axes.
+///
+/// # Errors
+/// Tensors of another shape, type or device; [`Error::Cuda`].
+pub fn blade_norm(
+    device: &Device,
+    stream: &CudaStream,
+    x: Tensor<'_>,
+    mut o: TensorMut<'_>,
+) -> Result<(), Error> {
+    let call = Call {
+        name: "blade_norm",
+        device,
+        stream,
+    };
+    let (blades, rows) = blades_and_rows(&call, &x)?;
+    let dtype = call.check(&[("x", x.layout(), blades * rows), ("o", o.layout(), rows)])?;
+    let queue = Queue::of(stream);
+    let ((x, _read), (o, _written)) = (x.acquire(&queue), o.acquire(&queue));
+    // SAFETY: the tensors have the lengths that are checked above, on this device.
+    let result = unsafe {
+        sys::fc_blade_norm(
+            address(x),
+            address(o),
+            blades as i64,
+            rows as i64,
+            code(dtype),
+            queue.raw().cast(),
+        )
+    };
+    fault::kernel("fc_blade_norm", result)
+}
+
+/// The gradient of [`blade_norm`]: `grad_x = grad_o x / o`, 0 where `o` is 0.
+///
+/// # Errors
+/// Tensors of another shape, type or device; [`Error::Cuda`].
+pub fn blade_norm_backward(
+    device: &Device,
+    stream: &CudaStream,
+    [x, o, grad_o]: [Tensor<'_>; 3],
+    mut grad_x: TensorMut<'_>,
+) -> Result<(), Error> {
+    let call = Call {
+        name: "blade_norm_backward",
+        device,
+        stream,
+    };
+    let (blades, rows) = blades_and_rows(&call, &x)?;
+    let dtype = call.check(&[
+        ("x", x.layout(), blades * rows),
+        ("o", o.layout(), rows),
+        ("grad_o", grad_o.layout(), rows),
+        ("grad_x", grad_x.layout(), blades * rows),
+    ])?;
+    let queue = Queue::of(stream);
+    let ((x, _x), (o, _o)) = (x.acquire(&queue), o.acquire(&queue));
+    let ((grad_o, _read), (grad_x, _written)) = (grad_o.acquire(&queue), grad_x.acquire(&queue));
+    // SAFETY: the tensors have the lengths that are checked above, on this device.
+    let result = unsafe {
+        sys::fc_blade_norm_backward(
+            address(x),
+            address(o),
+            address(grad_o),
+            address(grad_x),
+            blades as i64,
+            rows as i64,
+            code(dtype),
+            queue.raw().cast(),
+        )
+    };
+    fault::kernel("fc_blade_norm_backward", result)
+}
+
+/// `o = activation(x)`, elementwise.
+///
+/// # Errors
+/// Tensors of another length, type or device; [`Error::Cuda`].
+pub fn activate(
+    device: &Device,
+    stream: &CudaStream,
+    activation: Activation,
+    x: Tensor<'_>,
+    mut o: TensorMut<'_>,
+) -> Result<(), Error> {
+    let call = Call {
+        name: "activate",
+        device,
+        stream,
+    };
+    let len = x.layout().len;
+    let dtype = call.check(&[("x", x.layout(), len), ("o", o.layout(), len)])?;
+    let queue = Queue::of(stream);
+    let ((x, _read), (o, _written)) = (x.acquire(&queue), o.acquire(&queue));
+    // SAFETY: the tensors have the lengths that are checked above, on this device.
+    let result = unsafe {
+        sys::fc_activate(
+            address(x),
+            address(o),
+            len as i64,
+            activation.code(),
+            code(dtype),
+            queue.raw().cast(),
+        )
+    };
+    fault::kernel("fc_activate", result)
+}
+
+/// The gradient of [`activate`]: `grad_x = grad_o activation'(x)`.
+///
+/// # Errors
+/// Tensors of another length, type or device; [`Error::Cuda`].
+pub fn activate_backward(
+    device: &Device,
+    stream: &CudaStream,
+    activation: Activation,
+    [x, grad_o]: [Tensor<'_>; 2],
+    mut grad_x: TensorMut<'_>,
+) -> Result<(), Error> {
+    let call = Call {
+        name: "activate_backward",
+        device,
+        stream,
+    };
+    let len = x.layout().len;
+    let dtype = call.check(&[
+        ("x", x.layout(), len),
+        ("grad_o", grad_o.layout(), len),
+        ("grad_x", grad_x.layout(), len),
+    ])?;
+    let queue = Queue::of(stream);
+    let ((x, _x), (grad_o, _read)) = (x.acquire(&queue), grad_o.acquire(&queue));
+    let (grad_x, _written) = grad_x.acquire(&queue);
+    // SAFETY: the tensors have the lengths that are checked above, on this device.
+    let result = unsafe {
+        sys::fc_activate_backward(
+            address(x),
+            address(grad_o),
+            address(grad_x),
+            len as i64,
+            activation.code(),
+            code(dtype),
+            queue.raw().cast(),
+        )
+    };
+    fault::kernel("fc_activate_backward", result)
+}
+
+/// A squared error and its gradient: `loss = scale sum of (y - target)^2`, added to what `loss` holds if `adds`, and
+/// `grad = 2 scale (y - target)`. `loss` has one element.
+///
+/// # Errors
+/// Tensors of another length, type or device; [`Error::Cuda`].
+pub fn squared_error(
+    device: &Device,
+    stream: &CudaStream,
+    [y, target]: [Tensor<'_>; 2],
+    (scale, adds): (f64, bool),
+    mut loss: TensorMut<'_>,
+    mut grad: TensorMut<'_>,
+) -> Result<(), Error> {
+    let call = Call {
+        name: "squared_error",
+        device,
+        stream,
+    };
+    let len = y.layout().len;
+    let dtype = call.check(&[
+        ("y", y.layout(), len),
+        ("target", target.layout(), len),
+        ("loss", loss.layout(), 1),
+        ("grad", grad.layout(), len),
+    ])?;
+    let queue = Queue::of(stream);
+    let ((y, _y), (target, _target)) = (y.acquire(&queue), target.acquire(&queue));
+    let ((loss, _loss), (grad, _grad)) = (loss.acquire(&queue), grad.acquire(&queue));
+    // SAFETY: the tensors have the lengths that are checked above, on this device.
+    let result = unsafe {
+        sys::fc_squared_error(
+            address(y),
+            address(target),
+            address(loss),
+            address(grad),
+            len as i64,
+            scale,
+            adds.into(),
+            code(dtype),
+            queue.raw().cast(),
+        )
+    };
+    fault::kernel("fc_squared_error", result)
+}
+
+/// `to += from`, elementwise.
+///
+/// # Errors
+/// Tensors of another length, type or device; [`Error::Cuda`].
+pub fn accumulate(
+    device: &Device,
+    stream: &CudaStream,
+    mut to: TensorMut<'_>,
+    from: Tensor<'_>,
+) -> Result<(), Error> {
+    let call = Call {
+        name: "accumulate",
+        device,
+        stream,
+    };
+    let len = from.layout().len;
+    let dtype = call.check(&[("from", from.layout(), len), ("to", to.layout(), len)])?;
+    let queue = Queue::of(stream);
+    let ((from, _read), (to, _written)) = (from.acquire(&queue), to.acquire(&queue));
+    // SAFETY: the tensors have the lengths that are checked above, on this device.
+    let result = unsafe {
+        sys::fc_accumulate(
+            address(to),
+            address(from),
+            len as i64,
+            code(dtype),
+            queue.raw().cast(),
+        )
+    };
+    fault::kernel("fc_accumulate", result)
+}
+
+fn blades_and_rows(call: &Call<'_>, x: &Tensor<'_>) -> Result<(usize, usize), Error> {
+    match *x.shape() {
+        [blades, ref rows @ ..] if blades > 0 => Ok((blades, rows.iter().product())),
+        _ => Err(call.axes("x", "[blades, ...] with at least one blade", x.shape())),
+    }
+}
+
+fn address<T>(address: CUdeviceptr) -> *mut T {
+    address as *mut T
+}
