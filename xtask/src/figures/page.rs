@@ -321,7 +321,7 @@ Wall time of a call until the GPU is done, f32 with TF32 matrix products for all
 training step is the forward and the backward pass and fused AdamW. Captured: the whole call is one CUDA graph. Peak: what
 PyTorch allocated for the call. Medians of {samples} runs. Outputs of eager and captured variants were compared before, in
 f32, and differ by less than 2e-5 of the largest number. Jets have 50 particles on average and 4 further tokens; ragged ones are
-packed, padded ones have 50 items each. None: compilation was stopped after two minutes.
+packed, padded ones have 50 items each. `torch.compile` of the packages was not measured again: `package-compile` in the command does it.
 
 Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
 
