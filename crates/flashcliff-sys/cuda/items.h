@@ -12,6 +12,7 @@
 #ifndef FLASHCLIFF_ITEMS_H
 #define FLASHCLIFF_ITEMS_H
 
+#include "activations.h"
 #include "flashcliff.h"
 
 #ifdef __cplusplus
@@ -45,16 +46,6 @@ typedef struct fc_item_tensor {
 typedef struct fc_item_metric {
   int8_t norms[FC_ITEM_BLADES];
 } fc_item_metric;
-
-/* The activations of gates. */
-typedef enum fc_activation {
-  FC_ACTIVATION_RELU = 0,
-  FC_ACTIVATION_GELU = 1,      /* by the normal distribution */
-  FC_ACTIVATION_GELU_TANH = 2, /* its approximation by a hyperbolic tangent */
-  FC_ACTIVATION_SIGMOID = 3,
-  FC_ACTIVATION_SILU = 4,
-  FC_ACTIVATION_TANH = 5
-} fc_activation;
 
 /* The gains of norms, or null: multivectors [channels, grades] and scalars [scalars], of the elements' type. */
 typedef struct fc_item_gains {

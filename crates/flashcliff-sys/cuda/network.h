@@ -9,17 +9,12 @@
 #ifndef FLASHCLIFF_NETWORK_H
 #define FLASHCLIFF_NETWORK_H
 
+#include "activations.h"
 #include "flashcliff.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* The activations. */
-typedef enum fc_activation {
-  FC_ACTIVATION_SILU = 0, /* x / (1 + exp(-x)) */
-  FC_ACTIVATION_RELU = 1  /* max(x, 0); the slope at 0 is 0 */
-} fc_activation;
 
 /* Points as multivectors of grades 0 and 1: to[0][b][p] = 0, to[1 + i][b][p] = from[b][p][i], with from [batch, points, dim]. */
 int fc_points(const void *from, void *to, int64_t batch, int64_t points, int64_t dim, fc_dtype dtype, void *stream);
@@ -31,7 +26,7 @@ int fc_blade_norm(const void *x, void *o, int64_t blades, int64_t rows, fc_dtype
 int fc_blade_norm_backward(const void *x, const void *o, const void *grad_o, void *grad_x, int64_t blades, int64_t rows,
                            fc_dtype dtype, void *stream);
 
-/* o = activation(x). */
+/* o = activation(x), for SiLU and ReLU. */
 int fc_activate(const void *x, void *o, int64_t count, fc_activation kind, fc_dtype dtype, void *stream);
 
 /* grad_x = grad_o activation'(x). */

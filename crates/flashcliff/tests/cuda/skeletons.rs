@@ -35,6 +35,9 @@ fn plan(program: &str, pass: sys::fc_pass, batch: i64, channels: i64) -> sys::fc
         gate: sys::fc_gate::FC_GATE_GELU,
         lane_dtype: sys::fc_dtype::FC_F32,
         param_dtype: sys::fc_dtype::FC_F32,
+        strided: 0,
+        input_strides: Default::default(),
+        output_strides: Default::default(),
     };
     let mut plan = sys::fc_plan::default();
     // SAFETY: the kernel is one of the library; only sizes and alignments of the call are read.
