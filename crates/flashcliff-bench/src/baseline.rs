@@ -41,7 +41,7 @@ impl Limits {
     }
 }
 
-/// What became of a case.
+/// The verdict on a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {

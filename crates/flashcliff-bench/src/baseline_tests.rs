@@ -244,7 +244,7 @@ fn other_machines_and_cases_are_named() {
     );
 }
 
-/// What was written is read again; what is no report is refused.
+/// A report that was written is read again; any other file is refused.
 #[test]
 fn reports_are_read() {
     let mut clock = Clock::new(1, 0.1);

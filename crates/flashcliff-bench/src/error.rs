@@ -59,7 +59,7 @@ pub enum Error {
     NotReport {
         /// The format that is read.
         expected: u32,
-        /// What is wrong with the text.
+        /// The fault of the text.
         reason: String,
     },
 }

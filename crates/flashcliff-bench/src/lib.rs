@@ -1,4 +1,4 @@
-//! What `flashcliff bench` is made of: cases, formulas, times beside floors, models, verdicts, reports. The program is a host of it.
+//! The parts of `flashcliff bench`: cases, formulas, times beside floors, models, verdicts, reports. The program is their host.
 //!
 //! * `case`, `selection` - which operators, at which sizes; derived from the table of operators.
 //! * [`mod@reference`] - the formulas of all operators in f64, without kernels.

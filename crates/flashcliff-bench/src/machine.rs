@@ -1,11 +1,11 @@
-//! What the machine is, and the rates that it reaches in this run.
+//! The kind of the machine, and the rates that it reaches in this run.
 
 use std::path::Path;
 use std::process::Command;
 
 use serde::{Deserialize, Serialize};
 
-/// What must be the same for times to be compared.
+/// The facts that two runs must share for their times to be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kind {
     /// `cpu`.

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What limits a case.
+/// The resource that limits a case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Class {
     /// The cost of the calls takes longest.
@@ -69,7 +69,7 @@ impl Model {
         self.call_seconds + self.memory_seconds.max(self.compute_seconds)
     }
 
-    /// What takes longest.
+    /// The resource that takes longest.
     pub fn class(&self) -> Class {
         let work = self.memory_seconds.max(self.compute_seconds);
         if self.call_seconds >= work {

@@ -31,9 +31,9 @@ pub struct Report {
     pub simd: String,
     /// The number of threads.
     pub threads: usize,
-    /// What must be the same for times to be compared.
+    /// The facts that two runs must share for their times to be compared.
     pub machine: Kind,
-    /// What the machine reached in this run.
+    /// The rates that the machine reached in this run.
     pub rates: Rates,
     /// The results.
     pub cases: Vec<Row>,
@@ -99,7 +99,7 @@ pub struct OperatorRow {
 pub struct Roofline {
     /// The least time.
     pub seconds: f64,
-    /// What limits it.
+    /// The resource that limits it.
     pub class: Class,
     /// The least time over the measured one.
     pub efficiency: f64,
@@ -221,7 +221,7 @@ impl Row {
     }
 }
 
-/// What is known of a case without timing it.
+/// The facts of a case that are known without timing it.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Counts {
     /// The bytes that must be moved.
@@ -247,7 +247,7 @@ impl Memory {
         }
     }
 
-    /// The same with what a later step allocates: all bytes, and the largest block.
+    /// Adds what a later step allocates: all bytes, and the largest block.
     #[must_use]
     pub fn with_step(self, allocated_bytes: usize, largest_block_bytes: usize) -> Self {
         Self {

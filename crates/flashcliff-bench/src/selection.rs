@@ -30,7 +30,7 @@ const USUAL: Dims = square(4096, 128);
 /// The largest number of operations of a forward pass of the usual size. Operators that do more have a smaller size.
 const WORK: usize = 1_100_000_000;
 
-/// What is measured in f32 beside every operator at its usual size: the sizes of published tables, 32 blades, and the interpreter.
+/// Further cases in f32, beside every operator at its usual size: the sizes of published tables, 32 blades, and the interpreter.
 const FURTHER: [(&str, Signature, Dims, bool); 6] = [
     ("sgp_norm", CL300, square(4096, 512), false),
     ("sgp_norm", CL200, square(4096, 512), false),

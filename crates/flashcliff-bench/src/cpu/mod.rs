@@ -57,7 +57,7 @@ impl Tensors {
         }
     }
 
-    /// The same tensors in other memory.
+    /// Copies the tensors to other memory.
     fn moved(&self) -> Self {
         match self {
             Self::Single(buffers) => Self::Single(buffers.clone()),
@@ -97,7 +97,7 @@ impl Subject {
         })
     }
 
-    /// The same tensors for a case that differs in its passes alone, or a new subject.
+    /// Reuses the tensors for a case that differs in its passes alone; makes a new subject otherwise.
     ///
     /// # Errors
     /// The errors of [`Self::new`].
@@ -120,7 +120,7 @@ impl Subject {
         }
     }
 
-    /// What is known without timing.
+    /// The facts that are known without timing.
     pub fn counts(&self) -> Counts {
         let (bytes, flops) = self.tensors.counts(self.case.passes);
         Counts {

@@ -13,7 +13,7 @@ use crate::Error;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ValueId(pub(super) usize);
 
-/// What holds a value.
+/// The holder of a value.
 #[derive(Clone, Debug)]
 pub(super) enum Holder {
     /// A tensor of the batch, by its place there.
@@ -76,7 +76,7 @@ pub(super) struct Node {
     pub(super) output: Operand,
 }
 
-/// What the backward pass of a node does with the gradient of an input.
+/// The use that the backward pass of a node makes of the gradient of an input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
     /// Nothing.

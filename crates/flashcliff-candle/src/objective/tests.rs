@@ -101,7 +101,7 @@ fn other_models_go_through_the_graph() {
     assert!(objective.gradient_of(&var).unwrap().is_none());
 }
 
-/// What the batch before left in the buffers does not matter.
+/// Numbers that the batch before left in the buffers do not matter.
 #[test]
 fn bits_depend_on_the_batch_alone() {
     for architecture in [Architecture::Hulls, REGRESSION] {
@@ -277,7 +277,7 @@ fn plans_that_would_lose_a_gradient_are_refused() {
     assert!(plan.finish(end).is_none());
 }
 
-/// Of a value of which only the first blade is used, the gradient of the rest is 0, also in a buffer that held another gradient.
+/// A value of which only the first blade is used has a gradient of 0 in the rest, also in a buffer that held another gradient.
 #[test]
 fn the_rest_of_a_gradient_is_cleared() {
     let algebra = line();

@@ -81,7 +81,7 @@ fn verdicts(comparisons: &[Comparison]) -> String {
     format!("\n{}", table.render())
 }
 
-/// What all rows share.
+/// The conditions that all rows share.
 fn head(report: &Report) -> String {
     let rates = &report.rates;
     let (giga, micro) = (1e-9, 1e6);

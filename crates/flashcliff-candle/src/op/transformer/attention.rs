@@ -280,7 +280,7 @@ impl Attention {
         }
     }
 
-    /// The same for the output, which has the order of queries.
+    /// Calls `work` for each row and head of the output, which has the order of queries.
     fn for_each_output<T>(&self, chunk: &Chunk<'_, T>, work: impl FnMut(usize, usize, usize)) {
         self.for_each(chunk, self.places()[0], work);
     }

@@ -23,7 +23,7 @@ pub(crate) enum Stage {
     Residual(Vec<Stage>),
 }
 
-/// What a stage needs for a chunk besides its input.
+/// The needs of a stage for a chunk besides its input.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a, T> {
     pub(crate) chunk: Chunk<'a, T>,
