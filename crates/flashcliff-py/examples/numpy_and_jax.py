@@ -51,7 +51,7 @@ def picture(points, width=48, height=13):
 
 
 def by_jax(turn, points):
-    """The same with arrays of JAX; `None` if it is not installed."""
+    """Computes that with arrays of JAX; `None` if it is not installed."""
     if importlib.util.find_spec("jax") is None:
         print("JAX is not installed, so its arrays are left out")
         return None

@@ -1,5 +1,7 @@
 """Norms, gates and features of attention as kernels: what surrounds them on the CPU, and the kernels on CUDA."""
 
+import contextlib
+
 import items_reference
 import pytest
 import torch
@@ -180,6 +182,28 @@ def test_results_are_side_by_side(scalars, kernels):
     for mv, of_s in found:
         rows = [mv.flatten(1, -2)] + ([] if of_s is None else [of_s.flatten(0, -2)])
         assert packed._side_by_side(rows) is not None
+
+
+def test_the_current_device_stays(monkeypatch):
+    """A kernel on another device than PyTorch's current one runs within a guard."""
+    seen = []
+
+    class Elsewhere:
+        def get_device(self):
+            return 1
+
+    @contextlib.contextmanager
+    def guard(device):
+        seen.append("enter")
+        yield
+        seen.append("leave")
+
+    monkeypatch.setattr(torch.cuda, "device", guard)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda d: 70 + d, raising=False)
+    for current in (0, 1):
+        monkeypatch.setattr(torch.cuda, "current_device", lambda current=current: current)
+        items._launch(Elsewhere(), lambda *place: seen.append(place))
+    assert seen == ["enter", (1, 71), "leave", (1, 71)]
 
 
 # On CUDA: the kernels beside the references, on tensors with odd strides.

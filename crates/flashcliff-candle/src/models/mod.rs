@@ -42,7 +42,7 @@ pub enum Architecture {
 /// The weight of the regulariser of [`Gravity`], as in GATr's n-body experiment.
 const REGULARISER: f64 = 0.01;
 
-/// What a step of training needs of a batch.
+/// The losses of a batch that a step of training needs.
 #[derive(Debug, Clone)]
 pub struct Losses {
     /// The loss to minimise.

@@ -25,7 +25,7 @@ const REGRESSION_WIDTH: usize = 380;
 const DECAYS: usize = 5;
 const DECAY: f64 = 0.398_107_170_553_497_3;
 
-/// What a task has by default.
+/// The defaults of a task.
 struct Defaults {
     samples: usize,
     steps: usize,

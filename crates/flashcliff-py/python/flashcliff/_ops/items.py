@@ -7,7 +7,7 @@ contiguous, all others may have any stride, so items can lie side by side in the
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -158,17 +158,27 @@ def merge(algebra: Algebra, features: Tensor, merged: Pair, back: bool) -> None:
 
 def product(algebra: Algebra, kind: str, x: Tensor, y: Tensor, to: Tensor) -> None:
     """Writes the product of a kind of multivectors ``[blades, rows, channels]``."""
-    operator, place = _product(algebra, kind), _on(x)
-    operator.forward_strided(_strided_sizes(x), [_strided(x), _strided(y)], _strided(to), place)
+    operator, given = _product(algebra, kind), [_strided(x), _strided(y)]
+
+    def run(device: int, stream: int) -> None:
+        place = device, stream, False
+        operator.forward_strided(_strided_sizes(x), given, _strided(to), place)
+
+    _launch(x, run)
 
 
 def product_gradient(
     algebra: Algebra, kind: str, x: Tensor, y: Tensor, gradient: Tensor, to: tuple[Tensor, Tensor]
 ) -> None:
     """Writes the gradients of both factors of :func:`product`."""
-    operator, place = _product(algebra, kind), _on(x)
-    given, places = [_strided(x), _strided(y)], [_strided(tensor) for tensor in to]
-    operator.backward_strided(_strided_sizes(x), given, _strided(gradient), places, place)
+    operator, given = _product(algebra, kind), [_strided(x), _strided(y)]
+    places = [_strided(tensor) for tensor in to]
+
+    def run(device: int, stream: int) -> None:
+        place = device, stream, False
+        operator.backward_strided(_strided_sizes(x), given, _strided(gradient), places, place)
+
+    _launch(x, run)
 
 
 @functools.cache
@@ -176,10 +186,15 @@ def _product(algebra: Algebra, kind: str) -> _core.Operator:
     return _core.Operator("product", algebra._core, {"kind": kind})
 
 
-def _on(x: Tensor) -> tuple[int, int, bool]:
-    """The device and the stream of a call."""
+def _launch(x: Tensor, function: Callable[[int, int], None]) -> None:
+    """Calls a function with the device of a tensor and the address of PyTorch's stream there."""
     device = x.get_device()
-    return device, torch._C._cuda_getCurrentRawStream(device), False
+    if device != torch.cuda.current_device():
+        # The extension makes the tensor's device current, which must not outlast the call.
+        with torch.cuda.device(device):
+            function(device, torch._C._cuda_getCurrentRawStream(device))
+        return
+    function(device, torch._C._cuda_getCurrentRawStream(device))
 
 
 def _strided_sizes(x: Tensor) -> tuple[int, int, str]:
@@ -193,8 +208,8 @@ def _strided(x: Tensor) -> tuple[int, int, int]:
 
 
 def _call(algebra: Algebra, name: str, pair: Pair, *arguments: object) -> None:
-    device, stream, _ = _on(pair[0])
-    getattr(_items(algebra), name)(*arguments, (device, stream))
+    function = getattr(_items(algebra), name)
+    _launch(pair[0], lambda device, stream: function(*arguments, (device, stream)))
 
 
 @functools.cache

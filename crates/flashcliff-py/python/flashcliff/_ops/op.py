@@ -112,7 +112,7 @@ def _bias(mode: str, is_given: bool) -> str:
 
 
 class Made(NamedTuple):
-    """What a compiled operator was made of."""
+    """The ingredients of a compiled operator."""
 
     op: Op
     algebra: str
