@@ -15,6 +15,14 @@ variant was made.
 | ours-graph      | the same, each call captured in a CUDA graph: a step with its optimiser    |
 | ours-compile    | the same under `torch.compile(dynamic=False)`                              |
 
+Captured variants have more parts in their name, such as `ours-graph-bf16-items`:
+
+| part  | what                                                                            |
+|-------|---------------------------------------------------------------------------------|
+| bf16  | features of attention in bfloat16                                               |
+| f16   | features of attention in float16                                                |
+| items | items between matrix products and attention are computed again in the backward pass |
+
 Jets are ragged, without padding: `attn_bias=BlockDiagonalMask` for both. Without xformers the package gets a stand-in
 with PyTorch's copy of xformers' kernel (`transformers_xformers.py`).
 
@@ -34,6 +42,7 @@ import warnings
 
 import flashcliff
 import torch
+from flashcliff.nn.transformer import attention_dtype, checkpoint_items
 
 import transformers_xformers
 from sweep_results import command, write
@@ -52,8 +61,19 @@ from transformers_cases import (
 from transformers_profile import profile
 
 KINDS = ("inference", "step")
-VARIANTS = ("ours", "ours-graph", "package", "ours-compile", "package-compile")
-# Compiled variants are compared as they run, so in TF32 if that is on.
+VARIANTS = (
+    "ours",
+    "ours-graph",
+    "ours-graph-items",
+    "ours-graph-bf16",
+    "ours-graph-f16",
+    "ours-graph-bf16-items",
+    "package",
+    "ours-compile",
+    "package-compile",
+)
+FEATURES = {"bf16": torch.bfloat16, "f16": torch.float16}
+# Compiled variants are compared as they run, so in TF32 if that is on. Features of 16 bits are rounded.
 LOOSE = 2e-2
 
 
@@ -123,6 +143,11 @@ class Case:
         net = self.make(self.theirs if who == "package" else self.ours)
         net.load_state_dict(self.state)
         net.to(self.device)
+        parts = variant.split("-")
+        for name, dtype in FEATURES.items():
+            if name in parts:
+                attention_dtype(net, dtype)
+        checkpoint_items(net, "items" in parts)
         options = self.options[who]
         run = torch.compile(net, dynamic=False) if variant.endswith("-compile") else net
         return net, lambda: run(*self.inputs, **options)
@@ -242,7 +267,7 @@ def reference(case):
 def compare(variant, net, run, wanted):
     """The differences of a variant to the package; raises if they are too large."""
     found = {"outputs": difference(outputs(run), wanted[0])}
-    limit = LOOSE if variant.endswith("-compile") else TOLERANCE
+    limit = LOOSE if {"compile", *FEATURES} & set(variant.split("-")) else TOLERANCE
     if limit == TOLERANCE:
         got = gradients(net, run)
         names = [name for name in wanted[1] if name in got]
@@ -257,7 +282,7 @@ def compare(variant, net, run, wanted):
 
 def measure(case, variant, wanted, arguments):
     """Differences, times and peak memory of a variant."""
-    device, captured = case.device, variant == "ours-graph"
+    device, captured = case.device, variant.startswith("ours-graph")
     gc.collect()
     before = 0
     if device == "cuda":
@@ -382,10 +407,10 @@ def main():
         set_tf32(arguments.tf32)
         for name in chosen:
             case = prepared(name)
-            net, run = case.network("ours")
+            net, run = case.network(variants[0])
             calls = Calls(net, run, False)
             for kind in KINDS:
-                print(f"\n{name}, {kind}, ours in eager mode")
+                print(f"\n{name}, {kind}, {variants[0]} in eager mode")
                 profile(getattr(calls, kind), arguments.device)
             del cases[name], case, net, run, calls
             gc.collect()

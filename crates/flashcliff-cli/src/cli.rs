@@ -8,6 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::algebra::AlgebraArgs;
 use crate::bench::BenchArgs;
+use crate::data::DataArgs;
 use crate::error::Error;
 use crate::info::InfoArgs;
 use crate::interrupt;
@@ -39,6 +40,7 @@ pub(crate) enum Command {
     Train(TrainArgs),
     Algebra(AlgebraArgs),
     Op(OpArgs),
+    Data(DataArgs),
     Info(InfoArgs),
     Bench(BenchArgs),
     Tune(TuneArgs),

@@ -1,4 +1,4 @@
-//! The `flashcliff` program: trains the published models, runs single operators on files, shows algebras, measures, tunes.
+//! The `flashcliff` program: trains the published models, writes their data, runs single operators on files, shows algebras, measures, tunes.
 //!
 //! Exit status: 0 on success, also when Ctrl-C ended a training run that was saved, or tuning; 1 on an error, with its causes on standard error; 2 on wrong usage;
 //! 3 and 4 when `bench --baseline` found something slower; 130 when a second Ctrl-C ended the program at once.
@@ -7,6 +7,7 @@
 mod algebra;
 mod bench;
 mod cli;
+mod data;
 mod device;
 mod error;
 mod heap;
@@ -44,6 +45,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
         Command::Train(args) => train::run(args, cli.quiet),
         Command::Algebra(args) => algebra::run(args),
         Command::Op(args) => op::run(args),
+        Command::Data(args) => data::run(args),
         Command::Info(args) => info::run(args),
         Command::Bench(args) => return bench::run(args),
         Command::Tune(args) => tune::run(args, cli.quiet),

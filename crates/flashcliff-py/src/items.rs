@@ -4,8 +4,8 @@ use std::sync::{Mutex, PoisonError};
 
 use flashcliff::cuda::Device;
 use flashcliff::cuda::items::{
-    self, Activation, Distances, Features, ItemEps, ItemGains, ItemPart, ItemSizes, ItemTensor,
-    Split, Target,
+    self, Activation, Columns, Distances, Features, ItemEps, ItemGains, ItemPart, ItemSizes,
+    ItemTensor, Split, Target,
 };
 use flashcliff::{Dtype, Error};
 use pyo3::exceptions::PyValueError;
@@ -21,11 +21,11 @@ type PySizes = (usize, usize, usize, String);
 /// The address and the strides of blades and items of multivectors; the address and the stride of items of scalars.
 type PyTensor = (usize, usize, usize, usize, usize);
 
-/// Items, the addresses of features, of weights and of their gradients, heads, taken and negated blades as sets of bits, and `query`
+/// Items, the address and the width of features, the addresses of weights and of their gradients, heads, taken and negated blades as sets of bits, and `query`
 /// or `key` for features of distances.
 type PyPart = (
     PyTensor,
-    usize,
+    (usize, usize),
     usize,
     usize,
     usize,
@@ -34,11 +34,18 @@ type PyPart = (
     Option<String>,
 );
 
-/// The address, the items that are neighbours, heads, and the strides of the first three axes.
-type PyFeatures = (usize, usize, usize, [usize; 3]);
+/// The address, the type, the items that are neighbours, heads, and the strides of the first three axes.
+type PyFeatures = (usize, String, usize, usize, [usize; 3]);
+
+/// The norm of each head, the points of distances - the blade of the first coordinate, the coordinates, the regularisation - and the
+/// type of features.
+type PySplit = (Option<(f64, f64)>, (usize, usize, f64), String);
 
 /// The addresses of the gains of multivectors, of scalars, and of partial sums of their gradients; 0 for what there is not.
 type PyGains = (usize, usize, usize);
+
+/// The address, rows, columns, the stride of rows, the type, and the runs of columns.
+type PyColumns = (usize, usize, usize, usize, String, Vec<(usize, usize)>);
 
 /// The number of the device, and the address of the stream.
 type PyTarget = (usize, usize);
@@ -62,6 +69,10 @@ impl Items {
             devices: Mutex::default(),
         })
     }
+
+    /// The most runs of columns of one call.
+    #[classattr]
+    const MOST_RUNS: usize = Columns::MOST;
 
     fn norm_partials(&self, sizes: PySizes) -> PyResult<usize> {
         Ok(self.inner.norm_partials(sizes_of(&sizes)?))
@@ -149,38 +160,52 @@ impl Items {
         })
     }
 
-    /// Writes the features of parts. `points` are the blade of the first coordinate, the coordinates, and the regularisation.
     fn heads(
         &self,
         sizes: PySizes,
-        norm: Option<(f64, f64)>,
-        points: (usize, usize, f64),
+        split: PySplit,
         parts: Vec<PyPart>,
         target: PyTarget,
     ) -> PyResult<()> {
-        let (sizes, parts) = (sizes_of(&sizes)?, parts_of(&parts)?);
+        let (sizes, parts, split) = (sizes_of(&sizes)?, parts_of(&parts)?, split_of(&split)?);
         // SAFETY: the same holds as above.
         self.on(target, |target| unsafe {
-            self.inner
-                .heads(target, sizes, split_of(norm, points), &parts)
+            self.inner.heads(target, sizes, split, &parts)
         })
     }
 
     fn heads_gradient(
         &self,
         sizes: PySizes,
-        norm: Option<(f64, f64)>,
-        points: (usize, usize, f64),
+        split: PySplit,
         parts: Vec<PyPart>,
         to: Vec<PyTensor>,
         target: PyTarget,
     ) -> PyResult<()> {
-        let (sizes, parts) = (sizes_of(&sizes)?, parts_of(&parts)?);
+        let (sizes, parts, split) = (sizes_of(&sizes)?, parts_of(&parts)?, split_of(&split)?);
         let to: Vec<_> = to.into_iter().map(tensor).collect();
         // SAFETY: the same holds as above.
         self.on(target, |target| unsafe {
-            self.inner
-                .heads_gradient(target, sizes, split_of(norm, points), &parts, &to)
+            self.inner.heads_gradient(target, sizes, split, &parts, &to)
+        })
+    }
+
+    /// The rows of partial sums of columns.
+    fn sum_partials(&self, columns: PyColumns) -> PyResult<usize> {
+        Ok(items::Items::sum_partials(columns_of(&columns)?))
+    }
+
+    fn column_sums(
+        &self,
+        columns: PyColumns,
+        partials: usize,
+        to: usize,
+        target: PyTarget,
+    ) -> PyResult<()> {
+        let columns = columns_of(&columns)?;
+        // SAFETY: the same holds as above.
+        self.on(target, |target| unsafe {
+            items::Items::column_sums(target, columns, partials as u64, to as u64)
         })
     }
 
@@ -193,9 +218,10 @@ impl Items {
         target: PyTarget,
     ) -> PyResult<()> {
         let (sizes, merged) = (sizes_of(&sizes)?, tensor(merged));
-        let (address, inner, heads, strides) = features;
+        let (address, dtype, inner, heads, strides) = features;
         let features = Features {
             features: address as u64,
+            dtype: dtype_of(&dtype)?,
             inner,
             heads,
             strides,
@@ -272,12 +298,27 @@ fn tensor(
     }
 }
 
-fn split_of(norm: Option<(f64, f64)>, (first, count, distance_eps): (usize, usize, f64)) -> Split {
-    Split {
+fn split_of((norm, points, features): &PySplit) -> PyResult<Split> {
+    let (first, count, distance_eps) = *points;
+    Ok(Split {
+        features: dtype_of(features)?,
         norm: norm.map(eps_of),
         points: (first, count),
         distance_eps,
-    }
+    })
+}
+
+fn columns_of(
+    (elements, rows, width, row_stride, dtype, runs): &PyColumns,
+) -> PyResult<Columns<'_>> {
+    Ok(Columns {
+        elements: *elements as u64,
+        rows: *rows,
+        width: *width,
+        row_stride: *row_stride,
+        dtype: dtype_of(dtype)?,
+        runs,
+    })
 }
 
 fn parts_of(parts: &[PyPart]) -> PyResult<Vec<ItemPart>> {
@@ -294,7 +335,8 @@ fn parts_of(parts: &[PyPart]) -> PyResult<Vec<ItemPart>> {
         };
         Ok(ItemPart {
             items: tensor(*items),
-            features: *features as u64,
+            features: features.0 as u64,
+            width: features.1,
             weights: *weights as u64,
             of_weights: *of_weights as u64,
             heads: *heads,

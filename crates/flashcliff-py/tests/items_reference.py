@@ -19,6 +19,7 @@ NAMES = (
     "heads",
     "heads_gradient",
     "merge",
+    "column_sums",
     "product",
     "product_gradient",
 )
@@ -162,7 +163,8 @@ def of_part(algebra, split, part):
     weights = None if part.weights is None else part.weights.detach().double().requires_grad_()
 
     def run(mv, s, weights):
-        return (features(algebra, split, part, mv, s, weights),)
+        found = features(algebra, split, part, mv, s, weights)
+        return (F.pad(found, (0, part.features.shape[-1] - found.shape[-1])),)
 
     return run, [*leaves(part.items), weights]
 
@@ -201,6 +203,13 @@ def merge(algebra, features, merged, back):
     mv.copy_(of_mv.permute(3, 0, 2, 1, 4).reshape(mv.shape))
     if s is not None:
         s.copy_(features[..., count:].transpose(1, 2).reshape(s.shape))
+
+
+def column_sums(algebra, x, runs):
+    to = x.new_zeros(x.shape[1])
+    for start, stop in runs:
+        to[start:stop] = x[:, start:stop].double().sum(0)
+    return to
 
 
 def multiplied(algebra, kind, x, y):

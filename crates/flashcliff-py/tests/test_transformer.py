@@ -378,3 +378,20 @@ def test_misuse(name):
     call, message = misuse()[name]
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def test_hooks_of_blocks_are_called():
+    """A block forms its sum in the norm of the next one, unless something follows its calls."""
+    net = gt.GATransformer((1, 3, 0), 1, 1, 4, 1, 1, 4, blocks=3, attention={"heads": 2}).double()
+    x, s = random(16, 2, 3, 1), random(2, 3, 1, seed=1)
+    want, calls = net(x, s), []
+    for count, block in enumerate(net.blocks, 1):
+        block.register_forward_hook(lambda *call: calls.append(call[2]))
+        got = net(x, s)
+        assert len(calls) == count
+        for g, w in zip(got, want, strict=True):
+            assert difference(g, w) < 1e-14
+        if count < 3:
+            calls.clear()
+    # The output of the last block is the input of the last linear layer.
+    assert torch.equal(net.linear_out(*calls[-1])[0], got[0])

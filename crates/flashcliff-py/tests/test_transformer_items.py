@@ -40,6 +40,11 @@ def derivatives(function, leaves):
     return [*out, *(g for g in (*plain, *kept, *second) if g is not None)]
 
 
+def joined(gradients):
+    """All gradients as one, because some are zero but for rounding."""
+    return [torch.cat([g.flatten() for g in gradients])]
+
+
 def leaf(*shape, seed=0):
     return random(*shape, seed=seed).requires_grad_()
 
@@ -158,6 +163,81 @@ def test_attention(signature, batch, multi_query, scalars, kernels):
     alike(got, run())
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("multi_query", [False, True])
+@pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0)], ids=str)
+def test_features_of_16_bits(signature, multi_query, dtype, kernels, monkeypatch):
+    torch.manual_seed(0)
+    layer = gt.SelfAttention(signature, 4, 8, heads=2, multi_query=multi_query)
+    x, s = random(16, 2, 3, 4).float().requires_grad_(), random(2, 3, 8, seed=1).float()
+    leaves = [x, *layer.parameters()]
+    attended, plain = [], torch.nn.functional.scaled_dot_product_attention
+
+    def recorded(*given, **options):
+        attended.append(({t.dtype for t in given}, options["scale"], given[0].shape[-1]))
+        return plain(*given, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", recorded)
+
+    def run():
+        out = layer(x, s)
+        total = sum((t * random(*t.shape, seed=9)).sum() for t in out)
+        return [*out, *joined(torch.autograd.grad(total, leaves))]
+
+    exact = run()
+    assert gt.attention_dtype(layer, dtype) == 1
+    composed = run()
+    got, called = kernels(run)
+    assert {"heads", "heads_gradient", "merge"} <= set(called)
+    (_, scale, _), *others = attended
+    assert all(types == {dtype} and by == scale for types, by, _ in others)
+    bits = torch.finfo(dtype).eps
+    # Gradients pass through distances, which are small differences of large features.
+    for a, b, c, factor in zip(exact, composed, got, (4, 4, 64), strict=True):
+        assert a.dtype == b.dtype == c.dtype == torch.float32
+        assert difference(c, b) < 4 * bits
+        assert 0 < difference(b, a) < factor * bits
+
+
+def test_types_of_features_that_do_not_exist():
+    with pytest.raises(ValueError, match=r"dtype: expected torch.bfloat16, .*, got torch.int8"):
+        gt.attention_dtype(torch.nn.Identity(), torch.int8)
+    with pytest.raises(ValueError, match=r"dtype: expected torch.bfloat16, .*, got torch.float64"):
+        gt.SelfAttention((3, 0, 1), 4, dtype=torch.float64)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0)], ids=str)
+def test_networks_with_features_of_16_bits(signature, ragged, dtype):
+    """Beside the composed operations in float64 with features of float32."""
+    torch.manual_seed(0)
+    net = gt.GATransformer(
+        signature, 2, 1, 16, 3, 2, 32, blocks=2, attention={"heads": 8, "multi_query": ragged}
+    ).cuda()
+    count = 60
+    shape, options = ((3, 20), {}) if not ragged else ((count,), {"cu_seqlens": [0, 7, 8, 40, 60]})
+    if ragged:
+        bounds = torch.tensor(options["cu_seqlens"], dtype=torch.int32, device="cuda")
+        options = {"cu_seqlens": bounds}
+    x, s = random(16, *shape, 2).cuda(), random(*shape, 3, seed=1).cuda()
+
+    def run(to):
+        net.to(to)
+        leaves = [x.to(to).requires_grad_(), *net.parameters()]
+        out = net(leaves[0], s.to(to), **options)
+        total = sum((t * random(*t.shape, seed=9).cuda().to(to)).sum() for t in out)
+        return [*out, *joined(torch.autograd.grad(total, leaves))]
+
+    exact = run(torch.float64)
+    assert gt.attention_dtype(net, dtype) == 2
+    bits = torch.finfo(dtype).eps
+    for got, want, factor in zip(run(torch.float32), exact, (8, 8, 64), strict=True):
+        assert got.dtype == torch.float32
+        assert difference(got.double(), want) < factor * bits
+
+
 def test_hooks_of_attention_are_called(kernels):
     layer = gt.SelfAttention((3, 0, 1), 4, heads=2).double()
     calls = []
@@ -174,7 +254,7 @@ def test_results_are_side_by_side(scalars, kernels):
     algebra = flashcliff.Algebra(3, 0, 1)
     found, _ = kernels(
         lambda: [
-            features.merged_heads(given, algebra, 3),
+            features.merged_heads(given, algebra, 3, given.dtype),
             gt.EquiLayerNorm(algebra)(x, s),
             gt.ScalarGate()(x, s),
         ]
@@ -214,6 +294,15 @@ DTYPES = {
     torch.bfloat16: 1.2e-2,
     torch.float16: 2e-3,
 }
+
+
+TYPES_OF_FEATURES = [
+    *((dtype, dtype, 0) for dtype in DTYPES),
+    (torch.float32, torch.float32, 5),
+    (torch.float32, torch.bfloat16, 0),
+    (torch.float32, torch.float16, 3),
+]
+"""Types of items and of features, and the zeros behind each head's features."""
 
 
 class Memory:
@@ -288,12 +377,13 @@ def test_kernels_are_their_references(signature, dtype, aligned, sizes):
 @pytest.mark.cuda
 @pytest.mark.parametrize("eps", [None, EPS], ids=["plain", "normalised"])
 @pytest.mark.parametrize("sizes", [(37, 4, 8), (5, 3, 0), (1, 1, 5), (70, 2, 16)], ids=str)
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("dtypes", TYPES_OF_FEATURES, ids=str)
 @pytest.mark.parametrize("signature", SIGNATURES, ids=str)
-def test_features_are_their_references(signature, dtype, sizes, eps):
+def test_features_are_their_references(signature, dtypes, sizes, eps):
     algebra = flashcliff.Algebra(*signature)
     attention = gt.GeometricAttention(algebra, 1, 1)
-    memory, limit = Memory(dtype, False), DTYPES[dtype]
+    dtype, of_features, more = dtypes
+    memory, limit = Memory(dtype, False), max(DTYPES[dtype], DTYPES[of_features])
     rows, channels, scalars = sizes
     blades = algebra.blade_count
     split = attention.split(eps)
@@ -307,7 +397,7 @@ def test_features_are_their_references(signature, dtype, sizes, eps):
         width = channels * (bin(role.taken).count("1") + distances) + scalars
         part = items.Part(
             memory.items(blades, rows, channels * heads, scalars * heads),
-            memory.values(rows, heads, width),
+            memory.values(rows, heads, width + more).to(of_features),
             heads,
             *role,
         )
@@ -330,11 +420,30 @@ def test_features_are_their_references(signature, dtype, sizes, eps):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("scalars", [0, 5])
+@pytest.mark.parametrize("rows", [0, 1, 63, 4099, 30011])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-def test_merging_is_its_reference(dtype, scalars):
-    algebra, memory = flashcliff.Algebra(1, 3, 0), Memory(dtype, False)
-    found = memory.values(3, 7, 2, 16 * 3 + scalars).transpose(1, 2)
-    merged = memory.items(16, 21, 6, 2 * scalars)
+@pytest.mark.parametrize("runs", [(), ((0, 1),), ((3, 5), (5, 40), (64, 321))], ids=str)
+def test_sums_of_columns_are_their_reference(runs, dtype, rows):
+    algebra = flashcliff.Algebra(3, 0, 1)
+    memory = Memory(dtype, False).values(rows, 330)
+    x = memory[:, 5:326]
+    got, again = items.column_sums(algebra, x, runs), items.column_sums(algebra, x, runs)
+    assert got.dtype == dtype and torch.equal(got, again)
+    want = items_reference.column_sums(algebra, x.double(), runs)
+    # The rounding of a sum grows with what is summed, not with the result.
+    scale = x.double().abs().sum(0).max().item() if rows else 1.0
+    assert (got.double() - want).abs().max() <= DTYPES[dtype] * max(scale, 1e-30)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("channels, scalars", [(3, 0), (3, 5), (2, 8), (4, 8)])
+@pytest.mark.parametrize("aligned", [True, False])
+@pytest.mark.parametrize("dtypes", TYPES_OF_FEATURES, ids=str)
+def test_merging_is_its_reference(dtypes, aligned, channels, scalars):
+    dtype, of_features, more = dtypes
+    algebra, memory = flashcliff.Algebra(1, 3, 0), Memory(dtype, aligned)
+    found = memory.values(3, 7, 2, 16 * channels + scalars + more).to(of_features).transpose(1, 2)
+    found = found[..., : 16 * channels + scalars]
+    merged = memory.items(16, 21, 2 * channels, 2 * scalars)
     both("merge", (algebra, found, merged, False), lambda a: a[2], 1e-30)
     both("merge", (algebra, found, merged, True), lambda a: [a[1]], 1e-30)

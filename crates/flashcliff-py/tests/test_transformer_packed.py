@@ -4,6 +4,7 @@ import items_reference
 import pytest
 import torch
 from nn_common import difference, disturb, random
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import flashcliff
 from flashcliff._ops import equivariant
@@ -133,6 +134,7 @@ def test_networks_are_the_same(signature, multi_query, all_ways, dense, monkeypa
     if all_ways:
         called = items_reference.install(monkeypatch)
         monkeypatch.setattr(equivariant, "is_native", lambda x: False)
+        monkeypatch.setattr(packed, "_MANY", 0)
     got = dense(run)
     if all_ways:
         assert set(called) == set(items_reference.NAMES)
@@ -238,3 +240,70 @@ def test_large_layers_keep_the_way_with_fewer_multiplications(monkeypatch):
         layer = gt.EquiLinear(algebra, channels, channels, 8, 8, device="meta")
         x = torch.empty(16, rows, channels, device="meta")
         assert packed.serves((layer._layer,), x) == dense
+
+
+class Products(TorchDispatchMode):
+    """Counts matrix products and calls of attention."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        name = function.name()
+        self.count += "mm" in name or ("attention" in name and "backward" not in name)
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("native", [True, False])
+@pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0)], ids=str)
+def test_items_of_other_linear_layers_are_computed_again(signature, native, monkeypatch):
+    """Layers that are not dense products are computed again with the items."""
+    net = gt.GATransformer(signature, 2, 3, 4, 3, 2, 8, blocks=2, attention={"heads": 2})
+    disturb(net.double())
+    x, s = random(16, 2, 5, 2).requires_grad_(), random(2, 5, 3, seed=1).requires_grad_()
+    monkeypatch.setattr(equivariant, "is_native", lambda x: native)
+
+    def run():
+        total = sum(t.pow(2).sum() for t in net(x, s))
+        return torch.autograd.grad(total, [x, s, *net.parameters()])
+
+    want = run()
+    assert gt.checkpoint_items(net) == 2
+    assert all(map(torch.equal, run(), want))
+
+
+@pytest.mark.parametrize("dropout", [None, 0.3])
+@pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0)], ids=str)
+def test_items_are_computed_again_but_not_products(signature, dropout, dense, monkeypatch):
+    net = gt.GATransformer(
+        signature, 2, 3, 4, 3, 2, 8, blocks=2, attention={"heads": 2}, dropout=dropout
+    )
+    disturb(net.double())
+    x, s = random(16, 2, 5, 2).requires_grad_(), random(2, 5, 3, seed=1).requires_grad_()
+    called = items_reference.install(monkeypatch)
+
+    def run():
+        called.clear()
+        torch.manual_seed(3)
+        with Products() as products:
+            total = sum(t.pow(2).sum() for t in net(x, s, **options))
+            found = torch.autograd.grad(total, [x, s, *net.parameters()])
+        return found, products.count, called.count("norm"), called.count("merge")
+
+    options = {"reference": random(2, 1, 1, seed=2)} if net.geometry.join else {}
+    want, products, norms, merges = dense(run)
+    assert gt.checkpoint_items(net) == 2
+    got, again, more_norms, more_merges = dense(run)
+    assert again == products
+    assert more_norms == 2 * norms and more_merges == merges + 2
+    assert all(map(torch.equal, got, want))
+    assert gt.checkpoint_items(net, False) == 2
+    assert dense(run)[2] == norms
+
+
+def test_items_are_computed_again_alone():
+    with pytest.raises(ValueError, match="checkpoint: expected 'attention' and 'mlp', or 'items'"):
+        gt.Block((1, 3, 0), 2, checkpoint=("items", "mlp"))
+    block = gt.Block((1, 3, 0), 2, checkpoint=("mlp",), attention={"heads": 1})
+    assert gt.checkpoint_items(block) == 0 and block.checkpoint == ("mlp",)

@@ -1,5 +1,5 @@
 // Gates of items by their scalar blade, activations of scalars, and their gradients. A thread has one channel with all its blades,
-// or one scalar.
+// or a few scalars.
 #include "items.cuh"
 #include "skeleton/gates.cuh"
 
@@ -7,6 +7,8 @@ namespace fc {
 namespace {
 
 constexpr int kThreads = 256;
+// The scalars of a thread, so that most threads have much to wait for.
+constexpr int kScalars = 4;
 
 struct GateCall {
   fc_items items;
@@ -54,9 +56,12 @@ FC_INLINE Curve<T> curve(int activation, T x) {
   }
 }
 
+// The threads that share the scalars of an item.
+__host__ __device__ inline int64_t scalar_threads(const fc_items &items) { return (items.scalars + kScalars - 1) / kScalars; }
+
 template <int Blades, class T, class S, bool Backward>
 FC_INLINE void gate(const GateCall &call) {
-  const int64_t width = call.items.channels + call.items.scalars;
+  const int64_t sharing = scalar_threads(call.items), width = call.items.channels + sharing;
   const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
   if (at >= call.items.rows * width) return;
   int64_t c;
@@ -64,11 +69,24 @@ FC_INLINE void gate(const GateCall &call) {
   const int dtype = call.items.dtype;
   const Items<T, S> x(call.x, dtype), g(call.g, dtype), to(call.to, dtype);
   if (c >= call.items.channels) {
-    const int64_t s = c - call.items.channels;
-    const Curve<T> of = curve(call.scalar_activation, x.template load_scalars<1>(row, s).v[0]);
-    Lanes<T, 1> result = {{of.value}};
-    if constexpr (Backward) result.v[0] = of.slope * g.template load_scalars<1>(row, s).v[0];
-    to.template store_scalars<1>(row, s, result);
+    const int64_t first = c - call.items.channels;
+    T values[kScalars], slopes[kScalars];
+    const auto each = [&](auto &&f) {
+      FC_EACH(kScalars, const int64_t s = first + i * sharing; if (s < call.items.scalars) f(s, values[i], slopes[i]);)
+    };
+    each([&](int64_t s, T &value, T &slope) {
+      value = x.template load_scalars<1>(row, s).v[0];
+      if constexpr (Backward) slope = g.template load_scalars<1>(row, s).v[0];
+    });
+    each([&](int64_t s, T &value, T &slope) {
+      const Curve<T> of = curve(call.scalar_activation, value);
+      if constexpr (Backward) {
+        value = of.slope * slope;
+      } else {
+        value = of.value;
+      }
+    });
+    each([&](int64_t s, T &value, T &) { to.template store_scalars<1>(row, s, Lanes<T, 1>{{value}}); });
     return;
   }
   T values[Blades];
@@ -106,7 +124,7 @@ int launch(const GateCall &call, void *stream) {
   const fc_items &items = call.items;
   const auto known = [](int activation) { return activation >= FC_ACTIVATION_RELU && activation <= FC_ACTIVATION_TANH; };
   if (!known(call.activation) || !known(call.scalar_activation)) return FC_ERROR_BAD_CALL;
-  const int64_t ctas = ceil_quotient(items.rows * (items.channels + items.scalars), kThreads);
+  const int64_t ctas = ceil_quotient(items.rows * (items.channels + scalar_threads(items)), kThreads);
   if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
   if (ctas == 0) return 0;
   return with_types(items, [&](auto blades, auto *type) {

@@ -1,7 +1,8 @@
 // The features of attention: from items to the features of each head and back.
 //
 // A thread has one head of one row. The features of the rows of a CTA are one piece of memory, which goes through shared memory,
-// so that it is read and written in order.
+// so that it is read and written in order. Loops over channels and scalars stay loops: a longer kernel waits for its own
+// instructions.
 #include "items.cuh"
 
 namespace fc {
@@ -16,11 +17,26 @@ constexpr int kSharedBytes = 48 * 1024;
 struct HeadsCall {
   fc_item_split split;
   fc_item_tensor to[FC_ITEM_PARTS];
-  int64_t features[FC_ITEM_PARTS];  // of a head
-  int stride;                       // of a thread's features in shared memory: odd, against conflicts
+  int stride;  // of a thread's features in shared memory: odd, against conflicts
+  int joined;  // the features that go to and from memory at a time: 1, 2 or 4
 };
 
 extern __shared__ __align__(16) unsigned char shared[];
+
+template <int Blades>
+__host__ __device__ constexpr int dimensions() {
+  int dim = 0;
+  while ((1 << dim) < Blades) dim++;
+  return dim;
+}
+
+// The blades of points: coordinates and, after them, the weight.
+template <int Blades>
+struct Points {
+  static constexpr int kCoordinates = dimensions<Blades>() - 1;
+  static constexpr int kWeight = Blades - 2;
+  static constexpr int kFirst = kWeight - kCoordinates;
+};
 
 // A point and its weight w, scaled: p' = p w / (w^2 + eps), w' = w w / (w^2 + eps).
 template <class T>
@@ -33,89 +49,133 @@ struct Scaling {
   }
 };
 
+// The elements of one head of one row.
+template <class T, class S>
+struct Place {
+  S *multivectors, *scalars;
+  int64_t blade_stride;
+  int heads, dtype;
+
+  FC_INLINE Place(const fc_item_tensor &t, int64_t row, int head, int count, int type)
+      : multivectors(static_cast<S *>(t.multivectors) + row * t.row_stride + head),
+        scalars(static_cast<S *>(t.scalars) + row * t.scalar_stride + head),
+        blade_stride(t.blade_stride),
+        heads(count),
+        dtype(type) {}
+
+  template <int Blades>
+  FC_INLINE void read(int c, T (&values)[Blades]) const {
+    const S *at = multivectors + c * heads;
+#pragma unroll
+    for (int b = 0; b < Blades; b++, at += blade_stride) values[b] = load_lanes<S, T, 1>(at, dtype).v[0];
+  }
+  template <int Blades>
+  FC_INLINE void write(int c, const T (&values)[Blades]) const {
+    S *at = multivectors + c * heads;
+#pragma unroll
+    for (int b = 0; b < Blades; b++, at += blade_stride) store_lanes<S, T, 1>(at, Lanes<T, 1>{{values[b]}}, dtype);
+  }
+  FC_INLINE T scalar(int s) const { return load_lanes<S, T, 1>(scalars + s * heads, dtype).v[0]; }
+  FC_INLINE void write_scalar(int s, T value) const {
+    store_lanes<S, T, 1>(scalars + s * heads, Lanes<T, 1>{{value}}, dtype);
+  }
+};
+
 // One head of one row.
 template <int Blades, class T, class S>
 struct Head {
+  using Point = Points<Blades>;
   const fc_item_split &split;
   const fc_item_part &part;
-  const Items<T, S> x;
-  const int dtype;
-  const int64_t row, head, channels, scalars;
+  const Place<T, S> x;
+  const int64_t row;
+  const int head, channels, scalars;
 
-  FC_INLINE Head(const HeadsCall &call, int at, int64_t own_row, int64_t own_head)
+  FC_INLINE Head(const HeadsCall &call, int at, int64_t own_row, int own_head)
       : split(call.split),
         part(call.split.parts[at]),
-        x(part.x, call.split.items.dtype),
-        dtype(call.split.items.dtype),
+        x(part.x, own_row, own_head, int(part.heads), call.split.items.dtype),
         row(own_row),
         head(own_head),
-        channels(call.split.items.channels),
-        scalars(call.split.items.scalars) {}
+        channels(int(call.split.items.channels)),
+        scalars(int(call.split.items.scalars)) {}
 
-  FC_INLINE void read(const Items<T, S> &from, int64_t c, T (&values)[Blades]) const {
-#pragma unroll
-    for (int b = 0; b < Blades; b++) values[b] = from.template load<1>(row, b, c * part.heads + head).v[0];
-  }
-  FC_INLINE T scalar(int64_t s) const { return x.template load_scalars<1>(row, s * part.heads + head).v[0]; }
-  FC_INLINE T weight(int64_t c) const {
+  FC_INLINE T weight(int c) const {
     if (part.weights == nullptr) return T(1);
-    return load_lanes<S, T, 1>(static_cast<const S *>(part.weights) + c * part.heads + head, dtype).v[0];
+    return load_lanes<S, T, 1>(static_cast<const S *>(part.weights) + c * x.heads + head, x.dtype).v[0];
   }
   FC_INLINE bool takes(int b) const { return part.taken >> b & 1; }
   FC_INLINE T sign(int b) const { return part.negative >> b & 1 ? T(-1) : T(1); }
-  FC_INLINE T mean() const {
-    T sum = 0;
-    for (int64_t c = 0; c < channels; c++) {
-      T values[Blades];
-      read(x, c, values);
-      sum += grade_magnitudes<Blades>(values, split.metric);
-    }
-    return sum / T(channels);
+  FC_INLINE int offset_of_distances() const { return channels * __popc(part.taken); }
+  FC_INLINE int offset_of_scalars() const {
+    const int more = part.distances == FC_DISTANCES_NONE ? 0 : Point::kCoordinates + 2;
+    return channels * (__popc(part.taken) + more);
   }
+  FC_INLINE T scale_of(T sum) const { return reciprocal_root(larger(sum / T(channels), T(split.eps))); }
+
+  // The channels that a thread has in registers at once.
+  static constexpr int kKept = Blades * sizeof(T) <= 64 ? 2 : 1;
+
+  // Calls f with the turn and the first of a few channels, for all channels. Where there is a norm, turns up to 0 form its sums, from
+  // the last channels to the first, which stay in registers.
+  template <class F>
+  FC_INLINE void for_turns(F &&f) const {
+    const int turns = (channels + kKept - 1) / kKept;
+#pragma unroll 1
+    for (int turn = split.normalised ? 1 - turns : 0; turn < turns; turn++) f(turn, (turn < 0 ? -turn : turn) * kKept);
+  }
+
   // The mean of the scalars, and the reciprocal of their standard deviation.
   FC_INLINE void moments(T *mean, T *scale) const {
     T sum = 0, squares = 0;
-    for (int64_t s = 0; s < scalars; s++) sum += scalar(s);
+#pragma unroll 4
+    for (int s = 0; s < scalars; s++) sum += x.scalar(s);
     *mean = sum / T(scalars);
-    for (int64_t s = 0; s < scalars; s++) squares += (scalar(s) - *mean) * (scalar(s) - *mean);
+#pragma unroll 4
+    for (int s = 0; s < scalars; s++) squares += (x.scalar(s) - *mean) * (x.scalar(s) - *mean);
     *scale = reciprocal_root(squares / T(scalars) + T(split.scalar_eps));
   }
 
-  // The features, one after another.
+  // The features, one after another, and zeros up to the width.
   FC_INLINE void write(T *to) const {
-    const T scale = split.normalised ? reciprocal_root(larger(mean(), T(split.eps))) : T(1);
-    for (int64_t c = 0; c < channels; c++) {
-      T values[Blades];
-      read(x, c, values);
-      T *at = to + c;
-#pragma unroll
-      for (int b = 0; b < Blades; b++) {
-        if (!takes(b)) continue;
-        *at = values[b] * scale * sign(b);
-        at += channels;
+    T values[kKept][Blades], scale = 1, sum = 0;
+    for_turns([&](int turn, int first) {
+      FC_EACH(kKept, if (first + i < channels) x.read(first + i, values[i]);)
+      if (split.normalised && turn <= 0) {
+        FC_EACH(kKept, if (first + i < channels) sum += grade_magnitudes<Blades>(values[i], split.metric);)
+        if (turn < 0) return;
+        scale = scale_of(sum);
       }
-      if (part.distances != FC_DISTANCES_NONE) distances(values, c, at);
-    }
-    T *at = to + offset_of_scalars();
+      FC_EACH(kKept, if (first + i < channels) write_blades(values[i], scale, first + i, to + first + i);)
+    });
+    const int offset = offset_of_scalars();
     T middle = 0, spread = 1;
     if (split.normalised && scalars > 0) moments(&middle, &spread);
-    for (int64_t s = 0; s < scalars; s++) at[s] = (scalar(s) - middle) * spread;
+#pragma unroll 4
+    for (int s = 0; s < scalars; s++) to[offset + s] = (x.scalar(s) - middle) * spread;
+#pragma unroll 1
+    for (int i = offset + scalars; i < part.width; i++) to[i] = 0;
   }
 
-  FC_INLINE int64_t offset_of_scalars() const {
-    const int more = part.distances == FC_DISTANCES_NONE ? 0 : split.dim + 2;
-    return channels * (__popc(part.taken) + more);
+  FC_INLINE void write_blades(const T (&values)[Blades], T scale, int c, T *at) const {
+#pragma unroll
+    for (int b = 0; b < Blades; b++) {
+      if (!takes(b)) continue;
+      *at = values[b] * scale * sign(b);
+      at += channels;
+    }
+    if (part.distances != FC_DISTANCES_NONE) distances(values, c, at);
   }
 
   // Query: (2 w' p', -w'^2, -|p'|^2) times the weight; key: (w' p', |p'|^2, w'^2).
-  FC_INLINE void distances(const T (&values)[Blades], int64_t c, T *at) const {
-    const int last = split.first + split.dim;
-    const Scaling<T> scaling(chosen(values, last), T(split.distance_eps));
-    const T w = chosen(values, last) * scaling.factor, factor = weight(c);
+  FC_INLINE void distances(const T (&values)[Blades], int c, T *at) const {
+    const Scaling<T> scaling(values[Point::kWeight], T(split.distance_eps));
+    const T w = values[Point::kWeight] * scaling.factor, factor = weight(c);
     const bool query = part.distances == FC_DISTANCES_QUERY;
     T square = 0;
-    for (int i = 0; i < split.dim; i++) {
-      const T p = chosen(values, split.first + i) * scaling.factor;
+#pragma unroll
+    for (int i = 0; i < Point::kCoordinates; i++) {
+      const T p = values[Point::kFirst + i] * scaling.factor;
       square += p * p;
       *at = (query ? 2 * w * p : w * p) * factor;
       at += channels;
@@ -125,71 +185,37 @@ struct Head {
     *at = (query ? -square : w * w) * factor;
   }
 
-  // An element whose place is known at run time only, without an array in local memory.
-  FC_INLINE static T chosen(const T (&values)[Blades], int at) {
-    T found = 0;
-#pragma unroll
-    for (int b = 0; b < Blades; b++) found = b == at ? values[b] : found;
-    return found;
-  }
-  FC_INLINE static void add_to(T (&values)[Blades], int at, T more) {
-#pragma unroll
-    for (int b = 0; b < Blades; b++) values[b] += b == at ? more : T(0);
-  }
-
-  // The channels that a thread keeps in registers while it reads all others.
-  static constexpr int kKept = Blades * sizeof(T) <= 64 ? 2 : 1;
-
-  // The gradient of the items from that of the features, g. A few channels at a time are read before anything is written, because the
-  // compiler may not move a load across a store.
-  FC_INLINE void gradient(const T *g, const Items<T, S> &to) const {
+  // The gradient of the items from that of the features, g. A few channels at a time are read before anything is written, because
+  // the compiler may not move a load across a store.
+  FC_INLINE void gradient(const T *g, const Place<T, S> &to) const {
     T values[kKept][Blades], slopes[kKept][Blades];
-    const auto each = [&](int64_t first, auto &&f) {
-#pragma unroll
-      for (int k = 0; k < kKept; k++) {
-        if (first + k < channels) f(first + k, values[k], slopes[k]);
-      }
-    };
-    const auto load = [&](int64_t first) {
-      each(first, [&](int64_t c, T (&value)[Blades], T (&slope)[Blades]) {
-        read(x, c, value);
-        of_blades(g + c, slope);
-      });
-    };
     T scale = 1, share = 0, sum = 0, dot = 0;
-    // The first channels come last, and stay in registers.
-    for (int64_t first = channels > 0 ? (channels - 1) / kKept * kKept : 0; first >= 0; first -= kKept) {
-      if (first > 0 && !split.normalised) continue;
-      load(first);
-      each(first, [&](int64_t, T (&value)[Blades], T (&slope)[Blades]) {
-        sum += grade_magnitudes<Blades>(value, split.metric);
-#pragma unroll
-        for (int b = 0; b < Blades; b++) dot += slope[b] * value[b];
-      });
-    }
-    if (split.normalised) {
-      const T average = sum / T(channels);
-      scale = reciprocal_root(larger(average, T(split.eps)));
-      if (average > T(split.eps)) share = -dot * scale * scale * scale / T(channels);
-    }
-    for (int64_t first = 0; first < channels; first += kKept) {
-      if (first > 0) load(first);
-      each(first, [&](int64_t c, T (&value)[Blades], T (&slope)[Blades]) {
+    for_turns([&](int turn, int first) {
+      FC_EACH(kKept, if (first + i < channels) {
+        x.read(first + i, values[i]);
+        of_blades(g + first + i, slopes[i]);
+      })
+      if (split.normalised && turn <= 0) {
+        FC_EACH(kKept, if (first + i < channels) {
+          sum += grade_magnitudes<Blades>(values[i], split.metric);
+          for (int b = 0; b < Blades; b++) dot += slopes[i][b] * values[i][b];
+        })
+        if (turn < 0) return;
+        scale = scale_of(sum);
+        if (sum / T(channels) > T(split.eps)) share = -dot * scale * scale * scale / T(channels);
+      }
+      FC_EACH(kKept, if (first + i < channels) {
         if (split.normalised) {
           T turned[Blades];
-          grade_slopes<Blades>(value, split.metric, turned);
-#pragma unroll
-          for (int b = 0; b < Blades; b++) slope[b] = slope[b] * scale + share * turned[b] * value[b];
+          grade_slopes<Blades>(values[i], split.metric, turned);
+          for (int b = 0; b < Blades; b++) slopes[i][b] = slopes[i][b] * scale + share * turned[b] * values[i][b];
         }
         if (part.distances != FC_DISTANCES_NONE) {
-          distance_gradient(value, c, g + c + channels * __popc(part.taken), slope);
+          distance_gradient(values[i], first + i, g + first + i + offset_of_distances(), slopes[i]);
         }
-      });
-      each(first, [&](int64_t c, T (&)[Blades], T (&slope)[Blades]) {
-#pragma unroll
-        for (int b = 0; b < Blades; b++) to.template store<1>(row, b, c * part.heads + head, Lanes<T, 1>{{slope[b]}});
-      });
-    }
+      })
+      FC_EACH(kKept, if (first + i < channels) to.write(first + i, slopes[i]);)
+    });
     scalar_gradient(g + offset_of_scalars(), to);
   }
 
@@ -204,95 +230,127 @@ struct Head {
     }
   }
 
-  FC_INLINE void distance_gradient(const T (&values)[Blades], int64_t c, const T *g, T (&slopes)[Blades]) const {
-    const int last = split.first + split.dim;
-    const T weight_of_point = chosen(values, last);
+  FC_INLINE void distance_gradient(const T (&values)[Blades], int c, const T *g, T (&slopes)[Blades]) const {
+    const T weight_of_point = values[Point::kWeight];
     const Scaling<T> scaling(weight_of_point, T(split.distance_eps));
     const T w = weight_of_point * scaling.factor, factor = weight(c);
     const bool query = part.distances == FC_DISTANCES_QUERY;
-    const T g_first = g[split.dim * channels], g_second = g[(split.dim + 1) * channels];
+    const T g_first = g[Point::kCoordinates * channels], g_second = g[(Point::kCoordinates + 1) * channels];
     const T of_square = query ? -g_second : g_first, of_w_square = query ? -g_first : g_second;
     const T of_product = query ? T(2) : T(1);
     T of_w = 2 * w * of_w_square, of_factor = 0, of_weight = w * w * of_w_square;
-    for (int i = 0; i < split.dim; i++) {
-      const T coordinate = chosen(values, split.first + i), p = coordinate * scaling.factor;
+#pragma unroll
+    for (int i = 0; i < Point::kCoordinates; i++) {
+      const T coordinate = values[Point::kFirst + i], p = coordinate * scaling.factor;
       const T slope = g[i * channels] * of_product;
       const T of_p = slope * w + 2 * p * of_square;
       of_weight += slope * w * p + p * p * of_square;
       of_w += slope * p;
       of_factor += of_p * coordinate;
-      add_to(slopes, split.first + i, of_p * scaling.factor * factor);
+      slopes[Point::kFirst + i] += of_p * scaling.factor * factor;
     }
     of_factor += of_w * weight_of_point;
-    add_to(slopes, last, (of_w * scaling.factor + of_factor * scaling.slope) * factor);
+    slopes[Point::kWeight] += (of_w * scaling.factor + of_factor * scaling.slope) * factor;
     if (part.of_weights != nullptr) {
-      S *place = static_cast<S *>(part.of_weights) + (row * channels + c) * part.heads + head;
-      store_lanes<S, T, 1>(place, Lanes<T, 1>{{of_weight}}, dtype);
+      S *place = static_cast<S *>(part.of_weights) + (row * channels + c) * x.heads + head;
+      store_lanes<S, T, 1>(place, Lanes<T, 1>{{of_weight}}, x.dtype);
     }
   }
 
-  FC_INLINE void scalar_gradient(const T *g, const Items<T, S> &to) const {
+  FC_INLINE void scalar_gradient(const T *g, const Place<T, S> &to) const {
     T middle = 0, spread = 1, slopes = 0, projected = 0;
     if (split.normalised && scalars > 0) {
       moments(&middle, &spread);
-      for (int64_t s = 0; s < scalars; s++) {
+#pragma unroll 4
+      for (int s = 0; s < scalars; s++) {
         slopes += g[s];
-        projected += g[s] * ((scalar(s) - middle) * spread);
+        projected += g[s] * ((x.scalar(s) - middle) * spread);
       }
       slopes /= T(scalars);
       projected /= T(scalars);
     }
-    for (int64_t s = 0; s < scalars; s++) {
-      T slope = g[s];
-      if (split.normalised) slope = (slope - slopes - (scalar(s) - middle) * spread * projected) * spread;
-      to.template store_scalars<1>(row, s * part.heads + head, Lanes<T, 1>{{slope}});
+#pragma unroll 1
+    for (int first = 0; first < scalars; first += kAhead) {
+      T found[kAhead];
+      FC_EACH(kAhead, if (first + i < scalars) {
+        const int s = first + i;
+        found[i] = g[s];
+        if (split.normalised) found[i] = (g[s] - slopes - (x.scalar(s) - middle) * spread * projected) * spread;
+      })
+      FC_EACH(kAhead, if (first + i < scalars) to.write_scalar(first + i, found[i]);)
     }
   }
 };
 
-template <int Blades, class T, bool Backward>
+// Copies features between memory, one head after another, and shared memory, where heads have a stride; V at a time.
+template <int V, bool ToShared, class T, class F>
+FC_INLINE void copy_features(F *memory, T *tile, int count, int width, int stride, int dtype) {
+  const int step = int(blockDim.x) * V, by_heads = step / width, by_features = step % width;
+  int head = int(threadIdx.x) * V / width, feature = int(threadIdx.x) * V % width;
+#pragma unroll 1
+  for (int first = int(threadIdx.x) * V; first < count; first += kAhead * step) {
+    Lanes<T, V> values[kAhead];
+    if constexpr (ToShared) {
+      FC_EACH(kAhead, const int at = first + i * step;
+              if (at < count) values[i] = load_lanes<F, T, V>(memory + at, dtype);)
+    }
+#pragma unroll
+    for (int i = 0; i < kAhead; i++) {
+      const int at = first + i * step;
+      T *place = tile + head * stride + feature;
+      if (at < count) {
+        if constexpr (ToShared) {
+          for (int k = 0; k < V; k++) place[k] = values[i].v[k];
+        } else {
+          for (int k = 0; k < V; k++) values[i].v[k] = place[k];
+          store_lanes<F, T, V>(memory + at, values[i], dtype);
+        }
+      }
+      head += by_heads;
+      feature += by_features;
+      if (feature >= width) {
+        feature -= width;
+        head++;
+      }
+    }
+  }
+}
+
+template <int Blades, class T, class S, class F, bool Backward>
 __global__ void __launch_bounds__(kMostThreads) heads_kernel(const __grid_constant__ HeadsCall call) {
   const int at = int(blockIdx.y);
   const fc_item_part &part = call.split.parts[at];
   const int64_t pairs = call.split.items.rows * part.heads, first = int64_t(blockIdx.x) * blockDim.x;
   if (first >= pairs) return;
-  const int64_t features = call.features[at];
-  const int64_t count = pairs - first < blockDim.x ? pairs - first : int64_t(blockDim.x);
+  const int width = int(part.width), dtype = call.split.features;
+  const int count = (pairs - first < blockDim.x ? int(pairs - first) : int(blockDim.x)) * width;
   T *tile = reinterpret_cast<T *>(shared);
   T *own = tile + threadIdx.x * call.stride;
-  with_storage<T>(call.split.items.dtype, [&](auto *type) {
-    using S = typename Element<decltype(type)>::Type;
-    S *memory = static_cast<S *>(part.features) + first * features;
-    const int dtype = call.split.items.dtype;
-    int64_t head;
-    const int64_t pair = first + threadIdx.x;
-    const int64_t row = divided(pair < pairs ? pair : pairs - 1, part.heads, &head);
-    const Head<Blades, T, S> mine(call, at, row, head);
-    if (!Backward && pair < pairs) mine.write(own);
-    if (!Backward) __syncthreads();
-    const auto place = [&](int64_t i) {
-      int64_t feature;
-      const int64_t thread = divided(i, features, &feature);
-      return tile + thread * call.stride + feature;
-    };
-    const int64_t all = count * features;
-    if constexpr (Backward) {
-      // Several loads are under way at once.
-      for (int64_t first = threadIdx.x; first < all; first += kAhead * blockDim.x) {
-        T values[kAhead];
-        FC_EACH(kAhead, const int64_t at = first + i * blockDim.x;
-                if (at < all) values[i] = load_lanes<S, T, 1>(memory + at, dtype).v[0];)
-        FC_EACH(kAhead, const int64_t at = first + i * blockDim.x; if (at < all) *place(at) = values[i];)
-      }
-    } else {
-      for (int64_t i = threadIdx.x; i < all; i += blockDim.x) {
-        store_lanes<S, T, 1>(memory + i, Lanes<T, 1>{{*place(i)}}, dtype);
-      }
+  F *memory = static_cast<F *>(part.features) + first * width;
+  int64_t head;
+  const int64_t pair = first + threadIdx.x;
+  const int64_t row = divided(pair < pairs ? pair : pairs - 1, part.heads, &head);
+  const Head<Blades, T, S> mine(call, at, row, int(head));
+  const auto copy = [&](auto v) {
+    copy_features<decltype(v)::value, Backward>(memory, tile, count, width, call.stride, dtype);
+  };
+  const auto copy_all = [&] {
+    switch (call.joined) {
+      case 4: copy(std::integral_constant<int, 4>{}); break;
+      case 2: copy(std::integral_constant<int, 2>{}); break;
+      default: copy(std::integral_constant<int, 1>{});
     }
-    if (!Backward) return;
+  };
+  if constexpr (Backward) {
+    copy_all();
     __syncthreads();
-    if (pair < pairs) mine.gradient(own, Items<T, S>(call.to[at], dtype));
-  });
+    if (pair >= pairs) return;
+    mine.gradient(own, Place<T, S>(call.to[at], row, int(head), int(part.heads), call.split.items.dtype));
+  } else {
+    if (pair < pairs) mine.write(own);
+    __syncthreads();
+    copy_all();
+  }
 }
 
 int64_t features_of(const fc_item_split &split, const fc_item_part &part) {
@@ -301,43 +359,64 @@ int64_t features_of(const fc_item_split &split, const fc_item_part &part) {
 }
 
 bool good_part(const fc_item_split &split, const fc_item_part &part) {
-  if (part.heads < 1 || !good(split.items, &part.x)) return false;
+  if (part.heads < 1 || part.width < features_of(split, part) || !good(split.items, &part.x)) return false;
   if (split.items.rows > 0 && part.features == nullptr) return false;
   if (split.items.blades < 32 && part.taken >> split.items.blades != 0) return false;
   if (part.distances == FC_DISTANCES_NONE) return true;
   // Distances are those of points that were not normalised.
   if (split.normalised) return false;
-  const bool known = part.distances == FC_DISTANCES_QUERY || part.distances == FC_DISTANCES_KEY;
-  return known && split.first >= 0 && split.dim >= 0 && split.first + split.dim < split.items.blades;
+  int dim = 0;
+  while ((1 << dim) < split.items.blades) dim++;
+  if (split.dim != dim - 1 || split.first + split.dim != split.items.blades - 2) return false;
+  return part.distances == FC_DISTANCES_QUERY || part.distances == FC_DISTANCES_KEY;
 }
 
 template <bool Backward>
 int launch(HeadsCall &call, void *stream) {
   const fc_item_split &split = call.split;
   if (!good(&split.items) || split.count < 1 || split.count > FC_ITEM_PARTS) return FC_ERROR_BAD_CALL;
-  int64_t most_features = 0, most_heads = 0;
+  if (!good_features(split.items.dtype, split.features)) return FC_ERROR_BAD_CALL;
+  int64_t widest = 0, most_heads = 0;
+  call.joined = 4;
   for (int i = 0; i < split.count; i++) {
-    if (!good_part(split, split.parts[i])) return FC_ERROR_BAD_CALL;
+    const fc_item_part &part = split.parts[i];
+    if (!good_part(split, part)) return FC_ERROR_BAD_CALL;
     if (Backward && !good(split.items, &call.to[i])) return FC_ERROR_BAD_CALL;
-    call.features[i] = features_of(split, split.parts[i]);
-    most_features = call.features[i] > most_features ? call.features[i] : most_features;
-    most_heads = split.parts[i].heads > most_heads ? split.parts[i].heads : most_heads;
+    // Threads count the elements of a blade by 32 bits.
+    if (split.items.channels * part.heads > INT32_MAX || split.items.scalars * part.heads > INT32_MAX) {
+      return FC_ERROR_TOO_LARGE;
+    }
+    widest = part.width > widest ? part.width : widest;
+    most_heads = part.heads > most_heads ? part.heads : most_heads;
+    const uintptr_t at = reinterpret_cast<uintptr_t>(part.features), bytes = uintptr_t(element_bytes(split.features));
+    while (part.width % call.joined != 0 || at % (call.joined * bytes) != 0) call.joined /= 2;
   }
-  if (split.items.rows == 0 || most_features == 0) return 0;
-  const int64_t bytes = (most_features | 1) * (split.items.dtype == FC_F64 ? 8 : 4);
+  if (split.items.rows == 0 || widest == 0) return 0;
+  const int64_t bytes = (widest | 1) * (split.items.dtype == FC_F64 ? 8 : 4);
   int threads = kMostThreads;
   while (threads > 1 && threads * bytes > kSharedBytes) threads /= 2;
   if (threads * bytes > kSharedBytes) return FC_ERROR_TOO_LARGE;
-  call.stride = int(most_features | 1);
+  call.stride = int(widest | 1);
   const int64_t ctas = ceil_quotient(split.items.rows * most_heads, threads);
   if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
   const dim3 grid(unsigned(ctas), unsigned(split.count));
   return with_types(split.items, [&](auto blades, auto *type) {
     using T = typename Element<decltype(type)>::Type;
     constexpr int kBlades = decltype(blades)::value;
-    heads_kernel<kBlades, T, Backward>
-        <<<grid, threads, size_t(threads * bytes), static_cast<cudaStream_t>(stream)>>>(call);
-    return int(cudaGetLastError());
+    const auto run = [&](auto *of_items, auto *of_features) {
+      using S = typename Element<decltype(of_items)>::Type;
+      using F = typename Element<decltype(of_features)>::Type;
+      heads_kernel<kBlades, T, S, F, Backward>
+          <<<grid, threads, size_t(threads * bytes), static_cast<cudaStream_t>(stream)>>>(call);
+      return int(cudaGetLastError());
+    };
+    if constexpr (sizeof(T) == 8) {
+      return run(type, type);
+    } else {
+      Bits16 *const narrow = nullptr;
+      if (split.items.dtype != FC_F32) return run(narrow, narrow);
+      return split.features == FC_F32 ? run(type, type) : run(type, narrow);
+    }
   });
 }
 

@@ -1,7 +1,8 @@
 // The invariant norm of items, after an addition and before gains, and its gradient.
 //
 // A few neighbouring threads share a row: each has some channels with all their blades, and some scalars. A thread reads all that it
-// needs before it writes anything, because the compiler may not move a load across a store.
+// needs before it writes anything, because the compiler may not move a load across a store. Loops over channels stay loops: a longer
+// kernel waits for its own instructions.
 #include "items.cuh"
 
 namespace fc {
@@ -32,17 +33,24 @@ struct Moments {
   T mean, scale;
 };
 
+// Brings a place of memory to the second cache, for a load that comes later.
+FC_INLINE void fetch(const void *p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(__cvta_generic_to_global(p))); }
+// The bytes that one fetch brings.
+constexpr int kFetched = 32;
+
 // The mean of a row's scalars, and the reciprocal of their standard deviation. `value` gives V of them.
 template <class T, int V, class F>
-FC_INLINE Moments<T> moments(int64_t count, int lane, int threads, T eps, F &&value) {
+FC_INLINE Moments<T> moments(int count, int lane, int threads, T eps, F &&value) {
   T sum = 0;
-  for (int64_t s = lane * V; s < count; s += threads * V) {
+#pragma unroll 2
+  for (int s = lane * V; s < count; s += threads * V) {
     const Lanes<T, V> x = value(s);
     FC_EACH(V, sum += x.v[i])
   }
   const T mean = over_row(sum, threads) / T(count);
   T squares = 0;
-  for (int64_t s = lane * V; s < count; s += threads * V) {
+#pragma unroll 2
+  for (int s = lane * V; s < count; s += threads * V) {
     const Lanes<T, V> x = value(s);
     FC_EACH(V, squares += (x.v[i] - mean) * (x.v[i] - mean))
   }
@@ -156,30 +164,56 @@ struct Row {
     store(to, c, found);
   }
 
+  // Fetches the scalars of a tensor.
+  FC_INLINE void fetch_scalars(const Items<T, S> &from) const {
+    constexpr int kStep = kFetched / int(sizeof(S));
+#pragma unroll 1
+    for (int s = lane * kStep; s < call.items.scalars; s += call.threads * kStep) {
+      fetch(from.scalars + row * from.scalar_stride + s);
+    }
+  }
+  // Fetches the multivectors of a tensor.
+  FC_INLINE void fetch_multivectors(const Items<T, S> &from) const {
+    constexpr int kStep = kFetched / int(sizeof(S));
+#pragma unroll 1
+    for (int b = lane; b < Blades; b += call.threads) {
+      const S *at = from.multivectors + b * from.blade_stride + row * from.row_stride;
+#pragma unroll 1
+      for (int c = 0; c < call.items.channels; c += kStep) fetch(at + c);
+    }
+  }
+
+  // The tiles of channels that the threads of a row have together.
+  FC_INLINE int tiles() const { return int((call.items.channels + step - 1) / step); }
+
+  // Sums come first, from the last tile to the first, which stays in registers.
   FC_INLINE void forward() const {
-    const int64_t channels = call.items.channels, first = lane * V;
-    T values[V][Blades], sum = 0;
-    if (first < channels) {
-      load_sum(first, values);
-      sum = magnitudes(values);
+    const int channels = int(call.items.channels), first = lane * V;
+    fetch_scalars(x);
+    if (call.adds) fetch_scalars(other);
+    T values[V][Blades], sum = 0, scale = 1;
+    const int count = tiles();
+#pragma unroll 1
+    for (int turn = 1 - count; turn < count; turn++) {
+      const int c = first + (turn < 0 ? -turn : turn) * step;
+      if (c < channels) load_sum(c, values);
+      if (turn <= 0) {
+        if (c < channels) sum += magnitudes(values);
+        if (turn < 0) continue;
+        const T mean = over_row(sum, call.threads) / T(channels);
+        scale = reciprocal_root(larger(mean, T(call.eps)));
+      }
+      if (c < channels) write(c, scale, values);
     }
-    for (int64_t c = first + step; c < channels; c += step) {
-      T more[V][Blades];
-      load_sum(c, more);
-      sum += magnitudes(more);
-    }
-    const T mean = over_row(sum, call.threads) / T(channels);
-    const T scale = reciprocal_root(larger(mean, T(call.eps)));
-    if (first < channels) write(first, scale, values);
-    for (int64_t c = first + step; c < channels; c += step) {
-      load_sum(c, values);
-      write(c, scale, values);
-    }
-    const int64_t count = call.items.scalars;
-    if (count == 0) return;
-    const auto scalar = [&](int64_t s) { return scalar_sum(s); };
+    if (call.items.scalars > 0) scalars_forward();
+  }
+
+  FC_INLINE void scalars_forward() const {
+    const int count = int(call.items.scalars);
+    const auto scalar = [&](int s) { return scalar_sum(s); };
     const Moments<T> of = moments<T, V>(count, lane, call.threads, T(call.scalar_eps), scalar);
-    for (int64_t s = first; s < count; s += step) {
+#pragma unroll 1
+    for (int s = lane * V; s < count; s += step) {
       const Lanes<T, V> value = scalar(s);
       Lanes<T, V> found;
       FC_EACH(V, found.v[i] = (value.v[i] - of.mean) * of.scale)
@@ -216,54 +250,52 @@ struct Row {
   // The gradient of x / sqrt(n), n = max(m, eps): g / sqrt(n) - x h <g, x> n^(-3/2) / channels, where h is the slope of the grade's
   // magnitude by its squared norm; without the second term where m <= eps. `sums` are the thread's gradients of gains, if wanted.
   FC_INLINE void backward(T *sums) const {
-    const int64_t channels = call.items.channels, first = lane * V;
-    T values[V][Blades], slopes[V][Blades], sum = 0, dot = 0;
-    const auto read = [&](int64_t c) {
-      load(x, c, values);
-      load(g, c, slopes);
-    };
-    const auto reduce = [&](int64_t c) {
-      sum += magnitudes(values);
-      T scaled[V][Blades];
-#pragma unroll
-      for (int b = 0; b < Blades; b++) FC_EACH(V, scaled[i][b] = slopes[i][b])
-      scale_slopes(c, scaled);
-#pragma unroll
-      for (int b = 0; b < Blades; b++) FC_EACH(V, dot += values[i][b] * scaled[i][b])
-    };
-    for (int64_t c = first + step; c < channels; c += step) {
-      read(c);
-      reduce(c);
+    const int channels = int(call.items.channels), first = lane * V;
+    fetch_scalars(x);
+    fetch_scalars(g);
+    if (call.adds) {
+      fetch_multivectors(other);
+      fetch_scalars(other);
     }
-    if (first < channels) {
-      read(first);
-      reduce(first);
-    }
-    const T mean = over_row(sum, call.threads) / T(channels);
-    dot = over_row(dot, call.threads);
-    const T scale = reciprocal_root(larger(mean, T(call.eps)));
-    const T share = mean > T(call.eps) ? -dot * scale * scale * scale / T(channels) : T(0);
-    const auto write = [&](int64_t c) {
+    T values[V][Blades], slopes[V][Blades], sum = 0, dot = 0, scale = 1, share = 0;
+    const int count = tiles();
+#pragma unroll 1
+    for (int turn = 1 - count; turn < count; turn++) {
+      const int c = first + (turn < 0 ? -turn : turn) * step;
+      const bool mine = c < channels;
+      if (mine) {
+        load(x, c, values);
+        load(g, c, slopes);
+      }
+      if (turn <= 0) {
+        if (mine) {
+          sum += magnitudes(values);
+          T scaled[V][Blades];
+          for_grades<Blades>([&](int b, int) { FC_EACH(V, scaled[i][b] = slopes[i][b]) });
+          scale_slopes(c, scaled);
+          for_grades<Blades>([&](int b, int) { FC_EACH(V, dot += values[i][b] * scaled[i][b]) });
+        }
+        if (turn < 0) continue;
+        const T mean = over_row(sum, call.threads) / T(channels);
+        dot = over_row(dot, call.threads);
+        scale = reciprocal_root(larger(mean, T(call.eps)));
+        if (mean > T(call.eps)) share = -dot * scale * scale * scale / T(channels);
+      }
+      if (!mine) continue;
       if (sums != nullptr && has_gains()) sums = add_gains(scale, values, slopes, sums);
       scale_slopes(c, slopes);
       FC_EACH(V, T turned[Blades]; grade_slopes<Blades>(values[i], call.metric, turned);
               for (int b = 0; b < Blades; b++) slopes[i][b] = slopes[i][b] * scale + share * turned[b] * values[i][b])
       if (call.adds) add(c, slopes);
       store(to, c, slopes);
-    };
-    if (first < channels) write(first);
-    for (int64_t c = first + step; c < channels; c += step) {
-      read(c);
-      write(c);
     }
-    scalars_backward(sums);
+    if (call.items.scalars > 0) scalars_backward(sums);
   }
 
   FC_INLINE void scalars_backward(T *sums) const {
-    const int64_t count = call.items.scalars, first = lane * V;
-    if (count == 0) return;
-    const auto scalar = [&](int64_t s) { return x.template load_scalars<V>(row, s); };
-    const auto gradient = [&](int64_t s) {
+    const int count = int(call.items.scalars), first = lane * V;
+    const auto scalar = [&](int s) { return x.template load_scalars<V>(row, s); };
+    const auto gradient = [&](int s) {
       Lanes<T, V> slope = g.template load_scalars<V>(row, s);
       if (!has_scalar_gains()) return slope;
       const Lanes<T, V> gain = scalar_gains(s);
@@ -272,13 +304,15 @@ struct Row {
     };
     const Moments<T> of = moments<T, V>(count, lane, call.threads, T(call.scalar_eps), scalar);
     T slopes = 0, projected = 0;
-    for (int64_t s = first; s < count; s += step) {
+#pragma unroll 2
+    for (int s = first; s < count; s += step) {
       const Lanes<T, V> value = scalar(s), slope = gradient(s);
       FC_EACH(V, slopes += slope.v[i]; projected += slope.v[i] * ((value.v[i] - of.mean) * of.scale))
     }
     slopes = over_row(slopes, call.threads) / T(count);
     projected = over_row(projected, call.threads) / T(count);
-    for (int64_t s = first; s < count; s += step) {
+#pragma unroll 1
+    for (int s = first; s < count; s += step) {
       const Lanes<T, V> value = scalar(s);
       Lanes<T, V> slope = gradient(s), more = {};
       if (call.adds) more = other.template load_scalars<V>(row, s);
@@ -317,27 +351,24 @@ FC_INLINE void write_partials(const NormCall &call, const T *sums) {
   }
 }
 
-template <int Blades, class T, int V, bool Backward>
+template <int Blades, class T, class S, int V, bool Backward>
 __global__ void __launch_bounds__(kThreads) norm_kernel(const __grid_constant__ NormCall call, int slots) {
   T *sums = reinterpret_cast<T *>(shared);
   for (int slot = 0; slot < slots; slot++) sums[slot * kThreads + threadIdx.x] = 0;
   T *own = slots > 0 ? sums + threadIdx.x : nullptr;
   const int64_t rows = call.items.rows, groups = kThreads / call.threads;
-  with_storage<T>(call.items.dtype, [&](auto *type) {
-    using S = typename Element<decltype(type)>::Type;
-    Row<Blades, T, S, V> row(call, Backward);
-    // All threads of a CTA walk equally far, because they meet in sums.
-    for (int64_t first = blockIdx.x * groups; first < rows; first += gridDim.x * groups) {
-      const int64_t at = first + threadIdx.x / call.threads;
-      row.active = at < rows;
-      row.row = row.active ? at : rows - 1;
-      if constexpr (Backward) {
-        row.backward(own);
-      } else {
-        row.forward();
-      }
+  Row<Blades, T, S, V> row(call, Backward);
+  // All threads of a CTA walk equally far, because they meet in sums.
+  for (int64_t first = blockIdx.x * groups; first < rows; first += gridDim.x * groups) {
+    const int64_t at = first + threadIdx.x / call.threads;
+    row.active = at < rows;
+    row.row = row.active ? at : rows - 1;
+    if constexpr (Backward) {
+      row.backward(own);
+    } else {
+      row.forward();
     }
-  });
+  }
   if (slots == 0) return;
   __syncthreads();
   write_partials<Blades, T, V>(call, sums);
@@ -368,6 +399,7 @@ int launch(NormCall &call, bool pairs, void *stream) {
   const fc_items &items = call.items;
   if (items.blades * element_bytes(items.dtype == FC_F64 ? FC_F64 : FC_F32) > 64) pairs = false;
   if (items.rows == 0 || (items.channels == 0 && items.scalars == 0)) return 0;
+  if (items.channels > INT32_MAX / 2 || items.scalars > INT32_MAX / 2) return FC_ERROR_TOO_LARGE;
   call.threads = threads_of(items, pairs);
   int64_t ctas = ceil_quotient(items.rows * call.threads, kThreads);
   if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
@@ -396,10 +428,19 @@ int launch(NormCall &call, bool pairs, void *stream) {
       kernel<<<unsigned(ctas), kThreads, bytes, on>>>(call, int(slots));
       return int(cudaGetLastError());
     };
-    if constexpr (takes_two<kBlades, T>()) {
-      if (pairs) return run(norm_kernel<kBlades, T, 2, Backward>);
+    const auto of_storage = [&](auto *elements) {
+      using S = typename Element<decltype(elements)>::Type;
+      if constexpr (takes_two<kBlades, T>()) {
+        if (pairs) return run(norm_kernel<kBlades, T, S, 2, Backward>);
+      }
+      return run(norm_kernel<kBlades, T, S, 1, Backward>);
+    };
+    if constexpr (sizeof(T) == 8) {
+      return of_storage(type);
+    } else {
+      Bits16 *const narrow = nullptr;
+      return items.dtype == FC_F32 ? of_storage(type) : of_storage(narrow);
     }
-    return run(norm_kernel<kBlades, T, 1, Backward>);
   });
 }
 

@@ -129,6 +129,11 @@ inline bool good(const fc_items &items, const fc_item_tensor *t) {
   return (items.channels == 0 || t->multivectors != nullptr) && (items.scalars == 0 || t->scalars != nullptr);
 }
 
+// Whether items of a type can have features of another.
+inline bool good_features(int items, int features) {
+  return features == items || (items == FC_F32 && (features == FC_BF16 || features == FC_F16));
+}
+
 inline int element_bytes(int dtype) { return dtype == FC_F64 ? 8 : (dtype == FC_F32 ? 4 : 2); }
 
 // Whether pairs of neighbouring elements of a tensor can be read at once.

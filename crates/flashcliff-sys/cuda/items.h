@@ -23,6 +23,8 @@ extern "C" {
 #define FC_ITEM_BLADES 32
 /* The most parts that one call splits into heads: queries, keys and values. */
 #define FC_ITEM_PARTS 3
+/* The most runs of neighbouring columns whose sums one call makes. */
+#define FC_ITEM_RUNS 24
 
 /* The sizes of items. */
 typedef struct fc_items {
@@ -89,10 +91,12 @@ typedef enum fc_distances { FC_DISTANCES_NONE = 0, FC_DISTANCES_QUERY = 1, FC_DI
 /* Queries, keys or values: items whose channels are [channels, heads], and so many features for each head:
  *   for each taken blade, in order: its channels, times the sign of the blade;
  *   dim + 2 distance features of the channels, if any, times `weights`;
- *   the scalars. */
+ *   the scalars;
+ *   zeros, up to `width`. */
 typedef struct fc_item_part {
   fc_item_tensor x;     /* multivectors [blades, rows, channels * heads], scalars [rows, scalars * heads] */
-  void *features;       /* [rows, heads, features] */
+  void *features;       /* [rows, heads, width] */
+  int64_t width;        /* at least the number of features */
   const void *weights;  /* [channels, heads], of the elements' type; null: 1 */
   void *of_weights;     /* gradients only: [rows, channels, heads], the share of each row; null if there are no weights */
   int64_t heads;
@@ -104,12 +108,14 @@ typedef struct fc_item_part {
 /* Parts that are split at once. The channels and scalars of `items` are those of one head. */
 typedef struct fc_item_split {
   fc_items items;
+  fc_dtype features;    /* the type of features: that of the items, or one of 16 bits for items of f32 */
   fc_item_part parts[FC_ITEM_PARTS];
   int32_t count;
   int32_t normalised;   /* whether each head is normalised first, as fc_item_norm does; not with distances */
   fc_item_metric metric;
   double eps, scalar_eps;
-  int32_t first, dim;   /* of points: the component of the first coordinate, and the number of coordinates */
+  int32_t first, dim;   /* of points: the component of the first coordinate, and the number of coordinates: the blades of one vector
+                         * less than all */
   double distance_eps;
 } fc_item_split;
 
@@ -123,15 +129,34 @@ int fc_item_heads_gradient(const fc_item_split *split, const fc_item_tensor *to,
  * rows of the items are [outer, inner]. */
 typedef struct fc_item_features {
   void *features;
+  fc_dtype dtype; /* that of the items, or one of 16 bits for items of f32 */
   int64_t inner;
   int64_t heads;
   int64_t outer_stride, head_stride, inner_stride;
 } fc_item_features;
 
-/* Copies features [blades * channels + scalars] of heads to items whose channels are [heads, channels], or back if `back`. The
+/* Writes features [blades * channels + scalars] of heads to items whose channels are [heads, channels], or back if `back`. The
  * channels and scalars of `items` are those of one head. */
 int fc_item_merge(const fc_items *items, const fc_item_features *features, const fc_item_tensor *merged, int back,
                   void *stream);
+
+/* Runs of neighbouring columns of a matrix, in ascending order, none twice. */
+typedef struct fc_item_columns {
+  const void *elements; /* [rows, width] */
+  int64_t rows, width, row_stride;
+  fc_dtype dtype;
+  int32_t count;        /* of runs */
+  int64_t starts[FC_ITEM_RUNS];
+  int64_t stops[FC_ITEM_RUNS];
+  void *partials;       /* [fc_item_sum_partials, columns of all runs], in the arithmetic type (f32 or f64) */
+  void *to;             /* [width], of the elements' type */
+} fc_item_columns;
+
+/* The rows of partial sums that fc_item_sums writes. */
+int64_t fc_item_sum_partials(const fc_item_columns *columns);
+
+/* Writes the sums over rows of the columns of the runs, and zeros for all others. */
+int fc_item_sums(const fc_item_columns *columns, void *stream);
 
 #ifdef __cplusplus
 }

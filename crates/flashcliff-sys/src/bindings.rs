@@ -19,6 +19,7 @@ pub const FC_CLIP_DEVIATION: f64 = 2.0;
 pub const FC_CLIP_FIRST: f64 = 100000.0;
 pub const FC_ITEM_BLADES: u32 = 32;
 pub const FC_ITEM_PARTS: u32 = 3;
+pub const FC_ITEM_RUNS: u32 = 24;
 pub const FC_ITEM_PARTIALS: u32 = 1056;
 impl fc_dtype {
     pub const FC_F32: fc_dtype = fc_dtype(0);
@@ -1093,14 +1094,17 @@ pub struct fc_distances(pub ::core::ffi::c_uint);
 /** Queries, keys or values: items whose channels are \[channels, heads\], and so many features for each head:
    for each taken blade, in order: its channels, times the sign of the blade;
    dim + 2 distance features of the channels, if any, times `weights`;
-   the scalars.*/
+   the scalars;
+   zeros, up to `width`.*/
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct fc_item_part {
     /// multivectors \[blades, rows, channels * heads\], scalars \[rows, scalars * heads\]
     pub x: fc_item_tensor,
-    /// \[rows, heads, features\]
+    /// \[rows, heads, width\]
     pub features: *mut ::core::ffi::c_void,
+    /// at least the number of features
+    pub width: i64,
     /// \[channels, heads\], of the elements' type; null: 1
     pub weights: *const ::core::ffi::c_void,
     /// gradients only: \[rows, channels, heads\], the share of each row; null if there are no weights
@@ -1114,7 +1118,7 @@ pub struct fc_item_part {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_item_part"][::core::mem::size_of::<fc_item_part>() - 88usize];
+    ["Size of fc_item_part"][::core::mem::size_of::<fc_item_part>() - 96usize];
     ["Alignment of fc_item_part"][::core::mem::align_of::<fc_item_part>() - 8usize];
     [
         "Offset of field: fc_item_part::x",
@@ -1123,23 +1127,26 @@ const _: () = {
         "Offset of field: fc_item_part::features",
     ][::core::mem::offset_of!(fc_item_part, features) - 40usize];
     [
+        "Offset of field: fc_item_part::width",
+    ][::core::mem::offset_of!(fc_item_part, width) - 48usize];
+    [
         "Offset of field: fc_item_part::weights",
-    ][::core::mem::offset_of!(fc_item_part, weights) - 48usize];
+    ][::core::mem::offset_of!(fc_item_part, weights) - 56usize];
     [
         "Offset of field: fc_item_part::of_weights",
-    ][::core::mem::offset_of!(fc_item_part, of_weights) - 56usize];
+    ][::core::mem::offset_of!(fc_item_part, of_weights) - 64usize];
     [
         "Offset of field: fc_item_part::heads",
-    ][::core::mem::offset_of!(fc_item_part, heads) - 64usize];
+    ][::core::mem::offset_of!(fc_item_part, heads) - 72usize];
     [
         "Offset of field: fc_item_part::taken",
-    ][::core::mem::offset_of!(fc_item_part, taken) - 72usize];
+    ][::core::mem::offset_of!(fc_item_part, taken) - 80usize];
     [
         "Offset of field: fc_item_part::negative",
-    ][::core::mem::offset_of!(fc_item_part, negative) - 76usize];
+    ][::core::mem::offset_of!(fc_item_part, negative) - 84usize];
     [
         "Offset of field: fc_item_part::distances",
-    ][::core::mem::offset_of!(fc_item_part, distances) - 80usize];
+    ][::core::mem::offset_of!(fc_item_part, distances) - 88usize];
 };
 impl Default for fc_item_part {
     fn default() -> Self {
@@ -1155,6 +1162,8 @@ impl Default for fc_item_part {
 #[derive(Debug, Copy, Clone)]
 pub struct fc_item_split {
     pub items: fc_items,
+    /// the type of features: that of the items, or one of 16 bits for items of f32
+    pub features: fc_dtype,
     pub parts: [fc_item_part; 3usize],
     pub count: i32,
     /// whether each head is normalised first, as fc_item_norm does; not with distances
@@ -1162,46 +1171,51 @@ pub struct fc_item_split {
     pub metric: fc_item_metric,
     pub eps: f64,
     pub scalar_eps: f64,
-    /// of points: the component of the first coordinate, and the number of coordinates
+    /** of points: the component of the first coordinate, and the number of coordinates: the blades of one vector
+ less than all*/
     pub first: i32,
-    /// of points: the component of the first coordinate, and the number of coordinates
+    /** of points: the component of the first coordinate, and the number of coordinates: the blades of one vector
+ less than all*/
     pub dim: i32,
     pub distance_eps: f64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_item_split"][::core::mem::size_of::<fc_item_split>() - 368usize];
+    ["Size of fc_item_split"][::core::mem::size_of::<fc_item_split>() - 400usize];
     ["Alignment of fc_item_split"][::core::mem::align_of::<fc_item_split>() - 8usize];
     [
         "Offset of field: fc_item_split::items",
     ][::core::mem::offset_of!(fc_item_split, items) - 0usize];
     [
+        "Offset of field: fc_item_split::features",
+    ][::core::mem::offset_of!(fc_item_split, features) - 32usize];
+    [
         "Offset of field: fc_item_split::parts",
-    ][::core::mem::offset_of!(fc_item_split, parts) - 32usize];
+    ][::core::mem::offset_of!(fc_item_split, parts) - 40usize];
     [
         "Offset of field: fc_item_split::count",
-    ][::core::mem::offset_of!(fc_item_split, count) - 296usize];
+    ][::core::mem::offset_of!(fc_item_split, count) - 328usize];
     [
         "Offset of field: fc_item_split::normalised",
-    ][::core::mem::offset_of!(fc_item_split, normalised) - 300usize];
+    ][::core::mem::offset_of!(fc_item_split, normalised) - 332usize];
     [
         "Offset of field: fc_item_split::metric",
-    ][::core::mem::offset_of!(fc_item_split, metric) - 304usize];
+    ][::core::mem::offset_of!(fc_item_split, metric) - 336usize];
     [
         "Offset of field: fc_item_split::eps",
-    ][::core::mem::offset_of!(fc_item_split, eps) - 336usize];
+    ][::core::mem::offset_of!(fc_item_split, eps) - 368usize];
     [
         "Offset of field: fc_item_split::scalar_eps",
-    ][::core::mem::offset_of!(fc_item_split, scalar_eps) - 344usize];
+    ][::core::mem::offset_of!(fc_item_split, scalar_eps) - 376usize];
     [
         "Offset of field: fc_item_split::first",
-    ][::core::mem::offset_of!(fc_item_split, first) - 352usize];
+    ][::core::mem::offset_of!(fc_item_split, first) - 384usize];
     [
         "Offset of field: fc_item_split::dim",
-    ][::core::mem::offset_of!(fc_item_split, dim) - 356usize];
+    ][::core::mem::offset_of!(fc_item_split, dim) - 388usize];
     [
         "Offset of field: fc_item_split::distance_eps",
-    ][::core::mem::offset_of!(fc_item_split, distance_eps) - 360usize];
+    ][::core::mem::offset_of!(fc_item_split, distance_eps) - 392usize];
 };
 impl Default for fc_item_split {
     fn default() -> Self {
@@ -1218,6 +1232,8 @@ impl Default for fc_item_split {
 #[derive(Debug, Copy, Clone)]
 pub struct fc_item_features {
     pub features: *mut ::core::ffi::c_void,
+    /// that of the items, or one of 16 bits for items of f32
+    pub dtype: fc_dtype,
     pub inner: i64,
     pub heads: i64,
     pub outer_stride: i64,
@@ -1226,7 +1242,7 @@ pub struct fc_item_features {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_item_features"][::core::mem::size_of::<fc_item_features>() - 48usize];
+    ["Size of fc_item_features"][::core::mem::size_of::<fc_item_features>() - 56usize];
     [
         "Alignment of fc_item_features",
     ][::core::mem::align_of::<fc_item_features>() - 8usize];
@@ -1234,22 +1250,90 @@ const _: () = {
         "Offset of field: fc_item_features::features",
     ][::core::mem::offset_of!(fc_item_features, features) - 0usize];
     [
+        "Offset of field: fc_item_features::dtype",
+    ][::core::mem::offset_of!(fc_item_features, dtype) - 8usize];
+    [
         "Offset of field: fc_item_features::inner",
-    ][::core::mem::offset_of!(fc_item_features, inner) - 8usize];
+    ][::core::mem::offset_of!(fc_item_features, inner) - 16usize];
     [
         "Offset of field: fc_item_features::heads",
-    ][::core::mem::offset_of!(fc_item_features, heads) - 16usize];
+    ][::core::mem::offset_of!(fc_item_features, heads) - 24usize];
     [
         "Offset of field: fc_item_features::outer_stride",
-    ][::core::mem::offset_of!(fc_item_features, outer_stride) - 24usize];
+    ][::core::mem::offset_of!(fc_item_features, outer_stride) - 32usize];
     [
         "Offset of field: fc_item_features::head_stride",
-    ][::core::mem::offset_of!(fc_item_features, head_stride) - 32usize];
+    ][::core::mem::offset_of!(fc_item_features, head_stride) - 40usize];
     [
         "Offset of field: fc_item_features::inner_stride",
-    ][::core::mem::offset_of!(fc_item_features, inner_stride) - 40usize];
+    ][::core::mem::offset_of!(fc_item_features, inner_stride) - 48usize];
 };
 impl Default for fc_item_features {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// Runs of neighbouring columns of a matrix, in ascending order, none twice.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_item_columns {
+    /// \[rows, width\]
+    pub elements: *const ::core::ffi::c_void,
+    pub rows: i64,
+    pub width: i64,
+    pub row_stride: i64,
+    pub dtype: fc_dtype,
+    /// of runs
+    pub count: i32,
+    pub starts: [i64; 24usize],
+    pub stops: [i64; 24usize],
+    /// \[fc_item_sum_partials, columns of all runs\], in the arithmetic type (f32 or f64)
+    pub partials: *mut ::core::ffi::c_void,
+    /// \[width\], of the elements' type
+    pub to: *mut ::core::ffi::c_void,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_item_columns"][::core::mem::size_of::<fc_item_columns>() - 440usize];
+    [
+        "Alignment of fc_item_columns",
+    ][::core::mem::align_of::<fc_item_columns>() - 8usize];
+    [
+        "Offset of field: fc_item_columns::elements",
+    ][::core::mem::offset_of!(fc_item_columns, elements) - 0usize];
+    [
+        "Offset of field: fc_item_columns::rows",
+    ][::core::mem::offset_of!(fc_item_columns, rows) - 8usize];
+    [
+        "Offset of field: fc_item_columns::width",
+    ][::core::mem::offset_of!(fc_item_columns, width) - 16usize];
+    [
+        "Offset of field: fc_item_columns::row_stride",
+    ][::core::mem::offset_of!(fc_item_columns, row_stride) - 24usize];
+    [
+        "Offset of field: fc_item_columns::dtype",
+    ][::core::mem::offset_of!(fc_item_columns, dtype) - 32usize];
+    [
+        "Offset of field: fc_item_columns::count",
+    ][::core::mem::offset_of!(fc_item_columns, count) - 36usize];
+    [
+        "Offset of field: fc_item_columns::starts",
+    ][::core::mem::offset_of!(fc_item_columns, starts) - 40usize];
+    [
+        "Offset of field: fc_item_columns::stops",
+    ][::core::mem::offset_of!(fc_item_columns, stops) - 232usize];
+    [
+        "Offset of field: fc_item_columns::partials",
+    ][::core::mem::offset_of!(fc_item_columns, partials) - 424usize];
+    [
+        "Offset of field: fc_item_columns::to",
+    ][::core::mem::offset_of!(fc_item_columns, to) - 432usize];
+};
+impl Default for fc_item_columns {
     fn default() -> Self {
         let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -1580,13 +1664,20 @@ unsafe extern "C" {
         to: *const fc_item_tensor,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /** Copies features \[blades * channels + scalars\] of heads to items whose channels are \[heads, channels\], or back if `back`. The
+    /** Writes features \[blades * channels + scalars\] of heads to items whose channels are \[heads, channels\], or back if `back`. The
  channels and scalars of `items` are those of one head.*/
     pub fn fc_item_merge(
         items: *const fc_items,
         features: *const fc_item_features,
         merged: *const fc_item_tensor,
         back: ::core::ffi::c_int,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// The rows of partial sums that fc_item_sums writes.
+    pub fn fc_item_sum_partials(columns: *const fc_item_columns) -> i64;
+    /// Writes the sums over rows of the columns of the runs, and zeros for all others.
+    pub fn fc_item_sums(
+        columns: *const fc_item_columns,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// Points as multivectors of grades 0 and 1: to\[0\]\[b\]\[p\] = 0, to\[1 + i\]\[b\]\[p\] = from\[b\]\[p\]\[i\], with from \[batch, points, dim\].

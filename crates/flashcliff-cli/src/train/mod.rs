@@ -34,7 +34,7 @@ use std::time::Instant;
 
 use clap::{Args, ValueEnum};
 use flashcliff_candle::output_file::folder_of;
-use flashcliff_tasks::{Dataset, SplitName, Task, TaskError};
+use flashcliff_tasks::{Dataset, Sizes, SplitName, Task, TaskError};
 use tracing::info;
 
 use crate::device::{DeviceArgs, DeviceName};
@@ -132,7 +132,7 @@ pub(crate) struct TrainArgs {
 
 /// A task on the command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum TaskName {
+pub(crate) enum TaskName {
     /// Volume of the convex hull of 16 points in R^5 (CGENN).
     Hulls,
     /// An O(5)-invariant function of two vectors (EMLP, CGENN).
@@ -144,7 +144,8 @@ enum TaskName {
 }
 
 impl TaskName {
-    fn task(self) -> Task {
+    /// The task of this name.
+    pub(crate) fn task(self) -> Task {
         match self {
             Self::Hulls => Task::Hulls,
             Self::Regression => Task::Regression,
@@ -152,6 +153,11 @@ impl TaskName {
             Self::Gravity => Task::Gravity,
         }
     }
+}
+
+/// The samples that a task has unless others are asked for.
+pub(crate) fn default_sizes(task: TaskName) -> Sizes {
+    settings::default_sizes(task.task())
 }
 
 /// Runs the command.

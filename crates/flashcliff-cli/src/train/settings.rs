@@ -72,6 +72,16 @@ impl Defaults {
     }
 }
 
+/// The samples that a task has unless others are asked for.
+pub(super) fn default_sizes(task: Task) -> Sizes {
+    let usual = Defaults::of(task);
+    Sizes {
+        train: usual.samples,
+        val: usual.val_samples,
+        test: usual.test_samples,
+    }
+}
+
 /// The settings of a run, stored with its state.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(super) struct Settings {

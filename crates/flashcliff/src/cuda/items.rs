@@ -138,8 +138,11 @@ pub enum Distances {
 pub struct ItemPart {
     /// The items, or their gradients.
     pub items: ItemTensor,
-    /// The address of the features `[rows, heads, features]`: of each taken blade its channels, the features of distances, the scalars.
+    /// The address of the features `[rows, heads, width]`: of each taken blade its channels, the features of distances, the scalars,
+    /// and zeros.
     pub features: CUdeviceptr,
+    /// The elements of a head in memory, at least as many as it has features.
+    pub width: usize,
     /// The address of the weights of distances `[channels, heads]`; 0 for weights of 1.
     pub weights: CUdeviceptr,
     /// The address of the gradients of weights, `[rows, channels, heads]`: the share of each row; 0 if they are not wanted.
@@ -157,6 +160,8 @@ pub struct ItemPart {
 /// The way in which items become features.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Split {
+    /// The type of features: that of the items, or one of 16 bits for items of `f32`.
+    pub features: Dtype,
     /// The norm of each head before anything else. Not with features of distances.
     pub norm: Option<ItemEps>,
     /// The blade of the first coordinate of points, and the number of coordinates; the weight of the point follows them.
@@ -170,12 +175,54 @@ pub struct Split {
 pub struct Features {
     /// The address.
     pub features: CUdeviceptr,
+    /// The type: that of the items, or one of 16 bits for items of `f32`.
+    pub dtype: Dtype,
     /// The items that are neighbours.
     pub inner: usize,
     /// The heads.
     pub heads: usize,
     /// The elements from one index to the next of the three axes before the last, which is contiguous.
     pub strides: [usize; 3],
+}
+
+/// A matrix and runs of neighbouring columns.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Columns<'a> {
+    /// The address of the matrix `[rows, width]`, whose columns are neighbours in memory.
+    pub elements: CUdeviceptr,
+    /// The rows.
+    pub rows: usize,
+    /// The columns.
+    pub width: usize,
+    /// The elements from a row to the next.
+    pub row_stride: usize,
+    /// The type of the elements. 16-bit elements are added in `f32`.
+    pub dtype: Dtype,
+    /// The first column of each run and the one after its last: ascending, none twice, at most [`Columns::MOST`] runs.
+    pub runs: &'a [(usize, usize)],
+}
+
+impl Columns<'_> {
+    /// The most runs.
+    pub const MOST: usize = sys::FC_ITEM_RUNS as usize;
+
+    fn raw(self) -> sys::fc_item_columns {
+        let mut raw = sys::fc_item_columns {
+            elements: pointer(self.elements),
+            rows: self.rows as i64,
+            width: self.width as i64,
+            row_stride: self.row_stride as i64,
+            dtype: code(self.dtype),
+            // The functions refuse more runs than there is room for.
+            count: i32::try_from(self.runs.len()).unwrap_or(i32::MAX),
+            ..Default::default()
+        };
+        let places = raw.starts.iter_mut().zip(&mut raw.stops);
+        for ((start, stop), run) in places.zip(self.runs) {
+            (*start, *stop) = (run.0 as i64, run.1 as i64);
+        }
+        raw
+    }
 }
 
 /// The device and the stream that functions of [`Items`] launch on.
@@ -427,7 +474,7 @@ impl Items {
         })
     }
 
-    /// Copies the features of attention to items whose channels are `[heads, channels]`, or back.
+    /// Writes the features of attention to items whose channels are `[heads, channels]`, or back.
     ///
     /// # Errors
     /// Those of the type.
@@ -446,6 +493,7 @@ impl Items {
         let [outer, head, inner] = features.strides.map(|stride| stride as i64);
         let features = sys::fc_item_features {
             features: pointer(features.features),
+            dtype: code(features.dtype),
             inner: features.inner as i64,
             heads: features.heads as i64,
             outer_stride: outer,
@@ -455,6 +503,38 @@ impl Items {
         target.launch("fc_item_merge", |stream| {
             // SAFETY: the caller promises it; the structures live until the function returns.
             unsafe { sys::fc_item_merge(&sizes, &features, &merged, back.into(), stream) }
+        })
+    }
+
+    /// The rows of partial sums that [`Self::column_sums`] writes.
+    pub fn sum_partials(columns: Columns<'_>) -> usize {
+        // SAFETY: the function reads the sizes only.
+        let rows = unsafe { sys::fc_item_sum_partials(&columns.raw()) };
+        usize::try_from(rows).unwrap_or(0)
+    }
+
+    /// Writes the sums of the columns of all runs, and zeros for the other columns, to `to`, `[width]`. `partials` has room for
+    /// [`Self::sum_partials`] times as many numbers as the runs have columns, in the type of the arithmetic.
+    ///
+    /// # Errors
+    /// The errors of the type.
+    ///
+    /// # Safety
+    /// The contract of the type holds.
+    pub unsafe fn column_sums(
+        target: Target<'_>,
+        columns: Columns<'_>,
+        partials: CUdeviceptr,
+        to: CUdeviceptr,
+    ) -> Result<(), Error> {
+        let raw = sys::fc_item_columns {
+            partials: pointer(partials),
+            to: pointer(to),
+            ..columns.raw()
+        };
+        target.launch("fc_item_sums", |stream| {
+            // SAFETY: the caller promises it; the structure lives until the function returns.
+            unsafe { sys::fc_item_sums(&raw, stream) }
         })
     }
 
@@ -475,6 +555,7 @@ impl Items {
         });
         let mut call = sys::fc_item_split {
             items: self.sizes(sizes),
+            features: code(split.features),
             count: i32::try_from(parts.len()).unwrap_or(i32::MAX),
             normalised: split.norm.is_some().into(),
             metric: self.metric,
@@ -490,6 +571,7 @@ impl Items {
             *to = sys::fc_item_part {
                 x: part.items.raw(),
                 features: pointer(part.features),
+                width: part.width as i64,
                 weights: pointer(part.weights),
                 of_weights: pointer(part.of_weights),
                 heads: part.heads as i64,

@@ -29,7 +29,7 @@ class Part(NamedTuple):
 
     items: Pair
     features: Tensor
-    """``[rows, heads, features]``, contiguous: of each taken blade its channels, features of distances, scalars."""
+    """``[rows, heads, width]``, contiguous: of each taken blade its channels, features of distances, scalars, zeros."""
     heads: int
     taken: int
     """The blades that are features, as a set of bits."""
@@ -62,6 +62,11 @@ def serves(algebra: Algebra, *tensors: Tensor | None) -> bool:
     return all(
         t is None or (t.dtype == first.dtype and t.device == first.device) for t in tensors
     )
+
+
+def serves_features(items: torch.dtype, features: torch.dtype) -> bool:
+    """Whether there are kernels from items of a type to features of a type, and back."""
+    return features == items or (items == torch.float32 and features.itemsize == 2)
 
 
 Gains = tuple[Tensor | None, Tensor | None]
@@ -129,7 +134,7 @@ def heads(algebra: Algebra, split: Split, parts: Sequence[Part]) -> None:
     """Writes the features of up to three parts, whose heads have equal channels."""
     first = parts[0]
     described = [_part(part) for part in parts]
-    _call(algebra, "heads", first.items, _head_sizes(first), split.eps, split.points, described)
+    _call(algebra, "heads", first.items, _head_sizes(first), _split(split, first), described)
 
 
 def heads_gradient(
@@ -139,21 +144,36 @@ def heads_gradient(
     first = parts[0]
     described = [_part(part) for part in parts]
     places = [_place(pair) for pair in to]
-    sizes = _head_sizes(first)
-    _call(
-        algebra, "heads_gradient", first.items, sizes, split.eps, split.points, described, places
-    )
+    sizes, how = _head_sizes(first), _split(split, first)
+    _call(algebra, "heads_gradient", first.items, sizes, how, described, places)
 
 
 def merge(algebra: Algebra, features: Tensor, merged: Pair, back: bool) -> None:
-    """Copies features ``[outer, heads, inner, features]`` to items whose channels are ``[heads, channels]``, or back;
+    """Writes features ``[outer, heads, inner, features]`` to items whose channels are ``[heads, channels]``, or back;
     the rows of the items are ``[outer, inner]``."""
     mv, s = merged
     count, inner = features.shape[1:3]
     scalars = 0 if s is None else s.shape[-1] // count
     sizes = (mv.shape[1], mv.shape[2] // count, scalars, _DTYPES[mv.dtype])
-    described = (features.data_ptr(), inner, count, features.stride()[:3])
+    place = features.data_ptr(), _DTYPES[features.dtype]
+    described = (*place, inner, count, features.stride()[:3])
     _call(algebra, "merge", merged, sizes, described, _place(merged), back)
+
+
+def column_sums(algebra: Algebra, x: Tensor, runs: Sequence[tuple[int, int]]) -> Tensor:
+    """The sums over rows of runs of columns of a matrix ``[rows, width]``, ascending pairs of a start and a stop:
+    ``[width]``. What other columns get is not said."""
+    rows, width = x.shape
+    if len(runs) > _core.Items.MOST_RUNS:
+        runs = [(0, width)]
+    assert x.stride(1) == 1 or width <= 1
+    columns = x.data_ptr(), rows, width, int(x.stride(0)), _DTYPES[x.dtype], list(runs)
+    taken = sum(stop - start for start, stop in runs)
+    parts = _items(algebra).sum_partials(columns)
+    partials = x.new_empty(max(parts * taken, 1), dtype=saved_dtype(x.dtype))
+    to = x.new_empty(width)
+    _call(algebra, "column_sums", (x, None), columns, partials.data_ptr(), to.data_ptr())
+    return to
 
 
 def product(algebra: Algebra, kind: str, x: Tensor, y: Tensor, to: Tensor) -> None:
@@ -237,11 +257,15 @@ def _place(pair: Pair) -> tuple[int, int, int, int, int]:
     return mv.data_ptr(), blade, row, s.data_ptr(), s.stride(0)
 
 
+def _split(split: Split, part: Part) -> tuple[object, ...]:
+    return split.eps, split.points, _DTYPES[part.features.dtype]
+
+
 def _part(part: Part) -> tuple[object, ...]:
     assert part.features.is_contiguous()
     return (
         _place(part.items),
-        part.features.data_ptr(),
+        (part.features.data_ptr(), part.features.shape[-1]),
         _address(part.weights),
         _address(part.of_weights),
         part.heads,

@@ -5,9 +5,9 @@ names of the state dicts of GATr and L-GATr; :mod:`flashcliff.compat.gatr` and :
 constructors and their layout.
 """
 
-from .attention import GeometricAttention, attend, distance_features
+from .attention import GeometricAttention, attend, attention_dtype, distance_features
 from .bilinear import GeometricBilinear, equi_join
-from .block import Block, ConditionalBlock, GeometricMLP
+from .block import Block, ConditionalBlock, GeometricMLP, checkpoint_items
 from .gate import GradeDropout, ScalarGate
 from .geometry import Geometry, geometry_of
 from .heads import CrossAttention, SelfAttention
@@ -34,6 +34,8 @@ __all__ = [
     "SelfAttention",
     "Sequences",
     "attend",
+    "attention_dtype",
+    "checkpoint_items",
     "distance_features",
     "equi_join",
     "equi_layer_norm",

@@ -15,7 +15,7 @@ from .geometry import GeometryLike, constant, geometry_of
 from .items import Role, Split
 from .ragged import Sequences, as_sequences, ragged_attention
 
-__all__ = ["GeometricAttention", "Pair", "attend", "distance_features"]
+__all__ = ["GeometricAttention", "Pair", "attend", "attention_dtype", "distance_features"]
 
 Pair = tuple[Tensor, Tensor | None]
 """Multivectors and scalars."""
@@ -71,9 +71,12 @@ class GeometricAttention(nn.Module):
         channels: multivector channels of a head.
         heads: heads.
         eps: regularises the distance of points without weight.
+        dtype: the type of features, such as ``torch.bfloat16``: of queries, keys, values and of what they attend to.
+            ``None`` is the type of the items. Softmax and sums are in float32 at least.
     """
 
     log_weights: Tensor | None
+    dtype: torch.dtype | None
 
     def __init__(
         self,
@@ -82,12 +85,14 @@ class GeometricAttention(nn.Module):
         heads: int,
         *,
         eps: float = 1e-3,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.geometry = geometry_of(geometry)
         self.channels = channels
         self.heads = heads
         self.eps = checks.epsilon("eps", eps)
+        self.dtype = _feature_dtype(dtype)
         self.log_weights = None
         algebra = self.geometry.algebra
         norms = self.geometry.norms
@@ -120,7 +125,7 @@ class GeometricAttention(nn.Module):
             heads outermost.
         """
         q, k, v = self.features(self.distance_weights(), query, key, value)
-        return self.of_features(q, k, v, **options)
+        return self.of_features(q, k, v, query[0].dtype, **options)
 
     def distance_weights(self) -> Tensor | None:
         """The weights of distances ``[channels, heads]``, if there are any."""
@@ -140,10 +145,11 @@ class GeometricAttention(nn.Module):
             q_parts += _query_features(q[first:last], self.eps, weights)
             k_parts += _key_features(k[first:last], self.eps)
         inner = None if len(self._inner) == blades else self._inner
+        dtype = self.dtype or q.dtype
         return (
-            joined_features(q_parts, q_s, inner),
-            joined_features(k_parts, k_s, inner),
-            joined_features([v], v_s),
+            joined_features(q_parts, q_s, inner).to(dtype),
+            joined_features(k_parts, k_s, inner).to(dtype),
+            joined_features([v], v_s).to(dtype),
         )
 
     @property
@@ -166,19 +172,54 @@ class GeometricAttention(nn.Module):
         first, last = self._points
         return Split(eps, (first, last - 1 - first, self.eps))
 
-    def of_features(self, query: Tensor, key: Tensor, value: Tensor, **options: object) -> Pair:
+    def of_features(
+        self, query: Tensor, key: Tensor, value: Tensor, dtype: torch.dtype, **options: object
+    ) -> Pair:
         """Attends.
 
         Args:
             query, key: features ``[*batch, heads, items, features]``.
             value: multivectors and scalars ``[*batch, heads, items, blades * channels + scalars]``.
+            dtype: the type of the result.
             options: those of :func:`attend`.
 
         Returns:
             As :meth:`forward`.
         """
         out = attend(query, key, value, **options)  # type: ignore[arg-type]
-        return merged_heads(out, self.geometry.algebra, self.channels)
+        return merged_heads(out, self.geometry.algebra, self.channels, dtype)
+
+
+def attention_dtype(module: nn.Module, dtype: torch.dtype | None) -> int:
+    """Sets the type of features in all attention of a module, such as a network that :func:`flashcliff.accelerate` made.
+
+    Features of 16 bits take half the memory and the faster kernels of attention; everything else keeps its type.
+    ``bfloat16`` has 8 bits of precision and needs no scaling of the loss; ``float16`` has 11.
+
+    Args:
+        module: the module.
+        dtype: ``torch.bfloat16``, ``torch.float16``, ``torch.float32``, or ``None`` for the type of the items.
+
+    Returns:
+        The number of attention layers that were set.
+    """
+    checked, count = _feature_dtype(dtype), 0
+    for layer in module.modules():
+        if isinstance(layer, GeometricAttention):
+            layer.dtype = checked
+            count += 1
+    return count
+
+
+_FEATURE_DTYPES = (None, torch.bfloat16, torch.float16, torch.float32)
+
+
+def _feature_dtype(dtype: torch.dtype | None) -> torch.dtype | None:
+    if dtype not in _FEATURE_DTYPES:
+        raise ValueError(
+            f"dtype: expected torch.bfloat16, torch.float16, torch.float32 or None for attention, got {dtype}"
+        )
+    return dtype
 
 
 def attend(
@@ -188,18 +229,20 @@ def attend(
     *,
     mask: Tensor | None = None,
     is_causal: bool = False,
+    scale: float | None = None,
     cu_seqlens: Tensor | Sequences | None = None,
     cu_seqlens_key: Tensor | Sequences | None = None,
 ) -> Tensor:
     """Scaled dot-product attention, ``[*batch, heads, items, features]``, with PyTorch's fused kernels.
 
     Args:
-        query: queries. The logits are divided by the root of their feature count.
+        query: queries.
         key: keys, of as many features; one head stands for all.
         value: values, of any number of features; one head stands for all.
         mask: booleans (true: may attend) or numbers that are added to the logits, ``[*batch, heads, items, items]`` or
             any shape that broadcasts to it.
         is_causal: whether items see earlier items only.
+        scale: the factor of the logits; by default one over the root of the number of features.
         cu_seqlens: boundaries of the sequences of a **ragged batch**, ``[sequences + 1]`` integers from 0 to the number
             of items; each item then attends within its sequence, without padding. :class:`Sequences` are read on the
             host at most once, also if many layers take them.
@@ -210,7 +253,8 @@ def attend(
     """
     heads = query.shape[-3]
     key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
-    scale = 1 / math.sqrt(query.shape[-1])
+    if scale is None:
+        scale = 1 / math.sqrt(query.shape[-1])
     width = value.shape[-1]
     query, key, value = _padded(query, key, value)
     if cu_seqlens is not None:
@@ -231,21 +275,29 @@ def attend(
 
 
 def _padded(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Zeros do not change dot products, and fused kernels want certain feature counts.
+    """Zeros do not change dot products, and fused kernels want certain feature counts."""
+    features, width = padded_counts(query.shape[-1], value.shape[-1], query.dtype, query.is_cuda)
+    return widened(query, features), widened(key, features), widened(value, width)
+
+
+def padded_counts(
+    features: int, width: int, dtype: torch.dtype, on_cuda: bool
+) -> tuple[int, int]:
+    """The counts that fused kernels want for features of queries and keys, and for those of values.
 
     On CUDA those of float32 want multiples of 4 and take values of another count; those of 16 bits want multiples of 8,
     and equal ones as on the CPU.
     """
-    features, width = query.shape[-1], value.shape[-1]
     step = 1
-    if query.is_cuda:
-        step = 4 if query.dtype == torch.float32 else 8
+    if on_cuda:
+        step = 4 if dtype == torch.float32 else 8
     features, width = (-(-count // step) * step for count in (features, width))
     if step != 4:
         features = width = max(features, width)
-    return _widened(query, features), _widened(key, features), _widened(value, width)
+    return features, width
 
 
-def _widened(x: Tensor, features: int) -> Tensor:
+def widened(x: Tensor, features: int) -> Tensor:
+    """Features and zeros up to a count."""
     missing = features - x.shape[-1]
     return F.pad(x, (0, missing)) if missing else x

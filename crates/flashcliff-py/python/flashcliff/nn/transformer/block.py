@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as computed_again
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from . import packed
 from .bilinear import GeometricBilinear
@@ -18,7 +19,7 @@ from .heads import CrossAttention, Pair, SelfAttention
 from .linear import EquiLinear, Group, packed_ahead
 from .norm import EquiLayerNorm
 
-__all__ = ["Block", "ConditionalBlock", "GeometricMLP"]
+__all__ = ["Block", "ConditionalBlock", "GeometricMLP", "checkpoint_items"]
 
 
 class GeometricMLP(nn.Module):
@@ -92,6 +93,30 @@ class GeometricMLP(nn.Module):
         return pair
 
 
+_ITEMS = ("items",)
+
+
+def _kept() -> Any:
+    """Contexts of a call and of its repetition, which does not compute dense matrix products and attention again.
+
+    Products of blades apart are computed again: they are added up in place.
+    """
+    aten = torch.ops.aten
+    return create_selective_checkpoint_contexts(
+        [
+            aten.mm.default,
+            aten.addmm.default,
+            aten._scaled_dot_product_flash_attention_for_cpu.default,
+            aten._scaled_dot_product_flash_attention.default,
+            aten._scaled_dot_product_efficient_attention.default,
+            aten._scaled_dot_product_cudnn_attention.default,
+            aten._flash_attention_forward.default,
+            aten._efficient_attention_forward.default,
+            aten._cudnn_attention_forward.default,
+        ]
+    )
+
+
 class Block(nn.Module):
     """Self-attention and an MLP, each after a norm and with a residual.
 
@@ -107,7 +132,7 @@ class Block(nn.Module):
         scalar_activation: of the MLP's scalars.
         dropout: probability of :class:`GradeDropout`.
         checkpoint: parts that are computed again in the backward pass, ``"attention"`` and ``"mlp"``, each with its
-            norm.
+            norm; or ``"items"`` alone: all but attention and linear layers that run as dense matrix products.
     """
 
     def __init__(
@@ -128,8 +153,10 @@ class Block(nn.Module):
         super().__init__()
         self.geometry = geometry_of(geometry)
         self.checkpoint = tuple(checkpoint)
-        if not set(self.checkpoint) <= {"attention", "mlp"}:
-            raise ValueError(f"checkpoint: expected 'attention' and 'mlp', got {checkpoint!r}")
+        if self.checkpoint != _ITEMS and not set(self.checkpoint) <= {"attention", "mlp"}:
+            raise ValueError(
+                f"checkpoint: expected 'attention' and 'mlp', or 'items', got {checkpoint!r}"
+            )
         self.norm1 = EquiLayerNorm(self.geometry, channels, scalars, affine=affine)
         self.norm2 = EquiLayerNorm(self.geometry, channels, scalars, affine=affine)
         self.attention = SelfAttention(
@@ -157,18 +184,76 @@ class Block(nn.Module):
     ) -> Pair:
         here: Pair = multivectors, scalars
         extra = extra_multivectors, extra_scalars
-        with self._packed(multivectors, extra != (None, None)):
-            attended = self._part("attention", self._attended, *here, *extra, **options)
-            if "mlp" not in self.checkpoint:
-                here, normed = self.norm2.of_sum(here, attended)
-                return _residual(here, self.mlp(*normed, reference))
-            here = _residual(here, attended)
-            return _residual(here, self._part("mlp", self._transformed, *here, reference))
+        if self.checkpoint in ((), _ITEMS):
+            return residual(*self.chained(here, None, extra, reference, **options))
+        here = residual(here, self._part("attention", self._attended, *here, *extra, **options))
+        return residual(here, self._part("mlp", self._transformed, *here, reference))
+
+    @property
+    def chains(self) -> bool:
+        """Whether :meth:`chained` stands for a call: nothing follows calls, and no part is computed again as a whole."""
+        hooks = self._forward_pre_hooks, self._forward_hooks, self._backward_hooks
+        followed = any(hooks) or bool(self._backward_pre_hooks)
+        return self.checkpoint in ((), _ITEMS) and not followed
+
+    def chained(
+        self,
+        here: Pair,
+        pending: Pair | None,
+        extra: tuple[Tensor | None, Tensor | None],
+        reference: Tensor | None,
+        **options: object,
+    ) -> tuple[Pair, Pair]:
+        """The block of a sum that has not been formed, so that its norm forms it on the way.
+
+        Args:
+            here: multivectors and scalars.
+            pending: what is to be added to them, if anything is.
+            extra, reference, options: as for a call.
+
+        Returns:
+            Two pairs, whose sum is the output.
+        """
+        if self.checkpoint == _ITEMS and torch.is_grad_enabled():
+            out: tuple[Pair, Pair] = computed_again(
+                self._chained,
+                *(here, pending, extra, reference),
+                use_reentrant=False,
+                preserve_rng_state=self._draws,
+                context_fn=_kept,
+                **options,
+            )
+            return out
+        return self._chained(here, pending, extra, reference, **options)
+
+    @property
+    def _draws(self) -> bool:
+        """Whether a call draws random numbers. States of generators cannot be read within a CUDA graph."""
+        return any(
+            isinstance(layer, GradeDropout) and layer.training and layer.p > 0
+            for layer in self.modules()
+        )
+
+    def _chained(
+        self,
+        here: Pair,
+        pending: Pair | None,
+        extra: tuple[Tensor | None, Tensor | None],
+        reference: Tensor | None,
+        **options: object,
+    ) -> tuple[Pair, Pair]:
+        with self._packed(here[0], extra != (None, None)):
+            if pending is None:
+                normed = self.norm1(*here)
+            else:
+                here, normed = self.norm1.of_sum(here, pending)
+            attended = self.attention(*normed, *extra, **options)
+            here, normed = self.norm2.of_sum(here, attended)
+            return here, self.mlp(*normed, reference)
 
     def _packed(self, multivectors: Tensor, extra: bool) -> contextlib.AbstractContextManager[None]:
         """A context in which the layers' parameters are packed, if the layers run as dense products."""
-        # A part that is computed again does so outside of this context.
-        if self.checkpoint or not packed.serves((self.attention.out_linear._layer,), multivectors):
+        if not packed.serves((self.attention.out_linear._layer,), multivectors):
             return contextlib.nullcontext()
         groups = [*self.attention.groups(extra), *self.mlp.groups()]
         return packed_ahead(groups, multivectors)
@@ -189,9 +274,29 @@ class Block(nn.Module):
         self, name: str, function: Callable[..., Pair], *given: Tensor | None, **options: Any
     ) -> Pair:
         if name in self.checkpoint and torch.is_grad_enabled():
-            out: Pair = computed_again(function, *given, use_reentrant=False, **options)
+            out: Pair = computed_again(
+                function, *given, use_reentrant=False, preserve_rng_state=self._draws, **options
+            )
             return out
         return function(*given, **options)
+
+
+def checkpoint_items(module: nn.Module, enabled: bool = True) -> int:
+    """Sets whether the blocks of a module compute again in the backward pass what lies between linear layers and
+    attention: norms, products, gates and features. Attention is not computed again, nor are linear layers that run as
+    dense matrix products, as they do on tensor cores.
+
+    Args:
+        module: the module, such as a network of :mod:`flashcliff.compat.lgatr`.
+        enabled: whether they do.
+
+    Returns:
+        The number of blocks that were set. Blocks that compute attention or MLPs again as a whole are left as they are.
+    """
+    found = [x for x in module.modules() if isinstance(x, Block) and x.checkpoint in ((), _ITEMS)]
+    for block in found:
+        block.checkpoint = _ITEMS if enabled else ()
+    return len(found)
 
 
 class ConditionalBlock(nn.Module):
@@ -275,7 +380,7 @@ class ConditionalBlock(nn.Module):
         other_mv, other_s = self.norm_cond(other_multivectors, other_scalars)
         attended = self.crossattention(mv, other_mv, s, other_s, **(cross_options or {}))
         here, normed = self.norm3.of_sum(here, attended)
-        return _residual(here, self.mlp(*normed, reference))
+        return residual(here, self.mlp(*normed, reference))
 
 
 def mlp_sizes(channels: int, ratio: int, layers: int) -> tuple[int, ...]:
@@ -306,7 +411,8 @@ def _mlp(
     )
 
 
-def _residual(before: Pair, after: Pair) -> Pair:
+def residual(before: Pair, after: Pair) -> Pair:
+    """The sum of two pairs, of which either may be without scalars."""
     s = before[1]
     if s is None:
         s = after[1]

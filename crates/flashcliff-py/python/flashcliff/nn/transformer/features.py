@@ -36,18 +36,19 @@ def joined_features(
 
 
 def merged_heads(
-    features: Tensor, algebra: Algebra, channels: int
+    features: Tensor, algebra: Algebra, channels: int, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor | None]:
-    """Multivectors ``[blades, *batch, items, heads * channels]`` and scalars ``[*batch, items, heads * scalars]`` of
-    features ``[*batch, heads, items, blades * channels + scalars]``; ``None`` for no scalars."""
+    """Multivectors ``[blades, *batch, items, heads * channels]`` and scalars ``[*batch, items, heads * scalars]`` of a
+    type, of features ``[*batch, heads, items, blades * channels + scalars]``; ``None`` for no scalars."""
     blades = algebra.blade_count
 
     def composed(features: Tensor) -> tuple[Tensor, ...]:
+        features = features.to(dtype)
         mv, s = features[..., : blades * channels], features[..., blades * channels :]
         mv = mv.unflatten(-1, (blades, channels)).movedim(-2, 0).movedim(-3, -2).flatten(-2)
         return (mv, s.movedim(-3, -2).flatten(-2)) if s.shape[-1] else (mv,)
 
-    if items.serves(algebra, features):
-        return items.merged(algebra, channels, features, composed)
+    if items.serves(algebra, features) and items.serves_features(dtype, features.dtype):
+        return items.merged(algebra, channels, features, dtype, composed)
     mv, *given = composed(features)
     return mv, given[0] if given else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -12,7 +13,7 @@ from torch import Tensor, nn
 from ..._ops import checks
 from .._module import check_count, check_features
 from . import items
-from .attention import GeometricAttention, Pair
+from .attention import GeometricAttention, Pair, padded_counts, widened
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .linear import EquiLinear, Group, together
@@ -70,9 +71,26 @@ class _Heads:
         tensors = [tensor for pair in pairs for tensor in pair]
         # The kernels take distances of points that were not normalised.
         mixed = self.geometry.head_norm and weights is not None
-        if follow or mixed or not items.serves(algebra, *tensors, weights):
+        of_items = pairs[0][0].dtype
+        dtype = attention.dtype or of_items
+        known = items.serves_features(of_items, dtype)
+        if follow or mixed or not known or not items.serves(algebra, *tensors, weights):
             out: Pair = attention(*self._parts(projections), **options)
             return out
+
+        split = attention.split((EPS, SCALAR_EPS) if self.geometry.head_norm else None)
+        heads = items.Heads(
+            self.channels,
+            self.scalars,
+            tuple((made.parts, made.heads) for made in projections),
+            attention.roles(),
+            dtype,
+            (),
+        )
+        of_query, _, of_value = (heads.features(role, split) for role in heads.roles)
+        # Values keep their count: what they attend to is merged without what would follow it.
+        wide, _ = padded_counts(of_query, of_value, dtype, pairs[0][0].is_cuda)
+        heads = heads._replace(widths=(wide, wide, of_value))
 
         def composed(weights: Tensor | None, *given: Tensor) -> list[Tensor]:
             step = len(given) // len(projections)
@@ -81,17 +99,14 @@ class _Heads:
                 for at, made in enumerate(projections)
             ]
             found = attention.features(weights, *self._parts(remade))
-            return [part.movedim(-3, -2).flatten(0, -3) for part in found]
+            return [
+                widened(part, width).movedim(-3, -2).flatten(0, -3)
+                for part, width in zip(found, heads.widths, strict=True)
+            ]
 
-        heads = items.Heads(
-            self.channels,
-            self.scalars,
-            tuple((made.parts, made.heads) for made in projections),
-            attention.roles(),
-        )
-        split = attention.split((EPS, SCALAR_EPS) if self.geometry.head_norm else None)
         q, k, v = items.head_features(algebra, heads, split, weights, pairs, composed)
-        return attention.of_features(q, k, v, **options)
+        scale = 1 / math.sqrt(of_query)
+        return attention.of_features(q, k, v, of_items, scale=scale, **options)
 
     def _parts(self, projections: Sequence[Projected]) -> list[Pair]:
         return [part for made in projections for part in self.split(made)]
@@ -187,7 +202,7 @@ class SelfAttention(nn.Module):
         extra_scalars: scalar channels that the call adds to them.
         dropout: probability of :class:`GradeDropout` on the output.
         initialization: of the output projection.
-        eps: regularises distances, see :class:`GeometricAttention`.
+        eps, dtype: see :class:`GeometricAttention`.
 
     Sources: GATr (arXiv 2305.18415) and L-GATr (arXiv 2405.14806), with the names of their state dicts.
     """
@@ -210,6 +225,7 @@ class SelfAttention(nn.Module):
         dropout: float | None = None,
         initialization: str = "small",
         eps: float = 1e-3,
+        dtype: torch.dtype | None = None,
         out_channels: int | None = None,
         out_scalars: int | None = None,
     ) -> None:
@@ -238,7 +254,9 @@ class SelfAttention(nn.Module):
             initialization=initialization,
         )
         self.pos_encoding = RotaryEncoding(sizes.scalars, rotary_base) if rotary else None
-        self.attention = GeometricAttention(self.geometry, sizes.channels, heads, eps=eps)
+        self.attention = GeometricAttention(
+            self.geometry, sizes.channels, heads, eps=eps, dtype=dtype
+        )
         self.head_scale = nn.Parameter(torch.ones(heads)) if head_scale else None
         self.dropout = None if dropout is None else GradeDropout(self.geometry, dropout)
 
@@ -281,7 +299,7 @@ class CrossAttention(nn.Module):
             ``ratio * other_channels // heads`` channels.
         head_norm: whether queries, keys and values are normalised; as the geometry says by default. L-GATr 1.4 does not
             normalise them in cross-attention.
-        heads, ratio, multi_query, head_scale, bias, dropout, initialization, eps: as for :class:`SelfAttention`.
+        heads, ratio, multi_query, head_scale, bias, dropout, initialization, eps, dtype: as for :class:`SelfAttention`.
     """
 
     def __init__(
@@ -302,6 +320,7 @@ class CrossAttention(nn.Module):
         dropout: float | None = None,
         initialization: str = "small",
         eps: float = 1e-3,
+        dtype: torch.dtype | None = None,
         out_channels: int | None = None,
         out_scalars: int | None = None,
     ) -> None:
@@ -343,7 +362,7 @@ class CrossAttention(nn.Module):
             scalars if out_scalars is None else out_scalars,
             initialization=initialization,
         )
-        self.attention = GeometricAttention(self.geometry, one, heads, eps=eps)
+        self.attention = GeometricAttention(self.geometry, one, heads, eps=eps, dtype=dtype)
         self.head_scale = nn.Parameter(torch.ones(heads)) if head_scale else None
         self.dropout = None if dropout is None else GradeDropout(self.geometry, dropout)
 

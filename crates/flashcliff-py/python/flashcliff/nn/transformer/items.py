@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..._ops import items
-from ..._ops.items import Eps, Gains, Pair, Part, Split
+from ..._ops.items import Eps, Gains, Pair, Part, Split, serves_features
 from ...algebra import Algebra
 from . import packed
 
@@ -28,6 +28,7 @@ __all__ = [
     "normalised_sum",
     "products",
     "serves",
+    "serves_features",
 ]
 
 Composed = Callable[..., Any]
@@ -105,6 +106,10 @@ class Heads(NamedTuple):
     """For each pair the number of parts side by side, and of heads: channels are ``[parts, channels, heads]``."""
     roles: tuple[Role, ...]
     """The roles of all parts, in order."""
+    dtype: torch.dtype
+    """The type of features."""
+    widths: tuple[int, ...]
+    """The elements of a head's features in memory, of all parts in order: zeros follow the features."""
 
     def features(self, role: Role, split: Split) -> int:
         """The number of features of a head."""
@@ -120,7 +125,7 @@ def head_features(
     pairs: Sequence[Pair],
     composed: Composed,
 ) -> list[Tensor]:
-    """The features ``[*batch, heads, items, features]`` of all parts.
+    """The features ``[*batch, heads, items, width]`` of all parts.
 
     Args:
         algebra: the algebra.
@@ -128,7 +133,7 @@ def head_features(
         split: the norm of heads, and the points of distances.
         weights: the weights of distances ``[channels, heads]``, or ``None``.
         pairs: multivectors ``[blades, *batch, items, channels]`` and scalars ``[*batch, items, scalars]``.
-        composed: the same features ``[rows, heads, features]`` of weights and pairs.
+        composed: the same features ``[rows, heads, width]`` of weights and pairs.
     """
     given = [tensor for pair in pairs for tensor in _given(pair)]
     weights = None if weights is None else weights.contiguous()
@@ -137,10 +142,12 @@ def head_features(
     return [part.view(*batch, *part.shape[1:]).movedim(-2, -3) for part in found]
 
 
-def merged(algebra: Algebra, channels: int, features: Tensor, composed: Composed) -> Pair:
+def merged(
+    algebra: Algebra, channels: int, features: Tensor, dtype: torch.dtype, composed: Composed
+) -> Pair:
     """Multivectors ``[blades, *batch, items, heads * channels]`` and scalars ``[*batch, items, heads * scalars]`` of
-    features ``[*batch, heads, items, blades * channels + scalars]``."""
-    return _pair(_Merge.apply(algebra, channels, composed, features))
+    a type, of features ``[*batch, heads, items, blades * channels + scalars]``."""
+    return _pair(_Merge.apply(algebra, channels, dtype, composed, features))
 
 
 class _Norm(torch.autograd.Function):
@@ -315,10 +322,11 @@ class _Heads(torch.autograd.Function):
     ) -> Any:
         ctx.algebra, ctx.heads, ctx.split, ctx.composed = algebra, heads, split, composed
         ctx.save_for_backward(weights, *given)
-        parts = [
-            Part(pair, pair[0].new_empty(pair[0].shape[1], of, heads.features(role, split)), of, *role)
-            for pair, of, role in _parts(heads, given)
-        ]
+        parts = []
+        for (pair, of, role), width in zip(_parts(heads, given), heads.widths, strict=True):
+            mv = pair[0]
+            features = mv.new_empty(mv.shape[1], of, width, dtype=heads.dtype)
+            parts.append(Part(pair, features, of, *role))
         parts = [part._replace(weights=weights) if part.distances == "query" else part for part in parts]
         items.heads(algebra, split, parts)
         return tuple([part.features for part in parts])
@@ -351,7 +359,12 @@ class _Heads(torch.autograd.Function):
 class _Merge(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, algebra: Algebra, channels: int, composed: Composed, features: Tensor
+        ctx: Any,
+        algebra: Algebra,
+        channels: int,
+        dtype: torch.dtype,
+        composed: Composed,
+        features: Tensor,
     ) -> Any:
         ctx.algebra, ctx.composed = algebra, composed
         *batch, heads, inner, width = features.shape
@@ -361,7 +374,8 @@ class _Merge(torch.autograd.Function):
         blades = algebra.blade_count
         scalars = width - blades * channels
         shape = blades, *batch, inner, heads * channels
-        to = packed.empty_items(features, shape, heads * scalars or None)
+        like = features.new_empty(0, dtype=dtype)
+        to = packed.empty_items(like, shape, heads * scalars or None)
         outer = features.reshape(-1 if features.numel() else 0, heads, inner, width)
         if width > 1 and outer.stride(-1) != 1:
             outer = outer.contiguous()
@@ -377,10 +391,11 @@ class _Merge(torch.autograd.Function):
             (found,) = torch.autograd.grad(
                 ctx.composed(zeros), zeros, gradients, create_graph=True
             )
-            return None, None, None, found
+            return None, None, None, None, found
         rows = like.new_empty(torch.Size(batch).numel(), inner, heads, width)
         items.merge(ctx.algebra, rows.movedim(-2, -3), _rows(gradients), True)
-        return None, None, None, rows.view(*batch, inner, heads, width).movedim(-2, -3)
+        of_features = rows.view(*batch, inner, heads, width).movedim(-2, -3)
+        return None, None, None, None, of_features
 
 
 def _given(pair: Pair) -> tuple[Tensor, ...]:

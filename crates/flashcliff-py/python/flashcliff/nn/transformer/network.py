@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
-from .block import Block
+from .block import Block, residual
 from .geometry import GeometryLike, geometry_of, indices
 from .heads import Pair
 from .linear import EquiLinear
@@ -168,14 +168,20 @@ class GATransformer(nn.Module):
                 )
             extra_s = _chosen(scalars, self.reinsert_scalars)
         here: Pair = self.linear_in(multivectors, scalars)
+        pending: Pair | None = None
         for block in self.blocks:
-            if self.checkpoint_blocks and torch.is_grad_enabled():
-                here = checkpoint(
-                    block, *here, extra, extra_s, reference, use_reentrant=False, **options
-                )
+            again = self.checkpoint_blocks and torch.is_grad_enabled()
+            if type(block) is Block and block.chains and not again:
+                here, pending = block.chained(here, pending, (extra, extra_s), reference, **options)
+                continue
+            if pending is not None:
+                here, pending = residual(here, pending), None
+            arguments = *here, extra, extra_s, reference
+            if again:
+                here = checkpoint(block, *arguments, use_reentrant=False, **options)
             else:
-                here = block(*here, extra, extra_s, reference, **options)
-        return self.linear_out(*here)
+                here = block(*arguments, **options)
+        return self.linear_out(*(here if pending is None else residual(here, pending)))
 
 
 def _chosen(x: Tensor, channels: tuple[int, ...]) -> Tensor:

@@ -19,8 +19,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..._ops import run
+from ..._ops import items, run
 from ..._ops.equivariant import Sizes
+from ...algebra import Algebra
 from .geometry import Geometry
 
 __all__ = ["Layer", "Matrix", "empty_items", "empty_together", "is_plain", "matrices", "outputs", "serves"]
@@ -30,8 +31,8 @@ _FEW = 2e9
 # Up to this size of a matrix, its product takes less time than the passes over memory of the way with fewer
 # multiplications: `read written / (read + written)`, on tensor cores and without.
 _SIZES = (500, 90)
-# From this many elements on, sums over rows take longer than the kernels that some more of them need.
-_MANY = 1 << 22
+# From this many elements on, sums over all columns take longer than two kernels for the columns with biases.
+_MANY = 1 << 20
 # Elements of a matrix begin at a multiple of this, as tensor cores want them.
 _ALIGNED = 16
 _PLAIN = (Tensor, torch.nn.Parameter)
@@ -123,7 +124,8 @@ def outputs(
     if bias is None:
         joined = rows @ weight
     else:
-        joined = _Affine.apply(_biased(tuple(layers)), rows, weight, bias)
+        algebra = layers[0].geometry.algebra
+        joined = _Affine.apply(algebra, _biased(tuple(layers)), rows, weight, bias)
     shapes: list[tuple[int, ...]] = []
     for layer in layers:
         shapes.append((x.shape[0], layer.sizes.outputs))
@@ -157,31 +159,30 @@ class _Affine(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
+        algebra: Algebra,
         biased: tuple[tuple[int, int], ...],
         rows: Tensor,
         weight: Tensor,
         bias: Tensor,
     ) -> Tensor:
-        ctx.biased = biased
+        ctx.algebra, ctx.biased = algebra, biased
         ctx.save_for_backward(rows, weight)
         return torch.addmm(bias, rows, weight)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         rows, weight = ctx.saved_tensors
-        _, wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
+        _, _, wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
         of_rows = g @ weight.t() if wants_rows else None
         of_weight = rows.t() @ g if wants_weight else None
         if not wants_bias:
-            return None, of_rows, of_weight, None
-        if g.numel() < _MANY:
-            return None, of_rows, of_weight, g.sum(0)
+            return None, None, of_rows, of_weight, None
+        has_kernel = items.serves(ctx.algebra, g) and not torch.is_grad_enabled()
+        if g.numel() < _MANY or not has_kernel:
+            return None, None, of_rows, of_weight, g.sum(0)
         # The gradients of the other columns are nobody's.
-        pieces, at = [], 0
-        for start, stop in ctx.biased:
-            pieces += [g.new_zeros(start - at), g[:, start:stop].sum(0)]
-            at = stop
-        return None, of_rows, of_weight, torch.cat([*pieces, g.new_zeros(g.shape[1] - at)])
+        of_bias = items.column_sums(ctx.algebra, g.contiguous(), ctx.biased)
+        return None, None, of_rows, of_weight, of_bias
 
 
 def _joined(*parts: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -120,7 +121,8 @@ def ragged_attention(
 ) -> Tensor:
     """Attention ``[*batch, heads, items, features]`` within sequences, without padding.
 
-    On CUDA it is one call of PyTorch's memory-efficient kernel. Elsewhere, in float64 and with a batch of several
+    On CUDA it is one call of PyTorch's flash attention for 16 bits from compute capability 8.0 on, else of its
+    memory-efficient kernel. Elsewhere, in float64 and with a batch of several
     elements, sequences of one length are computed together.
     """
     one = query.shape[:-3].numel() == 1
@@ -138,8 +140,25 @@ def _by_kernel(
     scale: float,
     is_causal: bool,
 ) -> Tensor:
-    # [*batch, heads, items, features] becomes [1, items, heads, features], a view.
-    q, k, v = (x.flatten(0, -4)[0] if x.dim() > 3 else x for x in (query, key, value))
+    # The batch has one element, so these are views, and so are their gradients.
+    q, k, v = (x.reshape(x.shape[-3:]) for x in (query, key, value))
+    # Causal masks of the faster kernel end at the last item of both, where there are fewer queries than keys.
+    aligned = not is_causal or of_query is of_key
+    fits = q.shape[-1] == v.shape[-1] <= 256 and q.shape[-1] % 8 == 0
+    if q.dtype.itemsize == 2 and aligned and fits and _has_flash(q.get_device()):
+        found = torch.ops.aten._flash_attention_forward(
+            *(x.transpose(0, 1) for x in (q, k, v)),
+            of_query.on(query.device),
+            of_key.on(query.device),
+            of_query.longest,
+            of_key.longest,
+            0.0,
+            is_causal,
+            False,
+            scale=scale,
+        )
+        out: Tensor = found[0]
+        return out.transpose(0, 1).reshape(*query.shape[:-1], v.shape[-1])
     found = torch.ops.aten._efficient_attention_forward(
         *(x.transpose(0, 1).unsqueeze(0) for x in (q, k, v)),
         None,
@@ -153,8 +172,13 @@ def _by_kernel(
         torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad),
         scale=scale,
     )
-    out: Tensor = found[0]
-    return out[0].transpose(0, 1).expand(*query.shape[:-1], -1)
+    out = found[0]
+    return out.squeeze(0).transpose(0, 1).reshape(*query.shape[:-1], v.shape[-1])
+
+
+@functools.cache
+def _has_flash(device: int) -> bool:
+    return torch.cuda.get_device_capability(device) >= (8, 0)
 
 
 class _Groups:

@@ -1,0 +1,65 @@
+//! Tests of `flashcliff data`.
+
+mod common;
+
+use common::{arg, failure, read, stdout};
+use flashcliff_tasks::{Sizes, Split, Task};
+use safetensors::Dtype;
+
+fn f64s(values: &[f32]) -> Vec<f64> {
+    values.iter().map(|&value| f64::from(value)).collect()
+}
+
+#[test]
+fn files_have_the_samples_of_the_tasks() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data.safetensors");
+    let sizes = Sizes {
+        train: 5,
+        val: 3,
+        test: 0,
+    };
+    for task in Task::ALL {
+        let given = [
+            "--samples=5",
+            "--val-samples=3",
+            "--test-samples=0",
+            "--seed=7",
+        ];
+        let args = ["data", task.name(), arg(&path)];
+        assert_eq!(stdout(&[&args[..], &given].concat()), "");
+        let file = read(&path, Dtype::F32);
+        let data = task.generate(sizes, 7).unwrap();
+        let expect = |name: &str, split: &Split| {
+            let inputs = &file[&format!("{name}.inputs")];
+            assert_eq!(inputs.shape, split.shape, "{task}");
+            assert_eq!(inputs.data, f64s(&split.inputs), "{task}");
+            let targets = &file[&format!("{name}.targets")];
+            assert_eq!(targets.shape, [split.len(), split.target_len], "{task}");
+            assert_eq!(targets.data, f64s(&split.targets), "{task}");
+        };
+        expect("train", &data.train);
+        expect("val", &data.val);
+        expect("test", &data.test);
+        assert_eq!(file["target_scale"].data, f64s(&[data.target_scale]));
+        assert_eq!(file["target_shift"].data, f64s(&[data.target_shift]));
+        assert_eq!(file.len(), 8);
+    }
+}
+
+#[test]
+fn mistakes_are_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("data.safetensors");
+    let message = failure(&["data", "jets", arg(&path)], 2);
+    assert!(
+        message.contains("hulls, regression, volumes, gravity"),
+        "{message}"
+    );
+    let message = failure(&["data", "hulls", arg(&folder.path().join("no/such"))], 1);
+    assert!(message.contains("no/such"), "{message}");
+    let many = format!("--samples={}", usize::MAX / 2);
+    let message = failure(&["data", "hulls", arg(&path), &many], 1);
+    assert!(message.contains("ask for fewer samples"), "{message}");
+    assert!(!path.exists());
+}
