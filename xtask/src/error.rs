@@ -130,6 +130,12 @@ pub(crate) enum Error {
         bytes: u64,
         list: String,
     },
+    /// The working tree differs from its commit.
+    #[error("expected no changes since the last commit; commit or remove them:\n{changes}")]
+    Dirty { changes: String },
+    /// The packages lack something, or do not work where the repository is not.
+    #[error("packages:\n{}", faults.join("\n"))]
+    Dist { faults: Vec<String> },
     /// The kernels do not match the list or the architectures.
     #[error("kernels:\n{}", violations.join("\n"))]
     Kernels { violations: Vec<String> },

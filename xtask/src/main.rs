@@ -6,6 +6,7 @@ mod bindings;
 mod command;
 mod cuda_check;
 mod cuda_toolkit;
+mod dist;
 mod error;
 mod figures;
 mod generate;
@@ -90,6 +91,8 @@ enum Task {
         #[arg(long)]
         candle: bool,
     },
+    /// Make the wheel, the source distribution and the packed crates, and check them where the repository is not.
+    Dist(dist::Options),
 }
 
 fn main() -> ExitCode {
@@ -116,6 +119,7 @@ fn main() -> ExitCode {
             cuda_check::run(&root, bless, &part)
         }
         Task::GpuBundle { out, archs, candle } => gpu_bundle::run(&root, out, &archs, candle),
+        Task::Dist(options) => dist::run(&root, &options),
     };
     match result {
         Ok(message) => {
