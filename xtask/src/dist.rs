@@ -24,6 +24,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::git::refuse_changes;
 use crate::{Error, command};
 
 /// The options of the task.
@@ -95,15 +96,6 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String, Error> {
     report.finish(&out)
 }
 
-/// Refuses a working tree that differs from its commit: packages are made from commits.
-fn refuse_changes(root: &Path) -> Result<(), Error> {
-    let changes = command::output(&mut git(root, &["status", "--porcelain"]))?;
-    match changes.is_empty() {
-        true => Ok(()),
-        false => Err(Error::Dirty { changes }),
-    }
-}
-
 /// The last commit, in a folder of its own.
 fn clone(root: &Path, folder: &Path) -> Result<PathBuf, Error> {
     let mut clone = Command::new("git");
@@ -113,12 +105,6 @@ fn clone(root: &Path, folder: &Path) -> Result<PathBuf, Error> {
         .arg(folder);
     command::output(&mut clone)?;
     Ok(folder.to_owned())
-}
-
-fn git(root: &Path, arguments: &[&str]) -> Command {
-    let mut git = Command::new("git");
-    git.current_dir(root).args(arguments);
-    git
 }
 
 /// Makes a folder that has nothing in it.

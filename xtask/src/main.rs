@@ -10,12 +10,14 @@ mod dist;
 mod error;
 mod figures;
 mod generate;
+mod git;
 mod gpu_bundle;
 mod guide;
 mod layering;
 mod marked;
 mod packages;
 mod pins;
+mod release;
 mod surface;
 
 use std::path::{Path, PathBuf};
@@ -93,6 +95,14 @@ enum Task {
     },
     /// Make the wheel, the source distribution and the packed crates, and check them where the repository is not.
     Dist(dist::Options),
+    /// Set the version everywhere, date the section of the changelog, and make the commit and its tag. Publishes nothing.
+    Release {
+        /// The version, greater than the one of today, such as 0.2.0.
+        version: String,
+        /// Change nothing; say what would be done.
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -120,6 +130,7 @@ fn main() -> ExitCode {
         }
         Task::GpuBundle { out, archs, candle } => gpu_bundle::run(&root, out, &archs, candle),
         Task::Dist(options) => dist::run(&root, &options),
+        Task::Release { version, dry_run } => release::run(&root, &version, dry_run),
     };
     match result {
         Ok(message) => {

@@ -7,8 +7,9 @@ use std::process::Command;
 
 use build_support::INSTALLED_TOOLKIT;
 
+use super::empty;
 use super::report::{Report, name};
-use super::{empty, git};
+use crate::git::git;
 use crate::{Error, command, pins};
 
 /// The manifest of the package in the repository and in a source distribution.
@@ -42,7 +43,7 @@ pub(super) struct Build {
 impl Build {
     pub(super) fn new(root: &Path, target: &Path, cuda: bool) -> Result<Self, Error> {
         let maturin = pins::MATURIN.ensure(target)?.join(pins::MATURIN.files[0]);
-        let time = command::output(&mut git(root, &["log", "-1", "--format=%ct"]))?;
+        let time = git(root, &["log", "-1", "--format=%ct"])?;
         let nvcc = target.join(INSTALLED_TOOLKIT).join("bin/nvcc");
         Ok(Self {
             maturin,
