@@ -13,6 +13,7 @@ mod generate;
 mod git;
 mod gpu_bundle;
 mod guide;
+mod install;
 mod layering;
 mod marked;
 mod packages;
@@ -95,6 +96,12 @@ enum Task {
     },
     /// Make the wheel, the source distribution and the packed crates, and check them where the repository is not.
     Dist(dist::Options),
+    /// Build the C interface, and install header, static and shared library, and a file for pkg-config.
+    Install {
+        /// The folder, as in `--prefix /usr/local`.
+        #[arg(long, value_name = "DIR")]
+        prefix: PathBuf,
+    },
     /// Set the version everywhere, date the section of the changelog, and make the commit and its tag. Publishes nothing.
     Release {
         /// The version, greater than the one of today, such as 0.2.0.
@@ -130,6 +137,7 @@ fn main() -> ExitCode {
         }
         Task::GpuBundle { out, archs, candle } => gpu_bundle::run(&root, out, &archs, candle),
         Task::Dist(options) => dist::run(&root, &options),
+        Task::Install { prefix } => install::run(&root, &prefix),
         Task::Release { version, dry_run } => release::run(&root, &version, dry_run),
     };
     match result {
