@@ -130,6 +130,21 @@ pub(crate) enum Error {
         bytes: u64,
         list: String,
     },
+    /// The working tree differs from its commit.
+    #[error("expected no changes since the last commit; commit or remove them:\n{changes}")]
+    Dirty { changes: String },
+    /// A text is not a version.
+    #[error("expected a version of three numbers, such as 0.2.0, got `{0}`")]
+    NoVersion(String),
+    /// A version does not follow the last one.
+    #[error("expected a version greater than {old}, got {new}")]
+    NotGreater { old: String, new: String },
+    /// A version was released already.
+    #[error("expected a version without a tag, but there is {tag}; choose a greater one")]
+    TagExists { tag: String },
+    /// The packages lack something, or do not work where the repository is not.
+    #[error("packages:\n{}", faults.join("\n"))]
+    Dist { faults: Vec<String> },
     /// The kernels do not match the list or the architectures.
     #[error("kernels:\n{}", violations.join("\n"))]
     Kernels { violations: Vec<String> },

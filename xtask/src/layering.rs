@@ -65,6 +65,16 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         &["flashcliff-build-support", "flashcliff-benches"],
     ),
     (
+        "flashcliff-c",
+        &[
+            "prettyplease",
+            "flashcliff-build-support",
+            "flashcliff-tuner",
+            "candle-core",
+            "pyo3",
+        ],
+    ),
+    (
         "flashcliff-py",
         &[
             "prettyplease",

@@ -6,15 +6,19 @@ mod bindings;
 mod command;
 mod cuda_check;
 mod cuda_toolkit;
+mod dist;
 mod error;
 mod figures;
 mod generate;
+mod git;
 mod gpu_bundle;
 mod guide;
+mod install;
 mod layering;
 mod marked;
 mod packages;
 mod pins;
+mod release;
 mod surface;
 
 use std::path::{Path, PathBuf};
@@ -90,6 +94,22 @@ enum Task {
         #[arg(long)]
         candle: bool,
     },
+    /// Make the wheel, the source distribution and the packed crates, and check them where the repository is not.
+    Dist(dist::Options),
+    /// Build the C interface, and install header, static and shared library, and a file for pkg-config.
+    Install {
+        /// The folder, as in `--prefix /usr/local`.
+        #[arg(long, value_name = "DIR")]
+        prefix: PathBuf,
+    },
+    /// Set the version everywhere, date the section of the changelog, and make the commit and its tag. Publishes nothing.
+    Release {
+        /// The version, greater than the one of today, such as 0.2.0.
+        version: String,
+        /// Change nothing; say what would be done.
+        #[arg(long)]
+        dry_run: bool,
+    },
 }
 
 fn main() -> ExitCode {
@@ -116,6 +136,9 @@ fn main() -> ExitCode {
             cuda_check::run(&root, bless, &part)
         }
         Task::GpuBundle { out, archs, candle } => gpu_bundle::run(&root, out, &archs, candle),
+        Task::Dist(options) => dist::run(&root, &options),
+        Task::Install { prefix } => install::run(&root, &prefix),
+        Task::Release { version, dry_run } => release::run(&root, &version, dry_run),
     };
     match result {
         Ok(message) => {

