@@ -8,11 +8,13 @@ use tracing_subscriber::EnvFilter;
 
 use crate::algebra::AlgebraArgs;
 use crate::bench::BenchArgs;
+use crate::calibrate::CalibrateArgs;
 use crate::error::Error;
 use crate::info::InfoArgs;
 use crate::interrupt;
 use crate::messages;
 use crate::op::OpArgs;
+use crate::predict::PredictArgs;
 use crate::train::TrainArgs;
 use crate::tune::TuneArgs;
 
@@ -41,6 +43,8 @@ pub(crate) enum Command {
     Op(OpArgs),
     Info(InfoArgs),
     Bench(BenchArgs),
+    Calibrate(CalibrateArgs),
+    Predict(PredictArgs),
     Tune(TuneArgs),
 }
 
