@@ -7,10 +7,13 @@
 //! * [`measure`] - times in turns with floors, medians.
 //! * [`machine`] - what the machine is, and the rates that it reaches.
 //! * [`model`] - from bytes, operations and rates to the least time of a case, and its size class.
+//! * [`work`] - the bytes and operations of a case.
+//! * [`calibration`], [`predict`] - the rates of a machine, kept in a file; the expected time and memory of a case.
 //! * [`report`], [`html`] - the results, as JSON and as a page.
 //! * [`stats`], [`baseline`] - the interval of a ratio, and the verdict on a case beside a stored run.
 
 pub mod baseline;
+pub mod calibration;
 mod case;
 mod check;
 pub mod cpu;
@@ -19,10 +22,12 @@ mod html;
 pub mod machine;
 pub mod measure;
 pub mod model;
+pub mod predict;
 pub mod reference;
 pub mod report;
 mod selection;
 pub mod stats;
+pub mod work;
 
 pub use case::{Case, Passes};
 pub use error::Error;

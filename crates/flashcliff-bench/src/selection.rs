@@ -148,7 +148,7 @@ fn bound(case: &Case) -> Result<Dims, Error> {
 }
 
 /// The usual size, or the largest smaller one that is not too much work.
-fn usual_size(operator: &'static str, signature: Signature) -> Result<Dims, Error> {
+pub(crate) fn usual_size(operator: &'static str, signature: Signature) -> Result<Dims, Error> {
     let case = Case {
         operator,
         signature,

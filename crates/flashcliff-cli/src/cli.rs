@@ -8,12 +8,14 @@ use tracing_subscriber::EnvFilter;
 
 use crate::algebra::AlgebraArgs;
 use crate::bench::BenchArgs;
+use crate::calibrate::CalibrateArgs;
 use crate::data::DataArgs;
 use crate::error::Error;
 use crate::info::InfoArgs;
 use crate::interrupt;
 use crate::messages;
 use crate::op::OpArgs;
+use crate::predict::PredictArgs;
 use crate::train::TrainArgs;
 use crate::tune::TuneArgs;
 
@@ -43,6 +45,8 @@ pub(crate) enum Command {
     Data(DataArgs),
     Info(InfoArgs),
     Bench(BenchArgs),
+    Calibrate(CalibrateArgs),
+    Predict(PredictArgs),
     Tune(TuneArgs),
 }
 

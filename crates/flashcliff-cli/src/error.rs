@@ -73,17 +73,6 @@ pub(crate) enum Error {
         source: std::io::Error,
     },
 
-    /// The work needs more memory than the system has.
-    #[error("{what} needs {needed} of memory: expected that much to be available, got {available}")]
-    OutOfMemory {
-        /// The work that needs the memory.
-        what: String,
-        /// The amount that is needed.
-        needed: String,
-        /// The amount that is available.
-        available: String,
-    },
-
     /// Another run writes to the folder.
     #[error(
         "{} is in use by {holder}: expected a folder that no other run writes to; choose another with --out, or wait for its end",

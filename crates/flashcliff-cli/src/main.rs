@@ -1,11 +1,12 @@
 //! The `flashcliff` program: trains the published models, writes their data, runs single operators on files, shows algebras, measures, tunes.
 //!
 //! Exit status: 0 on success, also when Ctrl-C ended a training run that was saved, or tuning; 1 on an error, with its causes on standard error; 2 on wrong usage;
-//! 3 and 4 when `bench --baseline` found something slower; 130 when a second Ctrl-C ended the program at once.
+//! 3 and 4 when `bench --baseline` found something slower, 3 when `predict --check` missed its limits; 130 when a second Ctrl-C ended the program at once.
 //! Results go to standard output, everything else to standard error. Messages are lost where standard error cannot be written; the work goes on.
 
 mod algebra;
 mod bench;
+mod calibrate;
 mod cli;
 mod data;
 mod device;
@@ -17,6 +18,7 @@ mod memory;
 mod messages;
 mod op;
 mod output;
+mod predict;
 mod shell;
 mod train;
 mod tune;
@@ -48,6 +50,8 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
         Command::Data(args) => data::run(args),
         Command::Info(args) => info::run(args),
         Command::Bench(args) => return bench::run(args),
+        Command::Calibrate(args) => calibrate::run(args),
+        Command::Predict(args) => return predict::run(args),
         Command::Tune(args) => tune::run(args, cli.quiet),
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -103,6 +103,25 @@ pub enum Error {
         /// The bytes given.
         got: usize,
     },
+    /// A call needs more memory than there is. Nothing was computed.
+    #[error(
+        "{what} needs {} of memory: expected that much to be available, got {}; {remedy}",
+        crate::memory::in_words(u128::from(*wanted)),
+        available.map_or_else(
+            || "less by a limit of this process".to_owned(),
+            |bytes| crate::memory::in_words(u128::from(bytes))
+        )
+    )]
+    OutOfMemory {
+        /// The call.
+        what: String,
+        /// The bytes that the call takes, or the largest number if there are more.
+        wanted: u64,
+        /// The bytes that are available, if the system tells.
+        available: Option<u64>,
+        /// What the caller can do.
+        remedy: String,
+    },
     /// An operator cannot add to the gradient of its first input.
     #[error(
         "{operator}: expected mv_linear, the only operator that adds to a gradient; let the others write, and add the results"

@@ -11,8 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 pub const CACHE_DIR_VARIABLE: &str = "FLASHCLIFF_CACHE_DIR";
 
 /// A folder of the cache, as the environment has it.
-#[cfg(any(feature = "jit", test))]
-pub(crate) fn cache_folder(name: &str) -> Option<PathBuf> {
+pub fn cache_folder(name: &str) -> Option<PathBuf> {
     cache_folder_of(&|variable| std::env::var_os(variable), name)
 }
 
@@ -35,7 +34,10 @@ pub(crate) fn cache_folder_of(
 }
 
 /// Writes a new file beside the old one and gives it the name. Readers see the old file or the new one.
-pub(crate) fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
+///
+/// # Errors
+/// The errors of the system. The former contents are untouched then.
+pub fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
     static COUNT: AtomicUsize = AtomicUsize::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let beside = with_ending(path, &format!(".{}-{count}.tmp", process::id()));

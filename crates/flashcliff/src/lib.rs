@@ -60,14 +60,14 @@ mod element;
 pub mod environment;
 pub mod equivariant;
 mod error;
-#[cfg(feature = "cuda")]
-mod files;
+pub mod files;
 mod interpreter;
 mod kept;
 mod kernel;
 #[cfg(feature = "macros")]
 #[doc(hidden)]
 pub mod macros;
+pub mod memory;
 mod operator;
 pub mod ops;
 mod options;
@@ -89,7 +89,7 @@ pub use element::{Dtype, Element};
 pub use error::Error;
 pub use flashcliff_kernels::simd::{Tier, TierError};
 pub use flashcliff_kernels::{Gate, UnknownOption};
-pub use operator::{Cost, Dim, Dims, Evaluation, Operator, TensorSpec};
+pub use operator::{Cost, Dim, Dims, Evaluation, Footprint, Operator, TensorSpec};
 pub use options::{Bias, Invariant, Norm, WeightLayout};
 pub use pass::Pass;
 pub use symmetry::{SYMMETRIES, Symmetry, SymmetryRow};

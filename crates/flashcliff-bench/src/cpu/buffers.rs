@@ -4,6 +4,7 @@ use flashcliff::{Dims, Element, Operator, Pass, Tensor, TensorMut, TensorSpec};
 use flashcliff_floor::values;
 
 use crate::check::{Sample, Sampled, Tolerance, compare};
+use crate::work::Work;
 use crate::{Case, Error, Passes};
 
 /// An operator with its tensors.
@@ -53,24 +54,9 @@ impl<T: Element> Buffers<T> {
         })
     }
 
-    /// The least number of bytes that the passes move: each tensor once a pass.
-    pub(crate) fn bytes(&self, passes: Passes) -> usize {
-        let inputs = self.inputs.iter();
-        let inputs: usize = inputs.map(|(_, data)| size_of_val(&data[..])).sum();
-        let output = size_of_val(&self.output[..]);
-        match passes {
-            Passes::Forward => inputs + output,
-            // The backward pass reads the inputs and the gradient of the output, and writes the gradients of the inputs.
-            Passes::Both => inputs + output + 2 * inputs + output,
-        }
-    }
-
-    pub(crate) fn flops(&self, passes: Passes) -> usize {
-        let cost = self.operator.cost(&self.dims);
-        match passes {
-            Passes::Forward => cost.forward,
-            Passes::Both => cost.forward + cost.backward,
-        }
+    /// The bytes and operations of the passes.
+    pub(crate) fn work(&self, passes: Passes) -> Work {
+        Work::of(&self.operator, &self.dims, T::DTYPE, passes)
     }
 
     pub(crate) fn run(&mut self, passes: Passes) -> Result<(), Error> {
@@ -216,7 +202,7 @@ mod tests {
         let case = case("sgp_norm", [3, 0, 0], Dtype::F64);
         let (tensor, w) = (8 * 5 * 7 * 8, 20 * 7 * 8);
         let buffers = Buffers::<f64>::new(&case).unwrap();
-        assert_eq!(buffers.bytes(Passes::Forward), 3 * tensor + w);
-        assert_eq!(buffers.bytes(Passes::Both), 8 * tensor + 3 * w);
+        assert_eq!(buffers.work(Passes::Forward).bytes, 3 * tensor + w);
+        assert_eq!(buffers.work(Passes::Both).bytes, 8 * tensor + 3 * w);
     }
 }

@@ -1,6 +1,7 @@
 //! Operators on the CPU, beside floors.
 
 mod buffers;
+mod calibrate;
 
 use std::time::Duration;
 
@@ -15,6 +16,7 @@ use crate::selection::square;
 use crate::{Case, Error, Passes};
 
 use buffers::Buffers;
+pub use calibrate::{calibrate, held_out, measured};
 
 /// The multiply-adds of a burst, between work and floor: enough for the clock, too few to take long.
 const BURST: usize = 200_000;
@@ -44,10 +46,11 @@ impl Tensors {
 
     /// The bytes and operations of the passes.
     fn counts(&self, passes: Passes) -> (usize, usize) {
-        match self {
-            Self::Single(buffers) => (buffers.bytes(passes), buffers.flops(passes)),
-            Self::Double(buffers) => (buffers.bytes(passes), buffers.flops(passes)),
-        }
+        let work = match self {
+            Self::Single(buffers) => buffers.work(passes),
+            Self::Double(buffers) => buffers.work(passes),
+        };
+        (work.bytes, work.flops)
     }
 
     fn width(&self) -> Width {

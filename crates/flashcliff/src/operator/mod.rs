@@ -1,5 +1,6 @@
 //! Operators at run time: checks, buffers, and the choice of the skeleton that does the work.
 
+mod footprint;
 mod fully_connected;
 pub(crate) mod gemm;
 mod lane;
@@ -15,6 +16,7 @@ use crate::tensor::{Tensor, TensorMut};
 use crate::{Algebra, Error, Tier, environment, threads};
 
 pub(crate) use crate::pass::Pass;
+pub use footprint::Footprint;
 pub(crate) use fully_connected::FullyConnected;
 pub(crate) use lane::LaneOperator;
 pub(crate) use linear::Linear;
@@ -409,6 +411,7 @@ impl Operator {
 
     fn evaluate_here<T: Element>(&self, inputs: &[Tensor<'_, T>]) -> Result<Evaluation<T>, Error> {
         let dims = self.bind_tensors(inputs)?;
+        self.check_room(&dims, T::DTYPE, Pass::Forward)?;
         let output_shape = self.output_shape(&dims);
         let mut output = vec![T::default(); output_shape.iter().product()];
         let mut saved = vec![T::default(); self.saved_len(&dims)];
@@ -444,6 +447,7 @@ impl Operator {
     ) -> Result<Vec<Vec<T>>, Error> {
         let dims = self.bind_tensors(inputs)?;
         let output = evaluation.tensor()?;
+        self.check_room(&dims, T::DTYPE, Pass::Backward)?;
         let mut grads: Vec<Vec<T>> = inputs
             .iter()
             .map(|input| vec![T::default(); input.data().len()])

@@ -22,6 +22,7 @@ mod interpreted;
 mod large;
 mod linear_sgp;
 mod magnitudes;
+mod memory;
 mod misuse;
 mod misuse_table;
 mod numbers;
