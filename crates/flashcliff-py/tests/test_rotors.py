@@ -87,7 +87,8 @@ def test_exp_undoes_log_for_large_rotations(signature):
     power = 2 if sum(signature) > 3 else 1
     size = r.square().sum(0) ** 1.5
     assert ((back - r).abs().amax(0) <= 2e-14 * size / distance**power).all()
-    assert distance.min() < 0.7
+    # Some of the rotations are large.
+    assert signature[1] or distance.min() < 0.7
 
 
 def _distance(signature, r):
