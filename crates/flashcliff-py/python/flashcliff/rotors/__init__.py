@@ -49,9 +49,9 @@ def exp(b: Tensor, algebra: AlgebraLike) -> Tensor:
         algebra: such as ``flashcliff.Algebra(3, 0, 1)``.
 
     Returns:
-        Rotors, ``[blades of even grades, *batch, channels]``. The error is a few units in the last place times the
-        largest part of the result, for all bivectors with ``|u|`` up to 65536 (an angle of 512 of the rotation). Larger
-        ones give NaN.
+        Rotors, ``[blades of even grades, *batch, channels]``. Tests hold the error to 4e-6 of the largest part in float32
+        and to 5e-14 in float64, for bivectors of some units. Those with ``|u|`` above 65536 (an angle of the rotation
+        above 512) give NaN.
 
     Raises:
         UnsupportedError: the algebra has more than five dimensions.
