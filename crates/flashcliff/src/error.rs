@@ -24,6 +24,16 @@ pub enum Error {
         /// The grades that the operator takes.
         expected: &'static str,
     },
+    /// An algebra with more dimensions than the operator has formulas for.
+    #[error("{operator}: expected an algebra of at most {expected} dimensions, got {signature}")]
+    TooManyDimensions {
+        /// The operator.
+        operator: &'static str,
+        /// The algebra.
+        signature: Signature,
+        /// The most dimensions.
+        expected: usize,
+    },
     /// A grade set that does not belong to the algebra.
     #[error(transparent)]
     Algebra(#[from] cayley::Error),

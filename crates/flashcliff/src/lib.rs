@@ -72,6 +72,7 @@ mod operator;
 pub mod ops;
 mod options;
 mod pass;
+pub mod rotor;
 mod symmetry;
 mod tensor;
 pub mod threads;

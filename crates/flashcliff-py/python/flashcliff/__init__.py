@@ -3,6 +3,7 @@
 - :mod:`flashcliff.functional`: differentiable operators on tensors of PyTorch, on CPUs and NVIDIA
   GPUs.
 - :mod:`flashcliff.nn`: layers and models as modules of PyTorch.
+- :mod:`flashcliff.rotors`: exponentials and logarithms of bivectors, and versors that act.
 - :mod:`flashcliff.arrays`: the same operators, forward only, on arrays of NumPy, JAX, CuPy and
   others.
 - :mod:`flashcliff.compat`: drop-in layers and networks of other libraries; :func:`flashcliff.accelerate` replaces them
@@ -48,10 +49,11 @@ __all__ = [
     "get_num_threads",
     "nn",
     "profile",
+    "rotors",
     "set_num_threads",
 ]
 
-_MODULES = ("arrays", "compat", "functional", "nn")
+_MODULES = ("arrays", "compat", "functional", "nn", "rotors")
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_core.after_fork)
