@@ -9,6 +9,7 @@ mod front;
 mod host;
 mod markdown;
 mod page;
+mod precision;
 mod slower;
 mod steps;
 mod sweep;

@@ -80,9 +80,15 @@ impl Transformers {
 pub(super) struct OnGpu(Data);
 
 /// The variants of a network: their names in the data, and here.
-const VARIANTS: [(&str, &str); 5] = [
+const VARIANTS: [(&str, &str); 8] = [
     ("ours", "flashcliff"),
     ("ours-graph", "flashcliff, captured"),
+    ("ours-graph-items", "captured, items again"),
+    ("ours-graph-bf16", "captured, attention in bfloat16"),
+    (
+        "ours-graph-bf16-items",
+        "captured, attention in bfloat16, items again",
+    ),
     ("ours-compile", "flashcliff, torch.compile"),
     ("package", "the package"),
     ("package-compile", "the package, torch.compile"),
