@@ -202,7 +202,7 @@ class Block(nn.Module):
         pending: Pair | None,
         extra: tuple[Tensor | None, Tensor | None],
         reference: Tensor | None,
-        **options: object,
+        **options: Any,
     ) -> tuple[Pair, Pair]:
         """The block of a sum that has not been formed, so that its norm forms it on the way.
 
@@ -240,7 +240,7 @@ class Block(nn.Module):
         pending: Pair | None,
         extra: tuple[Tensor | None, Tensor | None],
         reference: Tensor | None,
-        **options: object,
+        **options: Any,
     ) -> tuple[Pair, Pair]:
         with self._packed(here[0], extra != (None, None)):
             if pending is None:
@@ -259,7 +259,7 @@ class Block(nn.Module):
         return packed_ahead(groups, multivectors)
 
     def _attended(
-        self, multivectors: Tensor, scalars: Tensor | None, *extra: Tensor | None, **options: object
+        self, multivectors: Tensor, scalars: Tensor | None, *extra: Tensor | None, **options: Any
     ) -> Pair:
         out: Pair = self.attention(*self.norm1(multivectors, scalars), *extra, **options)
         return out
