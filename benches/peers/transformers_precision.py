@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What precision costs transformers in accuracy: the gravity task of GATr, trained by several precisions on a GPU.
+"""The gravity task of GATr, trained by several precisions on a GPU: the accuracy that lower precision costs.
 
 The data come from a file of `flashcliff data gravity`. The network, the loss, the optimiser and the budget are those of
 `flashcliff train gravity`: GATr with 10 blocks, 16 multivector and 128 scalar channels, 8 heads and multi-query

@@ -12,7 +12,7 @@ use crate::model::{Class, Model};
 use crate::work::Work;
 use crate::{Case, Error, Passes};
 
-/// What is expected of a case.
+/// The expected time and memory of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
     /// The name of the case.
@@ -33,7 +33,7 @@ pub struct Prediction {
     pub by_algebra: Option<String>,
 }
 
-/// The passes' bytes at once.
+/// The bytes that the passes hold at once.
 pub fn peak_bytes(operator: &Operator, dims: &Dims, dtype: Dtype, passes: Passes) -> u128 {
     let peak = |pass| operator.footprint(dims, dtype, pass).peak();
     match passes {

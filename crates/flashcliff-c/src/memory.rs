@@ -1,9 +1,8 @@
 //! Tensors and buffers of the caller, checked before they are borrowed.
 
 use std::ffi::c_void;
-use std::ops::Range;
 
-use flashcliff::{Error, Operator};
+use flashcliff::host_memory::Spans;
 
 use crate::status::Failure;
 
@@ -62,69 +61,19 @@ pub(crate) unsafe fn inputs<'a>(
     })
 }
 
-/// The memory of a call: no null, no odd address, and nothing that is written overlaps anything else.
-pub(crate) struct Spans<'a> {
-    operator: &'a Operator,
-    element: usize,
-    spans: Vec<(Range<usize>, &'a str, bool)>,
-}
-
-impl<'a> Spans<'a> {
-    pub(crate) fn new<T>(operator: &'a Operator) -> Self {
-        Self {
-            operator,
-            element: size_of::<T>(),
-            spans: Vec::with_capacity(8),
-        }
+/// Notes memory of a call.
+///
+/// # Errors
+/// Null where there are elements, and what [`Spans::add`] refuses.
+pub(crate) fn note<'a>(
+    spans: &mut Spans<'a>,
+    data: *const c_void,
+    len: usize,
+    name: &'a str,
+    written: bool,
+) -> Result<(), Failure> {
+    if len > 0 && data.is_null() {
+        return Err(Failure::null(name));
     }
-
-    pub(crate) fn add(
-        &mut self,
-        data: *const c_void,
-        len: usize,
-        name: &'a str,
-        written: bool,
-    ) -> Result<(), Failure> {
-        if len == 0 {
-            return Ok(());
-        }
-        if data.is_null() {
-            return Err(Failure::null(name));
-        }
-        let start = data.addr();
-        let end = len
-            .checked_mul(self.element)
-            .and_then(|bytes| start.checked_add(bytes));
-        match end {
-            Some(end) if start.is_multiple_of(self.element) => {
-                self.spans.push((start..end, name, written));
-                Ok(())
-            }
-            _ => Err(Error::BadAddress {
-                operator: self.operator.name().to_owned(),
-                tensor: name.to_owned(),
-                expected: self.element,
-                got: start as u64,
-            }
-            .into()),
-        }
-    }
-
-    pub(crate) fn check(&self) -> Result<(), Failure> {
-        for (at, (span, first, written)) in self.spans.iter().enumerate() {
-            let mut others = self.spans.iter().enumerate();
-            let overlapping = others.find(|(other, (range, ..))| {
-                *other != at && span.start < range.end && range.start < span.end
-            });
-            if let (true, Some((_, (_, second, _)))) = (*written, overlapping) {
-                return Err(Error::Aliased {
-                    operator: self.operator.name().to_owned(),
-                    first: (*first).to_owned(),
-                    second: (*second).to_owned(),
-                }
-                .into());
-            }
-        }
-        Ok(())
-    }
+    Ok(spans.add(data.addr(), len, name, written)?)
 }

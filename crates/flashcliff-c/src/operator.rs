@@ -2,9 +2,10 @@
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 
+use flashcliff::host_memory::Spans;
 use flashcliff::{Algebra, Dims, Element, Pass, Tensor as View, TensorMut, ops};
 
-use crate::memory::{Inputs, Spans, Tensor, inputs, slice};
+use crate::memory::{Inputs, Tensor, inputs, note, slice};
 use crate::settings;
 use crate::status::{Failure, guarded};
 
@@ -209,7 +210,7 @@ fn bound<'a, T>(
     let mut spans = Spans::new::<T>(operator);
     let tensors = given.data.iter().zip(&given.shapes).zip(operator.inputs());
     for ((data, shape), spec) in tensors {
-        spans.add(*data, count(shape), spec.name, false)?;
+        note(&mut spans, *data, count(shape), spec.name, false)?;
     }
     Ok((dims, spans))
 }
@@ -247,8 +248,8 @@ unsafe fn forward<T: Element>(
     let (dims, mut spans) = bound::<T>(operator, given)?;
     let shape = operator.output_shape(&dims);
     let saved_len = operator.saved_len(&dims);
-    spans.add(output, count(&shape), "output", true)?;
-    spans.add(saved, saved_len, "saved", true)?;
+    note(&mut spans, output, count(&shape), "output", true)?;
+    note(&mut spans, saved, saved_len, "saved", true)?;
     spans.check()?;
     let mut workspace = vec![T::default(); operator.workspace_len::<T>(&dims, Pass::Forward)];
     // SAFETY: the caller promises it; written memory overlaps nothing, as was checked.
@@ -273,11 +274,11 @@ unsafe fn backward<T: Element>(
     let lens = [count(&shape), operator.saved_len(&dims), count(&shape)];
     let names = ["output", "saved", "grad_output"];
     for ((data, len), name) in read.iter().zip(lens).zip(names) {
-        spans.add(*data, len, name, false)?;
+        note(&mut spans, *data, len, name, false)?;
     }
     let wanted = grads.iter().zip(&given.shapes);
     for (grad, shape) in wanted.clone().filter(|(grad, _)| !grad.is_null()) {
-        spans.add(*grad, count(shape), "grads", true)?;
+        note(&mut spans, *grad, count(shape), "grads", true)?;
     }
     spans.check()?;
     let mut workspace = vec![T::default(); operator.workspace_len::<T>(&dims, Pass::Backward)];

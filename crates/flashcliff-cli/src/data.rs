@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 use flashcliff_candle::output_file::OutputFile;
 use flashcliff_tasks::Sizes;
-use safetensors::Dtype;
-use safetensors::tensor::TensorView;
 
 use crate::error::Error;
+use crate::op::store::Results;
 use crate::train::{TaskName, default_sizes};
 
 /// Write the samples of a task to a safetensors file.
@@ -57,46 +56,17 @@ pub(crate) fn run(args: &DataArgs) -> Result<(), Error> {
         test: args.test_samples.unwrap_or(usual.test),
     };
     let data = args.task.task().generate(sizes, args.seed)?;
-    let mut tensors = Vec::new();
+    let mut tensors = Results::default();
     for (name, split) in [
         ("train", &data.train),
         ("val", &data.val),
         ("test", &data.test),
     ] {
         let targets = [split.len(), split.target_len];
-        tensors.push((
-            format!("{name}.inputs"),
-            split.shape.to_vec(),
-            bytes(&split.inputs),
-        ));
-        tensors.push((
-            format!("{name}.targets"),
-            targets.to_vec(),
-            bytes(&split.targets),
-        ));
+        tensors.insert(format!("{name}.inputs"), &split.shape, &split.inputs);
+        tensors.insert(format!("{name}.targets"), &targets, &split.targets);
     }
-    for (name, value) in [
-        ("target_scale", data.target_scale),
-        ("target_shift", data.target_shift),
-    ] {
-        tensors.push((name.to_owned(), vec![1], bytes(&[value])));
-    }
-    let not_safetensors = |source| Error::NotSafetensors {
-        path: args.output.clone(),
-        source,
-    };
-    let views = tensors.iter().map(|(name, shape, bytes)| {
-        let view = TensorView::new(Dtype::F32, shape.clone(), bytes);
-        view.map(|view| (name.as_str(), view))
-    });
-    let views: Vec<_> = views.collect::<Result<_, _>>().map_err(not_safetensors)?;
-    let file = safetensors::serialize(views, None).map_err(not_safetensors)?;
-    Ok(output.commit(&file)?)
-}
-
-fn bytes(values: &[f32]) -> Vec<u8> {
-    values
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect()
+    tensors.insert("target_scale", &[1], &[data.target_scale]);
+    tensors.insert("target_shift", &[1], &[data.target_shift]);
+    Ok(output.commit(&tensors.serialize()?)?)
 }

@@ -1,7 +1,6 @@
 //! Passes on the CPU, over memory that Python owns.
 
-use std::ops::Range;
-
+use flashcliff::host_memory::Spans;
 use flashcliff::{Dims, Dtype, Element, Error, Operator, Pass, Tensor, TensorMut, Tier};
 use pyo3::prelude::*;
 
@@ -80,7 +79,7 @@ unsafe fn forward_as<T: Element>(operator: &Operator, given: &Given) -> Result<(
     let dims = bind(operator, &given.inputs)?;
     let shape = operator.output_shape(&dims);
     let mut spans = Spans::new::<T>(operator);
-    spans.inputs(&given.inputs)?;
+    add_inputs(&mut spans, operator, &given.inputs)?;
     spans.add(given.output, count(&shape), operator.output().name, true)?;
     spans.add(given.saved, operator.saved_len(&dims), "saved", true)?;
     let workspace = given.workspace.bytes / size_of::<T>();
@@ -111,7 +110,7 @@ unsafe fn backward_as<T: Element>(
     let shape = operator.output_shape(&dims);
     let name = operator.output().name;
     let mut spans = Spans::new::<T>(operator);
-    spans.inputs(&given.inputs)?;
+    add_inputs(&mut spans, operator, &given.inputs)?;
     spans.add(given.output, count(&shape), name, false)?;
     spans.add(gradients.grad_output, count(&shape), "grad_o", false)?;
     spans.add(given.saved, operator.saved_len(&dims), "saved", false)?;
@@ -218,70 +217,13 @@ pub(crate) unsafe fn slice_mut<'a, T>(address: usize, len: usize) -> &'a mut [T]
     unsafe { std::slice::from_raw_parts_mut(start, len) }
 }
 
-/// The memory of a call.
-struct Spans<'a> {
+fn add_inputs<'a>(
+    spans: &mut Spans<'a>,
     operator: &'a Operator,
-    element: usize,
-    spans: Vec<(Range<usize>, &'a str, bool)>,
-}
-
-impl<'a> Spans<'a> {
-    fn new<T>(operator: &'a Operator) -> Self {
-        Self {
-            operator,
-            element: size_of::<T>(),
-            spans: Vec::with_capacity(16),
-        }
+    inputs: &[View],
+) -> Result<(), Error> {
+    for (input, spec) in inputs.iter().zip(operator.inputs()) {
+        spans.add(input.address, count(&input.shape), spec.name, false)?;
     }
-
-    fn inputs(&mut self, inputs: &[View]) -> Result<(), Error> {
-        for (input, spec) in inputs.iter().zip(self.operator.inputs()) {
-            self.add(input.address, count(&input.shape), spec.name, false)?;
-        }
-        Ok(())
-    }
-
-    /// Adds elements, and checks that their address can be used.
-    fn add(
-        &mut self,
-        address: usize,
-        len: usize,
-        name: &'a str,
-        written: bool,
-    ) -> Result<(), Error> {
-        if len == 0 {
-            return Ok(());
-        }
-        let end = address.checked_add(len * self.element);
-        match end {
-            Some(end) if address != 0 && address.is_multiple_of(self.element) => {
-                self.spans.push((address..end, name, written));
-                Ok(())
-            }
-            _ => Err(Error::BadAddress {
-                operator: self.operator.name().to_owned(),
-                tensor: name.to_owned(),
-                expected: self.element,
-                got: address as u64,
-            }),
-        }
-    }
-
-    /// Checks that written memory overlaps nothing else.
-    fn check(&self) -> Result<(), Error> {
-        for (index, (span, first, written)) in self.spans.iter().enumerate() {
-            let mut others = self.spans.iter().enumerate();
-            let overlapping = others.find(|(at, (other, ..))| {
-                *at != index && span.start < other.end && other.start < span.end
-            });
-            if let (true, Some((_, (_, second, _)))) = (*written, overlapping) {
-                return Err(Error::Aliased {
-                    operator: self.operator.name().to_owned(),
-                    first: (*first).to_owned(),
-                    second: (*second).to_owned(),
-                });
-            }
-        }
-        Ok(())
-    }
+    Ok(())
 }

@@ -21,8 +21,8 @@ type PySizes = (usize, usize, usize, String);
 /// The address and the strides of blades and items of multivectors; the address and the stride of items of scalars.
 type PyTensor = (usize, usize, usize, usize, usize);
 
-/// Items, the address and the width of features, the addresses of weights and of their gradients, heads, taken and negated blades as sets of bits, and `query`
-/// or `key` for features of distances.
+/// Items, the address and the width of features, the addresses of weights and of their gradients, heads, taken and negated blades as sets
+/// of bits, and `query` or `key` for features of distances.
 type PyPart = (
     PyTensor,
     (usize, usize),

@@ -23,17 +23,10 @@ struct HeadsCall {
 
 extern __shared__ __align__(16) unsigned char shared[];
 
-template <int Blades>
-__host__ __device__ constexpr int dimensions() {
-  int dim = 0;
-  while ((1 << dim) < Blades) dim++;
-  return dim;
-}
-
 // The blades of points: coordinates and, after them, the weight.
 template <int Blades>
 struct Points {
-  static constexpr int kCoordinates = dimensions<Blades>() - 1;
+  static constexpr int kCoordinates = dimensions(Blades) - 1;
   static constexpr int kWeight = Blades - 2;
   static constexpr int kFirst = kWeight - kCoordinates;
 };
@@ -365,9 +358,7 @@ bool good_part(const fc_item_split &split, const fc_item_part &part) {
   if (part.distances == FC_DISTANCES_NONE) return true;
   // Distances are those of points that were not normalised.
   if (split.normalised) return false;
-  int dim = 0;
-  while ((1 << dim) < split.items.blades) dim++;
-  if (split.dim != dim - 1 || split.first + split.dim != split.items.blades - 2) return false;
+  if (split.dim != dimensions(split.items.blades) - 1 || split.first + split.dim != split.items.blades - 2) return false;
   return part.distances == FC_DISTANCES_QUERY || part.distances == FC_DISTANCES_KEY;
 }
 

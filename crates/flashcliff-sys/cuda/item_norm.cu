@@ -60,9 +60,7 @@ FC_INLINE Moments<T> moments(int count, int lane, int threads, T eps, F &&value)
 // The number of grades.
 template <int Blades>
 __host__ __device__ constexpr int grade_count() {
-  int dim = 0;
-  while ((1 << dim) < Blades) dim++;
-  return dim + 1;
+  return dimensions(Blades) + 1;
 }
 
 // Calls f with each blade and its grade; both are constants when the loop is unrolled.
@@ -409,8 +407,7 @@ int launch(NormCall &call, bool pairs, void *stream) {
     if (call.gains.partials == nullptr) return FC_ERROR_BAD_CALL;
     ctas = ctas_with_gains(items);
     const int64_t step = call.threads * (pairs ? 2 : 1);
-    int grades = 1;
-    while ((1 << (grades - 1)) < items.blades) grades++;
+    const int grades = dimensions(items.blades) + 1;
     const int64_t of_channels = call.gains.multivectors == nullptr ? 0 : ceil_quotient(items.channels, step) * grades;
     const int64_t of_scalars = call.gains.scalars == nullptr ? 0 : ceil_quotient(items.scalars, step);
     slots = (of_channels + of_scalars) * (pairs ? 2 : 1);

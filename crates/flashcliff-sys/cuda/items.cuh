@@ -54,11 +54,17 @@ FC_INLINE Lanes<T, V> stored(const Lanes<T, V> &value, int dtype) {
   return r;
 }
 
+// The dimensions of an algebra of so many blades.
+__host__ __device__ constexpr int dimensions(int blades) {
+  int dim = 0;
+  while ((1 << dim) < blades) dim++;
+  return dim;
+}
+
 // The blades that are the last of their grade, as a set of bits; blades are in the order of their grades.
 template <int Blades>
 __host__ __device__ constexpr uint32_t last_of_grades() {
-  int dim = 0;
-  while ((1 << dim) < Blades) dim++;
+  constexpr int dim = dimensions(Blades);
   uint32_t found = 0;
   for (int grade = 0, count = 1, end = 0; grade <= dim; grade++) {
     end += count;

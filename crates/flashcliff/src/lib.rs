@@ -61,6 +61,7 @@ pub mod environment;
 pub mod equivariant;
 mod error;
 pub mod files;
+pub mod host_memory;
 mod interpreter;
 mod kept;
 mod kernel;

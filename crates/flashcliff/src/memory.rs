@@ -11,8 +11,8 @@ use crate::Error;
 /// The number of bytes from which on a call asks whether there is room.
 pub const THRESHOLD: u128 = 64 << 20;
 
-/// Checks that there is room for bytes that are to be taken at once. Fewer than [`THRESHOLD`] always pass. `remedy` says what the caller can
-/// do, if there is no room.
+/// Checks that there is room for bytes that are to be taken at once. Fewer than [`THRESHOLD`] always pass. If there is no room,
+/// `remedy` says what the caller can do.
 ///
 /// # Errors
 /// [`Error::OutOfMemory`].
@@ -72,7 +72,7 @@ fn system(text: &str) -> Option<u128> {
     Some(free << 10)
 }
 
-/// What the control groups of this process leave: the least over the group and those above it.
+/// The bytes that the control groups of this process leave: the least over the group and those above it.
 fn groups(read: &dyn Fn(&str) -> Option<String>) -> Option<u128> {
     let of = read("/proc/self/cgroup").unwrap_or_default();
     let group = of.lines().find_map(|line| line.strip_prefix("0::"));
@@ -117,7 +117,7 @@ fn left(
     Some(number(limit)?.saturating_sub(used))
 }
 
-/// What `ulimit -v` leaves.
+/// The bytes of addresses that `ulimit -v` leaves.
 fn addresses(read: &dyn Fn(&str) -> Option<String>) -> Option<u128> {
     let limits = read("/proc/self/limits")?;
     let line = limits

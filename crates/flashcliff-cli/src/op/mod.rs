@@ -8,7 +8,7 @@
 mod command;
 mod core;
 mod layer;
-mod store;
+pub(crate) mod store;
 
 use clap::Args;
 use flashcliff::{Algebra, Dtype, Operator};

@@ -23,7 +23,7 @@ pub(super) const GRAD_OUTPUT: &str = "grad_o";
 pub(super) const COPIES: u128 = 3;
 
 /// An element type of a file: little-endian bytes.
-pub(super) trait Stored: Element + candle_core::WithDType {
+pub(crate) trait Stored: Element + candle_core::WithDType {
     /// Its name in safetensors.
     const TYPE: Dtype;
 
@@ -208,7 +208,7 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
 
 /// Results on their way to a file, by name.
 #[derive(Debug, Default)]
-pub(super) struct Results {
+pub(crate) struct Results {
     tensors: BTreeMap<String, Raw>,
 }
 
@@ -221,7 +221,7 @@ struct Raw {
 
 impl Results {
     /// Adds a tensor.
-    pub(super) fn insert<T: Stored>(
+    pub(crate) fn insert<T: Stored>(
         &mut self,
         name: impl Into<String>,
         shape: &[usize],
@@ -239,7 +239,7 @@ impl Results {
     ///
     /// # Errors
     /// Sizes that the format cannot hold.
-    pub(super) fn serialize(&self) -> Result<Vec<u8>, Error> {
+    pub(crate) fn serialize(&self) -> Result<Vec<u8>, Error> {
         safetensors::serialize(&self.tensors, None).map_err(|source| Error::NotSafetensors {
             path: PathBuf::from("output"),
             source,

@@ -22,8 +22,8 @@ pub(super) struct Maps {
     four_times_bivector: Product,
     /// For even and for odd multivectors.
     parities: [Parity; 2],
-    /// `reverse(a) b` of even, and of odd versors.
-    between: [Product; 2],
+    /// `a b` of even multivectors.
+    even: Product,
 }
 
 #[derive(Clone, Debug)]
@@ -32,8 +32,6 @@ struct Parity {
     times_reverse: Product,
     /// `Q x`.
     four_times: Product,
-    /// `x r` with an even `r`.
-    times_even: Product,
 }
 
 impl Maps {
@@ -44,7 +42,6 @@ impl Maps {
         let parity = |own: [usize; 3]| Parity {
             times_reverse: product(&own, &own, &[0, 4], true).with_itself(),
             four_times: product(&[4], &own, &own, false),
-            times_even: product(&own, &EVEN, &own, false),
         };
         let blades = 0..algebra.blade_count();
         Self {
@@ -57,7 +54,7 @@ impl Maps {
             square_of_four: product(&[4], &[4], &[0], false).with_itself(),
             four_times_bivector: product(&[4], &[2], &[2], false),
             parities: [parity(EVEN), parity(ODD)],
-            between: [EVEN, ODD].map(|own| product(&own, &own, &EVEN, false)),
+            even: product(&EVEN, &EVEN, &EVEN, false),
         }
     }
 
@@ -149,12 +146,12 @@ impl Maps {
         signed: bool,
     ) -> Parts<X> {
         let products = &self.parities[parity];
-        let mut square = products.times_reverse.of(x, x);
-        let (norm, _, c) = self.element(&square);
+        let (mut norm, mut q, c) = self.element(&products.times_reverse.of(x, x));
         if signed && norm.a.value() < 0.0 && c.value() >= 0.0 {
-            square = self.map(&square, |_, value| -value);
+            // The square of the 4-vector stays.
+            norm.a = -norm.a;
+            q = self.map(&q, |_, value| -value);
         }
-        let (norm, q, c) = self.element(&square);
         let [_, over] = norm.root(c);
         self.scaled(over, x, &products.four_times.of(&q, x))
     }
@@ -168,20 +165,15 @@ impl Maps {
         self.reversed(&result)
     }
 
-    /// `a exp(t log(reverse(a) b))`, with `-b` in place of `b` if that is nearer.
-    pub(super) fn interpolate<X: Number>(
-        &self,
-        [a, b]: [&Parts<X>; 2],
-        t: X,
-        parity: usize,
-    ) -> Parts<X> {
-        let [a, b] = [a, b].map(|x| self.normalized(x, parity, true));
-        let mut between = self.between[parity].of(&self.reversed(&a), &b);
+    /// `a exp(t log(reverse(a) b))` of even versors, with `-b` in place of `b` if that is nearer.
+    pub(super) fn interpolate<X: Number>(&self, [a, b]: [&Parts<X>; 2], t: X) -> Parts<X> {
+        let [a, b] = [a, b].map(|x| self.normalized(x, 0, true));
+        let mut between = self.even.of(&self.reversed(&a), &b);
         if between[0].value() < 0.0 {
             between = self.map(&between, |_, value| -value);
         }
         let step = self.map(&self.log(&between), |_, value| t * value);
-        self.parities[parity].times_even.of(&a, &self.exp(&step))
+        self.even.of(&a, &self.exp(&step))
     }
 
     /// A multivector of zeros.

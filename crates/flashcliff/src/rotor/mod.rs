@@ -36,13 +36,13 @@ pub enum RotorMap {
     Log,
     /// `reverse(x) (x reverse(x))^(-1)`, of any even multivector that has an inverse.
     Inverse,
-    /// The same of odd multivectors.
+    /// [`Inverse`](Self::Inverse) of odd multivectors.
     InverseOdd,
     /// `(x reverse(x))^(-1/2) x`: a versor `V` with `V reverse(V) = 1`, even if `x` was none.
     ///
     /// Where metrics have both signs, `x reverse(x)` can be negative. The result then has -1.
     Normalized,
-    /// The same of odd multivectors.
+    /// [`Normalized`](Self::Normalized) of odd multivectors.
     NormalizedOdd,
 }
 
@@ -162,14 +162,8 @@ impl Rotors {
         out: TensorMut<'_, T>,
     ) -> Result<(), Error> {
         let (reads, writes) = (self.blades(map.reads()), self.blades(map.writes()));
-        let items = check(map.name(), "x", reads.len(), x.shape(), None)?;
-        check(
-            map.name(),
-            "out",
-            writes.len(),
-            out.shape(),
-            Some(x.shape()),
-        )?;
+        let others = [("out", writes.len(), out.shape())];
+        let items = check_all(map.name(), ("x", reads.len(), x.shape()), &others)?;
         run(out, items, ITEM_FLOPS, |item, write| {
             let parts = gather(&x, reads, items, item, |value, _| value);
             let result = self.apply(map, &parts);
@@ -192,15 +186,11 @@ impl Rotors {
         out: TensorMut<'_, T>,
     ) -> Result<(), Error> {
         let (reads, writes) = (self.blades(map.reads()), self.blades(map.writes()));
-        let items = check(map.name(), "x", reads.len(), x.shape(), None)?;
-        check(
-            map.name(),
-            "grad",
-            writes.len(),
-            grad.shape(),
-            Some(x.shape()),
-        )?;
-        check(map.name(), "out", reads.len(), out.shape(), Some(x.shape()))?;
+        let others = [
+            ("grad", writes.len(), grad.shape()),
+            ("out", reads.len(), out.shape()),
+        ];
+        let items = check_all(map.name(), ("x", reads.len(), x.shape()), &others)?;
         match reads.len() {
             0..=4 => self.run_gradient::<T, 4>(map, x, grad, out, items),
             5..=8 => self.run_gradient::<T, 8>(map, x, grad, out, items),
@@ -242,7 +232,7 @@ impl Rotors {
 
     /// Interpolates between even versors: `a exp(t log(reverse(a) b))`, with `a` at `t = 0` and `b` or `-b` at `t = 1`.
     ///
-    /// Of `b` and `-b`, which act alike, the one nearer to `a` is taken. Versors are normalised. For rotors of space this is
+    /// The nearer one to `a` of `b` and `-b` is taken, which act alike. Versors are normalised. For rotors of space this is
     /// the spherical linear interpolation of quaternions, for motors the screw motion at constant speed.
     ///
     /// # Errors
@@ -254,10 +244,13 @@ impl Rotors {
         t: f64,
         out: TensorMut<'_, T>,
     ) -> Result<(), Error> {
-        let (blades, items) = self.check_interpolation(a, b, &[("out", out.shape())])?;
+        let blades = self.blades(Carried::Even);
+        let count = blades.len();
+        let others = [("b", count, b.shape()), ("out", count, out.shape())];
+        let items = check_all("interpolate", ("a", count, a.shape()), &others)?;
         run(out, items, 2 * ITEM_FLOPS, |item, write| {
             let ends = [a, b].map(|x| gather(&x, blades, items, item, |value, _| value));
-            let result = self.maps.interpolate([&ends[0], &ends[1]], t, 0);
+            let result = self.maps.interpolate([&ends[0], &ends[1]], t);
             for (to, &blade) in blades.iter().enumerate() {
                 write(to, result[blade]);
             }
@@ -277,12 +270,15 @@ impl Rotors {
         grad: Tensor<'_, T>,
         outs: [TensorMut<'_, T>; 2],
     ) -> Result<(), Error> {
+        let blades = self.blades(Carried::Even);
+        let count = blades.len();
         let others = [
-            ("grad", grad.shape()),
-            ("out", outs[0].shape()),
-            ("out", outs[1].shape()),
+            ("b", count, b.shape()),
+            ("grad", count, grad.shape()),
+            ("out", count, outs[0].shape()),
+            ("out", count, outs[1].shape()),
         ];
-        let (blades, items) = self.check_interpolation(a, b, &others)?;
+        let items = check_all("interpolate", ("a", count, a.shape()), &others)?;
         for (side, out) in outs.into_iter().enumerate() {
             run(out, items, 32 * ITEM_FLOPS, |item, write| {
                 let mut ends =
@@ -290,7 +286,7 @@ impl Rotors {
                 let from = [a, b][side];
                 ends[side] = gather(&from, blades, items, item, Jet::<16>::input);
                 let t = Jet::constant(t);
-                let result = self.maps.interpolate([&ends[0], &ends[1]], t, 0);
+                let result = self.maps.interpolate([&ends[0], &ends[1]], t);
                 let total = pull_back(&result, blades, &grad, items, item);
                 for (to, &slope) in total.iter().enumerate().take(blades.len()) {
                     write(to, slope);
@@ -299,22 +295,22 @@ impl Rotors {
         }
         Ok(())
     }
+}
 
-    fn check_interpolation<T>(
-        &self,
-        a: Tensor<'_, T>,
-        b: Tensor<'_, T>,
-        others: &[(&str, &[usize])],
-    ) -> Result<(&[usize], usize), Error> {
-        let blades = self.blades(Carried::Even);
-        let name = "interpolate";
-        let items = check(name, "a", blades.len(), a.shape(), None)?;
-        check(name, "b", blades.len(), b.shape(), Some(a.shape()))?;
-        for (tensor, shape) in others {
-            check(name, tensor, blades.len(), shape, Some(a.shape()))?;
-        }
-        Ok((blades, items))
+/// The name of a tensor, the number of its blades, and its shape.
+type Named<'a> = (&'a str, usize, &'a [usize]);
+
+/// Checks the shapes of a call: the batch and the channels are those of the first tensor. Counts items.
+fn check_all(
+    operator: &str,
+    (first, blades, like): Named<'_>,
+    others: &[Named<'_>],
+) -> Result<usize, Error> {
+    let items = check(operator, first, blades, like, None)?;
+    for &(tensor, blades, shape) in others {
+        check(operator, tensor, blades, shape, Some(like))?;
     }
+    Ok(items)
 }
 
 /// Checks a shape, and counts items: pairs of a batch element and a channel.

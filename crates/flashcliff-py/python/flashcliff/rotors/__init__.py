@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from .._ops import checks
+from .._ops.run import saved_dtype
 from ..algebra import Algebra, AlgebraLike, Grades, as_algebra, by_name, grades_of
 from ..errors import UnsupportedError
 from . import _ring
@@ -282,7 +283,7 @@ def _kept_table(
 
 def _exp(name: str, b: Parts, like: Tensor) -> Parts:
     if not b:
-        return {0: torch.ones_like(like[:0].sum(0), dtype=_computed(like.dtype))}
+        return {0: torch.ones_like(like[:0].sum(0), dtype=saved_dtype(like.dtype))}
     s, q = square(name, b)
     c = square(name, q)[0] if q else None
     cosine, sine = _ring.exponential(s, c)
@@ -352,10 +353,6 @@ def _broadcasts(shape: torch.Size, to: torch.Size) -> bool:
     return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in sizes)
 
 
-def _computed(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
-
-
 def _check(function: str, argument: str, x: Any, blades: int, what: str) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(f"{function}: `{argument}` must be a torch.Tensor, got {type(x).__name__}")
@@ -387,7 +384,7 @@ def _enter(
         what = "blades of bivectors"
     blades = _blades(found.name, grades)
     _check(function, argument, x, len(blades), what)
-    x = x.to(_computed(x.dtype))
+    x = x.to(saved_dtype(x.dtype))
     return found.name, dict(zip(blades, x.unbind(0)))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -92,6 +92,8 @@ class GeometricMLP(nn.Module):
                 pair = layer(*pair)
         return pair
 
+
+T = TypeVar("T")
 
 _ITEMS = ("items",)
 
@@ -214,17 +216,7 @@ class Block(nn.Module):
         Returns:
             Two pairs, whose sum is the output.
         """
-        if self.checkpoint == _ITEMS and torch.is_grad_enabled():
-            out: tuple[Pair, Pair] = computed_again(
-                self._chained,
-                *(here, pending, extra, reference),
-                use_reentrant=False,
-                preserve_rng_state=self._draws,
-                context_fn=_kept,
-                **options,
-            )
-            return out
-        return self._chained(here, pending, extra, reference, **options)
+        return self._part("items", self._chained, here, pending, extra, reference, **options)
 
     @property
     def _draws(self) -> bool:
@@ -270,15 +262,16 @@ class Block(nn.Module):
         out: Pair = self.mlp(*self.norm2(multivectors, scalars), reference)
         return out
 
-    def _part(
-        self, name: str, function: Callable[..., Pair], *given: Tensor | None, **options: Any
-    ) -> Pair:
-        if name in self.checkpoint and torch.is_grad_enabled():
-            out: Pair = computed_again(
-                function, *given, use_reentrant=False, preserve_rng_state=self._draws, **options
-            )
-            return out
-        return function(*given, **options)
+    def _part(self, name: str, function: Callable[..., T], *given: Any, **options: Any) -> T:
+        """A call that is computed again in the backward pass if ``checkpoint`` has its name."""
+        if name not in self.checkpoint or not torch.is_grad_enabled():
+            return function(*given, **options)
+        if name == "items":
+            options["context_fn"] = _kept
+        out: T = computed_again(
+            function, *given, use_reentrant=False, preserve_rng_state=self._draws, **options
+        )
+        return out
 
 
 def checkpoint_items(module: nn.Module, enabled: bool = True) -> int:
