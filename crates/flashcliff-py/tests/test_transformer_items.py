@@ -199,6 +199,16 @@ def test_features_of_16_bits(signature, multi_query, dtype, kernels, monkeypatch
         assert 0 < difference(b, a) < factor * bits
 
 
+def test_the_scale_of_a_call_counts(kernels):
+    layer = gt.SelfAttention((3, 0, 1), 4, 8, heads=2).double()
+    x, s = random(16, 2, 3, 4), random(2, 3, 8, seed=1)
+    want = layer(x, s, scale=0.1)
+    got, called = kernels(lambda: layer(x, s, scale=0.1))
+    assert "heads" in called
+    alike(got, want)
+    assert difference(layer(x, s)[0], want[0]) > 1e-6
+
+
 def test_types_of_features_that_do_not_exist():
     with pytest.raises(ValueError, match=r"dtype: expected torch.bfloat16, .*, got torch.int8"):
         gt.attention_dtype(torch.nn.Identity(), torch.int8)

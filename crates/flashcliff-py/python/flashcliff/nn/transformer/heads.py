@@ -105,8 +105,9 @@ class _Heads:
             ]
 
         q, k, v = items.head_features(algebra, heads, split, weights, pairs, composed)
-        scale = 1 / math.sqrt(of_query)
-        return attention.of_features(q, k, v, of_items, scale=scale, **options)
+        # The zeros behind features do not count.
+        options = {"scale": 1 / math.sqrt(of_query), **options}
+        return attention.of_features(q, k, v, of_items, **options)
 
     def _parts(self, projections: Sequence[Projected]) -> list[Pair]:
         return [part for made in projections for part in self.split(made)]
