@@ -78,7 +78,7 @@ impl TensorFile {
     /// Reads a file and checks that it is complete.
     ///
     /// # Errors
-    /// [`Error::Read`], [`Error::NotSafetensors`], [`Error::OutOfMemory`].
+    /// [`Error::Read`], [`Error::NotSafetensors`], [`flashcliff::Error::OutOfMemory`].
     pub(super) fn read(path: &Path) -> Result<Self, Error> {
         let bytes = read(path).map_err(|source| Error::Read {
             path: path.to_owned(),

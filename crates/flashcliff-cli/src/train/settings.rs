@@ -166,7 +166,7 @@ impl Settings {
     /// Checks that the data and the activations of a step fit in memory.
     ///
     /// # Errors
-    /// [`Error::OutOfMemory`].
+    /// [`flashcliff::Error::OutOfMemory`].
     pub(super) fn check_memory(&self) -> Result<(), Error> {
         let task = self.task();
         let numbers = (task.points() * task.dim() + task.target_len()) as u128;
