@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::Tier;
+use crate::operator::gemm::Gemm;
 use flashcliff_kernels::stage::{Stage, Tiers};
 
 /// The type of the elements of a tensor.
@@ -65,15 +66,17 @@ pub trait Element:
 
 /// The part of an element that only the library uses.
 mod private {
-    use super::{Stage, Tier, Tiers};
+    use super::{Gemm, Stage, Tier, Tiers};
 
     #[allow(
+        private_bounds,
         private_interfaces,
         unreachable_pub,
         reason = "sealed: cannot be named outside"
     )]
     pub trait Kernel:
         Sized
+        + Gemm
         + std::ops::AddAssign
         + std::ops::Sub<Output = Self>
         + std::ops::Mul<Output = Self>

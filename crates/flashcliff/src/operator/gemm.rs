@@ -1,6 +1,51 @@
-//! Matrix products by the `gemm` crate. Each runs on one thread; callers spread the work.
+//! Matrix products by the crates below `gemm`. Each runs on one thread; callers spread the work.
+//!
+//! `gemm` itself would bring complex numbers and 16 bits along, a fifth of what the library compiles.
 
 use crate::Element;
+use gemm_common::Parallelism;
+
+/// A matrix product of `m x k` and `k x n`: `m`, `n`, `k`; `out` with the steps to the next column and row, and whether
+/// it is read; the same of both factors; what scales `out` and the product; three flags that only complex numbers have.
+type Kernel<T> = unsafe fn(
+    usize,
+    usize,
+    usize,
+    *mut T,
+    isize,
+    isize,
+    bool,
+    *const T,
+    isize,
+    isize,
+    *const T,
+    isize,
+    isize,
+    T,
+    T,
+    bool,
+    bool,
+    bool,
+    Parallelism,
+);
+
+/// Elements that have a matrix product.
+pub(crate) trait Gemm: Sized {
+    /// The function for this CPU, chosen once a process.
+    fn kernel() -> Kernel<Self>;
+}
+
+impl Gemm for f32 {
+    fn kernel() -> Kernel<Self> {
+        gemm_f32::gemm::f32::get_gemm_fn()
+    }
+}
+
+impl Gemm for f64 {
+    fn kernel() -> Kernel<Self> {
+        gemm_f64::gemm::f64::get_gemm_fn()
+    }
+}
 
 /// A matrix: entry (i, j) at `ptr + i row + j column`.
 #[derive(Clone, Copy)]
@@ -72,12 +117,19 @@ pub(crate) unsafe fn matmul_scaled<T: Element>(
     if m == 0 || n == 0 {
         return;
     }
+    // The functions want rows that follow each other in memory: the transposed product has them.
+    let ((m, n), out, (a, b)) = if out.column < out.row {
+        let factors = (b.transposed(), a.transposed());
+        ((n, m), out.transposed(), factors)
+    } else {
+        ((m, n), out, (a, b))
+    };
     let one = T::from_f64(1.0);
     // Strides are below `isize::MAX`: the tensors exist.
     let stride = |stride: usize| stride as isize;
     // SAFETY: the caller promises it.
     unsafe {
-        gemm::gemm(
+        T::kernel()(
             m,
             n,
             k,
@@ -96,7 +148,7 @@ pub(crate) unsafe fn matmul_scaled<T: Element>(
             false,
             false,
             false,
-            gemm::Parallelism::None,
+            Parallelism::None,
         );
     }
 }
