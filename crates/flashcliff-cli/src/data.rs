@@ -1,40 +1,81 @@
-//! `flashcliff data`: the samples of a task in a file, for other programs.
+//! `flashcliff data`: the samples of a task, or jets, in a file, for other programs.
 
 use std::num::NonZero;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 
-use clap::Args;
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
 use flashcliff_candle::output_file::OutputFile;
-use flashcliff_tasks::Sizes;
+use flashcliff_tasks::{Sizes, jets};
 
 use crate::error::Error;
 use crate::op::store::Results;
 use crate::train::{TaskName, default_sizes};
 
-/// Write the samples of a task to a safetensors file.
+/// What there are samples of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Samples {
+    Task(TaskName),
+    Jets,
+}
+
+impl ValueEnum for Samples {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self::Task(TaskName::Hulls),
+            Self::Task(TaskName::Regression),
+            Self::Task(TaskName::Volumes),
+            Self::Task(TaskName::Gravity),
+            Self::Jets,
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Task(task) => task.to_possible_value(),
+            Self::Jets => Some(
+                PossibleValue::new("jets")
+                    .help("Jets of particles of two known distributions, to be told apart"),
+            ),
+        }
+    }
+}
+
+/// Jets that are written unless other numbers are asked for.
+const JETS: Sizes = Sizes {
+    train: 32_768,
+    val: 4_096,
+    test: 8_192,
+};
+
+/// Write the samples of a task, or jets, to a safetensors file.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 The file has inputs [samples, points, numbers of a point] and targets [samples, targets] of train, val and test in f32: train.inputs and so on. They are
 those of `flashcliff train` with the same sizes and seed. target_scale and target_shift, [1] each, make targets in their own units of stored ones:
 target * target_scale + target_shift.
 
-Points of gravity are bodies: mass, position, velocity; the targets are their positions afterwards, body after body.")]
+Points of gravity are bodies: mass, position, velocity; the targets are their positions afterwards, body after body.
+
+Jets have particles [jets, 80, 4] (energy and momentum, zeros behind the last one), counts [jets], labels [jets] (1 of signal) and log_ratios [jets], what the
+best possible classifier would answer if it knew the frame of a jet.")]
 pub(crate) struct DataArgs {
-    /// Task whose samples to write.
-    task: TaskName,
+    /// What to write.
+    samples_of: Samples,
 
     /// File to write.
     output: PathBuf,
 
-    /// Training samples [default: that of `train`].
+    /// Training samples [default: that of `train`; 32768 jets].
     #[arg(long, value_name = "N")]
     samples: Option<NonZero<usize>>,
 
-    /// Validation samples [default: that of `train`].
+    /// Validation samples [default: that of `train`; 4096 jets].
     #[arg(long, value_name = "N")]
     val_samples: Option<usize>,
 
-    /// Test samples [default: that of `train`].
+    /// Test samples [default: that of `train`; 8192 jets].
     #[arg(long, value_name = "N")]
     test_samples: Option<usize>,
 
@@ -49,14 +90,25 @@ pub(crate) struct DataArgs {
 /// A file that cannot be written; sizes without memory for their samples.
 pub(crate) fn run(args: &DataArgs) -> Result<(), Error> {
     let output = OutputFile::create(&args.output)?;
-    let usual = default_sizes(args.task);
+    let usual = match args.samples_of {
+        Samples::Task(task) => default_sizes(task),
+        Samples::Jets => JETS,
+    };
     let sizes = Sizes {
         train: args.samples.map_or(usual.train, NonZero::get),
         val: args.val_samples.unwrap_or(usual.val),
         test: args.test_samples.unwrap_or(usual.test),
     };
-    let data = args.task.task().generate(sizes, args.seed)?;
     let mut tensors = Results::default();
+    match args.samples_of {
+        Samples::Task(task) => write_task(task, sizes, args.seed, &mut tensors)?,
+        Samples::Jets => write_jets(sizes, args.seed, &mut tensors)?,
+    }
+    Ok(output.commit(&tensors.serialize()?)?)
+}
+
+fn write_task(task: TaskName, sizes: Sizes, seed: u64, tensors: &mut Results) -> Result<(), Error> {
+    let data = task.task().generate(sizes, seed)?;
     for (name, split) in [
         ("train", &data.train),
         ("val", &data.val),
@@ -68,5 +120,23 @@ pub(crate) fn run(args: &DataArgs) -> Result<(), Error> {
     }
     tensors.insert("target_scale", &[1], &[data.target_scale]);
     tensors.insert("target_shift", &[1], &[data.target_shift]);
-    Ok(output.commit(&tensors.serialize()?)?)
+    Ok(())
+}
+
+fn write_jets(sizes: Sizes, seed: u64, tensors: &mut Results) -> Result<(), Error> {
+    let data = jets::generate(sizes, seed, &|_| ControlFlow::Continue(()))?;
+    for (name, split) in [
+        ("train", &data.train),
+        ("val", &data.val),
+        ("test", &data.test),
+    ] {
+        let jets = [split.len()];
+        let particles = [split.len(), jets::MAX_PARTICLES, 4];
+        let counts: Vec<f32> = split.counts.iter().map(|&count| count as f32).collect();
+        tensors.insert(format!("{name}.particles"), &particles, &split.particles);
+        tensors.insert(format!("{name}.counts"), &jets, &counts);
+        tensors.insert(format!("{name}.labels"), &jets, &split.labels);
+        tensors.insert(format!("{name}.log_ratios"), &jets, &split.log_ratios);
+    }
+    Ok(())
 }

@@ -2,8 +2,11 @@
 
 mod common;
 
+use std::ops::ControlFlow;
+
 use common::{arg, failure, read, stdout};
-use flashcliff_tasks::{Sizes, Split, Task};
+use flashcliff_tasks::jets::{JetSplit, MAX_PARTICLES};
+use flashcliff_tasks::{Sizes, Split, Task, jets};
 use safetensors::Dtype;
 
 fn f64s(values: &[f32]) -> Vec<f64> {
@@ -48,12 +51,42 @@ fn files_have_the_samples_of_the_tasks() {
 }
 
 #[test]
+fn files_have_jets() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("jets.safetensors");
+    let numbers = ["--samples=5", "--val-samples=3", "--test-samples=2"];
+    let args = ["data", "jets", arg(&path), "--seed=7"];
+    assert_eq!(stdout(&[&args[..], &numbers].concat()), "");
+    let file = read(&path, Dtype::F32);
+    let sizes = Sizes {
+        train: 5,
+        val: 3,
+        test: 2,
+    };
+    let data = jets::generate(sizes, 7, &|_| ControlFlow::Continue(())).unwrap();
+    let expect = |name: &str, split: &JetSplit| {
+        let particles = &file[&format!("{name}.particles")];
+        assert_eq!(particles.shape, [split.len(), MAX_PARTICLES, 4]);
+        assert_eq!(particles.data, f64s(&split.particles));
+        let counts: Vec<f64> = split.counts.iter().map(|&n| f64::from(n)).collect();
+        assert_eq!(file[&format!("{name}.counts")].data, counts);
+        assert_eq!(file[&format!("{name}.labels")].data, f64s(&split.labels));
+        let ratios = &file[&format!("{name}.log_ratios")];
+        assert_eq!(ratios.data, f64s(&split.log_ratios));
+    };
+    expect("train", &data.train);
+    expect("val", &data.val);
+    expect("test", &data.test);
+    assert_eq!(file.len(), 12);
+}
+
+#[test]
 fn mistakes_are_said() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("data.safetensors");
-    let message = failure(&["data", "jets", arg(&path)], 2);
+    let message = failure(&["data", "tops", arg(&path)], 2);
     assert!(
-        message.contains("hulls, regression, volumes, gravity"),
+        message.contains("hulls, regression, volumes, gravity, jets"),
         "{message}"
     );
     let message = failure(&["data", "hulls", arg(&folder.path().join("no/such"))], 1);

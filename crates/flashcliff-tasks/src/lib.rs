@@ -7,6 +7,8 @@
 //! | [`Task::Volumes`] | 3 in R^3 from N(0, I) | signed volume, det / 10 | CGENN |
 //! | [`Task::Gravity`] | 4 bodies: mass, position, velocity | their positions after 0.1 units of time | GATr, arXiv 2305.18415 |
 //!
+//! [`jets`] are of another kind: classes of particle jets, with the error of the best possible classifier.
+//!
 //! This crate knows no framework and no model: data are vectors of `f32` with a shape, and predictions come as a slice.
 //!
 //! ```
@@ -43,6 +45,7 @@ mod error;
 mod gravity;
 mod hull_volume;
 mod hulls;
+pub mod jets;
 pub mod published;
 mod regression;
 mod sampling;

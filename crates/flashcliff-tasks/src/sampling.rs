@@ -15,6 +15,24 @@ use crate::{Observer, Sizes, Split, SplitName, Task, TaskError};
 /// The number of samples of one random stream, and of one unit of parallel work.
 const BLOCK: usize = 64;
 
+/// The numbers of a sample: `points` rows of `dim`, and `target_len` targets.
+#[derive(Clone, Copy)]
+pub(crate) struct Shape {
+    pub(crate) points: usize,
+    pub(crate) dim: usize,
+    pub(crate) target_len: usize,
+}
+
+impl From<Task> for Shape {
+    fn from(task: Task) -> Self {
+        Self {
+            points: task.points(),
+            dim: task.dim(),
+            target_len: task.target_len(),
+        }
+    }
+}
+
 /// One split in f64: `inputs` are `[len, points, dim]`, `targets` `[len, target_len]`.
 pub(crate) struct RawSplit {
     name: SplitName,
@@ -31,8 +49,12 @@ impl RawSplit {
     ///
     /// # Errors
     /// [`TaskError::OutOfMemory`].
-    fn new(name: SplitName, len: usize, task: Task) -> Result<Self, TaskError> {
-        let (points, dim, target_len) = (task.points(), task.dim(), task.target_len());
+    fn new(name: SplitName, len: usize, shape: Shape) -> Result<Self, TaskError> {
+        let Shape {
+            points,
+            dim,
+            target_len,
+        } = shape;
         let width = points * dim;
         let zeros = |len: Option<usize>| {
             let len = len?;
@@ -101,7 +123,7 @@ where
     )
 }
 
-/// The three splits of a task, in order train, validation, test.
+/// The three splits of a task or a shape, in order train, validation, test.
 ///
 /// `draw(place, rng, inputs, targets)` makes a sample from the stream of its block. The place is the split and the position in it.
 ///
@@ -110,7 +132,7 @@ where
 /// [`TaskError::Stopped`] after the observer's break; otherwise the error of the first sample, in the order of the data, that
 /// has one.
 pub(crate) fn splits<F>(
-    task: Task,
+    shape: impl Into<Shape>,
     sizes: Sizes,
     least_train: usize,
     seed: u64,
@@ -127,11 +149,12 @@ where
             got: sizes.train,
         });
     }
+    let shape = shape.into();
     // All memory is asked for before any work is done.
     let mut splits = [
-        RawSplit::new(SplitName::Train, sizes.train, task)?,
-        RawSplit::new(SplitName::Validation, sizes.val, task)?,
-        RawSplit::new(SplitName::Test, sizes.test, task)?,
+        RawSplit::new(SplitName::Train, sizes.train, shape)?,
+        RawSplit::new(SplitName::Validation, sizes.val, shape)?,
+        RawSplit::new(SplitName::Test, sizes.test, shape)?,
     ];
     for split in &mut splits {
         fill(split, seed, observer, &draw)?;
