@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
-"""The gravity task of GATr, trained by several precisions on a GPU: the accuracy that lower precision costs.
+"""Transformers trained by several precisions on a GPU: the accuracy that lower precision costs.
 
-The data come from a file of `flashcliff data gravity`. The network, the loss, the optimiser and the budget are those of
-`flashcliff train gravity`: GATr with 10 blocks, 16 multivector and 128 scalar channels, 8 heads and multi-query
-attention; 1000 samples, 5000 steps of 64, Adam at 3e-4 that falls to a hundredth, gradients clipped to a norm of 10.
-Each step is a CUDA graph. Errors are mean squared errors of positions on the validation and test splits, of the last
-weights, evaluated in the precision of the training. Seconds are those of a whole training, wall time.
+| task    | network, data, budget                                                                                |
+|---------|------------------------------------------------------------------------------------------------------|
+| gravity | GATr with 10 blocks, 16 multivector and 128 scalar channels, 8 heads and multi-query attention, as in
+|         | `flashcliff train gravity`: 1000 samples, 5000 steps of 64, Adam at 3e-4 that falls to a hundredth, gradients
+|         | clipped to a norm of 10. Errors are mean squared errors of positions.                                  |
+| jets    | L-GATr with 4 blocks, 8 multivector and 32 scalar channels, 8 heads, ragged batches: 2000 steps of 256 jets, Adam
+|         | at 1e-3 that falls by half a cosine, gradients clipped to a norm of 1. Errors are shares of jets on the wrong side.
+|         | `bound` is the error of who knows the frame of each jet; no classifier is better.                      |
+
+Each step is a CUDA graph. Errors are those of the last weights, evaluated in the precision of the training. The seeds of a
+precision are trained side by side, `--together` at once; seconds are the wall time of each group over its seeds.
 
 | precision      | what                                                                          |
 |----------------|-------------------------------------------------------------------------------|
@@ -16,7 +22,9 @@ weights, evaluated in the precision of the training. Seconds are those of a whol
 | bf16-autocast  | `torch.autocast` to bfloat16; parameters are float32                          |
 
     flashcliff data gravity gravity.safetensors
-    python3 benches/peers/transformers_precision.py gravity.safetensors --commit HASH --out precision.json
+    python3 benches/peers/transformers_precision.py gravity gravity.safetensors --commit HASH --out gravity.json
+    flashcliff data jets jets.safetensors
+    python3 benches/peers/transformers_precision.py jets jets.safetensors --commit HASH --out jets.json
 """
 
 import argparse
@@ -28,48 +36,14 @@ import torch
 from flashcliff.nn import transformer as gt
 from safetensors.torch import load_file
 
+from precision_gravity import Gravity
+from precision_jets import Jets
 from sweep_results import command, write
 
+TASKS = {task.name: task for task in (Gravity, Jets)}
 PRECISIONS = ("highest", "tf32", "bf16-attention", "f16-attention", "bf16-autocast")
 FEATURES = {"bf16-attention": torch.bfloat16, "f16-attention": torch.float16}
-BATCH, STEPS, DECAYS = 64, 5000, 5
-RATE, LAST, CLIP, REGULARISER = 3e-4, 0.01, 10.0, 0.01
-# Blades: a point is e123 - z e012 + y e013 - x e023 with the weight at e123, a translation 1 - e0 v / 2.
-POINT, WEIGHT, TRANSLATION = 11, 14, 5
-LEAST_WEIGHT = 1e-3
-
-
-def network():
-    """The published network."""
-    attention = {"heads": 8, "ratio": 2, "multi_query": True}
-    algebra = flashcliff.Algebra(3, 0, 1)
-    return gt.GATransformer(
-        algebra, 1, 1, 16, 1, 1, 128, blocks=10, attention=attention
-    )
-
-
-def embedded(bodies):
-    """Multivectors `[16, samples, bodies, 1]` of masses, positions and velocities `[samples, bodies, 7]`."""
-    mass, x, y, z, *velocity = bodies.unbind(-1)
-    blades = [torch.zeros_like(mass)] * 16
-    blades[0] = mass + 1
-    blades[POINT : POINT + 3] = -z, y, -x
-    blades[WEIGHT] = torch.ones_like(mass)
-    blades[TRANSLATION : TRANSLATION + 3] = (-v / 2 for v in velocity)
-    return torch.stack(blades).unsqueeze(-1)
-
-
-def read(net, bodies):
-    """Positions `[samples, bodies * 3]`, and the regulariser of the output."""
-    mv, s = net(embedded(bodies), bodies.new_zeros(*bodies.shape[:-1], 1))
-    mv, s = mv.float()[..., 0], s.float()
-    weight = mv[WEIGHT]
-    positions = torch.stack((-mv[POINT + 2], mv[POINT + 1], -mv[POINT]), -1)
-    below = torch.where(weight.abs() > LEAST_WEIGHT, weight, LEAST_WEIGHT)
-    positions = positions / below.unsqueeze(-1)
-    rest = mv[:POINT].square().sum() + mv[WEIGHT + 1].square().sum() + s.square().sum()
-    regulariser = (rest + (weight.abs() - 1).square().sum()) / len(bodies)
-    return positions.flatten(1), regulariser
+WARM = 3
 
 
 def casting(precision):
@@ -80,81 +54,74 @@ def casting(precision):
 
 
 class Run:
-    """The training of one seed, whose step is a CUDA graph."""
+    """The training of one seed, whose step is a CUDA graph on a stream of its own.
 
-    def __init__(self, precision, seed, inputs, targets, steps):
+    Graphs that were recorded on one stream share the workspace of cuBLAS, so they may not run side by side.
+    """
+
+    def __init__(self, task, precision, seed, steps):
         torch.manual_seed(seed)
-        self.precision, self.net = precision, network().cuda()
+        self.task, self.precision, self.seed = task, precision, seed
+        self.net = task.network().cuda()
         gt.attention_dtype(self.net, FEATURES.get(precision))
-        epochs = -(-steps * BATCH // len(inputs))
-        order = torch.cat([torch.randperm(len(inputs)) for _ in range(epochs)])
-        self.order = order[: steps * BATCH].view(steps, BATCH).cuda()
-        falls = torch.arange(steps) * DECAYS // steps
-        self.rates = (RATE * LAST ** (falls / DECAYS)).cuda()
+        self.batches = {
+            name: batch.cuda() for name, batch in task.batches(steps).items()
+        }
+        self.rates = task.rates(steps).cuda()
         self.at = torch.zeros(1, dtype=torch.int64, device="cuda")
-        self.rate = torch.tensor(RATE, device="cuda")
+        self.rate = torch.zeros((), device="cuda")
         self.optimizer = torch.optim.Adam(
             self.net.parameters(), self.rate, capturable=True
         )
-        self.inputs, self.targets = inputs, targets
-        self.graph = None
+        self.stream = torch.cuda.Stream()
+        self.graph = torch.cuda.CUDAGraph()
+        torch.cuda.synchronize()
+        with torch.cuda.stream(self.stream):
+            for _ in range(WARM):
+                self.step()
+        torch.cuda.synchronize()
+        with torch.cuda.graph(self.graph, stream=self.stream):
+            self.step()
 
     def step(self):
         self.rate.copy_(self.rates[self.at][0])
-        samples = self.order[self.at][0]
+        batch = {name: batch[self.at][0] for name, batch in self.batches.items()}
         self.optimizer.zero_grad(set_to_none=True)
         with casting(self.precision):
-            positions, regulariser = read(self.net, self.inputs[samples])
-        error = (positions - self.targets[samples]).square().mean()
-        (error + REGULARISER * regulariser).backward()
-        torch.nn.utils.clip_grad_norm_(self.net.parameters(), CLIP)
+            loss = self.task.loss(self.net, batch)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.task.clip)
         self.optimizer.step()
         self.at += 1
 
-    def capture(self):
-        """Records a step, after a few that run; returns how many."""
-        side = torch.cuda.Stream()
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self.step()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.step()
-        return 3
+    def replay(self):
+        with torch.cuda.stream(self.stream):
+            self.graph.replay()
 
-    def error(self, inputs, targets):
-        """The mean squared error."""
-        total = 0.0
+    def result(self, seconds):
         with torch.no_grad(), casting(self.precision):
-            for x, y in zip(inputs.split(500), targets.split(500), strict=True):
-                total += (
-                    (read(self.net, x)[0].double() - y.double()).square().sum().item()
-                )
-        return total / targets.numel()
+            errors = self.task.errors(self.net)
+        return {"seed": self.seed, "seconds": seconds, **errors}
 
 
-def trained(precision, seed, data, steps):
-    """The errors of a seed, and the seconds of its training."""
+def trained(task, precision, seeds, steps):
+    """The errors of seeds that are trained side by side, and the seconds of each."""
     torch.set_float32_matmul_precision("highest" if precision == "highest" else "high")
     torch.cuda.synchronize()
     begun = time.perf_counter()
-    run = Run(precision, seed, data["train.inputs"], data["train.targets"], steps)
-    for _ in range(run.capture(), steps):
-        run.graph.replay()
+    runs = [Run(task, precision, seed, steps) for seed in seeds]
+    for _ in range(WARM, steps):
+        for run in runs:
+            run.replay()
     torch.cuda.synchronize()
-    seconds = time.perf_counter() - begun
-    errors = {
-        split: run.error(data[f"{split}.inputs"], data[f"{split}.targets"])
-        for split in ("val", "test")
-    }
-    return {"seed": seed, "seconds": seconds, **errors}
+    seconds = (time.perf_counter() - begun) / len(runs)
+    return [run.result(seconds) for run in runs]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("data", help="a file of `flashcliff data gravity`")
+    parser.add_argument("task", choices=TASKS)
+    parser.add_argument("data", help="a file of `flashcliff data`")
     parser.add_argument(
         "--commit", metavar="HASH", help="the commit of flashcliff, to be noted"
     )
@@ -163,9 +130,12 @@ def main():
         "--precision", default=",".join(PRECISIONS), help="with commas between them"
     )
     parser.add_argument("--seeds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=STEPS)
+    parser.add_argument("--together", type=int, default=1, metavar="N")
+    parser.add_argument("--steps", type=int)
     arguments = parser.parse_args()
     data = {name: tensor.cuda() for name, tensor in load_file(arguments.data).items()}
+    task = TASKS[arguments.task](data)
+    steps = arguments.steps or task.steps
     results = {
         "command": command(),
         "commit": arguments.commit,
@@ -173,15 +143,20 @@ def main():
         "flashcliff": flashcliff.build_info(),
         "device": torch.cuda.get_device_name(),
         "cuda": torch.version.cuda,
-        "samples": len(data["train.inputs"]),
-        "steps": arguments.steps,
+        "task": task.name,
+        "steps": steps,
+        "together": arguments.together,
         "precisions": {},
     }
+    if hasattr(task, "bound"):
+        results["bound"] = task.bound()
+    seeds = torch.arange(arguments.seeds).split(arguments.together)
     for precision in arguments.precision.split(","):
-        for seed in range(arguments.seeds):
-            found = trained(precision, seed, data, arguments.steps)
-            results["precisions"].setdefault(precision, []).append(found)
-            print(precision, found, flush=True)
+        for group in seeds:
+            found = trained(task, precision, group.tolist(), steps)
+            results["precisions"].setdefault(precision, []).extend(found)
+            for result in found:
+                print(precision, result, flush=True)
             write(arguments.out, results)
 
 
