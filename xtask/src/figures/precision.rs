@@ -2,12 +2,16 @@
 
 use std::path::Path;
 
-use super::data::Data;
-use super::markdown::{Table, digits, small};
+use super::data::{Data, Place};
+use super::markdown::{Table, digits, range, small};
 use crate::Error;
 
-/// The measurements of `benches/peers/transformers_precision.py`.
-pub(super) struct Precision(Data);
+/// The measurements of `benches/peers/transformers_precision.py` of one task.
+pub(super) struct Precision {
+    data: Data,
+    /// The name of the file.
+    pub(super) name: String,
+}
 
 /// The precisions: their names in the data, and here.
 const PRECISIONS: [(&str, &str); 5] = [
@@ -19,52 +23,69 @@ const PRECISIONS: [(&str, &str); 5] = [
 ];
 
 impl Precision {
-    /// The name of the file.
-    pub(super) const NAME: &str = "transformers-precision-h200.json";
-
-    pub(super) fn read(results: &Path) -> Result<Self, Error> {
-        Data::read(results, Self::NAME).map(Self)
+    pub(super) fn read(results: &Path, task: &str) -> Result<Self, Error> {
+        let name = format!("transformers-precision-{task}-h200.json");
+        let data = Data::read(results, &name)?;
+        Ok(Self { data, name })
     }
 
     /// The GPU, and the versions of CUDA and of PyTorch.
     pub(super) fn machine(&self) -> Result<String, Error> {
-        let root = self.0.root();
+        let root = self.data.root();
         let [device, cuda, torch] = ["device", "cuda", "torch"].map(|key| root.get(key)?.text());
         Ok(format!("{}, CUDA {}, torch {}", device?, cuda?, torch?))
     }
 
     pub(super) fn commit(&self) -> Result<&str, Error> {
-        self.0.root().get("commit")?.text()
+        self.data.root().get("commit")?.text()
     }
 
     /// How the file was made.
     pub(super) fn command(&self) -> Result<&str, Error> {
-        self.0.root().get("command")?.text()
+        self.data.root().get("command")?.text()
     }
 
-    pub(super) fn table(&self) -> Result<String, Error> {
-        let mut table = Table::new(&[
-            "precision",
-            "seed",
-            "validation error",
-            "test error",
-            "training, s",
-        ]);
-        let precisions = self.0.root().get("precisions")?;
+    /// The error of the best possible classifier on the test split, in percent.
+    pub(super) fn bound(&self) -> Result<String, Error> {
+        let bound = self.data.root().get("bound")?.get("test")?.number()?;
+        Ok(digits(100.0 * bound))
+    }
+
+    /// Mean squared errors.
+    pub(super) fn squares(&self) -> Result<String, Error> {
+        self.table("mean test error", small)
+    }
+
+    /// Shares of jets on the wrong side.
+    pub(super) fn shares(&self) -> Result<String, Error> {
+        self.table("mean test error, %", |share| digits(100.0 * share))
+    }
+
+    fn table(&self, head: &str, show: fn(f64) -> String) -> Result<String, Error> {
+        let mut table = Table::new(&["precision", "seeds", head, "of all seeds", "s a seed"]);
+        let precisions = self.data.root().get("precisions")?;
         for (key, shown) in PRECISIONS {
             let Some(runs) = precisions.find(key) else {
                 continue;
             };
-            for run in runs.list()? {
-                table.row(&[
-                    shown.to_owned(),
-                    run.get("seed")?.number()?.to_string(),
-                    small(run.get("val")?.number()?),
-                    small(run.get("test")?.number()?),
-                    digits(run.get("seconds")?.number()?),
-                ]);
-            }
+            let runs = runs.list()?;
+            let errors = numbers(&runs, "test")?;
+            table.row(&[
+                shown.to_owned(),
+                runs.len().to_string(),
+                show(mean(&errors)),
+                range(errors.iter().copied(), show),
+                digits(mean(&numbers(&runs, "seconds")?)),
+            ]);
         }
         Ok(table.text())
     }
+}
+
+fn numbers(runs: &[Place<'_>], key: &str) -> Result<Vec<f64>, Error> {
+    runs.iter().map(|run| run.get(key)?.number()).collect()
+}
+
+fn mean(numbers: &[f64]) -> f64 {
+    numbers.iter().sum::<f64>() / numbers.len() as f64
 }

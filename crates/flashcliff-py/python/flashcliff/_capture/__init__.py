@@ -80,6 +80,10 @@ def capture(
     the step. Seeds and generators of PyTorch's dropout are taken care of. Settings such as
     ``torch.set_float32_matmul_precision`` are those of the recording; call ``reset()`` after a change.
 
+    **Several steps side by side**, as for several seeds, may be replayed on streams of their own: each captured step is recorded on a
+    stream that no other one uses. Graphs that ``torch.cuda.graph`` records on its default stream may not, because they share
+    the workspace of cuBLAS.
+
     Args:
         step: a function of tensors and other arguments. Its result is any structure of tensors and other values; the
             tensors come without a graph of autograd, so the backward pass belongs into the step.

@@ -194,7 +194,8 @@ def attention_dtype(module: nn.Module, dtype: torch.dtype | None) -> int:
     """Sets the type of features in all attention of a module, such as a network that :func:`flashcliff.accelerate` made.
 
     Features of 16 bits take half the memory and the faster kernels of attention; everything else keeps its type.
-    ``bfloat16`` has 8 bits of precision and needs no scaling of the loss; ``float16`` has 11.
+    ``bfloat16`` has 8 bits of precision and needs no scaling of the loss. ``float16`` has 11, and needs a scaled loss
+    (``torch.amp.GradScaler``): without one, some runs of an L-GATr learned nothing.
 
     Args:
         module: the module.
