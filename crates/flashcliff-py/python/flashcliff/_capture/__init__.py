@@ -81,7 +81,7 @@ def capture(
     ``torch.set_float32_matmul_precision`` are those of the recording; call ``reset()`` after a change.
 
     **Several steps side by side**, as for several seeds, may be replayed on streams of their own: each captured step is recorded on a
-    stream that no other one uses. Graphs that ``torch.cuda.graph`` records on its default stream may not, because they share
+    stream that no other one uses (of up to 32). Graphs that ``torch.cuda.graph`` records on its default stream may not, because they share
     the workspace of cuBLAS.
 
     Args:
