@@ -339,6 +339,16 @@ pub(crate) enum Error {
     },
 }
 
+impl Error {
+    /// Whether numbers of a training run ceased to be finite, which was found before the weights were changed.
+    pub(crate) fn is_divergence(&self) -> bool {
+        matches!(
+            self,
+            Self::Diverged { .. } | Self::GradientNotFinite { .. } | Self::DivergedOn { .. }
+        )
+    }
+}
+
 /// An error with its causes, one on each line, as `main` prints it.
 pub(crate) fn report(error: &dyn std::error::Error) -> String {
     let mut text = format!("error: {error}\n");

@@ -39,6 +39,9 @@ impl Default for Timing {
     }
 }
 
+/// A message with the rank that it comes from, or what ended a connection.
+type Received = Result<(usize, Vec<u8>), Fault>;
+
 /// What is told of a loss, on another thread than that of the work, which may wait for the lost rank in vain.
 type OnLoss = Box<dyn Fn(&Fault) + Send + Sync>;
 
@@ -50,7 +53,7 @@ pub struct Links {
     rank: usize,
     size: usize,
     peers: Vec<Peer>,
-    inbox: Receiver<Result<(usize, Vec<u8>), Fault>>,
+    inbox: Receiver<Received>,
     shared: Arc<Shared>,
 }
 
@@ -66,7 +69,7 @@ struct Shared {
     /// Whether this rank has ended its work, so that the end of others is no loss.
     ended: AtomicBool,
     on_loss: OnLoss,
-    sender: Mutex<Sender<Result<(usize, Vec<u8>), Fault>>>,
+    sender: Mutex<Sender<Received>>,
     /// Wakes the thread of the beats for the end.
     wake: (Mutex<bool>, Condvar),
 }

@@ -44,9 +44,9 @@ fn follow(args: &TrainArgs, device: Device, team: &Rc<Team>) -> Result<(), Error
     loop {
         match team.next()? {
             Order::Advance(steps) => match session.advance(steps) {
-                // Rank 0 has the same error, and ends the run.
-                Ok(_) | Err(Error::Diverged { .. } | Error::GradientNotFinite { .. }) => {}
-                Err(error) => return Err(error),
+                // Rank 0 diverges in the same way, and ends the run.
+                Err(error) if !error.is_divergence() => return Err(error),
+                _ => {}
             },
             Order::Stop => return team.finish(),
             Order::Start(_) => return Err(unexpected("steps, or the end")),

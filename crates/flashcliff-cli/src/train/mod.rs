@@ -299,11 +299,7 @@ fn work(
         }
         // The error was found before the weights were changed, so the state is worth saving. Any other error may have come in the middle of
         // a step.
-        Err(
-            error @ (Error::Diverged { .. }
-            | Error::GradientNotFinite { .. }
-            | Error::DivergedOn { .. }),
-        ) => {
+        Err(error) if error.is_divergence() => {
             match saver.last(&session) {
                 Ok(()) => say(&hint("stopped", &session, folder, args)),
                 Err(unsaved) => say(&causes(&unsaved)),
@@ -362,15 +358,9 @@ fn train(
     args: &TrainArgs,
 ) -> Result<bool, Error> {
     let trained = steps(session, saver, bars, args);
-    match (&trained, session.team()) {
-        (
-            Ok(_)
-            | Err(
-                Error::Diverged { .. } | Error::GradientNotFinite { .. } | Error::DivergedOn { .. },
-            ),
-            Some(team),
-        ) => team.finish()?,
-        _ => {}
+    let ended = trained.as_ref().err().is_none_or(Error::is_divergence);
+    if let (true, Some(team)) = (ended, session.team()) {
+        team.finish()?;
     }
     trained
 }

@@ -152,14 +152,15 @@ pub(super) fn watch_supervisor() {
             .is_ok_and(|count| count > 0)
         {}
         thread::sleep(ORPHANED);
-        let there = parent() == supervisor;
+        let orphan = parent() != supervisor;
         interrupt::request();
-        while there {
-            if parent() != supervisor {
-                interrupt::end_now(interrupt::KILLED);
-            }
+        if orphan {
+            return;
+        }
+        while parent() == supervisor {
             thread::sleep(ORPHANED);
         }
+        interrupt::end_now(interrupt::KILLED);
     });
 }
 

@@ -17,6 +17,8 @@ use crate::interrupt;
 
 /// The time that other ranks get to end after one has failed. Rank 0 saves the state in it.
 const GRACE: Duration = Duration::from_secs(30);
+/// The time that they get once rank 0 has ended: they have nothing to save.
+const WITHOUT_RANK_0: Duration = Duration::from_secs(2);
 /// The time between two looks.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -147,6 +149,11 @@ impl Ranks {
                     rank.life = None;
                 }
             }
+            let leads = self.running.iter().any(|rank| rank.number == 0);
+            let grace = match leads {
+                true => grace,
+                false => grace.min(WITHOUT_RANK_0),
+            };
             if failed
                 .as_ref()
                 .is_some_and(|first| first.since.elapsed() >= grace)
