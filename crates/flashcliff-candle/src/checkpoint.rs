@@ -118,8 +118,16 @@ impl Checkpoint {
     /// from its GPU. The old file is then untouched.
     pub fn save(&self, path: impl AsRef<Path>) -> Result<(), Error> {
         let path = path.as_ref();
+        output_file::write(path, &self.bytes(path)?)
+    }
+
+    /// The bytes of the file that [`Checkpoint::save`] writes. The path is that of errors.
+    ///
+    /// # Errors
+    /// The errors of [`Checkpoint::save`] but those of files.
+    pub fn bytes(&self, path: impl AsRef<Path>) -> Result<Vec<u8>, Error> {
         let failed = |source| Error::Write {
-            path: path.to_owned(),
+            path: path.as_ref().to_owned(),
             source,
         };
         let mut text = self.text.clone();
@@ -139,9 +147,19 @@ impl Checkpoint {
                 Some(HashMap::from([(TEXT.to_owned(), text)]))
             }
         };
-        let bytes = safetensors::serialize(&tensors, metadata)
-            .map_err(|e| failed(std::io::Error::other(e)))?;
-        output_file::write(path, &bytes)
+        safetensors::serialize(&tensors, metadata).map_err(|e| failed(std::io::Error::other(e)))
+    }
+
+    /// A checkpoint of the same contents on the CPU, which later steps on a GPU do not change.
+    ///
+    /// # Errors
+    /// [`Error::Candle`] if a tensor cannot be copied from its GPU.
+    pub fn on_cpu(&self) -> Result<Self, Error> {
+        let mut copy = self.clone();
+        for tensor in copy.tensors.values_mut() {
+            *tensor = tensor.to_device(&Device::Cpu)?;
+        }
+        Ok(copy)
     }
 
     /// Reads a checkpoint. Its tensors are on the CPU.
@@ -155,13 +173,21 @@ impl Checkpoint {
             path: path.to_owned(),
             source,
         })?;
+        Self::from_bytes(&bytes, path)
+    }
+
+    /// Reads a checkpoint from the bytes of a file. The path is that of errors.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`].
+    pub fn from_bytes(bytes: &[u8], path: impl AsRef<Path>) -> Result<Self, Error> {
         let corrupt = |reason: String| Error::Corrupt {
-            path: path.to_owned(),
+            path: path.as_ref().to_owned(),
             reason,
         };
         let (_, metadata) =
-            SafeTensors::read_metadata(&bytes).map_err(|e| corrupt(e.to_string()))?;
-        let file = SafeTensors::deserialize(&bytes).map_err(|e| corrupt(e.to_string()))?;
+            SafeTensors::read_metadata(bytes).map_err(|e| corrupt(e.to_string()))?;
+        let file = SafeTensors::deserialize(bytes).map_err(|e| corrupt(e.to_string()))?;
         let mut checkpoint = Self::new();
         for (name, view) in file.tensors() {
             let tensor = view

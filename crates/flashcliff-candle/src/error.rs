@@ -19,6 +19,10 @@ pub enum Error {
     #[error(transparent)]
     Candle(#[from] candle_core::Error),
 
+    /// Ranks of a run on several GPUs cannot work together.
+    #[error(transparent)]
+    Distributed(#[from] crate::distributed::Fault),
+
     /// An operator got a wrong number of tensors.
     #[error("{operator}: expected {expected} input tensors, got {got}")]
     InputCount {

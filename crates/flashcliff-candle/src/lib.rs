@@ -8,6 +8,7 @@
 //! * [`init`] - parameters drawn from a seed.
 //! * [`optim`] - Adam and AdamW with a state that can be saved, clipping and schedules.
 //! * [`capture`] - training steps on resident data, captured as one CUDA graph.
+//! * [`distributed`] - training on several GPUs, one process each.
 //! * [`checkpoint`] - safetensors files, written atomically; they say the algebra and the norm of each layer.
 //! * [`output_file`] - files written without harm to existing files.
 //! * [`device`] - the CPU, or a GPU with the feature `cuda`.
@@ -43,6 +44,7 @@ pub mod capture;
 pub mod checkpoint;
 mod choices;
 pub mod device;
+pub mod distributed;
 mod error;
 pub mod functional;
 pub mod init;

@@ -28,10 +28,33 @@ impl DeviceArgs {
         }
     }
 
+    /// The option with this value.
+    pub(crate) fn of(device: DeviceName) -> Self {
+        Self { device }
+    }
+
     /// The name of the device.
     pub(crate) fn name(self) -> DeviceName {
         self.device
     }
+}
+
+/// The number of GPUs of this machine.
+///
+/// # Errors
+/// A program that was built without CUDA; no driver.
+#[cfg(feature = "cuda")]
+pub(crate) fn gpu_count() -> Result<usize, Error> {
+    Ok(flashcliff::Device::count()?)
+}
+
+/// The number of GPUs of this machine.
+///
+/// # Errors
+/// A program that was built without CUDA, as this one was.
+#[cfg(not(feature = "cuda"))]
+pub(crate) fn gpu_count() -> Result<usize, Error> {
+    Err(flashcliff_candle::Error::BuiltWithoutCuda.into())
 }
 
 /// A device on the command line.

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use flashcliff_tasks::{SplitName, TaskError};
 
+use crate::device::DeviceName;
+
 /// An error of the program. It says what was expected and what came.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -216,6 +218,61 @@ pub(crate) enum Error {
         got: String,
     },
 
+    /// Several GPUs for a run that has another device.
+    #[error(
+        "{ranks} processes of a run on GPUs need --device cuda, which is GPU 0 for rank 0, GPU 1 for rank 1, ...; got {device}"
+    )]
+    RanksOnDevice {
+        /// The number of processes.
+        ranks: usize,
+        /// The device.
+        device: DeviceName,
+    },
+
+    /// The option that starts ranks, in a rank.
+    #[error(
+        "--gpus {gpus} starts the processes of a run itself: expected no such option where RANK and WORLD_SIZE say that this process is one of {ranks} ranks"
+    )]
+    GpusUnderRanks {
+        /// The number of GPUs.
+        gpus: usize,
+        /// The number of ranks by the environment.
+        ranks: usize,
+    },
+
+    /// More GPUs than the machine has.
+    #[error(
+        "--gpus: expected at most the {found} GPUs of this machine, got {expected}; `flashcliff info` lists them"
+    )]
+    TooFewGpus {
+        /// The number of GPUs that were asked for.
+        expected: usize,
+        /// The number of GPUs that there are.
+        found: usize,
+    },
+
+    /// A process of a run on several GPUs could not be started.
+    #[error("cannot start rank {rank}")]
+    RankNotStarted {
+        /// The rank.
+        rank: usize,
+        /// The error of the system.
+        source: std::io::Error,
+    },
+
+    /// A process of a run on several GPUs failed, and with it the run.
+    #[error(
+        "rank {rank} of {size} {how}, so all have ended; its messages, and those of rank 0, come before this one"
+    )]
+    RankFailed {
+        /// The rank.
+        rank: usize,
+        /// The number of ranks.
+        size: usize,
+        /// How the process ended.
+        how: String,
+    },
+
     /// The loss is infinite or not a number.
     #[error(
         "training diverged: expected a finite loss, got {loss} at step {step}; a smaller --lr may help"
@@ -280,6 +337,16 @@ pub(crate) enum Error {
         /// The name that was asked for.
         got: String,
     },
+}
+
+impl Error {
+    /// Whether numbers of a training run ceased to be finite, which was found before the weights were changed.
+    pub(crate) fn is_divergence(&self) -> bool {
+        matches!(
+            self,
+            Self::Diverged { .. } | Self::GradientNotFinite { .. } | Self::DivergedOn { .. }
+        )
+    }
 }
 
 /// An error with its causes, one on each line, as `main` prints it.

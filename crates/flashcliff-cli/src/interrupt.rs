@@ -7,7 +7,7 @@ use crate::error::Error;
 static REQUESTED: AtomicBool = AtomicBool::new(false);
 
 /// The exit status of a program that a signal ended: 128 + SIGINT.
-const KILLED: i32 = 130;
+pub(crate) const KILLED: i32 = 130;
 
 /// Makes Ctrl-C, a termination signal and the end of the terminal only set the flag from now on. A second signal ends the program at once.
 /// A signal that was ignored when the program started stays ignored, as `nohup` needs it.
@@ -21,6 +21,16 @@ pub(crate) fn catch() -> Result<(), Error> {
 /// Whether Ctrl-C was pressed.
 pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
+}
+
+/// Does what Ctrl-C does.
+pub(crate) fn request() {
+    REQUESTED.store(true, Ordering::Relaxed);
+}
+
+/// Ends the program without waiting for anything, such as work on a GPU that never ends.
+pub(crate) fn end_now(status: i32) -> ! {
+    system::end_now(status)
 }
 
 /// Makes a file that reaches the limit on sizes an error of the write, which is reported. By default it would be a signal, which ends the
@@ -61,6 +71,11 @@ mod system {
         Ok(())
     }
 
+    pub(super) fn end_now(status: i32) -> ! {
+        // SAFETY: nothing of this process is needed after it; the system takes back what it holds.
+        unsafe { libc::_exit(status) }
+    }
+
     pub(super) fn expect_limits() -> io::Result<()> {
         // SAFETY: ignoring a signal runs no code.
         unsafe { signal(Signal::SIGXFSZ, SigHandler::SigIgn) }?;
@@ -80,6 +95,10 @@ mod system {
             }
         })
         .map_err(io::Error::other)
+    }
+
+    pub(super) fn end_now(status: i32) -> ! {
+        std::process::exit(status)
     }
 
     pub(super) fn expect_limits() -> io::Result<()> {

@@ -81,3 +81,58 @@ fn no_thread_allowed() {
         "{message}"
     );
 }
+
+#[test]
+fn ranks_by_variables_that_fit_no_run() {
+    let all = [
+        ("RANK", "1"),
+        ("WORLD_SIZE", "2"),
+        ("LOCAL_RANK", "1"),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", "1"),
+    ];
+    for (without, value, options, parts) in [
+        (
+            "WORLD_SIZE",
+            None,
+            "",
+            ["WORLD_SIZE: expected a number from 1", "got nothing"],
+        ),
+        (
+            "RANK",
+            Some("2"),
+            "",
+            ["RANK: expected a number from 0 to 1", "got `2`"],
+        ),
+        (
+            "MASTER_ADDR",
+            None,
+            "",
+            ["MASTER_ADDR: expected", "got nothing"],
+        ),
+        ("", None, "", ["--device cuda", "got cpu"]),
+        (
+            "",
+            None,
+            "--device cuda --gpus 2",
+            ["--gpus 2", "one of 2 ranks"],
+        ),
+    ] {
+        let mut command = flashcliff();
+        command
+            .args(["train", "hulls"])
+            .args(options.split_whitespace());
+        for (name, usual) in all {
+            match name == without {
+                false => command.env(name, usual),
+                true => command
+                    .env_remove(name)
+                    .envs(value.map(|value| (name, value))),
+            };
+        }
+        let output = command.output().unwrap();
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+    }
+}

@@ -9,7 +9,7 @@ use build_support::{Environment, Toolkit};
 
 /// The libraries that cudarc asks the linker for, in the order of `Library::ALL`. The functions of each
 /// are those that cudarc declares for CUDA 13.0.
-const LIBRARIES: [&str; 5] = ["cuda", "cublas", "cublasLt", "curand", "nvrtc"];
+const LIBRARIES: [&str; 6] = ["cuda", "cublas", "cublasLt", "curand", "nvrtc", "nccl"];
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=build");

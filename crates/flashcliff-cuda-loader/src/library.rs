@@ -18,16 +18,19 @@ pub enum Library {
     Curand,
     /// NVRTC. Without it, functions return `NVRTC_ERROR_INTERNAL_ERROR`.
     Nvrtc,
+    /// NCCL. Without it, functions return `ncclSystemError`.
+    Nccl,
 }
 
 impl Library {
     /// All libraries, in the order in which the build script numbers them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Cuda,
         Self::Cublas,
         Self::CublasLt,
         Self::Curand,
         Self::Nvrtc,
+        Self::Nccl,
     ];
 
     /// The name of the library.
@@ -38,6 +41,7 @@ impl Library {
             Self::CublasLt => "cuBLASLt",
             Self::Curand => "cuRAND",
             Self::Nvrtc => "NVRTC",
+            Self::Nccl => "NCCL",
         }
     }
 
@@ -65,6 +69,8 @@ impl Library {
             Self::CublasLt => &["libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so"],
             Self::Curand => &["libcurand.so.10", "libcurand.so"],
             Self::Nvrtc => &["libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"],
+            // The wheels of PyPI have the first name only.
+            Self::Nccl => &["libnccl.so.2", "libnccl.so"],
         }
     }
 
@@ -75,7 +81,9 @@ impl Library {
             | b"cublasGetStatusString"
             | b"cublasLtGetStatusName"
             | b"cublasLtGetStatusString"
-            | b"nvrtcGetErrorString" => no_text as *const (),
+            | b"nvrtcGetErrorString"
+            | b"ncclGetErrorString"
+            | b"ncclGetLastError" => no_text as *const (),
             b"cublasGetCudartVersion" | b"cublasLtGetCudartVersion" | b"cublasLtGetVersion" => {
                 no_version as *const ()
             }
@@ -84,6 +92,7 @@ impl Library {
                 Self::Cublas | Self::CublasLt => no_cublas as *const (),
                 Self::Curand => no_curand as *const (),
                 Self::Nvrtc => no_nvrtc as *const (),
+                Self::Nccl => no_nccl as *const (),
             },
         }
     }
@@ -107,6 +116,11 @@ extern "C" fn no_curand() -> c_int {
 /// `NVRTC_ERROR_INTERNAL_ERROR`.
 extern "C" fn no_nvrtc() -> c_int {
     11
+}
+
+/// `ncclSystemError`.
+extern "C" fn no_nccl() -> c_int {
+    2
 }
 
 extern "C" fn no_version() -> usize {

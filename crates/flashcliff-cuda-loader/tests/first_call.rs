@@ -34,11 +34,21 @@ unsafe extern "C" {
         deviation: c_float,
     ) -> c_int;
     fn curandGenerateUniform(generator: *mut c_int, out: *mut c_float, count: usize) -> c_int;
+    fn ncclCommInitRank(comm: *mut c_int, ranks: c_int, id: Id, rank: c_int) -> c_int;
+    fn ncclGetErrorString(status: c_int) -> *const c_char;
+    fn ncclGroupStart() -> c_int;
     fn nvrtcVersion(major: *mut c_int, minor: *mut c_int) -> c_int;
 }
 
-/// Functions that return all their arguments. One function of cuRAND is missing.
-const SOURCES: [(&str, &str); 2] = [
+/// The id of a communicator of NCCL, which is passed by value.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Id {
+    internal: [c_char; 128],
+}
+
+/// Functions that return all their arguments. One function of cuRAND is missing, and two of NCCL.
+const SOURCES: [(&str, &str); 3] = [
     (
         "libcublas.so.13",
         "int cublasSgemm_v2(int *h, int a, int b, int m, int n, int k, const float *alpha, const float *x,
@@ -54,6 +64,16 @@ const SOURCES: [(&str, &str); 2] = [
             *g = 5;
             *out = mean + 100 * deviation;
             return count;
+        }",
+    ),
+    (
+        "libnccl.so.2",
+        "typedef struct { char internal[128]; } ncclUniqueId;
+        int ncclCommInitRank(int *comm, int ranks, ncclUniqueId id, int rank) {
+            *comm = ranks + 10 * rank;
+            int sum = 0;
+            for (int i = 0; i < 128; i++) sum += (i + 1) * id.internal[i];
+            return sum;
         }",
     ),
 ];
@@ -112,6 +132,17 @@ fn the_first_call_finds_the_library_or_says_that_there_is_none() {
         // SAFETY: no library has the function, so its stand-in takes any arguments and reads nothing.
         let status = unsafe { curandGenerateUniform(&raw mut g, &raw mut out, 1) };
         assert_eq!(status, 101);
+        let (mut comm, mut id) = (0, Id { internal: [0; 128] });
+        (id.internal[0], id.internal[63], id.internal[127]) = (1, 2, 3);
+        // SAFETY: the same holds as above.
+        let status = unsafe { ncclCommInitRank(&raw mut comm, 4, id, 3) };
+        assert_eq!((status, comm), (1 + 64 * 2 + 128 * 3, 34));
+        // SAFETY: the library lacks both functions, so their stand-ins read nothing.
+        let (status, text) = unsafe { (ncclGroupStart(), ncclGetErrorString(2)) };
+        assert_eq!(status, 2);
+        // SAFETY: the text ends with a zero.
+        let text = unsafe { std::ffi::CStr::from_ptr(text) };
+        assert!(text.to_str().unwrap().contains("not loaded"));
         // SAFETY: the same holds as above.
         let text = unsafe { std::ffi::CStr::from_ptr(cublasGetStatusString(3)) };
         assert!(text.to_str().unwrap().contains("not loaded"));

@@ -96,6 +96,11 @@ impl Feed {
         })
     }
 
+    /// The data. Who changes their elements changes those of later batches.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.inner.tensors
+    }
+
     /// The samples of a batch.
     pub fn rows(&self) -> usize {
         self.inner.rows

@@ -17,6 +17,8 @@ use candle_core::{DType, Device, Tensor, Var};
 
 use crate::Error;
 use crate::models::Model;
+#[cfg(feature = "cuda")]
+use crate::op::gpu::memory::{self, View};
 use cpu::OnCpu;
 #[cfg(feature = "cuda")]
 use gpu::OnGpu;
@@ -180,6 +182,53 @@ impl Objective {
                 Some(crate::op::node::constant(copy, shape.dims()))
             }
         })
+    }
+
+    /// Calls a function with the memory of all gradients of the last batch, and of its loss, which it may change. Each has its number of
+    /// elements beside it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn with_gradients<R>(
+        &mut self,
+        loss: &Tensor,
+        f: impl FnOnce(&[(&View<'_>, usize)]) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        match &mut self.work {
+            Work::Planned(planned) => {
+                let Place::Gpu(gpu) = &planned.place else {
+                    return Err(memory::misplaced("objective"));
+                };
+                let mut views = Vec::new();
+                for (at, tensor) in planned.plan.parameters.iter().enumerate() {
+                    let count = tensor.elem_count();
+                    let view = gpu.gradient(at).and_then(|sum| View::of(sum, 0..count));
+                    let view = view.ok_or_else(|| memory::misplaced("objective"))?;
+                    views.push((view, count));
+                }
+                memory::with_views(std::slice::from_ref(loss), |loss| {
+                    let gradients = views.iter().map(|(view, count)| (view, *count));
+                    let all: Vec<_> = gradients.chain(loss.iter().map(|view| (view, 1))).collect();
+                    f(&all)
+                })
+            }
+            Work::Graph(gradients) => {
+                let mut tensors = Vec::new();
+                if let Some(gradients) = gradients {
+                    for (_, var) in self.model.parameters().variables() {
+                        // Gradients of candle's graph may share memory, with each other too, so each becomes memory of its own.
+                        if let Some(shared) = gradients.remove(&var) {
+                            let own = shared.detach().force_contiguous()?;
+                            gradients.insert(&var, own.clone());
+                            tensors.push(own);
+                        }
+                    }
+                }
+                tensors.push(loss.clone());
+                memory::with_views(&tensors, |views| {
+                    let counts = tensors.iter().map(Tensor::elem_count);
+                    f(&views.iter().zip(counts).collect::<Vec<_>>())
+                })
+            }
+        }
     }
 
     /// Frees the gradients of candle's graph: a captured step must keep no tensor that it made.

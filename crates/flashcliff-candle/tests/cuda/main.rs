@@ -11,6 +11,7 @@
 
 mod capture;
 mod compare;
+mod distributed;
 mod layers;
 mod missing;
 mod models;
@@ -32,5 +33,6 @@ fn main() -> ExitCode {
     optim::add(&mut tests);
     capture::add(&mut tests);
     objective::add(&mut tests);
+    distributed::add(&mut tests);
     tests.run()
 }

@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::capture::CapturedSteps;
 use super::session::Session;
 use super::settings::Settings;
+use super::team::Team;
 use crate::device::DeviceName;
 use crate::error::Error;
 use crate::interrupt;
@@ -48,6 +49,9 @@ pub(super) struct Program {
     simd: &'static str,
     threads: usize,
     device: String,
+    /// The number of GPUs that shared each batch, if there were several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    gpus: Option<usize>,
 }
 
 /// Mean squared errors.
@@ -182,6 +186,7 @@ impl Metrics {
                 simd: Tier::best().name(),
                 threads: rayon::current_num_threads(),
                 device: device.to_string(),
+                gpus: session.team().map(Team::size),
             },
             settings: settings.clone(),
             parameters: session.parameter_count(),

@@ -7,6 +7,7 @@
 //! * `capture`, `precision` - steps as CUDA graphs, and how they round.
 //! * `evaluate` - samples as tensors, and errors.
 //! * `session` - model, optimiser and history: steps, saving, resuming.
+//! * `ranks`, `supervisor`, `team`, `follow` - runs on several GPUs, one process each.
 //! * `saver` - when a run is saved, and what happens when that fails.
 //! * `progress` - bars.
 //! * `curve`, `metrics`, `report` - the results.
@@ -18,21 +19,28 @@ mod capture;
 mod curve;
 mod evaluate;
 mod folder;
+mod follow;
 mod lock;
 mod metrics;
 mod optimiser;
 mod precision;
 mod progress;
+mod ranks;
 mod report;
 mod saver;
 mod session;
 mod settings;
+mod supervisor;
+mod team;
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Instant;
 
+use candle_core::Device;
 use clap::{Args, ValueEnum};
+use flashcliff_candle::distributed::{Communicator, World};
 use flashcliff_candle::output_file::folder_of;
 use flashcliff_tasks::{Dataset, Sizes, SplitName, Task, TaskError};
 use tracing::info;
@@ -50,9 +58,11 @@ use metrics::{Errors, Metrics, Seconds};
 use optimiser::OptimiserArgs;
 use precision::PrecisionName;
 use progress::Bars;
+use ranks::Role;
 use saver::Saver;
 use session::{Session, State};
 use settings::Settings;
+use team::Team;
 
 /// Train a network on a published task and compare its error with the published ones.
 #[derive(Debug, Args)]
@@ -64,6 +74,10 @@ Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends 
 disk, is tried again later; one that cannot be saved at the end gives status 1. So does an error that is no number; the state is saved then too.
 One run at a time writes to a folder. What is there stays what it is: links, modes, owners; read-only files are refused.
 Batches come from shuffled epochs without their incomplete last batch, or the whole set if it is no larger than a batch.
+Several GPUs: --gpus N starts a process for each. torchrun starts them too, on one host or several: torchrun --nproc-per-node N --no-python
+flashcliff train ...; so does anything that sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR and MASTER_PORT. --batch is the whole batch, a
+multiple of the number of GPUs. Results are those of one GPU up to the order in which numbers are added. If a process ends, all end with status
+1; the state is saved.
 Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128; gravity 1000, 5001, 64.
 Gravity has GATr's settings: --lr 0.0003, without --schedule 0.398 times as much after each fifth of the run, --clip-norm 10, and 0.01 times a
 regulariser in the loss that is minimised. The losses of steps are mean squared errors without it.")]
@@ -128,6 +142,10 @@ pub(crate) struct TrainArgs {
 
     #[command(flatten)]
     device: DeviceArgs,
+
+    /// GPUs of this machine that share each batch, one process each [default: 1]. Needs --device cuda, and NCCL.
+    #[arg(long, value_name = "N")]
+    gpus: Option<NonZero<usize>>,
 }
 
 /// A task on the command line.
@@ -166,10 +184,27 @@ pub(crate) fn default_sizes(task: TaskName) -> Sizes {
 /// Settings out of range, an output folder that cannot be written, holds results or is in use, a state that does not fit, an error that is not finite,
 /// a last state that cannot be saved.
 pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
-    let (settings, state) = read(args)?;
-    settings.check_memory()?;
-    settings.precision.check(args.device.name())?;
-    let device = args.device.open()?;
+    let role = Role::of(args)?;
+    match &role {
+        Role::Supervisor(size) => {
+            read_for(args, &role)?;
+            ranks::check_machine(*size)?;
+            Communicator::check()?;
+            supervisor::run(*size)
+        }
+        Role::Rank(world) if world.rank > 0 => follow::run(args, world),
+        Role::Rank(_) | Role::Alone => lead(args, quiet, &role),
+    }
+}
+
+/// Runs the process that decides and writes: the only one, or rank 0.
+fn lead(args: &TrainArgs, quiet: bool, role: &Role) -> Result<(), Error> {
+    let (settings, state) = read_for(args, role)?;
+    let name = match role {
+        Role::Rank(world) => ranks::device(world),
+        _ => args.device,
+    };
+    let device = name.open()?;
     let path = match (&args.out, &args.resume) {
         (Some(out), _) => out.clone(),
         (None, Some(file)) => folder_of(file).to_owned(),
@@ -183,12 +218,48 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
     let folder = Folder::prepare(path, args.overwrite || own)?;
     // Another run may have continued from the state before the folder was locked.
     let (settings, state) = match own {
-        true => read(args)?,
+        true => read_for(args, role)?,
         false => (settings, state),
     };
     interrupt::catch()?;
     settings.precision.set();
+    let Role::Rank(world) = role else {
+        return work(args, quiet, (settings, state), &device, &folder, None);
+    };
+    ranks::watch_supervisor();
+    let team = Rc::new(meet(args, world, &device)?);
+    let run = (settings, state);
+    let done = work(args, quiet, run, &device, &folder, Some(team.clone()));
+    if let Err(error) = &done {
+        team.fail(error);
+    }
+    done
+}
 
+/// Meets the other ranks.
+fn meet(args: &TrainArgs, world: &World, device: &Device) -> Result<Team, Error> {
+    Team::join(world, &agreement(args)?, device)
+}
+
+/// What all ranks of a run must have in common, by their command lines. Only rank 0 reads the state that a run continues from.
+fn agreement(args: &TrainArgs) -> Result<String, Error> {
+    let capture = format!("--capture {}\n", optimiser::name(args.capture));
+    Ok(capture
+        + &match &args.resume {
+            Some(_) => format!("--resume of {}", args.task.task().name()),
+            None => serde_json::to_string_pretty(&Settings::new(args)?)?,
+        })
+}
+
+/// Makes the data, trains, and writes the results.
+fn work(
+    args: &TrainArgs,
+    quiet: bool,
+    (settings, state): (Settings, Option<State>),
+    device: &Device,
+    folder: &Folder,
+    team: Option<Rc<Team>>,
+) -> Result<(), Error> {
     let bars = Bars::new(quiet);
     let start = Instant::now();
     let data = match bars.generate(settings.task(), settings.sizes(), settings.seed) {
@@ -196,10 +267,12 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
         data => data?,
     };
     let data_seconds = start.elapsed().as_secs_f64();
+    let (device, capture) = (device.clone(), args.capture);
     let mut session = match state {
-        None => Session::new(settings, &data, device, args.capture)?,
-        Some(state) => Session::resume(state, &data, device, args.capture)?,
+        None => Session::new(settings, &data, device, capture, team)?,
+        Some(state) => Session::resume(state, &data, device, capture, team)?,
     };
+    session.share_start()?;
     info!(
         "{} parameters; {} training samples in {data_seconds:.1} s; results go to {}",
         session.parameter_count(),
@@ -207,38 +280,43 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
         folder.path().display()
     );
     let every = args.save_every.map(usize::from);
-    let mut saver = Saver::new(&folder, every, session.settings().steps);
-    let trained = train(&mut session, &mut saver, &bars);
+    let mut saver = Saver::new(folder, every, session.settings().steps);
+    let trained = train(&mut session, &mut saver, &bars, args);
     match trained {
         Ok(true) => {
             let saved = saver.last(&session);
-            let finished = finish(&session, &data, &folder, args.device, data_seconds);
+            let finished = finish(&session, &data, folder, args.device, data_seconds);
             // If the state was not saved, the results are all that is left of the run, so they come first.
             saved?;
             match finished? {
                 true => Ok(()),
-                false => print(&hint("interrupted", &session, &folder, args.device)),
+                false => print(&hint("interrupted", &session, folder, args)),
             }
         }
         Ok(false) => {
             saver.last(&session)?;
-            print(&hint("interrupted", &session, &folder, args.device))
+            print(&hint("interrupted", &session, folder, args))
         }
         // The error was found before the weights were changed, so the state is worth saving. Any other error may have come in the middle of
         // a step.
-        Err(
-            error @ (Error::Diverged { .. }
-            | Error::GradientNotFinite { .. }
-            | Error::DivergedOn { .. }),
-        ) => {
+        Err(error) if error.is_divergence() => {
             match saver.last(&session) {
-                Ok(()) => say(&hint("stopped", &session, &folder, args.device)),
+                Ok(()) => say(&hint("stopped", &session, folder, args)),
                 Err(unsaved) => say(&causes(&unsaved)),
             }
             Err(error)
         }
         Err(error) => Err(error),
     }
+}
+
+/// The settings of a run, with its state if it is resumed, checked for what this process is in it.
+fn read_for(args: &TrainArgs, role: &Role) -> Result<(Settings, Option<State>), Error> {
+    let (settings, state) = read(args)?;
+    ranks::check(&settings, role.size())?;
+    settings.check_memory()?;
+    settings.precision.check(args.device.name())?;
+    Ok((settings, state))
 }
 
 /// The settings of a run, with its state if it is resumed.
@@ -252,12 +330,15 @@ fn read(args: &TrainArgs) -> Result<(Settings, Option<State>), Error> {
 }
 
 /// A message that says how far a run has come, and how to continue it.
-fn hint(what: &str, session: &Session<'_>, folder: &Folder, device: DeviceArgs) -> String {
+fn hint(what: &str, session: &Session<'_>, folder: &Folder, args: &TrainArgs) -> String {
     let (step, settings) = (session.history().step, session.settings());
-    let device = match device.name() {
+    let mut device = match args.device.name() {
         DeviceName::Cpu => String::new(),
         gpu => format!(" --device {gpu}"),
     };
+    if let Some(gpus) = args.gpus {
+        device += &format!(" --gpus {gpus}");
+    }
     format!(
         "{what} after {step} of {} steps; continue with\n  flashcliff train {} --resume {}{device}\n",
         settings.steps,
@@ -266,16 +347,40 @@ fn hint(what: &str, session: &Session<'_>, folder: &Folder, device: DeviceArgs) 
     )
 }
 
+/// Trains to the last step, and ends the work of the other ranks. Returns `false` if Ctrl-C came first.
+///
+/// # Errors
+/// The errors of [`steps`].
+fn train(
+    session: &mut Session<'_>,
+    saver: &mut Saver<'_>,
+    bars: &Bars,
+    args: &TrainArgs,
+) -> Result<bool, Error> {
+    let trained = steps(session, saver, bars, args);
+    let ended = trained.as_ref().err().is_none_or(Error::is_divergence);
+    if let (true, Some(team)) = (ended, session.team()) {
+        team.finish()?;
+    }
+    trained
+}
+
 /// Trains to the last step. Returns `false` if Ctrl-C came first.
 ///
 /// # Errors
 /// [`Error::Diverged`], [`Error::GradientNotFinite`], [`Error::DivergedOn`], [`Error::NotCaptured`].
-fn train(session: &mut Session<'_>, saver: &mut Saver<'_>, bars: &Bars) -> Result<bool, Error> {
+fn steps(
+    session: &mut Session<'_>,
+    saver: &mut Saver<'_>,
+    bars: &Bars,
+    args: &TrainArgs,
+) -> Result<bool, Error> {
     let steps = session.settings().steps;
     let mut bar = bars.training(session);
     let mut told = false;
     // A resumed run may write to a new folder.
     saver.best(session)?;
+    keep(session, saver, args)?;
     while !interrupt::requested() {
         if session.validation_is_due() {
             let Some(improved) = session.validate()? else {
@@ -298,9 +403,22 @@ fn train(session: &mut Session<'_>, saver: &mut Saver<'_>, bars: &Bars) -> Resul
             told = true;
         }
         saver.step(session)?;
+        keep(session, saver, args)?;
     }
     bar.finish();
     Ok(false)
+}
+
+/// Keeps the state for the case that another rank is lost.
+///
+/// # Errors
+/// The errors of candle.
+fn keep(session: &Session<'_>, saver: &Saver<'_>, args: &TrainArgs) -> Result<(), Error> {
+    let (Some(team), folder) = (session.team(), saver.folder()) else {
+        return Ok(());
+    };
+    let hint = hint("saved", session, folder, args);
+    team.keep(session, saver.saved(), folder.state(), hint)
 }
 
 /// Measures the error on the test set, then writes and prints as many results as can be written. Returns `false` if Ctrl-C came first.

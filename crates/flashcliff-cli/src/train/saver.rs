@@ -73,6 +73,16 @@ impl<'a> Saver<'a> {
         Ok(())
     }
 
+    /// The folder.
+    pub(super) fn folder(&self) -> &'a Folder {
+        self.folder
+    }
+
+    /// The step of the state in the folder, if this run has written it.
+    pub(super) fn saved(&self) -> Option<usize> {
+        self.saved
+    }
+
     /// Saves better weights than before, or saves them later if they cannot be written now.
     ///
     /// # Errors

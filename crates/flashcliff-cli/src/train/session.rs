@@ -21,6 +21,7 @@ use super::batches::Batches;
 use super::capture::{CaptureName, CapturedSteps};
 use super::evaluate::{mean_squared_error, samples};
 use super::settings::Settings;
+use super::team::{Order, Team};
 use crate::error::Error;
 
 /// The random stream of a seed that the seed of the weights comes from, so that weights and data do not share numbers.
@@ -31,6 +32,8 @@ const HISTORY: &str = "history";
 const MODEL: &str = "model.";
 const BEST: &str = "best.";
 const OPTIMISER: &str = "adam.";
+/// The name of the state that a run on several GPUs starts from, in place of that of a file.
+const START: &str = "the start from rank 0";
 
 /// The history of a run so far.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -94,6 +97,8 @@ pub(super) struct Session<'a> {
     intervals: Vec<f64>,
     history: History,
     best: BTreeMap<String, Tensor>,
+    /// The other ranks. It comes after the step, whose graph uses it.
+    team: Option<Rc<Team>>,
 }
 
 /// A saved run.
@@ -110,7 +115,19 @@ impl State {
     /// # Errors
     /// A file that cannot be read, is corrupt or is not a state.
     pub(super) fn load(path: &Path) -> Result<Self, Error> {
-        let checkpoint = Checkpoint::load(path)?;
+        Self::of(Checkpoint::load(path)?, path)
+    }
+
+    /// Reads a state that rank 0 of a run has sent.
+    ///
+    /// # Errors
+    /// The errors of [`State::load`] but those of files.
+    pub(super) fn from_bytes(bytes: &[u8]) -> Result<Self, Error> {
+        let path = Path::new(START);
+        Self::of(Checkpoint::from_bytes(bytes, path)?, path)
+    }
+
+    fn of(checkpoint: Checkpoint, path: &Path) -> Result<Self, Error> {
         let not_state = |reason: String| Error::NotState {
             path: path.to_owned(),
             reason,
@@ -154,6 +171,7 @@ impl<'a> Session<'a> {
         data: &'a Dataset,
         device: Device,
         capture: CaptureName,
+        team: Option<Rc<Team>>,
     ) -> Result<Self, Error> {
         let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
         rng.set_stream(WEIGHTS);
@@ -163,17 +181,21 @@ impl<'a> Session<'a> {
         let adam = Adam::new(model.parameters().variables(), options)?;
         let adam = Rc::new(RefCell::new(adam));
         let (points, targets) = samples(&data.train, 0..data.train.len(), &device)?;
-        let rows = settings.batch.min(data.train.len());
+        let ranks = team.as_ref().map_or(1, |team| team.size());
+        let rows = settings.batch.min(data.train.len()) / ranks;
         let interval = match device.is_cpu() {
             true => 1,
             false => (AHEAD / rows).clamp(1, INTERVAL),
         };
         let feed = Feed::new(vec![points, targets], rows, interval)?;
         let step = {
-            let adam = adam.clone();
+            let (adam, team) = (adam.clone(), team.clone());
             let mut objective = Objective::new(&model, rows, settings.optimiser.accumulate)?;
             Step::new(&feed, capture.into(), move |batch| {
                 let loss = objective.evaluate(batch)?;
+                if let Some(team) = &team {
+                    team.average(&mut objective, &loss)?;
+                }
                 adam.borrow_mut().objective_step(&mut objective, &loss)?;
                 Ok(loss)
             })
@@ -192,6 +214,7 @@ impl<'a> Session<'a> {
             data,
             history: History::default(),
             best: BTreeMap::new(),
+            team,
         })
     }
 
@@ -204,8 +227,9 @@ impl<'a> Session<'a> {
         data: &'a Dataset,
         device: Device,
         capture: CaptureName,
+        team: Option<Rc<Team>>,
     ) -> Result<Self, Error> {
-        let mut session = Self::new(state.settings, data, device, capture)?;
+        let mut session = Self::new(state.settings, data, device, capture, team)?;
         session.model.import(MODEL, &state.checkpoint)?;
         let adam = &session.adam;
         adam.borrow_mut().import(OPTIMISER, &state.checkpoint)?;
@@ -234,6 +258,34 @@ impl<'a> Session<'a> {
         &self.history
     }
 
+    /// The other ranks of the run, if there are any.
+    pub(super) fn team(&self) -> Option<&Team> {
+        self.team.as_deref()
+    }
+
+    /// Sends the start of the run from rank 0 to the others. There it has come with [`Order::Start`].
+    ///
+    /// # Errors
+    /// The errors of candle and of the connections.
+    pub(super) fn share_start(&self) -> Result<(), Error> {
+        if let Some(team) = &self.team {
+            let state = self.checkpoint()?.bytes(START)?;
+            team.order(&Order::Start(state))?;
+        }
+        self.share_data()
+    }
+
+    /// Makes the training data those of rank 0.
+    ///
+    /// # Errors
+    /// The errors of NCCL.
+    pub(super) fn share_data(&self) -> Result<(), Error> {
+        match &self.team {
+            Some(team) => team.broadcast(self.feed.tensors()),
+            None => Ok(()),
+        }
+    }
+
     /// The number of trainable parameters.
     pub(super) fn parameter_count(&self) -> usize {
         self.model.parameters().element_count()
@@ -256,9 +308,17 @@ impl<'a> Session<'a> {
         }
         let mut order = Vec::with_capacity(steps * self.feed.rows());
         for step in first..first + steps {
-            order.extend(self.batches.at(step).iter().map(|&sample| sample as u32));
+            let batch = self.batches.at(step);
+            let own = match &self.team {
+                Some(team) => team.share(batch),
+                None => batch,
+            };
+            order.extend(own.iter().map(|&sample| sample as u32));
         }
         self.feed.load(&order)?;
+        if let Some(team) = &self.team {
+            team.order(&Order::Advance(steps))?;
+        }
         for _ in 0..steps {
             self.step.run()?;
             self.check_capture()?;
@@ -402,6 +462,14 @@ impl<'a> Session<'a> {
     /// # Errors
     /// A file that cannot be written.
     pub(super) fn save(&self, path: &Path) -> Result<(), Error> {
+        Ok(self.checkpoint()?.save(path)?)
+    }
+
+    /// The whole state. It shares the memory of the parameters.
+    ///
+    /// # Errors
+    /// The errors of candle.
+    pub(super) fn checkpoint(&self) -> Result<Checkpoint, Error> {
         let mut checkpoint = Checkpoint::new();
         self.model.export(MODEL, &mut checkpoint);
         self.adam.borrow().export(OPTIMISER, &mut checkpoint)?;
@@ -410,6 +478,6 @@ impl<'a> Session<'a> {
         }
         checkpoint.insert_text(SETTINGS, serde_json::to_string(&self.settings)?);
         checkpoint.insert_text(HISTORY, serde_json::to_string(&self.history)?);
-        Ok(checkpoint.save(path)?)
+        Ok(checkpoint)
     }
 }

@@ -63,6 +63,16 @@ pub(crate) const ROWS: &[Row] = &[
         1,
         &["12582912 samples in batches of 4194304", "of memory", "available"],
     ),
+    // Several GPUs.
+    row(&[], "train hulls --gpus 0", 2, &["--gpus"]),
+    row(&[], "train hulls --gpus two", 2, &["--gpus", "two"]),
+    row(&[], "train hulls --gpus 2", 1, &["2 processes", "--device cuda", "got cpu"]),
+    row(&[], "train hulls --gpus 1", 1, &["--device cuda", "got cpu"]),
+    row(&[], "train hulls --gpus 2 --device cuda:1", 1, &["--device cuda", "got cuda:1"]),
+    row(&[], "train hulls --gpus 3 --device cuda", 1, &["--batch", "a multiple of 3", "got 128"]),
+    row(&[], "train hulls --gpus 2 --device cuda --samples 99", 1, &["--samples", "a multiple of 2", "got 99"]),
+    row(&[], "train hulls --gpus 2 --device cuda --accumulate 128", 1, &["--accumulate", "the 64 samples", "got 128"]),
+    row(&[], "train hulls --gpus 128 --device cuda --out out", 1, &["CUDA"]),
     // Folders.
     row(&[GOOD], "train hulls --out in", 1, &["cannot write in"]),
     row(&[GOOD], "train hulls --out in/below", 1, &["cannot write in/below"]),

@@ -23,6 +23,7 @@ const CUBLAS_LT: &[&str] = &["cublasLt64_13.dll", "cublasLt64_12.dll"];
 
 /// The folders where toolkits and the wheels of PyPI keep libraries, below the folders that variables name.
 const FOLDERS: &[(&str, &[&str])] = &[
+    ("NCCL_HOME", &["lib"]),
     ("CUDA_HOME", &["lib64", "lib", "bin/x64", "bin"]),
     ("CUDA_PATH", &["lib64", "lib", "bin/x64", "bin"]),
     (
@@ -35,6 +36,7 @@ const FOLDERS: &[(&str, &[&str])] = &[
             "lib/python*/site-packages/nvidia/cublas/lib",
             "lib/python*/site-packages/nvidia/curand/lib",
             "lib/python*/site-packages/nvidia/cuda_nvrtc/lib",
+            "lib/python*/site-packages/nvidia/nccl/lib",
         ],
     ),
     ("CONDA_PREFIX", &["lib"]),
@@ -63,7 +65,7 @@ pub(super) fn cublas_lt() -> Result<&'static Library, Error> {
 }
 
 /// Loads a shared library of CUDA, by the first of some file names that works. It is looked for where the loader looks,
-/// and so also among the libraries that are loaded, then in `$CUDA_HOME`, `$CUDA_PATH`, `$VIRTUAL_ENV` and
+/// and so also among the libraries that are loaded, then in `$NCCL_HOME`, `$CUDA_HOME`, `$CUDA_PATH`, `$VIRTUAL_ENV` and
 /// `$CONDA_PREFIX`, then beside the libraries of CUDA that are loaded.
 ///
 /// # Errors
@@ -101,7 +103,8 @@ fn folders_of_loaded() -> impl Iterator<Item = PathBuf> {
         let Some(folder) = path.parent().filter(|_| is_of_cuda) else {
             continue;
         };
-        for folder in [folder.to_owned(), folder.join("../../cuda_nvrtc/lib")] {
+        let beside = ["../../cuda_nvrtc/lib", "../../nccl/lib"].map(|path| folder.join(path));
+        for folder in [folder.to_owned()].into_iter().chain(beside) {
             if !folders.contains(&folder) {
                 folders.push(folder);
             }
