@@ -10,6 +10,7 @@ mod host;
 mod markdown;
 mod page;
 mod precision;
+mod ranks;
 mod slower;
 mod steps;
 mod sweep;

@@ -7,6 +7,7 @@ use super::compiled::Compiled;
 use super::floors::{Cpu, Gpu};
 use super::host::Host;
 use super::precision::Precision;
+use super::ranks::Ranks;
 use super::slower::{self, TwoGpus};
 use super::steps::Steps;
 use super::sweep::Sweep;
@@ -34,6 +35,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
         compiled(results)?,
         host(results)?,
         steps(results)?,
+        ranks(results)?,
         transformers(results)?,
         transformers_on_gpu(results)?,
         precision(results)?,
@@ -431,6 +433,30 @@ python3 benches/peers/train_gpu.py PROGRAM --commit HASH --out {name}
 {table}",
         rounds = found.rounds()?,
         name = Steps::NAME,
+        commit = found.commit()?,
+        machine = found.machine()?,
+        table = found.table()?,
+    ))
+}
+
+fn ranks(results: &Path) -> Result<String, Error> {
+    let found = Ranks::read(results)?;
+    Ok(format!(
+        "\
+## Training on two GPUs, by the program
+
+`train hulls --gpus 2`, captured steps; medians over intervals, wall time. NCCL averages the gradients within the step, after the backward
+pass. The losses on one and on two GPUs with the same batches differ by at most {differences}, relatively.
+
+Data: [{name}](results/{name}), of commit {commit}. Machine: two of {machine}. Command:
+
+```sh
+python3 benches/peers/ranks_gpu.py PROGRAM --commit HASH --out {name}
+```
+
+{table}",
+        differences = found.differences()?,
+        name = Ranks::NAME,
         commit = found.commit()?,
         machine = found.machine()?,
         table = found.table()?,
