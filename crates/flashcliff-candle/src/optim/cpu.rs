@@ -112,7 +112,7 @@ fn wrong_type(got: candle_core::DType) -> candle_core::Error {
     }
 }
 
-/// Changes one parameter and its moments, which have done `step` steps with this one.
+/// Changes one parameter and its moments, which have done `step` steps with this one. `clip` is the factor of the gradient.
 pub(super) fn update(
     options: &AdamOptions,
     (rate, clip): (f64, f64),

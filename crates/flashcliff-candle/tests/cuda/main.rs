@@ -11,6 +11,7 @@
 
 mod capture;
 mod compare;
+mod half;
 mod layers;
 mod missing;
 mod models;
@@ -32,5 +33,6 @@ fn main() -> ExitCode {
     optim::add(&mut tests);
     capture::add(&mut tests);
     objective::add(&mut tests);
+    half::add(&mut tests);
     tests.run()
 }

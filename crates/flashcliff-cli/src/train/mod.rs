@@ -118,7 +118,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     capture: CaptureName,
 
-    /// Rounding of matrix products on a GPU [default: highest].
+    /// Rounding of training steps on a GPU [default: highest].
     #[arg(long, value_name = "PRECISION")]
     precision: Option<PrecisionName>,
 
@@ -168,7 +168,8 @@ pub(crate) fn default_sizes(task: TaskName) -> Sizes {
 pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
     let (settings, state) = read(args)?;
     settings.check_memory()?;
-    settings.precision.check(args.device.name())?;
+    let network = settings.architecture();
+    settings.precision.check(args.device.name(), network)?;
     let device = args.device.open()?;
     let path = match (&args.out, &args.resume) {
         (Some(out), _) => out.clone(),
