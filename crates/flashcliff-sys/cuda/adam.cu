@@ -180,7 +180,7 @@ __device__ void decide(const Prepare &call, double squares, uint32_t done) {
     }
   }
   state.clip = bound > 0 && norm > bound ? quotient(bound, norm) : 1.0;
-  state.factor = quotient(state.clip, scale);
+  state.unscale = quotient(1.0, scale);
   state.rate = mul(state.learning_rate, factor(options, done));
 }
 
@@ -226,7 +226,9 @@ __global__ void __launch_bounds__(kThreads)
   const int index = tensor_of(starts, chunk.count, blockIdx.x);
   const fc_adam_tensor &tensor = chunk.tensors[index];
   const fc_adam_coefficients own = coefficients[tensor.slot];
-  const T factor = T(state->factor), decay = T(options.decoupled ? 0.0 : options.weight_decay), keep = T(own.keep);
+  // Two factors, since their product may be too small for T.
+  const T unscale = T(state->unscale), clip = T(state->clip);
+  const T decay = T(options.decoupled ? 0.0 : options.weight_decay), keep = T(own.keep);
   const T gain1 = T(sub(1.0, options.beta1)), beta2 = T(options.beta2), gain2 = T(sub(1.0, options.beta2));
   const T correction2 = T(own.correction2), eps = T(options.eps), step_size = T(own.step_size);
   T *parameter = static_cast<T *>(tensor.parameter);
@@ -236,7 +238,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t end = min(tensor.count, first + kUpdate);
   for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
     const T p = parameter[i];
-    const T g = add(mul(gradient[i], factor), mul(decay, p));
+    const T g = add(mul(mul(gradient[i], unscale), clip), mul(decay, p));
     const T m = add(mean[i], mul(gain1, sub(g, mean[i])));
     const T v = add(mul(beta2, square[i]), mul(mul(gain2, g), g));
     mean[i] = m;

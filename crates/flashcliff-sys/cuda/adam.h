@@ -42,7 +42,7 @@ typedef struct fc_adam_state {
   double learning_rate; /* before the schedule */
   double rate;          /* of the last step, after it */
   double clip;          /* the factor of clipping in the last step */
-  double factor;        /* the factor of the gradients as they were given: clip over the scale of the loss */
+  double unscale;       /* one over the scale of the loss in the last step */
   double norm;          /* the norm of all gradients in the last step, without the scale of the loss */
   int64_t calls;        /* the steps asked for */
   int64_t refused;      /* those of them that were refused */

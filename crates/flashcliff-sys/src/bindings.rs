@@ -699,8 +699,8 @@ pub struct fc_adam_state {
     pub rate: f64,
     /// the factor of clipping in the last step
     pub clip: f64,
-    /// the factor of the gradients as they were given: clip over the scale of the loss
-    pub factor: f64,
+    /// one over the scale of the loss in the last step
+    pub unscale: f64,
     /// the norm of all gradients in the last step, without the scale of the loss
     pub norm: f64,
     /// the steps asked for
@@ -731,8 +731,8 @@ const _: () = {
         "Offset of field: fc_adam_state::clip",
     ][::core::mem::offset_of!(fc_adam_state, clip) - 16usize];
     [
-        "Offset of field: fc_adam_state::factor",
-    ][::core::mem::offset_of!(fc_adam_state, factor) - 24usize];
+        "Offset of field: fc_adam_state::unscale",
+    ][::core::mem::offset_of!(fc_adam_state, unscale) - 24usize];
     [
         "Offset of field: fc_adam_state::norm",
     ][::core::mem::offset_of!(fc_adam_state, norm) - 32usize];

@@ -443,8 +443,8 @@ impl OnCpu {
             }
         }
         let state = scale.map(LossScale::state).transpose()?;
-        let factor = state.map_or(1.0, |state| state.scale);
-        let norm = squares.sqrt() / factor;
+        let power = state.map_or(1.0, |state| state.scale);
+        let norm = squares.sqrt() / power;
         let refusals = &mut self.refusals;
         let halted = options.halt && refusals.count > 0;
         let call = refusals.calls;
@@ -483,7 +483,11 @@ impl OnCpu {
         for (slot, (step, moments)) in slots.iter().zip(&mut self.clocks) {
             if let Some(gradient) = gradients.of(&slot.var) {
                 *step += 1;
-                let factors = (rate, clip / factor);
+                let factors = cpu::Factors {
+                    rate,
+                    clip,
+                    scale: power,
+                };
                 cpu::update(options, factors, *step, &slot.var, &gradient, moments)?;
             }
         }
