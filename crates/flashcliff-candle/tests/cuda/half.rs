@@ -105,6 +105,7 @@ fn gradients(architecture: Architecture, parts: usize) {
         .collect();
     let mut exact = Objective::through_graph(&here, ROWS, 1).unwrap();
     let (expected_loss, expected) = numbers(&here, &mut exact, &wide);
+    let has_rectifiers = architecture != Architecture::Hulls;
     let whole = norm(
         expected
             .iter()
