@@ -342,7 +342,7 @@ impl Adam {
         if let Some(own) = &self.scale {
             let (dtype, count) = scale::STORED;
             let stored = checkpoint.get(&format!("{prefix}{LOSS_SCALE}"), &[count], dtype)?;
-            own.set(own.read(&stored)?)?;
+            own.set(own.read(stored)?)?;
         }
         match &mut self.place {
             Place::Cpu(cpu) => {
