@@ -17,21 +17,21 @@ import sys
 import tempfile
 import time
 
-# Task, training samples, batch, steps.
+# Task, training samples, batch, steps, precision.
 CASES = [
-    ("hulls", 16384, 128, 512),
-    ("hulls", 16384, 2048, 512),
-    ("hulls", 16384, 16384, 256),
-    ("regression", 16384, 128, 512),
-    ("volumes", 16384, 128, 512),
-    ("volumes", 16384, 2048, 512),
+    *(("hulls", 16384, 128, 512, precision) for precision in ("highest", "tf32", "bf16")),
+    *(("hulls", 16384, 2048, 512, precision) for precision in ("highest", "tf32", "bf16")),
+    *(("hulls", 16384, 16384, 256, precision) for precision in ("highest", "tf32", "bf16")),
+    ("regression", 16384, 128, 512, "highest"),
+    ("volumes", 16384, 128, 512, "highest"),
+    ("volumes", 16384, 2048, 512, "highest"),
 ]
 WAYS = ("off", "on")
 
 
 def options(case, capture):
-    task, samples, batch, steps = case
-    numbers = {"samples": samples, "batch": batch, "steps": steps, "val-samples": 256, "test-samples": 256}
+    task, samples, batch, steps, precision = case
+    numbers = {"precision": precision, "samples": samples, "batch": batch, "steps": steps, "val-samples": 256, "test-samples": 256}
     words = [f"--{name}={number}" for name, number in numbers.items()]
     return ["train", task, "--device", "cuda", "--capture", capture, *words]
 
@@ -62,8 +62,8 @@ def measure(program, case, rounds, folder):
             runs[way].append(run(program, case, way, folder / way))
     if len({found["weights"] for way in WAYS for found in runs[way]}) != 1:
         sys.exit(f"{case}: the weights differ between runs")
-    task, samples, batch, steps = case
-    row = {"task": task, "samples": samples, "batch": batch, "steps": steps}
+    task, samples, batch, steps, precision = case
+    row = {"task": task, "samples": samples, "batch": batch, "steps": steps, "precision": precision}
     for way in WAYS:
         values = {key: [found[key] for found in runs[way]] for key in ("step", "process")}
         row[way] = {key: round(statistics.median(all_), 4) for key, all_ in values.items()}
@@ -85,7 +85,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         # Fills the cache of compiled kernels.
         for case in CASES:
-            run(given.program, (*case[:3], 8), "on", pathlib.Path(folder) / "first")
+            run(given.program, (*case[:3], 8, case[4]), "on", pathlib.Path(folder) / "first")
         for case in CASES:
             row, report["program"] = measure(given.program, case, given.rounds, pathlib.Path(folder))
             report["rows"].append(row)

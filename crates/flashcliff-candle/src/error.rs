@@ -171,6 +171,31 @@ pub enum Error {
         kind: &'static str,
     },
 
+    /// Training with features of 16 bits is not possible here.
+    #[error("features of type {features}: expected {expected}, got {got}; {advice}")]
+    Features {
+        /// The type of the features.
+        features: &'static str,
+        /// What they need.
+        expected: &'static str,
+        /// What there is.
+        got: String,
+        /// The way out.
+        advice: &'static str,
+    },
+
+    /// An optimiser and an objective have different scales of the loss.
+    #[error(
+        "Adam: expected an objective with {expected} of the loss, got one with {got}; make the objective with the `loss_scale` of the \
+         optimiser among its options"
+    )]
+    LossScale {
+        /// The scale of the optimiser.
+        expected: &'static str,
+        /// The scale of the objective.
+        got: &'static str,
+    },
+
     /// An option is outside its range.
     #[error("{option}: expected {expected}, got {got}")]
     Option {

@@ -69,6 +69,7 @@ fn the_recurrence_with_all_options() {
             clip_norm: Some(7.0),
             adaptive_clipping: false,
             schedule: Schedule::new(shape, 16).with_warmup(4).with_floor(0.125),
+            loss_scale: None,
             halt: false,
         };
         let starts = [[1.0, -2.0, 0.5], [0.25, 3.0, -1.0]];

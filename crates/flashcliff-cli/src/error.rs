@@ -273,6 +273,18 @@ pub(crate) enum Error {
         how: String,
     },
 
+    /// A precision that the steps of a network cannot have.
+    #[error(
+        "--precision {got}: expected highest or tf32 for {network}, got {got}; its steps go through candle's graph, which has no 16 bits: \
+         hulls and regression have them"
+    )]
+    PrecisionOfNetwork {
+        /// The precision.
+        got: String,
+        /// The network.
+        network: &'static str,
+    },
+
     /// The loss is infinite or not a number.
     #[error(
         "training diverged: expected a finite loss, got {loss} at step {step}; a smaller --lr may help"

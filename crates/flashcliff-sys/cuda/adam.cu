@@ -109,6 +109,7 @@ struct Prepare {
   const double *sums;
   int64_t sum_count;
   const void *loss;
+  fc_loss_scale *scale;
   uint32_t *steps;
   int64_t slots;
   fc_adam_coefficients *coefficients;
@@ -131,33 +132,55 @@ __device__ double adaptive_bound(const fc_adam_state &state) {
   return add(mul(FC_CLIP_MEAN, mean), mul(FC_CLIP_DEVIATION, deviation));
 }
 
+// Changes the scale of a loss after a step whose gradients overflowed, or did not. Products of powers of two are exact.
+__device__ void rescale(fc_loss_scale &own, const fc_loss_scale_options &options, bool overflow) {
+  if (overflow) {
+    own.scale = max(mul(own.scale, options.backoff), options.least);
+    own.good = 0;
+    own.skipped = add(own.skipped, 1.0);
+    return;
+  }
+  own.good = add(own.good, 1.0);
+  if (own.good >= options.interval) {
+    own.scale = min(mul(own.scale, options.growth), options.most);
+    own.good = 0;
+  }
+}
+
 // Decides on the step, in the first thread of the only CTA.
 __device__ void decide(const Prepare &call, double squares, uint32_t done) {
   fc_adam_state &state = *call.state;
   const fc_adam_options &options = call.options;
-  const double norm = root(squares);
+  const double scale = call.scale != nullptr ? call.scale->scale : 1.0;
+  const double norm = quotient(root(squares), scale);
   double loss = 0;
   if (call.loss != nullptr) {
     loss = call.loss_is_f64 ? *static_cast<const double *>(call.loss) : double(*static_cast<const float *>(call.loss));
   }
-  const bool refuse = state.halted || !isfinite(loss) || !isfinite(norm);
+  // At the least scale there is nothing to try, so the step is refused.
+  const bool can_skip = call.scale != nullptr && scale > options.scaling.least;
+  const bool known = !state.halted && isfinite(loss);
+  const bool skip = known && !isfinite(norm) && can_skip;
+  const bool refuse = !skip && (!known || !isfinite(norm));
+  if (call.scale != nullptr && !refuse) rescale(*call.scale, options.scaling, skip);
   if (refuse) {
     if (state.refused_at < 0) state.refused_at = state.calls;
     state.refused++;
     if (options.halt) state.halted = 1;
   }
   state.calls++;
-  state.refuse = refuse;
+  state.refuse = refuse || skip;
   state.norm = norm;
   double bound = options.clip_norm;
   if (options.adaptive) {
     bound = adaptive_bound(state);
-    if (!refuse) {
+    if (!state.refuse) {
       if (state.recorded == 0) state.records[state.recorded++] = FC_CLIP_FIRST;
       state.records[state.recorded++ % FC_CLIP_RECORDS] = min(norm, bound);
     }
   }
   state.clip = bound > 0 && norm > bound ? quotient(bound, norm) : 1.0;
+  state.unscale = quotient(1.0, scale);
   state.rate = mul(state.learning_rate, factor(options, done));
 }
 
@@ -203,7 +226,9 @@ __global__ void __launch_bounds__(kThreads)
   const int index = tensor_of(starts, chunk.count, blockIdx.x);
   const fc_adam_tensor &tensor = chunk.tensors[index];
   const fc_adam_coefficients own = coefficients[tensor.slot];
-  const T clip = T(state->clip), decay = T(options.decoupled ? 0.0 : options.weight_decay), keep = T(own.keep);
+  // Two factors, since their product may be too small for T.
+  const T unscale = T(state->unscale), clip = T(state->clip);
+  const T decay = T(options.decoupled ? 0.0 : options.weight_decay), keep = T(own.keep);
   const T gain1 = T(sub(1.0, options.beta1)), beta2 = T(options.beta2), gain2 = T(sub(1.0, options.beta2));
   const T correction2 = T(own.correction2), eps = T(options.eps), step_size = T(own.step_size);
   T *parameter = static_cast<T *>(tensor.parameter);
@@ -213,7 +238,7 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t end = min(tensor.count, first + kUpdate);
   for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
     const T p = parameter[i];
-    const T g = add(mul(gradient[i], clip), mul(decay, p));
+    const T g = add(mul(mul(gradient[i], unscale), clip), mul(decay, p));
     const T m = add(mean[i], mul(gain1, sub(g, mean[i])));
     const T v = add(mul(beta2, square[i]), mul(mul(gain2, g), g));
     mean[i] = m;
@@ -253,15 +278,15 @@ extern "C" int fc_adam_norm(const fc_adam_chunk *chunk, double *sums, void *stre
 
 extern "C" int fc_adam_prepare(const fc_adam_chunk *chunk, const fc_adam_options *options, fc_adam_state *state,
                                const double *sums, int64_t sum_count, const void *loss, fc_dtype loss_dtype,
-                               uint32_t *steps, int64_t slots, fc_adam_coefficients *coefficients, int first,
-                               void *stream) {
+                               fc_loss_scale *scale, uint32_t *steps, int64_t slots,
+                               fc_adam_coefficients *coefficients, int first, void *stream) {
   if (!fc::is_whole(chunk) || options == nullptr || state == nullptr || steps == nullptr || coefficients == nullptr) {
     return FC_ERROR_BAD_CALL;
   }
   if (loss != nullptr && loss_dtype != FC_F32 && loss_dtype != FC_F64) return FC_ERROR_BAD_CALL;
   static_assert(FC_ADAM_TENSORS <= fc::kThreads, "a thread for each parameter");
-  const fc::Prepare call = {*options, state,        sums,  sum_count, loss, steps, slots,
-                            coefficients, loss_dtype == FC_F64, first != 0};
+  const fc::Prepare call = {*options, state, sums,         sum_count,            loss,      scale,
+                            steps,    slots, coefficients, loss_dtype == FC_F64, first != 0};
   fc::prepare<<<1, fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(*chunk, call);
   return cudaGetLastError();
 }

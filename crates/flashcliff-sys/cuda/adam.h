@@ -41,16 +41,31 @@ typedef enum fc_schedule {
 typedef struct fc_adam_state {
   double learning_rate; /* before the schedule */
   double rate;          /* of the last step, after it */
-  double clip;          /* the factor of the gradients in the last step */
-  double norm;          /* the norm of all gradients in the last step */
+  double clip;          /* the factor of clipping in the last step */
+  double unscale;       /* one over the scale of the loss in the last step */
+  double norm;          /* the norm of all gradients in the last step, without the scale of the loss */
   int64_t calls;        /* the steps asked for */
-  int64_t refused;      /* those of them that changed nothing */
+  int64_t refused;      /* those of them that were refused */
   int64_t refused_at;   /* the first of these, counted from 0; -1: none */
-  int32_t refuse;       /* whether the last step was refused */
+  int32_t refuse;       /* whether the last step changed nothing: it was refused, or skipped for a smaller scale of the loss */
   int32_t halted;       /* whether all further steps are refused */
   int64_t recorded;     /* the records of adaptive clipping so far; record i is at i % FC_CLIP_RECORDS */
   double records[FC_CLIP_RECORDS];
 } fc_adam_state;
+
+/* The scale of a loss, in device memory: gradients come multiplied by it, since small ones are 0 in f16. Counts are whole numbers. */
+typedef struct fc_loss_scale {
+  double scale;   /* of the next step; a power of two */
+  double good;    /* the steps since it changed */
+  double skipped; /* the steps that were skipped */
+} fc_loss_scale;
+
+/* How the scale of a loss changes; all but the interval are powers of two. If gradients are not finite though the loss is, the step
+ * is skipped: it changes nothing, and the next scale is `backoff` times as large, at least `least`. A step at the least scale is
+ * refused instead. After `interval` steps without such a change, the next scale is `growth` times as large, at most `most`. */
+typedef struct fc_loss_scale_options {
+  double growth, backoff, least, most, interval;
+} fc_loss_scale_options;
 
 /* Options, the same for all parameters. */
 typedef struct fc_adam_options {
@@ -63,6 +78,7 @@ typedef struct fc_adam_options {
   int32_t decoupled; /* the decay shrinks the parameter; it is not added to the gradient */
   int32_t halt;      /* a refused step is the last one */
   int32_t adaptive;  /* whether clipping is adaptive */
+  fc_loss_scale_options scaling; /* for calls with the scale of a loss */
 } fc_adam_options;
 
 /* One parameter. All four arrays have the same element type and so many elements. */
@@ -94,13 +110,14 @@ int64_t fc_adam_sums(const fc_adam_chunk *chunk);
 int fc_adam_norm(const fc_adam_chunk *chunk, double *sums, void *stream);
 
 /* Decides on the step if `first`: reads `sum_count` sums and the loss (an element of loss_dtype; null: none), and refuses the step
- * if any is not finite; takes the learning rate for the largest of the `slots` step counts. Then, unless the step is refused,
- * counts it for the parameters of the chunk and computes their coefficients. */
+ * if any is not finite; takes the learning rate for the largest of the `slots` step counts; changes `scale`, the scale of the loss
+ * that gradients were multiplied by (null: 1). Then, unless the step is refused or skipped, counts it for the parameters of the chunk
+ * and computes their coefficients. */
 int fc_adam_prepare(const fc_adam_chunk *chunk, const fc_adam_options *options, fc_adam_state *state, const double *sums,
-                    int64_t sum_count, const void *loss, fc_dtype loss_dtype, uint32_t *steps, int64_t slots,
-                    fc_adam_coefficients *coefficients, int first, void *stream);
+                    int64_t sum_count, const void *loss, fc_dtype loss_dtype, fc_loss_scale *scale, uint32_t *steps,
+                    int64_t slots, fc_adam_coefficients *coefficients, int first, void *stream);
 
-/* Changes parameters and moments, unless the step is refused. */
+/* Changes parameters and moments, unless the step is refused or skipped. */
 int fc_adam_update(const fc_adam_chunk *chunk, const fc_adam_options *options, const fc_adam_state *state,
                    const fc_adam_coefficients *coefficients, void *stream);
 

@@ -3,6 +3,10 @@
 
 #include <cuda_runtime.h>
 
+#include <type_traits>
+
+#include "skeleton/memory.cuh"
+
 namespace fc {
 namespace {
 
@@ -18,52 +22,74 @@ __device__ double sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 // The element of a thread.
 __device__ int64_t place() { return int64_t(blockIdx.x) * kThreads + threadIdx.x; }
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads)
-    points(const T *from, T *to, int64_t rows, int64_t dim) {
+// The type in which elements are computed.
+template <class S>
+using Wide = std::conditional_t<std::is_same_v<S, double>, double, float>;
+
+// An array of elements in memory, read and written as numbers.
+template <class S>
+struct Array {
+  S *data;
+  int dtype;
+
+  __device__ Wide<S> operator[](int64_t at) const { return widen(data[at], dtype); }
+  __device__ void put(int64_t at, Wide<S> value) const {
+    if constexpr (std::is_same_v<S, Bits16>) {
+      data[at] = Narrow<S, float>::from(value, dtype);
+    } else {
+      data[at] = value;
+    }
+  }
+};
+
+template <class From, class To>
+__global__ void __launch_bounds__(kThreads) points(Array<From> from, Array<To> to, int64_t rows, int64_t dim) {
   const int64_t at = place();
   if (at >= rows * (dim + 1)) return;
   const int64_t blade = at / rows, row = at % rows;
-  to[at] = blade == 0 ? T(0) : from[row * dim + blade - 1];
+  to.put(at, blade == 0 ? Wide<To>(0) : from[row * dim + blade - 1]);
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads) norm(const T *x, T *o, int64_t blades, int64_t rows) {
+template <class X, class O>
+__global__ void __launch_bounds__(kThreads) norm(Array<X> x, Array<O> o, int64_t blades, int64_t rows) {
   const int64_t row = place();
   if (row >= rows) return;
-  T sum = 0;
+  Wide<X> sum = 0;
   for (int64_t blade = 0; blade < blades; blade++) {
-    const T value = x[blade * rows + row];
+    const Wide<X> value = x[blade * rows + row];
     sum += value * value;
   }
-  o[row] = root(sum);
+  o.put(row, root(sum));
 }
 
-template <typename T>
+template <class X, class O>
 __global__ void __launch_bounds__(kThreads)
-    norm_backward(const T *x, const T *o, const T *grad_o, T *grad_x, int64_t blades, int64_t rows) {
+    norm_backward(Array<X> x, Array<O> o, Array<O> grad_o, Array<X> grad_x, int64_t blades, int64_t rows) {
+  using T = Wide<X>;
   const int64_t at = place();
   if (at >= blades * rows) return;
   const int64_t row = at % rows;
   const T norm = o[row];
-  grad_x[at] = norm == T(0) ? T(0) : grad_o[row] / norm * x[at];
+  grad_x.put(at, norm == T(0) ? T(0) : grad_o[row] / norm * x[at]);
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kThreads) activate(const T *x, T *o, int64_t count, fc_activation kind) {
+template <class X, class O>
+__global__ void __launch_bounds__(kThreads) activate(Array<X> x, Array<O> o, int64_t count, fc_activation kind) {
+  using T = Wide<X>;
   const int64_t at = place();
   if (at >= count) return;
   const T value = x[at];
   if (kind == FC_ACTIVATION_SILU) {
-    o[at] = value * sigmoid(value);
+    o.put(at, value * sigmoid(value));
   } else {
-    o[at] = value < T(0) ? T(0) : value;
+    o.put(at, value < T(0) ? T(0) : value);
   }
 }
 
-template <typename T>
+template <class X, class O>
 __global__ void __launch_bounds__(kThreads)
-    activate_backward(const T *x, const T *grad_o, T *grad_x, int64_t count, fc_activation kind) {
+    activate_backward(Array<X> x, Array<O> grad_o, Array<X> grad_x, int64_t count, fc_activation kind) {
+  using T = Wide<X>;
   const int64_t at = place();
   if (at >= count) return;
   const T value = x[at];
@@ -74,18 +100,20 @@ __global__ void __launch_bounds__(kThreads)
   } else {
     slope = value > T(0) ? T(1) : T(0);
   }
-  grad_x[at] = grad_o[at] * slope;
+  grad_x.put(at, grad_o[at] * slope);
 }
 
 // One CTA: a thread adds its elements, then the threads' sums are halved in a fixed order.
 template <typename T>
 __global__ void __launch_bounds__(kErrorThreads)
-    squared_error(const T *y, const T *target, T *loss, T *grad, int64_t count, double scale, int adds) {
+    squared_error(const T *y, const T *target, T *loss, T *grad, int64_t count, double scale, const double *loss_scale,
+                  int adds) {
   __shared__ double sums[kErrorThreads];
+  const T slope = T(2 * scale * (loss_scale != nullptr ? *loss_scale : 1.0));
   double sum = 0;
   for (int64_t at = threadIdx.x; at < count; at += kErrorThreads) {
     const T difference = y[at] - target[at];
-    grad[at] = T(2 * scale) * difference;
+    grad[at] = slope * difference;
     sum += double(difference) * double(difference);
   }
   sums[threadIdx.x] = sum;
@@ -109,12 +137,20 @@ unsigned ctas(int64_t count) {
   return ctas > 0x7fffffff ? 0 : unsigned(ctas);
 }
 
+bool has_16_bits(fc_dtype dtype) { return dtype == FC_BF16 || dtype == FC_F16; }
+
+// Checks a number of elements.
+int checked(int64_t count) {
+  if (count < 0) return FC_ERROR_BAD_CALL;
+  return count > 0 && ctas(count) == 0 ? FC_ERROR_TOO_LARGE : 0;
+}
+
 // Calls `run` with a number of the type.
 template <typename Run>
 int with(fc_dtype dtype, int64_t count, Run run) {
-  if (count < 0 || (dtype != FC_F32 && dtype != FC_F64)) return FC_ERROR_BAD_CALL;
+  if (dtype != FC_F32 && dtype != FC_F64) return FC_ERROR_BAD_CALL;
+  if (const int error = checked(count)) return error;
   if (count == 0) return 0;
-  if (ctas(count) == 0) return FC_ERROR_TOO_LARGE;
   if (dtype == FC_F64) {
     run(double(0));
   } else {
@@ -123,69 +159,107 @@ int with(fc_dtype dtype, int64_t count, Run run) {
   return cudaGetLastError();
 }
 
+// Calls `run` with an element of each of two types.
+template <typename Run>
+int with(fc_dtype first, fc_dtype second, int64_t count, Run run) {
+  const bool is_f64 = first == FC_F64 && second == FC_F64;
+  if (!is_f64 && !((first == FC_F32 || has_16_bits(first)) && (second == FC_F32 || has_16_bits(second)))) {
+    return FC_ERROR_BAD_CALL;
+  }
+  if (has_16_bits(first) && has_16_bits(second) && first != second) return FC_ERROR_BAD_CALL;
+  if (const int error = checked(count)) return error;
+  if (count == 0) return 0;
+  if (is_f64) {
+    run(double(0), double(0));
+  } else if (first == FC_F32 && second == FC_F32) {
+    run(float(0), float(0));
+  } else if (first == FC_F32) {
+    run(float(0), Bits16{});
+  } else if (second == FC_F32) {
+    run(Bits16{}, float(0));
+  } else {
+    run(Bits16{}, Bits16{});
+  }
+  return cudaGetLastError();
+}
+
+// An array that a kernel reads. None of its elements is written.
+template <class S>
+Array<S> array(const void *data, fc_dtype dtype) {
+  return {static_cast<S *>(const_cast<void *>(data)), int(dtype)};
+}
+
 }  // namespace
 }  // namespace fc
 
-extern "C" int fc_points(const void *from, void *to, int64_t batch, int64_t points, int64_t dim, fc_dtype dtype, void *stream) {
+extern "C" int fc_points(const void *from, void *to, int64_t batch, int64_t points, int64_t dim, fc_dtype from_dtype,
+                         fc_dtype to_dtype, void *stream) {
   if (from == nullptr || to == nullptr || batch < 0 || points < 0 || dim < 0) return FC_ERROR_BAD_CALL;
   const int64_t rows = batch * points, count = rows * (dim + 1);
-  return fc::with(dtype, count, [&](auto number) {
-    using T = decltype(number);
-    fc::points<T><<<fc::ctas(count), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        static_cast<const T *>(from), static_cast<T *>(to), rows, dim);
+  return fc::with(from_dtype, to_dtype, count, [&](auto own, auto other) {
+    using From = decltype(own);
+    using To = decltype(other);
+    fc::points<From, To><<<fc::ctas(count), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+        fc::array<From>(from, from_dtype), fc::array<To>(to, to_dtype), rows, dim);
   });
 }
 
-extern "C" int fc_blade_norm(const void *x, void *o, int64_t blades, int64_t rows, fc_dtype dtype, void *stream) {
+extern "C" int fc_blade_norm(const void *x, void *o, int64_t blades, int64_t rows, fc_dtype x_dtype, fc_dtype o_dtype,
+                             void *stream) {
   if (x == nullptr || o == nullptr || blades < 1) return FC_ERROR_BAD_CALL;
-  return fc::with(dtype, rows, [&](auto number) {
-    using T = decltype(number);
-    fc::norm<T><<<fc::ctas(rows), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        static_cast<const T *>(x), static_cast<T *>(o), blades, rows);
+  return fc::with(x_dtype, o_dtype, rows, [&](auto own, auto other) {
+    using X = decltype(own);
+    using O = decltype(other);
+    fc::norm<X, O><<<fc::ctas(rows), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+        fc::array<X>(x, x_dtype), fc::array<O>(o, o_dtype), blades, rows);
   });
 }
 
 extern "C" int fc_blade_norm_backward(const void *x, const void *o, const void *grad_o, void *grad_x, int64_t blades,
-                                      int64_t rows, fc_dtype dtype, void *stream) {
+                                      int64_t rows, fc_dtype x_dtype, fc_dtype o_dtype, void *stream) {
   if (x == nullptr || o == nullptr || grad_o == nullptr || grad_x == nullptr || blades < 1 || rows < 0) {
     return FC_ERROR_BAD_CALL;
   }
   const int64_t count = blades * rows;
-  return fc::with(dtype, count, [&](auto number) {
-    using T = decltype(number);
-    fc::norm_backward<T><<<fc::ctas(count), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        static_cast<const T *>(x), static_cast<const T *>(o), static_cast<const T *>(grad_o), static_cast<T *>(grad_x),
+  return fc::with(x_dtype, o_dtype, count, [&](auto own, auto other) {
+    using X = decltype(own);
+    using O = decltype(other);
+    fc::norm_backward<X, O><<<fc::ctas(count), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+        fc::array<X>(x, x_dtype), fc::array<O>(o, o_dtype), fc::array<O>(grad_o, o_dtype), fc::array<X>(grad_x, x_dtype),
         blades, rows);
   });
 }
 
-extern "C" int fc_activate(const void *x, void *o, int64_t count, fc_activation kind, fc_dtype dtype, void *stream) {
+extern "C" int fc_activate(const void *x, void *o, int64_t count, fc_activation kind, fc_dtype x_dtype, fc_dtype o_dtype,
+                           void *stream) {
   if (x == nullptr || o == nullptr) return FC_ERROR_BAD_CALL;
-  return fc::with(dtype, count, [&](auto number) {
-    using T = decltype(number);
-    fc::activate<T><<<fc::ctas(count), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        static_cast<const T *>(x), static_cast<T *>(o), count, kind);
+  return fc::with(x_dtype, o_dtype, count, [&](auto own, auto other) {
+    using X = decltype(own);
+    using O = decltype(other);
+    fc::activate<X, O><<<fc::ctas(count), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+        fc::array<X>(x, x_dtype), fc::array<O>(o, o_dtype), count, kind);
   });
 }
 
 extern "C" int fc_activate_backward(const void *x, const void *grad_o, void *grad_x, int64_t count, fc_activation kind,
-                                    fc_dtype dtype, void *stream) {
+                                    fc_dtype x_dtype, fc_dtype o_dtype, void *stream) {
   if (x == nullptr || grad_o == nullptr || grad_x == nullptr) return FC_ERROR_BAD_CALL;
-  return fc::with(dtype, count, [&](auto number) {
-    using T = decltype(number);
-    fc::activate_backward<T><<<fc::ctas(count), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
-        static_cast<const T *>(x), static_cast<const T *>(grad_o), static_cast<T *>(grad_x), count, kind);
+  return fc::with(x_dtype, o_dtype, count, [&](auto own, auto other) {
+    using X = decltype(own);
+    using O = decltype(other);
+    fc::activate_backward<X, O><<<fc::ctas(count), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+        fc::array<X>(x, x_dtype), fc::array<O>(grad_o, o_dtype), fc::array<X>(grad_x, x_dtype), count, kind);
   });
 }
 
 extern "C" int fc_squared_error(const void *y, const void *target, void *loss, void *grad, int64_t count, double scale,
-                                int adds, fc_dtype dtype, void *stream) {
+                                const double *loss_scale, int adds, fc_dtype dtype, void *stream) {
   if (y == nullptr || target == nullptr || loss == nullptr || grad == nullptr) return FC_ERROR_BAD_CALL;
   return fc::with(dtype, count, [&](auto number) {
     using T = decltype(number);
     fc::squared_error<T><<<1, fc::kErrorThreads, 0, static_cast<cudaStream_t>(stream)>>>(
         static_cast<const T *>(y), static_cast<const T *>(target), static_cast<T *>(loss), static_cast<T *>(grad), count,
-        scale, adds);
+        scale, loss_scale, adds);
   });
 }
 

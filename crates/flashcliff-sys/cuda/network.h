@@ -1,8 +1,9 @@
 /* The parts of an invariant network that are not operators: its points, the norm of its multivectors, the activation of its
  * perceptron, its error, and sums of gradients.
  *
- * Arrays are contiguous and of one type, FC_F32 or FC_F64. Every element of a result is written, whatever was there before.
- * Sums are added in a fixed order, without atomics, so results are the same bit for bit every time.
+ * Arrays are contiguous. The arrays of one argument `dtype` have this type. Two types are FC_F64 both; or FC_F32 or a type of 16 bits,
+ * the same if both have 16 bits. Types of 16 bits are computed in f32. Every element of a result is written, whatever was there
+ * before. Sums are added in a fixed order, without atomics, so results are the same bit for bit every time.
  *
  * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success, launch on a stream (a
  * cudaStream_t) of the current CUDA context, never synchronise, never allocate, and can be captured into a graph. */
@@ -17,27 +18,29 @@ extern "C" {
 #endif
 
 /* Points as multivectors of grades 0 and 1: to[0][b][p] = 0, to[1 + i][b][p] = from[b][p][i], with from [batch, points, dim]. */
-int fc_points(const void *from, void *to, int64_t batch, int64_t points, int64_t dim, fc_dtype dtype, void *stream);
+int fc_points(const void *from, void *to, int64_t batch, int64_t points, int64_t dim, fc_dtype from_dtype, fc_dtype to_dtype,
+              void *stream);
 
 /* o = sqrt(sum over blades of x^2), with x [blades, rows] and o [rows]. */
-int fc_blade_norm(const void *x, void *o, int64_t blades, int64_t rows, fc_dtype dtype, void *stream);
+int fc_blade_norm(const void *x, void *o, int64_t blades, int64_t rows, fc_dtype x_dtype, fc_dtype o_dtype, void *stream);
 
-/* grad_x = grad_o x / o, 0 where o is 0. */
+/* grad_x = grad_o x / o, 0 where o is 0. Gradients have the types of their values. */
 int fc_blade_norm_backward(const void *x, const void *o, const void *grad_o, void *grad_x, int64_t blades, int64_t rows,
-                           fc_dtype dtype, void *stream);
+                           fc_dtype x_dtype, fc_dtype o_dtype, void *stream);
 
 /* o = activation(x), for SiLU and ReLU. */
-int fc_activate(const void *x, void *o, int64_t count, fc_activation kind, fc_dtype dtype, void *stream);
+int fc_activate(const void *x, void *o, int64_t count, fc_activation kind, fc_dtype x_dtype, fc_dtype o_dtype, void *stream);
 
-/* grad_x = grad_o activation'(x). */
-int fc_activate_backward(const void *x, const void *grad_o, void *grad_x, int64_t count, fc_activation kind, fc_dtype dtype,
-                         void *stream);
+/* grad_x = grad_o activation'(x). Gradients have the types of their values. */
+int fc_activate_backward(const void *x, const void *grad_o, void *grad_x, int64_t count, fc_activation kind, fc_dtype x_dtype,
+                         fc_dtype o_dtype, void *stream);
 
-/* *loss = scale sum (y - target)^2, added to *loss if `adds`; grad[i] = 2 scale (y[i] - target[i]). The sum is in f64. */
-int fc_squared_error(const void *y, const void *target, void *loss, void *grad, int64_t count, double scale, int adds,
-                     fc_dtype dtype, void *stream);
+/* *loss = scale sum (y - target)^2, added to *loss if `adds`; grad[i] = 2 scale *loss_scale (y[i] - target[i]), where no loss_scale
+ * (null) is 1. The sum is in f64; the type is FC_F32 or FC_F64. */
+int fc_squared_error(const void *y, const void *target, void *loss, void *grad, int64_t count, double scale,
+                     const double *loss_scale, int adds, fc_dtype dtype, void *stream);
 
-/* to += from. */
+/* to += from, in FC_F32 or FC_F64. */
 int fc_accumulate(void *to, const void *from, int64_t count, fc_dtype dtype, void *stream);
 
 #ifdef __cplusplus

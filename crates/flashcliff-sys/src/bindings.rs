@@ -697,17 +697,19 @@ pub struct fc_adam_state {
     pub learning_rate: f64,
     /// of the last step, after it
     pub rate: f64,
-    /// the factor of the gradients in the last step
+    /// the factor of clipping in the last step
     pub clip: f64,
-    /// the norm of all gradients in the last step
+    /// one over the scale of the loss in the last step
+    pub unscale: f64,
+    /// the norm of all gradients in the last step, without the scale of the loss
     pub norm: f64,
     /// the steps asked for
     pub calls: i64,
-    /// those of them that changed nothing
+    /// those of them that were refused
     pub refused: i64,
     /// the first of these, counted from 0; -1: none
     pub refused_at: i64,
-    /// whether the last step was refused
+    /// whether the last step changed nothing: it was refused, or skipped for a smaller scale of the loss
     pub refuse: i32,
     /// whether all further steps are refused
     pub halted: i32,
@@ -717,7 +719,7 @@ pub struct fc_adam_state {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_adam_state"][::core::mem::size_of::<fc_adam_state>() - 472usize];
+    ["Size of fc_adam_state"][::core::mem::size_of::<fc_adam_state>() - 480usize];
     ["Alignment of fc_adam_state"][::core::mem::align_of::<fc_adam_state>() - 8usize];
     [
         "Offset of field: fc_adam_state::learning_rate",
@@ -729,29 +731,32 @@ const _: () = {
         "Offset of field: fc_adam_state::clip",
     ][::core::mem::offset_of!(fc_adam_state, clip) - 16usize];
     [
+        "Offset of field: fc_adam_state::unscale",
+    ][::core::mem::offset_of!(fc_adam_state, unscale) - 24usize];
+    [
         "Offset of field: fc_adam_state::norm",
-    ][::core::mem::offset_of!(fc_adam_state, norm) - 24usize];
+    ][::core::mem::offset_of!(fc_adam_state, norm) - 32usize];
     [
         "Offset of field: fc_adam_state::calls",
-    ][::core::mem::offset_of!(fc_adam_state, calls) - 32usize];
+    ][::core::mem::offset_of!(fc_adam_state, calls) - 40usize];
     [
         "Offset of field: fc_adam_state::refused",
-    ][::core::mem::offset_of!(fc_adam_state, refused) - 40usize];
+    ][::core::mem::offset_of!(fc_adam_state, refused) - 48usize];
     [
         "Offset of field: fc_adam_state::refused_at",
-    ][::core::mem::offset_of!(fc_adam_state, refused_at) - 48usize];
+    ][::core::mem::offset_of!(fc_adam_state, refused_at) - 56usize];
     [
         "Offset of field: fc_adam_state::refuse",
-    ][::core::mem::offset_of!(fc_adam_state, refuse) - 56usize];
+    ][::core::mem::offset_of!(fc_adam_state, refuse) - 64usize];
     [
         "Offset of field: fc_adam_state::halted",
-    ][::core::mem::offset_of!(fc_adam_state, halted) - 60usize];
+    ][::core::mem::offset_of!(fc_adam_state, halted) - 68usize];
     [
         "Offset of field: fc_adam_state::recorded",
-    ][::core::mem::offset_of!(fc_adam_state, recorded) - 64usize];
+    ][::core::mem::offset_of!(fc_adam_state, recorded) - 72usize];
     [
         "Offset of field: fc_adam_state::records",
-    ][::core::mem::offset_of!(fc_adam_state, records) - 72usize];
+    ][::core::mem::offset_of!(fc_adam_state, records) - 80usize];
 };
 impl Default for fc_adam_state {
     fn default() -> Self {
@@ -762,6 +767,67 @@ impl Default for fc_adam_state {
         }
     }
 }
+/// The scale of a loss, in device memory: gradients come multiplied by it, since small ones are 0 in f16. Counts are whole numbers.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct fc_loss_scale {
+    /// of the next step; a power of two
+    pub scale: f64,
+    /// the steps since it changed
+    pub good: f64,
+    /// the steps that were skipped
+    pub skipped: f64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_loss_scale"][::core::mem::size_of::<fc_loss_scale>() - 24usize];
+    ["Alignment of fc_loss_scale"][::core::mem::align_of::<fc_loss_scale>() - 8usize];
+    [
+        "Offset of field: fc_loss_scale::scale",
+    ][::core::mem::offset_of!(fc_loss_scale, scale) - 0usize];
+    [
+        "Offset of field: fc_loss_scale::good",
+    ][::core::mem::offset_of!(fc_loss_scale, good) - 8usize];
+    [
+        "Offset of field: fc_loss_scale::skipped",
+    ][::core::mem::offset_of!(fc_loss_scale, skipped) - 16usize];
+};
+/** How the scale of a loss changes; all but the interval are powers of two. If gradients are not finite though the loss is, the step
+ is skipped: it changes nothing, and the next scale is `backoff` times as large, at least `least`. A step at the least scale is
+ refused instead. After `interval` steps without such a change, the next scale is `growth` times as large, at most `most`.*/
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct fc_loss_scale_options {
+    pub growth: f64,
+    pub backoff: f64,
+    pub least: f64,
+    pub most: f64,
+    pub interval: f64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of fc_loss_scale_options",
+    ][::core::mem::size_of::<fc_loss_scale_options>() - 40usize];
+    [
+        "Alignment of fc_loss_scale_options",
+    ][::core::mem::align_of::<fc_loss_scale_options>() - 8usize];
+    [
+        "Offset of field: fc_loss_scale_options::growth",
+    ][::core::mem::offset_of!(fc_loss_scale_options, growth) - 0usize];
+    [
+        "Offset of field: fc_loss_scale_options::backoff",
+    ][::core::mem::offset_of!(fc_loss_scale_options, backoff) - 8usize];
+    [
+        "Offset of field: fc_loss_scale_options::least",
+    ][::core::mem::offset_of!(fc_loss_scale_options, least) - 16usize];
+    [
+        "Offset of field: fc_loss_scale_options::most",
+    ][::core::mem::offset_of!(fc_loss_scale_options, most) - 24usize];
+    [
+        "Offset of field: fc_loss_scale_options::interval",
+    ][::core::mem::offset_of!(fc_loss_scale_options, interval) - 32usize];
+};
 /// Options, the same for all parameters.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -785,10 +851,12 @@ pub struct fc_adam_options {
     pub halt: i32,
     /// whether clipping is adaptive
     pub adaptive: i32,
+    /// for calls with the scale of a loss
+    pub scaling: fc_loss_scale_options,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_adam_options"][::core::mem::size_of::<fc_adam_options>() - 80usize];
+    ["Size of fc_adam_options"][::core::mem::size_of::<fc_adam_options>() - 120usize];
     [
         "Alignment of fc_adam_options",
     ][::core::mem::align_of::<fc_adam_options>() - 8usize];
@@ -828,6 +896,9 @@ const _: () = {
     [
         "Offset of field: fc_adam_options::adaptive",
     ][::core::mem::offset_of!(fc_adam_options, adaptive) - 76usize];
+    [
+        "Offset of field: fc_adam_options::scaling",
+    ][::core::mem::offset_of!(fc_adam_options, scaling) - 80usize];
 };
 impl Default for fc_adam_options {
     fn default() -> Self {
@@ -1558,8 +1629,9 @@ unsafe extern "C" {
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /** Decides on the step if `first`: reads `sum_count` sums and the loss (an element of loss_dtype; null: none), and refuses the step
- if any is not finite; takes the learning rate for the largest of the `slots` step counts. Then, unless the step is refused,
- counts it for the parameters of the chunk and computes their coefficients.*/
+ if any is not finite; takes the learning rate for the largest of the `slots` step counts; changes `scale`, the scale of the loss
+ that gradients were multiplied by (null: 1). Then, unless the step is refused or skipped, counts it for the parameters of the chunk
+ and computes their coefficients.*/
     pub fn fc_adam_prepare(
         chunk: *const fc_adam_chunk,
         options: *const fc_adam_options,
@@ -1568,13 +1640,14 @@ unsafe extern "C" {
         sum_count: i64,
         loss: *const ::core::ffi::c_void,
         loss_dtype: fc_dtype,
+        scale: *mut fc_loss_scale,
         steps: *mut u32,
         slots: i64,
         coefficients: *mut fc_adam_coefficients,
         first: ::core::ffi::c_int,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// Changes parameters and moments, unless the step is refused.
+    /// Changes parameters and moments, unless the step is refused or skipped.
     pub fn fc_adam_update(
         chunk: *const fc_adam_chunk,
         options: *const fc_adam_options,
@@ -1687,7 +1760,8 @@ unsafe extern "C" {
         batch: i64,
         points: i64,
         dim: i64,
-        dtype: fc_dtype,
+        from_dtype: fc_dtype,
+        to_dtype: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// o = sqrt(sum over blades of x^2), with x \[blades, rows\] and o \[rows\].
@@ -1696,10 +1770,11 @@ unsafe extern "C" {
         o: *mut ::core::ffi::c_void,
         blades: i64,
         rows: i64,
-        dtype: fc_dtype,
+        x_dtype: fc_dtype,
+        o_dtype: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// grad_x = grad_o x / o, 0 where o is 0.
+    /// grad_x = grad_o x / o, 0 where o is 0. Gradients have the types of their values.
     pub fn fc_blade_norm_backward(
         x: *const ::core::ffi::c_void,
         o: *const ::core::ffi::c_void,
@@ -1707,7 +1782,8 @@ unsafe extern "C" {
         grad_x: *mut ::core::ffi::c_void,
         blades: i64,
         rows: i64,
-        dtype: fc_dtype,
+        x_dtype: fc_dtype,
+        o_dtype: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// o = activation(x), for SiLU and ReLU.
@@ -1716,20 +1792,23 @@ unsafe extern "C" {
         o: *mut ::core::ffi::c_void,
         count: i64,
         kind: fc_activation,
-        dtype: fc_dtype,
+        x_dtype: fc_dtype,
+        o_dtype: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// grad_x = grad_o activation'(x).
+    /// grad_x = grad_o activation'(x). Gradients have the types of their values.
     pub fn fc_activate_backward(
         x: *const ::core::ffi::c_void,
         grad_o: *const ::core::ffi::c_void,
         grad_x: *mut ::core::ffi::c_void,
         count: i64,
         kind: fc_activation,
-        dtype: fc_dtype,
+        x_dtype: fc_dtype,
+        o_dtype: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// *loss = scale sum (y - target)^2, added to *loss if `adds`; grad\[i\] = 2 scale (y\[i\] - target\[i\]). The sum is in f64.
+    /** *loss = scale sum (y - target)^2, added to *loss if `adds`; grad\[i\] = 2 scale *loss_scale (y\[i\] - target\[i\]), where no loss_scale
+ (null) is 1. The sum is in f64; the type is FC_F32 or FC_F64.*/
     pub fn fc_squared_error(
         y: *const ::core::ffi::c_void,
         target: *const ::core::ffi::c_void,
@@ -1737,11 +1816,12 @@ unsafe extern "C" {
         grad: *mut ::core::ffi::c_void,
         count: i64,
         scale: f64,
+        loss_scale: *const f64,
         adds: ::core::ffi::c_int,
         dtype: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// to += from.
+    /// to += from, in FC_F32 or FC_F64.
     pub fn fc_accumulate(
         to: *mut ::core::ffi::c_void,
         from: *const ::core::ffi::c_void,

@@ -82,6 +82,15 @@ impl Architecture {
         }
     }
 
+    /// Whether its training steps are computed in buffers that are taken once, without candle's graph:
+    /// [`Objective::is_planned`](crate::objective::Objective::is_planned).
+    pub fn has_plan(self) -> bool {
+        match self {
+            Self::Hulls | Self::Regression { .. } => true,
+            Self::Volumes | Self::Gravity => false,
+        }
+    }
+
     /// Predictions per sample.
     pub fn targets(self) -> usize {
         match self {
@@ -215,7 +224,7 @@ impl Model {
         Ok(())
     }
 
-    /// The network with its error as a plan for batches of so many rows, if it has one.
+    /// The network with its error as a plan for batches of so many rows, if it has one: see [`Architecture::has_plan`].
     pub(crate) fn plan(&self, rows: usize) -> std::result::Result<Option<Plan>, Error> {
         match &self.network {
             Network::Hulls(network) => network.plan(rows),

@@ -63,14 +63,21 @@ impl<T: Scalar> OnCpu<T> {
     }
 
     /// Computes the error of a part of a batch, and its gradients.
-    pub(super) fn run(&mut self, plan: &Plan, batch: &[Tensor], part: Part) -> Result<(), Error> {
+    /// Gradients are multiplied by the scale of the loss.
+    pub(super) fn run(
+        &mut self,
+        plan: &Plan,
+        batch: &[Tensor],
+        part: Part,
+        loss_scale: f64,
+    ) -> Result<(), Error> {
         node::with_storages(&plan.parameters, |parameters| {
             node::with_storages(batch, |batch| {
                 let given = Given {
                     batch: &slices(batch)?,
                     parameters: &slices(parameters)?,
                 };
-                self.both_passes(plan, &given, part)
+                self.both_passes(plan, &given, part, loss_scale)
             })
         })
     }
@@ -85,11 +92,17 @@ impl<T: Scalar> OnCpu<T> {
         &self.sums[parameter]
     }
 
-    fn both_passes(&mut self, plan: &Plan, given: &Given<'_, T>, part: Part) -> Result<(), Error> {
+    fn both_passes(
+        &mut self,
+        plan: &Plan,
+        given: &Given<'_, T>,
+        part: Part,
+        loss_scale: f64,
+    ) -> Result<(), Error> {
         for (at, node) in plan.nodes.iter().enumerate() {
             self.forward(plan, given, at, node)?;
         }
-        self.error(plan, given, part);
+        self.error(plan, given, part, loss_scale);
         if part.adds && self.shares.is_empty() {
             let of = |sum: &Vec<T>| vec![T::zero(); sum.len()];
             self.shares = self.sums.iter().map(of).collect();
@@ -163,11 +176,11 @@ impl<T: Scalar> OnCpu<T> {
     }
 
     /// The error of a part, and the gradient of the prediction.
-    fn error(&mut self, plan: &Plan, given: &Given<'_, T>, part: Part) {
+    fn error(&mut self, plan: &Plan, given: &Given<'_, T>, part: Part, loss_scale: f64) {
         let Some(buffer) = plan.gradient_of[plan.prediction.0] else {
             return;
         };
-        let scale = <T as candle_core::WithDType>::from_f64(2.0 * part.scale);
+        let scale = <T as candle_core::WithDType>::from_f64(2.0 * part.scale * loss_scale);
         let mut sum = 0.0;
         let targets = given.batch[plan.targets];
         let pairs = self.values[plan.prediction.0].iter().zip(targets);

@@ -13,6 +13,7 @@ use crate::Error;
 use crate::op::gpu::library;
 use crate::op::gpu::memory::{self, View, misplaced, with_views, writable};
 use crate::op::node;
+use crate::optim::LossScale;
 use crate::precision;
 
 /// The buffers of a plan, in memory that is taken once and stays where it is, so a captured step uses no other.
@@ -20,15 +21,16 @@ use crate::precision;
 pub(super) struct OnGpu {
     device: CudaDevice,
     library: Device,
-    dtype: Dtype,
+    /// The type of the features, and that of the model: of parameters and of wide values.
+    dtypes: [Dtype; 2],
     /// For each node its operator on the device.
     operators: Vec<Option<cuda::Operator>>,
     /// For each value; `None` where a tensor holds it.
     values: Vec<Option<CudaStorage>>,
     /// For each node the values that its forward pass saves.
     saved: Vec<Option<CudaStorage>>,
-    /// The gradients of values.
-    gradients: Vec<Option<CudaStorage>>,
+    /// The gradients of values, for each buffer of the plan: those of features, and those of wide values if these have another type.
+    gradients: Vec<[Option<CudaStorage>; 2]>,
     /// The gradients of parameters.
     sums: Vec<Option<CudaStorage>>,
     /// The gradients of parameters for one part of a batch, if there are several.
@@ -44,23 +46,27 @@ struct Given<'a> {
 }
 
 impl OnGpu {
+    /// `dtypes` are the type of the features and that of the model.
     pub(super) fn new(
         plan: &Plan,
         device: &CudaDevice,
-        dtype: DType,
+        dtypes: [DType; 2],
         parts: usize,
     ) -> Result<Self, Error> {
         let library = library::device(device)?;
-        let candle = dtype;
-        let dtype = memory::dtype(candle).ok_or_else(|| misplaced("objective"))?;
+        let candle = dtypes;
+        let [Some(features), Some(model)] = candle.map(memory::dtype) else {
+            return Err(misplaced("objective"));
+        };
+        let dtypes = [features, model];
         // An allocation of no bytes is an error for some drivers.
-        let zeros = |len: usize| -> Result<Option<CudaStorage>, Error> {
-            Ok(Some(device.zeros_impl(&len.max(1).into(), candle)?))
+        let zeros = |len: usize, dtype: DType| -> Result<Option<CudaStorage>, Error> {
+            Ok(Some(device.zeros_impl(&len.max(1).into(), dtype)?))
         };
         let mut values = Vec::with_capacity(plan.values.len());
         for value in &plan.values {
             values.push(match value.holder {
-                Holder::Buffer => zeros(value.len)?,
+                Holder::Buffer => zeros(value.len, candle[usize::from(value.wide)])?,
                 Holder::Batch(_) | Holder::Parameter(_) => None,
             });
         }
@@ -74,44 +80,65 @@ impl OnGpu {
             let operator = operator
                 .on_cuda(&library)?
                 .with_precision(precision::of_operators());
-            let dtypes = Dtypes::uniform(dtype);
+            let dtypes = types(dtypes, plan, node);
             for pass in [Pass::Forward, Pass::Backward] {
                 bytes = bytes.max(operator.workspace_bytes(dims, pass, dtypes)?);
             }
-            saved.push(zeros(operator.saved_len(dims, dtypes))?);
+            // Row sums are of the type of the arithmetic, which is that of the model.
+            saved.push(zeros(operator.saved_len(dims, dtypes), candle[1])?);
             operators.push(Some(operator));
         }
         let parameters = |wanted: bool| {
             let parameters = plan.parameters.iter().filter(|_| wanted);
-            let zeros = parameters.map(|tensor| zeros(tensor.elem_count()));
+            let zeros = parameters.map(|tensor| zeros(tensor.elem_count(), candle[1]));
             zeros.collect::<Result<Vec<_>, Error>>()
         };
-        let buffers = plan.buffers.iter().map(|&len| zeros(len));
-        let loss = Storage::Cuda(device.zeros_impl(&1.into(), candle)?);
+        let mut gradients: Vec<[Option<CudaStorage>; 2]> = Vec::new();
+        for buffer in 0..plan.buffers.len() {
+            let mut own = [None, None];
+            for (place, own) in own.iter_mut().enumerate() {
+                let values = plan.values.iter().zip(&plan.gradient_of);
+                let values = values.filter(|(value, at)| {
+                    **at == Some(buffer) && gradient_place(dtypes, value) == place
+                });
+                if let Some(len) = values.map(|(value, _)| value.len).max() {
+                    *own = zeros(len, candle[place])?;
+                }
+            }
+            gradients.push(own);
+        }
+        let loss = Storage::Cuda(device.zeros_impl(&1.into(), candle[1])?);
         Ok(Self {
             operators,
             values,
             saved,
-            gradients: buffers.collect::<Result<_, Error>>()?,
+            gradients,
             sums: parameters(true)?,
             shares: parameters(parts > 1)?,
             workspace: Some(memory::allocate_bytes(device, bytes)?),
             loss: node::constant(loss, &[]),
             device: device.clone(),
             library,
-            dtype,
+            dtypes,
         })
     }
 
     /// Launches the error of a part of a batch, and its gradients.
-    pub(super) fn run(&mut self, plan: &Plan, batch: &[Tensor], part: Part) -> Result<(), Error> {
+    /// Gradients are multiplied by the scale of the loss.
+    pub(super) fn run(
+        &mut self,
+        plan: &Plan,
+        batch: &[Tensor],
+        part: Part,
+        loss_scale: Option<&LossScale>,
+    ) -> Result<(), Error> {
         with_views(&plan.parameters, |parameters| {
             with_views(batch, |batch| {
                 let given = Given { batch, parameters };
                 for (at, node) in plan.nodes.iter().enumerate() {
                     self.forward(plan, &given, at, node)?;
                 }
-                self.error(plan, &given, part)?;
+                self.error(plan, &given, part, loss_scale)?;
                 for (at, node) in plan.nodes.iter().enumerate().rev() {
                     self.backward(plan, &given, at, node, part)?;
                 }
@@ -179,7 +206,7 @@ impl OnGpu {
                 network::activate(&self.library, &stream, code(*kind), inputs[0], output)?;
             }
             (Work::Operator(_, dims), Some(operator)) => {
-                let len = operator.saved_len(dims, Dtypes::uniform(self.dtype));
+                let len = operator.saved_len(dims, types(self.dtypes, plan, node));
                 let saved = saved.ok_or_else(|| misplaced("objective"))?;
                 let mut saved = writable(saved, len)?;
                 operator.forward(
@@ -196,15 +223,24 @@ impl OnGpu {
     }
 
     /// The error of a part, and the gradient of the prediction.
-    fn error(&mut self, plan: &Plan, given: &Given<'_>, part: Part) -> Result<(), Error> {
+    fn error(
+        &mut self,
+        plan: &Plan,
+        given: &Given<'_>,
+        part: Part,
+        loss_scale: Option<&LossScale>,
+    ) -> Result<(), Error> {
         let stream = self.device.cuda_stream();
         let shape = [plan.rows];
         let prediction = view(self.values[plan.prediction.0].as_ref(), plan.rows)?;
         let buffer = plan.gradient_of[plan.prediction.0].ok_or_else(|| misplaced("objective"))?;
-        let grad = self.gradients[buffer].as_mut();
+        let place = gradient_place(self.dtypes, &plan.values[plan.prediction.0]);
+        let grad = self.gradients[buffer][place].as_mut();
         let grad = grad.ok_or_else(|| misplaced("objective"))?;
         let mut grad = writable(grad, plan.rows)?;
-        with_views(std::slice::from_ref(&self.loss), |views| {
+        let mut tensors = vec![self.loss.clone()];
+        tensors.extend(loss_scale.map(|scale| scale.tensor().clone()));
+        with_views(&tensors, |views| {
             #[allow(
                 unsafe_code,
                 reason = "candle lends the memory of a tensor for reading only"
@@ -213,8 +249,11 @@ impl OnGpu {
             // the update comes after earlier work and before later work.
             let loss = unsafe {
                 let address = views[0].address(&stream);
-                TensorMut::from_raw(address, self.dtype, &[1], self.library.ordinal())?
+                TensorMut::from_raw(address, self.dtypes[1], &[1], self.library.ordinal())?
             };
+            let scale = views
+                .get(1)
+                .map(|own| own.tensor(&[cuda::LossScaling::NUMBERS]));
             network::squared_error(
                 &self.library,
                 &stream,
@@ -223,6 +262,7 @@ impl OnGpu {
                     given.batch[plan.targets].tensor(&shape)?,
                 ],
                 (part.scale, part.adds),
+                scale.transpose()?,
                 loss,
                 grad.tensor(&shape)?,
             )?;
@@ -251,11 +291,12 @@ impl OnGpu {
             grads.push(place.map(take).transpose()?);
         }
         let mut workspace = self.workspace.take();
+        let place = gradient_place(self.dtypes, &plan.values[node.output.value.0]);
         let done = self.launch_backward(
             (plan, given),
             at,
             node,
-            self.gradients[buffer].as_ref(),
+            self.gradients[buffer][place].as_ref(),
             &mut grads,
             workspace.as_mut(),
         );
@@ -313,7 +354,7 @@ impl OnGpu {
                 network::activate_backward(&self.library, &stream, kind, given, first()?)?;
             }
             (Work::Operator(_, dims), Some(operator)) => {
-                let saved_len = operator.saved_len(dims, Dtypes::uniform(self.dtype));
+                let saved_len = operator.saved_len(dims, types(self.dtypes, plan, node));
                 let saved = view(self.saved[at].as_ref(), saved_len)?;
                 let saved = Some(saved.tensor(&[saved_len])?);
                 let workspace = workspace.map(Scratch::new);
@@ -373,7 +414,8 @@ impl OnGpu {
         match wanted {
             Wanted::No => None,
             Wanted::Written | Wanted::Added => {
-                Some(&mut self.gradients[plan.gradient_of[input.value.0]?])
+                let place = gradient_place(self.dtypes, &plan.values[input.value.0]);
+                Some(&mut self.gradients[plan.gradient_of[input.value.0]?][place])
             }
             Wanted::Parameter(parameter) if part.adds => Some(&mut self.shares[parameter]),
             Wanted::Parameter(parameter) => Some(&mut self.sums[parameter]),
@@ -397,6 +439,19 @@ impl OnGpu {
         };
         node.inputs.iter().map(source).collect()
     }
+}
+
+/// The types of an operator's tensors, with those of features and of the model.
+fn types(dtypes: [Dtype; 2], plan: &Plan, node: &Node) -> Dtypes {
+    Dtypes {
+        lanes: dtypes[usize::from(plan.values[node.output.value.0].wide)],
+        params: dtypes[1],
+    }
+}
+
+/// The place of a value's gradient in the buffer that it shares with others: all of one type share one memory.
+fn gradient_place(dtypes: [Dtype; 2], value: &Value) -> usize {
+    usize::from(value.wide && dtypes[0] != dtypes[1])
 }
 
 /// The elements of an input.

@@ -5,20 +5,25 @@
 //! read. On a GPU a captured step then has no nodes for memory, and on the CPU a step allocates next to nothing.
 //!
 //! * `plan` - a network with its error as a list of operations.
+//! * `options` - the type of the features, and the scale of the loss.
 //! * `cpu`, `gpu` - the buffers of a plan, and both passes.
 
 mod cpu;
 #[cfg(feature = "cuda")]
 mod gpu;
+mod options;
 pub(crate) mod plan;
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
 
+pub use options::{Features, ObjectiveOptions};
+
 use crate::Error;
 use crate::models::Model;
 #[cfg(feature = "cuda")]
 use crate::op::gpu::memory::{self, View};
+use crate::optim::LossScale;
 use cpu::OnCpu;
 #[cfg(feature = "cuda")]
 use gpu::OnGpu;
@@ -57,6 +62,7 @@ pub struct Objective {
     model: Model,
     rows: usize,
     parts: usize,
+    loss_scale: Option<LossScale>,
     work: Work,
 }
 
@@ -107,6 +113,35 @@ impl Objective {
     /// # Errors
     /// No row, or parts of unequal size; the errors of the core and of candle.
     pub fn new(model: &Model, rows: usize, parts: usize) -> Result<Self, Error> {
+        Self::with_options(model, rows, parts, &ObjectiveOptions::default())
+    }
+
+    /// Does the same as [`Objective::new`], with options.
+    ///
+    /// ```
+    /// use candle_core::DType;
+    /// use flashcliff_candle::models::{Architecture, Model};
+    /// use flashcliff_candle::objective::{Features, Objective, ObjectiveOptions};
+    /// use flashcliff_candle::optim::{Adam, AdamOptions, LossScaleOptions};
+    ///
+    /// let model = Model::new(Architecture::Hulls, 7, DType::F32)?; // or on_device(.., &device::cuda(0)?)
+    /// let options = AdamOptions { loss_scale: Some(LossScaleOptions::default()), ..AdamOptions::default() };
+    /// let adam = Adam::new(model.parameters().variables(), options)?;
+    /// let options = ObjectiveOptions { features: Features::F16, loss_scale: adam.loss_scale().cloned() };
+    /// let refused = Objective::with_options(&model, 4, 1, &options).unwrap_err();
+    /// assert!(refused.to_string().contains("expected a GPU, got the CPU"));
+    /// # Ok::<(), flashcliff_candle::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Features`] for features that this model cannot have; the errors of [`Objective::new`].
+    pub fn with_options(
+        model: &Model,
+        rows: usize,
+        parts: usize,
+        options: &ObjectiveOptions,
+    ) -> Result<Self, Error> {
+        options.check(model)?;
         if rows == 0 || parts == 0 || !rows.is_multiple_of(parts) {
             return Err(Error::Option {
                 option: "parts of a batch",
@@ -114,7 +149,7 @@ impl Objective {
                 got: parts as f64,
             });
         }
-        let work = match Planned::new(model, rows / parts, parts)? {
+        let work = match Planned::new(model, rows / parts, parts, options)? {
             Some(planned) => Work::Planned(Box::new(planned)),
             None => Work::Graph(None),
         };
@@ -122,6 +157,7 @@ impl Objective {
             model: model.clone(),
             rows,
             parts,
+            loss_scale: options.loss_scale.clone(),
             work,
         })
     }
@@ -137,12 +173,17 @@ impl Objective {
         })
     }
 
+    /// The scale of the loss that gradients are multiplied by, if there is one.
+    pub fn loss_scale(&self) -> Option<&LossScale> {
+        self.loss_scale.as_ref()
+    }
+
     /// Whether batches are computed in buffers that were taken once, without a graph.
     pub fn is_planned(&self) -> bool {
         matches!(self.work, Work::Planned(_))
     }
 
-    /// Computes the error of a batch, and its gradients, which stay until a step of an optimiser or the next batch. On a GPU the error is memory that
+    /// Computes the error of a batch, and its gradients, multiplied by the scale of the loss, which stay until a step of an optimiser or the next batch. On a GPU the error is memory that
     /// the next batch overwrites, and nothing waits.
     ///
     /// # Errors
@@ -150,11 +191,15 @@ impl Objective {
     pub fn evaluate(&mut self, batch: &[Tensor]) -> Result<Tensor, Error> {
         let batch = self.check(batch)?;
         match &mut self.work {
-            Work::Planned(planned) => planned.run(&batch, self.rows, self.parts),
+            Work::Planned(planned) => {
+                let scale = self.loss_scale.as_ref();
+                planned.run(&batch, self.rows, self.parts, scale)
+            }
             Work::Graph(gradients) => {
                 // The memory of the batch before is free during this one.
                 *gradients = None;
-                let (loss, sum) = graph(&self.model, &batch, self.rows, self.parts)?;
+                let scale = self.loss_scale.as_ref();
+                let (loss, sum) = graph(&self.model, &batch, self.rows, self.parts, scale)?;
                 *gradients = Some(sum);
                 Ok(loss)
             }
@@ -307,7 +352,12 @@ impl Objective {
 
 impl Planned {
     /// The plan of a model, if it has one, with buffers for batches of so many rows.
-    fn new(model: &Model, rows: usize, parts: usize) -> Result<Option<Self>, Error> {
+    fn new(
+        model: &Model,
+        rows: usize,
+        parts: usize,
+        options: &ObjectiveOptions,
+    ) -> Result<Option<Self>, Error> {
         let Some(var) = model.parameters().first() else {
             return Ok(None);
         };
@@ -319,17 +369,29 @@ impl Planned {
             (Device::Cpu, DType::F64) => Place::F64(OnCpu::new(&plan)),
             #[cfg(feature = "cuda")]
             (Device::Cuda(device), DType::F32 | DType::F64) => {
-                Place::Gpu(OnGpu::new(&plan, device, var.dtype(), parts)?)
+                let dtypes = [options.features.dtype(var.dtype()), var.dtype()];
+                Place::Gpu(OnGpu::new(&plan, device, dtypes, parts)?)
             }
             _ => return Ok(None),
         };
-        // Buffers of the CPU grow with the first batch.
-        let _ = parts;
+        // Buffers of the CPU grow with the first batch, and there are no features of another type.
+        let _ = (parts, options);
         Ok(Some(Self { plan, place }))
     }
 
     /// Computes a batch of contiguous tensors, part by part.
-    fn run(&mut self, batch: &[Tensor; 2], rows: usize, parts: usize) -> Result<Tensor, Error> {
+    fn run(
+        &mut self,
+        batch: &[Tensor; 2],
+        rows: usize,
+        parts: usize,
+        loss_scale: Option<&LossScale>,
+    ) -> Result<Tensor, Error> {
+        // A GPU reads it where it lies.
+        let factor = match (&self.place, loss_scale) {
+            (Place::F32(_) | Place::F64(_), Some(scale)) => scale.state()?.scale,
+            _ => 1.0,
+        };
         for index in 0..parts {
             let part = Part {
                 scale: 1.0 / rows as f64,
@@ -342,10 +404,10 @@ impl Planned {
                 _ => [of(points)?, of(targets)?],
             };
             match &mut self.place {
-                Place::F32(cpu) => cpu.run(&self.plan, &batch, part)?,
-                Place::F64(cpu) => cpu.run(&self.plan, &batch, part)?,
+                Place::F32(cpu) => cpu.run(&self.plan, &batch, part, factor)?,
+                Place::F64(cpu) => cpu.run(&self.plan, &batch, part, factor)?,
                 #[cfg(feature = "cuda")]
-                Place::Gpu(gpu) => gpu.run(&self.plan, &batch, part)?,
+                Place::Gpu(gpu) => gpu.run(&self.plan, &batch, part, loss_scale)?,
             }
         }
         Ok(match &self.place {
@@ -363,6 +425,7 @@ fn graph(
     [points, targets]: &[Tensor; 2],
     rows: usize,
     parts: usize,
+    loss_scale: Option<&LossScale>,
 ) -> Result<(Tensor, GradStore), Error> {
     let part_rows = rows / parts;
     let mut whole: Option<(Tensor, GradStore)> = None;
@@ -373,7 +436,11 @@ fn graph(
             1 => Ok(loss),
             _ => loss.affine(1.0 / parts as f64, 0.0),
         };
-        let mut gradients = share(losses.objective)?.backward()?;
+        let objective = share(losses.objective)?;
+        let mut gradients = match loss_scale {
+            None => objective.backward()?,
+            Some(scale) => scale.multiply(&objective)?.backward()?,
+        };
         let loss = share(losses.error)?.detach();
         whole = Some(match whole {
             None => (loss, gradients),

@@ -31,6 +31,8 @@ pub(super) struct Value {
     pub(super) len: usize,
     /// Whether the value depends on a parameter.
     pub(super) tracked: bool,
+    /// Whether the value has the type of the model even where features have another: the prediction, and what linear maps make it of.
+    pub(super) wide: bool,
 }
 
 /// The first elements of a value, in a shape.
@@ -138,6 +140,7 @@ impl Builder {
             holder,
             len,
             tracked,
+            wide: false,
         });
         ValueId(self.values.len() - 1)
     }
@@ -279,6 +282,7 @@ impl Builder {
         if plan.values[prediction.0].len != plan.rows || !plan.values[prediction.0].tracked {
             return None;
         }
+        plan.widen();
         let mut free: Vec<usize> = Vec::new();
         plan.take(prediction, &mut free);
         for at in (0..plan.nodes.len()).rev() {
@@ -315,6 +319,31 @@ impl Builder {
 }
 
 impl Plan {
+    /// Marks the values of the type of the model: the prediction, from which targets are subtracted, and all that shares an operator with such
+    /// a value, since the values of an operator have one type. Norms and activations change the type.
+    fn widen(&mut self) {
+        self.values[self.prediction.0].wide = true;
+        let mut changed = true;
+        while changed {
+            changed = false;
+            for node in self.nodes.iter().rev() {
+                if !matches!(node.work, Work::Operator(..)) {
+                    continue;
+                }
+                let ends = node.inputs.iter().chain([&node.output]);
+                let own: Vec<usize> = ends
+                    .map(|operand| operand.value.0)
+                    .filter(|&value| matches!(self.values[value].holder, Holder::Buffer))
+                    .collect();
+                let wide = own.iter().filter(|&&value| self.values[value].wide).count();
+                if wide > 0 && wide < own.len() {
+                    own.iter().for_each(|&value| self.values[value].wide = true);
+                    changed = true;
+                }
+            }
+        }
+    }
+
     /// Gives the gradient of a value the smallest free buffer that is large enough, or a new one.
     fn take(&mut self, value: ValueId, free: &mut Vec<usize>) {
         let len = self.values[value.0].len;

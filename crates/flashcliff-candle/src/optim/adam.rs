@@ -8,12 +8,15 @@ use super::cpu::{self, Moments};
 #[cfg(feature = "cuda")]
 use super::gpu::OnGpu;
 use super::options::AdamOptions;
+use super::scale::{self, LossScale};
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::objective::{Gradient, Objective};
 
 /// The name of the records of adaptive clipping in a checkpoint.
 const RECORDS: &str = "clip_records";
+/// The name of the scale of the loss in a checkpoint.
+const LOSS_SCALE: &str = "loss_scale";
 
 /// Adam, with the arithmetic of `torch.optim.Adam`; with [`decoupled`](AdamOptions::decoupled) decay that of `torch.optim.AdamW`.
 ///
@@ -31,8 +34,12 @@ const RECORDS: &str = "clip_records";
 /// *Adaptive clipping* takes for `clip_norm` 1.5 times the mean and 2 times the standard deviation of the last 50 records. A record is
 /// the norm of a step, or its `clip_norm` if that is less; before the first step there is one of 1e5. The records are a part of the state.
 ///
-/// A step is *refused* if the norm is not finite, or the loss that it was given: it then changes nothing, and [`Adam::refusals`] counts
-/// it. Coefficients and the norm are computed in `f64`; coefficients are rounded to the type of the parameter; the rest is computed in
+/// With [`loss_scale`](AdamOptions::loss_scale), gradients come multiplied by the scale of the loss, and are divided by it. If the norm is
+/// not finite though the loss is, the step is *skipped*: it changes nothing but the scale, which falls. After some steps without overflow it
+/// rises. Scale and counts are a part of the state.
+///
+/// A step is *refused* if the norm is not finite (and the step is not skipped), or the loss that it was given: it then changes nothing, and
+/// [`Adam::refusals`] counts it. Coefficients and the norm are computed in `f64`; coefficients are rounded to the type of the parameter; the rest is computed in
 /// that type. Parameters change in place. A parameter without a gradient is left unchanged.
 ///
 /// All parameters are on one device. On the CPU a step is one pass over each parameter on the calling thread, after a pass over the
@@ -47,6 +54,7 @@ const RECORDS: &str = "clip_records";
 pub struct Adam {
     options: AdamOptions,
     slots: Vec<Slot>,
+    scale: Option<LossScale>,
     place: Place,
 }
 
@@ -117,9 +125,12 @@ impl Adam {
             slots.push(Slot { name, var });
         }
         let place = Place::new(&device, &slots, &options)?;
+        let scale = options.loss_scale;
+        let scale = scale.map(|scale| LossScale::new(scale, &device));
         Ok(Self {
             options,
             slots,
+            scale: scale.transpose()?,
             place,
         })
     }
@@ -127,6 +138,12 @@ impl Adam {
     /// The options in force.
     pub fn options(&self) -> &AdamOptions {
         &self.options
+    }
+
+    /// The scale of the loss, if there is one. An objective takes it by
+    /// [`ObjectiveOptions::loss_scale`](crate::objective::ObjectiveOptions::loss_scale).
+    pub fn loss_scale(&self) -> Option<&LossScale> {
+        self.scale.as_ref()
     }
 
     /// Changes the learning rate, before the schedule. On a GPU captured steps take it too.
@@ -148,7 +165,7 @@ impl Adam {
         Ok(())
     }
 
-    /// One step with the gradients of a backward pass.
+    /// One step with the gradients of a backward pass. If there is a scale of the loss, they are those of [`LossScale::multiply`].
     ///
     /// # Errors
     /// A gradient whose shape differs from that of its parameter. Nothing is then changed.
@@ -160,26 +177,42 @@ impl Adam {
     /// through candle's graph are freed.
     ///
     /// # Errors
-    /// The errors of [`Adam::step`].
+    /// An objective with another scale of the loss; the errors of [`Adam::step`].
     pub fn objective_step(
         &mut self,
         objective: &mut Objective,
         loss: &Tensor,
     ) -> Result<(), Error> {
         check_loss(loss)?;
+        self.check_scale(objective.loss_scale())?;
         self.run(objective, Some(loss))?;
         objective.release();
         Ok(())
     }
 
-    /// Computes the gradients of a loss, and makes a step that is refused if the loss is not finite.
+    /// Computes the gradients of a loss, multiplied by its scale if there is one, and makes a step that is refused if the loss is not finite.
     ///
     /// # Errors
     /// A loss that is not one number; the errors of the backward pass and of [`Adam::step`].
     pub fn backward_step(&mut self, loss: &Tensor) -> Result<(), Error> {
         check_loss(loss)?;
-        let gradients = loss.backward()?;
+        let gradients = match &self.scale {
+            None => loss.backward()?,
+            Some(scale) => scale.multiply(loss)?.backward()?,
+        };
         self.run(&gradients, Some(loss))
+    }
+
+    /// Checks that an objective has the scale of this optimiser.
+    fn check_scale(&self, got: Option<&LossScale>) -> Result<(), Error> {
+        let (expected, got) = match (&self.scale, got) {
+            (None, None) => return Ok(()),
+            (Some(own), Some(other)) if own.is(other) => return Ok(()),
+            (None, Some(_)) => ("no scale", "a scale"),
+            (Some(_), None) => ("its scale", "no scale"),
+            (Some(_), Some(_)) => ("its scale", "another scale"),
+        };
+        Err(Error::LossScale { expected, got })
     }
 
     fn run(&mut self, gradients: &impl Gradients, loss: Option<&Tensor>) -> Result<(), Error> {
@@ -204,9 +237,12 @@ impl Adam {
             }
         }
         match &mut self.place {
-            Place::Cpu(cpu) => cpu.step(&self.options, &self.slots, gradients, loss),
+            Place::Cpu(cpu) => {
+                let scale = self.scale.as_ref();
+                cpu.step(&self.options, &self.slots, gradients, loss, scale)
+            }
             #[cfg(feature = "cuda")]
-            Place::Gpu(gpu) => gpu.step(&self.slots, gradients, loss),
+            Place::Gpu(gpu) => gpu.step(&self.slots, gradients, loss, self.scale.as_ref()),
         }
     }
 
@@ -224,7 +260,8 @@ impl Adam {
 
     /// Adds the state to a checkpoint: `{prefix}{name}.exp_avg`, `{prefix}{name}.exp_avg_sq` (the
     /// moments, under PyTorch's names) and `{prefix}step`, the step of each parameter in the order
-    /// given to [`Adam::new`]. With adaptive clipping also `{prefix}clip_records`, the oldest first.
+    /// given to [`Adam::new`]. With adaptive clipping also `{prefix}clip_records`, the oldest first; with a scale of the loss also
+    /// `{prefix}loss_scale`: the scale, the steps since it changed, and the steps that were skipped.
     ///
     /// # Errors
     /// The errors of candle when it makes the tensors.
@@ -246,6 +283,9 @@ impl Adam {
             let count = records.len();
             let records = Tensor::from_vec(records, count, &Device::Cpu)?;
             checkpoint.insert(format!("{prefix}{RECORDS}"), &records);
+        }
+        if let Some(scale) = &self.scale {
+            checkpoint.insert(format!("{prefix}{LOSS_SCALE}"), &scale.export()?);
         }
         for (index, slot) in self.slots.iter().enumerate() {
             let moments = match &self.place {
@@ -299,6 +339,11 @@ impl Adam {
             }
             _ => Vec::new(),
         };
+        if let Some(own) = &self.scale {
+            let (dtype, count) = scale::STORED;
+            let stored = checkpoint.get(&format!("{prefix}{LOSS_SCALE}"), &[count], dtype)?;
+            own.set(own.read(stored)?)?;
+        }
         match &mut self.place {
             Place::Cpu(cpu) => {
                 *cpu = OnCpu {
@@ -385,6 +430,7 @@ impl OnCpu {
         slots: &[Slot],
         gradients: &impl Gradients,
         loss: Option<&Tensor>,
+        scale: Option<&LossScale>,
     ) -> Result<(), Error> {
         let loss = match loss {
             None => 0.0,
@@ -396,11 +442,23 @@ impl OnCpu {
                 squares += cpu::squares(&gradient)?;
             }
         }
-        let norm = squares.sqrt();
+        let state = scale.map(LossScale::state).transpose()?;
+        let power = state.map_or(1.0, |state| state.scale);
+        let norm = squares.sqrt() / power;
         let refusals = &mut self.refusals;
         let halted = options.halt && refusals.count > 0;
         let call = refusals.calls;
         refusals.calls += 1;
+        if let (Some(scale), Some(state)) = (scale, state)
+            && !halted
+            && loss.is_finite()
+            && let Some(next) = scale.options().next(state, !norm.is_finite())
+        {
+            scale.set(next)?;
+            if !norm.is_finite() {
+                return Ok(());
+            }
+        }
         if halted || !loss.is_finite() || !norm.is_finite() {
             refusals.count += 1;
             refusals.first.get_or_insert(call);
@@ -425,7 +483,12 @@ impl OnCpu {
         for (slot, (step, moments)) in slots.iter().zip(&mut self.clocks) {
             if let Some(gradient) = gradients.of(&slot.var) {
                 *step += 1;
-                cpu::update(options, (rate, clip), *step, &slot.var, &gradient, moments)?;
+                let factors = cpu::Factors {
+                    rate,
+                    clip,
+                    scale: power,
+                };
+                cpu::update(options, factors, *step, &slot.var, &gradient, moments)?;
             }
         }
         Ok(())

@@ -19,6 +19,7 @@ pub(super) enum Moments {
 /// The numbers of one step of one parameter.
 #[derive(Clone, Copy)]
 struct Coefficients {
+    unscale: f64,
     clip: f64,
     decay: f64,
     gain1: f64,
@@ -31,9 +32,11 @@ struct Coefficients {
 }
 
 impl Coefficients {
-    fn at(options: &AdamOptions, rate: f64, clip: f64, step: u32) -> Self {
+    fn at(options: &AdamOptions, factors: Factors, step: u32) -> Self {
+        let Factors { rate, clip, scale } = factors;
         let decay = options.weight_decay;
         Self {
+            unscale: 1.0 / scale,
             clip,
             decay: if options.decoupled { 0.0 } else { decay },
             gain1: 1.0 - options.beta1,
@@ -112,21 +115,32 @@ fn wrong_type(got: candle_core::DType) -> candle_core::Error {
     }
 }
 
+/// The factors of a step.
+#[derive(Clone, Copy)]
+pub(super) struct Factors {
+    /// The learning rate.
+    pub(super) rate: f64,
+    /// The factor of the gradients.
+    pub(super) clip: f64,
+    /// The power of two that the gradients were multiplied by.
+    pub(super) scale: f64,
+}
+
 /// Changes one parameter and its moments, which have done `step` steps with this one.
 pub(super) fn update(
     options: &AdamOptions,
-    (rate, clip): (f64, f64),
+    factors: Factors,
     step: u32,
     var: &Var,
     gradient: &Gradient<'_>,
     moments: &mut Moments,
 ) -> Result<(), Error> {
-    let coefficients = Coefficients::at(options, rate, clip, step);
+    let coefficients = Coefficients::at(options, factors, step);
     match (moments, gradient) {
         (Moments::F32(m, v), Gradient::F32(gradient)) => apply(var, gradient, m, v, coefficients),
         (Moments::F64(m, v), Gradient::F64(gradient)) => apply(var, gradient, m, v, coefficients),
         (moments, Gradient::Tensor(tensor)) => with_elements(tensor, |gradient| {
-            update(options, (rate, clip), step, var, &gradient, moments)
+            update(options, factors, step, var, &gradient, moments)
         }),
         _ => Err(wrong_type(var.dtype()).into()),
     }
@@ -176,6 +190,7 @@ impl<T: Scalar> InplaceOp1 for Update<'_, T> {
         let (m, v) = &mut *moments;
         let c = &self.coefficients;
         let number = <T as candle_core::WithDType>::from_f64;
+        let unscale = number(c.unscale);
         let (clip, decay, keep) = (number(c.clip), number(c.decay), number(c.keep));
         let (gain1, beta2, gain2) = (number(c.gain1), number(c.beta2), number(c.gain2));
         let (correction2, eps) = (number(c.correction2), number(c.eps));
@@ -186,7 +201,7 @@ impl<T: Scalar> InplaceOp1 for Update<'_, T> {
             .zip(m.iter_mut())
             .zip(v.iter_mut())
         {
-            let g = g * clip + decay * *p;
+            let g = g * unscale * clip + decay * *p;
             *m += gain1 * (g - *m);
             *v = beta2 * *v + gain2 * g * g;
             *p = keep * *p - step_size * (*m / (v.root() / correction2 + eps));

@@ -9,6 +9,7 @@ use flashcliff::cuda::{self, AdamParameter, AdamSettings, AdamState, Scratch, Te
 use super::adam::{Gradients, Refusals, Slot};
 use super::cpu::Moments;
 use super::options::AdamOptions;
+use super::scale::LossScale;
 use super::schedule::ScheduleShape;
 use crate::Error;
 use crate::objective::Gradient;
@@ -56,8 +57,9 @@ impl OnGpu {
         slots: &[Slot],
         gradients: &impl Gradients,
         loss: Option<&Tensor>,
+        scale: Option<&LossScale>,
     ) -> Result<(), Error> {
-        let mut tensors = Vec::with_capacity(2 * slots.len() + 1);
+        let mut tensors = Vec::with_capacity(2 * slots.len() + 2);
         let mut present = Vec::with_capacity(slots.len());
         for (index, slot) in slots.iter().enumerate() {
             let Some(gradient) = gradients.of(&slot.var) else {
@@ -80,6 +82,8 @@ impl OnGpu {
         }
         let loss_at = tensors.len();
         tensors.extend(loss.map(Tensor::contiguous).transpose()?);
+        let scale_at = scale.map(|_| tensors.len());
+        tensors.extend(scale.map(|scale| scale.tensor().clone()));
         let stream = self.device.cuda_stream();
         let ordinal = stream.context().ordinal();
         let (adam, state) = (&self.adam, &mut self.state);
@@ -120,12 +124,23 @@ impl OnGpu {
                     square: square.tensor(&shape)?,
                 });
             }
-            let loss = match views.get(loss_at) {
-                Some(view) => Some(view.tensor(&[1])?),
-                None => None,
+            let loss = loss.map(|_| views[loss_at].tensor(&[1])).transpose()?;
+            let state = Scratch::new(state);
+            let Some(at) = scale_at else {
+                return Ok(adam.step(&stream, &mut parameters, loss, state)?);
             };
-            adam.step(&stream, &mut parameters, loss, Scratch::new(state))?;
-            Ok(())
+            let shape = [cuda::LossScaling::NUMBERS];
+            #[allow(
+                unsafe_code,
+                reason = "candle lends the memory of a variable for reading only"
+            )]
+            // SAFETY: the variable is alive and locked for reading, so its memory stays. All work on it is launched on this stream, so the
+            // update comes after earlier work and before later work.
+            let scale = unsafe {
+                let address = views[at].address(&stream);
+                TensorMut::from_raw(address, views[at].dtype(), &shape, ordinal)?
+            };
+            Ok(adam.scaled_step(&stream, &mut parameters, loss, scale, state)?)
         })
     }
 
@@ -227,6 +242,13 @@ fn settings(options: &AdamOptions) -> AdamSettings {
         decoupled: options.decoupled,
         clip_norm: options.clip_norm,
         adaptive_clipping: options.adaptive_clipping,
+        loss_scaling: options.loss_scale.map(|scale| cuda::LossScaling {
+            growth: scale.growth,
+            backoff: scale.backoff,
+            interval: scale.interval,
+            least: scale.least,
+            most: scale.most,
+        }),
         halt: options.halt,
         shape: match schedule.shape() {
             ScheduleShape::Constant => cuda::ScheduleShape::Constant,

@@ -3,6 +3,7 @@
 //! * `adam` - Adam and AdamW.
 //! * `options` - their options.
 //! * `clip` - adaptive clipping.
+//! * `scale` - the scale of the loss, for gradients of 16 bits.
 //! * `schedule` - the learning rate over the steps.
 //! * `cpu`, `gpu` - the arithmetic of a step, and the moments.
 
@@ -12,8 +13,10 @@ mod cpu;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod options;
+mod scale;
 mod schedule;
 
 pub use adam::{Adam, Refusals};
 pub use options::AdamOptions;
+pub use scale::{LossScale, LossScaleOptions, LossScaleState};
 pub use schedule::{Schedule, ScheduleShape};

@@ -1,5 +1,6 @@
 //! The options of Adam.
 
+use super::scale::LossScaleOptions;
 use super::schedule::Schedule;
 use crate::Error;
 
@@ -25,6 +26,8 @@ pub struct AdamOptions {
     pub adaptive_clipping: bool,
     /// The learning rate over the steps.
     pub schedule: Schedule,
+    /// The scale of the loss, for gradients of 16 bits. `None` for 1.
+    pub loss_scale: Option<LossScaleOptions>,
     /// Whether all steps after a refused one are refused too, so that the state stays what it was.
     pub halt: bool,
 }
@@ -41,6 +44,7 @@ impl Default for AdamOptions {
             clip_norm: None,
             adaptive_clipping: false,
             schedule: Schedule::default(),
+            loss_scale: None,
             halt: false,
         }
     }
@@ -72,6 +76,9 @@ impl AdamOptions {
         check("clip_norm", "a number above 0", clip, clip > 0.0)?;
         if let (Some(got), true) = (self.clip_norm, self.adaptive_clipping) {
             check("clip_norm", "none beside adaptive clipping", got, false)?;
+        }
+        if let Some(scale) = &self.loss_scale {
+            scale.check()?;
         }
         self.schedule.check()
     }

@@ -12,6 +12,7 @@
 mod capture;
 mod compare;
 mod distributed;
+mod half;
 mod layers;
 mod missing;
 mod models;
@@ -34,5 +35,6 @@ fn main() -> ExitCode {
     capture::add(&mut tests);
     objective::add(&mut tests);
     distributed::add(&mut tests);
+    half::add(&mut tests);
     tests.run()
 }

@@ -33,11 +33,21 @@ pub(super) struct Metrics {
     pub(super) milliseconds_per_step: f64,
     /// How the steps of the last session were run.
     pub(super) steps: CapturedSteps,
+    /// The scale of the loss, where gradients are f16.
+    loss_scale: Option<LossScale>,
     pub(super) samples_per_second: f64,
     /// Mean squared error of the batch of every step.
     train_losses: Vec<f32>,
     /// Step and validation error.
     validations: Vec<(usize, f64)>,
+}
+
+/// The scale of the loss at the end of a run.
+#[derive(Debug, Serialize)]
+struct LossScale {
+    scale: f64,
+    /// The steps whose gradients overflowed, over all sessions. They changed no weight.
+    skipped_steps: u64,
 }
 
 /// The program that made the results, and its machine.
@@ -197,6 +207,10 @@ impl Metrics {
             published: published.map(Published::new).collect(),
             milliseconds_per_step: per_step * 1e3,
             steps: session.captured()?,
+            loss_scale: session.loss_scale()?.map(|state| LossScale {
+                scale: state.scale,
+                skipped_steps: state.skipped,
+            }),
             samples_per_second: batch.min(samples) as f64 / per_step,
             seconds,
             train_losses: history.losses.clone(),

@@ -132,7 +132,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     capture: CaptureName,
 
-    /// Rounding of matrix products on a GPU [default: highest].
+    /// Rounding of training steps on a GPU [default: highest].
     #[arg(long, value_name = "PRECISION")]
     precision: Option<PrecisionName>,
 
@@ -315,7 +315,8 @@ fn read_for(args: &TrainArgs, role: &Role) -> Result<(Settings, Option<State>), 
     let (settings, state) = read(args)?;
     ranks::check(&settings, role.size())?;
     settings.check_memory()?;
-    settings.precision.check(args.device.name())?;
+    let network = settings.architecture();
+    settings.precision.check(args.device.name(), network)?;
     Ok((settings, state))
 }
 

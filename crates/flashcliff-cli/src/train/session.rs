@@ -11,7 +11,7 @@ use flashcliff_candle::capture::{Fallback, Feed, Step};
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::Model;
 use flashcliff_candle::objective::Objective;
-use flashcliff_candle::optim::Adam;
+use flashcliff_candle::optim::{Adam, LossScale, LossScaleState};
 use flashcliff_tasks::{Dataset, SplitName};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
@@ -177,8 +177,10 @@ impl<'a> Session<'a> {
         rng.set_stream(WEIGHTS);
         let (architecture, seed) = (settings.architecture(), rng.next_u64());
         let model = Model::on_device(architecture, seed, DType::F32, &device)?;
-        let options = settings.optimiser.options(settings.steps);
+        let precision = settings.precision;
+        let options = precision.scaled(settings.optimiser.options(settings.steps));
         let adam = Adam::new(model.parameters().variables(), options)?;
+        let objective = precision.objective(&adam);
         let adam = Rc::new(RefCell::new(adam));
         let (points, targets) = samples(&data.train, 0..data.train.len(), &device)?;
         let ranks = team.as_ref().map_or(1, |team| team.size());
@@ -190,7 +192,8 @@ impl<'a> Session<'a> {
         let feed = Feed::new(vec![points, targets], rows, interval)?;
         let step = {
             let (adam, team) = (adam.clone(), team.clone());
-            let mut objective = Objective::new(&model, rows, settings.optimiser.accumulate)?;
+            let parts = settings.optimiser.accumulate;
+            let mut objective = Objective::with_options(&model, rows, parts, &objective)?;
             Step::new(&feed, capture.into(), move |batch| {
                 let loss = objective.evaluate(batch)?;
                 if let Some(team) = &team {
@@ -377,6 +380,15 @@ impl<'a> Session<'a> {
     /// The errors of CUDA.
     pub(super) fn captured(&self) -> Result<CapturedSteps, Error> {
         CapturedSteps::new(&self.step, &self.feed, &self.intervals)
+    }
+
+    /// The scale of the loss after the last step, and how often it fell, if there is one.
+    ///
+    /// # Errors
+    /// The errors of candle.
+    pub(super) fn loss_scale(&self) -> Result<Option<LossScaleState>, Error> {
+        let adam = self.adam.borrow();
+        Ok(adam.loss_scale().map(LossScale::state).transpose()?)
     }
 
     /// Whether it is time for a validation that has not been done yet.

@@ -69,7 +69,7 @@ mod tensor;
 pub mod tuning;
 mod zero;
 
-pub use adam::{Adam, AdamParameter, AdamSettings, AdamState, ScheduleShape};
+pub use adam::{Adam, AdamParameter, AdamSettings, AdamState, LossScaling, ScheduleShape};
 pub use array::Array;
 pub use cudarc;
 pub use device::Device;

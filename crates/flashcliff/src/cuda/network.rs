@@ -1,11 +1,13 @@
 //! The parts of an invariant network that are not operators: points, the norm of multivectors, an activation, an error, sums.
 //!
-//! All tensors of a call are `F32`, or all are `F64`. Nothing waits, nothing is allocated, and every call can be captured.
+//! Values and their gradients are `F64` all, or each `F32` or of one type of 16 bits: so a call also takes values of 16 bits to `F32`, or back.
+//! All are computed in `F32` or `F64`. Nothing waits, nothing is allocated, and every call can be captured.
 
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
+use super::adam::LossScaling;
 use super::device::Device;
 use super::dtype::code;
 use super::fault;
@@ -40,22 +42,56 @@ struct Call<'a> {
 }
 
 impl Call<'_> {
-    /// Checks the device, the type and the number of elements of all tensors, and returns the type.
+    /// Checks the device, the type and the number of elements of tensors that are all `F32` or all `F64`, and returns the type.
     fn check(&self, tensors: &[(&'static str, &Layout, usize)]) -> Result<Dtype, Error> {
+        let first = tensors
+            .first()
+            .map_or(Dtype::F32, |(_, layout, _)| layout.dtype);
+        let expected = "f32 or f64, the same for all tensors";
+        let fits = |dtype| dtype == first && matches!(dtype, Dtype::F32 | Dtype::F64);
+        self.checked(tensors, expected, fits)?;
+        Ok(first)
+    }
+
+    /// Does the same for two lists of tensors, each of one type, and returns both types.
+    fn check_both(
+        &self,
+        own: &[(&'static str, &Layout, usize)],
+        others: &[(&'static str, &Layout, usize)],
+    ) -> Result<[Dtype; 2], Error> {
+        let first = |tensors: &[(&'static str, &Layout, usize)]| {
+            tensors
+                .first()
+                .map_or(Dtype::F32, |(_, layout, _)| layout.dtype)
+        };
+        let (from, to) = (first(own), first(others));
+        self.checked(own, "the same for these tensors", |dtype| dtype == from)?;
+        let expected = format!("{from}, or one of f32 and a type of 16 bits beside the other");
+        let together = from == to
+            || (from != Dtype::F64 && to != Dtype::F64 && (from == Dtype::F32 || to == Dtype::F32));
+        self.checked(others, &expected, |dtype| dtype == to && together)?;
+        Ok([from, to])
+    }
+
+    /// Checks the device, the type and the number of elements of tensors.
+    fn checked(
+        &self,
+        tensors: &[(&'static str, &Layout, usize)],
+        expected: &str,
+        fits: impl Fn(Dtype) -> bool,
+    ) -> Result<(), Error> {
         if self.stream.context().cu_ctx() != self.device.context().cu_ctx() {
             return Err(Error::CudaContext {
                 ordinal: self.stream.context().ordinal(),
             });
         }
-        let mut first = None;
         for &(tensor, layout, len) in tensors {
             let (operator, tensor) = (self.name.to_owned(), tensor.to_owned());
-            let dtype = *first.get_or_insert(layout.dtype);
-            if layout.dtype != dtype || !matches!(dtype, Dtype::F32 | Dtype::F64) {
+            if !fits(layout.dtype) {
                 return Err(Error::DtypeMismatch {
                     operator,
                     tensor,
-                    expected: "f32 or f64, the same for all tensors".to_owned(),
+                    expected: expected.to_owned(),
                     got: layout.dtype,
                 });
             }
@@ -76,8 +112,7 @@ impl Call<'_> {
                 });
             }
         }
-        self.device.make_current()?;
-        Ok(first.unwrap_or(Dtype::F32))
+        self.device.make_current()
     }
 
     /// The error that a tensor does not have these axes.
@@ -113,10 +148,10 @@ pub fn points(
         return Err(call.axes("to", "[1 + dim, batch, points]", to.shape()));
     }
     let len = (dim + 1) * batch * points;
-    let dtype = call.check(&[
-        ("from", from.layout(), dim * batch * points),
-        ("to", to.layout(), len),
-    ])?;
+    let types = call.check_both(
+        &[("from", from.layout(), dim * batch * points)],
+        &[("to", to.layout(), len)],
+    )?;
     let queue = Queue::of(stream);
     let ((from, _read), (to, _written)) = (from.acquire(&queue), to.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
@@ -127,7 +162,8 @@ pub fn points(
             batch as i64,
             points as i64,
             dim as i64,
-            code(dtype),
+            code(types[0]),
+            code(types[1]),
             queue.raw().cast(),
         )
     };
@@ -150,7 +186,8 @@ pub fn blade_norm(
         stream,
     };
     let (blades, rows) = blades_and_rows(&call, &x)?;
-    let dtype = call.check(&[("x", x.layout(), blades * rows), ("o", o.layout(), rows)])?;
+    let own = ("x", x.layout(), blades * rows);
+    let types = call.check_both(&[own], &[("o", o.layout(), rows)])?;
     let queue = Queue::of(stream);
     let ((x, _read), (o, _written)) = (x.acquire(&queue), o.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
@@ -160,7 +197,8 @@ pub fn blade_norm(
             address(o),
             blades as i64,
             rows as i64,
-            code(dtype),
+            code(types[0]),
+            code(types[1]),
             queue.raw().cast(),
         )
     };
@@ -183,12 +221,13 @@ pub fn blade_norm_backward(
         stream,
     };
     let (blades, rows) = blades_and_rows(&call, &x)?;
-    let dtype = call.check(&[
-        ("x", x.layout(), blades * rows),
-        ("o", o.layout(), rows),
-        ("grad_o", grad_o.layout(), rows),
-        ("grad_x", grad_x.layout(), blades * rows),
-    ])?;
+    let types = call.check_both(
+        &[
+            ("x", x.layout(), blades * rows),
+            ("grad_x", grad_x.layout(), blades * rows),
+        ],
+        &[("o", o.layout(), rows), ("grad_o", grad_o.layout(), rows)],
+    )?;
     let queue = Queue::of(stream);
     let ((x, _x), (o, _o)) = (x.acquire(&queue), o.acquire(&queue));
     let ((grad_o, _read), (grad_x, _written)) = (grad_o.acquire(&queue), grad_x.acquire(&queue));
@@ -201,7 +240,8 @@ pub fn blade_norm_backward(
             address(grad_x),
             blades as i64,
             rows as i64,
-            code(dtype),
+            code(types[0]),
+            code(types[1]),
             queue.raw().cast(),
         )
     };
@@ -225,7 +265,7 @@ pub fn activate(
         stream,
     };
     let len = x.layout().len;
-    let dtype = call.check(&[("x", x.layout(), len), ("o", o.layout(), len)])?;
+    let types = call.check_both(&[("x", x.layout(), len)], &[("o", o.layout(), len)])?;
     let queue = Queue::of(stream);
     let ((x, _read), (o, _written)) = (x.acquire(&queue), o.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
@@ -235,7 +275,8 @@ pub fn activate(
             address(o),
             len as i64,
             activation.code(),
-            code(dtype),
+            code(types[0]),
+            code(types[1]),
             queue.raw().cast(),
         )
     };
@@ -259,11 +300,10 @@ pub fn activate_backward(
         stream,
     };
     let len = x.layout().len;
-    let dtype = call.check(&[
-        ("x", x.layout(), len),
-        ("grad_o", grad_o.layout(), len),
-        ("grad_x", grad_x.layout(), len),
-    ])?;
+    let types = call.check_both(
+        &[("x", x.layout(), len), ("grad_x", grad_x.layout(), len)],
+        &[("grad_o", grad_o.layout(), len)],
+    )?;
     let queue = Queue::of(stream);
     let ((x, _x), (grad_o, _read)) = (x.acquire(&queue), grad_o.acquire(&queue));
     let (grad_x, _written) = grad_x.acquire(&queue);
@@ -275,7 +315,8 @@ pub fn activate_backward(
             address(grad_x),
             len as i64,
             activation.code(),
-            code(dtype),
+            code(types[0]),
+            code(types[1]),
             queue.raw().cast(),
         )
     };
@@ -283,7 +324,8 @@ pub fn activate_backward(
 }
 
 /// A squared error and its gradient: `loss = scale sum of (y - target)^2`, added to what `loss` holds if `adds`, and
-/// `grad = 2 scale (y - target)`. `loss` has one element.
+/// `grad = 2 scale loss_scale (y - target)`. `loss` has one element. The scale of the loss is the first of the numbers that
+/// [`Adam::scaled_step`](super::Adam::scaled_step) keeps; without them it is 1. All tensors are `F32`, or all are `F64`; the scale is `F64`.
 ///
 /// # Errors
 /// Tensors of another length, type or device; [`Error::Cuda`].
@@ -292,6 +334,7 @@ pub fn squared_error(
     stream: &CudaStream,
     [y, target]: [Tensor<'_>; 2],
     (scale, adds): (f64, bool),
+    loss_scale: Option<Tensor<'_>>,
     mut loss: TensorMut<'_>,
     mut grad: TensorMut<'_>,
 ) -> Result<(), Error> {
@@ -307,7 +350,12 @@ pub fn squared_error(
         ("loss", loss.layout(), 1),
         ("grad", grad.layout(), len),
     ])?;
+    if let Some(own) = &loss_scale {
+        let own = [("loss_scale", own.layout(), LossScaling::NUMBERS)];
+        call.checked(&own, "f64", |dtype| dtype == Dtype::F64)?;
+    }
     let queue = Queue::of(stream);
+    let loss_scale = loss_scale.as_ref().map(|own| own.acquire(&queue));
     let ((y, _y), (target, _target)) = (y.acquire(&queue), target.acquire(&queue));
     let ((loss, _loss), (grad, _grad)) = (loss.acquire(&queue), grad.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.
@@ -319,6 +367,9 @@ pub fn squared_error(
             address(grad),
             len as i64,
             scale,
+            loss_scale
+                .as_ref()
+                .map_or(std::ptr::null_mut(), |(at, _)| address(*at)),
             adds.into(),
             code(dtype),
             queue.raw().cast(),

@@ -168,7 +168,7 @@ fn numbers<T: Number>(bound: f64) {
         for adds in [false, true] {
             let given = [read(&slopes, &[rows]), read(&targets, &[rows])];
             let (loss, grad) = (write(&mut loss, &[1]), write(&mut grad, &[rows]));
-            network::squared_error(device(), &stream, given, (scale, adds), loss, grad)
+            network::squared_error(device(), &stream, given, (scale, adds), None, loss, grad)
                 .expect("a call");
         }
         let pairs = || slope.iter().zip(&target);

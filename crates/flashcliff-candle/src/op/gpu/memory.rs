@@ -181,6 +181,14 @@ pub(crate) fn clear(
             let mut part = slice.try_slice_mut(range);
             part.as_mut().map(|part| stream.memset_zeros(part))
         }
+        CudaStorageSlice::BF16(slice) => {
+            let mut part = slice.try_slice_mut(range);
+            part.as_mut().map(|part| stream.memset_zeros(part))
+        }
+        CudaStorageSlice::F16(slice) => {
+            let mut part = slice.try_slice_mut(range);
+            part.as_mut().map(|part| stream.memset_zeros(part))
+        }
         _ => None,
     };
     let cleared = cleared.ok_or_else(|| misplaced("clear"))?;

@@ -15,6 +15,7 @@ use crate::{Dtype, Error};
 
 /// The name that errors have.
 pub(super) const NAME: &str = "Adam";
+const LOSS_SCALE: &str = "loss_scale";
 const CHUNK: usize = sys::FC_ADAM_TENSORS as usize;
 
 /// A parameter that takes part in a step. All four tensors have the same type, `F32` or `F64`, and the same number of elements.
@@ -44,7 +45,7 @@ struct Span {
 impl Span {
     fn label(&self) -> String {
         match self.what {
-            "state" | "loss" => self.what.to_owned(),
+            "state" | "loss" | LOSS_SCALE => self.what.to_owned(),
             what => format!("{what} {}", self.slot),
         }
     }
@@ -130,6 +131,37 @@ impl Adam {
         stream: &CudaStream,
         parameters: &mut [AdamParameter<'_>],
         loss: Option<Tensor<'_>>,
+        state: Scratch<'_>,
+    ) -> Result<(), Error> {
+        self.run(stream, parameters, loss, None, state)
+    }
+
+    /// Does the same as [`Self::step`] with gradients that were multiplied by the scale of the loss, and changes the scale.
+    ///
+    /// `loss_scale` is `F64`, with [`LossScaling::NUMBERS`](super::LossScaling::NUMBERS) elements: the scale, the steps since it changed, the
+    /// steps that were skipped. If the norm is not finite, the loss is, and the scale is not the least, the step is skipped: no parameter, no
+    /// moment and no step count changes, no refused step is counted, and the scale of the next step is smaller.
+    ///
+    /// # Errors
+    /// The errors of [`Self::step`]; an optimiser without [`loss_scaling`](super::AdamSettings::loss_scaling).
+    pub fn scaled_step(
+        &self,
+        stream: &CudaStream,
+        parameters: &mut [AdamParameter<'_>],
+        loss: Option<Tensor<'_>>,
+        loss_scale: TensorMut<'_>,
+        state: Scratch<'_>,
+    ) -> Result<(), Error> {
+        self.check_scale(&loss_scale)?;
+        self.run(stream, parameters, loss, Some(loss_scale), state)
+    }
+
+    fn run(
+        &self,
+        stream: &CudaStream,
+        parameters: &mut [AdamParameter<'_>],
+        loss: Option<Tensor<'_>>,
+        mut loss_scale: Option<TensorMut<'_>>,
         mut state: Scratch<'_>,
     ) -> Result<(), Error> {
         self.check(stream, parameters, loss.as_ref(), &state)?;
@@ -164,14 +196,19 @@ impl Adam {
             let start = spans.push(("loss", 0), loss.acquire(&queue), bytes, false);
             (start, loss.dtype())
         });
+        let scale = loss_scale.as_mut().map(|scale| {
+            let bytes = scale.layout().bytes();
+            spans.push((LOSS_SCALE, 0), scale.acquire(&queue), bytes, true)
+        });
         let base = spans.push(("state", 0), state.acquire(&queue), self.layout.bytes, true);
         spans.check(|what| match what {
             "state" => spans::WORKSPACE_ALIGNMENT,
+            LOSS_SCALE => size_of::<f64>(),
             _ => size_of::<f32>(),
         })?;
         // SAFETY: every address is that of memory of the checked length and type on this device, which no other memory of the call
         // overlaps; the guards order other uses of it.
-        unsafe { self.launch(&queue, &tensors, loss, base) }
+        unsafe { self.launch(&queue, &tensors, loss, scale.unwrap_or(0), base) }
     }
 
     /// # Safety
@@ -181,6 +218,7 @@ impl Adam {
         queue: &Queue<'_>,
         tensors: &[(Dtype, sys::fc_adam_tensor)],
         loss: Option<(CUdeviceptr, Dtype)>,
+        loss_scale: CUdeviceptr,
         base: CUdeviceptr,
     ) -> Result<(), Error> {
         let stream = queue.raw().cast();
@@ -204,7 +242,7 @@ impl Adam {
         }
         let (loss, loss_dtype) = loss.unwrap_or((0, Dtype::F32));
         for (index, chunk) in chunks().enumerate() {
-            // SAFETY: all addresses are inside of the state, or that of the loss; slots are below their number.
+            // SAFETY: all addresses are inside of the state, or those of the loss and its scale; slots are below their number.
             let result = unsafe {
                 sys::fc_adam_prepare(
                     &raw const chunk,
@@ -214,6 +252,7 @@ impl Adam {
                     count as i64,
                     pointer(loss),
                     code(loss_dtype),
+                    pointer(loss_scale),
                     steps,
                     self.counts.len() as i64,
                     coefficients,
@@ -232,6 +271,30 @@ impl Adam {
             fault::kernel("fc_adam_update", result)?;
         }
         Ok(())
+    }
+
+    fn check_scale(&self, scale: &TensorMut<'_>) -> Result<(), Error> {
+        if !self.has_scaling {
+            return Err(Error::InvalidOption {
+                option: "loss_scaling",
+                expected: "changes of the scale, since the step has one",
+                got: 0.0,
+            });
+        }
+        let layout = scale.layout();
+        if layout.dtype != Dtype::F64 {
+            return Err(Error::DtypeMismatch {
+                operator: NAME.to_owned(),
+                tensor: LOSS_SCALE.to_owned(),
+                expected: "f64".to_owned(),
+                got: layout.dtype,
+            });
+        }
+        self.check_tensor(
+            format_args!("{LOSS_SCALE}"),
+            layout,
+            super::LossScaling::NUMBERS,
+        )
     }
 
     fn check(

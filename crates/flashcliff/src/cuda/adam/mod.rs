@@ -9,7 +9,7 @@ mod settings;
 mod state;
 
 pub use launch::AdamParameter;
-pub use settings::{AdamSettings, ScheduleShape};
+pub use settings::{AdamSettings, LossScaling, ScheduleShape};
 pub use state::AdamState;
 
 use flashcliff_sys as sys;
@@ -36,6 +36,9 @@ use crate::Error;
 /// state that the host allocates: so a step can be captured into a CUDA graph and replayed. A step whose loss or whose norm is not
 /// finite is *refused*: it changes no parameter, no moment and no step count.
 ///
+/// Gradients may come multiplied by the *scale of the loss*, which also lies in device memory ([`Adam::scaled_step`]). They are divided by it.
+/// If the norm is not finite though the loss is, the step is *skipped*: it changes as little as a refused one, and the scale falls.
+///
 /// Coefficients and the norm are computed in `f64`; coefficients are rounded to the type of the parameter, and the rest is computed in
 /// that type, rounded after each operation. The norm is a sum in a fixed order. So results are the same bit for bit every time. Without
 /// clipping and schedule they are those of the same formulas on the CPU, bit for bit.
@@ -47,6 +50,7 @@ pub struct Adam {
     device: Device,
     options: sys::fc_adam_options,
     learning_rate: f64,
+    has_scaling: bool,
     counts: Vec<usize>,
     layout: state::Layout,
 }
@@ -61,6 +65,7 @@ impl Adam {
             device: device.clone(),
             options: settings.checked()?,
             learning_rate: settings.learning_rate,
+            has_scaling: settings.loss_scaling.is_some(),
             counts: counts.to_vec(),
             layout: state::Layout::of(counts),
         })

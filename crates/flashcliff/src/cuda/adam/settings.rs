@@ -23,6 +23,8 @@ pub struct AdamSettings {
     pub clip_norm: Option<f64>,
     /// Whether the largest norm is that of [adaptive clipping](super::Adam); there is no other then.
     pub adaptive_clipping: bool,
+    /// The changes of the scale of a loss, for [`Adam::scaled_step`](super::Adam::scaled_step); without them such steps are errors.
+    pub loss_scaling: Option<LossScaling>,
     /// Whether all steps after a refused one are refused too.
     pub halt: bool,
     /// The shape of the schedule after its warm-up.
@@ -33,6 +35,66 @@ pub struct AdamSettings {
     pub steps: u64,
     /// The factor at the end of the schedule.
     pub floor: f64,
+}
+
+/// How the scale of a loss changes from step to step. All numbers but the interval are powers of two, so scaling rounds nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LossScaling {
+    /// The factor of the scale after some steps without overflow.
+    pub growth: f64,
+    /// The factor of the scale after an overflow.
+    pub backoff: f64,
+    /// The number of these steps.
+    pub interval: u64,
+    /// The least scale. A step that overflows at this scale is refused.
+    pub least: f64,
+    /// The largest scale.
+    pub most: f64,
+}
+
+impl LossScaling {
+    /// The numbers of type `F64` that a scale is in device memory: the scale of the next step, the steps since it changed, and the steps
+    /// that were skipped.
+    pub const NUMBERS: usize = size_of::<sys::fc_loss_scale>() / size_of::<f64>();
+
+    /// The options for the kernels.
+    fn checked(&self) -> Result<sys::fc_loss_scale_options, Error> {
+        let power = |got: f64| got.is_normal() && got > 0.0 && got.to_bits() << 12 == 0;
+        let (growth, backoff) = (self.growth, self.backoff);
+        for (option, expected, got, fits) in [
+            ("growth", "a power of two >= 1", growth, growth >= 1.0),
+            ("backoff", "a power of two below 1", backoff, backoff < 1.0),
+            ("least", "a power of two", self.least, true),
+            (
+                "most",
+                "a power of two >= the least scale",
+                self.most,
+                self.most >= self.least,
+            ),
+        ] {
+            if !power(got) || !fits {
+                return Err(Error::InvalidOption {
+                    option,
+                    expected,
+                    got,
+                });
+            }
+        }
+        if self.interval == 0 {
+            return Err(Error::InvalidOption {
+                option: "interval",
+                expected: "at least 1 step",
+                got: 0.0,
+            });
+        }
+        Ok(sys::fc_loss_scale_options {
+            growth,
+            backoff,
+            least: self.least,
+            most: self.most,
+            interval: self.interval as f64,
+        })
+    }
 }
 
 /// The factor of the learning rate after the warm-up, where `t` goes from 0 to 1 over the rest of a schedule.
@@ -60,6 +122,7 @@ impl Default for AdamSettings {
             decoupled: false,
             clip_norm: None,
             adaptive_clipping: false,
+            loss_scaling: None,
             halt: false,
             shape: ScheduleShape::Constant,
             warmup: 0,
@@ -133,6 +196,10 @@ impl AdamSettings {
             decoupled: self.decoupled.into(),
             halt: self.halt.into(),
             adaptive: self.adaptive_clipping.into(),
+            scaling: match &self.loss_scaling {
+                Some(scaling) => scaling.checked()?,
+                None => sys::fc_loss_scale_options::default(),
+            },
         })
     }
 }

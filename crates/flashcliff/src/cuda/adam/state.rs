@@ -30,9 +30,9 @@ pub struct AdamState {
     pub learning_rate: f64,
     /// The learning rate of the last step.
     pub rate: f64,
-    /// The norm of all gradients in the last step.
+    /// The norm of all gradients in the last step, without the scale of the loss.
     pub norm: f64,
-    /// The factor of the gradients in the last step.
+    /// The factor of clipping in the last step.
     pub clip: f64,
     /// The steps that were asked for.
     pub calls: u64,

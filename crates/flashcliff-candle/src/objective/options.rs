@@ -1,0 +1,108 @@
+//! The options of an objective.
+
+use candle_core::{DType, Device};
+
+use crate::Error;
+use crate::models::{Architecture, Model};
+use crate::optim::LossScale;
+
+/// The type of the features of a training step: of the values between layers, and of their gradients.
+///
+/// Parameters, their gradients and the moments of an optimiser keep the type of the model, so the parameters are the master weights. Kernels
+/// compute in `f32` and round what they write. Matrix products take operands of the type of the features, into which they round a copy of
+/// their weights, and add in `f32`. The last linear map, the prediction and the error are `f32`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Features {
+    /// The type of the model.
+    #[default]
+    Model,
+    /// `bf16`, with the range of `f32` and 8 bits of precision.
+    Bf16,
+    /// `f16`, with 11 bits of precision. Gradients below 6e-8 are 0, so they need a [scale of the loss](ObjectiveOptions::loss_scale).
+    F16,
+}
+
+impl Features {
+    /// The type of the features of a model of some type.
+    pub fn dtype(self, model: DType) -> DType {
+        match self {
+            Self::Model => model,
+            Self::Bf16 => DType::BF16,
+            Self::F16 => DType::F16,
+        }
+    }
+
+    /// Checks that a model can be trained so, before it is made.
+    ///
+    /// # Errors
+    /// [`Error::Features`]: a model without a plan, a device that is not a GPU, parameters that are not `f32`.
+    pub fn check(
+        self,
+        architecture: Architecture,
+        device: &Device,
+        dtype: DType,
+    ) -> Result<(), Error> {
+        let features = match self {
+            Self::Model => return Ok(()),
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        };
+        let refused = |expected, got, advice| {
+            Err(Error::Features {
+                features,
+                expected,
+                got,
+                advice,
+            })
+        };
+        match device {
+            Device::Cuda(_) => {}
+            _ => {
+                let (got, advice) = (
+                    "the CPU".to_owned(),
+                    "train on a GPU, or in the type of the model",
+                );
+                return refused("a GPU", got, advice);
+            }
+        }
+        if !architecture.has_plan() {
+            return refused(
+                "a model that is computed in buffers taken once",
+                format!("{}, which goes through candle's graph", architecture.name()),
+                "train it in the type of the model",
+            );
+        }
+        match dtype {
+            DType::F32 => Ok(()),
+            other => refused(
+                "parameters of type F32",
+                format!("{other:?}"),
+                "make the model in F32",
+            ),
+        }
+    }
+}
+
+/// Options of an [`Objective`](super::Objective).
+#[derive(Debug, Clone, Default)]
+pub struct ObjectiveOptions {
+    /// The type of the features.
+    pub features: Features,
+    /// The scale of the loss, of the optimiser that takes the gradients: [`Adam::loss_scale`](crate::optim::Adam::loss_scale). All gradients
+    /// are multiplied by it; the error is not.
+    pub loss_scale: Option<LossScale>,
+}
+
+impl ObjectiveOptions {
+    /// Checks that a model can have them.
+    pub(super) fn check(&self, model: &Model) -> Result<(), Error> {
+        match model.parameters().first() {
+            None => Ok(()),
+            Some(var) => {
+                let (device, dtype) = (var.device(), var.dtype());
+                self.features.check(model.architecture(), device, dtype)
+            }
+        }
+    }
+}
