@@ -67,6 +67,9 @@ impl Clock {
             compute_seconds: rounds(0.5e-3),
             seconds: rounds(seconds) * self.bias.exp(),
             stream_bytes: 1e10,
+            launch_seconds: 0.0,
+            wall_seconds: None,
+            captured_seconds: None,
             sweep: 0,
         }
     }
@@ -79,6 +82,8 @@ fn row(repeats: Vec<Repeat>) -> Row {
         bytes: None,
         flops: None,
         seconds: 1.0,
+        wall_seconds: None,
+        captured_seconds: None,
         floor_seconds: None,
         ratio: None,
         roofline: None,
@@ -205,6 +210,9 @@ fn report(kind: Kind, cases: Vec<Row>) -> Report {
             add_bytes: 1.0,
             flops_f32: 1.0,
             flops_f64: 1.0,
+            flops_tf32: None,
+            flops_bf16: None,
+            flops_f16: None,
             call_seconds: 1.0,
         },
         cases,

@@ -3,7 +3,7 @@
 //! The gradient of the output is zero in all other rows, so the gradients of parameters come from the compared rows alone. Gradients are
 //! compared along one direction for each tensor: the sum of all elements, each times a random sign, is the slope of the formula.
 
-use flashcliff::{Dims, Operator, TensorSpec};
+use flashcliff::{Dims, Dtype, Operator, TensorSpec};
 use flashcliff_floor::values;
 
 use crate::reference::Formula;
@@ -31,6 +31,26 @@ impl Tolerance {
         output: 1e-11,
         slope: 1e-5,
     };
+    /// Four roundings to 8 bits of an element; as many of each gradient, in units of its tensor's length.
+    pub(crate) const BF16: Self = Self {
+        output: 1.6e-2,
+        slope: 3e-2,
+    };
+    /// The same with 11 bits.
+    pub(crate) const F16: Self = Self {
+        output: 2e-3,
+        slope: 4e-3,
+    };
+
+    /// The tolerance of tensors of a type.
+    pub(crate) fn of(dtype: Dtype) -> Self {
+        match dtype {
+            Dtype::F64 => Self::F64,
+            Dtype::Bf16 => Self::BF16,
+            Dtype::F16 => Self::F16,
+            _ => Self::F32,
+        }
+    }
 }
 
 /// The rows that are compared: the first, the middle and the last.

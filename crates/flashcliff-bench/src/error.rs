@@ -54,6 +54,24 @@ pub enum Error {
         got: flashcliff::Dtype,
     },
 
+    /// The work of a case could not be captured as a CUDA graph.
+    #[error("{case}: expected calls that can be captured: {reason}")]
+    NotCaptured {
+        /// The case.
+        case: String,
+        /// The reason.
+        reason: String,
+    },
+
+    /// A kernel of the floor failed.
+    #[error("{call} failed with code {code} of CUDA")]
+    Kernel {
+        /// The function.
+        call: &'static str,
+        /// Its code.
+        code: i32,
+    },
+
     /// No folder can hold the rates of the machine.
     #[error(
         "expected a folder for the rates of this machine, by one of FLASHCLIFF_CACHE_DIR, XDG_CACHE_HOME, HOME and LOCALAPPDATA"

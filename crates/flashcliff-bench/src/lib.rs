@@ -3,7 +3,7 @@
 //! * `case`, `selection` - which operators, at which sizes; derived from the table of operators.
 //! * [`mod@reference`] - the formulas of all operators in f64, without kernels.
 //! * `check` - the comparison with the formulas, before anything is timed.
-//! * [`cpu`] - operators with their buffers, beside floors.
+//! * [`Target`] - a device that measures: [`cpu`], and with the feature `cuda` a GPU.
 //! * [`measure`] - times in turns with floors, medians.
 //! * [`machine`] - what the machine is, and the rates that it reaches.
 //! * [`model`] - from bytes, operations and rates to the least time of a case, and its size class.
@@ -17,6 +17,8 @@ pub mod calibration;
 mod case;
 mod check;
 pub mod cpu;
+#[cfg(feature = "cuda")]
+pub mod cuda;
 mod error;
 mod html;
 pub mod machine;
@@ -27,9 +29,11 @@ pub mod reference;
 pub mod report;
 mod selection;
 pub mod stats;
+mod target;
 pub mod work;
 
 pub use case::{Case, Passes};
 pub use error::Error;
 pub use html::html;
 pub use selection::Selection;
+pub use target::Target;

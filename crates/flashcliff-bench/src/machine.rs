@@ -8,15 +8,15 @@ use serde::{Deserialize, Serialize};
 /// The facts that two runs must share for their times to be compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kind {
-    /// `cpu`.
+    /// `cpu` or `cuda`.
     pub device: String,
     /// The name of the processor, as it gives itself.
     pub processor: String,
-    /// The architecture of the host.
+    /// The architecture of the host, or of the GPU.
     pub architecture: String,
-    /// The widest vectors that the CPU has.
+    /// The widest vectors that the CPU has; `none` of a GPU.
     pub widest_simd: String,
-    /// The number of threads in use.
+    /// The number of threads in use on the CPU.
     pub threads: usize,
 }
 
@@ -27,11 +27,20 @@ pub struct Rates {
     pub copy_bytes: f64,
     /// Bytes a second of a large addition of two tensors.
     pub add_bytes: f64,
-    /// Operations a second in f32.
+    /// Operations a second in f32: of multiply-adds on the CPU, of a large product of matrices on a GPU.
     pub flops_f32: f64,
     /// Operations a second in f64.
     pub flops_f64: f64,
-    /// Seconds of a call with next to no work.
+    /// Operations a second of a product of matrices whose factors are rounded to TF32. Only of a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flops_tf32: Option<f64>,
+    /// Operations a second of a product of matrices of bf16. Only of a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flops_bf16: Option<f64>,
+    /// Operations a second of a product of matrices of f16. Only of a GPU.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flops_f16: Option<f64>,
+    /// Seconds of a call with next to no work; of the GPU where there is one.
     pub call_seconds: f64,
 }
 

@@ -58,6 +58,15 @@ pub struct Repeat {
     pub compute_seconds: f64,
     /// Bytes a second of a large addition in the same moments.
     pub stream_bytes: f64,
+    /// The part of the floor's time that its launch takes. It is 0 on the CPU.
+    #[serde(default)]
+    pub launch_seconds: f64,
+    /// Wall seconds of the work on a GPU, launched call by call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall_seconds: Option<f64>,
+    /// Wall seconds of the work on a GPU, replayed as a captured graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captured_seconds: Option<f64>,
     /// The number of the sweep over all cases that the repeat belongs to. Repeats of one sweep follow each other, so that what else the machine
     /// does may slow all of them.
     pub sweep: usize,
@@ -130,6 +139,9 @@ mod tests {
             floor_seconds: 2.0,
             compute_seconds: 3.0,
             stream_bytes: 1.0,
+            launch_seconds: 0.0,
+            wall_seconds: None,
+            captured_seconds: None,
             sweep: 0,
         };
         assert_eq!(repeat.relative(), 2.0);

@@ -55,6 +55,12 @@ pub struct Row {
     pub flops: Option<usize>,
     /// The median time.
     pub seconds: f64,
+    /// The median wall time on a GPU, launched call by call.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wall_seconds: Option<f64>,
+    /// The median wall time on a GPU, replayed as a captured graph.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub captured_seconds: Option<f64>,
     /// The median time of moving as many bytes.
     pub floor_seconds: Option<f64>,
     /// Time over that of the floor.
@@ -180,10 +186,14 @@ impl Row {
         let middle = |part: fn(&Repeat) -> f64| median(repeats.iter().map(part).collect());
         let seconds = middle(|repeat| repeat.seconds);
         let floor = middle(|repeat| repeat.floor_seconds);
+        let known = |part: fn(&Repeat) -> Option<f64>| {
+            let times: Option<Vec<f64>> = repeats.iter().map(part).collect();
+            times.filter(|times| !times.is_empty()).map(median)
+        };
         let model = Model {
             bytes: counts.bytes,
             call_seconds: rates.call_seconds * case.passes.calls() as f64,
-            memory_seconds: floor,
+            memory_seconds: floor - middle(|repeat| repeat.launch_seconds).min(floor),
             compute_seconds: middle(|repeat| repeat.compute_seconds),
             stream_rate: middle(|repeat| repeat.stream_bytes),
         };
@@ -209,6 +219,8 @@ impl Row {
             bytes: Some(counts.bytes),
             flops: Some(counts.flops),
             seconds,
+            wall_seconds: known(|repeat| repeat.wall_seconds),
+            captured_seconds: known(|repeat| repeat.captured_seconds),
             floor_seconds: Some(floor),
             ratio: Some(seconds / floor),
             roofline: Some(roofline),

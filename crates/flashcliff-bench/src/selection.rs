@@ -19,6 +19,8 @@ pub struct Selection {
     pub dtypes: Vec<Dtype>,
     /// Whether sizes that are not given are small.
     pub quick: bool,
+    /// Whether the usual choice is that of a GPU.
+    pub gpu: bool,
 }
 
 const CL200: Signature = Signature::of(2, 0, 0);
@@ -39,6 +41,15 @@ const FURTHER: [(&str, Signature, Dims, bool); 6] = [
     // This case is compiled too, to compare the interpreted one with it.
     ("sgp_norm", CL500, square(4096, 64), false),
     ("sgp_norm", CL500, square(4096, 64), true),
+];
+
+/// The usual choice on a GPU: what keeps one busy, and further cases in f32 with launches that take longer than the work.
+const USUAL_ON_GPU: Dims = square(4096, 512);
+const WORK_ON_GPU: usize = 200_000_000_000;
+const FURTHER_ON_GPU: [(&str, Signature, Dims, bool); 3] = [
+    ("sgp_norm", CL200, square(4096, 512), false),
+    ("sgp_norm", CL300, square(1024, 128), false),
+    ("sgp_norm", CL300, square(256, 64), false),
 ];
 
 /// As many channels of the output as of the input.
@@ -78,7 +89,11 @@ impl Selection {
             for signature in usual(&self.algebras) {
                 let mut shapes = self.shapes.clone();
                 if shapes.is_empty() {
-                    shapes.push(self.smaller(usual_size(name, signature)?));
+                    let (dims, work) = match self.gpu {
+                        true => (USUAL_ON_GPU, WORK_ON_GPU),
+                        false => (USUAL, WORK),
+                    };
+                    shapes.push(self.smaller(bounded(name, signature, dims, work)?));
                 }
                 for dims in shapes {
                     self.add(&mut cases, name, signature, dims, false, false)?;
@@ -86,7 +101,11 @@ impl Selection {
             }
         }
         if self.algebras.is_empty() && self.shapes.is_empty() {
-            for (name, signature, dims, is_interpreted) in FURTHER {
+            let further = match self.gpu {
+                true => &FURTHER_ON_GPU[..],
+                false => &FURTHER[..],
+            };
+            for &(name, signature, dims, is_interpreted) in further {
                 if wanted(name) {
                     let dims = self.smaller(dims);
                     self.add(&mut cases, name, signature, dims, is_interpreted, true)?;
@@ -107,6 +126,7 @@ impl Selection {
     ) -> Result<(), Error> {
         let dtypes = match &self.dtypes[..] {
             [] if further => &[Dtype::F32][..],
+            [] if self.gpu => &[Dtype::F32, Dtype::Bf16][..],
             [] => &[Dtype::F32, Dtype::F64][..],
             list => list,
         };
@@ -147,20 +167,30 @@ fn bound(case: &Case) -> Result<Dims, Error> {
     Ok(operator.bind(&shapes)?)
 }
 
-/// The usual size, or the largest smaller one that is not too much work.
+/// The usual size on the CPU, or the largest smaller one that is not too much work.
 pub(crate) fn usual_size(operator: &'static str, signature: Signature) -> Result<Dims, Error> {
+    bounded(operator, signature, USUAL, WORK)
+}
+
+/// A size, or the largest smaller one that is not too much work.
+fn bounded(
+    operator: &'static str,
+    signature: Signature,
+    usual: Dims,
+    work: usize,
+) -> Result<Dims, Error> {
     let case = Case {
         operator,
         signature,
         is_interpreted: false,
         dtype: Dtype::F32,
         passes: Passes::Forward,
-        dims: USUAL,
+        dims: usual,
     };
     let bound = case.bind()?;
-    let mut dims = USUAL;
-    while bound.cost(&dims).forward > WORK && dims.batch > dims.in_channels {
-        dims = match dims.batch / dims.in_channels > USUAL.batch / USUAL.in_channels {
+    let mut dims = usual;
+    while bound.cost(&dims).forward > work && dims.batch > dims.in_channels {
+        dims = match dims.batch / dims.in_channels > usual.batch / usual.in_channels {
             true => square(dims.batch / 2, dims.in_channels),
             false => square(dims.batch / 2, dims.in_channels / 2),
         };
@@ -192,6 +222,27 @@ mod tests {
     }
 
     #[test]
+    fn a_gpu_has_larger_cases_and_types_of_its_own() {
+        let gpu = Selection {
+            gpu: true,
+            ..Selection::default()
+        };
+        let cases = gpu.cases().unwrap();
+        for operator in TABLE {
+            for dtype in [Dtype::F32, Dtype::Bf16] {
+                let is_own = |case: &&Case| (case.operator, case.dtype) == (operator.name, dtype);
+                let largest = cases
+                    .iter()
+                    .filter(is_own)
+                    .map(|case| case.dims.batch)
+                    .max();
+                assert!(largest.unwrap() >= 1024, "{} {dtype}", operator.name);
+            }
+        }
+        assert!(cases.iter().all(|case| !case.is_interpreted));
+    }
+
+    #[test]
     fn usual_sizes_are_bounded_by_work() {
         for case in Selection::default().cases().unwrap() {
             if case.signature == CL300 && case.dims != square(4096, 512) {
@@ -212,7 +263,7 @@ mod tests {
                 out_channels: 3,
             }],
             dtypes: vec![Dtype::F64],
-            quick: false,
+            ..Selection::default()
         };
         let names: Vec<String> = selection.cases().unwrap().iter().map(Case::name).collect();
         assert_eq!(

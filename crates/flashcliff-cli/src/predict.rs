@@ -100,6 +100,7 @@ pub(crate) fn run(args: &PredictArgs) -> Result<ExitCode, Error> {
         shapes: args.shape.iter().map(|shape| shape.dims()).collect(),
         dtypes: args.dtype.iter().map(|name| name.dtype()).collect(),
         quick: false,
+        gpu: false,
     };
     let cases = selection.cases()?;
     let rates = Calibration::read(&cpu::kind())?;

@@ -110,11 +110,7 @@ impl<T: Element> Buffers<T> {
                 .map(|(spec, data)| pick(spec, data))
                 .collect(),
         };
-        let tolerance = match size_of::<T>() {
-            4 => Tolerance::F32,
-            _ => Tolerance::F64,
-        };
-        compare(case, &self.operator, &sampled, tolerance)
+        compare(case, &self.operator, &sampled, Tolerance::of(T::DTYPE))
     }
 }
 

@@ -6,13 +6,14 @@ mod calibrate;
 use std::time::Duration;
 
 use cayley::Signature;
-use flashcliff::{Dtype, Tier, threads};
+use flashcliff::{Dtype, Tier, memory, threads};
 use flashcliff_floor::{Floor, Width, multiply_add};
 
 use crate::machine::{Kind, Rates, processor};
 use crate::measure::{Effort, Repeat, median, repetitions, seconds};
 use crate::report::Counts;
 use crate::selection::square;
+use crate::target::{Target, remedy};
 use crate::{Case, Error, Passes};
 
 use buffers::Buffers;
@@ -166,6 +167,9 @@ impl Subject {
             floor_seconds: median(floors),
             compute_seconds: median(bursts),
             stream_bytes: stream.rate()?,
+            launch_seconds: 0.0,
+            wall_seconds: None,
+            captured_seconds: None,
             sweep: 0,
         })
     }
@@ -186,6 +190,51 @@ fn multiply_rate(width: Width) -> Result<f64, Error> {
         Ok::<(), Error>(())
     })?;
     Ok(operations as f64 / seconds)
+}
+
+/// The CPU that measures.
+#[derive(Debug)]
+pub struct Cpu {
+    stream: Stream,
+    quick: bool,
+}
+
+impl Cpu {
+    /// The CPU, with tensors that no cache holds. `quick` measures little.
+    pub fn new(quick: bool) -> Self {
+        Self {
+            stream: Stream::new(quick),
+            quick,
+        }
+    }
+}
+
+impl Target for Cpu {
+    type Subject = Subject;
+
+    fn kind(&self) -> Result<Kind, Error> {
+        Ok(kind())
+    }
+
+    fn rates(&mut self) -> Result<Rates, Error> {
+        rates(self.quick, &mut self.stream)
+    }
+
+    fn check_room(&self, case: &Case) -> Result<(), Error> {
+        Ok(memory::check(&case.name(), case.memory()?, |_| remedy())?)
+    }
+
+    fn subject(&mut self, before: Option<Subject>, case: &Case) -> Result<Subject, Error> {
+        Subject::or_new(before, case)
+    }
+
+    fn counts(&self, subject: &Subject) -> Counts {
+        subject.counts()
+    }
+
+    fn repeat(&mut self, subject: &mut Subject, effort: Effort) -> Result<Repeat, Error> {
+        subject.repeat(effort, &mut self.stream)
+    }
 }
 
 /// The kind of this machine.
@@ -256,6 +305,9 @@ pub fn rates(quick: bool, stream: &mut Stream) -> Result<Rates, Error> {
         add_bytes: median(adds),
         flops_f32: median(single),
         flops_f64: median(double),
+        flops_tf32: None,
+        flops_bf16: None,
+        flops_f16: None,
         call_seconds: call_seconds(rounds)?,
     })
 }

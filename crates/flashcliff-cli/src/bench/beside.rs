@@ -8,11 +8,10 @@ use flashcliff_bench::baseline::{
 };
 use flashcliff_bench::measure::{Effort, Repeat};
 use flashcliff_bench::report::{Report, Row};
-use flashcliff_bench::{Case, cpu};
+use flashcliff_bench::{Case, Target};
 use tracing::info;
 
 use crate::error::Error;
-use crate::memory::room_for;
 
 /// Reads a stored run.
 ///
@@ -68,11 +67,11 @@ impl<'a> Beside<'a> {
     ///
     /// # Errors
     /// A wrong result, tensors that have no room.
-    pub(super) fn measure(
+    pub(super) fn measure<T: Target>(
         &self,
         cases: &[&'a Case],
         report: &mut Report,
-        stream: &mut cpu::Stream,
+        target: &mut T,
     ) -> Result<(), Error> {
         if let Some(reason) = other_machine(self.before, &report.machine) {
             let none = cases
@@ -99,10 +98,10 @@ impl<'a> Beside<'a> {
                 repeats: Vec::new(),
                 place: report.comparisons.len(),
             };
-            let (now, comparison) = self.more(&mut measured, subject.take(), stream)?;
+            let (now, comparison) = self.more(&mut measured, subject.take(), target)?;
             report.comparisons.push(comparison);
             let repeats = measured.repeats.clone();
-            let row = Row::of_operator(case, now.counts(), repeats, &report.rates);
+            let row = Row::of_operator(case, target.counts(&now), repeats, &report.rates);
             report.cases.push(row);
             subject = Some(now);
             all.push(measured);
@@ -112,7 +111,7 @@ impl<'a> Beside<'a> {
             for measured in &mut all {
                 if report.comparisons[measured.place].is_open {
                     info!("{}, again", measured.case.name());
-                    let (_, comparison) = self.more(measured, None, stream)?;
+                    let (_, comparison) = self.more(measured, None, target)?;
                     report.comparisons[measured.place] = comparison;
                 }
             }
@@ -121,17 +120,19 @@ impl<'a> Beside<'a> {
     }
 
     /// Repeats a case until there is a verdict.
-    fn more(
+    fn more<T: Target>(
         &self,
         measured: &mut Measured<'a>,
-        subject: Option<cpu::Subject>,
-        stream: &mut cpu::Stream,
-    ) -> Result<(cpu::Subject, Comparison), Error> {
+        subject: Option<T::Subject>,
+        target: &mut T,
+    ) -> Result<(T::Subject, Comparison), Error> {
         let case = measured.case;
-        room_for(case.name(), case.memory()?)?;
-        let mut subject = cpu::Subject::or_new(subject, case)?;
+        target.check_room(case)?;
+        let mut subject = target.subject(subject, case)?;
         let comparison = compare(measured.row, &self.limits, &mut measured.repeats, || {
-            subject.repeat(self.effort, stream).map_err(Error::from)
+            target
+                .repeat(&mut subject, self.effort)
+                .map_err(Error::from)
         })?;
         Ok((subject, comparison))
     }

@@ -17,11 +17,13 @@ use std::process::ExitCode;
 
 use cayley::Signature;
 use clap::Args;
+use flashcliff_bench::cpu::Cpu;
 use flashcliff_bench::measure::Effort;
 use flashcliff_bench::report::Report;
 use flashcliff_bench::{Selection, html};
 use flashcliff_candle::output_file::OutputFile;
 
+use crate::device::{DeviceArgs, DeviceName};
 use crate::error::Error;
 use crate::output::print;
 use crate::tune::{Shape, TypeName};
@@ -41,11 +43,18 @@ The memory of a training step is counted by the allocator of the program: the mo
 what must be held: parameters, the moments of Adam, and the activations that the backward pass reads. What the matrix products keep for each
 thread for the life of the process, a buffer of the size of a cache, is not part of it. Its targets hold for two threads.
 
+On a GPU times are those of the GPU, between events, with other data in its second-level cache and launches that wait in the queue. `wall` is the
+time by the clock of the host from call to call, `captured` the same where the calls are one CUDA graph. The floor is an addition there too; rates of
+operations are those of large products of matrices. There is no training step; `train` writes the time of its steps to metrics.json.
+
 With --baseline each case is repeated until the spread allows a verdict beside a stored run: unchanged, faster, slower (warning), slower
 (failure), or not comparable: another machine, no such case, a floor that differs too much, too much noise. All times are taken relative to what
 the machine reached in the same moments. A case is slower if its ratio is beyond the limit and an interval by Mann and Whitney excludes that
 nothing changed; what seems slower is measured again at the end. Exit status: 3 after a warning, 4 after a failure, else 0.")]
 pub(crate) struct BenchArgs {
+    #[command(flatten)]
+    device: DeviceArgs,
+
     /// Also write the results to a file, as JSON.
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -78,7 +87,7 @@ pub(crate) struct BenchArgs {
     #[arg(long, value_name = "BATCHxCHANNELS")]
     shape: Vec<Shape>,
 
-    /// The type of all tensors; may be repeated. If absent, f32 and f64.
+    /// The type of all tensors; may be repeated. If absent, f32 and f64, on a GPU f32 and bf16.
     #[arg(long, value_name = "TYPE")]
     dtype: Vec<TypeName>,
 
@@ -114,8 +123,21 @@ impl BenchArgs {
             shapes: self.shape.iter().map(|shape| shape.dims()).collect(),
             dtypes: self.dtype.iter().map(|name| name.dtype()).collect(),
             quick: self.quick,
+            gpu: self.device.name() != DeviceName::Cpu,
         }
     }
+}
+
+/// Measures on a GPU.
+#[cfg(feature = "cuda")]
+fn on_gpu(args: &BenchArgs, before: Option<&Report>, ordinal: usize) -> Result<Report, Error> {
+    let mut gpu = flashcliff_bench::cuda::Gpu::new(ordinal, args.quick)?;
+    run::measure(args, before, &mut gpu)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpu(_: &BenchArgs, _: Option<&Report>, _: usize) -> Result<Report, Error> {
+    Err(flashcliff_candle::Error::BuiltWithoutCuda.into())
 }
 
 /// A number of percent.
@@ -142,7 +164,10 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Error> {
     let earlier: Vec<Report> = earlier.collect::<Result<_, _>>()?;
     let json = args.json.as_deref().map(OutputFile::create).transpose()?;
     let page = args.report.as_deref().map(OutputFile::create).transpose()?;
-    let report = run::measure(args, before.as_ref())?;
+    let report = match args.device.name() {
+        DeviceName::Cpu => run::measure(args, before.as_ref(), &mut Cpu::new(args.quick))?,
+        DeviceName::Cuda(ordinal) => on_gpu(args, before.as_ref(), ordinal)?,
+    };
     if let Some(file) = json {
         file.commit(report.json()?.as_bytes())?;
     }

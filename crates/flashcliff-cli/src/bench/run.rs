@@ -3,38 +3,44 @@
 use flashcliff_bench::baseline::Limits;
 use flashcliff_bench::measure::{Repeat, SWEEPS};
 use flashcliff_bench::report::{Counts, Report, Row};
-use flashcliff_bench::{Case, cpu};
+use flashcliff_bench::{Case, Target};
 use tracing::info;
 
 use super::BenchArgs;
 use super::beside::Beside;
 use super::step::{self, Step};
+use crate::device::DeviceName;
 use crate::error::Error;
-use crate::memory::room_for;
 
 /// Measures all chosen cases, beside a stored run if there is one.
 ///
 /// # Errors
 /// A wrong result, a name that no case has, tensors that have no room.
-pub(super) fn measure(args: &BenchArgs, before: Option<&Report>) -> Result<Report, Error> {
+pub(super) fn measure<T: Target>(
+    args: &BenchArgs,
+    before: Option<&Report>,
+    target: &mut T,
+) -> Result<Report, Error> {
     let cases = args.selection().cases()?;
-    // A training step has one size.
-    let is_all = args.operator.is_empty() && args.algebra.is_empty() && args.shape.is_empty();
+    // A training step has one size, and is one of the CPU.
+    let is_all = args.device.name() == DeviceName::Cpu
+        && args.operator.is_empty()
+        && args.algebra.is_empty()
+        && args.shape.is_empty();
     let step = Step::new(args.quick);
     let step = (is_all && args.dtype.is_empty()).then_some(step);
     let names = cases.iter().map(Case::name);
     let names = names.chain(step.as_ref().map(Step::name));
     let is_wanted = wanted(args, names.collect())?;
-    let mut stream = cpu::Stream::new(args.quick);
-    let rates = cpu::rates(args.quick, &mut stream)?;
-    let mut report = Report::new(cpu::kind(), rates, args.quick);
+    let rates = target.rates()?;
+    let mut report = Report::new(target.kind()?, rates, args.quick);
     let cases: Vec<&Case> = cases
         .iter()
         .filter(|case| is_wanted(&case.name()))
         .collect();
     if let Some(before) = before {
         let limits = Limits::percent(args.warn, args.fail, cases.len());
-        Beside::new(before, limits, args.effort(0)).measure(&cases, &mut report, &mut stream)?;
+        Beside::new(before, limits, args.effort(0)).measure(&cases, &mut report, target)?;
         return Ok(report);
     }
     // Cases take turns, so that what else the machine does for a while does not hit all repeats of a case.
@@ -44,17 +50,17 @@ pub(super) fn measure(args: &BenchArgs, before: Option<&Report>) -> Result<Repor
         for (place, &case) in cases.iter().enumerate() {
             if sweep == 0 {
                 info!("{}", case.name());
-                room_for(case.name(), case.memory()?)?;
+                target.check_room(case)?;
             }
-            let mut now = cpu::Subject::or_new(subject.take(), case)?;
-            let counts = now.counts();
+            let mut now = target.subject(subject.take(), case)?;
+            let counts = target.counts(&now);
             if sweep == 0 {
                 found.push((counts, Vec::new()));
             }
             let effort = args.effort(counts.bytes);
             let repeats = &mut found[place].1;
             for _ in 0..effort.repeats.div_ceil(SWEEPS) {
-                let repeat = now.repeat(effort, &mut stream)?;
+                let repeat = target.repeat(&mut now, effort)?;
                 repeats.push(Repeat { sweep, ..repeat });
             }
             subject = Some(now);

@@ -109,6 +109,8 @@ pub(super) fn run(step: &Step, effort: Effort) -> Result<Row, Error> {
         bytes: None,
         flops: None,
         seconds,
+        wall_seconds: None,
+        captured_seconds: None,
         floor_seconds: None,
         ratio: None,
         roofline: None,

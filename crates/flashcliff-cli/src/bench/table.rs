@@ -7,11 +7,17 @@ use crate::output::{Align, Table};
 
 /// The report as text.
 pub(super) fn text(report: &Report) -> String {
-    let mut table = Table::new(&[
+    let on_gpu = report.machine.device == "cuda";
+    let mut columns = vec![
         ("case", Align::Left),
         ("MB", Align::Right),
         ("Mflop", Align::Right),
         ("ms", Align::Right),
+    ];
+    if on_gpu {
+        columns.extend([("wall ms", Align::Right), ("captured ms", Align::Right)]);
+    }
+    columns.extend([
         ("floor ms", Align::Right),
         ("ratio", Align::Right),
         ("GB/s", Align::Right),
@@ -21,6 +27,7 @@ pub(super) fn text(report: &Report) -> String {
         ("target", Align::Left),
         ("difference", Align::Right),
     ]);
+    let mut table = Table::new(&columns);
     for row in &report.cases {
         let count =
             |n: Option<usize>| n.map_or(String::new(), |n| format!("{:.2}", n as f64 / 1e6));
@@ -30,11 +37,17 @@ pub(super) fn text(report: &Report) -> String {
             })
         };
         let roofline = row.roofline.as_ref();
-        table.row([
+        let mut cells = vec![
             row.name.clone(),
             count(row.bytes),
             count(row.flops),
             milliseconds(row.seconds),
+        ];
+        if on_gpu {
+            let times = [row.wall_seconds, row.captured_seconds];
+            cells.extend(times.map(|time| time.map_or(String::new(), milliseconds)));
+        }
+        cells.extend([
             row.floor_seconds.map_or(String::new(), milliseconds),
             row.ratio
                 .map_or(String::new(), |ratio| format!("{ratio:.2}")),
@@ -45,6 +58,7 @@ pub(super) fn text(report: &Report) -> String {
             target(row),
             format!("{:.0e}", row.relative_difference),
         ]);
+        table.row(cells);
     }
     let memory = report.cases.iter().filter_map(|row| row.memory.as_ref());
     let memory: String = memory.map(of_memory).collect();
@@ -85,16 +99,35 @@ fn verdicts(comparisons: &[Comparison]) -> String {
 fn head(report: &Report) -> String {
     let rates = &report.rates;
     let (giga, micro) = (1e-9, 1e6);
-    let mut text = format!(
-        "flashcliff {}, commit {}; {} on {}, {} threads; medians\n",
-        report.version, report.commit, report.simd, report.machine.processor, report.threads,
-    );
+    let (version, commit, machine) = (&report.version, &report.commit, &report.machine);
+    let (processor, architecture) = (&machine.processor, &machine.architecture);
+    let on = match machine.device == "cuda" {
+        true => format!("{processor} ({architecture}), times of the GPU"),
+        false => format!("{} on {processor}, {} threads", report.simd, report.threads),
+    };
+    let mut text = format!("flashcliff {version}, commit {commit}; {on}; medians\n");
+    let operations = [
+        ("f32", Some(rates.flops_f32)),
+        ("f64", Some(rates.flops_f64)),
+        ("TF32", rates.flops_tf32),
+        ("bf16", rates.flops_bf16),
+        ("f16", rates.flops_f16),
+    ];
+    let known = operations
+        .iter()
+        .filter_map(|(name, rate)| rate.map(|rate| (name, rate)));
+    let known: Vec<String> = known
+        .map(|(name, rate)| format!("{:.1} in {name}", rate * giga))
+        .collect();
     text += &format!(
-        "measured in this run: copy {:.1} GB/s, addition {:.1} GB/s, multiply-adds {:.1} Gflop/s in f32 and {:.1} in f64, a call {:.2} us\n",
+        "measured in this run: copy {:.1} GB/s, addition {:.1} GB/s, Gflop/s of {}: {}; a call {:.2} us\n",
         rates.copy_bytes * giga,
         rates.add_bytes * giga,
-        rates.flops_f32 * giga,
-        rates.flops_f64 * giga,
+        match machine.device == "cuda" {
+            true => "matrix products",
+            false => "multiply-adds",
+        },
+        known.join(", "),
         rates.call_seconds * micro,
     );
     if report.quick {

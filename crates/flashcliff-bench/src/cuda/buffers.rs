@@ -1,0 +1,219 @@
+//! An operator with all tensors that it reads and writes, on a GPU.
+
+use std::sync::Arc;
+
+use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream};
+use flashcliff::cuda::{self, Array, Dtypes, MatmulPrecision, Scratch, driver_error};
+use flashcliff::ops::{self, LinearOptions};
+use flashcliff::{Algebra, Bias, Device, Dims, Dtype, Operator, Pass, Signature, TensorSpec};
+use flashcliff_floor::values;
+
+use super::square_product;
+use crate::check::{Sample, Sampled, Tolerance, compare};
+use crate::machine::Rates;
+use crate::work::Work;
+use crate::{Case, Error, Passes};
+
+/// An operator with its tensors.
+#[derive(Debug)]
+pub(super) struct Buffers {
+    operator: Operator,
+    gpu: cuda::Operator,
+    dims: Dims,
+    dtype: Dtype,
+    inputs: Vec<Array>,
+    output: Array,
+    grad_output: Array,
+    grads: Vec<Array>,
+    saved: Array,
+    workspaces: [CudaSlice<u8>; 2],
+}
+
+/// Operators whose operations are mostly those of matrix products.
+const OF_MATRICES: [&str; 3] = ["fcgp_norm", "mv_linear", "mv_linear_sgp_norm"];
+
+fn random(len: usize, seed: u64) -> Vec<f64> {
+    values(len, seed).into_iter().map(f64::from).collect()
+}
+
+impl Buffers {
+    pub(super) fn new(
+        device: &Device,
+        stream: &Arc<CudaStream>,
+        case: &Case,
+    ) -> Result<Self, Error> {
+        let operator = case.bind()?;
+        Self::of(
+            operator,
+            case.dims,
+            case.dtype,
+            device,
+            stream,
+            MatmulPrecision::Highest,
+        )
+    }
+
+    fn of(
+        operator: Operator,
+        dims: Dims,
+        dtype: Dtype,
+        device: &Device,
+        stream: &Arc<CudaStream>,
+        precision: MatmulPrecision,
+    ) -> Result<Self, Error> {
+        let gpu = operator.on_cuda(device)?.with_precision(precision);
+        let dtypes = Dtypes::uniform(dtype);
+        let input = |(seed, spec): (u64, &TensorSpec)| -> Result<Array, Error> {
+            let shape = spec.shape(&dims);
+            let data = random(shape.iter().product(), seed);
+            Ok(Array::from_f64(stream, dtype, &data, &shape)?)
+        };
+        let inputs = (1..).zip(operator.inputs()).map(input);
+        let inputs: Vec<Array> = inputs.collect::<Result<_, _>>()?;
+        let grads = inputs.iter();
+        let grads = grads.map(|input| Array::zeros(stream, dtype, input.shape()));
+        let grads = grads.collect::<Result<_, _>>()?;
+        let shape = operator.output_shape(&dims);
+        let workspace = |pass| -> Result<CudaSlice<u8>, Error> {
+            let bytes = gpu.workspace_bytes(&dims, pass, dtypes)?;
+            let memory = stream.alloc_zeros(bytes.max(1));
+            Ok(memory.map_err(driver_error("cuMemAlloc"))?)
+        };
+        gpu.prepare(&dims, dtypes)?;
+        let len = shape.iter().product();
+        Ok(Self {
+            output: Array::zeros(stream, dtype, &shape)?,
+            grad_output: Array::from_f64(stream, dtype, &random(len, 99), &shape)?,
+            saved: Array::zeros(stream, dtypes.arithmetic(), &[gpu.saved_len(&dims, dtypes)])?,
+            workspaces: [workspace(Pass::Forward)?, workspace(Pass::Backward)?],
+            grads,
+            inputs,
+            dims,
+            dtype,
+            gpu,
+            operator,
+        })
+    }
+
+    /// The bytes and operations of the passes.
+    pub(super) fn work(&self, passes: Passes) -> Work {
+        Work::of(&self.operator, &self.dims, self.dtype, passes)
+    }
+
+    /// The rate of what does most of the operations.
+    pub(super) fn flops_rate(&self, rates: &Rates) -> f64 {
+        let of_matrices = OF_MATRICES.contains(&self.operator.name());
+        let by_type = match self.dtype {
+            Dtype::F64 => return rates.flops_f64,
+            Dtype::Bf16 if of_matrices => rates.flops_bf16,
+            Dtype::F16 if of_matrices => rates.flops_f16,
+            _ => None,
+        };
+        by_type.unwrap_or(rates.flops_f32)
+    }
+
+    pub(super) fn run(&mut self, stream: &CudaStream, passes: Passes) -> Result<(), Error> {
+        let inputs = self.inputs.iter().map(Array::view);
+        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+        let [forward, backward] = &mut self.workspaces;
+        let (output, saved) = (self.output.view_mut()?, self.saved.view_mut()?);
+        self.gpu.forward(
+            stream,
+            &inputs,
+            output,
+            Some(saved),
+            Some(Scratch::new(forward)),
+        )?;
+        if passes == Passes::Forward {
+            return Ok(());
+        }
+        let mut grads = Vec::with_capacity(self.grads.len());
+        for grad in &mut self.grads {
+            grads.push(Some(grad.view_mut()?));
+        }
+        let (output, saved) = (self.output.view()?, self.saved.view()?);
+        let grad_output = self.grad_output.view()?;
+        let workspace = Some(Scratch::new(backward));
+        self.gpu.backward(
+            stream,
+            &inputs,
+            output,
+            Some(saved),
+            grad_output,
+            &mut grads,
+            workspace,
+        )?;
+        Ok(())
+    }
+
+    /// Runs both passes once and compares them with the formula. Returns the largest relative difference of the output.
+    pub(super) fn check(&mut self, stream: &Arc<CudaStream>, case: &Case) -> Result<f64, Error> {
+        let sample = Sample::of(&self.dims);
+        let spec = self.operator.output().clone();
+        let mut few = self.grad_output.to_f64(stream)?;
+        sample.clear_others(&spec, &mut few, 0.0);
+        let shape = self.grad_output.shape().to_vec();
+        let few = Array::from_f64(stream, self.dtype, &few, &shape)?;
+        let full = std::mem::replace(&mut self.grad_output, few);
+        self.run(stream, Passes::Both)?;
+        let difference = self.compare(stream, case, &sample)?;
+        self.grad_output = full;
+        Ok(difference)
+    }
+
+    fn compare(
+        &self,
+        stream: &Arc<CudaStream>,
+        case: &Case,
+        sample: &Sample,
+    ) -> Result<f64, Error> {
+        let pick = |spec: &TensorSpec, array: &Array| -> Result<Vec<Vec<f64>>, Error> {
+            let data = array.to_f64(stream)?;
+            Ok(sample.pick(spec, data.len(), |i| data[i]))
+        };
+        let specs = self.operator.inputs();
+        let all = |arrays: &[Array]| -> Result<Vec<Vec<Vec<f64>>>, Error> {
+            let pairs = specs.iter().zip(arrays);
+            pairs.map(|(spec, array)| pick(spec, array)).collect()
+        };
+        let spec = self.operator.output();
+        let sampled = Sampled {
+            inputs: all(&self.inputs)?,
+            output: pick(spec, &self.output)?,
+            grad_output: pick(spec, &self.grad_output)?,
+            grads: all(&self.grads)?,
+        };
+        compare(case, &self.operator, &sampled, Tolerance::of(self.dtype))
+    }
+}
+
+/// A product of two square matrices: `mv_linear` in an algebra of two blades, with one matrix for both.
+#[derive(Debug)]
+pub(super) struct Product(Buffers);
+
+impl Product {
+    pub(super) fn new(
+        device: &Device,
+        stream: &Arc<CudaStream>,
+        side: usize,
+        dtype: Dtype,
+        rounds_to_tf32: bool,
+    ) -> Result<Self, Error> {
+        let options = LinearOptions::default()
+            .with_per_grade(false)
+            .with_bias(Bias::None);
+        let operator = ops::mv_linear(Algebra::new(Signature::of(1, 0, 0))?, &options)?;
+        let precision = match rounds_to_tf32 {
+            true => MatmulPrecision::Tf32,
+            false => MatmulPrecision::Highest,
+        };
+        let dims = square_product(side);
+        Ok(Self(Buffers::of(
+            operator, dims, dtype, device, stream, precision,
+        )?))
+    }
+
+    pub(super) fn run(&mut self, stream: &CudaStream) -> Result<(), Error> {
+        self.0.run(stream, Passes::Forward)
+    }
+}

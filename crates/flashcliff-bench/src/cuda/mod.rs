@@ -1,0 +1,287 @@
+//! Operators on an NVIDIA GPU, beside floors.
+//!
+//! Times of the GPU are those between two events, with a second-level cache that other data fill and launches that wait in the queue. Wall times are
+//! those of calls one after another until the GPU is done, launched one by one, or as one captured graph each.
+
+mod buffers;
+mod clock;
+
+use std::time::Instant;
+
+use cayley::Signature;
+use flashcliff::cuda::cudarc::driver::sys::CUdevice_attribute as Attribute;
+use flashcliff::cuda::{CaptureError, Graph, driver_error};
+use flashcliff::{Device, Dims, Dtype};
+
+use crate::machine::{Kind, Rates};
+use crate::measure::{Effort, Repeat, median, repetitions};
+use crate::report::Counts;
+use crate::selection::square;
+use crate::target::{Target, remedy};
+use crate::{Case, Error, Passes};
+
+use buffers::{Buffers, Product};
+use clock::{Addition, Clock};
+
+/// A GPU that measures.
+#[derive(Debug)]
+pub struct Gpu {
+    device: Device,
+    clock: Clock,
+    large: Addition,
+    quick: bool,
+    /// The rates, once they are measured.
+    rates: Option<Rates>,
+}
+
+/// A case on the GPU, whose results were found right.
+#[derive(Debug)]
+pub struct Subject {
+    case: Case,
+    difference: f64,
+    buffers: Buffers,
+    floor: Addition,
+}
+
+/// The bytes of the large addition, or of a small one.
+const LARGE: [usize; 2] = [768 << 20, 24 << 20];
+
+impl Gpu {
+    /// A GPU, as CUDA counts them. `quick` measures little.
+    ///
+    /// # Errors
+    /// The errors of [`Device::cuda`].
+    #[allow(
+        unsafe_code,
+        reason = "a launch that records events for each tensor would not be that of the operator"
+    )]
+    pub fn new(ordinal: usize, quick: bool) -> Result<Self, Error> {
+        let device = Device::cuda(ordinal)?;
+        // SAFETY: all work is on one stream, and all memory outlives it.
+        unsafe { device.context().disable_event_tracking() };
+        let l2 = device
+            .context()
+            .attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)
+            .map_err(driver_error("cuDeviceGetAttribute"))?;
+        let clock = Clock::new(&device, usize::try_from(l2).unwrap_or(0))?;
+        let large = Addition::new(&clock.stream, LARGE[usize::from(quick)])?;
+        Ok(Self {
+            device,
+            clock,
+            large,
+            quick,
+            rates: None,
+        })
+    }
+
+    /// Operations a second of a large product of matrices.
+    fn product_rate(&mut self, dtype: Dtype, rounds_to_tf32: bool) -> Result<f64, Error> {
+        let side = if self.quick { 512 } else { 8192 };
+        let mut product = Product::new(
+            &self.device,
+            &self.clock.stream,
+            side,
+            dtype,
+            rounds_to_tf32,
+        )?;
+        let flops = 2.0 * (side as f64).powi(3);
+        let mut seconds = Vec::new();
+        for _ in 0..if self.quick { 1 } else { 5 } {
+            seconds.push(self.clock.seconds(|stream| product.run(stream))?);
+        }
+        // The first run chooses and loads the kernel.
+        seconds.remove(0);
+        if seconds.is_empty() {
+            seconds.push(self.clock.seconds(|stream| product.run(stream))?);
+        }
+        Ok(flops / median(seconds))
+    }
+
+    /// Seconds of the GPU for a call on a single multivector.
+    fn call_seconds(&mut self) -> Result<f64, Error> {
+        let case = Case {
+            operator: "reverse",
+            signature: Signature::of(3, 0, 0),
+            is_interpreted: false,
+            dtype: Dtype::F32,
+            passes: Passes::Forward,
+            dims: square(1, 1),
+        };
+        let mut buffers = Buffers::new(&self.device, &self.clock.stream, &case)?;
+        let mut calls = Vec::new();
+        for _ in 0..10 {
+            calls.push(
+                self.clock
+                    .seconds(|stream| buffers.run(stream, case.passes))?,
+            );
+        }
+        Ok(median(calls))
+    }
+
+    /// Wall seconds of one run, out of many in a row.
+    fn wall(
+        &self,
+        effort: Effort,
+        mut run: impl FnMut() -> Result<(), Error>,
+    ) -> Result<f64, Error> {
+        let times = repetitions(effort.round, || {
+            run()?;
+            self.clock.wait()
+        })?;
+        let begun = Instant::now();
+        for _ in 0..times {
+            run()?;
+        }
+        self.clock.wait()?;
+        Ok(begun.elapsed().as_secs_f64() / times as f64)
+    }
+
+    fn measured_rates(&mut self) -> Result<Rates, Error> {
+        match self.rates {
+            Some(rates) => Ok(rates),
+            None => self.rates(),
+        }
+    }
+}
+
+impl Target for Gpu {
+    type Subject = Subject;
+
+    fn kind(&self) -> Result<Kind, Error> {
+        let (major, minor) = self.device.compute_capability();
+        Ok(Kind {
+            device: "cuda".to_owned(),
+            processor: self.device.name()?,
+            architecture: format!("sm_{major}{minor}"),
+            widest_simd: "none".to_owned(),
+            threads: 1,
+        })
+    }
+
+    fn rates(&mut self) -> Result<Rates, Error> {
+        let rounds = if self.quick { 3 } else { 15 };
+        let [mut copies, mut adds] = [const { Vec::new() }; 2];
+        for _ in 0..rounds {
+            let large = &mut self.large;
+            let bytes = large.bytes() as f64;
+            copies.push(bytes * 2.0 / 3.0 / self.clock.seconds(|stream| large.copy(stream))?);
+            adds.push(bytes / self.clock.seconds(|stream| large.run(stream))?);
+        }
+        let rates = Rates {
+            copy_bytes: median(copies),
+            add_bytes: median(adds),
+            flops_f32: self.product_rate(Dtype::F32, false)?,
+            flops_f64: self.product_rate(Dtype::F64, false)?,
+            flops_tf32: Some(self.product_rate(Dtype::F32, true)?),
+            flops_bf16: Some(self.product_rate(Dtype::Bf16, false)?),
+            flops_f16: Some(self.product_rate(Dtype::F16, false)?),
+            call_seconds: self.call_seconds()?,
+        };
+        self.rates = Some(rates);
+        Ok(rates)
+    }
+
+    fn check_room(&self, case: &Case) -> Result<(), Error> {
+        let wanted = case.memory()?;
+        let memory = self.device.context().mem_get_info();
+        let (free, _) = memory.map_err(driver_error("cuMemGetInfo"))?;
+        if wanted <= free as u128 {
+            return Ok(());
+        }
+        Err(flashcliff::Error::OutOfMemory {
+            what: case.name(),
+            wanted: u64::try_from(wanted).unwrap_or(u64::MAX),
+            available: Some(free as u64),
+            remedy: remedy(),
+        }
+        .into())
+    }
+
+    fn subject(&mut self, before: Option<Subject>, case: &Case) -> Result<Subject, Error> {
+        let is_same = |before: &Subject| {
+            let passes = before.case.passes;
+            before.case
+                == Case {
+                    passes,
+                    ..case.clone()
+                }
+        };
+        let stream = self.clock.stream.clone();
+        let (difference, buffers) = match before.filter(is_same) {
+            Some(before) => (before.difference, before.buffers),
+            None => {
+                let mut buffers = Buffers::new(&self.device, &stream, case)?;
+                (buffers.check(&stream, case)?, buffers)
+            }
+        };
+        let bytes = buffers.work(case.passes).bytes;
+        Ok(Subject {
+            floor: Addition::new(&stream, bytes)?,
+            case: case.clone(),
+            difference,
+            buffers,
+        })
+    }
+
+    fn counts(&self, subject: &Subject) -> Counts {
+        let work = subject.buffers.work(subject.case.passes);
+        Counts {
+            bytes: work.bytes,
+            flops: work.flops,
+            difference: subject.difference,
+        }
+    }
+
+    fn repeat(&mut self, subject: &mut Subject, effort: Effort) -> Result<Repeat, Error> {
+        let rates = self.measured_rates()?;
+        let Subject {
+            case,
+            buffers,
+            floor,
+            ..
+        } = subject;
+        let [mut own, mut floors] = [const { Vec::new() }; 2];
+        for _ in 0..effort.rounds {
+            floors.push(self.clock.seconds(|stream| floor.run(stream))?);
+            own.push(
+                self.clock
+                    .seconds(|stream| buffers.run(stream, case.passes))?,
+            );
+        }
+        let flops = buffers.work(case.passes).flops as f64;
+        let large = &mut self.large;
+        let bytes = large.bytes() as f64;
+        let stream_bytes = bytes / self.clock.seconds(|stream| large.run(stream))?;
+        let stream = self.clock.stream.clone();
+        let wall = self.wall(effort, || buffers.run(&stream, case.passes))?;
+        let graph = Graph::capture(&stream, || buffers.run(&stream, case.passes));
+        let graph = graph.map_err(|error| match error {
+            CaptureError::Cuda(error) => error.into(),
+            CaptureError::Work(error) => error,
+            other => Error::NotCaptured {
+                case: case.name(),
+                reason: other.to_string(),
+            },
+        })?;
+        let captured = self.wall(effort, || Ok(graph.launch()?))?;
+        Ok(Repeat {
+            seconds: median(own),
+            floor_seconds: median(floors),
+            compute_seconds: flops / buffers.flops_rate(&rates),
+            stream_bytes,
+            launch_seconds: rates.call_seconds,
+            wall_seconds: Some(wall),
+            captured_seconds: Some(captured),
+            sweep: 0,
+        })
+    }
+}
+
+/// As many channels and rows as make a square product of matrices in an algebra of two blades.
+fn square_product(side: usize) -> Dims {
+    Dims {
+        batch: side / 2,
+        in_channels: side,
+        out_channels: side,
+    }
+}
