@@ -48,7 +48,9 @@ pub enum Error {
         got: usize,
     },
     /// A shape whose number of elements does not fit the address space, or of more than 4 axes.
-    #[error("shape {shape:?} is too large")]
+    #[error(
+        "shape {shape:?} is too large: expected at most 4 axes, and as many elements as memory can have addresses"
+    )]
     ShapeTooLarge {
         /// The shape.
         shape: Vec<usize>,
