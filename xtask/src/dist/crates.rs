@@ -194,6 +194,20 @@ mod tests {
     }
 
     #[test]
+    fn contributing_names_the_crates_in_order() -> Result<(), Error> {
+        let root = workspace_root();
+        let path = root.join("CONTRIBUTING.md");
+        let text = std::fs::read_to_string(&path).map_err(Error::at(&path))?;
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let names = published(&root)?
+            .into_iter()
+            .map(|c| format!("`{}`", c.name));
+        let names = format!("{}.", names.collect::<Vec<_>>().join(", "));
+        assert!(words.join(" ").contains(&names), "expected {names}");
+        Ok(())
+    }
+
+    #[test]
     fn each_crate_comes_behind_those_that_it_needs() -> Result<(), Error> {
         let packages = [
             package("a", &["c"]),
