@@ -331,7 +331,7 @@ int fc_cuda_backward(const fc_cuda_operator *op, const fc_cuda_call *call, const
 #define FC_DUAL "dual"
 
 /*
- * The inverse of dual, the left complement, and as equivariant.
+ * The inverse of dual, the left complement; both commute with the same transformations.
  * - input x [blades, batch, C]
  * - output [blades, batch, C]
  */
@@ -368,8 +368,8 @@ int fc_cuda_backward(const fc_cuda_operator *op, const fc_cuda_call *call, const
  * o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)
  * - input x [blades, batch, C]
  * - output [blades, batch, C]
- * - setting norm=none|rms|invariant: What |x_g|^2 is. none is an error, since it leaves nothing to
- * do; default invariant
+ * - setting norm=none|rms|invariant: The form of |x_g|^2. none is an error, since it leaves nothing
+ * to do; default invariant
  * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
  * magnitude instead; default 1e-6
  */

@@ -23,7 +23,7 @@ pub(crate) fn requested() -> bool {
     REQUESTED.load(Ordering::Relaxed)
 }
 
-/// Makes a file that reaches the limit on sizes an error of the write, which is reported. By default it would be a signal, which ends the
+/// Makes a file that reaches the limit on sizes an error of the write, which is reported. Without this call it would be a signal, which ends the
 /// program in the middle of its work.
 ///
 /// # Errors

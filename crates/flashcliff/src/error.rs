@@ -131,7 +131,7 @@ pub enum Error {
         wanted: u64,
         /// The bytes that are available, if the system tells.
         available: Option<u64>,
-        /// What the caller can do.
+        /// The advice to the caller.
         remedy: String,
     },
     /// An operator cannot add to the gradient of its first input.

@@ -20,7 +20,7 @@ const FILES: [&str; 4] = ["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README
 pub(super) struct Published {
     pub(super) name: String,
     pub(super) version: String,
-    /// What crates.io would refuse, or people would miss.
+    /// The faults that crates.io would refuse, or people would miss.
     faults: Vec<String>,
     /// The published crates that it needs, in tests too.
     needs: BTreeSet<String>,

@@ -129,7 +129,7 @@ pub struct Rotors {
     tables: &'static Tables,
 }
 
-/// What the rotors of an algebra need, made once in a process.
+/// The products and blades of an algebra, made once in a process.
 #[derive(Debug)]
 struct Tables {
     signature: Signature,

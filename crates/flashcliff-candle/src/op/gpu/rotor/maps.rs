@@ -43,7 +43,7 @@ pub(super) fn log(algebra: &Algebra, x: &Tensor) -> Result<Tensor> {
     joined(&own, &log_parts(algebra, &parts(&even, x)?)?, &like)
 }
 
-/// By the square root `normalized(1 + R)` of the normalised `R`.
+/// The logarithm, from the square root `normalized(1 + R)` of the normalised `R`.
 fn log_parts(algebra: &Algebra, r: &Parts) -> Result<Parts> {
     let mut half = normalized_parts(algebra, r, false)?;
     half.insert(0, half[&0].affine(1.0, 1.0)?);
