@@ -136,7 +136,7 @@ pub enum Error {
     },
     /// An operator cannot add to the gradient of its first input.
     #[error(
-        "{operator}: expected mv_linear, the only operator that adds to a gradient; let the others write, and add the results"
+        "expected mv_linear, the only operator that adds to a gradient, got {operator}; let the others write, and add the results"
     )]
     NotAdded {
         /// The name of the operator.

@@ -241,13 +241,28 @@ fn complaint(row: &Row) -> Option<String> {
     if let Some(missing) = says.iter().find(|part| !message.contains(*part)) {
         return Some(format!("{what}: expected `{missing}` in `{message}`"));
     }
-    // What was expected, which is also what to do.
-    let expects = EXPECTED.iter().any(|words| message.contains(words));
-    (!expects).then(|| format!("{what}: `{message}` does not say what was expected"))
+    let lacks = |words: &[&str]| !words.iter().any(|word| message.contains(word));
+    if lacks(EXPECTED) {
+        return Some(format!(
+            "{what}: `{message}` does not say what was expected"
+        ));
+    }
+    lacks(CAME).then(|| format!("{what}: `{message}` does not say what came"))
 }
 
-/// The words by which messages say what was expected.
+/// The words by which messages say what was expected, which is also what to do.
 const EXPECTED: &[&str] = &["expected", "must", "holds", "available"];
+/// The words by which messages say what came.
+const CAME: &[&str] = &[
+    "got",
+    "found",
+    "unknown",
+    "no such operator between grades (",
+    "does not support the",
+    "shape [",
+    "the memory of `",
+    "has no setting",
+];
 
 #[test]
 fn a_row_that_is_wrong_is_noticed() {
