@@ -197,7 +197,7 @@ fn missing_architectures(dump: &Dump, wanted: &[&str]) -> Vec<String> {
         .collect()
 }
 
-/// The kernels by readable name. The same kernel may come from several files; the worst one counts.
+/// The kernels by readable name. A kernel may come from several files; the worst one counts.
 fn by_name(kernels: &[Resources]) -> BTreeMap<Key, Resources> {
     let mut named: BTreeMap<Key, Resources> = BTreeMap::new();
     for kernel in kernels {

@@ -9,15 +9,15 @@ use crate::{Error, command};
 /// The name by which programs ask for the shared library, as `crates/flashcliff-c/build.rs` sets it.
 const SONAME: &str = "libflashcliff.so.0";
 
-pub(crate) fn run(root: &Path, prefix: &Path) -> Result<String, Error> {
+pub(crate) fn run(root: &Path, prefix: &Path, cuda: bool) -> Result<String, Error> {
     let prefix = std::path::absolute(prefix).map_err(Error::at(prefix))?;
     let target = command::target_folder(root)?;
-    command::output(command::cargo(root).args([
-        "build",
-        "--release",
-        "--package",
-        "flashcliff-c",
-    ]))?;
+    let mut build = command::cargo(root);
+    build.args(["build", "--release", "--package", "flashcliff-c"]);
+    if cuda {
+        build.args(["--features", "flashcliff-c/cuda"]);
+    }
+    command::output(&mut build)?;
     let built = target.join("release");
     let (include, lib) = (prefix.join("include"), prefix.join("lib"));
     let pkgconfig = lib.join("pkgconfig");
@@ -38,19 +38,20 @@ pub(crate) fn run(root: &Path, prefix: &Path) -> Result<String, Error> {
     }
     symlink(SONAME, &link).map_err(Error::at(&link))?;
     let path = pkgconfig.join("flashcliff.pc");
-    fs::write(&path, description(&prefix)).map_err(Error::at(&path))?;
+    fs::write(&path, description(&prefix, cuda)).map_err(Error::at(&path))?;
     Ok(format!(
         "installed; PKG_CONFIG_PATH={} cc program.c $(pkg-config --cflags --libs flashcliff)",
         pkgconfig.display()
     ))
 }
 
-/// The file for pkg-config. The static library needs what Rust's standard library does.
-fn description(prefix: &Path) -> String {
+/// The file for pkg-config. The static library needs what Rust's standard library does, with CUDA kernels that of C++, too.
+fn description(prefix: &Path, cuda: bool) -> String {
+    let more = if cuda { " -lstdc++" } else { "" };
     format!(
         "prefix={}\nincludedir=${{prefix}}/include\nlibdir=${{prefix}}/lib\n\nName: flashcliff\n\
          Description: Operators of Clifford-algebra neural networks\nVersion: {}\nCflags: -I${{includedir}}\n\
-         Libs: -L${{libdir}} -lflashcliff\nLibs.private: -lgcc_s -lutil -lrt -lpthread -lm -ldl\n",
+         Libs: -L${{libdir}} -lflashcliff\nLibs.private: -lgcc_s -lutil -lrt -lpthread -lm -ldl{more}\n",
         prefix.display(),
         env!("CARGO_PKG_VERSION")
     )

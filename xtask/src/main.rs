@@ -101,6 +101,9 @@ enum Task {
         /// The folder, as in `--prefix /usr/local`.
         #[arg(long, value_name = "DIR")]
         prefix: PathBuf,
+        /// Build the CUDA kernels too, which needs nvcc. Without it, functions for GPUs give an error.
+        #[arg(long)]
+        cuda: bool,
     },
     /// Set the version everywhere, date the section of the changelog, and make the commit and its tag. Publishes nothing.
     Release {
@@ -137,7 +140,7 @@ fn main() -> ExitCode {
         }
         Task::GpuBundle { out, archs, candle } => gpu_bundle::run(&root, out, &archs, candle),
         Task::Dist(options) => dist::run(&root, &options),
-        Task::Install { prefix } => install::run(&root, &prefix),
+        Task::Install { prefix, cuda } => install::run(&root, &prefix, cuda),
         Task::Release { version, dry_run } => release::run(&root, &version, dry_run),
     };
     match result {

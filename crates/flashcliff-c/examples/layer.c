@@ -127,6 +127,20 @@ int main(void) {
     if (fc_forward(op, FC_F64, inputs, 2, o, saved) != FC_BAD_ARGUMENT) return 1;
     if (fc_forward(op, FC_F64, inputs, 3, NULL, saved) != FC_BAD_ARGUMENT) return 1;
     if (fc_forward(NULL, FC_F64, inputs, 3, o, saved) != FC_BAD_ARGUMENT) return 1;
+    /* On a GPU the same operator takes addresses there: see cuda.c. A library for the CPU, and a machine without a GPU, say so. */
+    fc_cuda_operator *on_gpu;
+    int status = fc_cuda_operator_new(op, 0, FC_HIGHEST, &on_gpu);
+    if (status == FC_OK) {
+        printf("there is a GPU\n");
+    } else {
+        printf("no GPU: %s\n", fc_last_error());
+        if (status != FC_NO_CUDA || on_gpu || !strlen(fc_last_error())) return 1;
+    }
+    fc_cuda_operator_free(on_gpu);
+    if (fc_cuda_operator_new(op, -1, FC_HIGHEST, &on_gpu) != FC_BAD_ARGUMENT) return 1;
+    if (fc_cuda_operator_new(op, 0, 7, &on_gpu) != FC_BAD_ARGUMENT) return 1;
+    if (fc_cuda_operator_new(NULL, 0, FC_HIGHEST, &on_gpu) != FC_BAD_ARGUMENT) return 1;
+    if (fc_cuda_forward(NULL, NULL, NULL, NULL) != FC_BAD_ARGUMENT) return 1;
     free(saved);
     fc_operator_free(op);
     return error < 1e-13 && slope_error < 1e-8 ? 0 : 1;

@@ -1,5 +1,5 @@
 /*
- * The operators of flashcliff for C, on the CPU. Written by cargo xtask gen.
+ * The operators of flashcliff for C, on the CPU and on NVIDIA GPUs. Written by cargo xtask gen.
  *
  * Tensors are [blades, batch, channels], channels contiguous. Blades are in the order of grades, then of vectors: 1, e1, e2, e12;
  * null vectors come first, as e0. Results do not depend on the number of threads.
@@ -24,10 +24,16 @@ extern "C" {
 #define FC_UNSUPPORTED 2
 /* A fault of the library. */
 #define FC_INTERNAL 3
+/* No GPU can be used: the library was built without CUDA, or there is no driver or no such GPU. */
+#define FC_NO_CUDA 4
+/* A call of CUDA failed. */
+#define FC_CUDA_FAILED 5
 
-/* The types of elements. All tensors of a call have one. */
+/* The types of elements. On the CPU all tensors of a call have one, FC_F32 or FC_F64. */
 #define FC_F32 0
 #define FC_F64 1
+#define FC_BF16 2
+#define FC_F16 3
 
 /* The largest number of axes of an output. */
 #define FC_MAX_AXES 4
@@ -78,6 +84,64 @@ int fc_forward(const fc_operator *op, int dtype, const fc_tensor *inputs, size_t
  */
 int fc_backward(const fc_operator *op, int dtype, const fc_tensor *inputs, size_t count, const void *output,
                 const void *saved, const void *grad_output, void *const *grads);
+
+/*
+ * On GPUs. The functions are in every library; one that was installed without --cuda gives FC_NO_CUDA and says so.
+ *
+ * Data, output, saved, gradients and workspace are addresses on the GPU; shapes, and the list of gradients, are memory of the CPU. The
+ * caller allocates everything, to multiples of 256 bytes as cudaMalloc does. Calls launch work on the caller's stream, a cudaStream_t of the
+ * primary context, NULL for the default one, and never wait; memory must stay until the stream has done the work. After
+ * fc_cuda_plan_call, calls can be captured into a graph; operators with matrix products need one call before that.
+ */
+
+/* Matrix products of FC_F32 in full precision, or with operands rounded to TF32. */
+#define FC_HIGHEST 0
+#define FC_TF32 1
+
+/* An operator on a GPU. */
+typedef struct fc_cuda_operator fc_cuda_operator;
+
+/* What both passes of a call have in common. */
+typedef struct fc_cuda_call {
+    /* The type of tensors with a batch, and of the output; 16-bit types are computed in FC_F32. */
+    int dtype;
+    /* The type of parameters: the same, or FC_F32 beside a 16-bit type. */
+    int parameter_dtype;
+    const fc_tensor *inputs;
+    size_t count;
+    /* Memory of as many bytes as fc_cuda_plan says, or NULL for none. Its contents do not matter. */
+    void *workspace;
+    size_t workspace_bytes;
+    void *stream;
+} fc_cuda_call;
+
+/* The sizes of a call's memory. */
+typedef struct fc_cuda_plan {
+    size_t output_shape[FC_MAX_AXES];
+    size_t output_axes;
+    size_t output_len;
+    /* What the backward pass needs beside inputs and output; may be 0. */
+    size_t saved_bytes;
+    size_t forward_workspace_bytes;
+    /* The workspace of a backward pass with all gradients. */
+    size_t backward_workspace_bytes;
+} fc_cuda_plan;
+
+/* Binds an operator to a GPU, with FC_HIGHEST or FC_TF32. The operator may be freed afterwards. After a failure *out is NULL. */
+int fc_cuda_operator_new(const fc_operator *op, int device, int precision, fc_cuda_operator **out);
+
+/* Frees an operator on a GPU, or does nothing with NULL. */
+void fc_cuda_operator_free(fc_cuda_operator *op);
+
+/* Checks types and shapes, loads or compiles the kernels, and says how much memory the call needs. Reads no data. */
+int fc_cuda_plan_call(const fc_cuda_operator *op, const fc_cuda_call *call, fc_cuda_plan *plan);
+
+/* Launches the forward pass. saved may be NULL if there is to be no backward pass, unless the operator needs it in any case. */
+int fc_cuda_forward(const fc_cuda_operator *op, const fc_cuda_call *call, void *output, void *saved);
+
+/* Launches the backward pass; otherwise as fc_backward. */
+int fc_cuda_backward(const fc_cuda_operator *op, const fc_cuda_call *call, const void *output, const void *saved,
+                     const void *grad_output, void *const *grads);
 
 /*
  * The fused steerable geometric product: gates, a weighted geometric product, a norm.
@@ -267,7 +331,7 @@ int fc_backward(const fc_operator *op, int dtype, const fc_tensor *inputs, size_
 #define FC_DUAL "dual"
 
 /*
- * The inverse of dual, the left complement, and as equivariant.
+ * The inverse of dual, the left complement; both commute with the same transformations.
  * - input x [blades, batch, C]
  * - output [blades, batch, C]
  */
@@ -304,8 +368,8 @@ int fc_backward(const fc_operator *op, int dtype, const fc_tensor *inputs, size_
  * o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)
  * - input x [blades, batch, C]
  * - output [blades, batch, C]
- * - setting norm=none|rms|invariant: What |x_g|^2 is. none is an error, since it leaves nothing to
- * do; default invariant
+ * - setting norm=none|rms|invariant: The form of |x_g|^2. none is an error, since it leaves nothing
+ * to do; default invariant
  * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
  * magnitude instead; default 1e-6
  */

@@ -1,17 +1,23 @@
-//! The operators of [`flashcliff`] on the CPU behind a C interface; `include/flashcliff.h` describes every function.
+//! The operators of [`flashcliff`] behind a C interface, on the CPU and, with the feature `cuda`, on NVIDIA GPUs; `include/flashcliff.h` describes every function.
 //!
 //! No panic leaves this crate: each function that can fail returns a status, and keeps a message for its thread.
 //!
 //! * `status` - codes and messages.
 //! * `settings` - options of operators from a text.
 //! * `memory` - tensors and buffers of the caller, checked before they are borrowed.
-//! * `operator` - operators and their two passes.
+//! * `operator` - operators and their two passes on the CPU.
+//! * `cuda` - the same on GPUs.
 
+mod cuda;
 mod memory;
 mod operator;
 mod settings;
 mod status;
 
+pub use cuda::{
+    CudaCall, CudaOperator, CudaPlan, fc_cuda_backward, fc_cuda_forward, fc_cuda_operator_free,
+    fc_cuda_operator_new, fc_cuda_plan_call,
+};
 pub use memory::Tensor;
 pub use operator::{
     Operator, Plan, fc_backward, fc_forward, fc_operator_free, fc_operator_new, fc_plan_forward,

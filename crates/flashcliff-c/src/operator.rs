@@ -42,7 +42,9 @@ unsafe fn text<'a>(name: &str, text: *const c_char) -> Result<&'a str, Failure> 
 
 /// # Safety
 /// `operator` comes from [`fc_operator_new`] and was not freed, or it is null.
-unsafe fn known<'a>(operator: *const Operator) -> Result<&'a flashcliff::Operator, Failure> {
+pub(crate) unsafe fn known<'a>(
+    operator: *const Operator,
+) -> Result<&'a flashcliff::Operator, Failure> {
     // SAFETY: the caller promises it.
     let operator = unsafe { operator.as_ref() };
     operator
@@ -55,7 +57,9 @@ fn count(shape: &[usize]) -> usize {
 }
 
 fn no_dtype(dtype: c_int) -> Failure {
-    Failure::Argument(format!("dtype: expected FC_F32 or FC_F64, got {dtype}"))
+    Failure::Argument(format!(
+        "dtype: expected FC_F32 or FC_F64 on the CPU, got {dtype}"
+    ))
 }
 
 /// Makes an operator.

@@ -14,6 +14,10 @@ const BAD_ARGUMENT: c_int = 1;
 const UNSUPPORTED: c_int = 2;
 /// `FC_INTERNAL`: a fault of the library.
 const INTERNAL: c_int = 3;
+/// `FC_NO_CUDA`: no GPU can be used.
+const NO_CUDA: c_int = 4;
+/// `FC_CUDA_FAILED`: a call of CUDA failed.
+const CUDA_FAILED: c_int = 5;
 
 /// An error of a call.
 #[derive(Debug)]
@@ -22,6 +26,9 @@ pub(crate) enum Failure {
     Library(Error),
     /// An argument that C can pass and Rust cannot.
     Argument(String),
+    /// A build without CUDA that was asked for it.
+    #[cfg(not(feature = "cuda"))]
+    NoCuda(String),
 }
 
 impl<E: Into<Error>> From<E> for Failure {
@@ -39,9 +46,20 @@ impl Failure {
     fn code_and_message(self) -> (c_int, String) {
         match self {
             Self::Argument(message) => (BAD_ARGUMENT, message),
+            #[cfg(not(feature = "cuda"))]
+            Self::NoCuda(message) => (NO_CUDA, message),
             Self::Library(error) => {
                 let code = match error {
-                    Error::UnsupportedGrades { .. } => UNSUPPORTED,
+                    Error::UnsupportedGrades { .. } | Error::UnsupportedOnCuda { .. } => {
+                        UNSUPPORTED
+                    }
+                    Error::NoCudaDriver { .. }
+                    | Error::NoCudaDevice { .. }
+                    | Error::CudaDriverTooOld { .. }
+                    | Error::CudaOrdinal { .. }
+                    | Error::CudaArchitecture { .. }
+                    | Error::CudaLibrary { .. } => NO_CUDA,
+                    Error::Cuda { .. } | Error::CudaCompilation { .. } => CUDA_FAILED,
                     _ => BAD_ARGUMENT,
                 };
                 (code, error.to_string())

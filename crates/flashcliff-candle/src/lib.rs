@@ -3,6 +3,7 @@
 //!
 //! * [`op`] - any core operator as a differentiable candle operation.
 //! * [`functional`] - the operators as functions of tensors.
+//! * [`rotors`] - exponentials, logarithms and interpolation of rotors, and layers of versors.
 //! * [`layers`] - parameters and the operators that use them, under PyTorch's names and shapes.
 //! * [`models`] - CGENN's models of convex hulls, O(5) regression and signed volumes; GATr, and its model of gravity.
 //! * [`init`] - parameters drawn from a seed.
@@ -55,6 +56,7 @@ pub mod op;
 pub mod optim;
 pub mod output_file;
 pub mod precision;
+pub mod rotors;
 
 pub use error::Error;
 

@@ -94,7 +94,7 @@ impl Count {
         LARGEST.load(Ordering::Relaxed)
     }
 
-    /// The bytes that were asked for since the start, freed or not, for all threads. Of a block that grows only the growth counts.
+    /// The bytes that were asked for since the start, freed or not, for all threads. A block that grows counts by its growth only.
     pub(crate) fn asked(&self) -> usize {
         ASKED.load(Ordering::Relaxed)
     }

@@ -60,7 +60,7 @@ impl Interpreted {
         unsafe { self.0.load(Ordering::Acquire).as_ref() }
     }
 
-    /// Keeps what was made. Of two threads that make it at once, one wins; both results are right.
+    /// Keeps a program. If two threads make it at once, one of the two is kept; both are right.
     pub fn set(&self, program: &'static Program) {
         let program: *const Program = program;
         self.0.store(program.cast_mut(), Ordering::Release);

@@ -185,7 +185,7 @@ pub(crate) static OWN_NORM: Setting = setting(
     "norm",
     Kind::Choice(&NORMS),
     "invariant",
-    "What `|x_g|^2` is. `none` is an error, since it leaves nothing to do.",
+    "The form of `|x_g|^2`. `none` is an error, since it leaves nothing to do.",
 );
 
 pub(crate) static EPS: Setting = setting(

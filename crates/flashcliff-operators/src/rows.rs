@@ -257,16 +257,16 @@ pub const OPERATORS: &[Operator] = &[
     Operator {
         name: "dual",
         title: "The dual without a metric, the right complement: `e_a ^ dual(e_a) = I`.",
-        details: "It commutes with rotations of the coordinates, those among vectors of the same square, and with \
-                  reflections of them up to the sign -1. Boosts and translations act on a vector and on its \
-                  complement in different ways: a layer that mixes a multivector with its dual is not equivariant \
-                  under them. The regressive product of two multivectors is, up to the sign of reflections.",
+        details: "It commutes with rotations among vectors of the same square. Reflections along such vectors \
+                  change its sign. Boosts and translations act on a vector and on its complement in different \
+                  ways: a layer that mixes a multivector with its dual is not equivariant under them. The \
+                  regressive product of two multivectors is equivariant, up to a sign under reflections.",
         gradient: Gradient::LINEAR,
         ..PLAIN
     },
     Operator {
         name: "undual",
-        title: "The inverse of {dual}, the left complement, and as equivariant.",
+        title: "The inverse of {dual}, the left complement; both commute with the same transformations.",
         gradient: Gradient::LINEAR,
         ..PLAIN
     },

@@ -66,6 +66,25 @@ def test_common_mistakes_say_three_things(row):
     assert has_choices or re.search("; |use ", message), message
 
 
+@pytest.mark.filterwarnings("ignore")
+def test_a_hundred_mistakes_say_three_things():
+    """Rows of all tables: what was expected and what came, and, in a hundred of them, advice beside the expectation."""
+    advice = re.compile("; |use |one of|at least|two positive")
+    expect = came = advise = 0
+    for row in ROWS:
+        if row.error is None:
+            continue
+        with pytest.raises(row.error) as caught:
+            row.call()
+        message = str(caught.value)
+        if misuse_remedies.EXPECTED.search(message):
+            expect += 1
+            if re.search("got|found|unknown|is followed by|cannot be|was changed", message):
+                came += 1
+                advise += advice.search(message) is not None
+    assert expect >= 310 and came >= 300 and advise >= 100, (expect, came, advise)
+
+
 # A tensor of `sgp_norm`, what was done to it, and what the messages say to do, one after the other.
 REMEDIES = [
     ("x", lambda x: x.movedim(0, -1), ["x = x.movedim(-1, 0)"]),

@@ -136,7 +136,7 @@ impl Algebra {
         self.entry.kernels.is_some()
     }
 
-    /// Every algebra that was compiled with this crate. Those of the macro `algebra!` are compiled with other crates.
+    /// Every algebra that was compiled with this crate. Algebras of the macro `algebra!` are compiled with other crates.
     pub fn shipped() -> impl Iterator<Item = Self> {
         entries().iter().map(|entry| Self { entry })
     }

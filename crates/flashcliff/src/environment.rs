@@ -9,7 +9,7 @@
 //! An empty variable is as if unset, and spaces around a value do not matter. Any other value is an
 //! [`Error::Environment`], also where something else comes first: the program says so when it starts, Python when it
 //! imports the package, Rust when it makes an [`Algebra`](crate::Algebra) or calls an operator. The variables are read
-//! once, at the first of these. What comes before and after them is said at [`threads`](crate::threads).
+//! once, at the first of these. [`threads`](crate::threads) says what comes before and after them.
 
 use std::ffi::OsString;
 use std::sync::OnceLock;

@@ -48,7 +48,9 @@ pub enum Error {
         got: usize,
     },
     /// A shape whose number of elements does not fit the address space, or of more than 4 axes.
-    #[error("shape {shape:?} is too large")]
+    #[error(
+        "shape {shape:?} is too large: expected at most 4 axes, and as many elements as memory can have addresses"
+    )]
     ShapeTooLarge {
         /// The shape.
         shape: Vec<usize>,
@@ -129,12 +131,12 @@ pub enum Error {
         wanted: u64,
         /// The bytes that are available, if the system tells.
         available: Option<u64>,
-        /// What the caller can do.
+        /// The advice to the caller.
         remedy: String,
     },
     /// An operator cannot add to the gradient of its first input.
     #[error(
-        "{operator}: expected mv_linear, the only operator that adds to a gradient; let the others write, and add the results"
+        "expected mv_linear, the only operator that adds to a gradient, got {operator}; let the others write, and add the results"
     )]
     NotAdded {
         /// The name of the operator.

@@ -20,7 +20,7 @@ const FILES: [&str; 4] = ["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README
 pub(super) struct Published {
     pub(super) name: String,
     pub(super) version: String,
-    /// What crates.io would refuse, or people would miss.
+    /// The faults that crates.io would refuse, or people would miss.
     faults: Vec<String>,
     /// The published crates that it needs, in tests too.
     needs: BTreeSet<String>,
@@ -191,6 +191,20 @@ mod tests {
             "name": name, "version": "1.0.0", "description": "d", "license": "MIT", "readme": "r",
             "rust_version": "1.95", "publish": null, "dependencies": needs.collect::<Vec<_>>(),
         })
+    }
+
+    #[test]
+    fn contributing_names_the_crates_in_order() -> Result<(), Error> {
+        let root = workspace_root();
+        let path = root.join("CONTRIBUTING.md");
+        let text = std::fs::read_to_string(&path).map_err(Error::at(&path))?;
+        let words: Vec<&str> = text.split_whitespace().collect();
+        let names = published(&root)?
+            .into_iter()
+            .map(|c| format!("`{}`", c.name));
+        let names = format!("{}.", names.collect::<Vec<_>>().join(", "));
+        assert!(words.join(" ").contains(&names), "expected {names}");
+        Ok(())
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! What the compiled extension asks of a system: symbols of glibc, libraries, exports. GNU's `objdump` reads it.
+//! The demands of the compiled extension on a system: symbols of glibc, libraries, exports. GNU's `objdump` reads it.
 
 use std::path::Path;
 use std::process::Command;

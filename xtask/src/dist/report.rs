@@ -1,4 +1,4 @@
-//! What was checked, and what failed.
+//! The record of checks and failures.
 
 use std::fs;
 use std::path::Path;

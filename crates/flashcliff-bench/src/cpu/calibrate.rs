@@ -16,7 +16,7 @@ use crate::selection::{square, usual_size};
 use crate::work::Work;
 use crate::{Case, Error, Passes};
 
-/// The number of sweeps over all operators. What slows the machine for a while hits one of them.
+/// The number of sweeps over all operators. A disturbance of the machine hits one of them.
 const SWEEPS: usize = 2;
 
 /// The algebras whose operators are measured, and whether by the interpreter.

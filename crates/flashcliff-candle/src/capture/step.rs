@@ -58,7 +58,7 @@ impl fmt::Display for Fallback {
 /// can be, the next one is then captured as a CUDA graph, and later steps replay the graph: they do what the function did, with the
 /// same kernels, so the results are the same bit for bit. The function is not called any more.
 ///
-/// What the function must do for that: launch all work on the stream of the feed's device; read no number back from it; drop every
+/// The function must keep some rules for that: launch all work on the stream of the feed's device; read no number back from it; drop every
 /// tensor it makes, except the loss that it returns; own the tensors that it uses, or clones of them, and never replace them (writing to
 /// a [`candle_core::Var`] keeps its place). It must not keep the batch: on a GPU the next one has the same memory.
 /// [`Adam`](crate::optim::Adam), [`Model`](crate::models::Model) and [`Objective`](crate::objective::Objective) fit.

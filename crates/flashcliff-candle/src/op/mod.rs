@@ -8,6 +8,7 @@
 //! * `operator` - a core operator as such a function, by itself or with options for GPUs.
 //! * `steerable` - a whole steerable geometric product layer as one function.
 //! * `embed`, `blade_norm` - the two ends of CGENN's invariant models.
+//! * `rotor` - the maps of rotors.
 //! * `transformer` - layers of geometric algebra transformers.
 //! * `trunk` - embedding, layers and norm of an invariant model as one function.
 //! * `gpu` - functions on GPUs.
@@ -20,6 +21,7 @@ pub(crate) mod function;
 pub(crate) mod gpu;
 pub(crate) mod node;
 pub(crate) mod operator;
+pub(crate) mod rotor;
 mod scalar;
 pub(crate) mod scratch;
 pub(crate) mod steerable;

@@ -65,7 +65,7 @@ pub(super) struct Slot {
     pub(super) var: Var,
 }
 
-/// What a step changes besides the parameters.
+/// The values that a step changes besides the parameters.
 #[derive(Debug)]
 enum Place {
     Cpu(OnCpu),
@@ -82,7 +82,7 @@ struct OnCpu {
     refusals: Refusals,
 }
 
-/// What is known of refused steps since the optimiser was made, or its state imported.
+/// The refused steps since the optimiser was made, or its state imported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Refusals {
     /// The steps that were asked for.
@@ -246,7 +246,7 @@ impl Adam {
         }
     }
 
-    /// What is known of refused steps. On a GPU the call waits for the steps to end.
+    /// The refused steps so far. On a GPU the call waits for the steps to end.
     ///
     /// # Errors
     /// The errors of candle.

@@ -150,7 +150,7 @@ impl OnGpu {
         Ok(self.device.memcpy_htod(&bytes, &mut own)?)
     }
 
-    /// What the device knows. The call waits for it.
+    /// The counters of the device. The call waits for them.
     fn state(&self) -> Result<AdamState, Error> {
         let bytes = self.device.clone_dtoh(&self.state)?;
         Ok(self.adam.read_state(&bytes)?)

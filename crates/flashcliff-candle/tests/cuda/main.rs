@@ -20,6 +20,7 @@ mod objective;
 mod operators;
 mod optim;
 mod refused;
+mod rotors;
 mod trials;
 
 use std::process::ExitCode;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
     missing::add(&mut tests);
     operators::add(&mut tests);
     refused::add(&mut tests);
+    rotors::add(&mut tests);
     layers::add(&mut tests);
     models::add(&mut tests);
     optim::add(&mut tests);

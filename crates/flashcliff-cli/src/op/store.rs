@@ -182,7 +182,7 @@ impl TensorFile {
     }
 }
 
-/// All bytes of a file. Of a FIFO or a device, which may never end, only as many as its header asks for, and one more
+/// All bytes of a file. A FIFO or a device may never end: it is read for as many bytes as its header asks for, and one more
 /// if there are more.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut file = File::open(path)?;

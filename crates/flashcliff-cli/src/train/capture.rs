@@ -38,7 +38,7 @@ pub(super) struct CapturedSteps {
     nodes: Option<[usize; 2]>,
     /// The median over intervals of the milliseconds of a step, without validations.
     pub(super) median_milliseconds: Option<f64>,
-    /// What the memory pools of the GPU held, in bytes.
+    /// The bytes that the memory pools of the GPU held.
     device_memory: Option<DeviceMemory>,
 }
 

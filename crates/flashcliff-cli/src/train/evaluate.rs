@@ -10,7 +10,7 @@ use crate::interrupt;
 /// The number of samples that are evaluated at once on the CPU, and on a GPU, which is waited for after each chunk.
 const CHUNK: usize = 256;
 const CHUNK_ON_GPU: usize = 4096;
-/// By how much the activations of a transformer make these smaller.
+/// The factor by which chunks of a transformer are smaller, because of its activations.
 const TRANSFORMER: usize = 4;
 
 /// Points `[len, points, dim]` and targets of some samples, `[len]`, or `[len, targets]` where there are several, on a device.

@@ -65,7 +65,7 @@ pub(super) enum ClipName {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(super) enum ScheduleName {
-    /// The same at every step.
+    /// One rate for all steps.
     #[default]
     Constant,
     /// To 0 along (1 + cos(pi t)) / 2.

@@ -8,7 +8,7 @@ use super::node::{Function, Id, Node, Uniform};
 ///
 /// Equal expressions are one node (common-subexpression elimination by construction), constants
 /// are folded, and signs are moved outwards so that `x - y * z` meets the emitter as one fused
-/// multiply-add. The same calls in the same order give the same graph, node by node.
+/// multiply-add. Equal calls in equal order give an equal graph, node by node.
 #[derive(Clone, Debug, Default)]
 pub struct Graph {
     nodes: Vec<Node>,

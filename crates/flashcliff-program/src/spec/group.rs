@@ -1,6 +1,6 @@
 //! Groups of operators, which a build compiles or leaves out together.
 
-/// A group of operators. What a build leaves out is interpreted on the CPU, with the same results, slower.
+/// A group of operators. Operators that a build leaves out are interpreted on the CPU, with the same results, slower.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Group {
     /// Gated and steerable products, gates, norms and involutions: the operators of layers. Every build compiles them.

@@ -238,7 +238,7 @@ def as_algebra(algebra: AlgebraLike) -> Algebra:
 
 
 def _remedy(algebra: Any) -> str:
-    """What to write in place of a name."""
+    """The advice to someone who wrote a name."""
     if not isinstance(algebra, str) or not _NAME.fullmatch(algebra):
         return ""
     return "; write Algebra({}, {}, {})".format(*algebra[2:])

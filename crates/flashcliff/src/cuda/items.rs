@@ -286,7 +286,7 @@ impl Items {
     /// the layer norm of scalars, both times gains. `residual` has what is added, and where the sum is written.
     ///
     /// # Errors
-    /// Those of the type.
+    /// The errors of the type.
     ///
     /// # Safety
     /// The contract of the type holds.
@@ -334,7 +334,7 @@ impl Items {
     /// The gradient of the sum in [`Self::norm`] from that of the norm, plus `through`, a gradient that comes to the sum by another way.
     ///
     /// # Errors
-    /// Those of the type.
+    /// The errors of the type.
     ///
     /// # Safety
     /// The contract of the type holds.
@@ -380,7 +380,7 @@ impl Items {
     /// Multivectors times the first activation of their scalar blade, and the second activation of scalars.
     ///
     /// # Errors
-    /// Those of the type.
+    /// The errors of the type.
     ///
     /// # Safety
     /// The contract of the type holds.
@@ -404,7 +404,7 @@ impl Items {
     /// The gradient of the input of [`Self::gate`] from that of its result.
     ///
     /// # Errors
-    /// Those of the type.
+    /// The errors of the type.
     ///
     /// # Safety
     /// The contract of the type holds.
@@ -429,7 +429,7 @@ impl Items {
     /// Writes the features of up to three parts. The channels and scalars of `sizes` are those of one head.
     ///
     /// # Errors
-    /// Those of the type; too many parts are a bad call.
+    /// The errors of the type; too many parts are a bad call.
     ///
     /// # Safety
     /// The contract of the type holds.
@@ -450,7 +450,7 @@ impl Items {
     /// Writes the gradients of the items of [`Self::heads`] to `to`, part by part, from those of the features, which `parts` have.
     ///
     /// # Errors
-    /// Those of the type; too many parts are a bad call.
+    /// The errors of the type; too many parts are a bad call.
     ///
     /// # Safety
     /// The contract of the type holds.
@@ -477,7 +477,7 @@ impl Items {
     /// Writes the features of attention to items whose channels are `[heads, channels]`, or back.
     ///
     /// # Errors
-    /// Those of the type.
+    /// The errors of the type.
     ///
     /// # Safety
     /// The contract of the type holds.

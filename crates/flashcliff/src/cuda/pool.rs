@@ -8,7 +8,7 @@ use super::device::Device;
 use super::fault;
 use crate::Error;
 
-/// What the pools of a device hold, in bytes.
+/// The bytes that the pools of a device hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolMemory {
     /// The most that was used at once, outside of graphs.
@@ -37,7 +37,7 @@ impl Device {
         set.result().map_err(fault::driver("cuMemPoolSetAttribute"))
     }
 
-    /// What the default pool of the device, and the graphs on it, have held since the process began.
+    /// The bytes that the default pool of the device, and the graphs on it, have held since the process began.
     ///
     /// # Errors
     /// [`Error::Cuda`].

@@ -258,7 +258,7 @@ impl EquivariantLinear {
         check_len(&[sizes.rows, of_scalars], scalars)
     }
 
-    /// Checks the lengths of parameters. Those that must be there are not empty unless their shape is.
+    /// Checks the lengths of parameters. A parameter that must be there is empty only if its shape is.
     fn check_matrices(&self, sizes: Sizes, given: &Lengths, needed: bool) -> Result<(), Error> {
         let mixed_out = sizes.out_channels * self.invariant.len();
         let mixed_in = sizes.in_channels * self.invariant.len();

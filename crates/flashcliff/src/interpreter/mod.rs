@@ -1,6 +1,6 @@
 //! Programs that no build compiled: planned when they are first asked for, and interpreted.
 //!
-//! [`lower`] turns a stage into code, [`registers`] gives its values places in memory. What comes out is a
+//! [`lower`] turns a stage into code, [`registers`] gives its values places in memory. The result is a
 //! [`Program`] like a compiled one, so nothing else knows the difference.
 
 mod lower;

@@ -306,10 +306,10 @@ pub fn clifford_conjugate(algebra: Algebra) -> Result<Operator, Error> {
 
 /// The dual without a metric, the right complement: `e_a ^ dual(e_a) = I`.
 ///
-/// It commutes with rotations of the coordinates, those among vectors of the same square, and with
-/// reflections of them up to the sign -1. Boosts and translations act on a vector and on its
-/// complement in different ways: a layer that mixes a multivector with its dual is not equivariant
-/// under them. The regressive product of two multivectors is, up to the sign of reflections.
+/// It commutes with rotations among vectors of the same square. Reflections along such vectors
+/// change its sign. Boosts and translations act on a vector and on its complement in different
+/// ways: a layer that mixes a multivector with its dual is not equivariant under them. The
+/// regressive product of two multivectors is equivariant, up to a sign under reflections.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -322,7 +322,7 @@ pub fn dual(algebra: Algebra) -> Result<Operator, Error> {
     make::dual(algebra)
 }
 
-/// The inverse of [`dual`], the left complement, and as equivariant.
+/// The inverse of [`dual`], the left complement; both commute with the same transformations.
 ///
 /// | tensor | shape |
 /// |---|---|
@@ -406,8 +406,8 @@ pub fn gate(algebra: Algebra, gate: Gate) -> Result<Operator, Error> {
 /// | `x` | `[blades, batch, C]` |
 /// | `o` | `[blades, batch, C]` |
 ///
-/// * `norm`: What `|x_g|^2` is. `none` is an error, since it leaves nothing to do. The program and
-///   Python take `invariant` by default.
+/// * `norm`: The form of `|x_g|^2`. `none` is an error, since it leaves nothing to do. The program
+///   and Python take `invariant` by default.
 ///
 /// * `eps`: Added under the root of the mean; for a form of both signs it smooths the magnitude
 ///   instead. The program and Python take `1e-6` by default.

@@ -46,7 +46,7 @@ impl<'a> Given<'a> {
         }
     }
 
-    /// The value of a setting. Of several the last counts.
+    /// The value of a setting. The last one counts if there are several.
     fn value(&mut self, name: &'static str) -> Option<Setting<'a>> {
         self.known.push(name);
         let found = self.settings.iter().rev().find(|(given, _)| *given == name);

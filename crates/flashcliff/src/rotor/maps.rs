@@ -21,17 +21,19 @@ pub(super) struct Maps {
     /// `Q B` of grade 2.
     four_times_bivector: Product,
     /// For even and for odd multivectors.
-    parities: [Parity; 2],
-    /// `a b` of even multivectors.
-    even: Product,
+    parities: [ProductsOfParity; 2],
 }
 
 #[derive(Clone, Debug)]
-struct Parity {
+struct ProductsOfParity {
     /// `x reverse(x)`.
     times_reverse: Product,
     /// `Q x`.
     four_times: Product,
+    /// `x y` of two multivectors of the parity.
+    pair: Product,
+    /// `x r` of a multivector of the parity and an even one.
+    turned: Product,
 }
 
 impl Maps {
@@ -39,9 +41,11 @@ impl Maps {
         let product = |left: &[usize], right: &[usize], kept: &[usize], reverse| {
             Product::new(algebra, left, right, kept, reverse)
         };
-        let parity = |own: [usize; 3]| Parity {
+        let parity = |own: [usize; 3]| ProductsOfParity {
             times_reverse: product(&own, &own, &[0, 4], true).with_itself(),
             four_times: product(&[4], &own, &own, false),
+            pair: product(&own, &own, &EVEN, false),
+            turned: product(&own, &EVEN, &own, false),
         };
         let blades = 0..algebra.blade_count();
         Self {
@@ -54,7 +58,6 @@ impl Maps {
             square_of_four: product(&[4], &[4], &[0], false).with_itself(),
             four_times_bivector: product(&[4], &[2], &[2], false),
             parities: [parity(EVEN), parity(ODD)],
-            even: product(&EVEN, &EVEN, &EVEN, false),
         }
     }
 
@@ -165,15 +168,21 @@ impl Maps {
         self.reversed(&result)
     }
 
-    /// `a exp(t log(reverse(a) b))` of even versors, with `-b` in place of `b` if that is nearer.
-    pub(super) fn interpolate<X: Number>(&self, [a, b]: [&Parts<X>; 2], t: X) -> Parts<X> {
-        let [a, b] = [a, b].map(|x| self.normalized(x, 0, true));
-        let mut between = self.even.of(&self.reversed(&a), &b);
+    /// `a exp(t log(reverse(a) b))` of versors, with `-b` in place of `b` if that is nearer.
+    pub(super) fn interpolate<X: Number>(
+        &self,
+        [a, b]: [&Parts<X>; 2],
+        t: X,
+        parity: usize,
+    ) -> Parts<X> {
+        let products = &self.parities[parity];
+        let [a, b] = [a, b].map(|x| self.normalized(x, parity, true));
+        let mut between = products.pair.of(&self.reversed(&a), &b);
         if between[0].value() < 0.0 {
             between = self.map(&between, |_, value| -value);
         }
         let step = self.map(&self.log(&between), |_, value| t * value);
-        self.even.of(&a, &self.exp(&step))
+        products.turned.of(&a, &self.exp(&step))
     }
 
     /// A multivector of zeros.

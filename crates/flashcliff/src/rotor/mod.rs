@@ -1,18 +1,25 @@
-//! Rotors and motors on the CPU: exponentials, logarithms, inverses, interpolation, with gradients.
+//! Rotors and motors on the CPU: exponentials, logarithms, inverses, interpolation, and layers of versors, with gradients.
 //!
 //! A rotor is the exponential of a bivector: a rotation, a boost, a translation, or a product of these, then called a motor.
-//! [`ops::sandwich`](crate::ops::sandwich) applies it.
+//! [`ops::sandwich`](crate::ops::sandwich) applies one to multivectors; [`Action`] applies one for each pair of channels.
 
+mod action;
+mod interpolation;
+mod items;
 mod maps;
 mod number;
 mod parts;
 mod ring;
 
-use crate::kernel::tasks::Chunks;
-use crate::{Algebra, Element, Error, Tensor, TensorMut, threads};
+use crate::kept::Kept;
+use crate::{Algebra, Element, Error, Signature, Tensor, TensorMut};
+use items::{ITEM_FLOPS, check_all, gather, pull_back, run};
 use maps::Maps;
 use number::{Jet, Number};
 use parts::Parts;
+
+pub use action::{Action, ActionGradients};
+pub use interpolation::InterpolationGradients;
 
 /// A map of one multivector, between bivectors and versors.
 ///
@@ -47,7 +54,8 @@ pub enum RotorMap {
 }
 
 impl RotorMap {
-    fn name(self) -> &'static str {
+    /// The name of the map: `exp`, `log`, `inverse`, `normalized`.
+    pub fn name(self) -> &'static str {
         match self {
             Self::Exp => "exp",
             Self::Log => "log",
@@ -71,6 +79,16 @@ impl RotorMap {
             same => same.reads(),
         }
     }
+}
+
+/// The grades of a versor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parity {
+    /// Even grades: rotors, such as rotations and motors.
+    #[default]
+    Even,
+    /// Odd grades: reflections, and rotors after a reflection.
+    Odd,
 }
 
 /// The grades of a tensor.
@@ -106,18 +124,35 @@ enum Carried {
 /// assert!((rotor[0] - angle.cos()).abs() < 1e-15 && (rotor[1] - angle.sin()).abs() < 1e-15);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Rotors {
+    tables: &'static Tables,
+}
+
+/// The products and blades of an algebra, made once in a process.
+#[derive(Debug)]
+struct Tables {
+    signature: Signature,
     maps: Maps,
     bivectors: Vec<usize>,
     versors: [Vec<usize>; 2],
 }
 
+static TABLES: Kept<Tables> = Kept::new();
+
 /// The largest number of dimensions. From six on the square of a bivector generates a larger ring.
 const LARGEST_DIM: usize = 5;
 
-/// The operations of a map of one item, about; they decide how items are shared.
-const ITEM_FLOPS: usize = 1 << 11;
+fn check_dimensions(operator: &'static str, algebra: Algebra) -> Result<(), Error> {
+    if algebra.dim() <= LARGEST_DIM {
+        return Ok(());
+    }
+    Err(Error::TooManyDimensions {
+        operator,
+        signature: algebra.signature(),
+        expected: LARGEST_DIM,
+    })
+}
 
 impl Rotors {
     /// The rotors of an algebra.
@@ -125,29 +160,39 @@ impl Rotors {
     /// # Errors
     /// [`Error::TooManyDimensions`] for more than five dimensions.
     pub fn new(algebra: Algebra) -> Result<Self, Error> {
-        if algebra.dim() > LARGEST_DIM {
-            return Err(Error::TooManyDimensions {
-                operator: "rotors",
-                signature: algebra.signature(),
-                expected: LARGEST_DIM,
-            });
+        check_dimensions("rotors", algebra)?;
+        let signature = algebra.signature();
+        if let Some(tables) = TABLES.iter().find(|tables| tables.signature == signature) {
+            return Ok(Self { tables });
         }
         let maps = Maps::new(algebra.cayley());
-        Ok(Self {
+        let tables = TABLES.add(Tables {
+            signature,
             bivectors: maps.blades(|grade| grade == 2),
             versors: [
                 maps.blades(|grade| grade % 2 == 0),
                 maps.blades(|grade| grade % 2 == 1),
             ],
             maps,
-        })
+        });
+        Ok(Self { tables })
     }
 
-    fn blades(&self, carried: Carried) -> &[usize] {
+    /// The numbers of blades of the input and the output of a map.
+    pub fn blade_counts(&self, map: RotorMap) -> [usize; 2] {
+        [map.reads(), map.writes()].map(|carried| self.blades(carried).len())
+    }
+
+    /// The number of blades of versors.
+    pub fn versor_blades(&self, parity: Parity) -> usize {
+        self.tables.versors[parity as usize].len()
+    }
+
+    fn blades(&self, carried: Carried) -> &'static [usize] {
         match carried {
-            Carried::Bivectors => &self.bivectors,
-            Carried::Even => &self.versors[0],
-            Carried::Odd => &self.versors[1],
+            Carried::Bivectors => &self.tables.bivectors,
+            Carried::Even => &self.tables.versors[0],
+            Carried::Odd => &self.tables.versors[1],
         }
     }
 
@@ -219,7 +264,7 @@ impl Rotors {
     }
 
     fn apply<X: Number>(&self, map: RotorMap, x: &Parts<X>) -> Parts<X> {
-        let maps = &self.maps;
+        let maps = &self.tables.maps;
         match map {
             RotorMap::Exp => maps.exp(x),
             RotorMap::Log => maps.log(x),
@@ -229,176 +274,4 @@ impl Rotors {
             RotorMap::NormalizedOdd => maps.normalized(x, 1, true),
         }
     }
-
-    /// Interpolates between even versors: `a exp(t log(reverse(a) b))`, with `a` at `t = 0` and `b` or `-b` at `t = 1`.
-    ///
-    /// The nearer one to `a` of `b` and `-b` is taken, which act alike. Versors are normalised. For rotors of space this is
-    /// the spherical linear interpolation of quaternions, for motors the screw motion at constant speed.
-    ///
-    /// # Errors
-    /// [`Error::ShapeMismatch`] if the tensors do not have the even blades, or differ in their other axes.
-    pub fn interpolate<T: Element>(
-        &self,
-        a: Tensor<'_, T>,
-        b: Tensor<'_, T>,
-        t: f64,
-        out: TensorMut<'_, T>,
-    ) -> Result<(), Error> {
-        let blades = self.blades(Carried::Even);
-        let count = blades.len();
-        let others = [("b", count, b.shape()), ("out", count, out.shape())];
-        let items = check_all("interpolate", ("a", count, a.shape()), &others)?;
-        run(out, items, 2 * ITEM_FLOPS, |item, write| {
-            let ends = [a, b].map(|x| gather(&x, blades, items, item, |value, _| value));
-            let result = self.maps.interpolate([&ends[0], &ends[1]], t);
-            for (to, &blade) in blades.iter().enumerate() {
-                write(to, result[blade]);
-            }
-        });
-        Ok(())
-    }
-
-    /// Computes the gradients of [`interpolate`](Self::interpolate) by `a` and `b` from the gradient of its output.
-    ///
-    /// # Errors
-    /// [`Error::ShapeMismatch`] if the tensors do not have the even blades, or differ in their other axes.
-    pub fn interpolate_gradient<T: Element>(
-        &self,
-        a: Tensor<'_, T>,
-        b: Tensor<'_, T>,
-        t: f64,
-        grad: Tensor<'_, T>,
-        outs: [TensorMut<'_, T>; 2],
-    ) -> Result<(), Error> {
-        let blades = self.blades(Carried::Even);
-        let count = blades.len();
-        let others = [
-            ("b", count, b.shape()),
-            ("grad", count, grad.shape()),
-            ("out", count, outs[0].shape()),
-            ("out", count, outs[1].shape()),
-        ];
-        let items = check_all("interpolate", ("a", count, a.shape()), &others)?;
-        for (side, out) in outs.into_iter().enumerate() {
-            run(out, items, 32 * ITEM_FLOPS, |item, write| {
-                let mut ends =
-                    [a, b].map(|x| gather(&x, blades, items, item, |v, _| Jet::constant(v)));
-                let from = [a, b][side];
-                ends[side] = gather(&from, blades, items, item, Jet::<16>::input);
-                let t = Jet::constant(t);
-                let result = self.maps.interpolate([&ends[0], &ends[1]], t);
-                let total = pull_back(&result, blades, &grad, items, item);
-                for (to, &slope) in total.iter().enumerate().take(blades.len()) {
-                    write(to, slope);
-                }
-            });
-        }
-        Ok(())
-    }
-}
-
-/// The name of a tensor, the number of its blades, and its shape.
-type Named<'a> = (&'a str, usize, &'a [usize]);
-
-/// Checks the shapes of a call: the batch and the channels are those of the first tensor. Counts items.
-fn check_all(
-    operator: &str,
-    (first, blades, like): Named<'_>,
-    others: &[Named<'_>],
-) -> Result<usize, Error> {
-    let items = check(operator, first, blades, like, None)?;
-    for &(tensor, blades, shape) in others {
-        check(operator, tensor, blades, shape, Some(like))?;
-    }
-    Ok(items)
-}
-
-/// Checks a shape, and counts items: pairs of a batch element and a channel.
-fn check(
-    operator: &str,
-    tensor: &str,
-    blades: usize,
-    shape: &[usize],
-    like: Option<&[usize]>,
-) -> Result<usize, Error> {
-    let rest = like.and_then(|like| like.get(1..));
-    if let [first, batch, channels] = *shape
-        && first == blades
-        && rest.is_none_or(|rest| rest == [batch, channels])
-    {
-        return Ok(batch * channels);
-    }
-    let expected = match rest {
-        Some([batch, channels]) => format!("[{blades}, {batch}, {channels}]"),
-        _ => format!("[{blades}, batch, channels]"),
-    };
-    Err(Error::ShapeMismatch {
-        operator: operator.to_owned(),
-        tensor: tensor.to_owned(),
-        expected,
-        got: shape.to_vec(),
-    })
-}
-
-/// The blades of an item.
-fn gather<T: Element, X: Number>(
-    x: &Tensor<'_, T>,
-    blades: &[usize],
-    items: usize,
-    item: usize,
-    number: impl Fn(f64, usize) -> X,
-) -> Parts<X> {
-    let mut parts = Maps::zeros();
-    for (from, &blade) in blades.iter().enumerate() {
-        parts[blade] = number(x.data()[from * items + item].to_f64(), from);
-    }
-    parts
-}
-
-/// The gradient by the inputs of jets.
-fn pull_back<T: Element, const N: usize>(
-    result: &Parts<Jet<N>>,
-    blades: &[usize],
-    grad: &Tensor<'_, T>,
-    items: usize,
-    item: usize,
-) -> [f64; N] {
-    let mut total = [0.0; N];
-    for (from, &blade) in blades.iter().enumerate() {
-        let gradient = grad.data()[from * items + item].to_f64();
-        for (total, slope) in total.iter_mut().zip(result[blade].slopes) {
-            *total += gradient * slope;
-        }
-    }
-    total
-}
-
-/// Runs `work(item, write)` for every item, where `write(k, value)` writes the blade of number `k`. Chunks of items are
-/// shared among threads; each has its own part of every blade.
-fn run<T: Element>(
-    mut out: TensorMut<'_, T>,
-    items: usize,
-    flops: usize,
-    work: impl Fn(usize, &mut dyn FnMut(usize, f64)) + Sync,
-) {
-    if items == 0 {
-        return;
-    }
-    let chunks = Chunks::new(items, flops);
-    let mut shares: Vec<Vec<&mut [T]>> = (0..chunks.count()).map(|_| Vec::new()).collect();
-    for blade in out.data_mut().chunks_mut(items) {
-        let mut rest = blade;
-        for (chunk, share) in shares.iter_mut().enumerate() {
-            let (own, others) = rest.split_at_mut(chunks.range(chunk).len());
-            share.push(own);
-            rest = others;
-        }
-    }
-    threads::for_each(shares.into_iter().enumerate(), |(chunk, mut share)| {
-        for (at, item) in chunks.range(chunk).enumerate() {
-            work(item, &mut |blade, value| {
-                share[blade][at] = T::from_f64(value);
-            });
-        }
-    });
 }

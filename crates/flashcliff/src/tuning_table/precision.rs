@@ -15,7 +15,7 @@ use crate::Dtype;
 /// gradients are rounded like operands, for 16-bit tensors to the type of the tensors.
 ///
 /// Rounded `f32` operands of [`fcgp_norm`](crate::ops::fcgp_norm) are stored as `f16` numbers times powers of two, so
-/// that none overflows. `f16` has the fraction of TF32 and is multiplied twice as fast. There is one power for all
+/// that none overflows. `f16` has the fraction of TF32 and a higher rate on tensor cores. There is one power for all
 /// weights, one for each row and output grade of path products and of the gradient, and, in gradients of the weights,
 /// one for each path in a block of rows. Numbers below 2^-28 of the largest number with the same power keep fewer bits
 /// or none. Numbers with the same power are parts of one sum, except weights of different paths and channels.

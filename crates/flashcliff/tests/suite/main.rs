@@ -24,6 +24,7 @@ mod linear_sgp;
 mod magnitudes;
 mod memory;
 mod misuse;
+mod misuse_parts;
 mod misuse_table;
 mod numbers;
 mod plain;

@@ -14,21 +14,21 @@ use flashcliff::{
 };
 
 /// A wrong call.
-struct Row {
+pub(crate) struct Row {
     /// A description of the call.
-    what: &'static str,
+    pub(crate) what: &'static str,
     /// The start of the error when it is printed for debugging: its variant.
-    variant: &'static str,
+    pub(crate) variant: &'static str,
     /// Phrases that the message must have.
-    says: &'static [&'static str],
+    pub(crate) says: &'static [&'static str],
     /// The call.
-    call: fn() -> Result<(), Error>,
+    pub(crate) call: fn() -> Result<(), Error>,
 }
 
 /// Makes a row of the table. The result of the call only matters if it is an error.
 macro_rules! row {
     ($what:literal, $variant:literal, [$($says:expr),+], $call:expr) => {
-        Row {
+        $crate::misuse_table::Row {
             what: $what,
             variant: $variant,
             says: &[$($says),+],
@@ -37,7 +37,9 @@ macro_rules! row {
     };
 }
 
-fn cl300() -> Algebra {
+pub(crate) use row;
+
+pub(crate) fn cl300() -> Algebra {
     Algebra::new(Signature::of(3, 0, 0)).expect("shipped")
 }
 
@@ -64,7 +66,7 @@ fn layer(linear: LinearOptions, eps: f64) -> Result<Operator, Error> {
     ops::mv_linear_sgp_norm(cl300(), &options)
 }
 
-fn sgp() -> Operator {
+pub(crate) fn sgp() -> Operator {
     ops::sgp_norm(cl300(), &ProductOptions::default()).expect("shipped")
 }
 
@@ -167,7 +169,7 @@ const TABLE: &[Row] = &[
     row!("too many elements", "LengthMismatch", ["[2, 3]", "6", "7"], TensorMut::new(&mut [0.0_f64; 7], &[2, 3])),
     row!("elements of an empty shape", "LengthMismatch", ["[0, 3]", "0", "1"], Tensor::new(&[0_u8], &[0, 3])),
     row!("two elements of a number", "LengthMismatch", ["[]", "1", "2"], Tensor::new(&[0.0_f32; 2], &[])),
-    row!("five axes", "ShapeTooLarge", ["[1, 1, 1, 1, 1]"], Tensor::new(&[0.0_f32], &[1; 5])),
+    row!("five axes", "ShapeTooLarge", ["[1, 1, 1, 1, 1]", "at most 4 axes"], Tensor::new(&[0.0_f32], &[1; 5])),
     row!("more elements than there are numbers", "ShapeTooLarge", ["too large"], Tensor::new(&[0.0_f32], &[usize::MAX, 2])),
     row!("an evaluation whose shape was changed", "LengthMismatch", ["[8, 2, 9]", "144", "80"], gradients(|e| e.output_shape = vec![8, 2, 9], &[8, 2, 5])),
     // Shapes.
@@ -207,10 +209,15 @@ const TABLE: &[Row] = &[
     row!("sums that were lost", "BufferTooSmall", ["saved", "at least 8", "got 0"], gradients(|e| e.saved.clear(), &[8, 2, 5])),
 ];
 
+fn table() -> impl Iterator<Item = &'static Row> {
+    TABLE.iter().chain(crate::misuse_parts::TABLE)
+}
+
 #[test]
 fn every_row_is_refused_as_it_says() {
-    assert!(TABLE.len() >= 60, "{} rows", TABLE.len());
-    let wrong: Vec<String> = TABLE.iter().filter_map(complaint).collect();
+    let rows = table().count();
+    assert!(rows >= 110, "{rows} rows");
+    let wrong: Vec<String> = table().filter_map(complaint).collect();
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
@@ -231,9 +238,31 @@ fn complaint(row: &Row) -> Option<String> {
     if !debug.starts_with(variant) {
         return Some(format!("{what}: expected {variant}, got {debug}"));
     }
-    let missing = says.iter().find(|part| !message.contains(*part))?;
-    Some(format!("{what}: expected `{missing}` in `{message}`"))
+    if let Some(missing) = says.iter().find(|part| !message.contains(*part)) {
+        return Some(format!("{what}: expected `{missing}` in `{message}`"));
+    }
+    let lacks = |words: &[&str]| !words.iter().any(|word| message.contains(word));
+    if lacks(EXPECTED) {
+        return Some(format!(
+            "{what}: `{message}` does not say what was expected"
+        ));
+    }
+    lacks(CAME).then(|| format!("{what}: `{message}` does not say what came"))
 }
+
+/// The words by which messages say what was expected, which is also what to do.
+const EXPECTED: &[&str] = &["expected", "must", "holds", "available"];
+/// The words by which messages say what came.
+const CAME: &[&str] = &[
+    "got",
+    "found",
+    "unknown",
+    "no such operator between grades (",
+    "does not support the",
+    "shape [",
+    "the memory of `",
+    "has no setting",
+];
 
 #[test]
 fn a_row_that_is_wrong_is_noticed() {
@@ -267,8 +296,8 @@ fn a_row_that_is_wrong_is_noticed() {
 
 #[test]
 fn names_are_unique() {
-    let mut names: Vec<&str> = TABLE.iter().map(|row| row.what).collect();
+    let mut names: Vec<&str> = table().map(|row| row.what).collect();
     names.sort_unstable();
     names.dedup();
-    assert_eq!(names.len(), TABLE.len());
+    assert_eq!(names.len(), table().count());
 }

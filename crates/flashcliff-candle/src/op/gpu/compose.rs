@@ -80,7 +80,7 @@ impl OnGpu for Trunk {
 }
 
 /// The shape of the result, after the function's own check of the inputs' shapes.
-fn output_shape(
+pub(super) fn output_shape(
     function: &impl Function<f32>,
     arguments: &[Argument],
 ) -> std::result::Result<Vec<usize>, Error> {
@@ -90,4 +90,4 @@ fn output_shape(
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -4,6 +4,7 @@
 //! such nodes and of candle's own operations. Training of whole models goes past them: see [`crate::objective`].
 //!
 //! * `compose` - the composed functions. They also run on the CPU, where tests compare them.
+//! * `rotor` - the maps of rotors, composed likewise.
 //! * `operator` - a core operator as a node.
 //! * `memory` - views of candle's memory for the CUDA library.
 //! * `library` - candle's devices for the CUDA library.
@@ -15,6 +16,7 @@ pub(crate) mod library;
 pub(crate) mod memory;
 #[cfg(feature = "cuda")]
 mod operator;
+mod rotor;
 
 use candle_core::Tensor;
 

@@ -12,8 +12,8 @@ use crate::op::scratch::Buffer;
 
 /// From queries, keys and values side by side to the attended values of all heads.
 ///
-/// Parameter: `log_weights` `[heads, 1, channels of a head]`. Of queries the head is the fastest index of a channel, also of keys and values
-/// unless heads share them; of the output it is the slowest.
+/// Parameter: `log_weights` `[heads, 1, channels of a head]`. The head is the fastest index of a channel of queries,
+/// and of keys and values unless heads share them. It is the slowest index of a channel of the output.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Attention {
     pub(super) heads: usize,

@@ -1,4 +1,4 @@
-"""What tells the calls of a step apart: shapes, types and places of tensors, and all other arguments.
+"""The properties that tell the calls of a step apart: shapes, types and places of tensors, and all other arguments.
 
 A graph repeats what it recorded, so a call may only take a graph of an equal signature.
 """
@@ -33,7 +33,7 @@ def unflatten(leaves: Sequence[Any], spec: Any) -> tuple[tuple[Any, ...], dict[s
 
 
 def signature(leaves: Sequence[Any], spec: Any, modules: Iterable[torch.nn.Module]) -> Hashable:
-    """What tells calls apart. Besides arguments, the modes of PyTorch and of modules count."""
+    """The signature of a call. Besides arguments, the modes of PyTorch and of modules count."""
     return (
         tuple([_leaf(leaf) for leaf in leaves]),
         # A specification of the arguments has an equality but, in some versions, no hash.

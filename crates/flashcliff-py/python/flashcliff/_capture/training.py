@@ -1,4 +1,4 @@
-"""What a step trains: optimisers, parameters and their gradients, and which of it a graph relies on."""
+"""The parts of training in a step: optimisers, parameters and their gradients, and which of it a graph relies on."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Training:
 
 
 class Footing:
-    """What a graph relies on: addresses of parameters, states and options of optimisers, and gradients
+    """The state that a graph relies on: addresses of parameters, states and options of optimisers, and gradients
     that are there before a step."""
 
     def __init__(self, training: Training) -> None:

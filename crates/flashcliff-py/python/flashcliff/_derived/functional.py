@@ -665,10 +665,10 @@ def clifford_conjugate(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None
 def dual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
     """The dual without a metric, the right complement: ``e_a ^ dual(e_a) = I``.
 
-    It commutes with rotations of the coordinates, those among vectors of the same square, and with
-    reflections of them up to the sign -1. Boosts and translations act on a vector and on its
-    complement in different ways: a layer that mixes a multivector with its dual is not equivariant
-    under them. The regressive product of two multivectors is, up to the sign of reflections.
+    It commutes with rotations among vectors of the same square. Reflections along such vectors
+    change its sign. Boosts and translations act on a vector and on its complement in different
+    ways: a layer that mixes a multivector with its dual is not equivariant under them. The
+    regressive product of two multivectors is equivariant, up to a sign under reflections.
 
     ======  =======================
     tensor  shape
@@ -688,7 +688,7 @@ def dual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
 
 
 def undual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
-    """The inverse of :func:`dual`, the left complement, and as equivariant.
+    """The inverse of :func:`dual`, the left complement; both commute with the same transformations.
 
     ======  =======================
     tensor  shape
@@ -795,7 +795,7 @@ def grade_rms(
     ======  =======================
 
     Args:
-        norm: What ``|x_g|^2`` is. ``none`` is an error, since it leaves nothing to do.
+        norm: The form of ``|x_g|^2``. ``none`` is an error, since it leaves nothing to do.
             ``none``: no norm; ``rms``: the sum of the squares of all coefficients, as
             flash-clifford does: the same, bit for bit, where all vectors square to one sign, and
             not equivariant elsewhere, where boosts and translations change it; ``invariant``:

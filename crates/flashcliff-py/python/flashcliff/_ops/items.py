@@ -162,7 +162,7 @@ def merge(algebra: Algebra, features: Tensor, merged: Pair, back: bool) -> None:
 
 def column_sums(algebra: Algebra, x: Tensor, runs: Sequence[tuple[int, int]]) -> Tensor:
     """The sums over rows of runs of columns of a matrix ``[rows, width]``, ascending pairs of a start and a stop:
-    ``[width]``. What other columns get is not said."""
+    ``[width]``. The values of other columns are arbitrary."""
     rows, width = x.shape
     if len(runs) > _core.Items.MOST_RUNS:
         runs = [(0, width)]

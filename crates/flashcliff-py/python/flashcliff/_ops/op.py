@@ -121,7 +121,7 @@ class Made(NamedTuple):
 
 
 MADE: dict[int, Made] = {}
-"""What compiled operators were made of, by the addresses that C functions know them by. The row of an operator that is
+"""The origins of compiled operators, by the addresses that C functions know them by. The row of an operator that is
 gone stays until another has its address."""
 
 

@@ -1,4 +1,4 @@
-"""What to do about a tensor that an operator refuses, added to the message that says what was expected and what came."""
+"""The advice about a tensor that an operator refuses, added to the message that says what was expected and what came."""
 
 from __future__ import annotations
 

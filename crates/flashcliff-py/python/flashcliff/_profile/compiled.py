@@ -115,7 +115,7 @@ def _clocked(inner: Any, is_backward: bool) -> Callable[..., bool]:
 def _read(
     operator: int, views: int, count: int, place: int, memory: int, is_backward: bool
 ) -> tuple[Key, bool]:
-    """What the arguments of a pass say of the call, and whether it is on a GPU."""
+    """The row of a call by the arguments of its pass, and whether it is on a GPU."""
     tensors = list(_VIEW.iter_unpack(ctypes.string_at(views, _VIEW.size * count)))
     shapes = [
         struct.unpack(f"{rank}q", ctypes.string_at(shape, 8 * rank))

@@ -1,4 +1,4 @@
-"""What is recorded of a call, and who records it."""
+"""The records of calls, and the profiles that keep them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Subject = Made | Layer | Replay
 
 
 class Key(NamedTuple):
-    """What calls of one row have in common."""
+    """The properties that calls of one row share."""
 
     subject: Subject
     phase: str
@@ -60,7 +60,7 @@ class Event:
     end: int
     thread: int
     marks: Any = None
-    """What tells the time on a GPU (:mod:`.cuda`); ``None`` on the CPU."""
+    """The marks of time on a GPU (:mod:`.cuda`); ``None`` on the CPU."""
 
 
 @dataclass(slots=True, eq=False)
@@ -68,7 +68,7 @@ class Log:
     """The calls of a region."""
 
     anchors: dict[int, Any]
-    """By GPU, what relates its clock to that of the host (:mod:`.cuda`)."""
+    """The relation of each GPU's clock to that of the host (:mod:`.cuda`)."""
     events: list[Event] = field(default_factory=list)
 
 

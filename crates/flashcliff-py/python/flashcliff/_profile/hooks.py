@@ -1,7 +1,7 @@
 """Puts a clock around every call into the extension while a profile is active.
 
 The functions that reach the extension are replaced when the first profile starts and put back when the last one ends, so
-nothing is asked on the way of a call without one. What ``torch.compile`` traces is left alone: a profile makes nothing
+nothing is asked on the way of a call without one. Traces of ``torch.compile`` are left alone: a profile makes nothing
 compile again.
 """
 

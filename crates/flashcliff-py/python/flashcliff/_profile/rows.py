@@ -28,8 +28,8 @@ class Row:
     gradients: tuple[str, ...]
     """The inputs whose gradients a backward call computes."""
     shapes: tuple[tuple[int, ...], ...]
-    """Of an operator, the shapes of its inputs. Of a linear map of transformers, its rows, channels of inputs and outputs, and scalar
-    channels of both; of a norm, rows, channels and groups."""
+    """An operator has the shapes of its inputs here. A linear map of transformers has its rows, channels of inputs and outputs, and scalar
+    channels of both; a norm has rows, channels and groups."""
     dtype: str
     device: str
     calls: int

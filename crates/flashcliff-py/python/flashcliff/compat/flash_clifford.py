@@ -1,8 +1,8 @@
 """flash-clifford's layer and fused functions, with its names, arguments, shapes and numbers.
 
 Tensors are ``[blades, batch, features]``; Cl(2,0) has 4 blades, 3 grades and 10 paths, Cl(3,0) has
-8, 4 and 20. State dicts load both ways. What differs: any batch size and feature count works, not
-only those the original's blocks divide; ``float64``, ``bfloat16`` and ``float16`` work too.
+8, 4 and 20. State dicts load both ways. There is more here: any batch size and feature count works, not
+only multiples of the original's blocks; ``float64``, ``bfloat16`` and ``float16`` work too.
 
 Source: github.com/maxxxzdn/flash-clifford.
 """

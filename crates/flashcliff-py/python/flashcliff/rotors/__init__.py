@@ -51,8 +51,8 @@ def exp(b: Tensor, algebra: AlgebraLike) -> Tensor:
 
     Returns:
         Rotors, ``[blades of even grades, *batch, channels]``. Tests hold the error to 4e-6 of the largest part in float32
-        and to 5e-14 in float64, for bivectors of some units. Those with ``|u|`` above 65536 (an angle of the rotation
-        above 512) give NaN.
+        and to 5e-14 in float64, for bivectors of some units. Bivectors with ``|u|`` above 65536 (an angle of the
+        rotation above 512) give NaN.
 
     Raises:
         UnsupportedError: the algebra has more than five dimensions.
@@ -155,7 +155,7 @@ def interpolate(
 ) -> Tensor:
     """The versor between two: ``a exp(t log(reverse(a) b))``, with ``a`` at ``t = 0`` and ``b`` or ``-b`` at ``t = 1``.
 
-    Of ``b`` and ``-b``, which act alike, the one nearer to ``a`` is taken. For rotors of space this is the spherical
+    ``b`` and ``-b`` act alike; the one nearer to ``a`` is taken. For rotors of space this is the spherical
     linear interpolation of quaternions, for motors the screw motion at constant speed. Both versors are normalised.
 
     Args:

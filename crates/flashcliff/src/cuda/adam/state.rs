@@ -23,7 +23,7 @@ pub(super) struct Layout {
     pub(super) bytes: usize,
 }
 
-/// What is known of the steps so far.
+/// The counts of steps so far.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdamState {
     /// The learning rate before the schedule.

@@ -283,7 +283,7 @@ pub(super) struct OnRows<'a> {
 // The contract of all methods: the call is checked, its stream valid, the context of its tensors current, and every
 // address has room for what is written there.
 impl OnRows<'_> {
-    /// Forms path products. Those of a scaled block are balanced or not, as described at `fc_block_form`.
+    /// Forms path products. The products of a scaled block are balanced or not, as described at `fc_block_form`.
     ///
     /// # Safety
     /// The contract above holds.

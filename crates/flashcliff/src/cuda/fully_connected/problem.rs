@@ -42,7 +42,7 @@ impl<'a> Problem<'a> {
 
     /// The type of the operands of the matrix products. f16 has the fraction of TF32, and a longer one than bf16. The
     /// exponents of these are not needed, since operands are scaled row by row. f16 takes half the memory of TF32 and
-    /// is multiplied twice as fast.
+    /// has a higher rate on tensor cores.
     pub(super) fn operands(&self) -> Dtype {
         let lanes = self.dtypes.lanes;
         match self.precision.of(lanes) {

@@ -19,7 +19,7 @@ pub(super) struct Space {
     pub(super) product: u64,
     /// The powers of two of a scaled block.
     pub(super) scales: Scales,
-    /// The gradients of the weights, in parts. Those of a group are at the entry of its first grade.
+    /// The gradients of the weights, in parts. A group has its gradients at the entry of its first grade.
     pub(super) weight_grads: ByGrade<u64>,
     /// The workspace of cuBLASLt.
     pub(super) blas: u64,

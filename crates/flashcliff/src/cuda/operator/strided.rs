@@ -47,7 +47,7 @@ impl Operator {
     ///
     /// # Safety
     /// The stream belongs to the primary context of the device. Every tensor holds, on that device, what its strides and the sizes
-    /// reach, aligned to an element, until the work on the stream is done. What is written overlaps nothing else.
+    /// reach, aligned to an element, until the work on the stream is done. Written memory overlaps nothing else.
     pub unsafe fn forward_strided(
         &self,
         stream: CUstream,

@@ -10,11 +10,11 @@ use super::*;
 use crate::init::Parameters;
 use crate::layers::{PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions};
 
-fn algebra(p: usize, q: usize, r: usize) -> Algebra {
+pub(in crate::op::gpu) fn algebra(p: usize, q: usize, r: usize) -> Algebra {
     Algebra::new(Signature::new(p, q, r).unwrap()).unwrap()
 }
 
-fn variable(shape: &[usize], phase: f64) -> Var {
+pub(in crate::op::gpu) fn variable(shape: &[usize], phase: f64) -> Var {
     let count: usize = shape.iter().product();
     let values: Vec<f64> = (0..count).map(|i| (phase + 0.7 * i as f64).sin()).collect();
     Var::from_vec(values, shape, &Device::Cpu).unwrap()
@@ -41,7 +41,7 @@ fn close(a: &Tensor, b: &Tensor, what: &str) {
 }
 
 /// Compares output and gradients of both ways to compute a function.
-fn compare<F>(function: &Arc<F>, variables: &[Var], shapes: &[&[usize]])
+pub(in crate::op::gpu) fn compare<F>(function: &Arc<F>, variables: &[Var], shapes: &[&[usize]])
 where
     F: Function<f32> + Function<f64> + OnGpu,
 {

@@ -37,8 +37,8 @@ def accelerate(model: nn.Module) -> Acceleration:
     same up to rounding. Modules are recognised by their class and package: the networks ``GATr`` and
     ``AxialGATr`` of ``gatr``; of ``lgatr`` 2.0 ``LGATr``, ``ConditionalLGATr``, ``LGATrSlim`` and
     ``ConditionalLGATrSlim``, of 1.4 ``LGATr``; CGENN's layers (``models.modules``); and flash-clifford's ``Layer``
-    (``modules.layer``). A module with hooks is kept, as is a subclass, whose changes are not known. Of networks and
-    layers that were compiled, compile the result again.
+    (``modules.layer``). A module with hooks is kept, as is a subclass, whose changes are not known. Compile networks and
+    layers again if they were compiled.
 
     Args:
         model: any module; it is changed.

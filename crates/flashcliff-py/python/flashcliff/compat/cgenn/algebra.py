@@ -36,7 +36,7 @@ class CliffordAlgebra(torch.nn.Module):
     blades]``.
 
     Names, arguments, results and the state dict (``metric``, ``subspaces``, ``bbo_grades``,
-    ``even_grades``, ``odd_grades``, ``cayley``) are CGENN's. What differs: the product of full
+    ``even_grades``, ``odd_grades``, ``cayley``) are CGENN's. One thing differs: the product of full
     multivectors in float32 and float64 is an operator of flashcliff, without second derivatives; all
     other functions are PyTorch's and can be differentiated any number of times. A state dict of
     another algebra is an error, since the kernels do not read the tables.

@@ -30,7 +30,7 @@ def load_state_dict(
 
     CGENN stores the tables of its algebra with the parameters (``algebra.cayley``,
     ``net.0.algebra.metric``, ...), and models may store metrics (``train_metrics.``,
-    ``test_metrics.``). Those are left out, but a metric that is not the module's is an error.
+    ``test_metrics.``). Tables and metrics are left out, but a metric of the algebra that is not the module's is an error.
 
     Args:
         module: a module of :mod:`flashcliff.nn` or of this one.
@@ -38,7 +38,7 @@ def load_state_dict(
         strict: as for :meth:`torch.nn.Module.load_state_dict`.
 
     Returns:
-        What :meth:`torch.nn.Module.load_state_dict` returns.
+        The result of :meth:`torch.nn.Module.load_state_dict`.
 
     Raises:
         ValueError: the state dict is of another metric.

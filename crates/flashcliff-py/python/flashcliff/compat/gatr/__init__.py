@@ -9,7 +9,7 @@ A model of GATr runs with these classes in place of GATr's, and its state dicts 
                hidden_s_channels=128, attention=SelfAttentionConfig(), mlp=MLPConfig())
     mv, scalars = net(embed_point(points)[..., None, :])  # points [batch, items, 3]
 
-Tensors are ``[*batch, items, channels, 16]``. What differs:
+Tensors are ``[*batch, items, channels, 16]``. Three things differ:
 
 - **Ragged batches.** The networks, blocks and attention take ``cu_seqlens``, the boundaries of graphs in one flat axis
   of items. The default reference of the join is then the mean of each graph; GATr's is the mean over all graphs of a

@@ -73,8 +73,8 @@ def attention_options(given: Mapping[str, Any], cross: bool = False) -> dict[str
     ====================== ================================================================================
 
     Element types and names of kernels are accepted and have no effect: attention runs in the type of its inputs. Longest
-    lengths save reading boundaries that are on a GPU (:class:`flashcliff.nn.transformer.Sequences`). What would change
-    the numbers in a way that is not supported is a ``ValueError``.
+    lengths save reading boundaries that are on a GPU (:class:`flashcliff.nn.transformer.Sequences`). A mask that
+    would change the numbers in a way that is not supported is a ``ValueError``.
 
     Args:
         given: the keyword arguments.

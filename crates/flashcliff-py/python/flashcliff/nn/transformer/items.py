@@ -32,7 +32,7 @@ __all__ = [
 ]
 
 Composed = Callable[..., Any]
-"""The same function of the same tensors, composed of operations that have derivatives of every order."""
+"""The function of these tensors, composed of operations that have derivatives of every order."""
 
 
 def serves(algebra: Algebra, *tensors: Tensor | None) -> bool:

@@ -42,7 +42,7 @@ def equi_layer_norm(x: Tensor, geometry: GeometryLike, eps: float = EPS, dim: in
 
 
 class Norms(NamedTuple):
-    """What the gradient of a norm needs besides the input."""
+    """The values that the gradient of a norm needs besides the input."""
 
     mean: Tensor
     """The mean norm."""

@@ -39,7 +39,7 @@ _PLAIN = (Tensor, torch.nn.Parameter)
 
 
 class Layer(NamedTuple):
-    """What a layer's part of the matrix depends on."""
+    """The properties that a layer's part of the matrix depends on."""
 
     geometry: Geometry
     sizes: Sizes

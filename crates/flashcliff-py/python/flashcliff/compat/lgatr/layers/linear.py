@@ -1,6 +1,6 @@
 """Linear layer, norm, gate, dropout, bilinear layer and MLP, in L-GATr's layout.
 
-Multivectors are ``[*batch, channels, 16]`` and scalars ``[*batch, scalars]``. What the layers return is a view of ours,
+Multivectors are ``[*batch, channels, 16]`` and scalars ``[*batch, scalars]``. The layers return views of our layout,
 so nothing is copied between two of them.
 """
 

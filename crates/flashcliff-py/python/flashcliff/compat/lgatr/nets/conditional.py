@@ -110,8 +110,8 @@ class ConditionalLGATr(Conditional):
         attention: sizes of the self-attention.
         crossattention: sizes of the cross-attention.
         mlp: sizes of the MLPs.
-        primitives, dropout_prob, norm_elementwise_affine, checkpoint_blocks, naive_amp, compile, compile_kwargs,
-            activation_memory_budget: as for :class:`LGATr`.
+        primitives, dropout_prob, norm_elementwise_affine, checkpoint_blocks: as for :class:`LGATr`.
+        naive_amp, compile, compile_kwargs, activation_memory_budget: as for :class:`LGATr`.
 
     Source: arXiv 2405.14806.
     """

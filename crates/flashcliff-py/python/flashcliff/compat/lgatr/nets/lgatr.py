@@ -57,7 +57,7 @@ class LGATr(Network):
         dropout_prob: probability of dropout.
         norm_elementwise_affine: whether the norms of blocks have gains.
         checkpoint_blocks: whether blocks are computed again in the backward pass.
-        naive_amp: under autocast, whether everything runs in its type. By default the network runs in float32 there,
+        naive_amp: under autocast, whether everything runs in its type. If not, the network runs in float32 there,
             scalars included, which lgatr 2.0 leaves in the low type.
         compile: whether :func:`torch.compile` is applied.
         compile_kwargs: its arguments.

@@ -44,7 +44,7 @@ class LGATrSlim(Slim):
         dropout_prob: probability of dropout.
         norm_elementwise_affine: whether the norms of blocks have gains.
         checkpoint_blocks: whether blocks are computed again in the backward pass.
-        naive_amp: under autocast, whether everything runs in its type. By default only the linear maps of scalars do.
+        naive_amp: under autocast, whether everything runs in its type. If not, only the linear maps of scalars do.
         compile: whether :func:`torch.compile` is applied.
         compile_kwargs: its arguments.
         activation_memory_budget: PyTorch's setting of that name, while the network is compiled.

@@ -52,7 +52,7 @@ class LGATrConfig:
 gatr_config = LGATrConfig()
 """The choices of layers and networks that are made from now on.
 
-They are read when a layer is made. Those that exist keep theirs, while lgatr 1.4 reads some of them at each call.
+They are read when a layer is made. Existing layers keep their choices, while lgatr 1.4 reads some of them at each call.
 """
 
 

@@ -1,0 +1,88 @@
+//! The layer of versors, as one matrix product.
+//!
+//! The sandwich of a versor with every blade gives its matrix. The sandwich takes all grades here, since every build has
+//! its kernels: versors and blades are padded with zeros.
+
+use std::sync::Arc;
+
+use candle_core::{Result, Tensor};
+use flashcliff::rotor::Parity;
+use flashcliff::{GradeSet, ops};
+
+use crate::Error;
+use crate::op::node::{self, Argument};
+use crate::op::rotor::Act;
+
+/// The layer of tensors with checked shapes.
+pub(super) fn action(
+    act: &Act,
+    x: &Tensor,
+    versors: &Tensor,
+    weight: &Tensor,
+) -> std::result::Result<Tensor, Error> {
+    let cayley = act.algebra.cayley();
+    let (kept, batch, input) = x.dims3()?;
+    let out = weight.dim(0)?;
+    if batch * input * out * versors.dim(0)? == 0 {
+        return Ok(Tensor::zeros((kept, batch, out), x.dtype(), x.device())?);
+    }
+    let dim = act.algebra.signature().dim();
+    let own = match act.parity {
+        Parity::Even => GradeSet::even(dim),
+        Parity::Odd => GradeSet::odd(dim),
+    };
+    let all = cayley.blade_count();
+    let pairs = out * input;
+    let whole = padded(cayley, own, &versors.reshape((versors.dim(0)?, pairs))?)?;
+    let whole = whole.unsqueeze(1)?.broadcast_as((all, kept, pairs))?;
+    let basis = selected(cayley, act.grades, &identity(all, x)?)?.t()?;
+    let basis = basis.unsqueeze(2)?.broadcast_as((all, kept, pairs))?;
+    let sandwich = ops::sandwich(act.algebra, None, None)?;
+    let (whole, basis) = (whole.contiguous()?, basis.contiguous()?);
+    let arguments = [&whole, &basis].map(Argument::whole);
+    let moved = node::apply(&Arc::new(sandwich), &arguments)?;
+    // [outputs, blades of x, pairs], then [blades of x and in, outputs and out].
+    let matrices = selected(cayley, act.grades, &moved)?;
+    let matrices = matrices.broadcast_mul(&weight.reshape((1, 1, pairs))?)?;
+    let matrices = matrices.reshape((kept, kept, out, input))?;
+    let matrices = matrices.permute((1, 3, 0, 2))?.contiguous()?;
+    let matrices = matrices.reshape((kept * input, kept * out))?;
+    let rows = x.permute((1, 0, 2))?.contiguous()?;
+    let result = rows.reshape((batch, kept * input))?.matmul(&matrices)?;
+    let result = result.reshape((batch, kept, out))?.permute((1, 0, 2))?;
+    Ok(result.contiguous()?)
+}
+
+/// The identity, made on the device: rows of a one and zeros, one longer than wanted, lie one after the other.
+fn identity(size: usize, like: &Tensor) -> Result<Tensor> {
+    let (dtype, device) = (like.dtype(), like.device());
+    let ones = Tensor::ones((size, 1), dtype, device)?;
+    let zeros = Tensor::zeros((size, size), dtype, device)?;
+    let rows = Tensor::cat(&[ones, zeros], 1)?.flatten_all()?;
+    rows.narrow(0, 0, size * size)?.reshape((size, size))
+}
+
+/// The rows of the blades of some grades, out of all blades.
+fn selected(algebra: &flashcliff::cayley::Algebra, grades: GradeSet, x: &Tensor) -> Result<Tensor> {
+    let parts = grades.iter().map(|grade| {
+        let range = algebra.grade_range(grade);
+        x.narrow(0, range.start, range.len())
+    });
+    Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0)
+}
+
+/// All blades, of the rows of those of some grades.
+fn padded(algebra: &flashcliff::cayley::Algebra, grades: GradeSet, x: &Tensor) -> Result<Tensor> {
+    let columns = x.dim(1)?;
+    let mut start = 0;
+    let parts = (0..algebra.grade_count()).map(|grade| {
+        let count = algebra.grade_range(grade).len();
+        if !grades.contains(grade) {
+            return Tensor::zeros((count, columns), x.dtype(), x.device());
+        }
+        let part = x.narrow(0, start, count);
+        start += count;
+        part
+    });
+    Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0)
+}

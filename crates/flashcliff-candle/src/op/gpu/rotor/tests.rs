@@ -1,0 +1,150 @@
+//! Compares composed maps of rotors with the core's, values and gradients, on the CPU.
+
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor, Var};
+use flashcliff::GradeSet;
+use flashcliff::rotor::{Parity, RotorMap};
+
+use super::*;
+use crate::op::gpu::compose::tests::{algebra, compare, variable};
+use crate::op::node;
+
+const SIGNATURES: [(usize, usize, usize); 8] = [
+    (1, 0, 0),
+    (2, 0, 0),
+    (3, 0, 0),
+    (3, 0, 1),
+    (1, 3, 0),
+    (2, 2, 0),
+    (4, 1, 0),
+    (0, 1, 2),
+];
+
+/// Versors near the first blade of the parity that squares to something.
+fn near_versor(blades: usize, lead: usize, phase: f64) -> Var {
+    let noise = variable(&[blades, 2, 3], phase);
+    let mut values = (noise.as_tensor() * 0.2)
+        .and_then(|x| x.flatten_all()?.to_vec1::<f64>())
+        .unwrap();
+    for value in &mut values[lead * 6..][..6] {
+        *value += 2.0;
+    }
+    Var::from_vec(values, (blades, 2, 3), &Device::Cpu).unwrap()
+}
+
+#[test]
+fn maps_are_those_of_the_core() {
+    for (p, q, r) in SIGNATURES {
+        let algebra = algebra(p, q, r);
+        for map in [
+            RotorMap::Exp,
+            RotorMap::Log,
+            RotorMap::Inverse,
+            RotorMap::Normalized,
+            RotorMap::InverseOdd,
+            RotorMap::NormalizedOdd,
+        ] {
+            let function = Arc::new(MapOne::new(algebra, map).unwrap());
+            let [reads, _] = function.rotors.blade_counts(map);
+            if reads == 0 {
+                continue;
+            }
+            let x = match map {
+                RotorMap::Exp => variable(&[reads, 2, 3], 0.4),
+                RotorMap::InverseOdd | RotorMap::NormalizedOdd => near_versor(reads, r, 0.5),
+                _ => near_versor(reads, 0, 0.6),
+            };
+            if p + q + r == 1 && map == RotorMap::Log {
+                continue;
+            }
+            compare(&function, &[x], &[&[reads, 2, 3]]);
+        }
+    }
+}
+
+/// Exponentials that take several doublings, near zero, and in single precision.
+#[test]
+fn large_and_small_exponentials() {
+    for scale in [0.0, 1e-6, 20.0, 200.0] {
+        let function = Arc::new(MapOne::new(algebra(3, 0, 1), RotorMap::Exp).unwrap());
+        let x = (variable(&[6, 2, 3], 0.1).as_tensor() * scale).unwrap();
+        let whole = node::apply(&function, &[Argument::whole(&x)]).unwrap();
+        for (dtype, bound) in [(DType::F64, 1e-10), (DType::F32, 3e-3)] {
+            let x = x.to_dtype(dtype).unwrap();
+            let composed = function.apply_on_gpu(&[Argument::whole(&x)]).unwrap();
+            assert_eq!(composed.dtype(), dtype);
+            let apart = (composed.to_dtype(DType::F64).unwrap() - &whole).unwrap();
+            let apart = apart.abs().unwrap().max_all().unwrap();
+            let apart = apart.to_scalar::<f64>().unwrap();
+            assert!(apart < bound * (1.0 + scale), "{scale}, {dtype:?}: {apart}");
+        }
+    }
+    let function = MapOne::new(algebra(2, 0, 0), RotorMap::Exp).unwrap();
+    let x = Tensor::new(&[[[1e3_f64]]], &Device::Cpu).unwrap();
+    let beyond = function.apply_on_gpu(&[Argument::whole(&x)]).unwrap();
+    let values = beyond.flatten_all().unwrap().to_vec1::<f64>().unwrap();
+    assert!(values.iter().all(|x| x.is_nan()), "{values:?}");
+}
+
+#[test]
+fn interpolation_is_that_of_the_core() {
+    for (p, q, r) in SIGNATURES {
+        if p + q + r == 1 {
+            continue;
+        }
+        for parity in [Parity::Even, Parity::Odd] {
+            let function = Arc::new(Interpolate::new(algebra(p, q, r), parity).unwrap());
+            let blades = function.rotors.versor_blades(parity);
+            let lead = if parity == Parity::Odd { r } else { 0 };
+            let a = near_versor(blades, lead, 0.2);
+            let b = near_versor(blades, lead, 0.9);
+            let shape = [blades, 2, 3];
+            let inputs = [a, b, variable(&[2, 3], 0.7)];
+            compare(&function, &inputs, &[&shape, &shape, &[2, 3]]);
+        }
+    }
+}
+
+#[test]
+fn layers_are_those_of_the_core() {
+    for (p, q, r) in SIGNATURES {
+        for parity in [Parity::Even, Parity::Odd] {
+            for grades in [None, Some(GradeSet::of(&[1])), Some(GradeSet::of(&[0, 1]))] {
+                let act = Arc::new(Act::new(algebra(p, q, r), parity, grades).unwrap());
+                let [versor, blades] = act.action.blade_counts();
+                let shapes: [&[usize]; 3] = [&[blades, 4, 2], &[versor, 3, 2], &[3, 2]];
+                let inputs = [0, 1, 2].map(|i| variable(shapes[i], 0.3 + i as f64));
+                compare(&act, &inputs, &shapes);
+            }
+        }
+    }
+}
+
+#[test]
+fn other_shapes_are_refused() {
+    let algebra = algebra(3, 0, 0);
+    let function = Arc::new(MapOne::new(algebra, RotorMap::Exp).unwrap());
+    let x = variable(&[4, 2, 3], 0.0);
+    let error = node::apply(&function, &[Argument::whole(&x)]).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "exp: `x`: expected shape [3, batch, channels], got [4, 2, 3]"
+    );
+    let act = Act::new(algebra, Parity::Even, None).unwrap();
+    let x = variable(&[8, 2, 3], 0.0);
+    let versors = variable(&[4, 2, 2], 0.0);
+    let weight = variable(&[2, 3], 0.0);
+    let arguments = [&x, &versors, &weight].map(|x| Argument::whole(x));
+    for done in [
+        node::apply(&Arc::new(act), &arguments),
+        Act::new(algebra, Parity::Even, None)
+            .unwrap()
+            .apply_on_gpu(&arguments),
+    ] {
+        assert_eq!(
+            done.unwrap_err().to_string(),
+            "action: `versors`: expected shape [4, out, in = 3], got [4, 2, 2]"
+        );
+    }
+}
