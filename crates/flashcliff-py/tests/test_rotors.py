@@ -178,6 +178,21 @@ def test_inverse_and_normalized_of_any_parity(signature, odd):
     assert (square - sign[:, None, None] * one).abs().max() < 1e-12
 
 
+@pytest.mark.parametrize("signature", [(1, 1, 0), (1, 3, 0), (2, 2, 0), (4, 1, 0), (0, 4, 0)])
+def test_versors_of_negative_norm_stay_what_they_are(signature):
+    """A vector that squares to -1 before a rotor. Rounding adds a 4-vector to the norm, of either sign when squared."""
+    algebra = Algebra(*signature)
+    rotor = rotors.exp(random_bivectors(signature, 0.4, items=16), algebra)
+    odd = versor_blades(algebra, True)
+    vector = torch.zeros(len(odd), dtype=REAL)
+    vector[algebra.dim - 1] = 1.0
+    even = expanded(algebra, versor_blades(algebra), rotor.flatten(1))
+    mirror = matrices(algebra, odd, vector[:, None])[0]
+    x = (mirror @ even)[odd].view(len(odd), 1, 16)
+    unit = rotors.normalized(x, algebra, odd=True)
+    assert torch.isfinite(unit).all() and (unit - x).abs().max() < 1e-12 * x.abs().max()
+
+
 @pytest.mark.parametrize("signature", [(3, 0, 0), (4, 0, 0), (3, 0, 1), (1, 3, 0), (4, 1, 0)])
 def test_interpolation_walks_from_one_rotor_to_the_other(signature):
     b = random_bivectors(signature, 0.5)

@@ -150,8 +150,8 @@ impl Maps {
     ) -> Parts<X> {
         let products = &self.parities[parity];
         let (mut norm, mut q, c) = self.element(&products.times_reverse.of(x, x));
-        if signed && norm.a.value() < 0.0 && c.value() >= 0.0 {
-            // The square of the 4-vector stays.
+        if signed && norm.a.value() < 0.0 {
+            // A versor has no 4-vector here but for rounding, whose square has any sign. The square stays.
             norm.a = -norm.a;
             q = self.map(&q, |_, value| -value);
         }

@@ -51,11 +51,17 @@ fn half_of_the_way_twice_is_all_of_it() -> Result {
 /// The path from `n a` to `n b` is `n` before the path from `a` to `b`, for a mirror `n`.
 #[test]
 fn a_mirror_before_both_ends_is_one_before_the_path() -> Result {
-    for (p, q, r) in signatures().filter(|&(p, _, _)| p > 0) {
-        let case = Case::new((p, q, r))?;
+    let mirrors = |(p, q, r): (usize, usize, usize)| {
+        // Null vectors come first, then those that square to 1, then those that square to -1.
+        let positive = (p > 0).then_some(1 + r);
+        let negative = (q > 0).then_some(1 + r + p);
+        let blades = positive.into_iter().chain(negative);
+        blades.map(move |blade| ((p, q, r), blade))
+    };
+    for (signature, blade) in signatures().flat_map(mirrors) {
+        let case = Case::new(signature)?;
         let mut mirror = vec![0.0; case.bits.len()];
-        // Null vectors come first, then those that square to 1.
-        mirror[1 + r] = 1.0;
+        mirror[blade] = 1.0;
         let ends = case.ends(0.4)?;
         let [a, b] = ends.each_ref().map(|r| case.mirrored(&mirror, r));
         for t in [0.0, 0.3, 1.0] {

@@ -313,8 +313,8 @@ def _normalized(name: str, x: Parts, signed: bool) -> Parts:
     c = square(name, p)[0] if p else None
     if signed:
         with torch.no_grad():
-            negative = (a < 0) if c is None else (a < 0) & (c >= 0)
-            sign = torch.where(negative, -1.0, 1.0).to(a.dtype)
+            # A versor has no 4-vector here but for rounding, whose square has any sign.
+            sign = torch.where(a < 0, -1.0, 1.0).to(a.dtype)
         a = sign * a
         p = {blade: sign * value for blade, value in p.items()}
     _, over = _ring.root((a, torch.ones_like(a) if p else None), c)

@@ -92,11 +92,7 @@ fn normalized_parts(algebra: &Algebra, x: &Parts, signed: bool) -> Result<Parts>
         let plain = a.detach();
         let (zero, one) = (plain.zeros_like()?, plain.ones_like()?);
         let minus = one.neg()?;
-        let mut sign = plain.lt(&zero)?.where_cond(&minus, &one)?;
-        if let Some(c) = &c {
-            // Where the square of the 4-vector is negative, the root needs no sign.
-            sign = c.detach().ge(&zero)?.where_cond(&sign, &one)?;
-        }
+        let sign = plain.lt(&zero)?.where_cond(&minus, &one)?;
         a = sign.mul(&a)?;
         for value in q.values_mut() {
             *value = sign.mul(value)?;

@@ -63,6 +63,28 @@ fn maps_are_those_of_the_core() {
     }
 }
 
+/// Multivectors far from versors: in spacetime `x reverse(x)` is a complex number, with any real part.
+#[test]
+fn multivectors_far_from_versors() {
+    let phases = [0.2, 1.1, 2.3, 4.0];
+    let mut negative = 0;
+    for phase in phases {
+        for map in [RotorMap::Normalized, RotorMap::Log, RotorMap::Inverse] {
+            let function = Arc::new(MapOne::new(algebra(1, 3, 0), map).unwrap());
+            compare(&function, &[variable(&[8, 2, 3], phase)], &[&[8, 2, 3]]);
+        }
+        // `x reverse(x)` has the real part of 1 and the planes of space less that of the planes of time and of e1234.
+        let x = variable(&[8, 6], phase).sqr().unwrap();
+        let rows: Vec<Vec<f64>> = x.to_vec2().unwrap();
+        let sum =
+            |blades: [usize; 4], i: usize| blades.map(|blade| rows[blade][i]).iter().sum::<f64>();
+        negative += (0..6)
+            .filter(|&i| sum([0, 4, 5, 6], i) < sum([1, 2, 3, 7], i))
+            .count();
+    }
+    assert!(negative > 0, "no real part is negative");
+}
+
 /// Exponentials that take several doublings, near zero, and in single precision.
 #[test]
 fn large_and_small_exponentials() {
