@@ -1,7 +1,7 @@
 //! A device whose operators are measured.
 
 use crate::machine::{Kind, Rates};
-use crate::measure::{Effort, Repeat};
+use crate::measure::{Effort, Repeat, SWEEPS};
 use crate::report::Counts;
 use crate::{Case, Error};
 
@@ -9,6 +9,11 @@ use crate::{Case, Error};
 pub trait Target {
     /// A case with its tensors, whose results were found right.
     type Subject;
+
+    /// The number of sweeps over all cases. Several spread the times of a case, where other work slows the machine for a while.
+    fn sweeps(&self) -> usize {
+        SWEEPS
+    }
 
     /// The kind of the machine.
     ///

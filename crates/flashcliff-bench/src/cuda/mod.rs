@@ -147,6 +147,11 @@ impl Gpu {
 impl Target for Gpu {
     type Subject = Subject;
 
+    /// A GPU does nothing else meanwhile, and making the tensors takes longer than timing them.
+    fn sweeps(&self) -> usize {
+        1
+    }
+
     fn kind(&self) -> Result<Kind, Error> {
         let (major, minor) = self.device.compute_capability();
         Ok(Kind {

@@ -1,7 +1,7 @@
 //! Measures the chosen cases.
 
 use flashcliff_bench::baseline::Limits;
-use flashcliff_bench::measure::{Repeat, SWEEPS};
+use flashcliff_bench::measure::Repeat;
 use flashcliff_bench::report::{Counts, Report, Row};
 use flashcliff_bench::{Case, Target};
 use tracing::info;
@@ -45,7 +45,8 @@ pub(super) fn measure<T: Target>(
     }
     // Cases take turns, so that what else the machine does for a while does not hit all repeats of a case.
     let mut found: Vec<(Counts, Vec<Repeat>)> = Vec::new();
-    for sweep in 0..SWEEPS {
+    let sweeps = target.sweeps();
+    for sweep in 0..sweeps {
         let mut subject = None;
         for (place, &case) in cases.iter().enumerate() {
             if sweep == 0 {
@@ -59,7 +60,7 @@ pub(super) fn measure<T: Target>(
             }
             let effort = args.effort(counts.bytes);
             let repeats = &mut found[place].1;
-            for _ in 0..effort.repeats.div_ceil(SWEEPS) {
+            for _ in 0..effort.repeats.div_ceil(sweeps) {
                 let repeat = target.repeat(&mut now, effort)?;
                 repeats.push(Repeat { sweep, ..repeat });
             }
