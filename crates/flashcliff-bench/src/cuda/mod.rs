@@ -1,14 +1,16 @@
 //! Operators on an NVIDIA GPU, beside floors.
 //!
-//! Times of the GPU are those between two events, with a second-level cache that other data fill and launches that wait in the queue. Wall times are
-//! those of calls one after another until the GPU is done, launched one by one, or as one captured graph each.
+//! Times of the GPU are those between two events around a captured graph of the calls, so that no launch waits for the host, with a second-level cache
+//! that other data fill. Wall times are those of calls one after another until the GPU is done, launched one by one, or as one graph each.
 
 mod buffers;
 mod clock;
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use cayley::Signature;
+use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::cudarc::driver::sys::CUdevice_attribute as Attribute;
 use flashcliff::cuda::{CaptureError, Graph, driver_error};
 use flashcliff::{Device, Dims, Dtype};
@@ -107,15 +109,12 @@ impl Gpu {
             passes: Passes::Forward,
             dims: square(1, 1),
         };
-        let mut buffers = Buffers::new(&self.device, &self.clock.stream, &case)?;
-        let mut calls = Vec::new();
-        for _ in 0..10 {
-            calls.push(
-                self.clock
-                    .seconds(|stream| buffers.run(stream, case.passes))?,
-            );
-        }
-        Ok(median(calls))
+        let stream = self.clock.stream.clone();
+        let mut buffers = Buffers::new(&self.device, &stream, &case)?;
+        buffers.run(&stream, case.passes)?;
+        let graph = captured(&case, &stream, || buffers.run(&stream, case.passes))?;
+        let calls = (0..10).map(|_| self.clock.seconds(|_| Ok(graph.launch()?)));
+        Ok(median(calls.collect::<Result<_, _>>()?))
     }
 
     /// Wall seconds of one run, out of many in a row.
@@ -245,29 +244,19 @@ impl Target for Gpu {
             floor,
             ..
         } = subject;
+        let stream = self.clock.stream.clone();
+        let graph = captured(case, &stream, || buffers.run(&stream, case.passes))?;
+        let floor = captured(case, &stream, || floor.run(&stream))?;
         let [mut own, mut floors] = [const { Vec::new() }; 2];
         for _ in 0..effort.rounds {
-            floors.push(self.clock.seconds(|stream| floor.run(stream))?);
-            own.push(
-                self.clock
-                    .seconds(|stream| buffers.run(stream, case.passes))?,
-            );
+            floors.push(self.clock.seconds(|_| Ok(floor.launch()?))?);
+            own.push(self.clock.seconds(|_| Ok(graph.launch()?))?);
         }
         let flops = buffers.work(case.passes).flops as f64;
         let large = &mut self.large;
         let bytes = large.bytes() as f64;
         let stream_bytes = bytes / self.clock.seconds(|stream| large.run(stream))?;
-        let stream = self.clock.stream.clone();
         let wall = self.wall(effort, || buffers.run(&stream, case.passes))?;
-        let graph = Graph::capture(&stream, || buffers.run(&stream, case.passes));
-        let graph = graph.map_err(|error| match error {
-            CaptureError::Cuda(error) => error.into(),
-            CaptureError::Work(error) => error,
-            other => Error::NotCaptured {
-                case: case.name(),
-                reason: other.to_string(),
-            },
-        })?;
         let captured = self.wall(effort, || Ok(graph.launch()?))?;
         Ok(Repeat {
             seconds: median(own),
@@ -280,6 +269,22 @@ impl Target for Gpu {
             sweep: 0,
         })
     }
+}
+
+/// Work of a case as a graph. It must have run before.
+fn captured(
+    case: &Case,
+    stream: &Arc<CudaStream>,
+    work: impl FnOnce() -> Result<(), Error>,
+) -> Result<Graph, Error> {
+    Graph::capture(stream, work).map_err(|error| match error {
+        CaptureError::Cuda(error) => error.into(),
+        CaptureError::Work(error) => error,
+        other => Error::NotCaptured {
+            case: case.name(),
+            reason: other.to_string(),
+        },
+    })
 }
 
 /// As many channels and rows as make a square product of matrices in an algebra of two blades.

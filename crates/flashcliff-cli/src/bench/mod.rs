@@ -43,7 +43,7 @@ The memory of a training step is counted by the allocator of the program: the mo
 what must be held: parameters, the moments of Adam, and the activations that the backward pass reads. What the matrix products keep for each
 thread for the life of the process, a buffer of the size of a cache, is not part of it. Its targets hold for two threads.
 
-On a GPU times are those of the GPU, between events, with other data in its second-level cache and launches that wait in the queue. `wall` is the
+On a GPU times are those of the GPU, between events around a CUDA graph of the calls, with other data in its second-level cache. `wall` is the
 time by the clock of the host from call to call, `captured` the same where the calls are one CUDA graph. The floor is an addition there too; rates of
 operations are those of large products of matrices. There is no training step; `train` writes the time of its steps to metrics.json.
 
