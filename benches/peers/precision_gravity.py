@@ -35,7 +35,7 @@ class Gravity:
         return RATE * LAST ** (falls / DECAYS)
 
     def batches(self, steps):
-        """What each step reads, with the step as the first axis."""
+        """Tensors that the steps read, with the step as the first axis."""
         count = len(self.data["train.inputs"])
         epochs = -(-steps * BATCH // count)
         order = torch.cat([torch.randperm(count) for _ in range(epochs)])

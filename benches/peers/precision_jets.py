@@ -41,7 +41,7 @@ class Jets:
         return RATE * (1 + torch.cos(torch.pi * torch.arange(steps) / steps)) / 2
 
     def batches(self, steps):
-        """What each step reads: rows of the table, boundaries of sequences, and labels."""
+        """Tensors that the steps read: rows of the table, boundaries of sequences, and labels."""
         counts = self.data["train.counts"].long().cpu()
         epochs = -(-steps * BATCH // len(counts))
         order = torch.cat([torch.randperm(len(counts)) for _ in range(epochs)])

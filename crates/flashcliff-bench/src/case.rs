@@ -6,6 +6,7 @@ use flashcliff::{Algebra, Dims, Dtype, Operator, Pass};
 use serde::{Deserialize, Serialize};
 
 use crate::Error;
+use crate::selection::square;
 
 /// The passes that are timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -82,6 +83,28 @@ impl Case {
             "{}{way} {algebra} {batch}x{in_channels}{out}{dtype} {passes}",
             self.operator
         )
+    }
+
+    /// A call on a single multivector, with next to no work.
+    pub(crate) fn tiny() -> Self {
+        Self {
+            operator: "reverse",
+            signature: Signature::of(3, 0, 0),
+            is_interpreted: false,
+            dtype: Dtype::F32,
+            passes: Passes::Forward,
+            dims: square(1, 1),
+        }
+    }
+
+    /// Whether both cases have the same tensors: they differ in their passes at most.
+    pub(crate) fn has_tensors_of(&self, other: &Self) -> bool {
+        let passes = other.passes;
+        *other
+            == Self {
+                passes,
+                ..self.clone()
+            }
     }
 
     /// The operator, bound to the algebra.

@@ -36,7 +36,7 @@ impl Tolerance {
         output: 1.6e-2,
         slope: 3e-2,
     };
-    /// The same with 11 bits.
+    /// As many roundings to 11 bits.
     pub(crate) const F16: Self = Self {
         output: 2e-3,
         slope: 4e-3,

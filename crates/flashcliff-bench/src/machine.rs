@@ -20,6 +20,13 @@ pub struct Kind {
     pub threads: usize,
 }
 
+impl Kind {
+    /// Whether the device is a GPU.
+    pub fn is_gpu(&self) -> bool {
+        self.device == "cuda"
+    }
+}
+
 /// The rates of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Rates {

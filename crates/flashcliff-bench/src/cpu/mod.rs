@@ -5,14 +5,12 @@ mod calibrate;
 
 use std::time::Duration;
 
-use cayley::Signature;
 use flashcliff::{Dtype, Tier, memory, threads};
 use flashcliff_floor::{Floor, Width, multiply_add};
 
 use crate::machine::{Kind, Rates, processor};
 use crate::measure::{Effort, Repeat, median, repetitions, seconds};
 use crate::report::Counts;
-use crate::selection::square;
 use crate::target::{Target, remedy};
 use crate::{Case, Error, Passes};
 
@@ -106,15 +104,7 @@ impl Subject {
     /// # Errors
     /// The errors of [`Self::new`].
     pub fn or_new(before: Option<Self>, case: &Case) -> Result<Self, Error> {
-        let is_same = |before: &Self| {
-            let passes = before.case.passes;
-            before.case
-                == Case {
-                    passes,
-                    ..case.clone()
-                }
-        };
-        match before.filter(is_same) {
+        match before.filter(|before| before.case.has_tensors_of(case)) {
             None => Self::new(case),
             Some(before) => Ok(Self {
                 floor: Floor::of_bytes(before.tensors.counts(case.passes).0),
@@ -314,14 +304,7 @@ pub fn rates(quick: bool, stream: &mut Stream) -> Result<Rates, Error> {
 
 /// The seconds of a call on a single multivector.
 fn call_seconds(rounds: usize) -> Result<f64, Error> {
-    let case = Case {
-        operator: "reverse",
-        signature: Signature::of(3, 0, 0),
-        is_interpreted: false,
-        dtype: Dtype::F32,
-        passes: Passes::Forward,
-        dims: square(1, 1),
-    };
+    let case = Case::tiny();
     let mut buffers = Buffers::<f32>::new(&case)?;
     let times = repetitions(Duration::from_micros(500), || buffers.run(case.passes))?;
     let mut calls = Vec::new();
@@ -333,7 +316,10 @@ fn call_seconds(rounds: usize) -> Result<f64, Error> {
 
 #[cfg(test)]
 mod tests {
+    use cayley::Signature;
+
     use super::*;
+    use crate::selection::square;
 
     #[test]
     fn rates_are_positive_and_a_call_is_short() {

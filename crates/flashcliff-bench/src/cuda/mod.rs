@@ -9,7 +9,6 @@ mod clock;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cayley::Signature;
 use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::cudarc::driver::sys::CUdevice_attribute as Attribute;
 use flashcliff::cuda::{CaptureError, Graph, driver_error};
@@ -18,9 +17,8 @@ use flashcliff::{Device, Dims, Dtype};
 use crate::machine::{Kind, Rates};
 use crate::measure::{Effort, Repeat, median, repetitions};
 use crate::report::Counts;
-use crate::selection::square;
 use crate::target::{Target, remedy};
-use crate::{Case, Error, Passes};
+use crate::{Case, Error};
 
 use buffers::{Buffers, Product};
 use clock::{Addition, Clock};
@@ -87,28 +85,16 @@ impl Gpu {
             rounds_to_tf32,
         )?;
         let flops = 2.0 * (side as f64).powi(3);
-        let mut seconds = Vec::new();
-        for _ in 0..if self.quick { 1 } else { 5 } {
-            seconds.push(self.clock.seconds(|stream| product.run(stream))?);
-        }
         // The first run chooses and loads the kernel.
-        seconds.remove(0);
-        if seconds.is_empty() {
-            seconds.push(self.clock.seconds(|stream| product.run(stream))?);
-        }
-        Ok(flops / median(seconds))
+        product.run(&self.clock.stream)?;
+        let rounds = if self.quick { 1 } else { 4 };
+        let seconds = (0..rounds).map(|_| self.clock.seconds(|stream| product.run(stream)));
+        Ok(flops / median(seconds.collect::<Result<_, _>>()?))
     }
 
     /// Seconds of the GPU for a call on a single multivector.
     fn call_seconds(&mut self) -> Result<f64, Error> {
-        let case = Case {
-            operator: "reverse",
-            signature: Signature::of(3, 0, 0),
-            is_interpreted: false,
-            dtype: Dtype::F32,
-            passes: Passes::Forward,
-            dims: square(1, 1),
-        };
+        let case = Case::tiny();
         let stream = self.clock.stream.clone();
         let mut buffers = Buffers::new(&self.device, &stream, &case)?;
         buffers.run(&stream, case.passes)?;
@@ -202,16 +188,8 @@ impl Target for Gpu {
     }
 
     fn subject(&mut self, before: Option<Subject>, case: &Case) -> Result<Subject, Error> {
-        let is_same = |before: &Subject| {
-            let passes = before.case.passes;
-            before.case
-                == Case {
-                    passes,
-                    ..case.clone()
-                }
-        };
         let stream = self.clock.stream.clone();
-        let (difference, buffers) = match before.filter(is_same) {
+        let (difference, buffers) = match before.filter(|before| before.case.has_tensors_of(case)) {
             Some(before) => (before.difference, before.buffers),
             None => {
                 let mut buffers = Buffers::new(&self.device, &stream, case)?;

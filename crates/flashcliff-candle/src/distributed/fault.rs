@@ -52,11 +52,11 @@ pub enum Fault {
         seconds: u64,
         /// The ranks that did not come.
         missing: String,
-        /// What came from programs that are no ranks.
+        /// The connections that came from programs which are no ranks.
         strangers: String,
     },
 
-    /// What listens at the address of rank 0 is another program.
+    /// Another program than rank 0 listens at its address.
     #[error(
         "expected rank 0 of this program at {address}, got an answer of another program: {got}; choose another MASTER_PORT"
     )]
@@ -74,9 +74,9 @@ pub enum Fault {
     Mismatch {
         /// The rank that came.
         rank: usize,
-        /// What rank 0 has.
+        /// The text of rank 0.
         expected: String,
-        /// What the other rank has.
+        /// The text of the other rank.
         got: String,
     },
 
@@ -92,7 +92,7 @@ pub enum Fault {
     Lost {
         /// The rank.
         rank: usize,
-        /// What was noticed.
+        /// The sign by which the loss was noticed.
         reason: String,
     },
 

@@ -7,7 +7,7 @@ use crate::output::{Align, Table};
 
 /// The report as text.
 pub(super) fn text(report: &Report) -> String {
-    let on_gpu = report.machine.device == "cuda";
+    let on_gpu = report.machine.is_gpu();
     let mut columns = vec![
         ("case", Align::Left),
         ("MB", Align::Right),
@@ -101,7 +101,7 @@ fn head(report: &Report) -> String {
     let (giga, micro) = (1e-9, 1e6);
     let (version, commit, machine) = (&report.version, &report.commit, &report.machine);
     let (processor, architecture) = (&machine.processor, &machine.architecture);
-    let on = match machine.device == "cuda" {
+    let on = match machine.is_gpu() {
         true => format!("{processor} ({architecture}), times of the GPU"),
         false => format!("{} on {processor}, {} threads", report.simd, report.threads),
     };
@@ -123,7 +123,7 @@ fn head(report: &Report) -> String {
         "measured in this run: copy {:.1} GB/s, addition {:.1} GB/s, Gflop/s of {}: {}; a call {:.2} us\n",
         rates.copy_bytes * giga,
         rates.add_bytes * giga,
-        match machine.device == "cuda" {
+        match machine.is_gpu() {
             true => "matrix products",
             false => "multiply-adds",
         },
