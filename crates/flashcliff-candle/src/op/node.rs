@@ -350,9 +350,9 @@ impl CustomOp3 for Carrier {
         _: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
         let mut gradients = self.slots.clone().map(|slot| self.stash.take(slot));
-        // A carrier further along the chain has the token as its first argument.
+        // A carrier further along the chain has the token as its first argument. The token is zero, as its gradient is.
         let first = if self.slots.len() == 2 {
-            Some(first.zeros_like()?)
+            Some(first.detach())
         } else {
             gradients.next().flatten()
         };
@@ -407,8 +407,13 @@ impl Last {
         candle_core::Error::Msg(format!("{name}: expected output and inputs on one device"))
     }
 
-    /// The gradients of this node's own arguments, including a leading token.
-    fn gradients(&self, output: &Tensor, grad_output: &Tensor) -> Result<Vec<Option<Tensor>>> {
+    /// The gradients of this node's own arguments, of which a token, which is zero as its gradient is, would be the first.
+    fn gradients(
+        &self,
+        first: &Tensor,
+        output: &Tensor,
+        grad_output: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
         let (inputs, tracked) = (&self.inputs, &self.tracked);
         let mut chain = self
             .backward
@@ -416,7 +421,7 @@ impl Last {
         if self.carried == 0 {
             return Ok(chain);
         }
-        let mut own = vec![Some(Tensor::zeros(1, self.dtype, output.device())?)];
+        let mut own = vec![Some(first.detach())];
         own.extend(chain.drain(self.carried..));
         self.stash.put(chain);
         Ok(own)
@@ -437,8 +442,8 @@ impl CustomOp1 for Last {
         self.take_cuda_output()
     }
 
-    fn bwd(&self, _: &Tensor, output: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
-        Ok(self.gradients(output, grad)?.swap_remove(0))
+    fn bwd(&self, first: &Tensor, output: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
+        Ok(self.gradients(first, output, grad)?.swap_remove(0))
     }
 }
 
@@ -470,12 +475,12 @@ impl CustomOp2 for Last {
 
     fn bwd(
         &self,
-        _: &Tensor,
+        first: &Tensor,
         _: &Tensor,
         output: &Tensor,
         grad: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>)> {
-        let mut gradients = self.gradients(output, grad)?.into_iter();
+        let mut gradients = self.gradients(first, output, grad)?.into_iter();
         Ok((gradients.next().flatten(), gradients.next().flatten()))
     }
 }
@@ -512,13 +517,13 @@ impl CustomOp3 for Last {
 
     fn bwd(
         &self,
-        _: &Tensor,
+        first: &Tensor,
         _: &Tensor,
         _: &Tensor,
         output: &Tensor,
         grad: &Tensor,
     ) -> Result<(Option<Tensor>, Option<Tensor>, Option<Tensor>)> {
-        let mut gradients = self.gradients(output, grad)?.into_iter();
+        let mut gradients = self.gradients(first, output, grad)?.into_iter();
         let mut next = || gradients.next().flatten();
         Ok((next(), next(), next()))
     }

@@ -14,8 +14,11 @@ use crate::op::steerable::Steerable;
 use crate::op::trunk::Trunk;
 
 impl OnGpu for EmbedVectors {
-    fn apply_on_gpu(&self, arguments: &[Argument]) -> std::result::Result<Tensor, Error> {
-        let shape = output_shape(self, arguments)?;
+    fn apply_on_gpu(
+        self: &Arc<Self>,
+        arguments: &[Argument],
+    ) -> std::result::Result<Tensor, Error> {
+        let shape = output_shape(&**self, arguments)?;
         let (vectors, bias) = (arguments[0].seen()?, arguments[1].seen()?);
         let scalars = bias.broadcast_as((1, shape[1], shape[2]))?;
         let rest = self.blades - 1 - self.vectors;
@@ -29,8 +32,11 @@ impl OnGpu for EmbedVectors {
 }
 
 impl OnGpu for BladeNorm {
-    fn apply_on_gpu(&self, arguments: &[Argument]) -> std::result::Result<Tensor, Error> {
-        output_shape(self, arguments)?;
+    fn apply_on_gpu(
+        self: &Arc<Self>,
+        arguments: &[Argument],
+    ) -> std::result::Result<Tensor, Error> {
+        output_shape(&**self, arguments)?;
         Ok(blade_norm(&arguments[0].seen()?)?)
     }
 }
@@ -47,7 +53,10 @@ fn blade_norm(x: &Tensor) -> Result<Tensor> {
 }
 
 impl OnGpu for Steerable {
-    fn apply_on_gpu(&self, arguments: &[Argument]) -> std::result::Result<Tensor, Error> {
+    fn apply_on_gpu(
+        self: &Arc<Self>,
+        arguments: &[Argument],
+    ) -> std::result::Result<Tensor, Error> {
         let right = node::apply(&self.right, &arguments[..2])?;
         let at = self.left_at();
         let left = match &self.left {
@@ -65,7 +74,10 @@ impl OnGpu for Steerable {
 }
 
 impl OnGpu for Trunk {
-    fn apply_on_gpu(&self, arguments: &[Argument]) -> std::result::Result<Tensor, Error> {
+    fn apply_on_gpu(
+        self: &Arc<Self>,
+        arguments: &[Argument],
+    ) -> std::result::Result<Tensor, Error> {
         let (head, mut rest) = arguments.split_at(Trunk::HEAD);
         let mut x = node::apply(&self.embedding, head)?;
         for layer in &self.layers {

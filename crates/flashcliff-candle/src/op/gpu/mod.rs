@@ -18,6 +18,8 @@ pub(crate) mod memory;
 mod operator;
 mod rotor;
 
+use std::sync::Arc;
+
 use candle_core::Tensor;
 
 use super::node::Argument;
@@ -26,13 +28,13 @@ use crate::Error;
 /// A function that runs on GPUs.
 pub(crate) trait OnGpu {
     /// Applies the function to as many tensors as it takes, all on one GPU, differentiably.
-    fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error>;
+    fn apply_on_gpu(self: &Arc<Self>, arguments: &[Argument]) -> Result<Tensor, Error>;
 }
 
 /// Without the feature `cuda` candle has no tensors on a GPU.
 #[cfg(not(feature = "cuda"))]
 impl<C: super::operator::Core> OnGpu for C {
-    fn apply_on_gpu(&self, _: &[Argument]) -> Result<Tensor, Error> {
+    fn apply_on_gpu(self: &Arc<Self>, _: &[Argument]) -> Result<Tensor, Error> {
         Err(Error::BuiltWithoutCuda)
     }
 }

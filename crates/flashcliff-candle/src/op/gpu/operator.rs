@@ -3,6 +3,8 @@
 //! Outputs, gradients, saved rows and workspaces are allocated through candle's device, in the order of
 //! its stream, on which everything is launched: nothing waits, nothing is copied to the host.
 
+use std::sync::Arc;
+
 use candle_core::{CudaDevice, CudaStorage, Device, Storage, Tensor};
 use flashcliff::cuda::{self, Dtypes, Scratch, TensorMut};
 use flashcliff::{Dim, Dims, Dtype, Operator, Pass};
@@ -17,7 +19,7 @@ use crate::op::operator::Core;
 use crate::precision;
 
 impl<C: Core> OnGpu for C {
-    fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error> {
+    fn apply_on_gpu(self: &Arc<Self>, arguments: &[Argument]) -> Result<Tensor, Error> {
         apply(self.operator(), self.options(), arguments)
     }
 }

@@ -73,7 +73,7 @@ impl<T: Scalar> Function<T> for Squares {
 }
 
 impl OnGpu for Squares {
-    fn apply_on_gpu(&self, _: &[Argument]) -> Result<Tensor, Error> {
+    fn apply_on_gpu(self: &Arc<Self>, _: &[Argument]) -> Result<Tensor, Error> {
         Err(Error::BuiltWithoutCuda)
     }
 }

@@ -1,15 +1,16 @@
-//! Stages on GPUs: candle's operations and nodes of the core's operators. Tests run them on the CPU too.
+//! Stages of candle's operations and nodes of the core's operators, for tensors on GPUs that [`super::gpu`] has no kernels for. Tests run them on
+//! the CPU too.
 //!
 //! Linear layers are one product with a dense matrix, which is made of the parameters and of the entries of the maps. Nothing is copied from
 //! the host after the first call on a device, so that a step can be captured.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use candle_core::{D, Result, Tensor};
 use flashcliff::cayley::Group;
 
 use super::attention::{Attention, Place};
+use super::constants::constant;
 use super::features::{DISTANCE, EPS, INNER, POINT, Part};
 use super::function::Stages;
 use super::gate::Gated;
@@ -23,7 +24,14 @@ use crate::op::gpu::OnGpu;
 use crate::op::node::{self, Argument};
 
 impl OnGpu for Stages {
-    fn apply_on_gpu(&self, arguments: &[Argument]) -> std::result::Result<Tensor, Error> {
+    fn apply_on_gpu(
+        self: &Arc<Self>,
+        arguments: &[Argument],
+    ) -> std::result::Result<Tensor, Error> {
+        #[cfg(feature = "cuda")]
+        if let Some(kernels) = super::gpu::Cuda::serving(arguments)? {
+            return super::gpu::apply(self, kernels, arguments);
+        }
         let shapes: Vec<&[usize]> = arguments.iter().map(Argument::shape).collect();
         self.check(&shapes)?;
         let x = arguments[0].seen()?;
@@ -82,24 +90,6 @@ fn join(multivectors: &Tensor, scalars: Option<&Tensor>) -> Result<Tensor> {
     }
 }
 
-/// A tensor of constants on a device, made once. A name stands for the same values always.
-fn constant(name: &str, values: &[f64], like: &Tensor) -> Result<Tensor> {
-    static MADE: Mutex<BTreeMap<String, Tensor>> = Mutex::new(BTreeMap::new());
-    let device = like.device();
-    let key = format!("{name}, {:?}, {:?}", device.location(), like.dtype());
-    // The map is whole even after a panic.
-    let mut made = MADE.lock().unwrap_or_else(PoisonError::into_inner);
-    match made.get(&key) {
-        Some(tensor) if tensor.device().same_device(device) => Ok(tensor.clone()),
-        _ => {
-            let tensor = Tensor::from_slice(values, values.len(), device)?;
-            let tensor = tensor.to_dtype(like.dtype())?;
-            made.insert(key, tensor.clone());
-            Ok(tensor)
-        }
-    }
-}
-
 /// The larger of a tensor and a number: `relu(x - least) + least` would round.
 fn at_least(x: &Tensor, least: f64) -> Result<Tensor> {
     let bound = x.zeros_like()?.affine(0.0, least)?.detach();
@@ -148,7 +138,7 @@ impl Linear {
         };
         let weight = next()?;
         let maps = self.core.maps();
-        let entries = constant("entries of maps", &entries(maps)?, weight)?;
+        let entries = constant("entries of maps", || entries(maps), weight)?;
         let entries = entries.reshape((maps, BLADES * BLADES))?;
         let of_blades = weight
             .contiguous()?
@@ -196,14 +186,14 @@ fn entries(count: usize) -> Result<Vec<f64>> {
 }
 
 impl Norm {
-    fn compose(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn compose(&self, x: &Tensor) -> Result<Tensor> {
         let (mv, s) = split(self.channels, x)?;
-        let mut counted = vec![0.0; BLADES];
-        let cayley = algebra()?;
-        for (blade, counts) in counted.iter_mut().enumerate() {
-            *counts = f64::from(cayley.cayley().square_of_blade_norm(blade));
-        }
-        let counted = constant("squares of blades", &counted, x)?.reshape((BLADES, 1))?;
+        let counted = || {
+            let algebra = algebra()?;
+            let square = |blade| f64::from(algebra.cayley().square_of_blade_norm(blade));
+            Ok((0..BLADES).map(square).collect())
+        };
+        let counted = constant("squares of blades", counted, x)?.reshape((BLADES, 1))?;
         let squares = mv.sqr()?.broadcast_mul(&counted)?.sum_keepdim(2)?;
         let mean = squares.mean_keepdim(3)?;
         let mv = mv.broadcast_div(&at_least(&mean, norm::EPS)?.sqrt()?)?;
@@ -221,7 +211,7 @@ impl Norm {
 }
 
 impl Gated {
-    fn compose(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn compose(&self, x: &Tensor) -> Result<Tensor> {
         let (mv, s) = split(self.channels, x)?;
         let scalar = mv.narrow(2, 0, 1)?.contiguous()?;
         let inner = (scalar.sqr()?.affine(0.044715, 1.0)? * &scalar)?;
@@ -255,7 +245,8 @@ impl Products {
             made.permute((1, 2, 0, 3))?.contiguous()
         };
         let geometric = product(&self.geometric, 0)?;
-        let signs = constant("signs of joins", &self.signs, x)?.reshape((BLADES, 1))?;
+        let signs =
+            constant("signs of joins", || Ok(self.signs.clone()), x)?.reshape((BLADES, 1))?;
         let mut joins = product(&self.regressive, 2)?.broadcast_mul(&signs)?;
         if let Some(reference) = reference {
             joins = joins.broadcast_mul(&reference.reshape((samples, items, 1, 1))?)?;
@@ -308,7 +299,7 @@ impl Attention {
     }
 
     /// The features of a part, `[samples, heads, items, features]`. `weights` are `[heads, channels]`.
-    fn features(&self, place: &Place, x: &Tensor, weights: &Tensor) -> Result<Tensor> {
+    pub(super) fn features(&self, place: &Place, x: &Tensor, weights: &Tensor) -> Result<Tensor> {
         let (mv, s) = split(self.input(), x)?;
         let (samples, items, _, _) = mv.dims4()?;
         let (heads, channels) = (place.heads, self.head.multivectors);

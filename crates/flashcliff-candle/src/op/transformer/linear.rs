@@ -26,7 +26,7 @@ pub(crate) struct Linear {
 
 /// The kinds of parameters, in the order in which the core has them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+pub(super) enum Kind {
     Weight,
     ScalarsToBlades,
     BladeBias,
@@ -79,13 +79,13 @@ impl Linear {
     }
 
     /// The outputs of all layers.
-    fn made(&self) -> Channels {
+    pub(super) fn made(&self) -> Channels {
         let sum = |of: fn(&Channels) -> usize| self.layers.iter().map(of).sum();
         Channels::new(sum(|c| c.multivectors), sum(|c| c.scalars))
     }
 
     /// The kinds and shapes of the parameters of a layer.
-    fn of_layer(&self, out: Channels) -> Vec<(Kind, Vec<usize>)> {
+    pub(super) fn of_layer(&self, out: Channels) -> Vec<(Kind, Vec<usize>)> {
         let (mv, s) = (self.input.multivectors, self.input.scalars);
         let mut found = vec![(Kind::Weight, vec![out.multivectors, mv, self.core.maps()])];
         match s {

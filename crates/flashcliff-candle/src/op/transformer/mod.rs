@@ -2,7 +2,7 @@
 //!
 //! A *token* is a packed row: the multivector channels, blade by blade, then the scalar channels. A function is a list of [`Stage`]s. On the
 //! CPU the samples are cut into chunks, and each chunk goes through all stages in the layout of the core's operators, so activations stay in a
-//! cache and never become tensors of candle. On a GPU stages are composed of candle's operations.
+//! cache and never become tensors of candle. On a GPU a function is one node too, of kernels and matrix products.
 //!
 //! * `stage` - the stages and what they have in common.
 //! * `linear` - equivariant linear layers that share an input.
@@ -11,14 +11,18 @@
 //! * `attention` - attention of heads; `features` packs its queries, keys and values.
 //! * `chunk` - how samples are cut, and the layout of a chunk.
 //! * `function` - a list of stages as a node of candle's graph.
-//! * `compose` - the same on GPUs.
+//! * `gpu` - the same on GPUs, with kernels; `compose` - of candle's operations, where there are no kernels.
+//! * `constants` - tensors that are made once.
 
 pub(crate) mod attention;
 mod chunk;
 mod compose;
+mod constants;
 mod features;
 pub(crate) mod function;
 pub(crate) mod gate;
+#[cfg(any(feature = "cuda", test))]
+mod gpu;
 pub(crate) mod linear;
 pub(crate) mod norm;
 pub(crate) mod product;

@@ -72,10 +72,10 @@ fn embedding() {
 
 #[test]
 fn an_embedding_of_other_vectors_is_refused() {
-    let function = EmbedVectors {
+    let function = Arc::new(EmbedVectors {
         vectors: 3,
         blades: 8,
-    };
+    });
     let (v, bias) = (variable(&[2, 3, 4], 0.1), variable(&[4], 0.2));
     let arguments = [Argument::whole(&v), Argument::whole(&bias)];
     let error = function.apply_on_gpu(&arguments).unwrap_err().to_string();
@@ -97,7 +97,8 @@ fn norm_over_blades() {
 #[test]
 fn the_gradient_of_a_norm_is_zero_where_the_norm_is() {
     let x = Var::from_slice(&[3.0, 0.0, 4.0, 0.0], (2, 1, 2), &Device::Cpu).unwrap();
-    let norm = BladeNorm.apply_on_gpu(&[Argument::whole(&x)]).unwrap();
+    let norm = Arc::new(BladeNorm);
+    let norm = norm.apply_on_gpu(&[Argument::whole(&x)]).unwrap();
     assert_eq!(norm.to_vec2::<f64>().unwrap(), [[5.0, 0.0]]);
     let gradients = norm.sum_all().unwrap().backward().unwrap();
     let expected = Tensor::new(&[[[0.6, 0.0]], [[0.8, 0.0]]], &Device::Cpu).unwrap();

@@ -1,0 +1,112 @@
+//! The node of stages that have kernels.
+
+use std::sync::Arc;
+
+use candle_core::{Result, Storage, Tensor};
+
+use super::Kernels;
+use super::stages::{self, Given, Gradients, Ran};
+use crate::Error;
+use crate::op::node::{self, Argument, Backward};
+use crate::op::transformer::function::Stages;
+
+/// Applies stages to tensors on the device of the kernels, differentiably.
+pub(in crate::op::transformer) fn apply<K: Kernels>(
+    stages: &Arc<Stages>,
+    kernels: K,
+    arguments: &[Argument],
+) -> std::result::Result<Tensor, Error> {
+    let (inputs, shapes) = node::lay_out(arguments)?;
+    let sizes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+    let shape = stages.check(&sizes)?;
+    let (samples, items) = (shape[0], shape[1]);
+    let seen = inputs.iter().zip(&shapes);
+    let seen: Vec<Tensor> = seen
+        .map(|(input, shape)| input.detach().reshape(shape.as_slice()))
+        .collect::<Result<_>>()?;
+    let rows = samples * items;
+    let reference = match stages.has_joins {
+        true => Some(seen[1].reshape((rows, 1))?),
+        false => None,
+    };
+    let given = Given {
+        kernels: &kernels,
+        samples,
+        items,
+        reference: reference.as_ref(),
+    };
+    let x = seen[0].reshape((rows, stages.input().width()))?;
+    let parameters = &seen[stages.first_parameter()..];
+    let (output, ran) = stages::forward(&given, &stages.stages, x, parameters)?;
+    let backward = OnGpu {
+        stages: stages.clone(),
+        kernels,
+        sizes: [samples, items],
+        reference,
+        ran,
+    };
+    node::record(inputs, owned(&output)?, shape, backward)
+}
+
+/// The elements of a tensor in memory that belongs to nothing else.
+fn owned(tensor: &Tensor) -> Result<Storage> {
+    let (storage, layout) = tensor.storage_and_layout();
+    storage.try_clone(layout)
+}
+
+/// Stages that have run.
+struct OnGpu<K> {
+    stages: Arc<Stages>,
+    kernels: K,
+    /// Samples, and the items of each.
+    sizes: [usize; 2],
+    reference: Option<Tensor>,
+    ran: Vec<Ran>,
+}
+
+impl<K: Kernels> Backward for OnGpu<K> {
+    fn name(&self) -> &str {
+        self.stages.name
+    }
+
+    fn gradients(
+        &self,
+        inputs: &[Tensor],
+        tracked: &[usize],
+        _: &Tensor,
+        grad_output: &Tensor,
+    ) -> Result<Vec<Option<Tensor>>> {
+        let first = self.stages.first_parameter();
+        let [samples, items] = self.sizes;
+        let given = Given {
+            kernels: &self.kernels,
+            samples,
+            items,
+            reference: self.reference.as_ref(),
+        };
+        let mut to = Gradients {
+            wants_input: tracked.contains(&0),
+            wants_parameters: tracked.iter().any(|&at| at >= first),
+            wants_reference: first == 2 && tracked.contains(&1),
+            parameters: vec![None; self.stages.shapes.len()],
+            reference: None,
+        };
+        let g = grad_output.contiguous()?;
+        let g = g.reshape((samples * items, self.stages.output().width()))?;
+        let of_x = stages::backward(&given, &self.stages.stages, &self.ran, &g, None, 0, &mut to)?;
+        let found = tracked.iter().map(|&at| {
+            let found = match at {
+                0 => of_x.clone(),
+                _ if at < first => to.reference.take(),
+                _ => to.parameters[at - first].take(),
+            };
+            let shape = inputs[at].dims();
+            match found {
+                // A reshape of a transposed tensor would copy it.
+                Some(found) if found.dims() != shape => found.reshape(shape).map(Some),
+                found => Ok(found),
+            }
+        });
+        found.collect()
+    }
+}

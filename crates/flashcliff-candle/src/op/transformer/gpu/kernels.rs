@@ -1,0 +1,522 @@
+//! The kernels of NVIDIA GPUs for the stages.
+//!
+//! Outputs are allocated through candle's device, in the order of its stream, on which everything is launched.
+
+use std::sync::Arc;
+
+use candle_core::backend::BackendStorage;
+use candle_core::{CudaDevice, CudaStorage, D, Device, Result, Storage, Tensor};
+use flashcliff::cuda::cudarc::driver::CudaStream;
+use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
+use flashcliff::cuda::items::{
+    Activation, Columns, Distances, Features, ItemEps, ItemGains, ItemPart, ItemSizes, ItemTensor,
+    Items, Split, Target,
+};
+use flashcliff::cuda::{StridedSizes, StridedTensor};
+use flashcliff::{Dtype, Operator};
+
+use super::Kernels;
+use crate::Error;
+use crate::op::gpu::library;
+use crate::op::gpu::memory::{self, View, misplaced, with_views};
+use crate::op::node::{self, Argument};
+use crate::op::transformer::attention::Attention;
+use crate::op::transformer::features::{EPS, INNER, POINT, Part};
+use crate::op::transformer::norm;
+use crate::op::transformer::product::Products;
+use crate::op::transformer::{BLADES, Channels, algebra};
+
+const NORM_EPS: ItemEps = ItemEps {
+    multivectors: norm::EPS,
+    scalars: norm::SCALAR_EPS,
+};
+/// The gate of multivectors and that of scalars, as [`Gated`](crate::op::transformer::gate::Gated) has them.
+const GATES: [Activation; 2] = [Activation::GeluTanh, Activation::Gelu];
+
+/// The kernels for one type of elements on the stream of a device of candle.
+pub(in crate::op::transformer) struct Cuda {
+    candle: CudaDevice,
+    device: flashcliff::Device,
+    stream: Arc<CudaStream>,
+    items: Items,
+    dtype: Dtype,
+}
+
+/// Memory that a kernel writes.
+struct Output {
+    storage: CudaStorage,
+    shape: Vec<usize>,
+    address: CUdeviceptr,
+}
+
+impl Output {
+    /// The tensor, after the launch of what writes it.
+    fn written(self) -> Tensor {
+        node::constant(Storage::Cuda(self.storage), &self.shape)
+    }
+}
+
+impl Cuda {
+    /// The kernels for arguments of a function of tokens, if they serve these: tokens of `f32` or `f64` on a GPU, and all else of the same type.
+    pub(in crate::op::transformer) fn serving(
+        arguments: &[Argument],
+    ) -> std::result::Result<Option<Self>, Error> {
+        let seen: Vec<Tensor> = arguments
+            .iter()
+            .map(Argument::seen)
+            .collect::<Result<_>>()?;
+        let Some(first) = seen.first() else {
+            return Ok(None);
+        };
+        let Device::Cuda(candle) = first.device() else {
+            return Ok(None);
+        };
+        let dtype = match memory::dtype(first.dtype()) {
+            Some(dtype @ (Dtype::F32 | Dtype::F64)) => dtype,
+            _ => return Ok(None),
+        };
+        let served = |x: &Tensor| x.dtype() == first.dtype() && x.elem_count() > 0;
+        if !seen.iter().all(served) {
+            return Ok(None);
+        }
+        Ok(Some(Self {
+            candle: candle.clone(),
+            device: library::device(candle)?,
+            stream: candle.cuda_stream(),
+            items: Items::new(algebra()?)?,
+            dtype,
+        }))
+    }
+
+    fn target(&self) -> Target<'_> {
+        Target {
+            device: &self.device,
+            stream: self.stream.cu_stream(),
+        }
+    }
+
+    /// Memory for a tensor.
+    fn output(&self, shape: &[usize]) -> std::result::Result<Output, Error> {
+        let len = shape.iter().product();
+        let storage = memory::allocate(&self.candle, self.dtype, len)?;
+        let view = View::of(&storage, 0..len).ok_or_else(|| misplaced("transformer"))?;
+        let address = view.address(&self.stream);
+        Ok(Output {
+            storage,
+            shape: shape.to_vec(),
+            address,
+        })
+    }
+
+    /// Calls a function with the addresses of contiguous tensors, which have the type of the kernels.
+    fn read<const N: usize, R>(
+        &self,
+        tensors: [&Tensor; N],
+        f: impl FnOnce([CUdeviceptr; N]) -> std::result::Result<R, Error>,
+    ) -> std::result::Result<R, Error> {
+        with_views(&tensors.map(Tensor::clone), |views| {
+            if views.iter().any(|view| view.dtype() != self.dtype) {
+                return Err(misplaced("transformer"));
+            }
+            f(std::array::from_fn(|at| views[at].address(&self.stream)))
+        })
+    }
+
+    /// The address so many elements further.
+    fn after(&self, address: CUdeviceptr, elements: usize) -> CUdeviceptr {
+        address + (elements * self.dtype.bytes()) as CUdeviceptr
+    }
+
+    /// Packed rows at an address.
+    fn packed(&self, channels: Channels, address: CUdeviceptr) -> ItemTensor {
+        self.part(channels, channels, Channels::default(), address)
+    }
+
+    /// Some channels of packed rows of `all` channels, from the `first` on.
+    fn part(
+        &self,
+        all: Channels,
+        own: Channels,
+        first: Channels,
+        address: CUdeviceptr,
+    ) -> ItemTensor {
+        let scalars = match own.scalars {
+            0 => 0,
+            _ => self.after(address, BLADES * all.multivectors + first.scalars),
+        };
+        ItemTensor {
+            multivectors: self.after(address, first.multivectors),
+            blade_stride: all.multivectors,
+            row_stride: all.width(),
+            scalars,
+            scalar_stride: all.width(),
+        }
+    }
+
+    fn sizes(&self, rows: usize, channels: Channels) -> ItemSizes {
+        ItemSizes {
+            rows,
+            channels: channels.multivectors,
+            scalars: channels.scalars,
+            dtype: self.dtype,
+        }
+    }
+
+    /// Copies the scalars of packed rows to others.
+    fn copy_scalars(&self, from: (&Tensor, Channels), to: (&mut Output, Channels)) -> Result<()> {
+        let ((from, channels), (to, others)) = (from, to);
+        let (storage, layout) = from.storage_and_layout();
+        let Storage::Cuda(storage) = &*storage else {
+            return Err(misplaced("transformer").into());
+        };
+        storage.copy2d(
+            &mut to.storage,
+            from.dim(0)?,
+            channels.scalars,
+            channels.width(),
+            others.width(),
+            layout.start_offset() + BLADES * channels.multivectors,
+            BLADES * others.multivectors,
+        )
+    }
+
+    /// The queries, keys and values of packed rows, without their features, and the channels of a head.
+    fn parts(&self, attention: &Attention, address: CUdeviceptr) -> [(ItemPart, usize); 3] {
+        let taken = |blades: &[usize]| blades.iter().fold(0, |set, &blade| set | 1 << blade);
+        let head = Channels::new(attention.head.multivectors, attention.head.scalars);
+        attention.places().map(|place| {
+            let own = head.times(place.heads);
+            let (taken, distances) = match place.part {
+                Part::Query => (taken(&INNER), Some(Distances::Query)),
+                Part::Key => (taken(&INNER), Some(Distances::Key)),
+                Part::Value => (u32::from(u16::MAX), None),
+            };
+            let width = attention.head.features(place.part);
+            let part = ItemPart {
+                items: self.part(attention.input(), own, place.first, address),
+                features: 0,
+                width,
+                weights: 0,
+                of_weights: 0,
+                heads: place.heads,
+                taken,
+                negative: 0,
+                distances,
+            };
+            (part, place.heads * width)
+        })
+    }
+
+    fn split(&self) -> Split {
+        Split {
+            features: self.dtype,
+            norm: None,
+            points: (POINT[0], POINT.len() - 1),
+            distance_eps: EPS,
+        }
+    }
+
+    fn features(&self, attention: &Attention, address: CUdeviceptr, shape: [usize; 4]) -> Features {
+        let [_, second, third, width] = shape;
+        let (heads, inner, head, item) = match attention.shared {
+            true => (third, second, width, third * width),
+            false => (second, third, third * width, width),
+        };
+        Features {
+            features: address,
+            dtype: self.dtype,
+            inner,
+            heads,
+            strides: [second * third * width, head, item],
+        }
+    }
+
+    /// Merges heads, or splits them.
+    fn merge_at(
+        &self,
+        attention: &Attention,
+        (features, shape): (CUdeviceptr, [usize; 4]),
+        merged: CUdeviceptr,
+        back: bool,
+    ) -> std::result::Result<(), Error> {
+        let head = Channels::new(attention.head.multivectors, attention.head.scalars);
+        let rows = shape[0] * shape[1] * shape[2] / attention.heads;
+        let features = self.features(attention, features, shape);
+        let merged = self.packed(attention.output(), merged);
+        let sizes = self.sizes(rows, head);
+        #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+        // SAFETY: the caller has both tensors, of the shape and of as many packed rows, of this type on this device, and owns the one that
+        // is written. Work on the memory of candle's tensors is in the order of their device's stream, also what frees it.
+        Ok(unsafe {
+            self.items
+                .merge(self.target(), sizes, features, merged, back)
+        }?)
+    }
+
+    /// Both products: their operators, and the first channels of factors and products in packed rows.
+    fn each_product<'a>(
+        &self,
+        products: &'a Products,
+        rows: usize,
+        mut run: impl FnMut(
+            &flashcliff::cuda::Operator,
+            StridedSizes,
+            [usize; 2],
+            usize,
+        ) -> std::result::Result<(), Error>,
+    ) -> std::result::Result<(), Error> {
+        let each = products.each;
+        let sizes = StridedSizes {
+            batch: rows,
+            channels: each,
+            dtype: self.dtype,
+        };
+        let operators: [&'a Operator; 2] = [&products.geometric, &products.regressive];
+        for (at, operator) in operators.into_iter().enumerate() {
+            let factors = [2 * at * each, (2 * at + 1) * each];
+            run(&operator.on_cuda(&self.device)?, sizes, factors, at * each)?;
+        }
+        Ok(())
+    }
+
+    /// The multivectors of packed rows from a channel on.
+    fn strided(&self, channels: Channels, address: CUdeviceptr, first: usize) -> StridedTensor {
+        StridedTensor {
+            address: self.after(address, first),
+            blade_stride: channels.multivectors,
+            row_stride: channels.width(),
+        }
+    }
+}
+
+impl Kernels for Cuda {
+    fn norm(&self, channels: Channels, x: &Tensor) -> Result<Tensor> {
+        let to = self.output(x.dims())?;
+        let sizes = self.sizes(x.dim(0)?, channels);
+        self.read([x], |[x]| {
+            let (x, to) = (self.packed(channels, x), self.packed(channels, to.address));
+            let gains = ItemGains::default();
+            #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+            // SAFETY: both are packed rows of these sizes of this type on this device, and `to` is this function's. Work on the memory of
+            // candle's tensors is in the order of their device's stream, also what frees it.
+            Ok(unsafe {
+                self.items
+                    .norm(self.target(), sizes, NORM_EPS, gains, x, None, to)
+            }?)
+        })?;
+        Ok(to.written())
+    }
+
+    fn norm_gradient(
+        &self,
+        channels: Channels,
+        x: &Tensor,
+        g: &Tensor,
+        through: Option<&Tensor>,
+    ) -> Result<Tensor> {
+        let to = self.output(x.dims())?;
+        let sizes = self.sizes(x.dim(0)?, channels);
+        let added = through.is_some();
+        self.read([x, g, through.unwrap_or(g)], |addresses| {
+            let [x, g, through] = addresses.map(|address| self.packed(channels, address));
+            let through = added.then_some(through);
+            let to = self.packed(channels, to.address);
+            let gains = ItemGains::default();
+            #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+            // SAFETY: as in `norm`, for four tensors of these sizes.
+            Ok(unsafe {
+                self.items
+                    .norm_gradient(self.target(), sizes, NORM_EPS, gains, x, g, through, to)
+            }?)
+        })?;
+        Ok(to.written())
+    }
+
+    fn gate(&self, channels: Channels, x: &Tensor) -> Result<Tensor> {
+        let to = self.output(x.dims())?;
+        let sizes = self.sizes(x.dim(0)?, channels);
+        self.read([x], |[x]| {
+            let (x, to) = (self.packed(channels, x), self.packed(channels, to.address));
+            #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+            // SAFETY: as in `norm`.
+            Ok(unsafe { self.items.gate(self.target(), sizes, GATES, x, to) }?)
+        })?;
+        Ok(to.written())
+    }
+
+    fn gate_gradient(&self, channels: Channels, x: &Tensor, g: &Tensor) -> Result<Tensor> {
+        let to = self.output(x.dims())?;
+        let sizes = self.sizes(x.dim(0)?, channels);
+        self.read([x, g], |addresses| {
+            let [x, g] = addresses.map(|address| self.packed(channels, address));
+            let to = self.packed(channels, to.address);
+            #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+            // SAFETY: as in `norm`, for three tensors of these sizes.
+            Ok(unsafe {
+                self.items
+                    .gate_gradient(self.target(), sizes, GATES, x, g, to)
+            }?)
+        })?;
+        Ok(to.written())
+    }
+
+    fn products(&self, products: &Products, x: &Tensor) -> Result<Tensor> {
+        let (input, output) = (products.input(), products.output());
+        let rows = x.dim(0)?;
+        let mut to = self.output(&[rows, output.width()])?;
+        self.read([x], |[x]| {
+            self.each_product(products, rows, |operator, sizes, factors, first| {
+                let factors = factors.map(|first| self.strided(input, x, first));
+                let to = self.strided(output, to.address, first);
+                #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+                // SAFETY: as in `norm`; factors and products are different channels of the packed rows.
+                Ok(unsafe {
+                    operator.forward_strided(self.stream.cu_stream(), sizes, &factors, to)
+                }?)
+            })
+        })?;
+        self.copy_scalars((x, input), (&mut to, output))?;
+        Ok(to.written())
+    }
+
+    fn products_gradient(&self, products: &Products, x: &Tensor, g: &Tensor) -> Result<Tensor> {
+        let (input, output) = (products.input(), products.output());
+        let rows = x.dim(0)?;
+        let mut to = self.output(x.dims())?;
+        self.read([x, g], |[x, g]| {
+            self.each_product(products, rows, |operator, sizes, factors, first| {
+                let given = factors.map(|first| self.strided(input, x, first));
+                let to = factors.map(|first| Some(self.strided(input, to.address, first)));
+                let g = self.strided(output, g, first);
+                #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+                // SAFETY: as in `products`.
+                Ok(unsafe {
+                    operator.backward_strided(self.stream.cu_stream(), sizes, &given, g, &to)
+                }?)
+            })
+        })?;
+        self.copy_scalars((g, output), (&mut to, input))?;
+        Ok(to.written())
+    }
+
+    fn heads(&self, attention: &Attention, x: &Tensor, weights: &Tensor) -> Result<[Tensor; 3]> {
+        let rows = x.dim(0)?;
+        let parts = self.parts(attention, 0);
+        let len: usize = parts.iter().map(|(_, of_row)| rows * of_row).sum();
+        // One allocation for all.
+        let to = self.output(&[len])?;
+        let head = Channels::new(attention.head.multivectors, attention.head.scalars);
+        self.read([x, weights], |[x, weights]| {
+            let mut first = 0;
+            let parts = self.parts(attention, x).map(|(part, of_row)| {
+                let features = self.after(to.address, first);
+                first += rows * of_row;
+                let is_query = part.distances == Some(Distances::Query);
+                ItemPart {
+                    features,
+                    weights: if is_query { weights } else { 0 },
+                    ..part
+                }
+            });
+            let sizes = self.sizes(rows, head);
+            #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+            // SAFETY: as in `norm`: `x` has packed rows with the channels of all parts, and each part has its own features in `to`.
+            Ok(unsafe { self.items.heads(self.target(), sizes, self.split(), &parts) }?)
+        })?;
+        let all = to.written();
+        let mut first = 0;
+        let mut features = |(part, of_row): (ItemPart, usize)| {
+            let own = all.narrow(0, first, rows * of_row)?;
+            first += rows * of_row;
+            own.reshape((rows, part.heads, part.width))
+        };
+        let [query, key, value] = parts;
+        Ok([features(query)?, features(key)?, features(value)?])
+    }
+
+    fn heads_gradient(
+        &self,
+        attention: &Attention,
+        x: &Tensor,
+        weights: &Tensor,
+        features: &[Tensor; 3],
+    ) -> Result<(Tensor, Tensor)> {
+        let rows = x.dim(0)?;
+        let to = self.output(x.dims())?;
+        let of_weights = self.output(&[rows, weights.elem_count()])?;
+        let head = Channels::new(attention.head.multivectors, attention.head.scalars);
+        let [query, key, value] = features;
+        self.read([x, weights, query, key, value], |addresses| {
+            let [x, weights, query, key, value] = addresses;
+            let mut gradients = [query, key, value].into_iter();
+            let parts = self.parts(attention, x).map(|(part, _)| {
+                let is_query = part.distances == Some(Distances::Query);
+                ItemPart {
+                    features: gradients.next().unwrap_or_default(),
+                    weights: if is_query { weights } else { 0 },
+                    of_weights: if is_query { of_weights.address } else { 0 },
+                    ..part
+                }
+            });
+            let places = self.parts(attention, to.address);
+            let places = places.map(|(part, _)| part.items);
+            let sizes = self.sizes(rows, head);
+            #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+            // SAFETY: as in `heads`, and `of_weights` has the weights for each row.
+            Ok(unsafe {
+                self.items
+                    .heads_gradient(self.target(), sizes, self.split(), &parts, &places)
+            }?)
+        })?;
+        Ok((to.written(), of_weights.written()))
+    }
+
+    fn merge(&self, attention: &Attention, features: &Tensor) -> Result<Tensor> {
+        let (outer, second, third, width) = features.dims4()?;
+        let rows = outer * second * third / attention.heads;
+        let to = self.output(&[rows, attention.output().width()])?;
+        self.read([features], |[features]| {
+            let features = (features, [outer, second, third, width]);
+            self.merge_at(attention, features, to.address, false)
+        })?;
+        Ok(to.written())
+    }
+
+    fn merge_gradient(
+        &self,
+        attention: &Attention,
+        g: &Tensor,
+        features: [usize; 4],
+    ) -> Result<Tensor> {
+        let to = self.output(&features)?;
+        self.read([g], |[g]| {
+            self.merge_at(attention, (to.address, features), g, true)
+        })?;
+        Ok(to.written())
+    }
+
+    fn column_sums(&self, x: &Tensor, runs: &[(usize, usize)]) -> Result<Tensor> {
+        let (rows, width) = x.dims2()?;
+        let to = self.output(&[width])?;
+        self.read([x], |[elements]| {
+            let columns = Columns {
+                elements,
+                rows,
+                width,
+                row_stride: x.stride()[0],
+                dtype: self.dtype,
+                runs,
+            };
+            let taken: usize = runs.iter().map(|(start, stop)| stop - start).sum();
+            let partials = self.output(&[Items::sum_partials(columns) * taken])?;
+            #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+            // SAFETY: as in `norm`, for the matrix, the partial sums of all runs, and the sums of all columns.
+            Ok(
+                unsafe {
+                    Items::column_sums(self.target(), columns, partials.address, to.address)
+                }?,
+            )
+        })?;
+        Ok(to.written())
+    }
+}

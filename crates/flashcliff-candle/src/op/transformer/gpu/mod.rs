@@ -1,0 +1,90 @@
+//! Stages with kernels of their own, as one node of candle's graph.
+//!
+//! Each stage reads the packed rows `[rows, width]` of its input and writes those of its output. Matrix products, softmax and sums of small
+//! tensors are operations of candle on tensors without a graph; all else is a kernel of the core for [`Kernels`]. Gradients are written by hand.
+//! Nothing is copied from the host after the first call on a device, so that a step can be captured.
+//!
+//! * `stages` - stages one after another, forwards and backwards.
+//! * `function` - the node.
+//! * `linear`, `dense` - linear layers as one matrix product, and the matrix.
+//! * `products` - signs and references of joins.
+//! * `attention` - scores and softmax between the kernels of heads.
+//! * `kernels` - the kernels on NVIDIA GPUs.
+
+mod attention;
+mod dense;
+mod function;
+#[cfg(feature = "cuda")]
+mod kernels;
+mod linear;
+mod products;
+mod stages;
+
+use candle_core::{Result, Tensor};
+
+use super::Channels;
+use super::attention::Attention;
+use super::product::Products;
+#[cfg(feature = "cuda")]
+pub(super) use function::apply;
+#[cfg(feature = "cuda")]
+pub(super) use kernels::Cuda;
+
+/// What is computed between matrix products. All tensors are contiguous; tokens are packed rows `[rows, width]`.
+///
+/// Tests have another one, of candle's operations on the CPU.
+pub(super) trait Kernels: Send + Sync + 'static {
+    /// The invariant norm, and the layer norm of scalars.
+    fn norm(&self, channels: Channels, x: &Tensor) -> Result<Tensor>;
+
+    /// The gradient of the input of [`Self::norm`], plus `through`.
+    fn norm_gradient(
+        &self,
+        channels: Channels,
+        x: &Tensor,
+        g: &Tensor,
+        through: Option<&Tensor>,
+    ) -> Result<Tensor>;
+
+    /// The gated nonlinearity.
+    fn gate(&self, channels: Channels, x: &Tensor) -> Result<Tensor>;
+
+    /// The gradient of the input of [`Self::gate`].
+    fn gate_gradient(&self, channels: Channels, x: &Tensor, g: &Tensor) -> Result<Tensor>;
+
+    /// The geometric products and the regressive products of the factors, and the scalars.
+    fn products(&self, products: &Products, x: &Tensor) -> Result<Tensor>;
+
+    /// The gradient of the input of [`Self::products`].
+    fn products_gradient(&self, products: &Products, x: &Tensor, g: &Tensor) -> Result<Tensor>;
+
+    /// The features of queries, keys and values, `[rows, heads, features]` each. `weights` of distances are `[channels, heads]`.
+    fn heads(&self, attention: &Attention, x: &Tensor, weights: &Tensor) -> Result<[Tensor; 3]>;
+
+    /// The gradient of the input of [`Self::heads`], and the share of each row in that of the weights, `[rows, channels * heads]`.
+    fn heads_gradient(
+        &self,
+        attention: &Attention,
+        x: &Tensor,
+        weights: &Tensor,
+        features: &[Tensor; 3],
+    ) -> Result<(Tensor, Tensor)>;
+
+    /// The output of attention as tokens. `features` are `[samples, items, heads, width]`, or `[samples, heads, items, width]` if heads do not
+    /// share keys.
+    fn merge(&self, attention: &Attention, features: &Tensor) -> Result<Tensor>;
+
+    /// The gradient of the features of [`Self::merge`], of this shape.
+    fn merge_gradient(
+        &self,
+        attention: &Attention,
+        g: &Tensor,
+        features: [usize; 4],
+    ) -> Result<Tensor>;
+
+    /// The sums over rows of some runs of columns, `[width]`. Other columns may have any value.
+    fn column_sums(&self, x: &Tensor, runs: &[(usize, usize)]) -> Result<Tensor>;
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! Signs and references of joins.
+//!
+//! A join is the regressive product with the sign `(-1)^(k (4 - k))` in grade `k`, times the reference. `k` is the sum of the grades of the factors
+//! less 4, so the sign is that of odd grades in both factors: one pass over the factors has the signs and the reference.
+
+use candle_core::{Result, Tensor};
+
+use super::stages::{Given, Gradients};
+use crate::op::transformer::constants::constant;
+use crate::op::transformer::product::Products;
+use crate::op::transformer::{BLADES, Channels};
+
+/// The factors as the products take them.
+pub(super) struct Factors {
+    /// The input times `scale`.
+    scaled: Tensor,
+    /// `[rows, width]`
+    scale: Tensor,
+}
+
+impl Products {
+    /// The products, the joins and the scalars.
+    pub(super) fn on_gpu(&self, given: &Given, x: &Tensor) -> Result<(Tensor, Factors)> {
+        let fixed = self.signs_of_columns("fixed", [1.0, 1.0, 0.0, 1.0], 1.0, x)?;
+        let reference = given.reference.ok_or_else(|| {
+            candle_core::Error::Msg("joins: expected a reference, got none".to_owned())
+        })?;
+        let scale = reference.broadcast_mul(&self.referred(x)?)?;
+        let scale = scale.broadcast_add(&fixed)?;
+        let scaled = (x * &scale)?;
+        let output = given.kernels.products(self, &scaled)?;
+        Ok((output, Factors { scaled, scale }))
+    }
+
+    /// The gradient of the input of [`Self::on_gpu`].
+    pub(super) fn gradient_on_gpu(
+        &self,
+        given: &Given,
+        x: &Tensor,
+        factors: &Factors,
+        g: &Tensor,
+        to: &mut Gradients,
+    ) -> Result<Tensor> {
+        let scaled = given.kernels.products_gradient(self, &factors.scaled, g)?;
+        if to.wants_reference {
+            let products = (&scaled * x)?.broadcast_mul(&self.referred(x)?)?;
+            let found = products.sum_keepdim(1)?;
+            to.reference = Some(match &to.reference {
+                None => found,
+                Some(sum) => (sum + found)?,
+            });
+        }
+        scaled * &factors.scale
+    }
+
+    /// The columns that the reference scales: the left factors of joins, with their signs; 0 for all others, `[1, width]`.
+    fn referred(&self, like: &Tensor) -> Result<Tensor> {
+        self.signs_of_columns("referred", [0.0, 0.0, 1.0, 0.0], 0.0, like)
+    }
+
+    /// For each of the four factors a number, with the signs of blades for those of joins; and one for scalars.
+    fn signs_of_columns(
+        &self,
+        name: &str,
+        factors: [f64; 4],
+        scalars: f64,
+        like: &Tensor,
+    ) -> Result<Tensor> {
+        let input @ Channels { multivectors, .. } = self.input();
+        let name = format!("{name} columns of {input:?}");
+        let columns = || {
+            let mut columns = vec![scalars; input.width()];
+            for (blade, &sign) in self.signs.iter().enumerate().take(BLADES) {
+                for (factor, &number) in factors.iter().enumerate() {
+                    let first = blade * multivectors + factor * self.each;
+                    let sign = if factor < 2 { 1.0 } else { sign };
+                    columns[first..first + self.each].fill(sign * number);
+                }
+            }
+            Ok(columns)
+        };
+        constant(&name, columns, like)?.reshape((1, input.width()))
+    }
+}

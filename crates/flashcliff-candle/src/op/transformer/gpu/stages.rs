@@ -1,0 +1,137 @@
+//! Stages one after another, forwards and backwards.
+
+use candle_core::{Result, Tensor};
+
+use super::Kernels;
+use super::attention::Attended;
+use super::products::Factors;
+use crate::op::transformer::stage::Stage;
+
+/// The needs of all stages besides their input and parameters.
+pub(super) struct Given<'a> {
+    pub(super) kernels: &'a dyn Kernels,
+    pub(super) samples: usize,
+    /// The items of a sample.
+    pub(super) items: usize,
+    /// The reference of joins `[rows, 1]`.
+    pub(super) reference: Option<&'a Tensor>,
+}
+
+/// A stage that has run: its input, and what else its backward pass needs.
+pub(super) struct Ran {
+    input: Tensor,
+    kept: Kept,
+}
+
+enum Kept {
+    Nothing,
+    /// The matrix of linear layers.
+    Matrix(Tensor),
+    Factors(Factors),
+    Attended(Attended),
+    Residual(Vec<Ran>),
+}
+
+/// The gradients that are wanted, and those that have been found.
+pub(super) struct Gradients {
+    /// Whether the gradient of the first input is wanted.
+    pub(super) wants_input: bool,
+    pub(super) wants_parameters: bool,
+    pub(super) wants_reference: bool,
+    /// The gradient of each parameter, if they are wanted.
+    pub(super) parameters: Vec<Option<Tensor>>,
+    /// The sum of gradients of the reference, `[rows, 1]`.
+    pub(super) reference: Option<Tensor>,
+}
+
+/// Runs stages, and keeps what [`backward`] needs.
+pub(super) fn forward(
+    given: &Given,
+    stages: &[Stage],
+    x: Tensor,
+    parameters: &[Tensor],
+) -> Result<(Tensor, Vec<Ran>)> {
+    let (mut x, mut rest) = (x, parameters);
+    let mut ran = Vec::with_capacity(stages.len());
+    for stage in stages {
+        let (own, others) = rest.split_at(stage.shapes().len());
+        rest = others;
+        let kernels = given.kernels;
+        let (output, kept) = match stage {
+            Stage::Linear(linear) => {
+                let (output, matrix) = linear.on_gpu(&x, own)?;
+                (output, Kept::Matrix(matrix))
+            }
+            Stage::Norm(norm) => (kernels.norm(norm.channels, &x)?, Kept::Nothing),
+            Stage::Gated(gated) => (kernels.gate(gated.channels, &x)?, Kept::Nothing),
+            Stage::Products(products) => {
+                let (output, factors) = products.on_gpu(given, &x)?;
+                (output, Kept::Factors(factors))
+            }
+            Stage::Attention(attention) => {
+                let (output, attended) = attention.on_gpu(given, &x, &own[0])?;
+                (output, Kept::Attended(attended))
+            }
+            Stage::Residual(stages) => {
+                let (output, inner) = forward(given, stages, x.clone(), own)?;
+                ((&x + output)?, Kept::Residual(inner))
+            }
+        };
+        ran.push(Ran { input: x, kept });
+        x = output;
+    }
+    Ok((x, ran))
+}
+
+/// The gradient of the input of stages plus `through`, if it is wanted. `first` is the position of the first of their parameters.
+pub(super) fn backward(
+    given: &Given,
+    stages: &[Stage],
+    ran: &[Ran],
+    g: &Tensor,
+    through: Option<&Tensor>,
+    first: usize,
+    to: &mut Gradients,
+) -> Result<Option<Tensor>> {
+    let counts: Vec<usize> = stages.iter().map(|stage| stage.shapes().len()).collect();
+    let mut first = first + counts.iter().sum::<usize>();
+    let wants_input = to.wants_input;
+    let mut g = g.clone();
+    for (at, (stage, ran)) in stages.iter().zip(ran).enumerate().rev() {
+        first -= counts[at];
+        to.wants_input = wants_input || at > 0;
+        let through = if at == 0 { through } else { None };
+        let (kernels, x) = (given.kernels, &ran.input);
+        let found = match (stage, &ran.kept) {
+            (Stage::Norm(norm), _) => {
+                // Its kernel adds.
+                g = kernels.norm_gradient(norm.channels, x, &g, through)?;
+                continue;
+            }
+            (Stage::Gated(gated), _) => Some(kernels.gate_gradient(gated.channels, x, &g)?),
+            (Stage::Linear(linear), Kept::Matrix(matrix)) => {
+                linear.gradient_on_gpu(kernels, x, matrix, &g, first, to)?
+            }
+            (Stage::Products(products), Kept::Factors(factors)) => {
+                Some(products.gradient_on_gpu(given, x, factors, &g, to)?)
+            }
+            (Stage::Attention(attention), Kept::Attended(attended)) => {
+                Some(attention.gradient_on_gpu(given, x, attended, &g, first, to)?)
+            }
+            (Stage::Residual(stages), Kept::Residual(inner)) => {
+                backward(given, stages, inner, &g, Some(&g), first, to)?
+            }
+            _ => return Err(mixed_up()),
+        };
+        g = match (found, through) {
+            (None, _) => return Ok(None),
+            (Some(found), None) => found,
+            (Some(found), Some(through)) => (found + through)?,
+        };
+    }
+    Ok(wants_input.then_some(g))
+}
+
+fn mixed_up() -> candle_core::Error {
+    candle_core::Error::Msg("transformer: expected what the same stages kept".to_owned())
+}
