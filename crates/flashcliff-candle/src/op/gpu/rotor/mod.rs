@@ -10,6 +10,8 @@ mod maps;
 mod parts;
 mod ring;
 
+use std::sync::Arc;
+
 use candle_core::{DType, Tensor};
 use flashcliff::rotor::RotorMap;
 
@@ -20,8 +22,8 @@ use crate::op::node::Argument;
 use crate::op::rotor::{Act, Interpolate, MapOne};
 
 impl OnGpu for MapOne {
-    fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error> {
-        output_shape(self, arguments)?;
+    fn apply_on_gpu(self: &Arc<Self>, arguments: &[Argument]) -> Result<Tensor, Error> {
+        output_shape(&**self, arguments)?;
         let x = arguments[0].seen()?;
         let cayley = self.algebra.cayley();
         let from = wide(&x)?;
@@ -43,8 +45,8 @@ impl OnGpu for MapOne {
 }
 
 impl OnGpu for Interpolate {
-    fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error> {
-        output_shape(self, arguments)?;
+    fn apply_on_gpu(self: &Arc<Self>, arguments: &[Argument]) -> Result<Tensor, Error> {
+        output_shape(&**self, arguments)?;
         let [a, b, t] = [0, 1, 2].map(|at| arguments[at].seen());
         let (a, b, t) = (a?, b?, t?);
         let cayley = self.algebra.cayley();
@@ -55,8 +57,8 @@ impl OnGpu for Interpolate {
 }
 
 impl OnGpu for Act {
-    fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error> {
-        output_shape(self, arguments)?;
+    fn apply_on_gpu(self: &Arc<Self>, arguments: &[Argument]) -> Result<Tensor, Error> {
+        output_shape(&**self, arguments)?;
         let [x, versors, weight] = [0, 1, 2].map(|at| arguments[at].seen());
         action::action(self, &x?, &versors?, &weight?)
     }

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use candle_core::backend::BackendStorage;
-use candle_core::{CudaDevice, CudaStorage, D, Device, Result, Storage, Tensor};
+use candle_core::{CudaDevice, CudaStorage, Device, Result, Storage, Tensor};
 use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::items::{
