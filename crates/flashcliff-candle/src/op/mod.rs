@@ -38,7 +38,7 @@ pub use scratch::release_scratch;
 
 use node::Argument;
 
-pub(crate) use operator::WithOptions;
+pub(crate) use operator::{Core, WithOptions};
 
 /// How an operator runs on a GPU. On the CPU it makes no difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

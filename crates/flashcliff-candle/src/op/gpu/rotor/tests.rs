@@ -102,7 +102,7 @@ fn large_and_small_exponentials() {
             assert!(apart < bound * (1.0 + scale), "{scale}, {dtype:?}: {apart}");
         }
     }
-    let function = MapOne::new(algebra(2, 0, 0), RotorMap::Exp).unwrap();
+    let function = Arc::new(MapOne::new(algebra(2, 0, 0), RotorMap::Exp).unwrap());
     let x = Tensor::new(&[[[1e3_f64]]], &Device::Cpu).unwrap();
     let beyond = function.apply_on_gpu(&[Argument::whole(&x)]).unwrap();
     let values = beyond.flatten_all().unwrap().to_vec1::<f64>().unwrap();
@@ -160,9 +160,7 @@ fn other_shapes_are_refused() {
     let arguments = [&x, &versors, &weight].map(|x| Argument::whole(x));
     for done in [
         node::apply(&Arc::new(act), &arguments),
-        Act::new(algebra, Parity::Even, None)
-            .unwrap()
-            .apply_on_gpu(&arguments),
+        Arc::new(Act::new(algebra, Parity::Even, None).unwrap()).apply_on_gpu(&arguments),
     ] {
         assert_eq!(
             done.unwrap_err().to_string(),
