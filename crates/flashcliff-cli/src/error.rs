@@ -276,7 +276,7 @@ pub(crate) enum Error {
     /// A precision that the steps of a network cannot have.
     #[error(
         "--precision {got}: expected highest or tf32 for {network}, got {got}; its steps go through candle's graph, which has no 16 bits: \
-         hulls and regression have them"
+         hulls, regression and volumes have them"
     )]
     PrecisionOfNetwork {
         /// The precision.

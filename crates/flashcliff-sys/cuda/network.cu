@@ -125,6 +125,39 @@ __global__ void __launch_bounds__(kErrorThreads)
   if (threadIdx.x == 0) *loss = T((adds ? double(*loss) : 0.0) + scale * sums[0]);
 }
 
+// Without a y (null) it is 0.
+template <class X, class O>
+__global__ void __launch_bounds__(kThreads)
+    scaled_sum(Array<X> x, Array<X> y, Array<O> o, int64_t count, Wide<X> scale) {
+  const int64_t at = place();
+  if (at >= count) return;
+  o.put(at, scale * (y.data != nullptr ? x[at] + y[at] : x[at]));
+}
+
+template <class X, class O>
+__global__ void __launch_bounds__(kThreads) blade(Array<X> x, Array<O> o, int64_t blade, int64_t rows) {
+  const int64_t row = place();
+  if (row < rows) o.put(row, x[blade * rows + row]);
+}
+
+template <class X, class O>
+__global__ void __launch_bounds__(kThreads)
+    blade_backward(Array<O> grad_o, Array<X> grad_x, int64_t blade, int64_t count, int64_t rows) {
+  const int64_t at = place();
+  if (at >= count) return;
+  grad_x.put(at, at / rows == blade ? Wide<X>(grad_o[at % rows]) : Wide<X>(0));
+}
+
+// A thread writes an element, so that writes are contiguous.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    reverse_axes(const T *from, T *to, int64_t first, int64_t middle, int64_t last) {
+  const int64_t at = place();
+  if (at >= first * middle * last) return;
+  const int64_t i = at % first, j = at / first % middle, k = at / first / middle;
+  to[at] = from[(i * middle + j) * last + k];
+}
+
 template <typename T>
 __global__ void __launch_bounds__(kThreads) accumulate(T *to, const T *from, int64_t count) {
   const int64_t at = place();
@@ -260,6 +293,50 @@ extern "C" int fc_squared_error(const void *y, const void *target, void *loss, v
     fc::squared_error<T><<<1, fc::kErrorThreads, 0, static_cast<cudaStream_t>(stream)>>>(
         static_cast<const T *>(y), static_cast<const T *>(target), static_cast<T *>(loss), static_cast<T *>(grad), count,
         scale, loss_scale, adds);
+  });
+}
+
+extern "C" int fc_scaled_sum(const void *x, const void *y, void *o, int64_t count, double scale, fc_dtype x_dtype,
+                             fc_dtype o_dtype, void *stream) {
+  if (x == nullptr || o == nullptr) return FC_ERROR_BAD_CALL;
+  return fc::with(x_dtype, o_dtype, count, [&](auto own, auto other) {
+    using X = decltype(own);
+    using O = decltype(other);
+    fc::scaled_sum<X, O><<<fc::ctas(count), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+        fc::array<X>(x, x_dtype), fc::array<X>(y, x_dtype), fc::array<O>(o, o_dtype), count, fc::Wide<X>(scale));
+  });
+}
+
+extern "C" int fc_blade(const void *x, void *o, int64_t blade, int64_t rows, fc_dtype x_dtype, fc_dtype o_dtype, void *stream) {
+  if (x == nullptr || o == nullptr || blade < 0) return FC_ERROR_BAD_CALL;
+  return fc::with(x_dtype, o_dtype, rows, [&](auto own, auto other) {
+    using X = decltype(own);
+    using O = decltype(other);
+    fc::blade<X, O><<<fc::ctas(rows), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+        fc::array<X>(x, x_dtype), fc::array<O>(o, o_dtype), blade, rows);
+  });
+}
+
+extern "C" int fc_blade_backward(const void *grad_o, void *grad_x, int64_t blade, int64_t blades, int64_t rows,
+                                 fc_dtype x_dtype, fc_dtype o_dtype, void *stream) {
+  if (grad_o == nullptr || grad_x == nullptr || blade < 0 || blade >= blades || rows < 0) return FC_ERROR_BAD_CALL;
+  const int64_t count = blades * rows;
+  return fc::with(x_dtype, o_dtype, count, [&](auto own, auto other) {
+    using X = decltype(own);
+    using O = decltype(other);
+    fc::blade_backward<X, O><<<fc::ctas(count), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+        fc::array<O>(grad_o, o_dtype), fc::array<X>(grad_x, x_dtype), blade, count, rows);
+  });
+}
+
+extern "C" int fc_reverse_axes(const void *from, void *to, int64_t first, int64_t middle, int64_t last, fc_dtype dtype,
+                               void *stream) {
+  if (from == nullptr || to == nullptr || first < 0 || middle < 0 || last < 0) return FC_ERROR_BAD_CALL;
+  const int64_t count = first * middle * last;
+  return fc::with(dtype, count, [&](auto number) {
+    using T = decltype(number);
+    fc::reverse_axes<T><<<fc::ctas(count), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
+        static_cast<const T *>(from), static_cast<T *>(to), first, middle, last);
   });
 }
 

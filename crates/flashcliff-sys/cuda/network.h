@@ -1,5 +1,5 @@
 /* The parts of an invariant network that are not operators: its points, the norm of its multivectors, the activation of its
- * perceptron, its error, and sums of gradients.
+ * perceptron, its error, sums, and weights in another order.
  *
  * Arrays are contiguous. The arrays of one argument `dtype` have this type. Two types are FC_F64 both; or FC_F32 or a type of 16 bits,
  * the same if both have 16 bits. Types of 16 bits are computed in f32. Every element of a result is written, whatever was there
@@ -39,6 +39,20 @@ int fc_activate_backward(const void *x, const void *grad_o, void *grad_x, int64_
  * (null) is 1. The sum is in f64; the type is FC_F32 or FC_F64. */
 int fc_squared_error(const void *y, const void *target, void *loss, void *grad, int64_t count, double scale,
                      const double *loss_scale, int adds, fc_dtype dtype, void *stream);
+
+/* o = scale (x + y), or scale x without a y (null), which has the type of x. */
+int fc_scaled_sum(const void *x, const void *y, void *o, int64_t count, double scale, fc_dtype x_dtype, fc_dtype o_dtype,
+                  void *stream);
+
+/* o = x[blade], with x [blades, rows] and o [rows]. */
+int fc_blade(const void *x, void *o, int64_t blade, int64_t rows, fc_dtype x_dtype, fc_dtype o_dtype, void *stream);
+
+/* grad_x[blade] = grad_o, and 0 for all other blades. Gradients have the types of their values. */
+int fc_blade_backward(const void *grad_o, void *grad_x, int64_t blade, int64_t blades, int64_t rows, fc_dtype x_dtype,
+                      fc_dtype o_dtype, void *stream);
+
+/* An array [first, middle, last] with its axes in reverse order: to[k][j][i] = from[i][j][k], in FC_F32 or FC_F64. */
+int fc_reverse_axes(const void *from, void *to, int64_t first, int64_t middle, int64_t last, fc_dtype dtype, void *stream);
 
 /* to += from, in FC_F32 or FC_F64. */
 int fc_accumulate(void *to, const void *from, int64_t count, fc_dtype dtype, void *stream);

@@ -1821,6 +1821,48 @@ unsafe extern "C" {
         dtype: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
+    /// o = scale (x + y), or scale x without a y (null), which has the type of x.
+    pub fn fc_scaled_sum(
+        x: *const ::core::ffi::c_void,
+        y: *const ::core::ffi::c_void,
+        o: *mut ::core::ffi::c_void,
+        count: i64,
+        scale: f64,
+        x_dtype: fc_dtype,
+        o_dtype: fc_dtype,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// o = x\[blade\], with x \[blades, rows\] and o \[rows\].
+    pub fn fc_blade(
+        x: *const ::core::ffi::c_void,
+        o: *mut ::core::ffi::c_void,
+        blade: i64,
+        rows: i64,
+        x_dtype: fc_dtype,
+        o_dtype: fc_dtype,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// grad_x\[blade\] = grad_o, and 0 for all other blades. Gradients have the types of their values.
+    pub fn fc_blade_backward(
+        grad_o: *const ::core::ffi::c_void,
+        grad_x: *mut ::core::ffi::c_void,
+        blade: i64,
+        blades: i64,
+        rows: i64,
+        x_dtype: fc_dtype,
+        o_dtype: fc_dtype,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// An array \[first, middle, last\] with its axes in reverse order: to\[k\]\[j\]\[i\] = from\[i\]\[j\]\[k\], in FC_F32 or FC_F64.
+    pub fn fc_reverse_axes(
+        from: *const ::core::ffi::c_void,
+        to: *mut ::core::ffi::c_void,
+        first: i64,
+        middle: i64,
+        last: i64,
+        dtype: fc_dtype,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
     /// to += from, in FC_F32 or FC_F64.
     pub fn fc_accumulate(
         to: *mut ::core::ffi::c_void,

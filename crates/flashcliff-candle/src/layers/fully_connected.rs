@@ -11,8 +11,9 @@ use flashcliff::{Algebra, Bias, Gate, Norm};
 use super::{GradeNorm, MVLinear, SteerableLayerOptions, normal};
 use crate::Error;
 use crate::choices::{self, NORM};
+use crate::objective::plan::{Builder, ValueId};
 use crate::op::node::{self, Argument};
-use crate::op::{GpuOptions, WithOptions};
+use crate::op::{Core, GpuOptions, WithOptions};
 
 /// The geometric product of channels with normalised linear maps of them, summed over input
 /// channels with weights by path.
@@ -89,6 +90,38 @@ impl FullyConnectedSteerableGeometricProduct {
     pub fn with_block_bytes(mut self, bytes: usize) -> Self {
         Arc::make_mut(&mut self.product).options.block_bytes = Some(bytes);
         self
+    }
+
+    /// The layer in a plan, on a value `[blades, rows, in]`.
+    pub(crate) fn plan(
+        &self,
+        plan: &mut Builder,
+        x: ValueId,
+        rows: usize,
+    ) -> std::result::Result<ValueId, Error> {
+        let blades = self.linear_right.operator().algebra().blade_count();
+        let (outputs, inputs, paths) = self.weight.dims3()?;
+        // Its gradient is the last that is added to that of `x`: a product adds to none.
+        let left = self.linear_left.as_ref();
+        let left = left.map(|left| left.plan(plan, x, rows)).transpose()?;
+        let mut right = self.linear_right.plan(plan, x, rows)?;
+        if let Some(normalization) = &self.normalization {
+            right = normalization.plan(plan, right, rows)?;
+        }
+        let weight = plan.reverse_axes(&self.weight)?;
+        let lanes = vec![blades, rows, inputs];
+        let values = [
+            (x, lanes.clone()),
+            (right, lanes),
+            (weight, vec![paths, inputs, outputs]),
+        ];
+        let product = plan.operator(&Arc::new(self.product.operator().clone()), &values, &[], 0)?;
+        Ok(match left {
+            None => product,
+            Some(left) => {
+                plan.scaled_sum([left, product], vec![blades, rows, outputs], FRAC_1_SQRT_2)
+            }
+        })
     }
 }
 

@@ -8,6 +8,7 @@ use flashcliff::{Algebra, Operator, ops};
 
 use crate::Error;
 use crate::choices;
+use crate::objective::plan::{Builder, ValueId};
 use crate::op::node::{self, Argument};
 
 /// `y_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, with the smooth norm `|x_g| = (q(x_g)^2 +
@@ -38,6 +39,20 @@ impl GradeNorm {
         let shape = (channels, algebra.grade_count());
         let a = vb.get_with_hints(shape, "a", Init::Const(init))?;
         Ok(Self { operator, a })
+    }
+}
+
+impl GradeNorm {
+    /// The layer in a plan, on a value `[blades, rows, C]`.
+    pub(crate) fn plan(
+        &self,
+        plan: &mut Builder,
+        x: ValueId,
+        rows: usize,
+    ) -> std::result::Result<ValueId, Error> {
+        let shape = self.a.dims().to_vec();
+        let lanes = vec![self.operator.algebra().blade_count(), rows, shape[0]];
+        plan.operator(&self.operator, &[(x, lanes)], &[(&self.a, shape)], 0)
     }
 }
 

@@ -10,6 +10,7 @@ use flashcliff::{Algebra, Bias, Operator};
 use super::normal;
 use crate::Error;
 use crate::choices;
+use crate::objective::plan::{Builder, ValueId};
 use crate::op::node::{self, Argument};
 
 /// `y_i = W[.., grade(i)] x_i`, plus a bias on the scalar blade.
@@ -74,6 +75,21 @@ impl MVLinear {
     /// The core operator.
     pub fn operator(&self) -> &Operator {
         &self.operator
+    }
+
+    /// The layer in a plan, on a value `[blades, rows, in]`.
+    pub(crate) fn plan(
+        &self,
+        plan: &mut Builder,
+        x: ValueId,
+        rows: usize,
+    ) -> std::result::Result<ValueId, Error> {
+        let shape = self.weight.dims().to_vec();
+        let lanes = vec![self.operator.algebra().blade_count(), rows, shape[1]];
+        let bias = self.bias.as_ref().map(|bias| (bias, vec![shape[0]]));
+        let mut parameters = vec![(&self.weight, shape)];
+        parameters.extend(bias);
+        plan.operator(&self.operator, &[(x, lanes)], &parameters, 0)
     }
 }
 

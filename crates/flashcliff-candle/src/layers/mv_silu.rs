@@ -8,6 +8,7 @@ use flashcliff::{Algebra, Invariant, Operator, ops};
 
 use crate::Error;
 use crate::choices::{self, INVARIANT};
+use crate::objective::plan::{Builder, ValueId};
 use crate::op::node::{self, Argument};
 
 /// `y_g = sigmoid(a_g u_g + b_g) x_g`. `u_0` is the scalar; the other `u_g` are `q(x_g)` ([`Invariant::Mag2`]) or its
@@ -44,6 +45,21 @@ impl MVSiLU {
         let a = vb.get_with_hints(shape, "a", Init::Const(1.0))?;
         let b = vb.get_with_hints(shape, "b", Init::Const(0.0))?;
         Ok(Self { operator, a, b })
+    }
+}
+
+impl MVSiLU {
+    /// The layer in a plan, on a value `[blades, rows, C]`.
+    pub(crate) fn plan(
+        &self,
+        plan: &mut Builder,
+        x: ValueId,
+        rows: usize,
+    ) -> std::result::Result<ValueId, Error> {
+        let shape = self.a.dims()[1..].to_vec();
+        let lanes = vec![self.operator.algebra().blade_count(), rows, shape[0]];
+        let parameters = [&self.a, &self.b].map(|tensor| (tensor, shape.clone()));
+        plan.operator(&self.operator, &[(x, lanes)], &parameters, 0)
     }
 }
 

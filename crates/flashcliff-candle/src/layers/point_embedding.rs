@@ -88,7 +88,7 @@ impl PointEmbedding {
             .with_bias(Bias::Scalar)
             .with_grades(GradeSet::of(&[0, 1]));
         let operator = Arc::new(ops::mv_linear(self.algebra, &options)?);
-        let x = plan.points(points, dim);
+        let x = plan.points(points, dim, 0);
         let parameters = [
             (&self.weight, vec![channels, points]),
             (&self.bias, vec![channels]),

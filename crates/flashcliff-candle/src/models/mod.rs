@@ -86,8 +86,8 @@ impl Architecture {
     /// [`Objective::is_planned`](crate::objective::Objective::is_planned).
     pub fn has_plan(self) -> bool {
         match self {
-            Self::Hulls | Self::Regression { .. } => true,
-            Self::Volumes | Self::Gravity => false,
+            Self::Hulls | Self::Regression { .. } | Self::Volumes => true,
+            Self::Gravity => false,
         }
     }
 
@@ -229,7 +229,8 @@ impl Model {
         match &self.network {
             Network::Hulls(network) => network.plan(rows),
             Network::Regression(network) => network.plan(rows),
-            Network::Volumes(_) | Network::Gravity(_) => Ok(None),
+            Network::Volumes(network) => network.plan(rows),
+            Network::Gravity(_) => Ok(None),
         }
     }
 

@@ -7,6 +7,7 @@ use flashcliff::{Algebra, Invariant, Signature};
 use crate::Error;
 use crate::functional::embed_points;
 use crate::layers::{FullyConnectedSteerableGeometricProduct, MVSiLU, SteerableLayerOptions};
+use crate::objective::plan::{Builder, Plan};
 
 pub(super) const POINTS: usize = 3;
 const CHANNELS: usize = 96;
@@ -50,6 +51,22 @@ impl Volumes {
             gates,
             last,
         })
+    }
+}
+
+impl Volumes {
+    /// The model with its error as a plan, for batches of so many rows.
+    pub(super) fn plan(&self, rows: usize) -> std::result::Result<Option<Plan>, Error> {
+        let (blades, dim) = (self.algebra.blade_count(), self.algebra.signature().dim());
+        let mut plan = Builder::new(rows);
+        let points = plan.points(POINTS, dim, blades * rows * POINTS);
+        let mut x = self.first.plan(&mut plan, points, rows)?;
+        for gate in &self.gates {
+            x = gate.plan(&mut plan, x, rows)?;
+        }
+        let x = self.last.plan(&mut plan, x, rows)?;
+        let prediction = plan.blade(x, [blades, 1], blades - 1);
+        Ok(plan.finish(prediction))
     }
 }
 

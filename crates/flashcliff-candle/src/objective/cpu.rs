@@ -46,7 +46,7 @@ impl<T: Scalar> OnCpu<T> {
         };
         let saved = |node: &Node| match &node.work {
             Work::Operator(operator, dims) => zeros(operator.saved_len(dims)),
-            Work::Points | Work::Norm | Work::Activation(_) => Vec::new(),
+            _ => Vec::new(),
         };
         let parameters = plan.parameters.iter();
         Self {
@@ -159,6 +159,23 @@ impl<T: Scalar> OnCpu<T> {
                 activate(*kind, x.data, own);
                 Ok(())
             }
+            Work::ScaledSum(scale) => {
+                let [x, y] = [0, 1].map(|at| self.input(plan, given, &node.inputs[at]).data);
+                let scale = <T as candle_core::WithDType>::from_f64(*scale);
+                for ((o, &x), &y) in own.iter_mut().zip(x).zip(y) {
+                    *o = scale * (x + y);
+                }
+                Ok(())
+            }
+            Work::Blade(blade) => {
+                let x = self.input(plan, given, &node.inputs[0]).data;
+                own.copy_from_slice(&x[blade * own.len()..][..own.len()]);
+                Ok(())
+            }
+            Work::ReverseAxes => {
+                reverse_axes(self.input(plan, given, &node.inputs[0]), own);
+                Ok(())
+            }
             Work::Operator(operator, dims) => {
                 let mut saved = std::mem::take(&mut self.saved[at]);
                 let mut workspace = self.take_workspace(operator, dims, Pass::Forward);
@@ -237,6 +254,31 @@ impl<T: Scalar> OnCpu<T> {
             Work::Activation(kind) => {
                 let x = self.input(plan, given, &node.inputs[0]);
                 activate_backward(*kind, x.data, grad_output, &mut grads[0]);
+                Ok(())
+            }
+            Work::ScaledSum(scale) => {
+                let scale = <T as candle_core::WithDType>::from_f64(*scale);
+                for grad in &mut grads[..2] {
+                    // The gradient of an input that needs none has no elements.
+                    for (grad, &g) in grad.iter_mut().zip(grad_output) {
+                        *grad = scale * g;
+                    }
+                }
+                Ok(())
+            }
+            Work::Blade(blade) => {
+                let grad = &mut grads[0][..node.inputs[0].len()];
+                grad.fill(T::zero());
+                grad[blade * grad_output.len()..][..grad_output.len()].copy_from_slice(grad_output);
+                Ok(())
+            }
+            Work::ReverseAxes => {
+                let shape = &node.output.shape;
+                let grad_output = Array {
+                    data: grad_output,
+                    shape,
+                };
+                reverse_axes(grad_output, &mut grads[0]);
                 Ok(())
             }
             Work::Operator(operator, dims) => {
@@ -384,6 +426,16 @@ fn points<T: Scalar>(from: Array<'_, T>, to: &mut [T]) {
         for (to, point) in blade.iter_mut().zip(from.data.chunks_exact(dim)) {
             *to = point[i];
         }
+    }
+}
+
+/// `to[k][j][i] = from[i][j][k]`.
+fn reverse_axes<T: Scalar>(from: Array<'_, T>, to: &mut [T]) {
+    let (middle, last) = (from.shape[1], from.shape[2]);
+    let first = from.shape[0];
+    for (at, to) in to.iter_mut().enumerate() {
+        let [k, j, i] = [at / first / middle, at / first % middle, at % first];
+        *to = from.data[(i * middle + j) * last + k];
     }
 }
 

@@ -205,6 +205,16 @@ impl OnGpu {
             (Work::Activation(kind), _) => {
                 network::activate(&self.library, &stream, code(*kind), inputs[0], output)?;
             }
+            (Work::ScaledSum(scale), _) => {
+                let [x, y] = [inputs[0], inputs[1]];
+                network::scaled_sum(&self.library, &stream, x, Some(y), *scale, output)?;
+            }
+            (Work::Blade(blade), _) => {
+                network::blade(&self.library, &stream, inputs[0], *blade, output)?;
+            }
+            (Work::ReverseAxes, _) => {
+                network::reverse_axes(&self.library, &stream, inputs[0], output)?;
+            }
             (Work::Operator(_, dims), Some(operator)) => {
                 let len = operator.saved_len(dims, types(self.dtypes, plan, node));
                 let saved = saved.ok_or_else(|| misplaced("objective"))?;
@@ -352,6 +362,18 @@ impl OnGpu {
                 let given = [inputs[0], grad_output];
                 let kind = code(*kind);
                 network::activate_backward(&self.library, &stream, kind, given, first()?)?;
+            }
+            (Work::ScaledSum(scale), _) => {
+                for grad in grads.iter_mut().filter_map(Option::take) {
+                    let (library, g) = (&self.library, grad_output);
+                    network::scaled_sum(library, &stream, g, None, *scale, grad)?;
+                }
+            }
+            (Work::Blade(blade), _) => {
+                network::blade_backward(&self.library, &stream, grad_output, *blade, first()?)?;
+            }
+            (Work::ReverseAxes, _) => {
+                network::reverse_axes(&self.library, &stream, grad_output, first()?)?;
             }
             (Work::Operator(_, dims), Some(operator)) => {
                 let saved_len = operator.saved_len(dims, types(self.dtypes, plan, node));

@@ -31,8 +31,11 @@ pub(super) struct Value {
     pub(super) len: usize,
     /// Whether the value depends on a parameter.
     pub(super) tracked: bool,
-    /// Whether the value has the type of the model even where features have another: the prediction, and what linear maps make it of.
+    /// Whether the value has the type of the model even where features have another: the prediction, what linear maps make it of, and a
+    /// parameter in another order.
     pub(super) wide: bool,
+    /// Whether the value is a parameter in another order. Operators take it beside features of another type.
+    of_parameter: bool,
 }
 
 /// The first elements of a value, in a shape.
@@ -68,6 +71,12 @@ pub(super) enum Work {
     Norm,
     /// An activation.
     Activation(Activation),
+    /// The sum of the inputs times a number.
+    ScaledSum(f64),
+    /// One blade of an input `[blades, rows, channels]`.
+    Blade(usize),
+    /// An input of three axes with its axes in reverse order.
+    ReverseAxes,
 }
 
 /// An operation.
@@ -141,17 +150,19 @@ impl Builder {
             len,
             tracked,
             wide: false,
+            of_parameter: false,
         });
         ValueId(self.values.len() - 1)
     }
 
-    /// The points of the batch, `[rows, points, dim]`, as multivectors of grades 0 and 1.
-    pub(crate) fn points(&mut self, points: usize, dim: usize) -> ValueId {
+    /// The points of the batch, `[rows, points, dim]`, as multivectors of grades 0 and 1. The result has at least `room` elements; those after
+    /// these grades are 0.
+    pub(crate) fn points(&mut self, points: usize, dim: usize, room: usize) -> ValueId {
         let shape = vec![self.rows, points, dim];
         let len = shape.iter().product();
         let value = self.value(Holder::Batch(0), len, false);
         let output = vec![dim + 1, self.rows, points];
-        self.push(Work::Points, vec![Operand { value, shape }], output, 0)
+        self.push(Work::Points, vec![Operand { value, shape }], output, room)
     }
 
     /// The norm over the blades of a value `[blades, rows, channels]`: `[1, rows, channels]`.
@@ -167,6 +178,53 @@ impl Builder {
         let output = shape.clone();
         let inputs = vec![Operand { value: x, shape }];
         self.push(Work::Activation(kind), inputs, output, 0)
+    }
+
+    /// `scale (x + y)` of two values of one shape.
+    pub(crate) fn scaled_sum(
+        &mut self,
+        [x, y]: [ValueId; 2],
+        shape: Vec<usize>,
+        scale: f64,
+    ) -> ValueId {
+        let operand = |value| Operand {
+            value,
+            shape: shape.clone(),
+        };
+        let inputs = vec![operand(x), operand(y)];
+        self.push(Work::ScaledSum(scale), inputs, shape, 0)
+    }
+
+    /// One blade of a value `[blades, rows, channels]`: `[1, rows, channels]`.
+    pub(crate) fn blade(
+        &mut self,
+        x: ValueId,
+        [blades, channels]: [usize; 2],
+        at: usize,
+    ) -> ValueId {
+        let shape = vec![blades, self.rows, channels];
+        let output = vec![1, self.rows, channels];
+        self.push(
+            Work::Blade(at),
+            vec![Operand { value: x, shape }],
+            output,
+            0,
+        )
+    }
+
+    /// A parameter `[first, middle, last]` with its axes in reverse order.
+    ///
+    /// # Errors
+    /// A tensor of another number of axes.
+    pub(crate) fn reverse_axes(&mut self, tensor: &Tensor) -> Result<ValueId, Error> {
+        let (first, middle, last) = tensor.dims3()?;
+        let value = self.parameter(tensor);
+        let shape = vec![first, middle, last];
+        let output = vec![last, middle, first];
+        let reversed = self.push(Work::ReverseAxes, vec![Operand { value, shape }], output, 0);
+        let value = &mut self.values[reversed.0];
+        (value.wide, value.of_parameter) = (true, true);
+        Ok(reversed)
     }
 
     /// A linear map of the first blade of a value.
@@ -198,7 +256,7 @@ impl Builder {
     }
 
     /// An operator of the core, whose inputs are some values and then some parameters, each with the shape in which the
-    /// operator sees it. The result has at least `room` elements; those after the output are 0.
+    /// operator sees it. Values made of parameters come behind the values of rows. The result has at least `room` elements; those after the output are 0.
     ///
     /// # Errors
     /// Shapes that do not fit the operator.
@@ -222,7 +280,7 @@ impl Builder {
             inputs.push(Operand { value, shape });
         }
         // The tensors of the core have their axes in the order of its inputs; values may come after parameters there.
-        let order = order(operator, values.len());
+        let order = order(operator);
         let inputs: Vec<Operand> = order.into_iter().map(|at| inputs[at].clone()).collect();
         let shapes: Vec<&[usize]> = inputs.iter().map(|input| &input.shape[..]).collect();
         let dims = operator.bind(&shapes)?;
@@ -333,7 +391,10 @@ impl Plan {
                 let ends = node.inputs.iter().chain([&node.output]);
                 let own: Vec<usize> = ends
                     .map(|operand| operand.value.0)
-                    .filter(|&value| matches!(self.values[value].holder, Holder::Buffer))
+                    .filter(|&value| {
+                        let value = &self.values[value];
+                        matches!(value.holder, Holder::Buffer) && !value.of_parameter
+                    })
                     .collect();
                 let wide = own.iter().filter(|&&value| self.values[value].wide).count();
                 if wide > 0 && wide < own.len() {
@@ -372,15 +433,22 @@ impl Plan {
 fn adds(node: &Node) -> bool {
     match &node.work {
         Work::Operator(operator, _) => operator.adds_to_gradient(),
-        Work::Points | Work::Norm | Work::Activation(_) => false,
+        Work::Points
+        | Work::Norm
+        | Work::Activation(_)
+        | Work::ScaledSum(_)
+        | Work::Blade(_)
+        | Work::ReverseAxes => false,
     }
 }
 
-/// The places of an operator's inputs in a list of its values and then its parameters.
-fn order(operator: &Operator, values: usize) -> Vec<usize> {
-    let (mut value, mut parameter) = (0, values);
+/// The places of an operator's inputs in a list of those with rows and then those without.
+fn order(operator: &Operator) -> Vec<usize> {
+    let has_rows = |spec: &flashcliff::TensorSpec| spec.dims.contains(&flashcliff::Dim::Batch);
+    let specs = operator.inputs().iter();
+    let (mut value, mut parameter) = (0, specs.filter(|spec| has_rows(spec)).count());
     let place = |spec: &flashcliff::TensorSpec| {
-        let next = match spec.dims.contains(&flashcliff::Dim::Batch) {
+        let next = match has_rows(spec) {
             true => &mut value,
             false => &mut parameter,
         };

@@ -161,9 +161,11 @@ fn rounding() {
 /// 207 were kernels, 86 fills, and 618 allocations and frees.
 fn nodes() {
     let device = gpu();
-    for (architecture, most) in [
-        (Architecture::Hulls, 150),
-        (Architecture::Regression { width: 380 }, 80),
+    for (architecture, most, fills) in [
+        // Gradients of values of which only the first blade is used are filled, and sums over channels start at 0.
+        (Architecture::Hulls, 150, 2),
+        (Architecture::Regression { width: 380 }, 80, 2),
+        (Architecture::Volumes, 150, 30),
     ] {
         for rows in [128, 2048] {
             let model = Model::on_device(architecture, 5, DType::F32, device).unwrap();
@@ -189,8 +191,7 @@ fn nodes() {
                 0,
                 "{nodes:?}"
             );
-            // Gradients of values of which only the first blade is used.
-            assert!(nodes.fills <= 2, "{nodes:?}");
+            assert!(nodes.fills <= fills, "{nodes:?}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The parts of an invariant network that are not operators: points, the norm of multivectors, an activation, an error, sums.
+//! The parts of an invariant network that are not operators: points, the norm of multivectors, an activation, an error, sums, weights in another order.
 //!
 //! Values and their gradients are `F64` all, or each `F32` or of one type of 16 bits: so a call also takes values of 16 bits to `F32`, or back.
 //! All are computed in `F32` or `F64`. Nothing waits, nothing is allocated, and every call can be captured.
@@ -378,6 +378,161 @@ pub fn squared_error(
     fault::kernel("fc_squared_error", result)
 }
 
+/// `o = scale (x + y)`, or `scale x` without a `y`, elementwise.
+///
+/// # Errors
+/// Tensors of another length, type or device; [`Error::Cuda`].
+pub fn scaled_sum(
+    device: &Device,
+    stream: &CudaStream,
+    x: Tensor<'_>,
+    y: Option<Tensor<'_>>,
+    scale: f64,
+    mut o: TensorMut<'_>,
+) -> Result<(), Error> {
+    let call = Call {
+        name: "scaled_sum",
+        device,
+        stream,
+    };
+    let len = x.layout().len;
+    let mut own = vec![("x", x.layout(), len)];
+    own.extend(y.as_ref().map(|y| ("y", y.layout(), len)));
+    let types = call.check_both(&own, &[("o", o.layout(), len)])?;
+    let queue = Queue::of(stream);
+    let ((x, _x), (o, _written)) = (x.acquire(&queue), o.acquire(&queue));
+    let y = y.as_ref().map(|y| y.acquire(&queue));
+    // SAFETY: the tensors have the lengths that are checked above, on this device.
+    let result = unsafe {
+        sys::fc_scaled_sum(
+            address(x),
+            y.as_ref()
+                .map_or(std::ptr::null_mut(), |(at, _)| address(*at)),
+            address(o),
+            len as i64,
+            scale,
+            code(types[0]),
+            code(types[1]),
+            queue.raw().cast(),
+        )
+    };
+    fault::kernel("fc_scaled_sum", result)
+}
+
+/// One blade: `o = x[blade]`, with `x` `[blades, ...]` and `o` of the other axes.
+///
+/// # Errors
+/// A blade that `x` has not; tensors of another shape, type or device; [`Error::Cuda`].
+pub fn blade(
+    device: &Device,
+    stream: &CudaStream,
+    x: Tensor<'_>,
+    blade: usize,
+    mut o: TensorMut<'_>,
+) -> Result<(), Error> {
+    let call = Call {
+        name: "blade",
+        device,
+        stream,
+    };
+    let (blades, rows) = blades_with(&call, "x", x.shape(), blade)?;
+    let own = ("x", x.layout(), blades * rows);
+    let types = call.check_both(&[own], &[("o", o.layout(), rows)])?;
+    let queue = Queue::of(stream);
+    let ((x, _read), (o, _written)) = (x.acquire(&queue), o.acquire(&queue));
+    // SAFETY: the tensors have the lengths that are checked above, on this device.
+    let result = unsafe {
+        sys::fc_blade(
+            address(x),
+            address(o),
+            blade as i64,
+            rows as i64,
+            code(types[0]),
+            code(types[1]),
+            queue.raw().cast(),
+        )
+    };
+    fault::kernel("fc_blade", result)
+}
+
+/// The gradient of [`blade`](fn@blade): `grad_x[blade] = grad_o`, and 0 for all other blades.
+///
+/// # Errors
+/// A blade that `grad_x` has not; tensors of another shape, type or device; [`Error::Cuda`].
+pub fn blade_backward(
+    device: &Device,
+    stream: &CudaStream,
+    grad_o: Tensor<'_>,
+    blade: usize,
+    mut grad_x: TensorMut<'_>,
+) -> Result<(), Error> {
+    let call = Call {
+        name: "blade_backward",
+        device,
+        stream,
+    };
+    let (blades, rows) = blades_with(&call, "grad_x", grad_x.shape(), blade)?;
+    let own = ("grad_x", grad_x.layout(), blades * rows);
+    let types = call.check_both(&[own], &[("grad_o", grad_o.layout(), rows)])?;
+    let queue = Queue::of(stream);
+    let ((grad_o, _read), (grad_x, _written)) = (grad_o.acquire(&queue), grad_x.acquire(&queue));
+    // SAFETY: the tensors have the lengths that are checked above, on this device.
+    let result = unsafe {
+        sys::fc_blade_backward(
+            address(grad_o),
+            address(grad_x),
+            blade as i64,
+            blades as i64,
+            rows as i64,
+            code(types[0]),
+            code(types[1]),
+            queue.raw().cast(),
+        )
+    };
+    fault::kernel("fc_blade_backward", result)
+}
+
+/// A tensor `[first, middle, last]` with its axes in reverse order, `[last, middle, first]`: the weights of CGENN's fully connected product
+/// as the kernels read them. Both are `F32`, or both are `F64`.
+///
+/// # Errors
+/// Tensors of another shape, type or device; [`Error::Cuda`].
+pub fn reverse_axes(
+    device: &Device,
+    stream: &CudaStream,
+    from: Tensor<'_>,
+    mut to: TensorMut<'_>,
+) -> Result<(), Error> {
+    let call = Call {
+        name: "reverse_axes",
+        device,
+        stream,
+    };
+    let &[first, middle, last] = from.shape() else {
+        return Err(call.axes("from", "[first, middle, last]", from.shape()));
+    };
+    if to.shape() != [last, middle, first] {
+        return Err(call.axes("to", "[last, middle, first]", to.shape()));
+    }
+    let len = first * middle * last;
+    let dtype = call.check(&[("from", from.layout(), len), ("to", to.layout(), len)])?;
+    let queue = Queue::of(stream);
+    let ((from, _read), (to, _written)) = (from.acquire(&queue), to.acquire(&queue));
+    // SAFETY: the tensors have the lengths that are checked above, on this device.
+    let result = unsafe {
+        sys::fc_reverse_axes(
+            address(from),
+            address(to),
+            first as i64,
+            middle as i64,
+            last as i64,
+            code(dtype),
+            queue.raw().cast(),
+        )
+    };
+    fault::kernel("fc_reverse_axes", result)
+}
+
 /// `to += from`, elementwise.
 ///
 /// # Errors
@@ -408,6 +563,22 @@ pub fn accumulate(
         )
     };
     fault::kernel("fc_accumulate", result)
+}
+
+/// The blades and the other elements of a blade of a tensor `[blades, ...]`, among which a blade must be.
+fn blades_with(
+    call: &Call<'_>,
+    tensor: &str,
+    shape: &[usize],
+    blade: usize,
+) -> Result<(usize, usize), Error> {
+    match *shape {
+        [blades, ref rows @ ..] if blade < blades => Ok((blades, rows.iter().product())),
+        _ => {
+            let expected = format!("[blades, ...] with more than {blade} blades");
+            Err(call.axes(tensor, &expected, shape))
+        }
+    }
 }
 
 fn blades_and_rows(call: &Call<'_>, x: &Tensor<'_>) -> Result<(usize, usize), Error> {

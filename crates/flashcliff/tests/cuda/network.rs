@@ -185,6 +185,47 @@ fn numbers<T: Number>(bound: f64) {
         .expect("a call");
         let expected: Vec<f64> = expected.iter().zip(&target).map(|(a, b)| a + b).collect();
         here.assert_near(&grad, &expected, "sum");
+        // Scaled sums, and axes in reverse order.
+        let (x, y) = (read(&slopes, &[rows]), read(&targets, &[rows]));
+        for other in [Some(y), None] {
+            let mut o = here.dirty(rows);
+            let to = write(&mut o, &[rows]);
+            network::scaled_sum(device(), &stream, x, other, -0.75, to).expect("a call");
+            let added = |target: f64| if other.is_some() { target } else { 0.0 };
+            let pairs = slope.iter().zip(&target);
+            let expected: Vec<f64> = pairs.map(|(x, &y)| -0.75 * (x + added(y))).collect();
+            here.assert_near(&o, &expected, "scaled sum");
+        }
+        let (x, from) = here.reals(blades * rows);
+        let mut to = here.dirty(blades * rows);
+        let given = read(&from, &[blades, batch, channels]);
+        // One blade.
+        for chosen in [0, blades - 1] {
+            let (mut o, mut grad) = (here.dirty(rows), here.dirty(blades * rows));
+            let own = write(&mut o, &[rows]);
+            network::blade(device(), &stream, given, chosen, own).expect("a call");
+            here.assert_near(&o, &x[chosen * rows..][..rows], "blade");
+            let (g, whole) = (read(&slopes, &[rows]), write(&mut grad, &[blades, rows]));
+            network::blade_backward(device(), &stream, g, chosen, whole).expect("a call");
+            let of = |at: usize| {
+                if at / rows == chosen {
+                    slope[at % rows]
+                } else {
+                    0.0
+                }
+            };
+            let expected: Vec<f64> = (0..blades * rows).map(of).collect();
+            here.assert_near(&grad, &expected, "gradient of a blade");
+        }
+        let reversed = write(&mut to, &[channels, batch, blades]);
+        network::reverse_axes(device(), &stream, given, reversed).expect("a call");
+        let expected: Vec<f64> = (0..blades * rows)
+            .map(|at| {
+                let [channel, row, blade] = [at / blades / batch, at / blades % batch, at % blades];
+                x[(blade * batch + row) * channels + channel]
+            })
+            .collect();
+        here.assert_near(&to, &expected, "reversed axes");
     }
 }
 
@@ -203,6 +244,26 @@ fn refused() {
     let mut short = stream.alloc_zeros::<f32>(11).expect("memory");
     let error = network::accumulate(device(), &stream, write(&mut short, &[11]), read(&x, &[12]));
     assert!(matches!(error, Err(Error::ShapeMismatch { tensor, .. }) if tensor == "to"));
+    let error = network::reverse_axes(
+        device(),
+        &stream,
+        read(&x, &[1, 4, 3]),
+        write(&mut o, &[1, 4, 3]),
+    );
+    assert!(matches!(error, Err(Error::ShapeMismatch { tensor, .. }) if tensor == "to"));
+    let given = read(&x, &[3, 4]);
+    let error = network::blade(device(), &stream, given, 3, write(&mut o, &[4]));
+    assert!(matches!(error, Err(Error::ShapeMismatch { tensor, .. }) if tensor == "x"));
+    let y = Some(read(&x, &[3, 2]));
+    let error = network::scaled_sum(
+        device(),
+        &stream,
+        read(&x, &[12]),
+        y,
+        1.0,
+        write(&mut o, &[12]),
+    );
+    assert!(matches!(error, Err(Error::ShapeMismatch { tensor, .. }) if tensor == "y"));
     let silu = Activation::Silu;
     let error = network::activate(
         device(),
