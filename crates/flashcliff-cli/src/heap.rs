@@ -1,4 +1,4 @@
-//! Counts the bytes on the heap, for `flashcliff bench`.
+//! Counts the bytes on the heap, for `flashcliff bench`, `calibrate` and `predict`.
 //!
 //! The allocator of the program passes every call on to the system's allocator. It counts only between [`count`] and the end of the
 //! returned [`Count`]; at other times an allocation costs one more load of a flag. Crates for this purpose clear memory by hand and copy to
@@ -6,6 +6,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
+
+use flashcliff_candle::op::release_scratch;
+
+use crate::error::Error;
 
 #[global_allocator]
 static HEAP: Counting = Counting;
@@ -104,6 +108,28 @@ impl Drop for Count {
     fn drop(&mut self) {
         COUNTS.store(false, Ordering::Relaxed);
     }
+}
+
+/// The most bytes that training holds at once beyond what is held before, with its result.
+///
+/// For each thread the matrix products keep a buffer of the size of the L2 cache, for the life of the process; small products use none of it.
+/// `warm`, a small step, runs on every thread and makes these buffers before the count starts. So does the training itself, once, since the
+/// buffers are larger for large products.
+///
+/// # Errors
+/// The errors of both functions.
+pub(crate) fn peak<T>(
+    warm: impl Fn() -> Result<(), Error> + Sync,
+    train: impl Fn() -> Result<T, Error>,
+) -> Result<(usize, T), Error> {
+    warm()?;
+    let steps: Vec<Result<(), Error>> = rayon::broadcast(|_| warm());
+    steps.into_iter().collect::<Result<(), Error>>()?;
+    drop(train()?);
+    release_scratch();
+    let heap = count();
+    let trained = train()?;
+    Ok((heap.peak(), trained))
 }
 
 #[cfg(test)]

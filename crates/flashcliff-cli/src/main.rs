@@ -20,7 +20,9 @@ mod messages;
 mod op;
 mod output;
 mod predict;
+mod profile;
 mod shell;
+mod steps;
 mod train;
 mod tune;
 
@@ -53,6 +55,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
         Command::Bench(args) => return bench::run(args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Predict(args) => return predict::run(args),
+        Command::Profile(args) => profile::run(args),
         Command::Tune(args) => tune::run(args, cli.quiet),
     };
     done.map(|()| ExitCode::SUCCESS)

@@ -3,6 +3,8 @@
 //! Outputs, gradients, saved rows and workspaces are allocated through candle's device, in the order of
 //! its stream, on which everything is launched: nothing waits, nothing is copied to the host.
 
+use std::sync::Arc;
+
 use candle_core::{CudaDevice, CudaStorage, Device, Storage, Tensor};
 use flashcliff::cuda::{self, Dtypes, Scratch, TensorMut};
 use flashcliff::{Dim, Dims, Dtype, Operator, Pass};
@@ -15,6 +17,7 @@ use crate::op::GpuOptions;
 use crate::op::node::{self, Argument, Backward};
 use crate::op::operator::Core;
 use crate::precision;
+use crate::timeline::{self, Operation, Sizes};
 
 impl<C: Core> OnGpu for C {
     fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error> {
@@ -45,16 +48,22 @@ fn apply(core: &Operator, options: GpuOptions, arguments: &[Argument]) -> Result
     let mut workspace = memory::allocate_bytes(&device, bytes)?;
     let mut output_view = writable(&mut output, len)?;
     let mut saved_view = writable(&mut saved, saved_len)?;
-    with_views(&inputs, |views| {
-        operator.forward(
-            &device.cuda_stream(),
-            &tensors(views, &shapes)?,
-            output_view.tensor(&shape)?,
-            Some(saved_view.tensor(&[saved_len])?),
-            Some(Scratch::new(&mut workspace)),
-        )?;
-        Ok(())
-    })?;
+    let tracked = || inputs.iter().map(Tensor::track_op).collect::<Vec<_>>();
+    timeline::within(
+        || operation(core, &dims, dtypes, Pass::Forward, &tracked()),
+        || {
+            with_views(&inputs, |views| {
+                operator.forward(
+                    &device.cuda_stream(),
+                    &tensors(views, &shapes)?,
+                    output_view.tensor(&shape)?,
+                    Some(saved_view.tensor(&[saved_len])?),
+                    Some(Scratch::new(&mut workspace)),
+                )?;
+                Ok(())
+            })
+        },
+    )?;
     let backward = OnCuda {
         operator,
         device,
@@ -102,7 +111,16 @@ impl Backward for OnCuda {
                 }
             });
         }
-        self.launch(inputs, &ends, &mut grads)?;
+        let wanted = || {
+            (0..inputs.len())
+                .map(|i| tracked.contains(&i))
+                .collect::<Vec<_>>()
+        };
+        let (core, pass) = (self.operator.operator(), Pass::Backward);
+        timeline::within(
+            || operation(core, &self.dims, self.dtypes, pass, &wanted()),
+            || self.launch(inputs, &ends, &mut grads),
+        )?;
         let taken = tracked.iter().map(|&i| {
             let storage = Storage::Cuda(grads[i].take()?);
             Some(node::constant(storage, inputs[i].dims()))
@@ -151,6 +169,21 @@ impl OnCuda {
             })
         })
     }
+}
+
+/// A pass of an operator for a timeline.
+fn operation(
+    operator: &Operator,
+    dims: &Dims,
+    dtypes: Dtypes,
+    pass: Pass,
+    wanted: &[bool],
+) -> Arc<Operation> {
+    let sizes = Sizes {
+        lanes: dtypes.lanes,
+        params: dtypes.params,
+    };
+    Arc::new(Operation::of_operator(operator, dims, sizes, pass, wanted))
 }
 
 /// The sizes that the shapes stand for.
