@@ -34,6 +34,7 @@ use cli::{Cli, Command};
 use error::Error;
 
 fn main() -> ExitCode {
+    heap::keep_freed();
     let cli = Cli::parse();
     match run(&cli) {
         Ok(status) => status,

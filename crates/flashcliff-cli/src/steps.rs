@@ -14,9 +14,9 @@ use crate::profile::measure::{self, mean};
 use crate::train::{Play, PrecisionName, Rehearsal, TaskName};
 
 /// The seconds that the steps of a batch take about, and the least and the largest number of them.
-const EFFORT: (f64, usize, usize) = (0.2, 6, 60);
+const EFFORT: (f64, usize, usize) = (0.15, 8, 60);
 /// The times that all batches are measured. A disturbance of the machine hits one of them.
-const SWEEPS: usize = 2;
+const SWEEPS: usize = 3;
 /// The steps in which the peak of memory is counted. Later ones allocate what the next one does.
 const COUNTED: usize = 3;
 
@@ -150,7 +150,7 @@ fn together(places: Vec<Place>) -> Vec<OperationTimes> {
     made.into_iter().map(|(_, times)| times).collect()
 }
 
-/// The seconds of a step without a profile: the mean of the faster half of many.
+/// The seconds of a step without a profile: the mean of the fastest quarter of many.
 ///
 /// # Errors
 /// The errors of candle.

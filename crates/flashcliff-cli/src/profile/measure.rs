@@ -41,14 +41,14 @@ pub(crate) fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
 
-/// The faster half of some values, the fastest first; at least one.
-fn faster_half<T>(mut values: Vec<T>, seconds: impl Fn(&T) -> f64) -> Vec<T> {
+/// The fastest of some values, one out of so many, in order; at least one.
+fn fastest<T>(one_of: usize, mut values: Vec<T>, seconds: impl Fn(&T) -> f64) -> Vec<T> {
     values.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
-    values.truncate(values.len().div_ceil(2));
+    values.truncate(values.len().div_ceil(one_of));
     values
 }
 
-/// The faster half of so many steps with a profile.
+/// The fastest quarter of so many steps with a profile.
 ///
 /// # Errors
 /// The errors of the device.
@@ -56,10 +56,10 @@ pub(crate) fn recorded(rehearsal: &Rehearsal, count: usize) -> Result<Vec<Timeli
     let mut step = warm(rehearsal)?;
     let steps = (0..count).map(|_| rehearsal.record(&mut step));
     let steps = steps.collect::<Result<_, _>>()?;
-    Ok(faster_half(steps, Timeline::seconds))
+    Ok(fastest(4, steps, Timeline::seconds))
 }
 
-/// The seconds of the faster half of so many steps without a profile.
+/// The seconds of the fastest quarter of so many steps without a profile.
 ///
 /// # Errors
 /// The errors of the device.
@@ -67,7 +67,7 @@ pub(crate) fn plain(rehearsal: &Rehearsal, count: usize) -> Result<Vec<f64>, Err
     let mut step = warm(rehearsal)?;
     let steps = (0..count).map(|_| rehearsal.time(&mut step));
     let steps = steps.collect::<Result<_, _>>()?;
-    Ok(faster_half(steps, |seconds| *seconds))
+    Ok(fastest(4, steps, |seconds| *seconds))
 }
 
 /// A step that has run a few times.
@@ -97,8 +97,8 @@ pub(crate) fn steps(rehearsal: &Rehearsal, count: usize, on_gpu: bool) -> Result
         }
     }
     Ok(Steps {
-        recorded: faster_half(recorded, Timeline::seconds),
-        plain: faster_half(plain, |seconds| *seconds),
+        recorded: fastest(2, recorded, Timeline::seconds),
+        plain: fastest(2, plain, |seconds| *seconds),
         captured: if on_gpu { captured(rehearsal)? } else { None },
     })
 }
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn the_faster_half_is_kept_in_order() {
-        let same = |values: &[f64]| faster_half(values.to_vec(), |seconds| *seconds);
+        let same = |values: &[f64]| fastest(2, values.to_vec(), |seconds| *seconds);
         assert_eq!(same(&[5.0, 1.0, 9.0, 3.0]), [1.0, 3.0]);
         assert_eq!(same(&[2.0, 1.0, 3.0]), [1.0, 2.0]);
         assert_eq!(same(&[7.0]), [7.0]);
