@@ -2,7 +2,7 @@
 //!
 //! A step is the list of its operations. Each was timed at some batches; between two of them its time follows the batch on a straight line, and
 //! beyond the largest it goes on as between the last two. Batches grow by factors of two, so caches and threads bend the curve at a batch that was
-//! measured, or near one.
+//! timed, or near one. Memory jumps where products of matrices begin to pack their operands, so it was counted at more batches.
 
 use serde::{Deserialize, Serialize};
 
@@ -11,9 +11,11 @@ use serde::{Deserialize, Serialize};
 pub struct StepRates {
     /// The task of the network, as `hulls`.
     pub task: String,
-    /// The batches that were measured, ascending.
+    /// The batches that were timed, ascending.
     pub batches: Vec<usize>,
-    /// The most bytes that were held at once, for each batch.
+    /// The batches whose memory was counted, ascending.
+    pub peak_batches: Vec<usize>,
+    /// The most bytes that were held at once, for each of these.
     pub peak_bytes: Vec<f64>,
     /// The operations in the order of the step.
     pub operations: Vec<OperationTimes>,
@@ -53,31 +55,38 @@ pub struct StepPrediction {
     pub peak_bytes: f64,
 }
 
+/// The batch of whose multiples the planes of blades of rows of 128 bytes and more lie whole pages apart. They then compete for the same places
+/// in the first cache, which makes some operators slower by a quarter and more, so times follow those of batches of the same kind.
+const PAGES: usize = 32;
+
 /// The number that a batch gives, by numbers at batches that ascend.
-fn at(batches: &[usize], numbers: &[f64], batch: usize) -> f64 {
-    let Some(last) = batches.len().checked_sub(2) else {
-        return numbers.first().copied().unwrap_or(0.0);
+fn at(known: &[(usize, f64)], batch: usize) -> f64 {
+    let Some(last) = known.len().checked_sub(2) else {
+        return known.first().map_or(0.0, |(_, number)| *number);
     };
-    let above = batches.partition_point(|&known| known <= batch);
+    let above = known.partition_point(|(known, _)| *known <= batch);
     let low = above.saturating_sub(1).min(last);
-    let [from, to] = [low, low + 1].map(|place| batches[place] as f64);
-    let slope = (numbers[low + 1] - numbers[low]) / (to - from);
-    (numbers[low] + slope * (batch as f64 - from)).max(0.0)
+    let [(from, first), (to, second)] = [known[low], known[low + 1]];
+    let slope = (second - first) / (to - from) as f64;
+    (first + slope * (batch as f64 - from as f64)).max(0.0)
+}
+
+fn pairs<'a>(batches: &'a [usize], numbers: &'a [f64]) -> impl Iterator<Item = (usize, f64)> + 'a {
+    batches.iter().copied().zip(numbers.iter().copied())
 }
 
 impl StepRates {
     /// Whether every batch has a number of each kind, none of which means nothing.
     pub(crate) fn is_sound(&self) -> bool {
-        let lists = self.operations.iter().map(|operation| &operation.seconds);
-        let count = self.batches.len();
-        let are_numbers = |list: &Vec<f64>| {
-            list.len() == count
-                && list
-                    .iter()
-                    .all(|number| number.is_finite() && *number >= 0.0)
+        let is_curve = |batches: &[usize], numbers: &[f64]| {
+            let is_number = |number: &f64| number.is_finite() && *number >= 0.0;
+            let ascend = batches.windows(2).all(|pair| pair[0] < pair[1]);
+            let fit = batches.len() > 1 && numbers.len() == batches.len();
+            fit && ascend && numbers.iter().all(is_number)
         };
-        let ascend = self.batches.windows(2).all(|pair| pair[0] < pair[1]);
-        count > 1 && ascend && lists.chain([&self.peak_bytes]).all(are_numbers)
+        let mut times = self.operations.iter().map(|operation| &operation.seconds);
+        is_curve(&self.peak_batches, &self.peak_bytes)
+            && times.all(|seconds| is_curve(&self.batches, seconds))
     }
 
     /// The expected time and memory of a step of so many samples.
@@ -88,7 +97,7 @@ impl StepRates {
                 "forward" => &mut forward,
                 "backward" => &mut backward,
                 _ => &mut other,
-            } += at(&self.batches, &operation.seconds, batch);
+            } += self.seconds(operation, batch);
         }
         StepPrediction {
             task: self.task.clone(),
@@ -101,21 +110,34 @@ impl StepRates {
         }
     }
 
+    /// The time of an operation, by times at batches of the same kind.
+    fn seconds(&self, operation: &OperationTimes, batch: usize) -> f64 {
+        let all = || pairs(&self.batches, &operation.seconds);
+        let is_same = |known: usize| known.is_multiple_of(PAGES) == batch.is_multiple_of(PAGES);
+        let same: Vec<(usize, f64)> = all().filter(|(known, _)| is_same(*known)).collect();
+        match same.len() {
+            0 | 1 => at(&all().collect::<Vec<_>>(), batch),
+            _ => at(&same, batch),
+        }
+    }
+
     fn peak(&self, batch: usize) -> f64 {
-        at(&self.batches, &self.peak_bytes, batch)
+        let known: Vec<(usize, f64)> = pairs(&self.peak_batches, &self.peak_bytes).collect();
+        at(&known, batch)
     }
 
     /// The largest batch whose step needs at most so many bytes; 0 if none does.
     pub fn largest_batch(&self, available: u128) -> usize {
         let available = available as f64;
-        let pairs = self.batches.windows(2).zip(self.peak_bytes.windows(2));
+        let peaks = self.peak_bytes.windows(2);
+        let pairs = self.peak_batches.windows(2).zip(peaks);
         let mut largest = 0;
         for (batches, peaks) in pairs {
             let slope = (peaks[1] - peaks[0]) / (batches[1] - batches[0]) as f64;
             let more = (available - peaks[0]) / slope.max(f64::MIN_POSITIVE);
             // A number that is too large for its type becomes the largest one.
             let batch = (batches[0] as f64 + more).max(0.0) as usize;
-            let is_last = self.batches.last() == Some(&batches[1]);
+            let is_last = self.peak_batches.last() == Some(&batches[1]);
             if batch <= batches[1] || is_last {
                 return batch;
             }
@@ -141,6 +163,7 @@ pub(crate) mod tests {
         StepRates {
             task: "hulls".to_owned(),
             batches: vec![10, 20, 40],
+            peak_batches: vec![10, 20, 40],
             peak_bytes: vec![1100.0, 1200.0, 1400.0],
             operations: vec![
                 operation("forward", [1.0, 2.0, 6.0]),
@@ -166,9 +189,22 @@ pub(crate) mod tests {
         assert_eq!(rates.predict(80).forward_seconds, 14.0);
         assert_eq!(rates.predict(5).forward_seconds, 0.5);
         assert_eq!(rates.predict(20).forward_seconds, 2.0);
-        let falling = [5.0, 1.0];
+        let falling = [(1, 5.0), (2, 1.0)];
         // No time is below zero.
-        assert_eq!(at(&[1, 2], &falling, 10), 0.0);
+        assert_eq!(at(&falling, 10), 0.0);
+    }
+
+    #[test]
+    fn times_follow_batches_of_the_same_kind() {
+        let mut rates = rates();
+        rates.batches = vec![30, 32, 62, 64];
+        for operation in &mut rates.operations {
+            operation.seconds = vec![3.0, 8.0, 6.2, 16.0];
+        }
+        let seconds = |batch: usize| rates.predict(batch).forward_seconds;
+        assert!((seconds(46) - 4.6).abs() < 1e-12);
+        assert_eq!(seconds(96), 24.0);
+        assert!((seconds(100) - 10.0).abs() < 1e-12);
     }
 
     #[test]
@@ -182,9 +218,10 @@ pub(crate) mod tests {
     #[test]
     fn numbers_that_mean_nothing_are_found() {
         assert!(rates().is_sound());
-        let broken: [fn(&mut StepRates); 4] = [
+        let broken: [fn(&mut StepRates); 5] = [
             |r| r.batches[1] = 10,
             |r| r.peak_bytes.clear(),
+            |r| r.peak_batches[2] = 0,
             |r| r.operations[0].seconds[2] = f64::NAN,
             |r| r.batches.truncate(1),
         ];

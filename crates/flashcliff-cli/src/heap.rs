@@ -137,19 +137,17 @@ pub(crate) fn keep_freed() {}
 /// The most bytes that training holds at once beyond what is held before, with its result.
 ///
 /// For each thread the matrix products keep a buffer of the size of the L2 cache, for the life of the process; small products use none of it.
-/// `warm`, a small step, runs on every thread and makes these buffers before the count starts. So does the training itself, once, since the
-/// buffers are larger for large products.
+/// `warm`, a small step, runs on every thread and makes these buffers before the count starts.
 ///
 /// # Errors
 /// The errors of both functions.
 pub(crate) fn peak<T>(
     warm: impl Fn() -> Result<(), Error> + Sync,
-    train: impl Fn() -> Result<T, Error>,
+    train: impl FnOnce() -> Result<T, Error>,
 ) -> Result<(usize, T), Error> {
     warm()?;
     let steps: Vec<Result<(), Error>> = rayon::broadcast(|_| warm());
     steps.into_iter().collect::<Result<(), Error>>()?;
-    drop(train()?);
     release_scratch();
     let heap = count();
     let trained = train()?;

@@ -14,9 +14,9 @@ use crate::profile::measure::{self, mean};
 use crate::train::{Play, PrecisionName, Rehearsal, TaskName};
 
 /// The seconds that the steps of a batch take about, and the least and the largest number of them.
-const EFFORT: (f64, usize, usize) = (0.15, 8, 60);
+const EFFORT: (f64, usize, usize) = (0.1, 6, 60);
 /// The times that all batches are measured. A disturbance of the machine hits one of them.
-const SWEEPS: usize = 3;
+pub(crate) const SWEEPS: usize = 2;
 /// The steps in which the peak of memory is counted. Later ones allocate what the next one does.
 const COUNTED: usize = 3;
 
@@ -26,7 +26,10 @@ fn batches(task: TaskName, quick: bool) -> &'static [usize] {
         (_, true) => &[2, 4],
         // A transformer, whose samples take as long as a hundred others.
         (TaskName::Gravity, _) => &[2, 4, 8, 16, 32, 64],
-        _ => &[2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
+        // Near batches that are multiples of 32, which lie differently in memory, others too.
+        _ => &[
+            2, 4, 8, 16, 29, 32, 61, 64, 125, 128, 253, 256, 509, 512, 1021, 1024,
+        ],
     }
 }
 
@@ -37,6 +40,15 @@ pub(crate) fn held_out(task: TaskName, quick: bool) -> &'static [usize] {
         (TaskName::Gravity, _) => &[3, 12, 24, 48],
         _ => &[3, 6, 12, 24, 48, 100, 192, 300, 384, 700],
     }
+}
+
+/// Batches from the least to the largest of some, each larger by a quarter or by one.
+fn between(batches: &[usize]) -> Vec<usize> {
+    let (Some(&first), Some(&last)) = (batches.first(), batches.last()) else {
+        return Vec::new();
+    };
+    let next = |&batch: &usize| (batch < last).then(|| (batch + (batch / 4).max(1)).min(last));
+    std::iter::successors(Some(first), next).collect()
 }
 
 fn play(task: TaskName, batch: usize) -> Play {
@@ -88,11 +100,13 @@ pub(crate) fn calibrate(task: TaskName, quick: bool) -> Result<StepRates, Error>
             }
         }
     }
-    let peaks = batches.iter().map(|&batch| peak(task, batch));
+    let peak_batches = between(batches);
+    let peaks = peak_batches.iter().map(|&batch| peak(task, batch));
     let peaks: Vec<usize> = peaks.collect::<Result<_, _>>()?;
     Ok(StepRates {
         task: task.task().name().to_owned(),
         batches: batches.to_vec(),
+        peak_batches,
         peak_bytes: peaks.into_iter().map(|bytes| bytes as f64).collect(),
         operations: together(places),
     })
@@ -174,6 +188,8 @@ pub(crate) fn peak(task: TaskName, batch: usize) -> Result<usize, Error> {
         Ok(rehearsal)
     };
     let warm = || train(batch.min(8), 1).map(drop);
+    // Large products have buffers that small ones have not.
+    drop(train(batch, 1)?);
     let (peak, _) = heap::peak(warm, || train(batch, COUNTED))?;
     Ok(peak)
 }
