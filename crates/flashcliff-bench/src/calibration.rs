@@ -7,6 +7,7 @@ use flashcliff::files;
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Kind;
+use crate::steps::StepRates;
 use crate::{Error, Passes};
 
 /// The format that is written and read.
@@ -35,6 +36,9 @@ pub struct Calibration {
     pub levels: Vec<Level>,
     /// The rates of the operators.
     pub operators: Vec<OperatorRate>,
+    /// The training steps of networks. Files of before have none.
+    #[serde(default)]
+    pub steps: Vec<StepRates>,
 }
 
 /// The rates of moving bytes of a working set.
@@ -130,7 +134,8 @@ impl Calibration {
         let are_times = latencies
             .iter()
             .all(|time| time.is_finite() && *time >= 0.0);
-        match are_rates && are_times && !self.levels.is_empty() {
+        let are_steps = self.steps.iter().all(StepRates::is_sound);
+        match are_rates && are_times && are_steps && !self.levels.is_empty() {
             true => Ok(self),
             false => Err("expected rates above 0".to_owned()),
         }
@@ -153,6 +158,17 @@ impl Calibration {
         let written = text.and_then(|text| files::replace(&path, (text + "\n").as_bytes()));
         written.map_err(of_file(&path))?;
         Ok(path)
+    }
+
+    /// The training step of a task.
+    ///
+    /// # Errors
+    /// [`Error::NoSteps`] if it was not measured.
+    pub fn step(&self, task: &str) -> Result<&StepRates, Error> {
+        let found = self.steps.iter().find(|step| step.task == task);
+        found.ok_or_else(|| Error::NoSteps {
+            task: task.to_owned(),
+        })
     }
 
     /// Bytes a second of an addition that works on so many bytes, between the levels by the logarithm of the bytes.
@@ -224,6 +240,7 @@ pub(crate) mod tests {
                 },
             ],
             operators: vec![rate(1000, 1e-10), rate(100_000, 4e-10)],
+            steps: vec![crate::steps::tests::rates()],
         }
     }
 
@@ -254,6 +271,7 @@ pub(crate) mod tests {
         assert!(reason(|r| r.machine.threads = 3).contains("another machine"));
         assert!(reason(|r| r.operators[1].unit_seconds = 0.0).contains("above 0"));
         assert!(reason(|r| r.levels.clear()).contains("above 0"));
+        assert!(reason(|r| r.steps[0].batches.clear()).contains("above 0"));
         assert!(Calibration::parse(b"{", &machine()).is_err());
     }
 }

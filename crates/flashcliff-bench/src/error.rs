@@ -99,6 +99,13 @@ pub enum Error {
         case: String,
     },
 
+    /// The rates of the machine have none of the training steps of a task.
+    #[error("{task}: expected the times of its training steps; run `flashcliff calibrate` again")]
+    NoSteps {
+        /// The task.
+        task: String,
+    },
+
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {

@@ -9,6 +9,7 @@
 //! * [`model`] - from bytes, operations and rates to the least time of a case, and its size class.
 //! * [`work`] - the bytes and operations of a case.
 //! * [`calibration`], [`predict`] - the rates of a machine, kept in a file; the expected time and memory of a case.
+//! * [`steps`] - the same for whole training steps.
 //! * [`report`], [`html`] - the results, as JSON and as a page.
 //! * [`stats`], [`baseline`] - the interval of a ratio, and the verdict on a case beside a stored run.
 
@@ -29,6 +30,7 @@ pub mod reference;
 pub mod report;
 mod selection;
 pub mod stats;
+pub mod steps;
 mod target;
 pub mod work;
 

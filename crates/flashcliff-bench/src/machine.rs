@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use flashcliff::Dtype;
 use serde::{Deserialize, Serialize};
 
 /// The facts that two runs must share for their times to be compared.
@@ -49,6 +50,24 @@ pub struct Rates {
     pub flops_f16: Option<f64>,
     /// Seconds of a call with next to no work; of the GPU where there is one.
     pub call_seconds: f64,
+}
+
+/// Operators whose operations are mostly those of matrix products.
+const OF_MATRICES: [&str; 3] = ["fcgp_norm", "mv_linear", "mv_linear_sgp_norm"];
+
+impl Rates {
+    /// Operations a second of an operator in a type, whose products of matrices may round to TF32.
+    pub fn flops(&self, operator: &str, dtype: Dtype, rounds_to_tf32: bool) -> f64 {
+        let of_matrices = OF_MATRICES.contains(&operator);
+        let by_type = match dtype {
+            Dtype::F64 => return self.flops_f64,
+            Dtype::Bf16 if of_matrices => self.flops_bf16,
+            Dtype::F16 if of_matrices => self.flops_f16,
+            Dtype::F32 if of_matrices && rounds_to_tf32 => self.flops_tf32,
+            _ => None,
+        };
+        by_type.unwrap_or(self.flops_f32)
+    }
 }
 
 /// The name of this machine's CPU.

@@ -27,6 +27,12 @@ pub trait Target {
     /// The errors of the library.
     fn rates(&mut self) -> Result<Rates, Error>;
 
+    /// Measures the seconds of an addition that moves so many bytes, without its launch.
+    ///
+    /// # Errors
+    /// The errors of the library.
+    fn floor_seconds(&mut self, bytes: usize) -> Result<f64, Error>;
+
     /// Checks that the tensors of a case have room.
     ///
     /// # Errors

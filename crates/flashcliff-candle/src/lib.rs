@@ -9,6 +9,7 @@
 //! * [`init`] - parameters drawn from a seed.
 //! * [`optim`] - Adam and AdamW with a state that can be saved, clipping and schedules.
 //! * [`capture`] - training steps on resident data, captured as one CUDA graph.
+//! * [`timeline`] - what the time of a step is spent on.
 //! * [`distributed`] - training on several GPUs, one process each.
 //! * [`checkpoint`] - safetensors files, written atomically; they say the algebra and the norm of each layer.
 //! * [`output_file`] - files written without harm to existing files.
@@ -57,6 +58,7 @@ pub mod optim;
 pub mod output_file;
 pub mod precision;
 pub mod rotors;
+pub mod timeline;
 
 pub use error::Error;
 

@@ -1,17 +1,20 @@
 //! `flashcliff calibrate`: measures the rates of this machine, and keeps them.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use flashcliff_bench::cpu;
 use tracing::info;
 
 use crate::error::Error;
 use crate::output::{Align, Table, print};
+use crate::steps;
+use crate::train::TaskName;
 
 /// Measure the rates of this machine once, for `flashcliff predict`; less than a minute.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Measured are a call with next to no work, a task for every thread, multiply-adds in f32 and f64, additions and copies of working sets from the
-smallest cache to memory, and every operator of the table at three sizes, compiled and interpreted. They are kept in $FLASHCLIFF_CACHE_DIR/rates, or
+smallest cache to memory, every operator of the table at three sizes, compiled and interpreted, and the operations of the training steps of
+all tasks at several batches. They are kept in $FLASHCLIFF_CACHE_DIR/rates, or
 else in flashcliff/rates in the cache folder of the system, in a file for each processor and number of threads. Measure while the machine is idle.")]
 pub(crate) struct CalibrateArgs {
     /// Print the rates as JSON, with those of all operators.
@@ -28,7 +31,11 @@ pub(crate) struct CalibrateArgs {
 /// # Errors
 /// A file that cannot be written.
 pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Error> {
-    let rates = cpu::calibrate(args.quick, |what| info!("{what}"))?;
+    let mut rates = cpu::calibrate(args.quick, |what| info!("{what}"))?;
+    for &task in TaskName::value_variants() {
+        info!("training steps of {}", task.task().name());
+        rates.steps.push(steps::calibrate(task, args.quick)?);
+    }
     if !args.quick {
         let path = rates.store()?;
         info!("kept in {}", path.display());

@@ -16,6 +16,7 @@ use crate::interrupt;
 use crate::messages;
 use crate::op::OpArgs;
 use crate::predict::PredictArgs;
+use crate::profile::ProfileArgs;
 use crate::train::TrainArgs;
 use crate::tune::TuneArgs;
 
@@ -47,6 +48,7 @@ pub(crate) enum Command {
     Bench(BenchArgs),
     Calibrate(CalibrateArgs),
     Predict(PredictArgs),
+    Profile(ProfileArgs),
     Tune(TuneArgs),
 }
 

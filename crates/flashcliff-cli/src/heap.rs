@@ -1,4 +1,4 @@
-//! Counts the bytes on the heap, for `flashcliff bench`.
+//! Counts the bytes on the heap, for `flashcliff bench`, `calibrate` and `predict`, and keeps freed memory.
 //!
 //! The allocator of the program passes every call on to the system's allocator. It counts only between [`count`] and the end of the
 //! returned [`Count`]; at other times an allocation costs one more load of a flag. Crates for this purpose clear memory by hand and copy to
@@ -6,6 +6,10 @@
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicUsize, Ordering};
+
+use flashcliff_candle::op::release_scratch;
+
+use crate::error::Error;
 
 #[global_allocator]
 static HEAP: Counting = Counting;
@@ -104,6 +108,50 @@ impl Drop for Count {
     fn drop(&mut self) {
         COUNTS.store(false, Ordering::Relaxed);
     }
+}
+
+/// Makes the C library keep what is freed, so that the next step gets memory whose pages are there. By default it gives large blocks back to
+/// the system, and the pages of a step through candle's graph are then made anew in every step, which takes longer than the step's arithmetic.
+/// Must be called before threads are started. Other libraries keep their own rule.
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
+pub(crate) fn keep_freed() {
+    use std::ffi::c_int;
+
+    unsafe extern "C" {
+        fn mallopt(option: c_int, value: c_int) -> c_int;
+    }
+    /// The options, as `malloc.h` numbers them: memory at the end of the heap beyond which it is given back, and the size from which on blocks
+    /// are no part of the heap. The library allows no more than 32 MiB for the latter.
+    const OPTIONS: [(c_int, c_int); 2] = [(-1, c_int::MAX), (-3, 32 << 20)];
+    for (option, value) in OPTIONS {
+        // SAFETY: the function is that of the C library that this program is linked to; it takes any numbers, and no other thread allocates
+        // meanwhile. An option that it refuses changes nothing.
+        unsafe { mallopt(option, value) };
+    }
+}
+
+/// Does nothing: how the C library keeps memory is its own rule.
+#[cfg(not(all(target_os = "linux", target_env = "gnu")))]
+pub(crate) fn keep_freed() {}
+
+/// The most bytes that training holds at once beyond what is held before, with its result.
+///
+/// For each thread the matrix products keep a buffer of the size of the L2 cache, for the life of the process; small products use none of it.
+/// `warm`, a small step, runs on every thread and makes these buffers before the count starts.
+///
+/// # Errors
+/// The errors of both functions.
+pub(crate) fn peak<T>(
+    warm: impl Fn() -> Result<(), Error> + Sync,
+    train: impl FnOnce() -> Result<T, Error>,
+) -> Result<(usize, T), Error> {
+    warm()?;
+    let steps: Vec<Result<(), Error>> = rayon::broadcast(|_| warm());
+    steps.into_iter().collect::<Result<(), Error>>()?;
+    release_scratch();
+    let heap = count();
+    let trained = train()?;
+    Ok((heap.peak(), trained))
 }
 
 #[cfg(test)]

@@ -20,7 +20,9 @@ mod messages;
 mod op;
 mod output;
 mod predict;
+mod profile;
 mod shell;
+mod steps;
 mod train;
 mod tune;
 
@@ -32,6 +34,7 @@ use cli::{Cli, Command};
 use error::Error;
 
 fn main() -> ExitCode {
+    heap::keep_freed();
     let cli = Cli::parse();
     match run(&cli) {
         Ok(status) => status,
@@ -53,6 +56,7 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
         Command::Bench(args) => return bench::run(args),
         Command::Calibrate(args) => calibrate::run(args),
         Command::Predict(args) => return predict::run(args),
+        Command::Profile(args) => profile::run(args),
         Command::Tune(args) => tune::run(args, cli.quiet),
     };
     done.map(|()| ExitCode::SUCCESS)

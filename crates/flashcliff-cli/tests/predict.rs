@@ -64,3 +64,70 @@ fn a_check_compares_and_has_a_status() {
     let missed = run(&["predict", "--check", "--quick", "--quiet", "--worst", "0"]);
     assert_eq!(missed.status.code(), Some(3));
 }
+
+/// A check of steps measures few steps, so only their number and the arithmetic are certain.
+#[test]
+fn training_steps_are_predicted_and_checked() {
+    let args = [
+        "predict",
+        "regression",
+        "volumes",
+        "--check",
+        "--quick",
+        "--quiet",
+        "--json",
+    ];
+    let output = run(&args);
+    assert!([Some(0), Some(3)].contains(&output.status.code()));
+    let errors: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    let steps = errors["steps"].as_array().unwrap();
+    let tasks: Vec<&str> = steps
+        .iter()
+        .map(|step| step["task"].as_str().unwrap())
+        .collect();
+    assert_eq!(tasks, ["regression", "volumes"]);
+    for step in steps {
+        for (kind, error) in [("seconds", "error"), ("bytes", "memory_error")] {
+            let [predicted, measured] = ["predicted", "measured"]
+                .map(|name| step[format!("{name}_{kind}")].as_f64().unwrap());
+            let expected = (predicted - measured).abs() / measured;
+            assert!(predicted > 0.0 && measured > 0.0);
+            assert!((step[error].as_f64().unwrap() - expected).abs() < 1e-9);
+        }
+        // Memory is counted, not timed: 3 samples lie on the line of 2 and 4.
+        assert!(step["memory_error"].as_f64().unwrap() < 0.05, "{step}");
+    }
+    let args = [
+        "predict",
+        "regression",
+        "--check",
+        "--quick",
+        "--quiet",
+        "--worst",
+        "0",
+    ];
+    assert_eq!(run(&args).status.code(), Some(3));
+}
+
+#[test]
+fn names_that_mean_nothing_together_are_refused() {
+    for (args, expected) in [
+        (
+            &["hulls", "sgp_norm", "--batch", "4"][..],
+            "the names of tasks only",
+        ),
+        (&["hulls", "--shape", "4x4"], "tasks with --batch"),
+        (&["sgp_norm", "--batch", "4"], "the names of tasks only"),
+        (&["--batch", "4"], "the names of tasks"),
+        (&["sgp_norm", "--check"], "no name, or the names of tasks"),
+    ] {
+        let all: Vec<&str> = ["predict"]
+            .into_iter()
+            .chain(args.iter().copied())
+            .collect();
+        let output = run(&all);
+        let message = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{message}");
+        assert!(message.contains(expected), "{message}");
+    }
+}

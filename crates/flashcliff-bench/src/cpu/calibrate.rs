@@ -90,6 +90,7 @@ pub fn calibrate(quick: bool, mut step: impl FnMut(&str)) -> Result<Calibration,
         flops,
         levels,
         operators,
+        steps: Vec::new(),
     })
 }
 

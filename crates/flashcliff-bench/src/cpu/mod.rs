@@ -210,6 +210,25 @@ impl Target for Cpu {
         rates(self.quick, &mut self.stream)
     }
 
+    fn floor_seconds(&mut self, bytes: usize) -> Result<f64, Error> {
+        let mut floor = Floor::of_bytes(bytes);
+        let effort = Effort::new(self.quick);
+        let share = bytes as f64 / floor.bytes() as f64;
+        let mut least = f64::INFINITY;
+        // Threads cost more than they save where there are few bytes.
+        for alone in [false, true] {
+            let mut work = || {
+                add(&mut floor, alone);
+                Ok::<(), Error>(())
+            };
+            let times = repetitions(effort.round, &mut work)?;
+            for _ in 0..effort.rounds {
+                least = least.min(seconds(times, &mut work)?);
+            }
+        }
+        Ok(least * share)
+    }
+
     fn check_room(&self, case: &Case) -> Result<(), Error> {
         Ok(memory::check(&case.name(), case.memory()?, |_| remedy())?)
     }

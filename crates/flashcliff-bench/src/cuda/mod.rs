@@ -171,6 +171,16 @@ impl Target for Gpu {
         Ok(rates)
     }
 
+    fn floor_seconds(&mut self, bytes: usize) -> Result<f64, Error> {
+        let launch = self.measured_rates()?.call_seconds;
+        let mut floor = Addition::new(&self.clock.stream, bytes)?;
+        let share = bytes as f64 / floor.bytes() as f64;
+        let rounds = if self.quick { 1 } else { 9 };
+        let runs = (0..rounds).map(|_| self.clock.seconds(|stream| floor.run(stream)));
+        let seconds = median(runs.collect::<Result<_, _>>()?);
+        Ok((seconds - launch.min(seconds)) * share)
+    }
+
     fn check_room(&self, case: &Case) -> Result<(), Error> {
         let wanted = case.memory()?;
         let memory = self.device.context().mem_get_info();

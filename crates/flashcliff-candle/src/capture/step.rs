@@ -1,6 +1,7 @@
 //! A training step that is run, captured or replayed.
 
 use std::fmt;
+use std::sync::Arc;
 
 use candle_core::Tensor;
 #[cfg(feature = "cuda")]
@@ -8,6 +9,7 @@ use flashcliff::cuda::{Graph, Nodes};
 
 use super::feed::Feed;
 use crate::Error;
+use crate::timeline::{self, Operation};
 
 /// The steps before the capture. They allocate, load modules and libraries, and make plans.
 const WARM_UP: usize = 3;
@@ -172,7 +174,10 @@ fn eager(
     feed: &Feed,
     work: &mut impl FnMut(&[Tensor]) -> Result<Tensor, Error>,
 ) -> Result<(), Error> {
-    let batch = feed.batch()?;
+    let batch = timeline::within(
+        || Arc::new(Operation::other("batch", None)),
+        || feed.batch(),
+    )?;
     let loss = work(&batch)?;
     feed.record(&loss)
 }

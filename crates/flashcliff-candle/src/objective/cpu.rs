@@ -4,6 +4,7 @@ use candle_core::{CpuStorage, Layout, Storage, Tensor};
 use flashcliff::{Operator, Pass, TensorMut};
 
 use super::Part;
+use super::operations::Reports;
 use super::plan::{Activation, Holder, Node, Operand, Plan, Wanted, Work};
 use crate::Error;
 use crate::op::Scalar;
@@ -66,7 +67,7 @@ impl<T: Scalar> OnCpu<T> {
     /// Gradients are multiplied by the scale of the loss.
     pub(super) fn run(
         &mut self,
-        plan: &Plan,
+        (plan, reports): (&Plan, Reports<'_>),
         batch: &[Tensor],
         part: Part,
         loss_scale: f64,
@@ -77,7 +78,7 @@ impl<T: Scalar> OnCpu<T> {
                     batch: &slices(batch)?,
                     parameters: &slices(parameters)?,
                 };
-                self.both_passes(plan, &given, part, loss_scale)
+                self.both_passes((plan, reports), &given, part, loss_scale)
             })
         })
     }
@@ -94,22 +95,26 @@ impl<T: Scalar> OnCpu<T> {
 
     fn both_passes(
         &mut self,
-        plan: &Plan,
+        (plan, reports): (&Plan, Reports<'_>),
         given: &Given<'_, T>,
         part: Part,
         loss_scale: f64,
     ) -> Result<(), Error> {
         for (at, node) in plan.nodes.iter().enumerate() {
+            reports.node(at, Pass::Forward);
             self.forward(plan, given, at, node)?;
         }
+        reports.error();
         self.error(plan, given, part, loss_scale);
         if part.adds && self.shares.is_empty() {
             let of = |sum: &Vec<T>| vec![T::zero(); sum.len()];
             self.shares = self.sums.iter().map(of).collect();
         }
         for (at, node) in plan.nodes.iter().enumerate().rev() {
+            reports.node(at, Pass::Backward);
             self.backward(plan, given, at, node, part)?;
         }
+        reports.end();
         if part.adds {
             for (sum, share) in self.sums.iter_mut().zip(&self.shares) {
                 for (sum, &share) in sum.iter_mut().zip(share) {
@@ -130,6 +135,8 @@ impl<T: Scalar> OnCpu<T> {
         let mut workspace = std::mem::take(&mut self.workspace);
         let needed = operator.workspace_len::<T>(dims, pass);
         if workspace.len() < needed {
+            // Without this line a vector that grows takes twice what it had.
+            workspace.reserve_exact(needed - workspace.len());
             workspace.resize(needed, T::zero());
         }
         workspace

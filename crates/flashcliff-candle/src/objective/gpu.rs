@@ -8,6 +8,7 @@ use flashcliff::cuda::{self, Dtypes, Scratch, TensorMut};
 use flashcliff::{Device, Dtype, Pass};
 
 use super::Part;
+use super::operations::Reports;
 use super::plan::{Activation, Holder, Node, Operand, Plan, Value, Wanted, Work};
 use crate::Error;
 use crate::op::gpu::library;
@@ -127,7 +128,7 @@ impl OnGpu {
     /// Gradients are multiplied by the scale of the loss.
     pub(super) fn run(
         &mut self,
-        plan: &Plan,
+        (plan, reports): (&Plan, Reports<'_>),
         batch: &[Tensor],
         part: Part,
         loss_scale: Option<&LossScale>,
@@ -136,12 +137,16 @@ impl OnGpu {
             with_views(batch, |batch| {
                 let given = Given { batch, parameters };
                 for (at, node) in plan.nodes.iter().enumerate() {
+                    reports.node(at, Pass::Forward);
                     self.forward(plan, &given, at, node)?;
                 }
+                reports.error();
                 self.error(plan, &given, part, loss_scale)?;
                 for (at, node) in plan.nodes.iter().enumerate().rev() {
+                    reports.node(at, Pass::Backward);
                     self.backward(plan, &given, at, node, part)?;
                 }
+                reports.end();
                 if part.adds {
                     self.add_shares(plan)?;
                 }

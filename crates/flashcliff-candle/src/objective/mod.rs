@@ -7,15 +7,20 @@
 //! * `plan` - a network with its error as a list of operations.
 //! * `options` - the type of the features, and the scale of the loss.
 //! * `cpu`, `gpu` - the buffers of a plan, and both passes.
+//! * `operations` - what a plan reports to a [timeline].
 
 mod cpu;
 #[cfg(feature = "cuda")]
 mod gpu;
+mod operations;
 mod options;
 pub(crate) mod plan;
 
+use std::cell::OnceCell;
+
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
+use flashcliff::{Dtype, Pass};
 
 pub use options::{Features, ObjectiveOptions};
 
@@ -24,9 +29,11 @@ use crate::models::Model;
 #[cfg(feature = "cuda")]
 use crate::op::gpu::memory::{self, View};
 use crate::optim::LossScale;
+use crate::timeline;
 use cpu::OnCpu;
 #[cfg(feature = "cuda")]
 use gpu::OnGpu;
+use operations::{Operations, Reports};
 use plan::Plan;
 
 /// The mean squared error of a model's predictions on batches of a fixed number of rows, with the gradients of its
@@ -78,6 +85,10 @@ enum Work {
 struct Planned {
     plan: Plan,
     place: Place,
+    /// The types of the features and of the model.
+    dtypes: [Dtype; 2],
+    /// What is reported to a timeline, made when there is one.
+    operations: OnceCell<Operations>,
 }
 
 #[derive(Debug)]
@@ -364,6 +375,15 @@ impl Planned {
         let Some(plan) = model.plan(rows)? else {
             return Ok(None);
         };
+        let model = match var.dtype() {
+            DType::F64 => Dtype::F64,
+            _ => Dtype::F32,
+        };
+        let features = match options.features {
+            Features::Model => model,
+            Features::Bf16 => Dtype::Bf16,
+            Features::F16 => Dtype::F16,
+        };
         let place = match (var.device(), var.dtype()) {
             (Device::Cpu, DType::F32) => Place::F32(OnCpu::new(&plan)),
             (Device::Cpu, DType::F64) => Place::F64(OnCpu::new(&plan)),
@@ -375,8 +395,13 @@ impl Planned {
             _ => return Ok(None),
         };
         // Buffers of the CPU grow with the first batch, and there are no features of another type.
-        let _ = (parts, options);
-        Ok(Some(Self { plan, place }))
+        let _ = parts;
+        Ok(Some(Self {
+            plan,
+            place,
+            dtypes: [features, model],
+            operations: OnceCell::new(),
+        }))
     }
 
     /// Computes a batch of contiguous tensors, part by part.
@@ -392,6 +417,10 @@ impl Planned {
             (Place::F32(_) | Place::F64(_), Some(scale)) => scale.state()?.scale,
             _ => 1.0,
         };
+        let reports = Reports(timeline::is_recording().then(|| {
+            let make = || Operations::new(&self.plan, self.dtypes);
+            self.operations.get_or_init(make)
+        }));
         for index in 0..parts {
             let part = Part {
                 scale: 1.0 / rows as f64,
@@ -404,10 +433,10 @@ impl Planned {
                 _ => [of(points)?, of(targets)?],
             };
             match &mut self.place {
-                Place::F32(cpu) => cpu.run(&self.plan, &batch, part, factor)?,
-                Place::F64(cpu) => cpu.run(&self.plan, &batch, part, factor)?,
+                Place::F32(cpu) => cpu.run((&self.plan, reports), &batch, part, factor)?,
+                Place::F64(cpu) => cpu.run((&self.plan, reports), &batch, part, factor)?,
                 #[cfg(feature = "cuda")]
-                Place::Gpu(gpu) => gpu.run(&self.plan, &batch, part, loss_scale)?,
+                Place::Gpu(gpu) => gpu.run((&self.plan, reports), &batch, part, loss_scale)?,
             }
         }
         Ok(match &self.place {
@@ -417,6 +446,17 @@ impl Planned {
             Place::Gpu(gpu) => gpu.loss().clone(),
         })
     }
+}
+
+/// candle's backward pass from a loss, multiplied by its scale if there is one.
+pub(crate) fn backward(loss: &Tensor, scale: Option<&LossScale>) -> Result<GradStore, Error> {
+    timeline::within(
+        || timeline::graph_pass(Pass::Backward),
+        || match scale {
+            None => Ok(loss.backward()?),
+            Some(scale) => Ok(scale.multiply(loss)?.backward()?),
+        },
+    )
 }
 
 /// The error of a batch and its gradients, through candle's graph.
@@ -431,16 +471,16 @@ fn graph(
     let mut whole: Option<(Tensor, GradStore)> = None;
     for index in 0..parts {
         let of = |tensor: &Tensor| tensor.narrow(0, index * part_rows, part_rows);
-        let losses = model.losses(&of(points)?, &of(targets)?)?;
+        let losses = timeline::within(
+            || timeline::graph_pass(Pass::Forward),
+            || model.losses(&of(points)?, &of(targets)?),
+        )?;
         let share = |loss: Tensor| match parts {
             1 => Ok(loss),
             _ => loss.affine(1.0 / parts as f64, 0.0),
         };
         let objective = share(losses.objective)?;
-        let mut gradients = match loss_scale {
-            None => objective.backward()?,
-            Some(scale) => scale.multiply(&objective)?.backward()?,
-        };
+        let mut gradients = backward(&objective, loss_scale)?;
         let loss = share(losses.error)?.detach();
         whole = Some(match whole {
             None => (loss, gradients),

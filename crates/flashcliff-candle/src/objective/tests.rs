@@ -314,7 +314,8 @@ fn the_rest_of_a_gradient_is_cleared() {
             scale: 1.0,
             adds: false,
         };
-        cpu.run(&plan, &batch, part, 1.0).unwrap();
+        cpu.run((&plan, super::operations::Reports(None)), &batch, part, 1.0)
+            .unwrap();
         (0..4).map(|at| cpu.gradient(at).to_vec()).collect()
     };
     let first: Vec<Vec<f64>> = gradients();

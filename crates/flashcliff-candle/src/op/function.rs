@@ -1,5 +1,7 @@
 //! The computation of one node of a graph, on slices and without candle types.
 
+use flashcliff::Operator;
+
 use super::Scalar;
 use crate::Error;
 
@@ -27,6 +29,11 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
 
     /// Number of inputs.
     fn arity(&self) -> usize;
+
+    /// The operator of the core that the function is, if it is one.
+    fn operator(&self) -> Option<&Operator> {
+        None
+    }
 
     /// The shape of the result, after a check of the inputs' shapes.
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error>;

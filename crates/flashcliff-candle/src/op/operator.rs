@@ -55,21 +55,25 @@ impl<T: Scalar, C: Core> Function<T> for C {
     type Saved = Buffer<T>;
 
     fn name(&self) -> &str {
-        self.operator().name()
+        Core::operator(self).name()
     }
 
     fn arity(&self) -> usize {
-        self.operator().inputs().len()
+        Core::operator(self).inputs().len()
+    }
+
+    fn operator(&self) -> Option<&Operator> {
+        Some(Core::operator(self))
     }
 
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
         let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
-        let operator = self.operator();
+        let operator = Core::operator(self);
         Ok(operator.output_shape(&operator.bind(&shapes)?))
     }
 
     fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Buffer<T>, Error> {
-        run_forward(self.operator(), inputs, output)
+        run_forward(Core::operator(self), inputs, output)
     }
 
     fn backward(
@@ -80,7 +84,14 @@ impl<T: Scalar, C: Core> Function<T> for C {
         grad_output: Array<T>,
         slots: Slots<T>,
     ) -> Result<(), Error> {
-        run_backward(self.operator(), inputs, output, saved, grad_output, slots)
+        run_backward(
+            Core::operator(self),
+            inputs,
+            output,
+            saved,
+            grad_output,
+            slots,
+        )
     }
 }
 

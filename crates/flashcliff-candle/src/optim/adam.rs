@@ -1,5 +1,7 @@
 //! Adam and AdamW.
 
+use std::sync::Arc;
+
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
 
@@ -11,7 +13,8 @@ use super::options::AdamOptions;
 use super::scale::{self, LossScale};
 use crate::Error;
 use crate::checkpoint::Checkpoint;
-use crate::objective::{Gradient, Objective};
+use crate::objective::{self, Gradient, Objective};
+use crate::timeline::{self, Operation};
 
 /// The name of the records of adaptive clipping in a checkpoint.
 const RECORDS: &str = "clip_records";
@@ -196,10 +199,7 @@ impl Adam {
     /// A loss that is not one number; the errors of the backward pass and of [`Adam::step`].
     pub fn backward_step(&mut self, loss: &Tensor) -> Result<(), Error> {
         check_loss(loss)?;
-        let gradients = match &self.scale {
-            None => loss.backward()?,
-            Some(scale) => scale.multiply(loss)?.backward()?,
-        };
+        let gradients = objective::backward(loss, self.scale.as_ref())?;
         self.run(&gradients, Some(loss))
     }
 
@@ -236,14 +236,13 @@ impl Adam {
                 });
             }
         }
-        match &mut self.place {
-            Place::Cpu(cpu) => {
-                let scale = self.scale.as_ref();
-                cpu.step(&self.options, &self.slots, gradients, loss, scale)
-            }
+        let (slots, scale) = (&self.slots, self.scale.as_ref());
+        let work = || match &mut self.place {
+            Place::Cpu(cpu) => cpu.step(&self.options, slots, gradients, loss, scale),
             #[cfg(feature = "cuda")]
-            Place::Gpu(gpu) => gpu.step(&self.slots, gradients, loss, self.scale.as_ref()),
-        }
+            Place::Gpu(gpu) => gpu.step(slots, gradients, loss, scale),
+        };
+        timeline::within(|| operation(slots), work)
     }
 
     /// The refused steps so far. On a GPU the call waits for the steps to end.
@@ -375,6 +374,17 @@ impl Gradients for Objective {
     fn of(&self, var: &Var) -> Option<Gradient<'_>> {
         self.gradient(var)
     }
+}
+
+/// The step of an optimiser for a timeline.
+fn operation(slots: &[Slot]) -> Arc<Operation> {
+    let bytes = |slot: &Slot| slot.var.elem_count() * slot.var.dtype().size_in_bytes();
+    // The gradient is read twice, for the norm and for the step; the parameter and both moments are read and written.
+    let bytes = 8 * slots.iter().map(bytes).sum::<usize>();
+    Arc::new(Operation {
+        bytes,
+        ..Operation::other("adam", None)
+    })
 }
 
 fn check_loss(loss: &Tensor) -> Result<(), Error> {

@@ -21,6 +21,7 @@ mod operators;
 mod optim;
 mod refused;
 mod rotors;
+mod timeline;
 mod trials;
 
 use std::process::ExitCode;
@@ -31,6 +32,7 @@ fn main() -> ExitCode {
     operators::add(&mut tests);
     refused::add(&mut tests);
     rotors::add(&mut tests);
+    timeline::add(&mut tests);
     layers::add(&mut tests);
     models::add(&mut tests);
     optim::add(&mut tests);

@@ -8,7 +8,6 @@ use flashcliff_bench::reference::{Formula, sigmoid};
 use flashcliff_bench::report::{Memory, Row};
 use flashcliff_candle::models::{Architecture, Hulls, Model};
 use flashcliff_candle::objective::Objective;
-use flashcliff_candle::op::release_scratch;
 use flashcliff_candle::optim::{Adam, AdamOptions};
 use flashcliff_floor::values;
 
@@ -123,26 +122,20 @@ pub(super) fn run(step: &Step, effort: Effort) -> Result<Row, Error> {
 }
 
 /// The most memory that a training takes at once, from the construction of its model on.
-///
-/// For each thread the matrix products keep a buffer of the size of the L2 cache, for the life of the process; small products use none of
-/// it. A small step on every thread makes these buffers before the count starts.
 fn memory(step: &Step) -> Result<Memory, Error> {
     let small = Step {
         batch: step.batch.min(8),
         quick: step.quick,
     };
     let warm = || Training::new(&small)?.step();
-    warm()?;
-    let steps: Vec<Result<(), Error>> = rayon::broadcast(|_| warm());
-    steps.into_iter().collect::<Result<(), Error>>()?;
-    release_scratch();
-    let heap = heap::count();
-    let mut training = Training::new(step)?;
-    for _ in 0..COUNTED_STEPS {
-        training.step()?;
-    }
-    let peak = heap.peak();
-    drop(heap);
+    let train = || {
+        let mut training = Training::new(step)?;
+        for _ in 0..COUNTED_STEPS {
+            training.step()?;
+        }
+        Ok(training)
+    };
+    let (peak, mut training) = heap::peak(warm, train)?;
     let heap = heap::count();
     training.step()?;
     let (allocated, largest_block) = (heap.asked(), heap.largest());

@@ -6,6 +6,7 @@
 //! * `batches` - the samples that each step sees.
 //! * `capture`, `precision` - steps as CUDA graphs, and how they round.
 //! * `evaluate` - samples as tensors, and errors.
+//! * `trainer` - model, optimiser and objective; `rehearsal` - steps of them on made-up data, for other commands.
 //! * `session` - model, optimiser and history: steps, saving, resuming.
 //! * `ranks`, `supervisor`, `team`, `follow` - runs on several GPUs, one process each.
 //! * `saver` - when a run is saved, and what happens when that fails.
@@ -26,12 +27,14 @@ mod optimiser;
 mod precision;
 mod progress;
 mod ranks;
+mod rehearsal;
 mod report;
 mod saver;
 mod session;
 mod settings;
 mod supervisor;
 mod team;
+mod trainer;
 
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -56,13 +59,15 @@ use capture::CaptureName;
 use folder::Folder;
 use metrics::{Errors, Metrics, Seconds};
 use optimiser::OptimiserArgs;
-use precision::PrecisionName;
 use progress::Bars;
 use ranks::Role;
 use saver::Saver;
 use session::{Session, State};
 use settings::Settings;
 use team::Team;
+
+pub(crate) use precision::PrecisionName;
+pub(crate) use rehearsal::{Play, Rehearsal};
 
 /// Train a network on a published task and compare its error with the published ones.
 #[derive(Debug, Args)]

@@ -14,7 +14,7 @@ use crate::error::Error;
 /// The rounding of training steps on a GPU. Parameters and the optimiser are f32 in any case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) enum PrecisionName {
+pub(crate) enum PrecisionName {
     /// All is f32.
     #[default]
     Highest,

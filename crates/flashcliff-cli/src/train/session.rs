@@ -10,7 +10,6 @@ use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::capture::{Fallback, Feed, Step};
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::Model;
-use flashcliff_candle::objective::Objective;
 use flashcliff_candle::optim::{Adam, LossScale, LossScaleState};
 use flashcliff_tasks::{Dataset, SplitName};
 use rand::{Rng, SeedableRng};
@@ -22,6 +21,7 @@ use super::capture::{CaptureName, CapturedSteps};
 use super::evaluate::{mean_squared_error, samples};
 use super::settings::Settings;
 use super::team::{Order, Team};
+use super::trainer::Trainer;
 use crate::error::Error;
 
 /// The random stream of a seed that the seed of the weights comes from, so that weights and data do not share numbers.
@@ -175,16 +175,16 @@ impl<'a> Session<'a> {
     ) -> Result<Self, Error> {
         let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
         rng.set_stream(WEIGHTS);
-        let (architecture, seed) = (settings.architecture(), rng.next_u64());
-        let model = Model::on_device(architecture, seed, DType::F32, &device)?;
-        let precision = settings.precision;
-        let options = precision.scaled(settings.optimiser.options(settings.steps));
-        let adam = Adam::new(model.parameters().variables(), options)?;
-        let objective = precision.objective(&adam);
-        let adam = Rc::new(RefCell::new(adam));
+        let seed = rng.next_u64();
         let (points, targets) = samples(&data.train, 0..data.train.len(), &device)?;
         let ranks = team.as_ref().map_or(1, |team| team.size());
         let rows = settings.batch.min(data.train.len()) / ranks;
+        let Trainer {
+            model,
+            adam,
+            mut objective,
+        } = Trainer::new(&settings, seed, rows, &device)?;
+        let adam = Rc::new(RefCell::new(adam));
         let interval = match device.is_cpu() {
             true => 1,
             false => (AHEAD / rows).clamp(1, INTERVAL),
@@ -192,8 +192,6 @@ impl<'a> Session<'a> {
         let feed = Feed::new(vec![points, targets], rows, interval)?;
         let step = {
             let (adam, team) = (adam.clone(), team.clone());
-            let parts = settings.optimiser.accumulate;
-            let mut objective = Objective::with_options(&model, rows, parts, &objective)?;
             Step::new(&feed, capture.into(), move |batch| {
                 let loss = objective.evaluate(batch)?;
                 if let Some(team) = &team {

@@ -5,9 +5,7 @@ use flashcliff_tasks::{Sizes, Task};
 use serde::{Deserialize, Serialize};
 
 use super::TrainArgs;
-#[cfg(test)]
-use super::optimiser::OptimiserArgs;
-use super::optimiser::{Optimiser, name};
+use super::optimiser::{Optimiser, OptimiserArgs, name};
 use super::precision::PrecisionName;
 use crate::error::Error;
 use crate::memory::room_for;
@@ -105,13 +103,34 @@ pub(super) struct Settings {
 }
 
 impl Settings {
+    /// The defaults of a task.
+    pub(super) fn usual(task: Task) -> Self {
+        let defaults = Defaults::of(task);
+        let steps = defaults.steps;
+        let mut optimiser = Optimiser::new(&OptimiserArgs::default(), defaults.learning_rate);
+        optimiser.clip_norm = defaults.clip_norm;
+        Self {
+            task: task.name().to_owned(),
+            samples: defaults.samples,
+            steps,
+            batch: defaults.batch,
+            seed: 0,
+            optimiser,
+            val_samples: defaults.val_samples,
+            test_samples: defaults.test_samples,
+            val_every: (steps / defaults.validations).max(1),
+            decay_every: defaults.decays.then(|| (steps / DECAYS).max(1)),
+            precision: PrecisionName::default(),
+        }
+    }
+
     /// The settings of the command line, with the defaults of its task.
     ///
     /// # Errors
     /// [`Error::OutOfRange`].
     pub(super) fn new(args: &TrainArgs) -> Result<Self, Error> {
         let task = args.task.task();
-        let defaults = Defaults::of(task);
+        let (defaults, usual) = (Defaults::of(task), Self::usual(task));
         let steps = args.steps.map_or(defaults.steps, usize::from);
         let learning_rate = args.lr.or(defaults.learning_rate);
         let mut optimiser = Optimiser::new(&args.optimiser, learning_rate);
@@ -120,17 +139,17 @@ impl Settings {
         }
         let decays = defaults.decays && args.optimiser.schedule.is_none();
         let settings = Self {
-            task: task.name().to_owned(),
-            samples: args.samples.unwrap_or(defaults.samples),
+            samples: args.samples.unwrap_or(usual.samples),
             steps,
-            batch: args.batch.map_or(defaults.batch, usize::from),
-            seed: args.seed.unwrap_or(0),
+            batch: args.batch.map_or(usual.batch, usize::from),
+            seed: args.seed.unwrap_or(usual.seed),
             optimiser,
-            val_samples: args.val_samples.map_or(defaults.val_samples, usize::from),
-            test_samples: args.test_samples.map_or(defaults.test_samples, usize::from),
+            val_samples: args.val_samples.map_or(usual.val_samples, usize::from),
+            test_samples: args.test_samples.map_or(usual.test_samples, usize::from),
             val_every: (steps / defaults.validations).max(1),
             decay_every: decays.then(|| (steps / DECAYS).max(1)),
-            precision: args.precision.unwrap_or_default(),
+            precision: args.precision.unwrap_or(usual.precision),
+            ..usual
         };
         settings.check()?;
         Ok(settings)
@@ -142,11 +161,11 @@ impl Settings {
     /// [`Error::OutOfRange`].
     pub(super) fn check(&self) -> Result<(), Error> {
         let limits = [
+            ("--batch", self.batch, MAX_SAMPLES),
             ("--samples", self.samples, MAX_SAMPLES),
             ("--val-samples", self.val_samples, MAX_SAMPLES),
             ("--test-samples", self.test_samples, MAX_SAMPLES),
             ("--steps", self.steps, MAX_STEPS),
-            ("--batch", self.batch, MAX_SAMPLES),
             ("val_every", self.val_every, MAX_STEPS),
             ("decay_every", self.decay_every.unwrap_or(1), MAX_STEPS),
         ];

@@ -17,6 +17,7 @@ use crate::op::GpuOptions;
 use crate::op::node::{self, Argument, Backward};
 use crate::op::operator::Core;
 use crate::precision;
+use crate::timeline::{self, Operation, Sizes};
 
 impl<C: Core> OnGpu for C {
     fn apply_on_gpu(self: &Arc<Self>, arguments: &[Argument]) -> Result<Tensor, Error> {
@@ -47,16 +48,22 @@ fn apply(core: &Operator, options: GpuOptions, arguments: &[Argument]) -> Result
     let mut workspace = memory::allocate_bytes(&device, bytes)?;
     let mut output_view = writable(&mut output, len)?;
     let mut saved_view = writable(&mut saved, saved_len)?;
-    with_views(&inputs, |views| {
-        operator.forward(
-            &device.cuda_stream(),
-            &tensors(views, &shapes)?,
-            output_view.tensor(&shape)?,
-            Some(saved_view.tensor(&[saved_len])?),
-            Some(Scratch::new(&mut workspace)),
-        )?;
-        Ok(())
-    })?;
+    let tracked = || inputs.iter().map(Tensor::track_op).collect::<Vec<_>>();
+    timeline::within(
+        || operation(core, &dims, dtypes, Pass::Forward, &tracked()),
+        || {
+            with_views(&inputs, |views| {
+                operator.forward(
+                    &device.cuda_stream(),
+                    &tensors(views, &shapes)?,
+                    output_view.tensor(&shape)?,
+                    Some(saved_view.tensor(&[saved_len])?),
+                    Some(Scratch::new(&mut workspace)),
+                )?;
+                Ok(())
+            })
+        },
+    )?;
     let backward = OnCuda {
         operator,
         device,
@@ -104,7 +111,16 @@ impl Backward for OnCuda {
                 }
             });
         }
-        self.launch(inputs, &ends, &mut grads)?;
+        let wanted = || {
+            (0..inputs.len())
+                .map(|i| tracked.contains(&i))
+                .collect::<Vec<_>>()
+        };
+        let (core, pass) = (self.operator.operator(), Pass::Backward);
+        timeline::within(
+            || operation(core, &self.dims, self.dtypes, pass, &wanted()),
+            || self.launch(inputs, &ends, &mut grads),
+        )?;
         let taken = tracked.iter().map(|&i| {
             let storage = Storage::Cuda(grads[i].take()?);
             Some(node::constant(storage, inputs[i].dims()))
@@ -153,6 +169,21 @@ impl OnCuda {
             })
         })
     }
+}
+
+/// A pass of an operator for a timeline.
+fn operation(
+    operator: &Operator,
+    dims: &Dims,
+    dtypes: Dtypes,
+    pass: Pass,
+    wanted: &[bool],
+) -> Arc<Operation> {
+    let sizes = Sizes {
+        lanes: dtypes.lanes,
+        params: dtypes.params,
+    };
+    Arc::new(Operation::of_operator(operator, dims, sizes, pass, wanted))
 }
 
 /// The sizes that the shapes stand for.

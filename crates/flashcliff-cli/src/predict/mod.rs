@@ -1,13 +1,19 @@
-//! `flashcliff predict`: the time and memory of operators, before they run.
+//! `flashcliff predict`: the time and memory of operators and of training steps, before they run.
+//!
+//! * `steps` - the training steps of tasks.
 
+mod steps;
+
+use std::num::NonZero;
 use std::process::ExitCode;
 
 use cayley::Signature;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use flashcliff::{Dims, memory};
 use flashcliff_bench::calibration::Calibration;
 use flashcliff_bench::measure::median;
 use flashcliff_bench::predict::{Prediction, peak_bytes};
+use flashcliff_bench::steps::StepRates;
 use flashcliff_bench::{Case, Selection, cpu};
 use serde::Serialize;
 use tracing::info;
@@ -15,28 +21,39 @@ use tracing::info;
 use crate::error::Error;
 use crate::memory::room_for;
 use crate::output::{Align, Table, grouped, print};
+use crate::steps::calibrate as steps_of;
+use crate::train::TaskName;
 use crate::tune::{Shape, TypeName};
 
-/// Predict time, memory and the largest batch of operators on this CPU, from the rates that `flashcliff calibrate` measured.
+/// Predict time, memory and the largest batch of operators or of a task's training steps on this CPU, from what `flashcliff calibrate` measured.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The time is that of the calls and of the work of the operator, its operations and the elements that it moves, at the rate of the nearest sizes that
+Operators: the time is that of the calls and of the work of the operator, its operations and the elements that it moves, at the rate of the nearest sizes that
 were measured; between these it follows the bandwidth of the working set. Memory counts tensors, saved values, gradients and workspace. No tensor is
 made, so sizes may be larger than memory.
 
---check measures cases of sizes that no rate comes from, and compares. Exit status: 3 if the median or the largest error is beyond its limit.")]
+Training steps, of a task with --batch: the sum of all operations of the step, which `flashcliff profile` lists. Each was timed at batches that grow
+by factors of two; between them its time lies on a straight line. Memory is the most that a training holds at once, with its model and the
+optimiser, found in the same way.
+
+--check measures cases of sizes that no rate comes from, and compares; with tasks it measures their steps at other batches, time and memory. Exit
+status: 3 if the median or the largest error of the time is beyond its limit, or that of the memory beyond 2 or 5 percent.")]
 pub(crate) struct PredictArgs {
-    /// Operators of the table; all if absent.
-    #[arg(value_name = "OPERATOR")]
-    operator: Vec<String>,
+    /// Operators of the table, all if absent; or tasks: hulls, regression, volumes, gravity.
+    #[arg(value_name = "OPERATOR|TASK")]
+    names: Vec<String>,
 
     /// Algebra, as cl300 or 3,0,0; may be repeated.
     #[arg(long, value_name = "SIGNATURE", default_value = "cl300")]
     algebra: Vec<Signature>,
 
     /// Batch and channels, as 4096x512, or 4096x256x512 with other channels of the output; may be repeated.
-    #[arg(long, value_name = "BATCHxCHANNELS", required_unless_present = "check")]
+    #[arg(long, value_name = "BATCHxCHANNELS", required_unless_present_any = ["check", "batch"])]
     shape: Vec<Shape>,
+
+    /// Samples of a task's training step; may be repeated.
+    #[arg(long, value_name = "N", conflicts_with = "shape")]
+    batch: Vec<NonZero<usize>>,
 
     /// The type of all tensors; may be repeated.
     #[arg(long, value_name = "TYPE", default_value = "f32")]
@@ -51,26 +68,16 @@ pub(crate) struct PredictArgs {
     json: bool,
 
     /// Compare predictions with measured times, at other sizes than the calibration's.
-    #[arg(long, conflicts_with_all = ["operator", "shape", "memory"])]
+    #[arg(long, conflicts_with_all = ["shape", "batch", "memory"])]
     check: bool,
 
-    /// The largest median error of --check that passes, in percent.
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = 10.0,
-        requires = "check"
-    )]
-    median: f64,
+    /// The largest median error of --check that passes, in percent [default: 10; of tasks 12].
+    #[arg(long, value_name = "PERCENT", requires = "check")]
+    median: Option<f64>,
 
-    /// The largest error of --check that passes, in percent.
-    #[arg(
-        long,
-        value_name = "PERCENT",
-        default_value_t = 40.0,
-        requires = "check"
-    )]
-    worst: f64,
+    /// The largest error of --check that passes, in percent [default: 40; of tasks 30].
+    #[arg(long, value_name = "PERCENT", requires = "check")]
+    worst: Option<f64>,
 
     /// Few repetitions and sizes, and rates that are measured now: to see that --check runs.
     #[arg(long, requires = "check")]
@@ -91,11 +98,15 @@ struct Row {
 /// # Errors
 /// A machine without rates, a name that no operator has.
 pub(crate) fn run(args: &PredictArgs) -> Result<ExitCode, Error> {
-    if args.check {
-        return check(args);
+    let tasks = tasks(&args.names, args.check, !args.batch.is_empty())?;
+    match (args.check, tasks.is_empty()) {
+        (true, true) => return check(args),
+        (true, false) => return check_steps(args, &tasks),
+        (false, true) => {}
+        (false, false) => return predict_steps(args, &tasks),
     }
     let selection = Selection {
-        operators: args.operator.clone(),
+        operators: args.names.clone(),
         algebras: args.algebra.clone(),
         shapes: args.shape.iter().map(|shape| shape.dims()).collect(),
         dtypes: args.dtype.iter().map(|name| name.dtype()).collect(),
@@ -119,6 +130,88 @@ pub(crate) fn run(args: &PredictArgs) -> Result<ExitCode, Error> {
         false => print(&text(&rows))?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The tasks among the names: all or none. A batch is that of tasks, and only tasks are checked by name.
+///
+/// # Errors
+/// [`Error::OutOfRange`] for other mixtures.
+fn tasks(names: &[String], checks: bool, has_batch: bool) -> Result<Vec<TaskName>, Error> {
+    let known = names
+        .iter()
+        .map(|name| TaskName::from_str(name, false).ok());
+    let tasks: Vec<TaskName> = known.flatten().collect();
+    let all = names.join(" ");
+    let refuse = |option, expected: &str| {
+        Err(Error::OutOfRange {
+            option,
+            expected: expected.to_owned(),
+            got: if all.is_empty() {
+                "no name".to_owned()
+            } else {
+                all.clone()
+            },
+        })
+    };
+    match (tasks.len() == names.len(), has_batch, checks) {
+        (true, false, false) if !names.is_empty() => {
+            refuse("--shape", "operators with --shape, or tasks with --batch")
+        }
+        (true, true, _) if names.is_empty() => refuse("--batch", "the names of tasks"),
+        (false, true, _) => refuse("--batch", "the names of tasks only"),
+        (false, _, true) => refuse("--check", "no name, or the names of tasks"),
+        (false, ..) if !tasks.is_empty() => refuse("names", "operators or tasks, not both"),
+        _ => Ok(tasks),
+    }
+}
+
+/// Predicts the training steps of tasks.
+fn predict_steps(args: &PredictArgs, tasks: &[TaskName]) -> Result<ExitCode, Error> {
+    let rates = Calibration::read(&cpu::kind())?;
+    let batches: Vec<usize> = args.batch.iter().map(|batch| batch.get()).collect();
+    let given = args.memory.map(|mebibytes| u128::from(mebibytes) << 20);
+    let rows = steps::predict(&rates, tasks, &batches, given)?;
+    match args.json {
+        true => print(&(serde_json::to_string_pretty(&rows)? + "\n"))?,
+        false => print(&steps::text(&rows))?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The largest median and single errors of the memory of a step that pass, in percent.
+const MEMORY_LIMITS: [f64; 2] = [2.0, 5.0];
+
+/// Compares predictions of training steps with measured ones.
+fn check_steps(args: &PredictArgs, tasks: &[TaskName]) -> Result<ExitCode, Error> {
+    let rates: Vec<StepRates> = match args.quick {
+        true => {
+            let new = tasks.iter().map(|&task| steps_of(task, true));
+            new.collect::<Result<_, _>>()?
+        }
+        false => {
+            let known = Calibration::read(&cpu::kind())?;
+            let known = tasks
+                .iter()
+                .map(|task| known.step(task.task().name()).cloned());
+            known.collect::<Result<_, _>>()?
+        }
+    };
+    let found = steps::check(&rates, tasks, args.quick)?;
+    match args.json {
+        true => print(&(serde_json::to_string_pretty(&found)? + "\n"))?,
+        false => print(&found.text())?,
+    }
+    let [median, worst] = [args.median.unwrap_or(12.0), args.worst.unwrap_or(30.0)];
+    let errors = [
+        found.median,
+        found.worst,
+        found.memory_median,
+        found.memory_worst,
+    ];
+    let limits = [median, worst, MEMORY_LIMITS[0], MEMORY_LIMITS[1]];
+    let mut pairs = errors.iter().zip(limits);
+    let is_met = pairs.all(|(error, limit)| 100.0 * error <= limit);
+    Ok(ExitCode::from(if is_met { 0 } else { 3 }))
 }
 
 /// The largest batch of a case that fits into so many bytes.
@@ -206,7 +299,8 @@ fn check(args: &PredictArgs) -> Result<ExitCode, Error> {
         true => print(&(serde_json::to_string_pretty(&found)? + "\n"))?,
         false => print(&of_errors(&found))?,
     }
-    let is_met = 100.0 * found.median <= args.median && 100.0 * found.worst <= args.worst;
+    let [median, worst] = [args.median.unwrap_or(10.0), args.worst.unwrap_or(40.0)];
+    let is_met = 100.0 * found.median <= median && 100.0 * found.worst <= worst;
     Ok(ExitCode::from(if is_met { 0 } else { 3 }))
 }
 

@@ -1,0 +1,124 @@
+//! Moments: of the host, and on a GPU also of its stream.
+
+#[cfg(feature = "cuda")]
+use std::sync::Arc;
+use std::time::Instant;
+
+use candle_core::Device;
+#[cfg(feature = "cuda")]
+use flashcliff::cuda::cudarc::driver::sys::CUevent_flags;
+#[cfg(feature = "cuda")]
+use flashcliff::cuda::cudarc::driver::{CudaEvent, CudaStream};
+#[cfg(feature = "cuda")]
+use flashcliff::cuda::driver_error;
+
+use crate::Error;
+
+/// The clock of a device.
+#[derive(Debug)]
+pub(super) struct Clock {
+    start: Instant,
+    #[cfg(feature = "cuda")]
+    stream: Option<Arc<CudaStream>>,
+}
+
+/// A moment of a [`Clock`].
+#[derive(Debug)]
+pub(super) struct Moment {
+    host: f64,
+    #[cfg(feature = "cuda")]
+    event: Option<CudaEvent>,
+}
+
+/// The seconds of a moment since the first one, on the device and on the host.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Time {
+    pub(super) device: f64,
+    pub(super) host: f64,
+}
+
+impl Clock {
+    /// A clock that starts now. It waits for what a GPU has to do.
+    ///
+    /// # Errors
+    /// The errors of CUDA.
+    pub(super) fn new(device: &Device) -> Result<Self, Error> {
+        #[cfg(feature = "cuda")]
+        let stream = match device {
+            Device::Cuda(device) => {
+                let stream = device.cuda_stream();
+                let done = stream.synchronize();
+                done.map_err(driver_error("cuStreamSynchronize"))?;
+                Some(stream)
+            }
+            _ => None,
+        };
+        let _ = device;
+        Ok(Self {
+            start: Instant::now(),
+            #[cfg(feature = "cuda")]
+            stream,
+        })
+    }
+
+    /// The moment now. On a GPU it comes when the work that was launched before is done.
+    ///
+    /// # Errors
+    /// The errors of CUDA.
+    pub(super) fn now(&self) -> Result<Moment, Error> {
+        #[cfg(feature = "cuda")]
+        let event = match &self.stream {
+            None => None,
+            Some(stream) => {
+                let event = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
+                Some(event.map_err(driver_error("cuEventRecord"))?)
+            }
+        };
+        Ok(Moment {
+            host: self.start.elapsed().as_secs_f64(),
+            #[cfg(feature = "cuda")]
+            event,
+        })
+    }
+
+    /// The times of moments, since the first of them. It waits for a GPU.
+    ///
+    /// # Errors
+    /// The errors of CUDA.
+    pub(super) fn times(&self, moments: &[&Moment]) -> Result<Vec<Time>, Error> {
+        #[cfg(feature = "cuda")]
+        if let Some(stream) = &self.stream {
+            let done = stream.synchronize();
+            done.map_err(driver_error("cuStreamSynchronize"))?;
+        }
+        let Some(first) = moments.first() else {
+            return Ok(Vec::new());
+        };
+        let times = moments.iter().map(|moment| {
+            let host = moment.host - first.host;
+            Ok(Time {
+                device: moment.on_device(first)?.unwrap_or(host),
+                host,
+            })
+        });
+        times.collect()
+    }
+}
+
+impl Moment {
+    /// The seconds since an earlier moment on the GPU, if there is one.
+    #[cfg(feature = "cuda")]
+    fn on_device(&self, first: &Self) -> Result<Option<f64>, Error> {
+        let (Some(first), Some(own)) = (&first.event, &self.event) else {
+            return Ok(None);
+        };
+        let milliseconds = first.elapsed_ms(own);
+        let milliseconds = milliseconds.map_err(driver_error("cuEventElapsedTime"))?;
+        Ok(Some(f64::from(milliseconds) * 1e-3))
+    }
+
+    #[cfg(not(feature = "cuda"))]
+    fn on_device(&self, _: &Self) -> Result<Option<f64>, Error> {
+        Ok(None)
+    }
+}

@@ -1,0 +1,195 @@
+//! Recordings of work whose operations are known.
+
+use std::collections::BTreeMap;
+use std::thread::sleep;
+use std::time::Duration;
+
+use candle_core::{DType, Tensor};
+use flashcliff::Pass;
+
+use super::*;
+use crate::models::{Architecture, Model};
+use crate::objective::Objective;
+use crate::optim::{Adam, AdamOptions};
+
+fn named(name: &str) -> impl FnOnce() -> Arc<Operation> {
+    let operation = Arc::new(Operation::other(name, None));
+    move || operation
+}
+
+fn nap(milliseconds: u64) {
+    sleep(Duration::from_millis(milliseconds));
+}
+
+/// The slices and the seconds of each operation.
+fn sums(timeline: &Timeline) -> BTreeMap<(String, Option<&'static str>), (usize, f64)> {
+    let mut sums = BTreeMap::new();
+    for slice in timeline.slices() {
+        let phase = slice.operation.phase.map(Pass::name);
+        let key = (slice.operation.operator.clone(), phase);
+        let (calls, seconds) = sums.entry(key).or_insert((0, 0.0));
+        *calls += usize::from(slice.begins);
+        *seconds += slice.seconds;
+    }
+    sums
+}
+
+fn record_on_cpu<R>(work: impl FnOnce() -> R) -> (R, Timeline) {
+    record(&Device::Cpu, work).unwrap()
+}
+
+#[test]
+fn an_operation_within_another_takes_its_time_from_it() {
+    let (done, timeline) = record_on_cpu(|| {
+        within(named("outer"), || {
+            nap(2);
+            within(named("inner"), || nap(20));
+            nap(2);
+            7
+        })
+    });
+    assert_eq!(done, 7);
+    let sums = sums(&timeline);
+    let of = |name: &str| sums[&(name.to_owned(), None)];
+    assert_eq!((of("outer").0, of("inner").0), (1, 1));
+    assert!(of("inner").1 >= 0.02 && of("outer").1 >= 0.004, "{sums:?}");
+    // A sum that counted the inner one twice would be 20 ms longer.
+    let total: f64 = sums.values().map(|(_, seconds)| seconds).sum();
+    assert!((total - timeline.seconds()).abs() < 1e-9, "{sums:?}");
+    let names: Vec<&str> = timeline
+        .slices()
+        .iter()
+        .map(|slice| slice.operation.operator.as_str())
+        .collect();
+    assert_eq!(names, ["the rest", "outer", "inner", "outer", "the rest"]);
+}
+
+#[test]
+fn only_the_recording_thread_records_and_only_while_it_does() {
+    within(named("before"), || ());
+    let ((), timeline) = record_on_cpu(|| {
+        std::thread::scope(|scope| {
+            scope.spawn(|| within(named("elsewhere"), || nap(1)));
+        });
+        begin(named("here"));
+    });
+    within(named("behind"), || ());
+    let sums = sums(&timeline);
+    let names: Vec<&str> = sums.keys().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["here", "the rest"]);
+    assert!(!is_recording());
+}
+
+#[test]
+fn a_recording_within_another_takes_its_calls() {
+    let (inner, outer) = record_on_cpu(|| {
+        within(named("first"), || ());
+        let ((), inner) = record_on_cpu(|| within(named("second"), || ()));
+        within(named("third"), || ());
+        inner
+    });
+    assert!(sums(&inner).contains_key(&("second".to_owned(), None)));
+    let outer = sums(&outer);
+    assert!(outer.contains_key(&("third".to_owned(), None)));
+    assert!(!outer.contains_key(&("second".to_owned(), None)));
+}
+
+#[test]
+fn a_panic_ends_a_recording() {
+    let caught = std::panic::catch_unwind(|| record(&Device::Cpu, || panic!("expected")));
+    assert!(caught.is_err() && !is_recording());
+}
+
+/// A model in training with a batch of ones.
+fn training(architecture: Architecture, rows: usize) -> (Adam, Objective, [Tensor; 2]) {
+    let model = Model::new(architecture, 3, DType::F32).unwrap();
+    let shape = (rows, architecture.points(), architecture.dim());
+    let targets = match architecture.targets() {
+        1 => vec![rows],
+        targets => vec![rows, targets],
+    };
+    let ones = |shape: &[usize]| Tensor::ones(shape, DType::F32, &Device::Cpu).unwrap();
+    let batch = [ones(&[shape.0, shape.1, shape.2]), ones(&targets)];
+    let adam = Adam::new(model.parameters().variables(), AdamOptions::default()).unwrap();
+    (adam, Objective::new(&model, rows, 1).unwrap(), batch)
+}
+
+fn step(architecture: Architecture, rows: usize) -> Timeline {
+    let (mut adam, mut objective, batch) = training(architecture, rows);
+    let ((), timeline) = record_on_cpu(|| {
+        let loss = objective.evaluate(&batch).unwrap();
+        adam.objective_step(&mut objective, &loss).unwrap();
+    });
+    timeline
+}
+
+#[test]
+fn a_planned_step_reports_each_operation_of_its_plan_once_a_pass() {
+    let sums = sums(&step(Architecture::Hulls, 4));
+    let calls: Vec<(&str, Option<&str>, usize)> = sums
+        .iter()
+        .map(|((name, phase), (calls, _))| (name.as_str(), *phase, *calls))
+        .collect();
+    let (forward, backward) = (Some("forward"), Some("backward"));
+    // The embedding, two maps of each of four layers, and two maps of the head are linear.
+    assert_eq!(
+        calls,
+        [
+            ("adam", None, 1),
+            ("blade_norm", backward, 1),
+            ("blade_norm", forward, 1),
+            ("mv_linear", backward, 11),
+            ("mv_linear", forward, 11),
+            ("points", forward, 1),
+            ("silu", backward, 1),
+            ("silu", forward, 1),
+            ("squared_error", forward, 1),
+            ("steerable_product", backward, 4),
+            ("steerable_product", forward, 4),
+            // The beginning, and behind the plan.
+            ("the rest", None, 2),
+        ]
+    );
+}
+
+#[test]
+fn a_step_through_the_graph_reports_our_nodes_and_candles_passes() {
+    let sums = sums(&step(Architecture::Volumes, 4));
+    for phase in ["forward", "backward"] {
+        let of = |name: &str| sums[&(name.to_owned(), Some(phase))];
+        assert_eq!(of("fcgp_norm").0, 2);
+        assert_eq!(of("mv_silu").0, 3);
+        assert_eq!(of("candle's operations").0, 1);
+        assert!(of("candle's operations").1 > 0.0);
+    }
+}
+
+#[test]
+fn bytes_and_operations_are_those_of_the_tensors() {
+    let rows = 4;
+    let timeline = step(Architecture::Hulls, rows);
+    let find = |phase, inputs: usize| {
+        let mut slices = timeline.slices().iter().map(|slice| &slice.operation);
+        let is_same = |operation: &&Arc<Operation>| {
+            operation.operator == "mv_linear"
+                && operation.phase == Some(phase)
+                && operation.shapes.len() == inputs
+                && operation.shapes[0] == [32, rows, 32]
+        };
+        slices.find(is_same).unwrap().clone()
+    };
+    // The map without bias: x, its weights for six grades, and the output.
+    let (x, weights) = (32 * rows * 32 * 4, 32 * 32 * 6 * 4);
+    let forward = find(Pass::Forward, 2);
+    assert_eq!(forward.bytes, 2 * x + weights);
+    assert_eq!(
+        (forward.saved_bytes, forward.held_bytes),
+        (0, 2 * x + weights)
+    );
+    assert_eq!(forward.flops, Some(2 * 32 * rows * 32 * 32));
+    assert_eq!(forward.algebra, "cl500");
+    let backward = find(Pass::Backward, 2);
+    assert_eq!(backward.bytes, 2 * x + weights + x + weights);
+    assert_eq!(backward.gradients, ["x", "weight"]);
+    assert_eq!(backward.flops, Some(2 * 2 * 32 * rows * 32 * 32));
+}

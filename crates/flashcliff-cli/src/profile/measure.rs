@@ -1,0 +1,128 @@
+//! Steps with and without a profile, in turns.
+
+use flashcliff_bench::measure::median;
+use flashcliff_candle::capture::{Capture, Step};
+use flashcliff_candle::timeline::Timeline;
+
+use crate::error::Error;
+use crate::train::Rehearsal;
+
+/// The steps before the first one that counts. They allocate, plan, and load what is loaded once.
+const WARM_UP: usize = 4;
+/// The rows of captured steps that are timed.
+const ROWS: usize = 5;
+
+/// The faster half of the steps of each kind. Other work of the machine slows steps, and never makes one faster.
+#[derive(Debug)]
+pub(crate) struct Steps {
+    /// Steps with a profile, the fastest first.
+    pub(crate) recorded: Vec<Timeline>,
+    /// The seconds of steps without one.
+    pub(crate) plain: Vec<f64>,
+    /// The median seconds of a step that is captured, on a GPU.
+    pub(crate) captured: Option<f64>,
+}
+
+impl Steps {
+    /// The fastest step with a profile.
+    pub(crate) fn fastest(&self) -> Option<&Timeline> {
+        self.recorded.first()
+    }
+
+    /// The mean seconds of steps with a profile, and of those without.
+    pub(crate) fn seconds(&self) -> [f64; 2] {
+        let recorded: Vec<f64> = self.recorded.iter().map(Timeline::seconds).collect();
+        [mean(&recorded), mean(&self.plain)]
+    }
+}
+
+/// The mean; 0 of nothing.
+pub(crate) fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// The fastest of some values, one out of so many, in order; at least one.
+fn fastest<T>(one_of: usize, mut values: Vec<T>, seconds: impl Fn(&T) -> f64) -> Vec<T> {
+    values.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
+    values.truncate(values.len().div_ceil(one_of));
+    values
+}
+
+/// The fastest quarter of so many steps with a profile.
+///
+/// # Errors
+/// The errors of the device.
+pub(crate) fn recorded(rehearsal: &Rehearsal, count: usize) -> Result<Vec<Timeline>, Error> {
+    let mut step = warm(rehearsal)?;
+    let steps = (0..count).map(|_| rehearsal.record(&mut step));
+    let steps = steps.collect::<Result<_, _>>()?;
+    Ok(fastest(4, steps, Timeline::seconds))
+}
+
+/// The seconds of the fastest quarter of so many steps without a profile.
+///
+/// # Errors
+/// The errors of the device.
+pub(crate) fn plain(rehearsal: &Rehearsal, count: usize) -> Result<Vec<f64>, Error> {
+    let mut step = warm(rehearsal)?;
+    let steps = (0..count).map(|_| rehearsal.time(&mut step));
+    let steps = steps.collect::<Result<_, _>>()?;
+    Ok(fastest(4, steps, |seconds| *seconds))
+}
+
+/// A step that has run a few times.
+fn warm(rehearsal: &Rehearsal) -> Result<Step<'static>, Error> {
+    let mut step = rehearsal.step(Capture::Off);
+    for _ in 0..WARM_UP {
+        rehearsal.time(&mut step)?;
+    }
+    Ok(step)
+}
+
+/// Measures so many steps of each kind.
+///
+/// # Errors
+/// The errors of the device.
+pub(crate) fn steps(rehearsal: &Rehearsal, count: usize, on_gpu: bool) -> Result<Steps, Error> {
+    let mut step = warm(rehearsal)?;
+    let (mut recorded, mut plain) = (Vec::with_capacity(count), Vec::with_capacity(count));
+    for turn in 0..count {
+        // Neither kind always follows the other.
+        if turn % 2 == 0 {
+            plain.push(rehearsal.time(&mut step)?);
+            recorded.push(rehearsal.record(&mut step)?);
+        } else {
+            recorded.push(rehearsal.record(&mut step)?);
+            plain.push(rehearsal.time(&mut step)?);
+        }
+    }
+    Ok(Steps {
+        recorded: fastest(2, recorded, Timeline::seconds),
+        plain: fastest(2, plain, |seconds| *seconds),
+        captured: if on_gpu { captured(rehearsal)? } else { None },
+    })
+}
+
+/// The median seconds of a captured step; `None` if it cannot be captured.
+fn captured(rehearsal: &Rehearsal) -> Result<Option<f64>, Error> {
+    let mut step = rehearsal.step(Capture::Auto);
+    rehearsal.time_row(&mut step)?;
+    if !step.is_captured() {
+        return Ok(None);
+    }
+    let rows = (0..ROWS).map(|_| rehearsal.time_row(&mut step));
+    Ok(Some(median(rows.collect::<Result<_, _>>()?)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_faster_half_is_kept_in_order() {
+        let same = |values: &[f64]| fastest(2, values.to_vec(), |seconds| *seconds);
+        assert_eq!(same(&[5.0, 1.0, 9.0, 3.0]), [1.0, 3.0]);
+        assert_eq!(same(&[2.0, 1.0, 3.0]), [1.0, 2.0]);
+        assert_eq!(same(&[7.0]), [7.0]);
+    }
+}
