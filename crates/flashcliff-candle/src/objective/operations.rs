@@ -111,5 +111,9 @@ fn operation(
         // An exponential, a sum, a quotient and a product; three more operations of the slope and one product.
         Work::Activation(Activation::Silu) => of_function("silu", [4 * inputs, 8 * inputs]),
         Work::Activation(Activation::Relu) => of_function("relu", [inputs, inputs]),
+        // A sum and a product of each element; a product for each of two gradients.
+        Work::ScaledSum(_) => of_function("scaled_sum", [2 * outputs, 2 * outputs]),
+        Work::Blade(_) => of_function("blade", [0, 0]),
+        Work::ReverseAxes => of_function("reverse_axes", [0, 0]),
     }
 }
