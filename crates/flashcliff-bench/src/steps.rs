@@ -115,9 +115,13 @@ impl StepRates {
         let all = || pairs(&self.batches, &operation.seconds);
         let is_same = |known: usize| known.is_multiple_of(PAGES) == batch.is_multiple_of(PAGES);
         let same: Vec<(usize, f64)> = all().filter(|(known, _)| is_same(*known)).collect();
-        match same.len() {
-            0 | 1 => at(&all().collect::<Vec<_>>(), batch),
-            _ => at(&same, batch),
+        let largest = |known: &[(usize, f64)]| known.last().map_or(0, |(known, _)| *known);
+        let all: Vec<(usize, f64)> = all().collect();
+        // A line that goes on for long beyond what was timed is worse than one between batches of both kinds.
+        let reaches = largest(&same) + largest(&same) / 8 >= batch.min(largest(&all));
+        match reaches && same.len() > 1 {
+            true => at(&same, batch),
+            false => at(&all, batch),
         }
     }
 
@@ -205,6 +209,10 @@ pub(crate) mod tests {
         assert!((seconds(46) - 4.6).abs() < 1e-12);
         assert_eq!(seconds(96), 24.0);
         assert!((seconds(100) - 10.0).abs() < 1e-12);
+        // Without a batch of its kind near, one between both kinds.
+        rates.batches = vec![15, 30, 64, 128];
+        let half = rates.predict(47).forward_seconds;
+        assert_eq!(half, (8.0 + 6.2) / 2.0);
     }
 
     #[test]

@@ -14,9 +14,9 @@ use crate::profile::measure::{self, mean};
 use crate::train::{Play, PrecisionName, Rehearsal, TaskName};
 
 /// The seconds that the steps of a batch take about, and the least and the largest number of them.
-const EFFORT: (f64, usize, usize) = (0.1, 6, 60);
+const EFFORT: (f64, usize, usize) = (0.04, 6, 60);
 /// The times that all batches are measured. A disturbance of the machine hits one of them.
-pub(crate) const SWEEPS: usize = 2;
+pub(crate) const SWEEPS: usize = 3;
 /// The steps in which the peak of memory is counted. Later ones allocate what the next one does.
 const COUNTED: usize = 3;
 
@@ -81,22 +81,14 @@ fn count(rehearsal: &Rehearsal, quick: bool) -> Result<usize, Error> {
 /// The errors of candle.
 pub(crate) fn calibrate(task: TaskName, quick: bool) -> Result<StepRates, Error> {
     let batches = batches(task, quick);
-    let mut places: Vec<Place> = Vec::new();
-    for sweep in 0..if quick { 1 } else { SWEEPS } {
-        for (at, &batch) in batches.iter().enumerate() {
+    let mut best: Vec<List> = vec![List::new(); batches.len()];
+    for _ in 0..if quick { 1 } else { SWEEPS } {
+        for (best, &batch) in best.iter_mut().zip(batches) {
             let rehearsal = rehearsal(task, batch)?;
             let steps = measure::recorded(&rehearsal, count(&rehearsal, quick)?)?;
-            let seconds: Vec<Vec<(Arc<Operation>, f64)>> = steps.iter().map(in_order).collect();
-            let list = seconds.first().map(Vec::as_slice).unwrap_or_default();
-            places.resize_with(list.len(), Place::default);
-            for (index, (place, (operation, _))) in places.iter_mut().zip(list).enumerate() {
-                let all: Vec<f64> = seconds.iter().map(|step| step[index].1).collect();
-                place.operation = Some(operation.clone());
-                match (sweep, place.seconds.get_mut(at)) {
-                    (0, _) => place.seconds.push(mean(&all)),
-                    (_, Some(known)) => *known = known.min(mean(&all)),
-                    (_, None) => {}
-                }
+            let list = mean_of(&steps.iter().map(in_order).collect::<Vec<_>>());
+            if best.is_empty() || total(&list) < total(best) {
+                *best = list;
             }
         }
     }
@@ -108,22 +100,30 @@ pub(crate) fn calibrate(task: TaskName, quick: bool) -> Result<StepRates, Error>
         batches: batches.to_vec(),
         peak_batches,
         peak_bytes: peaks.into_iter().map(|bytes| bytes as f64).collect(),
-        operations: together(places),
+        operations: together(&best),
     })
 }
 
-/// A place in the list of operations of a step.
-#[derive(Debug, Default)]
-struct Place {
-    /// The operation at the largest batch.
-    operation: Option<Arc<Operation>>,
-    /// The seconds for each batch.
-    seconds: Vec<f64>,
+/// The operations of a step in order, with their seconds.
+type List = Vec<(Arc<Operation>, f64)>;
+
+fn total(list: &[(Arc<Operation>, f64)]) -> f64 {
+    list.iter().map(|(_, seconds)| seconds).sum()
 }
 
-/// The operations of a step in order, with their seconds.
-fn in_order(timeline: &Timeline) -> Vec<(Arc<Operation>, f64)> {
-    let mut list: Vec<(Arc<Operation>, f64)> = Vec::new();
+/// The list of steps that have the same operations.
+fn mean_of(steps: &[List]) -> List {
+    let first = steps.first().cloned().unwrap_or_default();
+    let place = |(index, (operation, _)): (usize, (Arc<Operation>, f64))| {
+        let all: Vec<f64> = steps.iter().map(|step| step[index].1).collect();
+        (operation, mean(&all))
+    };
+    first.into_iter().enumerate().map(place).collect()
+}
+
+/// The operations of a recorded step.
+fn in_order(timeline: &Timeline) -> List {
+    let mut list = List::new();
     for slice in timeline.slices() {
         let same = list.iter_mut().rev();
         let same = same.filter(|(operation, _)| *operation == slice.operation);
@@ -136,30 +136,28 @@ fn in_order(timeline: &Timeline) -> Vec<(Arc<Operation>, f64)> {
     list
 }
 
-/// Adds up places of one operation.
-fn together(places: Vec<Place>) -> Vec<OperationTimes> {
+/// The operations with their seconds for each batch. Those that are equal at the largest batch are added up.
+fn together(batches: &[List]) -> Vec<OperationTimes> {
     let mut made: Vec<(Arc<Operation>, OperationTimes)> = Vec::new();
-    for place in places {
-        let Some(operation) = place.operation else {
-            continue;
-        };
-        let known = made.iter_mut().find(|(known, _)| *known == operation);
-        if let Some((_, times)) = known {
-            let pairs = times.seconds.iter_mut().zip(&place.seconds);
+    let largest = batches.last().map(Vec::as_slice).unwrap_or_default();
+    for (place, (operation, _)) in largest.iter().enumerate() {
+        // A step has the same operations at every batch.
+        let at = |list: &List| list.get(place).map_or(0.0, |(_, seconds)| *seconds);
+        let seconds: Vec<f64> = batches.iter().map(at).collect();
+        if let Some((_, times)) = made.iter_mut().find(|(known, _)| known == operation) {
+            let pairs = times.seconds.iter_mut().zip(&seconds);
             pairs.for_each(|(sum, seconds)| *sum += seconds);
             continue;
         }
+        let phase = operation.phase.map_or("", flashcliff::Pass::name);
         let times = OperationTimes {
             operator: operation.operator.clone(),
             algebra: operation.algebra.clone(),
-            phase: operation
-                .phase
-                .map_or("", flashcliff::Pass::name)
-                .to_owned(),
+            phase: phase.to_owned(),
             shapes: operation.shapes.clone(),
-            seconds: place.seconds,
+            seconds,
         };
-        made.push((operation, times));
+        made.push((operation.clone(), times));
     }
     made.into_iter().map(|(_, times)| times).collect()
 }

@@ -50,8 +50,10 @@ pub(crate) fn add(tests: &mut Tests) {
 fn step(architecture: Architecture, device: &Device, features: Features) -> (f64, Timeline) {
     let model = Model::on_device(architecture, 5, DType::F32, device).unwrap();
     let mut adam = Adam::new(model.parameters().variables(), AdamOptions::default()).unwrap();
-    let mut options = ObjectiveOptions::default();
-    options.features = features;
+    let options = ObjectiveOptions {
+        features,
+        ..ObjectiveOptions::default()
+    };
     let mut objective = Objective::with_options(&model, ROWS, 1, &options).unwrap();
     let points = [ROWS, architecture.points(), architecture.dim()];
     let put = |tensor: Tensor| tensor.to_device(device).unwrap();
