@@ -11,7 +11,7 @@ use flashcliff_floor::values;
 use super::square_product;
 use crate::check::{Sample, Sampled, Tolerance, compare};
 use crate::machine::Rates;
-use crate::work::Work;
+use crate::work::{Work, has_products_of_matrices};
 use crate::{Case, Error, Passes};
 
 /// An operator with its tensors.
@@ -28,9 +28,6 @@ pub(super) struct Buffers {
     saved: Array,
     workspaces: [CudaSlice<u8>; 2],
 }
-
-/// Operators whose operations are mostly those of matrix products.
-const OF_MATRICES: [&str; 3] = ["fcgp_norm", "mv_linear", "mv_linear_sgp_norm"];
 
 fn random(len: usize, seed: u64) -> Vec<f64> {
     values(len, seed).into_iter().map(f64::from).collect()
@@ -102,7 +99,7 @@ impl Buffers {
 
     /// The rate of what does most of the operations.
     pub(super) fn flops_rate(&self, rates: &Rates) -> f64 {
-        let of_matrices = OF_MATRICES.contains(&self.operator.name());
+        let of_matrices = has_products_of_matrices(self.operator.name());
         let by_type = match self.dtype {
             Dtype::F64 => return rates.flops_f64,
             Dtype::Bf16 if of_matrices => rates.flops_bf16,
