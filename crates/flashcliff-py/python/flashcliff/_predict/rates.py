@@ -1,7 +1,7 @@
 """The rates of a machine: how fast PyTorch moves bytes, multiplies matrices and starts operators. They are measured once and kept in a file.
 
-Tensors are allocated anew in each measurement, as in a step of training: memory that the system has just given costs more than memory
-that was used before, and how much more depends on the size.
+Results are allocated anew in each measurement, and many live at the same time, as in a step of training. Memory that the system has just
+given, or that no cache holds, costs more than memory that was just used, and how much more depends on the size.
 """
 
 from __future__ import annotations
@@ -31,6 +31,8 @@ _DTYPES = {
     "cpu": (torch.float32, torch.float64),
     "cuda": (torch.float32, torch.float64, torch.bfloat16, torch.float16),
 }
+_LIVE, _HELD = (4, 256), 128 << 20
+"""How many results live at the same time, at least and at most, and how many bytes in between."""
 _SECONDS = 0.02
 """How long each thing is measured."""
 
@@ -171,9 +173,11 @@ def measure(device: torch.device) -> Rates:
     one = torch.ones(1, device=device)
     levels = []
     size = _SMALLEST
-    while size <= min(_LARGEST[kind], _room(device) // 8):
+    while size <= min(_LARGEST[kind], _room(device) // 16):
         x, y = torch.ones(2, size // 4, device=device).unbind()
-        levels.append((float(size), 3 * size / _least(lambda: torch.add(x, y), device)))  # noqa: B023
+        count = max(_LIVE[0], min(_LIVE[1], _HELD // size))
+        seconds = _least(lambda: [torch.add(x, y) for _ in range(count)], device)  # noqa: B023
+        levels.append((float(size), 3 * size * count / seconds))
         size *= 2
     products = {}
     for dtype in _DTYPES[kind]:
