@@ -1,17 +1,19 @@
 //! The rates of a machine, measured once and kept in a file.
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use flashcliff::files;
+use flashcliff::{Dtype, files};
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Kind;
 use crate::steps::StepRates;
+use crate::work::has_products_of_matrices;
 use crate::{Error, Passes};
 
 /// The format that is written and read.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// The rates of a device, for predictions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -30,8 +32,8 @@ pub struct Calibration {
     pub call_seconds: f64,
     /// Seconds of handing work to all threads and waiting for them.
     pub pool_seconds: f64,
-    /// Operations a second of multiply-adds, in f32 and f64.
-    pub flops: [f64; 2],
+    /// Operations a second by the name of an element type: of multiply-adds on a CPU, of products of matrices on a GPU.
+    pub flops: BTreeMap<String, f64>,
     /// The rates of moving bytes, by the bytes that are worked on, ascending.
     pub levels: Vec<Level>,
     /// The rates of the operators.
@@ -96,6 +98,10 @@ impl Calibration {
         let missing = |reason: String| Error::NotCalibrated {
             path: path.clone(),
             reason,
+            command: match machine.is_gpu() {
+                true => "flashcliff calibrate --device cuda".to_owned(),
+                false => "flashcliff calibrate".to_owned(),
+            },
         };
         let text = match std::fs::read(&path) {
             Ok(text) => text,
@@ -128,14 +134,16 @@ impl Calibration {
     fn checked(self) -> Result<Self, String> {
         let levels = self.levels.iter().flat_map(|level| [level.add, level.copy]);
         let units = self.operators.iter().map(|rate| rate.unit_seconds);
-        let mut all = levels.chain(units).chain(self.flops);
+        let mut all = levels.chain(units).chain(self.flops.values().copied());
         let are_rates = all.all(|rate| rate.is_finite() && rate > 0.0);
         let latencies = [self.call_seconds, self.pool_seconds];
         let are_times = latencies
             .iter()
             .all(|time| time.is_finite() && *time >= 0.0);
         let are_steps = self.steps.iter().all(StepRates::is_sound);
-        match are_rates && are_times && are_steps && !self.levels.is_empty() {
+        let has_flops = self.flops.contains_key(&Dtype::F32.to_string());
+        let are_sound = are_rates && are_times && are_steps && has_flops;
+        match are_sound && !self.levels.is_empty() {
             true => Ok(self),
             false => Err("expected rates above 0".to_owned()),
         }
@@ -169,6 +177,20 @@ impl Calibration {
         found.ok_or_else(|| Error::NoSteps {
             task: task.to_owned(),
         })
+    }
+
+    /// Operations a second of an operator. Sums of 16-bit types are in f32; products of matrices have rates of their own on a GPU.
+    pub fn flops_rate(&self, operator: &str, dtype: Dtype) -> f64 {
+        let counts = if has_products_of_matrices(operator) {
+            dtype
+        } else {
+            dtype.arithmetic()
+        };
+        let of = |dtype: Dtype| self.flops.get(&dtype.to_string()).copied();
+        // A file without the type of f32 is refused.
+        of(counts)
+            .or_else(|| of(Dtype::F32))
+            .unwrap_or(f64::INFINITY)
     }
 
     /// Bytes a second of an addition that works on so many bytes, between the levels by the logarithm of the bytes.
@@ -226,7 +248,7 @@ pub(crate) mod tests {
             simd: "scalar".to_owned(),
             call_seconds: 1e-6,
             pool_seconds: 5e-6,
-            flops: [1e10, 5e9],
+            flops: BTreeMap::from([("f32".to_owned(), 1e10), ("f64".to_owned(), 5e9)]),
             levels: vec![
                 Level {
                     bytes: 1000,
@@ -254,6 +276,16 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn products_of_matrices_have_the_rate_of_their_type() {
+        let mut rates = calibration();
+        rates.flops.insert("bf16".to_owned(), 8e10);
+        assert_eq!(rates.flops_rate("mv_linear", Dtype::Bf16), 8e10);
+        assert_eq!(rates.flops_rate("sgp_norm", Dtype::Bf16), 1e10);
+        assert_eq!(rates.flops_rate("sgp_norm", Dtype::F64), 5e9);
+        assert_eq!(rates.flops_rate("mv_linear", Dtype::F16), 1e10);
+    }
+
+    #[test]
     fn files_of_other_machines_formats_and_versions_are_refused() {
         let text = |rates: &Calibration| serde_json::to_vec(rates).unwrap();
         let rates = calibration();
@@ -266,12 +298,13 @@ pub(crate) mod tests {
             change(&mut other);
             Calibration::parse(&text(&other), &machine()).unwrap_err()
         };
-        assert!(reason(|r| r.format = 9).contains("format 1, got Some(9)"));
+        assert!(reason(|r| r.format = 9).contains("format 2, got Some(9)"));
         assert!(reason(|r| r.version = "0".to_owned()).contains("got 0"));
         assert!(reason(|r| r.machine.threads = 3).contains("another machine"));
         assert!(reason(|r| r.operators[1].unit_seconds = 0.0).contains("above 0"));
         assert!(reason(|r| r.levels.clear()).contains("above 0"));
         assert!(reason(|r| r.steps[0].batches.clear()).contains("above 0"));
+        assert!(reason(|r| r.flops.clear()).contains("above 0"));
         assert!(Calibration::parse(b"{", &machine()).is_err());
     }
 }

@@ -80,7 +80,7 @@ pub enum Error {
 
     /// The rates of the machine are not known.
     #[error(
-        "expected the rates of this machine in {}: {reason}; run `flashcliff calibrate`, which takes less than a minute",
+        "expected the rates of this machine in {}: {reason}; run `{command}`, which takes about a minute",
         path.display()
     )]
     NotCalibrated {
@@ -88,6 +88,8 @@ pub enum Error {
         path: std::path::PathBuf,
         /// The fault of the file.
         reason: String,
+        /// The command that measures them.
+        command: String,
     },
 
     /// The rates of the machine have none of a case.

@@ -8,12 +8,14 @@
 //! * [`machine`] - what the machine is, and the rates that it reaches.
 //! * [`model`] - from bytes, operations and rates to the least time of a case, and its size class.
 //! * [`work`] - the bytes and operations of a case.
-//! * [`calibration`], [`predict`] - the rates of a machine, kept in a file; the expected time and memory of a case.
+//! * [`mod@calibrate`], [`calibration`] - measures the rates of a device; keeps them in a file.
+//! * [`Place`], [`predict`] - a device and its memory; the expected time and memory of a case.
 //! * [`steps`] - the same for whole training steps.
 //! * [`report`], [`html`] - the results, as JSON and as a page.
 //! * [`stats`], [`baseline`] - the interval of a ratio, and the verdict on a case beside a stored run.
 
 pub mod baseline;
+pub mod calibrate;
 pub mod calibration;
 mod case;
 mod check;
@@ -25,6 +27,7 @@ mod html;
 pub mod machine;
 pub mod measure;
 pub mod model;
+mod place;
 pub mod predict;
 pub mod reference;
 pub mod report;
@@ -37,5 +40,6 @@ pub mod work;
 pub use case::{Case, Passes};
 pub use error::Error;
 pub use html::html;
+pub use place::{Peak, Place};
 pub use selection::Selection;
 pub use target::Target;

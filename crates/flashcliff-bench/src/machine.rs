@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use crate::work::has_products_of_matrices;
 use flashcliff::Dtype;
 use serde::{Deserialize, Serialize};
 
@@ -52,13 +53,10 @@ pub struct Rates {
     pub call_seconds: f64,
 }
 
-/// Operators whose operations are mostly those of matrix products.
-const OF_MATRICES: [&str; 3] = ["fcgp_norm", "mv_linear", "mv_linear_sgp_norm"];
-
 impl Rates {
     /// Operations a second of an operator in a type, whose products of matrices may round to TF32.
     pub fn flops(&self, operator: &str, dtype: Dtype, rounds_to_tf32: bool) -> f64 {
-        let of_matrices = OF_MATRICES.contains(&operator);
+        let of_matrices = has_products_of_matrices(operator);
         let by_type = match dtype {
             Dtype::F64 => return self.flops_f64,
             Dtype::Bf16 if of_matrices => self.flops_bf16,

@@ -4,13 +4,13 @@
 //! the size in between, so that the levels of the caches and the bandwidth shape the curve; where a byte takes the same time at both, they
 //! follow the logarithm of the size.
 
-use flashcliff::{Dims, Dtype, Operator, Pass, Tier};
 use serde::Serialize;
 
 use crate::calibration::{Calibration, OperatorRate};
 use crate::model::{Class, Model};
+use crate::place::Place;
 use crate::work::Work;
-use crate::{Case, Error, Passes};
+use crate::{Case, Error};
 
 /// The expected time and memory of a case.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -33,27 +33,19 @@ pub struct Prediction {
     pub by_algebra: Option<String>,
 }
 
-/// The bytes that the passes hold at once.
-pub fn peak_bytes(operator: &Operator, dims: &Dims, dtype: Dtype, passes: Passes) -> u128 {
-    let peak = |pass| operator.footprint(dims, dtype, pass).peak();
-    match passes {
-        Passes::Forward => peak(Pass::Forward),
-        Passes::Both => peak(Pass::Forward).max(peak(Pass::Backward)),
-    }
-}
-
 impl Calibration {
-    /// The expected time and memory of a case.
+    /// The expected time and memory of a case on the device of these rates.
     ///
     /// # Errors
     /// The errors of the library; [`Error::NoRate`] for a type or an operator that was not measured.
-    pub fn predict(&self, case: &Case) -> Result<Prediction, Error> {
+    pub fn predict(&self, place: &Place, case: &Case) -> Result<Prediction, Error> {
         let operator = case.bind()?;
         let dims = &case.dims;
         let work = Work::of(&operator, dims, case.dtype, case.passes);
         let is_interpreted = case.is_interpreted || !operator.algebra().is_compiled();
         let blades = operator.algebra().blade_count();
-        let rates = self.rates(case, is_interpreted, blades);
+        let is_aligned = place.is_aligned(dims, case.dtype);
+        let rates = self.rates(case, is_interpreted, is_aligned, blades);
         let nearest = rates
             .first()
             .ok_or_else(|| Error::NoRate { case: case.name() })?;
@@ -62,7 +54,7 @@ impl Calibration {
         let call_seconds = self.call_seconds * case.passes.calls() as f64;
         let padded = Work::of(
             &operator,
-            &padded(dims, case.dtype),
+            &place.padded(dims, case.dtype),
             case.dtype,
             case.passes,
         );
@@ -70,7 +62,7 @@ impl Calibration {
             bytes: work.bytes,
             call_seconds,
             memory_seconds: work.bytes as f64 / self.bandwidth(work.bytes),
-            compute_seconds: work.flops as f64 / self.flops[usize::from(case.dtype == Dtype::F64)],
+            compute_seconds: work.flops as f64 / self.flops_rate(case.operator, case.dtype),
             stream_rate: self.bandwidth(usize::MAX),
         };
         Ok(Prediction {
@@ -80,19 +72,24 @@ impl Calibration {
             seconds: call_seconds + padded.units() * self.unit_seconds(&rates, work.bytes),
             least_seconds: model.seconds(),
             class: model.class(),
-            peak_bytes: peak_bytes(&operator, dims, case.dtype, case.passes),
+            peak_bytes: place.peak(&operator, case.dtype, case.passes)?(dims),
             by_algebra,
         })
     }
 
     /// The rates of the case's operator in the nearest algebra, by bytes.
-    fn rates(&self, case: &Case, is_interpreted: bool, blades: usize) -> Vec<&OperatorRate> {
+    fn rates(
+        &self,
+        case: &Case,
+        is_interpreted: bool,
+        is_aligned: bool,
+        blades: usize,
+    ) -> Vec<&OperatorRate> {
         let dtype = case.dtype.to_string();
         let is_same = |rate: &&OperatorRate| {
             rate.operator == case.operator && rate.dtype == dtype && rate.passes == case.passes
         };
         let own = case.signature.name();
-        let is_aligned = is_aligned(&case.dims, case.dtype);
         let distance = |rate: &OperatorRate| {
             let count = |is_other: bool| f64::from(u8::from(is_other));
             let factor = (rate.blades as f64 / blades as f64).ln().abs();
@@ -129,37 +126,16 @@ impl Calibration {
     }
 }
 
-/// The bytes of a page. Planes of blades that lie whole pages apart compete for the same places in the first cache.
-const PAGE: usize = 4096;
-
-/// Whether the planes of blades of the input lie whole pages apart.
-pub(crate) fn is_aligned(dims: &Dims, dtype: Dtype) -> bool {
-    let plane = dims.batch.wrapping_mul(dims.in_channels);
-    plane.wrapping_mul(dtype.bytes()).is_multiple_of(PAGE)
-}
-
 /// The relative difference up to which two bandwidths count as one.
 const LEVEL: f64 = 0.15;
-
-/// The sizes with whole vectors of channels.
-fn padded(dims: &Dims, dtype: Dtype) -> Dims {
-    let tier = Tier::best();
-    let lanes = match dtype {
-        Dtype::F64 => tier.lanes_f64(),
-        _ => tier.lanes_f32(),
-    };
-    Dims {
-        in_channels: dims.in_channels.next_multiple_of(lanes),
-        out_channels: dims.out_channels.next_multiple_of(lanes),
-        ..*dims
-    }
-}
 
 #[cfg(test)]
 mod tests {
     use cayley::Signature;
+    use flashcliff::{Dims, Dtype};
 
     use super::*;
+    use crate::Passes;
     use crate::calibration::tests::calibration;
     use crate::selection::square;
 
@@ -177,14 +153,14 @@ mod tests {
     #[test]
     fn a_prediction_is_the_call_and_the_work_at_the_rate_of_its_size() {
         let rates = calibration();
-        let large = rates.predict(&case(1000)).unwrap();
+        let large = rates.predict(&Place::Cpu, &case(1000)).unwrap();
         let operator = case(1000).bind().unwrap();
         let work = Work::of(&operator, &square(1000, 16), Dtype::F32, Passes::Forward);
         let expected = 1e-6 + 4e-10 * work.units();
         assert!((large.seconds / expected - 1.0).abs() < 1e-12, "{large:?}");
         assert_eq!((large.bytes, large.flops), (work.bytes, work.flops));
         assert_eq!(large.by_algebra, None);
-        let twice = rates.predict(&case(2000)).unwrap();
+        let twice = rates.predict(&Place::Cpu, &case(2000)).unwrap();
         let ratio = (twice.seconds - 1e-6) / (large.seconds - 1e-6);
         // The weights are the same for every batch.
         assert!(ratio > 1.99 && ratio < 2.0, "{ratio}");
@@ -205,14 +181,15 @@ mod tests {
     fn memory_and_the_largest_batch_belong_together() {
         let operator = case(1).bind().unwrap();
         for passes in Passes::ALL {
-            let bytes = |dims: &Dims| peak_bytes(&operator, dims, Dtype::F32, passes);
-            let batch = operator.largest_batch(&square(1, 16), 1 << 26, bytes);
+            let bytes = Place::Cpu.peak(&operator, Dtype::F32, passes).unwrap();
+            let batch = operator.largest_batch(&square(1, 16), 1 << 26, |dims: &Dims| bytes(dims));
             assert!(bytes(&square(batch, 16)) <= 1 << 26);
             assert!(bytes(&square(batch + 1, 16)) > 1 << 26, "{batch}");
         }
         // Three tensors and the weights, and buffers that are small beside them.
         let three = 3 * 8 * 4096 * 128 * 4_u128;
-        let peak = peak_bytes(&operator, &square(4096, 128), Dtype::F32, Passes::Forward);
+        let peak = Place::Cpu.peak(&operator, Dtype::F32, Passes::Forward);
+        let peak = peak.unwrap()(&square(4096, 128));
         assert!(peak > three && (peak as f64) < 1.1 * three as f64, "{peak}");
     }
 
@@ -223,7 +200,7 @@ mod tests {
             dtype: Dtype::F64,
             ..case(2)
         };
-        let error = rates.predict(&other).unwrap_err().to_string();
+        let error = rates.predict(&Place::Cpu, &other).unwrap_err().to_string();
         assert!(
             error.contains("sgp_norm cl300 2x16 f64") && error.contains("calibrate"),
             "{error}"
@@ -232,7 +209,7 @@ mod tests {
             signature: Signature::of(2, 0, 0),
             ..case(2)
         };
-        let nearest = rates.predict(&nearest).unwrap();
+        let nearest = rates.predict(&Place::Cpu, &nearest).unwrap();
         assert_eq!(nearest.by_algebra.as_deref(), Some("cl300"));
     }
 }

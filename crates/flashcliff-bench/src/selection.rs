@@ -89,11 +89,7 @@ impl Selection {
             for signature in usual(&self.algebras) {
                 let mut shapes = self.shapes.clone();
                 if shapes.is_empty() {
-                    let (dims, work) = match self.gpu {
-                        true => (USUAL_ON_GPU, WORK_ON_GPU),
-                        false => (USUAL, WORK),
-                    };
-                    shapes.push(self.smaller(bounded(name, signature, dims, work)?));
+                    shapes.push(self.smaller(usual_size(name, signature, self.gpu)?));
                 }
                 for dims in shapes {
                     self.add(&mut cases, name, signature, dims, false, false)?;
@@ -167,9 +163,17 @@ fn bound(case: &Case) -> Result<Dims, Error> {
     Ok(operator.bind(&shapes)?)
 }
 
-/// The usual size on the CPU, or the largest smaller one that is not too much work.
-pub(crate) fn usual_size(operator: &'static str, signature: Signature) -> Result<Dims, Error> {
-    bounded(operator, signature, USUAL, WORK)
+/// The usual size on a device, or the largest smaller one that is not too much work.
+pub(crate) fn usual_size(
+    operator: &'static str,
+    signature: Signature,
+    gpu: bool,
+) -> Result<Dims, Error> {
+    let (usual, work) = match gpu {
+        true => (USUAL_ON_GPU, WORK_ON_GPU),
+        false => (USUAL, WORK),
+    };
+    bounded(operator, signature, usual, work)
 }
 
 /// A size, or the largest smaller one that is not too much work.

@@ -4,6 +4,11 @@ use flashcliff::{Dims, Dtype, Operator, TensorSpec};
 
 use crate::Passes;
 
+/// Whether most operations of an operator are those of products of matrices.
+pub(crate) fn has_products_of_matrices(operator: &str) -> bool {
+    ["fcgp_norm", "mv_linear", "mv_linear_sgp_norm"].contains(&operator)
+}
+
 /// The work of the passes of an operator at a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {

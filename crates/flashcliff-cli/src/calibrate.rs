@@ -1,9 +1,12 @@
 //! `flashcliff calibrate`: measures the rates of this machine, and keeps them.
 
 use clap::{Args, ValueEnum};
-use flashcliff_bench::cpu;
+use flashcliff_bench::calibrate::{Calibrate, calibrate};
+use flashcliff_bench::calibration::Calibration;
+use flashcliff_bench::cpu::Cpu;
 use tracing::info;
 
+use crate::device::{DeviceArgs, DeviceName};
 use crate::error::Error;
 use crate::output::{Align, Table, print};
 use crate::steps;
@@ -14,9 +17,15 @@ use crate::train::TaskName;
 #[command(after_help = "\
 Measured are a call with next to no work, a task for every thread, multiply-adds in f32 and f64, additions and copies of working sets from the
 smallest cache to memory, every operator of the table at three sizes, compiled and interpreted, and the operations of the training steps of
-all tasks at several batches. They are kept in $FLASHCLIFF_CACHE_DIR/rates, or
-else in flashcliff/rates in the cache folder of the system, in a file for each processor and number of threads. Measure while the machine is idle.")]
+all tasks at several batches. They are kept in $FLASHCLIFF_CACHE_DIR/rates, or else in flashcliff/rates in the cache folder of the system, in a file
+for each processor and number of threads. Measure while the machine is idle.
+
+On a GPU times are those of captured calls with a second-level cache that other data fill, in f32, f64, bf16 and f16; operations are those of large
+products of matrices. Training steps are not measured there.")]
 pub(crate) struct CalibrateArgs {
+    #[command(flatten)]
+    device: DeviceArgs,
+
     /// Print the rates as JSON, with those of all operators.
     #[arg(long)]
     json: bool,
@@ -29,13 +38,19 @@ pub(crate) struct CalibrateArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// A file that cannot be written.
+/// A GPU that does not exist; a file that cannot be written.
 pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Error> {
-    let mut rates = cpu::calibrate(args.quick, |what| info!("{what}"))?;
-    for &task in TaskName::value_variants() {
-        info!("training steps of {}", task.task().name());
-        rates.steps.push(steps::calibrate(task, args.quick)?);
-    }
+    let rates = match args.device.name() {
+        DeviceName::Cpu => {
+            let mut rates = measured(args.quick, &mut Cpu::new(args.quick))?;
+            for &task in TaskName::value_variants() {
+                info!("training steps of {}", task.task().name());
+                rates.steps.push(steps::calibrate(task, args.quick)?);
+            }
+            rates
+        }
+        DeviceName::Cuda(ordinal) => on_gpu(args.quick, ordinal)?,
+    };
     if !args.quick {
         let path = rates.store()?;
         info!("kept in {}", path.display());
@@ -44,14 +59,10 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Error> {
         return print(&(serde_json::to_string_pretty(&rates)? + "\n"));
     }
     let mut text = format!(
-        "{}, {}, {} threads\na call {:.2} us, a task for every thread {:.2} us, multiply-adds {:.1} Gflop/s in f32 and {:.1} in f64\n\n",
-        rates.machine.processor,
-        rates.simd,
-        rates.machine.threads,
+        "{}, a call {:.2} us, {}\n\n",
+        device(&rates),
         rates.call_seconds * 1e6,
-        rates.pool_seconds * 1e6,
-        rates.flops[0] * 1e-9,
-        rates.flops[1] * 1e-9,
+        operations(&rates),
     );
     let columns = ["working set KiB", "addition GB/s", "copy GB/s"];
     let mut table = Table::new(&columns.map(|name| (name, Align::Right)));
@@ -64,4 +75,48 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Error> {
     }
     text += &table.render();
     print(&text)
+}
+
+fn measured(quick: bool, target: &mut impl Calibrate) -> Result<Calibration, Error> {
+    Ok(calibrate(target, quick, |what| info!("{what}"))?)
+}
+
+#[cfg(feature = "cuda")]
+fn on_gpu(quick: bool, ordinal: usize) -> Result<Calibration, Error> {
+    measured(
+        quick,
+        &mut flashcliff_bench::cuda::Gpu::new(ordinal, quick)?,
+    )
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpu(_: bool, _: usize) -> Result<Calibration, Error> {
+    Err(flashcliff_candle::Error::BuiltWithoutCuda.into())
+}
+
+/// The device, and on a CPU what its threads cost.
+fn device(rates: &Calibration) -> String {
+    let machine = &rates.machine;
+    match machine.is_gpu() {
+        true => format!("{} ({})", machine.processor, machine.architecture),
+        false => format!(
+            "{}, {}, {} threads, a task for each {:.2} us",
+            machine.processor,
+            rates.simd,
+            machine.threads,
+            rates.pool_seconds * 1e6
+        ),
+    }
+}
+
+fn operations(rates: &Calibration) -> String {
+    let what = match rates.machine.is_gpu() {
+        true => "products of matrices",
+        false => "multiply-adds",
+    };
+    let rates = rates.flops.iter();
+    let rates: Vec<String> = rates
+        .map(|(dtype, rate)| format!("{:.1} Gflop/s in {dtype}", rate * 1e-9))
+        .collect();
+    format!("{what} {}", rates.join(", "))
 }

@@ -74,6 +74,8 @@ pub(crate) struct Plan {
     pub(crate) saved: usize,
     /// The bytes of workspace.
     pub(crate) workspace: usize,
+    /// Whether the pass takes so much memory that each call asks whether there is room.
+    pub(crate) is_large: bool,
 }
 
 fn items<'a, 'py, const N: usize>(

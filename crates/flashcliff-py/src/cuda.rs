@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
 use flashcliff::cuda::{
-    self, Device, Dtypes, MatmulPrecision, Scratch, StridedSizes, Tensor, TensorMut,
+    self, Device, Dtypes, MatmulPrecision, Scratch, SizedCall, StridedSizes, Tensor, TensorMut,
 };
 use flashcliff::{Dims, Dtype, Error, Operator, Pass};
 use pyo3::prelude::*;
@@ -46,7 +46,30 @@ impl Devices {
             output: operator.output_shape(&dims),
             saved: on_gpu.saved_len(&dims, dtypes),
             workspace: on_gpu.workspace_bytes(&dims, pass, dtypes)?,
+            is_large: false,
         })
+    }
+
+    /// The error of a pass that found no memory while so many bytes were available; if absent, the device is asked.
+    pub(crate) fn no_room(
+        &self,
+        operator: &Operator,
+        inputs: &[View],
+        pass: Pass,
+        gradients: Option<&[bool]>,
+        available: Option<u64>,
+        gpu: Gpu,
+    ) -> Result<Error, Error> {
+        let dims = bind(operator, inputs)?;
+        let on_gpu = self.get(operator, gpu)?;
+        let available = available.or_else(|| on_gpu.device().available_memory().ok());
+        let call = SizedCall {
+            dims: &dims,
+            dtypes: dtypes(operator, inputs),
+            pass,
+            gradients,
+        };
+        Ok(on_gpu.no_room(&call, available.map(u128::from)))
     }
 
     /// # Safety

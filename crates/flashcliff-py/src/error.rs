@@ -5,7 +5,9 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use flashcliff::Error;
 use pyo3::create_exception;
-use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{
+    PyMemoryError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError,
+};
 use pyo3::prelude::*;
 
 create_exception!(
@@ -46,6 +48,7 @@ pub(crate) fn raise(mut error: Error) -> PyErr {
             UnsupportedError::new_err(message)
         }
         Error::DtypeMismatch { .. } => PyTypeError::new_err(message),
+        Error::OutOfMemory { .. } => PyMemoryError::new_err(message),
         // PyTorch raises the same exception for tensors on different devices.
         Error::DeviceMismatch { .. } => PyRuntimeError::new_err(message),
         Error::NoCudaDriver { .. }

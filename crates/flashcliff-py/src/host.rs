@@ -1,10 +1,11 @@
 //! Passes on the CPU, over memory that Python owns.
 
 use flashcliff::host_memory::Spans;
-use flashcliff::{Dims, Dtype, Element, Error, Operator, Pass, Tensor, TensorMut, Tier};
+use flashcliff::{Dims, Dtype, Element, Error, Operator, Pass, Tensor, TensorMut, Tier, memory};
 use pyo3::prelude::*;
 
 use crate::convert::{Plan, Space, View};
+use crate::error::caught;
 
 /// The SIMD units that operators on the CPU use.
 #[pyfunction]
@@ -30,17 +31,76 @@ pub(crate) struct Given {
     pub(crate) workspace: Space,
 }
 
-pub(crate) fn plan(operator: &Operator, inputs: &[View], pass: Pass) -> Result<Plan, Error> {
+/// The needs of a pass, if there is room for them. `wanted` says which gradients a backward pass makes; all if absent.
+pub(crate) fn plan(
+    operator: &Operator,
+    inputs: &[View],
+    pass: Pass,
+    wanted: Option<&[bool]>,
+) -> Result<Plan, Error> {
     let dims = bind(operator, inputs)?;
     let dtype = dtype(operator, inputs)?;
-    let elements = match dtype {
-        Dtype::F64 => operator.workspace_len::<f64>(&dims, pass),
-        _ => operator.workspace_len::<f32>(&dims, pass),
+    let elements = workspace_len(operator, &dims, dtype, pass);
+    let output = operator.output_shape(&dims);
+    let saved = operator.saved_len(&dims);
+    let made = match pass {
+        Pass::Forward => count(&output) + saved,
+        Pass::Backward => inputs.iter().map(|input| count(&input.shape)).sum(),
     };
+    // This bound is cheaper than the number that the check compares.
+    let most = (made + elements) as u128 * dtype.bytes() as u128;
+    let is_large = most >= memory::THRESHOLD;
+    if is_large {
+        match wanted {
+            Some(wanted) if pass == Pass::Backward => {
+                operator.check_room_for(&dims, dtype, wanted)?;
+            }
+            _ => operator.check_room(&dims, dtype, pass)?,
+        }
+    }
     Ok(Plan {
-        output: operator.output_shape(&dims),
-        saved: operator.saved_len(&dims),
+        output,
+        saved,
         workspace: elements * dtype.bytes(),
+        is_large,
+    })
+}
+
+/// The bytes of workspace that a pass needs, for tensors that may have no memory.
+pub(crate) fn workspace_bytes(
+    operator: &Operator,
+    inputs: &[View],
+    pass: Pass,
+) -> Result<usize, Error> {
+    let dims = bind(operator, inputs)?;
+    let dtype = dtype(operator, inputs)?;
+    Ok(workspace_len(operator, &dims, dtype, pass) * dtype.bytes())
+}
+
+fn workspace_len(operator: &Operator, dims: &Dims, dtype: Dtype, pass: Pass) -> usize {
+    match dtype {
+        Dtype::F64 => operator.workspace_len::<f64>(dims, pass),
+        _ => operator.workspace_len::<f32>(dims, pass),
+    }
+}
+
+/// The bytes that the system can give to this process; `None` if it does not tell.
+#[pyfunction]
+pub(crate) fn available_memory() -> Option<u128> {
+    memory::available()
+}
+
+/// Checks that there is room for a number of bytes that a layer takes for some rows.
+#[pyfunction]
+pub(crate) fn check_room(what: &str, bytes: u128, rows: u128) -> PyResult<()> {
+    caught(|| {
+        memory::check(what, bytes, |available| match available {
+            None => "raise the limit, or make the batch smaller".to_owned(),
+            Some(available) => {
+                let fitting = available / (bytes / rows.max(1)).max(1);
+                format!("the largest number of rows that fits is {fitting}, of {rows}")
+            }
+        })
     })
 }
 

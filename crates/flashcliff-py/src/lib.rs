@@ -45,6 +45,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(threads::set_num_threads, module)?)?;
     module.add_function(wrap_pyfunction!(threads::after_fork, module)?)?;
     module.add_function(wrap_pyfunction!(host::tier, module)?)?;
+    module.add_function(wrap_pyfunction!(host::check_room, module)?)?;
+    module.add_function(wrap_pyfunction!(host::available_memory, module)?)?;
     module.add_function(wrap_pyfunction!(native::native_table, module)?)?;
     Ok(())
 }

@@ -13,7 +13,7 @@ use crate::host::{self, Given, Gradients};
 use crate::operator::Operator;
 
 /// The version of everything in this file that C++ repeats.
-const VERSION: u64 = 1;
+const VERSION: u64 = 2;
 
 /// The most axes of an output.
 const MOST_AXES: usize = 4;
@@ -46,6 +46,8 @@ struct RawSizes {
     shape: [i64; MOST_AXES],
     saved: usize,
     workspace: usize,
+    /// Whether each call must ask anew, because it takes much memory.
+    is_large: bool,
 }
 
 /// The memory of a pass besides its inputs.
@@ -70,6 +72,7 @@ struct Table {
         *const RawView,
         usize,
         bool,
+        *const bool,
         *const RawPlace,
         *mut RawSizes,
     ) -> bool,
@@ -103,12 +106,13 @@ pub(crate) fn native_table() -> usize {
 }
 
 /// # Safety
-/// The pointers are valid; `to` may be written.
+/// The pointers are valid; `wanted` is null, or has `count` items that say which gradients a backward pass makes; `to` may be written.
 unsafe extern "C" fn plan(
     operator: *const Operator,
     inputs: *const RawView,
     count: usize,
     backward: bool,
+    wanted: *const bool,
     place: *const RawPlace,
     to: *mut RawSizes,
 ) -> bool {
@@ -118,10 +122,12 @@ unsafe extern "C" fn plan(
     };
     // SAFETY: the caller promises it.
     let (operator, inputs, place) = unsafe { (&*operator, views(inputs, count), &*place) };
+    // SAFETY: the caller promises it.
+    let wanted = (!wanted.is_null()).then(|| unsafe { std::slice::from_raw_parts(wanted, count) });
     let plan = run(place, || {
         let inputs = inputs?;
         match place.gpu() {
-            None => host::plan(&operator.inner, &inputs, pass).ok(),
+            None => host::plan(&operator.inner, &inputs, pass, wanted).ok(),
             Some(gpu) => operator
                 .devices
                 .plan(&operator.inner, &inputs, pass, gpu)
@@ -269,6 +275,7 @@ impl RawSizes {
             shape,
             saved: plan.saved,
             workspace: plan.workspace,
+            is_large: plan.is_large,
         })
     }
 }

@@ -111,27 +111,68 @@ impl Operator {
     }
 
     /// The needs of a pass over tensors: (shape of the output, elements to save, bytes of
-    /// workspace).
+    /// workspace). On the CPU it is an error if there is no room for them. `wanted` says which gradients are made; all if absent.
+    #[pyo3(signature = (inputs, backward, place, wanted=None))]
     fn plan<'py>(
         &self,
         py: Python<'py>,
         inputs: Vec<View>,
         backward: bool,
         place: Place,
+        wanted: Option<Vec<bool>>,
     ) -> PyResult<(Bound<'py, PyTuple>, usize, usize)> {
-        let pass = match backward {
-            false => Pass::Forward,
-            true => Pass::Backward,
-        };
+        let pass = pass(backward);
         let plan = match place {
             // Another thread may be starting those that this counts, and its Python thread must get on.
-            None => threads::detached(py, || host::plan(&self.inner, &inputs, pass))?,
+            None => threads::detached(py, || {
+                host::plan(&self.inner, &inputs, pass, wanted.as_deref())
+            })?,
             Some(place) => detached(py, || {
                 self.devices.plan(&self.inner, &inputs, pass, place.into())
             })?,
         };
         let shape = PyTuple::new(py, &plan.output)?;
         Ok((shape, plan.saved, plan.workspace))
+    }
+
+    /// The bytes that a pass takes besides its inputs, outputs and gradients: the workspace. Nothing has an address, and there may be no room.
+    fn workspace_bytes(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<View>,
+        backward: bool,
+        place: Place,
+    ) -> PyResult<usize> {
+        let pass = pass(backward);
+        match place {
+            None => threads::detached(py, || host::workspace_bytes(&self.inner, &inputs, pass)),
+            Some(place) => {
+                let plan = detached(py, || {
+                    self.devices.plan(&self.inner, &inputs, pass, place.into())
+                })?;
+                Ok(plan.workspace)
+            }
+        }
+    }
+
+    /// The message for a pass on a GPU that found no memory while so many bytes were available; if absent, the device is asked.
+    #[pyo3(signature = (inputs, backward, place, wanted=None, available=None))]
+    fn no_room(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<View>,
+        backward: bool,
+        place: (usize, usize, bool),
+        wanted: Option<Vec<bool>>,
+        available: Option<u64>,
+    ) -> PyResult<String> {
+        let (pass, wanted) = (pass(backward), wanted.as_deref());
+        let error = detached(py, || {
+            let gpu = place.into();
+            self.devices
+                .no_room(&self.inner, &inputs, pass, wanted, available, gpu)
+        })?;
+        Ok(error.to_string())
     }
 
     /// Writes the output, and what is saved for the backward pass.
@@ -262,6 +303,13 @@ impl Operator {
             self.inner.name(),
             inputs.join(", ")
         )
+    }
+}
+
+fn pass(backward: bool) -> Pass {
+    match backward {
+        false => Pass::Forward,
+        true => Pass::Backward,
     }
 }
 

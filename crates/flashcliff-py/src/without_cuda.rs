@@ -26,6 +26,18 @@ impl Devices {
         Err(error(operator))
     }
 
+    pub(crate) fn no_room(
+        &self,
+        operator: &Operator,
+        _: &[View],
+        _: Pass,
+        _: Option<&[bool]>,
+        _: Option<u64>,
+        _: Gpu,
+    ) -> Result<Error, Error> {
+        Err(error(operator))
+    }
+
     /// # Safety
     /// The function has no requirements.
     pub(crate) unsafe fn forward(

@@ -10,6 +10,7 @@ import misuse_gradients
 import misuse_modules
 import misuse_options
 import misuse_remedies
+import misuse_room
 import misuse_tensors
 import pytest
 import torch
@@ -25,6 +26,7 @@ TABLES = (
     misuse_modules,
     misuse_options,
     misuse_remedies,
+    misuse_room,
     misuse_tensors,
 )
 ROWS = [row for table in TABLES for row in table.ROWS]

@@ -34,12 +34,18 @@ pub fn check(
         return Ok(());
     }
     let known = available.filter(|&available| available < wanted);
-    Err(Error::OutOfMemory {
-        what: what.to_owned(),
-        wanted: u64::try_from(wanted).unwrap_or(u64::MAX),
-        available: known.map(|bytes| u64::try_from(bytes).unwrap_or(u64::MAX)),
-        remedy: remedy(known),
-    })
+    Err(no_room(what.to_owned(), wanted, known, remedy(known)))
+}
+
+/// The error of a call that has no room. Numbers too large for it are the largest that it has.
+pub fn no_room(what: String, wanted: u128, available: Option<u128>, remedy: String) -> Error {
+    let in_64_bits = |bytes: u128| u64::try_from(bytes).unwrap_or(u64::MAX);
+    Error::OutOfMemory {
+        what,
+        wanted: in_64_bits(wanted),
+        available: available.map(in_64_bits),
+        remedy,
+    }
 }
 
 /// The number of bytes that the system can give to this process, with swap space; `None` if the system does not tell. The limits of control

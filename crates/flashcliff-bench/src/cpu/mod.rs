@@ -15,7 +15,6 @@ use crate::target::{Target, remedy};
 use crate::{Case, Error, Passes};
 
 use buffers::Buffers;
-pub use calibrate::{calibrate, held_out, measured};
 
 /// The multiply-adds of a burst, between work and floor: enough for the clock, too few to take long.
 const BURST: usize = 200_000;
@@ -185,17 +184,23 @@ fn multiply_rate(width: Width) -> Result<f64, Error> {
 /// The CPU that measures.
 #[derive(Debug)]
 pub struct Cpu {
-    stream: Stream,
+    /// Tensors that no cache holds, once they are needed.
+    stream: Option<Stream>,
     quick: bool,
 }
 
 impl Cpu {
-    /// The CPU, with tensors that no cache holds. `quick` measures little.
+    /// The CPU. `quick` measures little.
     pub fn new(quick: bool) -> Self {
         Self {
-            stream: Stream::new(quick),
+            stream: None,
             quick,
         }
+    }
+
+    fn stream(&mut self) -> &mut Stream {
+        let quick = self.quick;
+        self.stream.get_or_insert_with(|| Stream::new(quick))
     }
 }
 
@@ -207,7 +212,7 @@ impl Target for Cpu {
     }
 
     fn rates(&mut self) -> Result<Rates, Error> {
-        rates(self.quick, &mut self.stream)
+        rates(self.quick, self.stream())
     }
 
     fn floor_seconds(&mut self, bytes: usize) -> Result<f64, Error> {
@@ -242,7 +247,7 @@ impl Target for Cpu {
     }
 
     fn repeat(&mut self, subject: &mut Subject, effort: Effort) -> Result<Repeat, Error> {
-        subject.repeat(effort, &mut self.stream)
+        subject.repeat(effort, self.stream())
     }
 }
 

@@ -4,6 +4,7 @@
 //! that other data fill. Wall times are those of calls one after another until the GPU is done, launched one by one, or as one graph each.
 
 mod buffers;
+mod calibrate;
 mod clock;
 
 use std::sync::Arc;
@@ -12,7 +13,7 @@ use std::time::Instant;
 use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::cudarc::driver::sys::CUdevice_attribute as Attribute;
 use flashcliff::cuda::{CaptureError, Graph, driver_error};
-use flashcliff::{Device, Dims, Dtype};
+use flashcliff::{Device, Dims, Dtype, memory};
 
 use crate::machine::{Kind, Rates};
 use crate::measure::{Effort, Repeat, median, repetitions};
@@ -138,14 +139,7 @@ impl Target for Gpu {
     }
 
     fn kind(&self) -> Result<Kind, Error> {
-        let (major, minor) = self.device.compute_capability();
-        Ok(Kind {
-            device: "cuda".to_owned(),
-            processor: self.device.name()?,
-            architecture: format!("sm_{major}{minor}"),
-            widest_simd: "none".to_owned(),
-            threads: 1,
-        })
+        kind(&self.device)
     }
 
     fn rates(&mut self) -> Result<Rates, Error> {
@@ -183,18 +177,11 @@ impl Target for Gpu {
 
     fn check_room(&self, case: &Case) -> Result<(), Error> {
         let wanted = case.memory()?;
-        let memory = self.device.context().mem_get_info();
-        let (free, _) = memory.map_err(driver_error("cuMemGetInfo"))?;
-        if wanted <= free as u128 {
-            return Ok(());
+        let available = u128::from(self.device.available_memory()?);
+        match wanted <= available {
+            true => Ok(()),
+            false => Err(memory::no_room(case.name(), wanted, Some(available), remedy()).into()),
         }
-        Err(flashcliff::Error::OutOfMemory {
-            what: case.name(),
-            wanted: u64::try_from(wanted).unwrap_or(u64::MAX),
-            available: Some(free as u64),
-            remedy: remedy(),
-        }
-        .into())
     }
 
     fn subject(&mut self, before: Option<Subject>, case: &Case) -> Result<Subject, Error> {
@@ -257,6 +244,21 @@ impl Target for Gpu {
             sweep: 0,
         })
     }
+}
+
+/// The kind of a GPU.
+///
+/// # Errors
+/// The errors of the library.
+pub fn kind(device: &Device) -> Result<Kind, Error> {
+    let (major, minor) = device.compute_capability();
+    Ok(Kind {
+        device: "cuda".to_owned(),
+        processor: device.name()?,
+        architecture: format!("sm_{major}{minor}"),
+        widest_simd: "none".to_owned(),
+        threads: 1,
+    })
 }
 
 /// Work of a case as a graph. It must have run before.

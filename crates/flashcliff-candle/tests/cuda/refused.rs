@@ -1,7 +1,8 @@
 //! Calls that are refused, with the reason.
 
 use candle_core::{DType, Device, Tensor};
-use flashcliff::{Algebra, Operator, ProductKind, Signature, ops};
+use flashcliff::ops::{self, ProductOptions};
+use flashcliff::{Algebra, Operator, ProductKind, Signature};
 use flashcliff_candle::op::apply;
 
 use crate::trials::{Tests, gpu};
@@ -32,6 +33,24 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add("refused::shapes", || {
         let short = Tensor::zeros((7, 2, 3), DType::F32, gpu()).unwrap();
         expect(&[&short, &short], &["geometric_product", "7"]);
+    });
+    tests.add("refused::room", || {
+        let algebra = Algebra::new(Signature::new(3, 0, 0).unwrap()).unwrap();
+        let operator = ops::fcgp_norm(algebra, &ProductOptions::default()).unwrap();
+        let zeros = |shape: &[usize]| Tensor::zeros(shape, DType::F32, gpu()).unwrap();
+        // The output has 4 TiB.
+        let (x, w) = (zeros(&[8, 1 << 20, 1]), zeros(&[20, 1, 1 << 17]));
+        let error = apply(&operator, &[&x, &x, &w]).unwrap_err().to_string();
+        for word in [
+            "the forward pass with a batch of 1048576",
+            "output 4096 GiB",
+            "the largest batch that fits is ",
+        ] {
+            assert!(error.contains(word), "`{error}` lacks `{word}`");
+        }
+        // The device stays usable.
+        let few = x.narrow(1, 0, 3).unwrap().contiguous().unwrap();
+        apply(&operator, &[&few, &few, &w]).unwrap();
     });
 }
 

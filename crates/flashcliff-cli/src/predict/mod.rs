@@ -9,23 +9,25 @@ use std::process::ExitCode;
 
 use cayley::Signature;
 use clap::{Args, ValueEnum};
-use flashcliff::{Dims, memory};
+use flashcliff::Dims;
+use flashcliff_bench::calibrate::{Calibrate, calibrate, held_out, measured};
 use flashcliff_bench::calibration::Calibration;
+use flashcliff_bench::cpu::Cpu;
 use flashcliff_bench::measure::median;
-use flashcliff_bench::predict::{Prediction, peak_bytes};
+use flashcliff_bench::predict::Prediction;
 use flashcliff_bench::steps::StepRates;
-use flashcliff_bench::{Case, Selection, cpu};
+use flashcliff_bench::{Case, Place, Selection};
 use serde::Serialize;
 use tracing::info;
 
+use crate::device::{DeviceArgs, DeviceName};
 use crate::error::Error;
-use crate::memory::room_for;
 use crate::output::{Align, Table, grouped, print};
 use crate::steps::calibrate as steps_of;
 use crate::train::TaskName;
 use crate::tune::{Shape, TypeName};
 
-/// Predict time, memory and the largest batch of operators or of a task's training steps on this CPU, from what `flashcliff calibrate` measured.
+/// Predict time, memory and the largest batch of operators or of a task's training steps on this machine, from what `flashcliff calibrate` measured.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Operators: the time is that of the calls and of the work of the operator, its operations and the elements that it moves, at the rate of the nearest sizes that
@@ -39,6 +41,9 @@ optimiser, found in the same way.
 --check measures cases of sizes that no rate comes from, and compares; with tasks it measures their steps at other batches, time and memory. Exit
 status: 3 if the median or the largest error of the time is beyond its limit, or that of the memory beyond 2 or 5 percent.")]
 pub(crate) struct PredictArgs {
+    #[command(flatten)]
+    device: DeviceArgs,
+
     /// Operators of the table, all if absent; or tasks: hulls, regression, volumes, gravity.
     #[arg(value_name = "OPERATOR|TASK")]
     names: Vec<String>,
@@ -59,7 +64,7 @@ pub(crate) struct PredictArgs {
     #[arg(long, value_name = "TYPE", default_value = "f32")]
     dtype: Vec<TypeName>,
 
-    /// The memory for the largest batch, in MiB; if absent, what the system has.
+    /// The memory for the largest batch, in MiB; if absent, what the system or the GPU has free.
     #[arg(long, value_name = "MIB")]
     memory: Option<u64>,
 
@@ -111,17 +116,20 @@ pub(crate) fn run(args: &PredictArgs) -> Result<ExitCode, Error> {
         shapes: args.shape.iter().map(|shape| shape.dims()).collect(),
         dtypes: args.dtype.iter().map(|name| name.dtype()).collect(),
         quick: false,
-        gpu: false,
+        gpu: args.device.name() != DeviceName::Cpu,
     };
     let cases = selection.cases()?;
-    let rates = Calibration::read(&cpu::kind())?;
-    let given = args.memory.map(|mebibytes| u128::from(mebibytes) << 20);
-    let available = given.or_else(memory::available);
+    let place = place(args.device.name())?;
+    let rates = Calibration::read(&place.kind()?)?;
+    let available = match args.memory {
+        Some(mebibytes) => Some(u128::from(mebibytes) << 20),
+        None => place.available()?,
+    };
     let mut rows = Vec::new();
     for case in &cases {
-        let largest = |available| largest_batch(case, available);
+        let largest = |available| largest_batch(&place, case, available);
         rows.push(Row {
-            prediction: rates.predict(case)?,
+            prediction: rates.predict(&place, case)?,
             largest_batch: available.map(largest).transpose()?,
         });
     }
@@ -165,9 +173,25 @@ fn tasks(names: &[String], checks: bool, has_batch: bool) -> Result<Vec<TaskName
     }
 }
 
+/// Checks that training steps are asked of the CPU, where they were measured.
+///
+/// # Errors
+/// [`Error::OutOfRange`].
+fn on_cpu(device: DeviceName) -> Result<(), Error> {
+    match device {
+        DeviceName::Cpu => Ok(()),
+        DeviceName::Cuda(ordinal) => Err(Error::OutOfRange {
+            option: "--device",
+            expected: "cpu for training steps; `profile` measures them on a GPU".to_owned(),
+            got: format!("cuda:{ordinal}"),
+        }),
+    }
+}
+
 /// Predicts the training steps of tasks.
 fn predict_steps(args: &PredictArgs, tasks: &[TaskName]) -> Result<ExitCode, Error> {
-    let rates = Calibration::read(&cpu::kind())?;
+    on_cpu(args.device.name())?;
+    let rates = Calibration::read(&Place::Cpu.kind()?)?;
     let batches: Vec<usize> = args.batch.iter().map(|batch| batch.get()).collect();
     let given = args.memory.map(|mebibytes| u128::from(mebibytes) << 20);
     let rows = steps::predict(&rates, tasks, &batches, given)?;
@@ -183,13 +207,14 @@ const MEMORY_LIMITS: [f64; 2] = [2.0, 5.0];
 
 /// Compares predictions of training steps with measured ones.
 fn check_steps(args: &PredictArgs, tasks: &[TaskName]) -> Result<ExitCode, Error> {
+    on_cpu(args.device.name())?;
     let rates: Vec<StepRates> = match args.quick {
         true => {
             let new = tasks.iter().map(|&task| steps_of(task, true));
             new.collect::<Result<_, _>>()?
         }
         false => {
-            let known = Calibration::read(&cpu::kind())?;
+            let known = Calibration::read(&Place::Cpu.kind()?)?;
             let known = tasks
                 .iter()
                 .map(|task| known.step(task.task().name()).cloned());
@@ -214,11 +239,21 @@ fn check_steps(args: &PredictArgs, tasks: &[TaskName]) -> Result<ExitCode, Error
     Ok(ExitCode::from(if is_met { 0 } else { 3 }))
 }
 
+fn place(name: DeviceName) -> Result<Place, Error> {
+    match name {
+        DeviceName::Cpu => Ok(Place::Cpu),
+        #[cfg(feature = "cuda")]
+        DeviceName::Cuda(ordinal) => Ok(Place::Gpu(flashcliff::Device::cuda(ordinal)?)),
+        #[cfg(not(feature = "cuda"))]
+        DeviceName::Cuda(_) => Err(flashcliff_candle::Error::BuiltWithoutCuda.into()),
+    }
+}
+
 /// The largest batch of a case that fits into so many bytes.
-fn largest_batch(case: &Case, available: u128) -> Result<usize, Error> {
+fn largest_batch(place: &Place, case: &Case, available: u128) -> Result<usize, Error> {
     let operator = case.bind()?;
-    let bytes = |dims: &Dims| peak_bytes(&operator, dims, case.dtype, case.passes);
-    Ok(operator.largest_batch(&case.dims, available, bytes))
+    let bytes = place.peak(&operator, case.dtype, case.passes)?;
+    Ok(operator.largest_batch(&case.dims, available, |dims: &Dims| bytes(dims)))
 }
 
 fn text(rows: &[Row]) -> String {
@@ -272,15 +307,34 @@ struct Errors {
 }
 
 fn check(args: &PredictArgs) -> Result<ExitCode, Error> {
+    match args.device.name() {
+        DeviceName::Cpu => check_on(args, &mut Cpu::new(args.quick)),
+        DeviceName::Cuda(ordinal) => check_on_gpu(args, ordinal),
+    }
+}
+
+#[cfg(feature = "cuda")]
+fn check_on_gpu(args: &PredictArgs, ordinal: usize) -> Result<ExitCode, Error> {
+    let mut gpu = flashcliff_bench::cuda::Gpu::new(ordinal, args.quick)?;
+    check_on(args, &mut gpu)
+}
+
+#[cfg(not(feature = "cuda"))]
+fn check_on_gpu(_: &PredictArgs, _: usize) -> Result<ExitCode, Error> {
+    Err(flashcliff_candle::Error::BuiltWithoutCuda.into())
+}
+
+fn check_on(args: &PredictArgs, target: &mut impl Calibrate) -> Result<ExitCode, Error> {
     let rates = match args.quick {
-        true => cpu::calibrate(true, |_| {})?,
-        false => Calibration::read(&cpu::kind())?,
+        true => calibrate(target, true, |_| {})?,
+        false => Calibration::read(&target.kind()?)?,
     };
+    let place = target.place();
     let mut cases = Vec::new();
-    for case in cpu::held_out(args.quick)? {
-        room_for(case.name(), case.memory()?)?;
-        let predicted = rates.predict(&case)?.seconds;
-        let measured = cpu::measured(&case, args.quick)?;
+    for case in held_out(target, args.quick)? {
+        target.check_room(&case)?;
+        let predicted = rates.predict(&place, &case)?.seconds;
+        let measured = measured(target, &case, args.quick)?;
         info!("{}", case.name());
         cases.push(Checked {
             case: case.name(),

@@ -131,9 +131,25 @@ class Operator:
         """The axes of the tensor that forward keeps at the start of what it saves, if there is
         one."""
     def plan(
-        self, inputs: list[View], backward: bool, place: Place
+        self,
+        inputs: list[View],
+        backward: bool,
+        place: Place,
+        wanted: list[bool] | None = None,
     ) -> tuple[tuple[int, ...], int, int]:
-        """What a pass needs: shape of the output, elements to save, bytes of workspace."""
+        """What a pass needs: shape of the output, elements to save, bytes of workspace. On the CPU it raises
+        ``MemoryError`` if there is no room. ``wanted`` says which gradients are made; all if ``None``."""
+    def workspace_bytes(self, inputs: list[View], backward: bool, place: Place) -> int:
+        """The bytes of workspace that a pass needs, for tensors that may have no memory."""
+    def no_room(
+        self,
+        inputs: list[View],
+        backward: bool,
+        place: tuple[int, int, bool],
+        wanted: list[bool] | None = None,
+        available: int | None = None,
+    ) -> str:
+        """The message for a pass on a GPU that found no memory while so many bytes were available."""
     def forward(
         self, inputs: list[View], output: int, saved: int, workspace: Space, place: Place
     ) -> None: ...
@@ -187,6 +203,12 @@ def read_dlpack(capsule: Any) -> tuple[int, tuple[int, ...], str, tuple[int, int
 
 def shipped() -> list[tuple[int, int, int]]: ...
 def tier() -> str: ...
+def available_memory() -> int | None:
+    """The bytes that the system can give to this process."""
+
+def check_room(what: str, bytes: int, rows: int) -> None:
+    """Raises ``MemoryError`` if the system has no room for the bytes that a call takes for some rows."""
+
 def native_table() -> int:
     """The address of the C functions that the compiled call path uses."""
 

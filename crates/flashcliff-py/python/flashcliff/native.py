@@ -31,6 +31,7 @@ from pathlib import Path
 from types import ModuleType
 
 from . import _core
+from ._cache import folder
 
 __all__ = ["build", "is_active"]
 
@@ -114,22 +115,7 @@ def _path() -> Path:
     )
     digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    return _folder() / f"{_core.__version__}-{digest}" / f"{_NAME}{suffix}"
-
-
-def _folder() -> Path:
-    """The folder that the environment names, by the rule of all of flashcliff's cache folders."""
-    own = os.environ.get("FLASHCLIFF_CACHE_DIR")
-    if own:
-        return Path(own) / "native"
-    for variable, below in (("XDG_CACHE_HOME", "."), ("LOCALAPPDATA", "."), ("HOME", ".cache")):
-        value = os.environ.get(variable)
-        # The specification of these variables says that relative paths are to be ignored.
-        if value and Path(value).is_absolute():
-            return Path(value) / below / "flashcliff" / "native"
-    raise RuntimeError(
-        "there is no cache folder: set FLASHCLIFF_CACHE_DIR, XDG_CACHE_HOME, HOME or LOCALAPPDATA"
-    )
+    return folder("native") / f"{_core.__version__}-{digest}" / f"{_NAME}{suffix}"
 
 
 def _definitions() -> tuple[str, ...]:

@@ -6,8 +6,8 @@ use cudarc::driver::{CudaSlice, CudaStream};
 use half::{bf16, f16};
 
 use super::dtype::DeviceElement;
-use super::fault;
 use super::tensor::{Layout, Tensor, TensorMut};
+use super::{fault, room};
 use crate::tensor::Shape;
 use crate::{Dtype, Error};
 
@@ -23,13 +23,13 @@ impl Array {
     /// An array of zeros.
     ///
     /// # Errors
-    /// [`Error::ShapeTooLarge`], and [`Error::Cuda`] if there is no memory.
+    /// [`Error::ShapeTooLarge`], [`Error::OutOfMemory`], [`Error::Cuda`].
     pub fn zeros(stream: &Arc<CudaStream>, dtype: Dtype, shape: &[usize]) -> Result<Self, Error> {
         let bytes = bytes(dtype, shape)?;
         // An allocation of no bytes is an error for some drivers.
         let data = stream.alloc_zeros::<u8>(bytes.max(1));
         Ok(Self {
-            data: data.map_err(fault::driver("allocating device memory"))?,
+            data: data.map_err(room::refused(stream, bytes))?,
             dtype,
             shape: shape.to_vec(),
         })
@@ -163,7 +163,7 @@ impl Array {
 pub(super) fn scratch(stream: &Arc<CudaStream>, bytes: usize) -> Result<CudaSlice<u8>, Error> {
     // SAFETY: operators read nothing of a workspace that they have not written.
     let data = unsafe { stream.alloc::<u8>(bytes.max(1)) };
-    data.map_err(fault::driver("allocating device memory"))
+    data.map_err(room::refused(stream, bytes))
 }
 
 fn widened<T: Copy + Into<f64>>(values: &[T]) -> Vec<f64> {

@@ -63,6 +63,7 @@ pub mod network;
 mod operator;
 mod pool;
 mod queue;
+mod room;
 mod spans;
 mod steps;
 mod tensor;
@@ -81,6 +82,7 @@ pub use library::load_library;
 pub use memory::{Memory, MemoryMut};
 pub use operator::{Evaluation, Operator, StridedSizes, StridedTensor};
 pub use pool::PoolMemory;
+pub use room::{SizedCall, refused as allocation_error};
 pub use steps::{gather, record};
 pub use tensor::{Scratch, Tensor, TensorMut};
 

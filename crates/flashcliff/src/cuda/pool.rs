@@ -1,5 +1,6 @@
 //! The pool from which a device allocates memory in the order of its streams.
 
+use cudarc::driver::CudaContext;
 use cudarc::driver::sys::{
     self as driver, CUgraphMem_attribute, CUmemPool_attribute, CUmemoryPool,
 };
@@ -43,15 +44,7 @@ impl Device {
     /// [`Error::Cuda`].
     pub fn pool_memory(&self) -> Result<PoolMemory, Error> {
         let pool = self.pool()?;
-        let of_pool = |attribute| {
-            let mut bytes = 0_u64;
-            // SAFETY: the same holds as above.
-            let got =
-                unsafe { driver::cuMemPoolGetAttribute(pool, attribute, (&raw mut bytes).cast()) };
-            got.result()
-                .map_err(fault::driver("cuMemPoolGetAttribute"))?;
-            Ok::<u64, Error>(bytes)
-        };
+        let of_pool = |attribute| bytes(pool, attribute);
         let of_graphs = |attribute| {
             let mut bytes = 0_u64;
             // SAFETY: the attribute is a number of 64 bits.
@@ -74,13 +67,28 @@ impl Device {
     }
 
     fn pool(&self) -> Result<CUmemoryPool, Error> {
-        self.make_current()?;
-        let mut pool = std::ptr::null_mut();
-        // SAFETY: the pointer is valid, and the device exists.
-        let got =
-            unsafe { driver::cuDeviceGetDefaultMemPool(&raw mut pool, self.context().cu_device()) };
-        got.result()
-            .map_err(fault::driver("cuDeviceGetDefaultMemPool"))?;
-        Ok(pool)
+        default(self.context())
     }
+}
+
+/// The default pool of the device of a context.
+pub(super) fn default(context: &CudaContext) -> Result<CUmemoryPool, Error> {
+    let bound = context.bind_to_thread();
+    bound.map_err(fault::driver("cuCtxSetCurrent"))?;
+    let mut pool = std::ptr::null_mut();
+    // SAFETY: the pointer is valid, and the device exists.
+    let got = unsafe { driver::cuDeviceGetDefaultMemPool(&raw mut pool, context.cu_device()) };
+    got.result()
+        .map_err(fault::driver("cuDeviceGetDefaultMemPool"))?;
+    Ok(pool)
+}
+
+/// A number of bytes of a pool.
+pub(super) fn bytes(pool: CUmemoryPool, attribute: CUmemPool_attribute) -> Result<u64, Error> {
+    let mut bytes = 0_u64;
+    // SAFETY: the pool lives as long as its device, and the attributes of bytes are numbers of 64 bits.
+    let got = unsafe { driver::cuMemPoolGetAttribute(pool, attribute, (&raw mut bytes).cast()) };
+    got.result()
+        .map_err(fault::driver("cuMemPoolGetAttribute"))?;
+    Ok(bytes)
 }

@@ -11,53 +11,131 @@ const ENDLESS: u128 = 1 << 56;
 pub struct Footprint {
     /// The tensors that the pass reads: inputs; in a backward pass the output, its gradient and the saved values too.
     pub given: u128,
-    /// The tensors that the pass writes: the output and the saved values, or the gradients of all inputs.
+    /// The tensors that the pass writes: the output, or the gradients.
     pub made: u128,
-    /// The workspace on the CPU, with the threads that are in force.
+    /// The values that a forward pass saves.
+    pub saved: u128,
+    /// The workspace, on the CPU with the threads that are in force.
     pub workspace: u128,
 }
 
 impl Footprint {
     /// The bytes that are held at once.
     pub fn peak(&self) -> u128 {
-        self.given + self.made + self.workspace
+        self.given + self.taken()
+    }
+
+    /// The bytes that the pass takes besides the tensors that it is given.
+    pub fn taken(&self) -> u128 {
+        self.made + self.saved + self.workspace
+    }
+
+    /// The parts of [`Self::taken`] in words.
+    fn parts(&self, pass: Pass) -> String {
+        let made = match pass {
+            Pass::Forward => "output",
+            Pass::Backward => "gradients",
+        };
+        let parts = [
+            (made, self.made),
+            ("saved", self.saved),
+            ("workspace", self.workspace),
+        ];
+        let parts = parts.iter().filter(|(_, bytes)| *bytes > 0);
+        let parts: Vec<String> = parts
+            .map(|(name, bytes)| format!("{name} {}", memory::in_words(*bytes)))
+            .collect();
+        parts.join(", ")
     }
 }
 
+/// A pass whose bytes are counted.
+#[derive(Clone, Copy)]
+pub(crate) struct Counted<'a> {
+    pub(crate) pass: Pass,
+    /// The gradients that a backward pass makes, an item for each input; all if absent.
+    pub(crate) wanted: Option<&'a [bool]>,
+    /// The bytes of an element of a tensor with a batch axis.
+    pub(crate) lanes: usize,
+    /// The bytes of an element of a parameter.
+    pub(crate) parameters: usize,
+}
+
 impl Operator {
-    /// The bytes of a pass on the CPU, for sizes however large.
+    /// The bytes of a pass on the CPU with all gradients, for sizes however large.
     pub fn footprint(&self, dims: &Dims, dtype: Dtype, pass: Pass) -> Footprint {
-        let elements = |spec: &TensorSpec| {
+        self.footprint_on_cpu(dims, dtype, pass, None)
+    }
+
+    fn footprint_on_cpu(
+        &self,
+        dims: &Dims,
+        dtype: Dtype,
+        pass: Pass,
+        wanted: Option<&[bool]>,
+    ) -> Footprint {
+        let counted = Counted {
+            pass,
+            wanted,
+            lanes: dtype.bytes(),
+            parameters: dtype.bytes(),
+        };
+        let saved = || self.saved_len(dims) * dtype.bytes();
+        let workspace = || {
+            let elements = match dtype {
+                Dtype::F64 => self.workspace_len::<f64>(dims, pass),
+                _ => self.workspace_len::<f32>(dims, pass),
+            };
+            elements * dtype.bytes()
+        };
+        self.count(dims, counted, saved, workspace)
+    }
+
+    /// The bytes of a pass. Those of buffers are asked for only if tensors can be addressed.
+    pub(crate) fn count(
+        &self,
+        dims: &Dims,
+        counted: Counted<'_>,
+        saved: impl FnOnce() -> usize,
+        workspace: impl FnOnce() -> usize,
+    ) -> Footprint {
+        let bytes = |spec: &TensorSpec| {
             let sizes = spec.sizes(dims).map(|size| size as u128);
-            sizes.fold(1_u128, u128::saturating_mul)
+            let width = match spec.is_parameter() {
+                true => counted.parameters,
+                false => counted.lanes,
+            };
+            let bytes = sizes.fold(width as u128, u128::saturating_mul);
+            bytes.min(u128::MAX >> 8)
         };
-        let bytes = dtype.bytes() as u128;
-        let sum = |specs: &[TensorSpec]| {
-            let sum = specs.iter().map(elements).fold(0, u128::saturating_add);
-            sum.saturating_mul(bytes).min(u128::MAX >> 4)
+        let inputs: u128 = self.inputs().iter().map(bytes).sum();
+        let output = bytes(self.output());
+        let (saved, workspace) = match inputs + output < ENDLESS {
+            true => (saved() as u128, workspace() as u128),
+            false => (0, 0),
         };
-        let (inputs, output) = (sum(self.inputs()), sum(std::slice::from_ref(self.output())));
-        let is_countable = inputs + output < ENDLESS;
-        let saved = match is_countable {
-            true => self.saved_len(dims) as u128 * bytes,
-            false => 0,
-        };
-        let workspace = match (is_countable, dtype) {
-            (false, _) => 0,
-            (_, Dtype::F64) => self.workspace_len::<f64>(dims, pass) as u128 * bytes,
-            _ => self.workspace_len::<f32>(dims, pass) as u128 * bytes,
-        };
-        match pass {
+        match counted.pass {
             Pass::Forward => Footprint {
                 given: inputs,
-                made: output + saved,
+                made: output,
+                saved,
                 workspace,
             },
-            Pass::Backward => Footprint {
-                given: inputs + 2 * output + saved,
-                made: inputs,
-                workspace,
-            },
+            Pass::Backward => {
+                let is_wanted = |at: usize| {
+                    counted
+                        .wanted
+                        .is_none_or(|wanted| wanted.get(at) == Some(&true))
+                };
+                let specs = self.inputs().iter().enumerate();
+                let wanted = specs.filter(|(at, _)| is_wanted(*at));
+                Footprint {
+                    given: inputs + 2 * output + saved,
+                    made: wanted.map(|(_, spec)| bytes(spec)).sum(),
+                    saved: 0,
+                    workspace,
+                }
+            }
         }
     }
 
@@ -88,36 +166,93 @@ impl Operator {
         low
     }
 
-    /// Checks that there is room for the tensors and the workspace that a pass makes.
+    /// Checks that there is room for the tensors and the workspace that a pass on the CPU makes, with all gradients.
     ///
     /// # Errors
     /// [`Error::OutOfMemory`] with the largest batch that fits.
     pub fn check_room(&self, dims: &Dims, dtype: Dtype, pass: Pass) -> Result<(), Error> {
-        let new = |dims: &Dims| {
-            let footprint = self.footprint(dims, dtype, pass);
-            footprint.made + footprint.workspace
-        };
-        let what = || {
-            let Dims {
-                batch,
-                in_channels,
-                out_channels,
-            } = dims;
-            format!(
-                "{}: the {pass} pass with a batch of {batch}, {in_channels} channels in and {out_channels} out in {dtype}",
-                self.name()
-            )
-        };
-        let wanted = new(dims);
-        if wanted < memory::THRESHOLD {
+        self.check_room_on_cpu(dims, dtype, pass, None)
+    }
+
+    /// Checks that there is room for those gradients that are wanted, and the workspace of a backward pass on the CPU. `wanted` has an item
+    /// for each input.
+    ///
+    /// # Errors
+    /// [`Error::OutOfMemory`] with the largest batch that fits.
+    pub fn check_room_for(&self, dims: &Dims, dtype: Dtype, wanted: &[bool]) -> Result<(), Error> {
+        self.check_room_on_cpu(dims, dtype, Pass::Backward, Some(wanted))
+    }
+
+    fn check_room_on_cpu(
+        &self,
+        dims: &Dims,
+        dtype: Dtype,
+        pass: Pass,
+        wanted: Option<&[bool]>,
+    ) -> Result<(), Error> {
+        let footprint = |dims: &Dims| self.footprint_on_cpu(dims, dtype, pass, wanted);
+        let found = footprint(dims);
+        if found.taken() < memory::THRESHOLD {
             return Ok(());
         }
-        memory::check(&what(), wanted, |available| {
-            match available.map(|available| self.largest_batch(dims, available, new)) {
-                None => "raise the limit, or make the batch smaller".to_owned(),
-                Some(0) => "no batch fits with so many channels".to_owned(),
-                Some(batch) => format!("the largest batch that fits is {batch}"),
-            }
+        let what = self.call_in_words(dims, dtype, pass, &found);
+        memory::check(&what, found.taken(), |available| match available {
+            None => "raise the limit, or make the batch smaller".to_owned(),
+            Some(available) => self.remedy(dims, available, footprint),
         })
+    }
+
+    /// The error of a pass whose memory was refused while so many bytes were available.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn no_room(
+        &self,
+        dims: &Dims,
+        dtype: Dtype,
+        pass: Pass,
+        available: Option<u128>,
+        footprint: impl Fn(&Dims) -> Footprint,
+    ) -> Error {
+        let found = footprint(dims);
+        let remedy = match available {
+            None => "make the batch smaller".to_owned(),
+            Some(available) if available >= found.taken() => {
+                "what is free lies in pieces: free cached memory, or make the batch smaller"
+                    .to_owned()
+            }
+            Some(available) => self.remedy(dims, available, footprint),
+        };
+        let what = self.call_in_words(dims, dtype, pass, &found);
+        memory::no_room(what, found.taken(), available, remedy)
+    }
+
+    fn remedy(
+        &self,
+        dims: &Dims,
+        available: u128,
+        footprint: impl Fn(&Dims) -> Footprint,
+    ) -> String {
+        match self.largest_batch(dims, available, |dims| footprint(dims).taken()) {
+            0 => "no batch fits with so many channels".to_owned(),
+            batch => format!("the largest batch that fits is {batch}"),
+        }
+    }
+
+    fn call_in_words(
+        &self,
+        dims: &Dims,
+        dtype: Dtype,
+        pass: Pass,
+        footprint: &Footprint,
+    ) -> String {
+        let Dims {
+            batch,
+            in_channels,
+            out_channels,
+        } = dims;
+        format!(
+            "{}: the {pass} pass with a batch of {batch}, {in_channels} channels in and {out_channels} out in {dtype} ({})",
+            self.name(),
+            footprint.parts(pass)
+        )
     }
 }

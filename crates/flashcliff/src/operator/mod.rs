@@ -1,6 +1,6 @@
 //! Operators at run time: checks, buffers, and the choice of the skeleton that does the work.
 
-mod footprint;
+pub(crate) mod footprint;
 mod fully_connected;
 pub(crate) mod gemm;
 mod lane;

@@ -13,7 +13,7 @@ use crate::memory::Memory;
 use crate::trials::{Needs, Tests};
 
 pub(crate) fn add(tests: &mut Tests) {
-    let all: [(&str, fn()); 7] = [
+    let all: [(&str, fn()); 8] = [
         ("types", types),
         ("shapes", shapes),
         ("devices", devices),
@@ -21,6 +21,7 @@ pub(crate) fn add(tests: &mut Tests) {
         ("overlaps", overlaps),
         ("buffers", buffers),
         ("arrays", arrays),
+        ("room", room),
     ];
     for (name, test) in all {
         tests.add(Needs::Gpu, format!("refused::{name}"), test);
@@ -449,4 +450,53 @@ fn arrays() {
     assert_eq!(array.to_host::<f32>(&stream), Ok(vec![1.0, 2.0]));
     let error = Array::from_host(&stream, &[1.0_f32], &[2]).expect_err("too short");
     assert!(matches!(error, Error::LengthMismatch { .. }), "{error}");
+}
+
+/// A call that finds no memory says what it needs and which batch fits, and leaves the device usable.
+fn room() {
+    let op = ops::fcgp_norm(cl300(), &ProductOptions::default()).expect("shipped");
+    let op = op.on_cuda(device()).expect("a kernel");
+    let stream = device().new_stream().expect("a stream");
+    // The output of the first has 4 TiB.
+    let (batch, out) = (1 << 20, 1 << 17);
+    let zeros = |shape: &[usize]| Array::zeros(&stream, Dtype::F32, shape).expect("room");
+    let w = zeros(&[20, 1, out]);
+    let error = {
+        let x = zeros(&[8, batch, 1]);
+        let view = x.view().expect("a view");
+        let inputs = [view, view, w.view().expect("a view")];
+        op.evaluate(&stream, &inputs).expect_err("no room")
+    };
+    let Error::OutOfMemory {
+        what,
+        wanted,
+        available,
+        remedy,
+    } = &error
+    else {
+        panic!("another error: {error}");
+    };
+    let total = device().total_memory().expect("a device") as u64;
+    assert!(*wanted >= 1 << 42, "{error}");
+    let available = available.expect("the device tells");
+    assert!(available > total / 16 && available <= total, "{error}");
+    assert!(
+        what.starts_with("fcgp_norm: the forward pass with a batch of 1048576")
+            && what.contains("output 4096 GiB"),
+        "{error}"
+    );
+    let fits = remedy.strip_prefix("the largest batch that fits is ");
+    let fits: usize = fits.and_then(|text| text.parse().ok()).expect("a batch");
+    let footprint = |batch: usize| {
+        let dims = op.bind(&[&[8, batch, 1], &[8, batch, 1], &[20, 1, out]]);
+        let footprint = op.footprint(&dims.expect("fits"), F32, Pass::Forward);
+        footprint.taken()
+    };
+    let available = u128::from(available);
+    assert!(footprint(fits) <= available && available < footprint(fits + 1));
+    // The device stays usable.
+    let x = zeros(&[8, 3, 1]);
+    let view = x.view().expect("a view");
+    let inputs = [view, view, w.view().expect("a view")];
+    op.evaluate(&stream, &inputs).expect("room");
 }

@@ -54,7 +54,10 @@ fn a_footprint_counts_the_buffers_of_a_call() {
             Pass::Backward => (4 * lanes + weights + saved, 2 * lanes + weights),
         };
         let bytes = |elements: usize| 8 * elements as u128;
-        assert_eq!((got.given, got.made), (bytes(given), bytes(made)));
+        assert_eq!(
+            (got.given, got.made + got.saved),
+            (bytes(given), bytes(made))
+        );
         assert_eq!(got.workspace, bytes(workspace));
     }
 }
@@ -73,6 +76,30 @@ fn sizes_beyond_all_memory_are_counted_and_refused() {
             assert!(matches!(error, Error::OutOfMemory { .. }), "{error}");
         }
     }
+}
+
+/// Gradients that nobody wants take no memory, and the error says what takes it.
+#[test]
+fn only_wanted_gradients_are_counted() {
+    let op = ops::sgp_norm(algebra(), &ProductOptions::default()).unwrap();
+    let dims = Dims {
+        batch: 1 << 30,
+        in_channels: 1 << 16,
+        out_channels: 1 << 16,
+    };
+    let check = |wanted: [bool; 3]| op.check_room_for(&dims, Dtype::F32, &wanted);
+    check([false, false, true]).unwrap();
+    let one = check([true, false, false]).unwrap_err();
+    let two = check([true, true, false]).unwrap_err();
+    let wanted = |error: &Error| match error {
+        Error::OutOfMemory { wanted, .. } => *wanted,
+        other => panic!("{other}"),
+    };
+    let tensor = 8 * 4 * (1_u64 << 46);
+    assert_eq!(wanted(&two) - wanted(&one), tensor);
+    let text = one.to_string();
+    assert!(text.contains("(gradients 2097152 GiB"), "{text}");
+    assert!(!text.contains("output"), "{text}");
 }
 
 #[test]

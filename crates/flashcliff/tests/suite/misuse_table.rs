@@ -9,8 +9,8 @@ use std::panic::catch_unwind;
 
 use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::{
-    Algebra, Bias, Error, Evaluation, Gate, GradeSet, Invariant, Norm, Operator, ProductKind,
-    Signature, Tensor, TensorMut, Tier, WeightLayout, threads,
+    Algebra, Bias, Dims, Dtype, Error, Evaluation, Gate, GradeSet, Invariant, Norm, Operator, Pass,
+    ProductKind, Signature, Tensor, TensorMut, Tier, WeightLayout, threads,
 };
 
 /// A wrong call.
@@ -124,6 +124,13 @@ const FOREIGN: Tier = if cfg!(target_arch = "aarch64") {
 /// More workspace than any call of the table needs.
 const PLENTY: usize = 1 << 16;
 
+/// Sizes whose tensors take 2 PiB each in `f32`.
+const ENORMOUS: Dims = Dims {
+    batch: 1 << 30,
+    in_channels: 1 << 16,
+    out_channels: 1 << 16,
+};
+
 #[rustfmt::skip]
 const TABLE: &[Row] = &[
     // Algebras.
@@ -207,6 +214,9 @@ const TABLE: &[Row] = &[
     row!("a gradient of another shape", "ShapeMismatch", ["`grad_o`", "[8, 2, 5]", "[8, 2, 1]"], gradients(|_| (), &[8, 2, 1])),
     row!("an output of another evaluation", "ShapeMismatch", ["`o`", "[8, 2, 5]", "[8, 5, 2]"], gradients(|e| e.output_shape = vec![8, 5, 2], &[8, 2, 5])),
     row!("sums that were lost", "BufferTooSmall", ["saved", "at least 8", "got 0"], gradients(|e| e.saved.clear(), &[8, 2, 5])),
+    // Memory.
+    row!("an output larger than all memory", "OutOfMemory", ["the forward pass with a batch of 1073741824", "(output 2097152 GiB", "to be available"], sgp().check_room(&ENORMOUS, Dtype::F32, Pass::Forward)),
+    row!("gradients larger than all memory", "OutOfMemory", ["the backward pass", "(gradients 4194304 GiB", "to be available"], sgp().check_room_for(&ENORMOUS, Dtype::F32, &[true, true, false])),
 ];
 
 fn table() -> impl Iterator<Item = &'static Row> {

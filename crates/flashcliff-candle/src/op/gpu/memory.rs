@@ -8,7 +8,7 @@ use flashcliff::Dtype;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr};
 use flashcliff::cuda::half::{bf16, f16};
-use flashcliff::cuda::{Tensor, TensorMut};
+use flashcliff::cuda::{Tensor, TensorMut, allocation_error};
 
 use crate::Error;
 use crate::op::node;
@@ -61,9 +61,12 @@ fn wrap(device: &CudaDevice, slice: CudaStorageSlice) -> CudaStorage {
     reason = "cleared memory would cost a launch for each tensor"
 )]
 fn unwritten<T: Number>(device: &CudaDevice, len: usize) -> Result<CudaSlice<T>, Error> {
+    let stream = device.cuda_stream();
     // SAFETY: any bits are a number, and nothing on the host reads them. Kernels write the memory before they read it.
-    let memory = unsafe { device.alloc::<T>(len) };
-    Ok(memory?)
+    let memory = unsafe { stream.alloc::<T>(len) };
+    // This is the allocation of candle's device, with an error that has numbers.
+    let bytes = len.saturating_mul(size_of::<T>());
+    Ok(memory.map_err(|error| allocation_error(&stream, bytes)(error))?)
 }
 
 /// A type for which all bits are valid.

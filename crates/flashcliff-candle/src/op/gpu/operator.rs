@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use candle_core::{CudaDevice, CudaStorage, Device, Storage, Tensor};
-use flashcliff::cuda::{self, Dtypes, Scratch, TensorMut};
+use flashcliff::cuda::{self, Dtypes, Scratch, SizedCall, TensorMut};
 use flashcliff::{Dim, Dims, Dtype, Operator, Pass};
 
 use super::OnGpu;
@@ -37,59 +37,105 @@ fn apply(core: &Operator, options: GpuOptions, arguments: &[Argument]) -> Result
     if let Some(bytes) = options.block_bytes {
         operator = operator.with_block_bytes(bytes);
     }
-    let (dtypes, dims) = (dtypes(core, &inputs)?, bind(core, &shapes)?);
-    let shape = core.output_shape(&dims);
-    let saved_len = operator.saved_len(&dims, dtypes);
+    let call = Call {
+        dims: bind(core, &shapes)?,
+        dtypes: dtypes(core, &inputs)?,
+        operator,
+        device,
+        shapes,
+    };
+    let made = call.forward(&inputs);
+    let (output, saved) = made.map_err(|error| call.explained(error, Pass::Forward, None))?;
+    let shape = core.output_shape(&call.dims);
+    let backward = OnCuda { call, saved };
+    node::record(inputs, Storage::Cuda(output), shape, backward)
+}
 
-    let len = shape.iter().product();
-    let mut output = memory::allocate(&device, dtypes.lanes, len)?;
-    let mut saved = memory::allocate(&device, dtypes.arithmetic(), saved_len)?;
-    let bytes = operator.workspace_bytes(&dims, Pass::Forward, dtypes)?;
-    let mut workspace = memory::allocate_bytes(&device, bytes)?;
-    let mut output_view = writable(&mut output, len)?;
-    let mut saved_view = writable(&mut saved, saved_len)?;
-    let tracked = || inputs.iter().map(Tensor::track_op).collect::<Vec<_>>();
-    timeline::within(
-        || operation(core, &dims, dtypes, Pass::Forward, &tracked()),
-        || {
-            with_views(&inputs, |views| {
+/// An operator on a GPU, with the sizes of a call.
+struct Call {
+    operator: cuda::Operator,
+    device: CudaDevice,
+    dims: Dims,
+    dtypes: Dtypes,
+    shapes: Vec<Vec<usize>>,
+}
+
+impl Call {
+    /// The output, and the values that the backward pass reads.
+    fn forward(&self, inputs: &[Tensor]) -> Result<(CudaStorage, CudaStorage), Error> {
+        let Self {
+            operator,
+            device,
+            dims,
+            dtypes,
+            shapes,
+        } = self;
+        let shape = operator.operator().output_shape(dims);
+        let (len, saved_len) = (shape.iter().product(), self.saved_len());
+        let mut output = memory::allocate(device, dtypes.lanes, len)?;
+        let mut saved = memory::allocate(device, dtypes.arithmetic(), saved_len)?;
+        let bytes = operator.workspace_bytes(dims, Pass::Forward, *dtypes)?;
+        let mut workspace = memory::allocate_bytes(device, bytes)?;
+        let mut output_view = writable(&mut output, len)?;
+        let mut saved_view = writable(&mut saved, saved_len)?;
+        let launch = || {
+            with_views(inputs, |views| {
                 operator.forward(
                     &device.cuda_stream(),
-                    &tensors(views, &shapes)?,
+                    &tensors(views, shapes)?,
                     output_view.tensor(&shape)?,
                     Some(saved_view.tensor(&[saved_len])?),
                     Some(Scratch::new(&mut workspace)),
                 )?;
                 Ok(())
             })
-        },
-    )?;
-    let backward = OnCuda {
-        operator,
-        device,
-        dims,
-        dtypes,
-        shapes,
-        saved,
-        saved_len,
-    };
-    node::record(inputs, Storage::Cuda(output), shape, backward)
+        };
+        let tracked = || inputs.iter().map(Tensor::track_op).collect::<Vec<_>>();
+        timeline::within(|| self.operation(Pass::Forward, &tracked()), launch)?;
+        Ok((output, saved))
+    }
+
+    fn saved_len(&self) -> usize {
+        self.operator.saved_len(&self.dims, self.dtypes)
+    }
+
+    /// A pass for a timeline.
+    fn operation(&self, pass: Pass, wanted: &[bool]) -> Arc<Operation> {
+        let sizes = Sizes {
+            lanes: self.dtypes.lanes,
+            params: self.dtypes.params,
+        };
+        let operator = self.operator.operator();
+        Arc::new(Operation::of_operator(
+            operator, &self.dims, sizes, pass, wanted,
+        ))
+    }
+
+    /// The error of a pass, with the memory of the whole pass if an allocation was refused.
+    fn explained(&self, error: Error, pass: Pass, gradients: Option<&[bool]>) -> Error {
+        let Error::Core(error) = error else {
+            return error;
+        };
+        let call = SizedCall {
+            dims: &self.dims,
+            dtypes: self.dtypes,
+            pass,
+            gradients,
+        };
+        let stream = self.device.cuda_stream();
+        self.operator.explained(error, &stream, &call).into()
+    }
 }
 
-/// An operator on a GPU, with the values that its forward pass saved.
+/// A call with the values that its forward pass saved.
 struct OnCuda {
-    operator: cuda::Operator,
-    device: CudaDevice,
-    dims: Dims,
-    dtypes: Dtypes,
-    shapes: Vec<Vec<usize>>,
+    call: Call,
     saved: CudaStorage,
-    saved_len: usize,
 }
 
 impl Backward for OnCuda {
     fn name(&self) -> &str {
-        self.operator.operator().name()
+        self.call.operator.operator().name()
     }
 
     fn gradients(
@@ -100,27 +146,10 @@ impl Backward for OnCuda {
         grad_output: &Tensor,
     ) -> candle_core::Result<Vec<Option<Tensor>>> {
         let ends = [output.contiguous()?, grad_output.contiguous()?];
-        let mut grads = Vec::with_capacity(inputs.len());
-        for (i, input) in inputs.iter().enumerate() {
-            grads.push(match tracked.contains(&i) {
-                false => None,
-                true => {
-                    let dtype = dtype(self.name(), i, input)?;
-                    let len = input.elem_count();
-                    Some(memory::allocate(&self.device, dtype, len)?)
-                }
-            });
-        }
-        let wanted = || {
-            (0..inputs.len())
-                .map(|i| tracked.contains(&i))
-                .collect::<Vec<_>>()
-        };
-        let (core, pass) = (self.operator.operator(), Pass::Backward);
-        timeline::within(
-            || operation(core, &self.dims, self.dtypes, pass, &wanted()),
-            || self.launch(inputs, &ends, &mut grads),
-        )?;
+        let wanted: Vec<bool> = (0..inputs.len()).map(|i| tracked.contains(&i)).collect();
+        let made = self.made(inputs, &wanted, &ends);
+        let explained = |error| self.call.explained(error, Pass::Backward, Some(&wanted));
+        let mut grads = made.map_err(explained)?;
         let taken = tracked.iter().map(|&i| {
             let storage = Storage::Cuda(grads[i].take()?);
             Some(node::constant(storage, inputs[i].dims()))
@@ -130,6 +159,31 @@ impl Backward for OnCuda {
 }
 
 impl OnCuda {
+    /// The gradients that are wanted, an item for each input.
+    fn made(
+        &self,
+        inputs: &[Tensor],
+        wanted: &[bool],
+        ends: &[Tensor; 2],
+    ) -> Result<Vec<Option<CudaStorage>>, Error> {
+        let mut grads = Vec::with_capacity(inputs.len());
+        for (i, input) in inputs.iter().enumerate() {
+            grads.push(match wanted[i] {
+                false => None,
+                true => {
+                    let dtype = dtype(self.name(), i, input)?;
+                    let len = input.elem_count();
+                    Some(memory::allocate(&self.call.device, dtype, len)?)
+                }
+            });
+        }
+        timeline::within(
+            || self.call.operation(Pass::Backward, wanted),
+            || self.launch(inputs, ends, &mut grads),
+        )?;
+        Ok(grads)
+    }
+
     /// Writes the gradients that have memory. `ends` are the output and its gradient.
     fn launch(
         &self,
@@ -137,13 +191,17 @@ impl OnCuda {
         ends: &[Tensor; 2],
         grads: &mut [Option<CudaStorage>],
     ) -> Result<(), Error> {
-        let pass = Pass::Backward;
-        let bytes = self
-            .operator
-            .workspace_bytes(&self.dims, pass, self.dtypes)?;
-        let mut workspace = memory::allocate_bytes(&self.device, bytes)?;
+        let Call {
+            operator,
+            device,
+            dims,
+            dtypes,
+            shapes,
+        } = &self.call;
+        let bytes = operator.workspace_bytes(dims, Pass::Backward, *dtypes)?;
+        let mut workspace = memory::allocate_bytes(device, bytes)?;
         let mut slots = Vec::with_capacity(grads.len());
-        for (grad, shape) in grads.iter_mut().zip(&self.shapes) {
+        for (grad, shape) in grads.iter_mut().zip(shapes) {
             let len = shape.iter().product();
             let view = grad.as_mut().map(|grad| writable(grad, len)).transpose()?;
             slots.push((view, shape));
@@ -152,15 +210,15 @@ impl OnCuda {
         for (view, shape) in &mut slots {
             grads.push(view.as_mut().map(|view| view.tensor(shape)).transpose()?);
         }
-        let saved =
-            View::of(&self.saved, 0..self.saved_len).ok_or_else(|| misplaced(self.name()))?;
+        let saved_len = self.call.saved_len();
+        let saved = View::of(&self.saved, 0..saved_len).ok_or_else(|| misplaced(self.name()))?;
         with_views(inputs, |views| {
             with_views(ends, |end_views| {
-                self.operator.backward(
-                    &self.device.cuda_stream(),
-                    &tensors(views, &self.shapes)?,
+                operator.backward(
+                    &device.cuda_stream(),
+                    &tensors(views, shapes)?,
                     end_views[0].tensor(ends[0].dims())?,
-                    Some(saved.tensor(&[self.saved_len])?),
+                    Some(saved.tensor(&[saved_len])?),
                     end_views[1].tensor(ends[1].dims())?,
                     &mut grads,
                     Some(Scratch::new(&mut workspace)),
@@ -169,21 +227,6 @@ impl OnCuda {
             })
         })
     }
-}
-
-/// A pass of an operator for a timeline.
-fn operation(
-    operator: &Operator,
-    dims: &Dims,
-    dtypes: Dtypes,
-    pass: Pass,
-    wanted: &[bool],
-) -> Arc<Operation> {
-    let sizes = Sizes {
-        lanes: dtypes.lanes,
-        params: dtypes.params,
-    };
-    Arc::new(Operation::of_operator(operator, dims, sizes, pass, wanted))
 }
 
 /// The sizes that the shapes stand for.

@@ -20,6 +20,7 @@
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -66,6 +67,8 @@ struct Sizes {
     int64_t shape[4];
     size_t saved;
     size_t workspace;
+    // Whether each call must ask anew, because it takes much memory.
+    bool is_large;
 };
 
 struct Memory {
@@ -79,12 +82,12 @@ struct Memory {
 
 struct Table {
     uint64_t version;
-    bool (*plan)(const void*, const View*, size_t, bool, const Place*, Sizes*);
+    bool (*plan)(const void*, const View*, size_t, bool, const bool*, const Place*, Sizes*);
     bool (*forward)(const void*, const View*, size_t, const Place*, const Memory*);
     bool (*backward)(const void*, const View*, size_t, const Place*, const Memory*);
 };
 
-constexpr uint64_t kVersion = 1;
+constexpr uint64_t kVersion = 2;
 const Table* table = nullptr;
 
 // The most tensors of an operator.
@@ -227,8 +230,9 @@ private:
 };
 
 // What a pass needs for tensors of these shapes and types. The last answers are kept for each thread. They may be of other settings,
-// such as the number of threads: a pass checks what it is given.
-bool plan(const Bound& bound, const Inputs& inputs, bool backward, const Place& place, Sizes& sizes) {
+// such as the number of threads: a pass checks what it is given. `wanted` says which gradients a backward pass makes.
+bool plan(const Bound& bound, const Inputs& inputs, const bool* wanted, const Place& place, Sizes& sizes) {
+    const bool backward = wanted != nullptr;
     constexpr size_t most_axes = 4;
     struct Key {
         uint64_t id = ~uint64_t{0};
@@ -265,18 +269,18 @@ bool plan(const Bound& bound, const Inputs& inputs, bool backward, const Place& 
     }
     Answer& answer = answers[(2 * bound.id + (backward ? 1 : 0)) % answers.size()];
     if (!(answer.key == key)) {
-        if (!table->plan(bound.handle, inputs.views.data(), inputs.count, backward, &place, &answer.sizes)) {
+        if (!table->plan(bound.handle, inputs.views.data(), inputs.count, backward, wanted, &place, &answer.sizes)) {
             answer.key = Key();
             return false;
         }
-        answer.key = key;
+        answer.key = answer.sizes.is_large ? Key() : key;
     }
     sizes = answer.sizes;
     return true;
 }
 
 // The forward pass. Without an output in `output` it did not run.
-void forward(const Bound& bound, const Tensors& tensors, bool keep, at::Tensor& output, at::Tensor& saved) {
+void run_forward(const Bound& bound, const Tensors& tensors, bool keep, at::Tensor& output, at::Tensor& saved) {
     const at::AutoDispatchBelowADInplaceOrView below;
     const at::Tensor& first = tensors[0];
     c10::OptionalDeviceGuard guard;
@@ -286,7 +290,7 @@ void forward(const Bound& bound, const Tensors& tensors, bool keep, at::Tensor& 
     const Inputs inputs(bound, tensors);
     const Place place = place_of(first);
     Sizes sizes;
-    if (!plan(bound, inputs, false, place, sizes)) {
+    if (!plan(bound, inputs, nullptr, place, sizes)) {
         return;
     }
     at::Tensor made = make(at::IntArrayRef(sizes.shape, sizes.rank), first.scalar_type(), first);
@@ -315,12 +319,22 @@ void forward(const Bound& bound, const Tensors& tensors, bool keep, at::Tensor& 
     }
 }
 
+// The forward pass, which did not run either if a GPU had no memory: Python makes the call again and says what it needs.
+void forward(const Bound& bound, const Tensors& tensors, bool keep, at::Tensor& output, at::Tensor& saved) {
+    try {
+        run_forward(bound, tensors, keep, output, saved);
+    } catch (const c10::OutOfMemoryError&) {
+        output.reset();
+        saved.reset();
+    }
+}
+
 bool has_sizes(const at::Tensor& tensor, const Sizes& sizes) {
     return tensor.sizes() == at::IntArrayRef(sizes.shape, sizes.rank);
 }
 
 // The backward pass: gradients of the tensors that are wanted. Returns whether it ran.
-bool backward(const Bound& bound, const Tensors& tensors, const at::Tensor& saved, const at::Tensor& output,
+bool run_backward(const Bound& bound, const Tensors& tensors, const at::Tensor& saved, const at::Tensor& output,
     const at::Tensor& given, const std::array<bool, kMost>& wanted, variable_list& grads) {
     const at::AutoDispatchBelowADInplaceOrView below;
     const at::Tensor& first = tensors[0];
@@ -330,8 +344,15 @@ bool backward(const Bound& bound, const Tensors& tensors, const at::Tensor& save
     }
     const Inputs inputs(bound, tensors);
     const Place place = place_of(first);
+    std::array<bool, kMost> made{};
+    size_t next = 0;
+    for (size_t at = 0; at < bound.count; ++at) {
+        if (tensors[at].defined()) {
+            made[next++] = wanted[at];
+        }
+    }
     Sizes sizes;
-    if (!plan(bound, inputs, true, place, sizes) || !has_sizes(given, sizes) ||
+    if (!plan(bound, inputs, made.data(), place, sizes) || !has_sizes(given, sizes) ||
         (output.defined() && !has_sizes(output, sizes)) ||
         (sizes.saved > 0 && (!saved.defined() || saved.numel() < static_cast<int64_t>(sizes.saved) ||
                                 saved.scalar_type() != saved_type(first)))) {
@@ -365,6 +386,17 @@ bool backward(const Bound& bound, const Tensors& tensors, const at::Tensor& save
     memory.grad_output = reinterpret_cast<uintptr_t>(grad.const_data_ptr());
     memory.grads = addresses.data();
     return table->backward(bound.handle, inputs.views.data(), inputs.count, &place, &memory);
+}
+
+// The backward pass, which did not run either if a GPU had no memory.
+bool backward(const Bound& bound, const Tensors& tensors, const at::Tensor& saved, const at::Tensor& output,
+    const at::Tensor& given, const std::array<bool, kMost>& wanted, variable_list& grads) {
+    try {
+        return run_backward(bound, tensors, saved, output, given, wanted, grads);
+    } catch (const c10::OutOfMemoryError&) {
+        grads.assign(bound.count, at::Tensor());
+        return false;
+    }
 }
 
 [[noreturn]] void throw_python_error() {

@@ -46,10 +46,21 @@ def call(
     ordinal = None if device == "cpu" else int(device.removeprefix("cuda:"))
     place = None if ordinal is None else (ordinal, 0, False)
     shape, saved_len, workspace_len = core.plan(views, False, place)
-    output = _core.Array([shape[0], *batch, shape[2]], borrowed[0].dtype, ordinal)
     statistics = "f64" if borrowed[0].dtype == "f64" else "f32"
-    saved = _core.Array([saved_len], statistics, ordinal)
-    workspace = _core.Array([-(-workspace_len // 4)], "f32", ordinal)
+    sizes = (
+        ([shape[0], *batch, shape[2]], borrowed[0].dtype),
+        ([saved_len], statistics),
+        ([-(-workspace_len // 4)], "f32"),
+    )
+    made: list[_core.Array] = []
+    try:
+        made.extend(_core.Array(size, dtype, ordinal) for size, dtype in sizes)
+    except MemoryError:
+        if place is None:
+            raise
+        made.clear()
+        raise MemoryError(core.no_room(views, False, place)) from None
+    output, saved, workspace = made
     core.forward(
         views,
         output.address,

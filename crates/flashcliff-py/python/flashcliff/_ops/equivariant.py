@@ -14,6 +14,9 @@ from torch import Tensor
 from .. import _core
 from ..algebra import Algebra
 
+_LARGE = 64 << 20
+"""The bytes from which on a call asks for the memory of the system."""
+
 Pair = tuple[Tensor, Tensor | None]
 """Multivectors ``[blades, rows, channels]`` and scalars ``[rows, channels]``."""
 
@@ -72,6 +75,7 @@ def _one_side(
     rows = mv.shape[1]
     channels = sizes.outputs if forward else sizes.inputs
     of_scalars = sizes.out_scalars if forward else sizes.in_scalars
+    _check_room("equivariant_linear", mv, mv.shape[0] * channels + of_scalars)
     to = mv.new_empty((mv.shape[0], rows, channels))
     to_s = mv.new_empty((rows, of_scalars)) if of_scalars else None
     layer = _layer(maps.algebra, maps.group, maps.unit)
@@ -83,8 +87,8 @@ def _one_side(
         mv.dtype == torch.float64,
         (rows, *sizes),
         tuple(addresses),
-        (mv.data_ptr(), _address(scalars)),
-        (to.data_ptr(), _address(to_s)),
+        (_address(mv), _address(scalars)),
+        (_address(to), _address(to_s)),
     )
     if to_s is not None and scalars is not None and dense is not None:
         to_s.addmm_(scalars, dense.t() if forward else dense)
@@ -122,8 +126,8 @@ def weight_gradients(
     layer.weight_gradient(
         x.dtype == torch.float64,
         (x.shape[1], *sizes),
-        (y.data_ptr(), _address(t)),
-        (x.data_ptr(), _address(s)),
+        (_address(y), _address(t)),
+        (_address(x), _address(s)),
         tuple([_address(tensor) for tensor in to]),
     )
     if t is not None and s is not None:
@@ -134,9 +138,10 @@ def weight_gradients(
 def norm(algebra: Algebra, x: Tensor, eps: float, dim: int) -> Tensor:
     """The normalised multivectors; ``dim`` is the axis of the channels."""
     (x,) = _plain(x)  # type: ignore[assignment]
+    _check_room("invariant_norm", x, x.numel() // max(1, x.shape[1]))
     to = torch.empty_like(x)
     _norm(algebra).forward(
-        x.dtype == torch.float64, _norm_sizes(x, dim), eps, x.data_ptr(), to.data_ptr()
+        x.dtype == torch.float64, _norm_sizes(x, dim), eps, _address(x), _address(to)
     )
     return to
 
@@ -144,10 +149,19 @@ def norm(algebra: Algebra, x: Tensor, eps: float, dim: int) -> Tensor:
 def norm_gradient(algebra: Algebra, x: Tensor, g: Tensor, eps: float, dim: int) -> Tensor:
     """The gradient of the norm's input from that of its output."""
     x, g = _plain(x, g)  # type: ignore[assignment]
+    _check_room("the gradient of invariant_norm", x, x.numel() // max(1, x.shape[1]))
     to = torch.empty_like(x)
-    addresses = x.data_ptr(), g.data_ptr(), to.data_ptr()
+    addresses = _address(x), _address(g), _address(to)
     _norm(algebra).backward(x.dtype == torch.float64, _norm_sizes(x, dim), eps, *addresses)
     return to
+
+
+def _check_room(what: str, like: Tensor, elements: int) -> None:
+    """Raises ``MemoryError`` if the system has no room for so many elements for each row of a tensor."""
+    rows = like.shape[1]
+    taken = rows * elements * like.element_size()
+    if taken >= _LARGE:
+        _core.check_room(f"{what} of {rows} rows, {like.dtype}", taken, rows)
 
 
 def _norm_sizes(x: Tensor, dim: int) -> tuple[int, int, int]:

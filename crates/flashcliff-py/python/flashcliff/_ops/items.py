@@ -15,7 +15,8 @@ from torch import Tensor
 
 from .. import _core
 from ..algebra import Algebra
-from .run import _DTYPES, saved_dtype
+from .run import saved_dtype
+from .tensor_types import NAMES
 
 Pair = tuple[Tensor, Tensor | None]
 """Multivectors and scalars."""
@@ -57,7 +58,7 @@ def serves(algebra: Algebra, *tensors: Tensor | None) -> bool:
     if not _core.CUDA or algebra.blade_count not in (4, 8, 16, 32):
         return False
     first = tensors[0]
-    if first is None or not first.is_cuda or first.dtype not in _DTYPES:
+    if first is None or not first.is_cuda or first.dtype not in NAMES:
         return False
     return all(
         t is None or (t.dtype == first.dtype and t.device == first.device) for t in tensors
@@ -154,8 +155,8 @@ def merge(algebra: Algebra, features: Tensor, merged: Pair, back: bool) -> None:
     mv, s = merged
     count, inner = features.shape[1:3]
     scalars = 0 if s is None else s.shape[-1] // count
-    sizes = (mv.shape[1], mv.shape[2] // count, scalars, _DTYPES[mv.dtype])
-    place = features.data_ptr(), _DTYPES[features.dtype]
+    sizes = (mv.shape[1], mv.shape[2] // count, scalars, NAMES[mv.dtype])
+    place = features.data_ptr(), NAMES[features.dtype]
     described = (*place, inner, count, features.stride()[:3])
     _call(algebra, "merge", merged, sizes, described, _place(merged), back)
 
@@ -167,7 +168,7 @@ def column_sums(algebra: Algebra, x: Tensor, runs: Sequence[tuple[int, int]]) ->
     if len(runs) > _core.Items.MOST_RUNS:
         runs = [(0, width)]
     assert x.stride(1) == 1 or width <= 1
-    columns = x.data_ptr(), rows, width, int(x.stride(0)), _DTYPES[x.dtype], list(runs)
+    columns = x.data_ptr(), rows, width, int(x.stride(0)), NAMES[x.dtype], list(runs)
     taken = sum(stop - start for start, stop in runs)
     parts = _items(algebra).sum_partials(columns)
     partials = x.new_empty(max(parts * taken, 1), dtype=saved_dtype(x.dtype))
@@ -218,7 +219,7 @@ def _launch(x: Tensor, function: Callable[[int, int], None]) -> None:
 
 
 def _strided_sizes(x: Tensor) -> tuple[int, int, str]:
-    return x.shape[1], x.shape[2], _DTYPES[x.dtype]
+    return x.shape[1], x.shape[2], NAMES[x.dtype]
 
 
 def _strided(x: Tensor) -> tuple[int, int, int]:
@@ -239,7 +240,7 @@ def _items(algebra: Algebra) -> _core.Items:
 
 def _sizes(pair: Pair) -> tuple[int, int, int, str]:
     mv, s = pair
-    return mv.shape[1], mv.shape[2], 0 if s is None else s.shape[1], _DTYPES[mv.dtype]
+    return mv.shape[1], mv.shape[2], 0 if s is None else s.shape[1], NAMES[mv.dtype]
 
 
 def _head_sizes(part: Part) -> tuple[int, int, int, str]:
@@ -258,7 +259,7 @@ def _place(pair: Pair) -> tuple[int, int, int, int, int]:
 
 
 def _split(split: Split, part: Part) -> tuple[object, ...]:
-    return split.eps, split.points, _DTYPES[part.features.dtype]
+    return split.eps, split.points, NAMES[part.features.dtype]
 
 
 def _part(part: Part) -> tuple[object, ...]:

@@ -11,6 +11,7 @@ The kernels here are Python. The compiled call path puts others above them, whic
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -131,6 +132,15 @@ class Registered:
         wanted = [want for want, tensor in zip(wanted, tensors) if tensor is not None]
         return grad, present(tensors), core, wanted, saved, output
 
+    def bound(
+        self, args: tuple[Any, ...], backward: bool
+    ) -> tuple[Sequence[Tensor], _core.Operator, tuple[bool, ...]]:
+        """The tensors of a call of the dispatcher, its operator, and the gradients that it makes."""
+        if not backward:
+            return (*self._split(args), ())
+        _, tensors, core, wanted, _, _ = self._split_backward(args)
+        return tensors, core, tuple(wanted)
+
     def _check_wanted(self, name, tensors, wanted):
         """Checks that each input says whether its gradient is wanted, and is there if it is."""
         if len(wanted) != self.count:
@@ -175,11 +185,15 @@ class Registered:
         if self.op.saves:
             output, saved = output
             ctx.mark_non_differentiable(saved)
+            # Else each backward pass would make zeros of the size of what is saved.
+            ctx.set_materialize_grads(False)
             reads_output = self.op.reads_output(*ctx.configuration[1:])
             kept = (*kept, saved, output if reads_output else None)
         ctx.save_for_backward(*kept)
 
     def _gradients(self, ctx, grad, *_):
+        if grad is None:
+            return (None,) * ctx.arguments
         run.refuse_layouts(self.op.name, ("grad",), (grad,))
         wanted = list(ctx.needs_input_grad[: self.count])
         grads = iter(self.backward(grad, *ctx.saved_tensors, wanted, *ctx.configuration))

@@ -8,14 +8,8 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from . import remedies
-
-_DTYPES = {
-    torch.float32: "f32",
-    torch.float64: "f64",
-    torch.bfloat16: "bf16",
-    torch.float16: "f16",
-}
+from . import remedies, room
+from .tensor_types import NAMES
 
 _NOTHING = (0, 0)
 
@@ -26,6 +20,8 @@ def forward(
     """The output, and with ``keep`` the tensor that backward reads besides, if there is one."""
     try:
         return _forward(operator, tensors, keep)
+    except torch.OutOfMemoryError as error:
+        raise room.explained(error, operator, tensors, None) from None
     except (TypeError, ValueError) as error:
         raise remedies.of_tensor(error, operator, tensors) from None
 
@@ -72,6 +68,8 @@ def backward(
         return [None] * len(wanted)
     try:
         return _backward(operator, tensors, output, saved, grad, wanted)
+    except torch.OutOfMemoryError as error:
+        raise room.explained(error, operator, tensors, wanted) from None
     except RuntimeError:
         refuse_layouts(operator.name, ("grad", "output", "saved"), (grad, output, saved))
         raise
@@ -83,7 +81,9 @@ def _backward(operator, tensors, output, saved, grad, wanted):
         with torch.cuda.device(place[0]):
             return _backward(operator, tensors, output, saved, grad, wanted)
     first = tensors[0]
-    shape, saved_len, workspace_len = operator.plan(views, True, place)
+    shape, saved_len, workspace_len = operator.plan(
+        views, True, place, wanted if place is None else None
+    )
     grad = _checked(operator, "the gradient of the output", grad, first, shape)
     # A tensor that is not read must still be memory of the right size.
     output = grad if output is None else _checked(operator, "the output", output, first, shape)
@@ -117,7 +117,7 @@ def _strided_views(operator, tensors):
     contiguous = []
     views = []
     for tensor in tensors:
-        dtype = _DTYPES.get(tensor.dtype)
+        dtype = NAMES.get(tensor.dtype)
         if dtype is None or tensor.get_device() != device or not (tensor.is_cpu or tensor.is_cuda):
             _refuse(operator, tensors)
         if not tensor.is_contiguous():
@@ -185,7 +185,7 @@ def _refuse(operator, tensors):
         raise _core.UnsupportedError(
             f"{operator.name}: expected tensors on cpu or cuda, got {device}"
         )
-    wrong = ((name, t.dtype) for name, t in zip(names, tensors) if t.dtype not in _DTYPES)
+    wrong = ((name, t.dtype) for name, t in zip(names, tensors) if t.dtype not in NAMES)
     name, dtype = next(wrong)
     raise TypeError(
         f"{operator.name}: tensor `{name}` must be float32 or float64, or on CUDA bfloat16 or "

@@ -51,7 +51,7 @@ def timed(key: Key, gpu: bool, call: Callable[[], Any]) -> Any:
 class TimedOperator:
     """An operator of the extension, called by Python."""
 
-    __slots__ = ("held", "inner", "inputs", "kept", "name", "plan", "saves")
+    __slots__ = ("held", "inner", "inputs", "kept", "name", "no_room", "plan", "saves")
 
     def __init__(self, inner: Any, saves: bool, held: bool | None) -> None:
         self.inner = inner
@@ -61,6 +61,7 @@ class TimedOperator:
         self.inputs = inner.inputs
         self.kept = inner.kept
         self.plan = inner.plan
+        self.no_room = inner.no_room
 
     def forward(self, views: Any, output: int, saved: int, space: Any, place: Any) -> None:
         key = self._key("forward", views, place, (), self.saves and saved != 0)

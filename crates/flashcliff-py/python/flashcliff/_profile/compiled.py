@@ -18,7 +18,7 @@ from .._ops.op import MADE
 from .clock import timed
 from .events import Key
 
-_VERSION = 1
+_VERSION = 2
 """The version of the table that this module knows."""
 
 _DTYPES = ("f32", "f64", "bf16", "f16")

@@ -67,6 +67,12 @@ class Profile:
         self._region: tuple[int, int] | None = None
         self._error: str | None = None
 
+    @property
+    def log(self) -> Log:
+        """The records of the region, which has begun."""
+        assert self._log is not None
+        return self._log
+
     def __enter__(self) -> Profile:
         if self._log is not None:
             raise RuntimeError(

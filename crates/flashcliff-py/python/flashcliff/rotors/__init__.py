@@ -24,6 +24,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .._ops import checks
 from .._ops.run import saved_dtype
@@ -252,7 +253,9 @@ def _sandwich_table(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    return _kept_table(name, versors, blades, dtype, device)
+    # A fake tensor could not be used by any other call.
+    with _disable_current_modes():
+        return _kept_table(name, versors, blades, dtype, device)
 
 
 @lru_cache(maxsize=64)

@@ -7,8 +7,10 @@ use cudarc::driver::CudaStream;
 use super::Operator;
 use crate::Error;
 use crate::cuda::array::{self, Array};
+use crate::cuda::dtype::Dtypes;
+use crate::cuda::room::SizedCall;
 use crate::cuda::tensor::{Scratch, Tensor};
-use crate::operator::Pass;
+use crate::operator::{Dims, Pass};
 
 /// The results of [`Operator::evaluate`].
 #[derive(Debug)]
@@ -23,13 +25,32 @@ impl Operator {
     /// Runs [`Self::forward`] into new memory of the stream.
     ///
     /// # Errors
-    /// The errors of [`Self::forward`].
+    /// The errors of [`Self::forward`]; [`Error::OutOfMemory`] with the largest batch that fits.
     pub fn evaluate(
         &self,
         stream: &Arc<CudaStream>,
         inputs: &[Tensor<'_>],
     ) -> Result<Evaluation, Error> {
         let (dims, dtypes) = self.checks().inputs(inputs)?;
+        let evaluated = self.evaluate_as(stream, inputs, dims, dtypes);
+        evaluated.map_err(|error| {
+            let call = SizedCall {
+                dims: &dims,
+                dtypes,
+                pass: Pass::Forward,
+                gradients: None,
+            };
+            self.explained(error, stream, &call)
+        })
+    }
+
+    fn evaluate_as(
+        &self,
+        stream: &Arc<CudaStream>,
+        inputs: &[Tensor<'_>],
+        dims: Dims,
+        dtypes: Dtypes,
+    ) -> Result<Evaluation, Error> {
         let shape = self.operator().output_shape(&dims);
         let mut output = Array::zeros(stream, dtypes.lanes, &shape)?;
         let saved_len = [self.saved_len(&dims, dtypes)];
@@ -49,7 +70,7 @@ impl Operator {
     /// Runs [`Self::backward`] into new memory of the stream. Returns the gradients of all inputs, in order.
     ///
     /// # Errors
-    /// The errors of [`Self::backward`].
+    /// The errors of [`Self::backward`]; [`Error::OutOfMemory`] with the largest batch that fits.
     pub fn gradients(
         &self,
         stream: &Arc<CudaStream>,
@@ -58,6 +79,27 @@ impl Operator {
         grad_output: Tensor<'_>,
     ) -> Result<Vec<Array>, Error> {
         let (dims, dtypes) = self.checks().inputs(inputs)?;
+        let sizes = (dims, dtypes);
+        let gradients = self.gradients_as(stream, inputs, evaluation, grad_output, sizes);
+        gradients.map_err(|error| {
+            let call = SizedCall {
+                dims: &dims,
+                dtypes,
+                pass: Pass::Backward,
+                gradients: None,
+            };
+            self.explained(error, stream, &call)
+        })
+    }
+
+    fn gradients_as(
+        &self,
+        stream: &Arc<CudaStream>,
+        inputs: &[Tensor<'_>],
+        evaluation: &Evaluation,
+        grad_output: Tensor<'_>,
+        (dims, dtypes): (Dims, Dtypes),
+    ) -> Result<Vec<Array>, Error> {
         let grads: Result<Vec<Array>, Error> = inputs
             .iter()
             .map(|input| Array::zeros(stream, input.dtype(), input.shape()))

@@ -1,0 +1,101 @@
+//! A device of which predictions are made: its kind and its memory. Nothing is measured or allocated for it.
+
+#[cfg(feature = "cuda")]
+use flashcliff::{Device, cuda::Dtypes};
+use flashcliff::{Dims, Dtype, Operator, Pass, Tier, memory};
+
+use crate::machine::Kind;
+use crate::{Error, Passes, cpu};
+
+/// A device of which predictions are made.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// The CPU.
+    Cpu,
+    /// A GPU.
+    #[cfg(feature = "cuda")]
+    Gpu(Device),
+}
+
+/// The bytes that passes of an operator hold at once, by size.
+pub type Peak<'a> = Box<dyn Fn(&Dims) -> u128 + 'a>;
+
+/// The bytes of a page. Planes of blades that lie whole pages apart compete for the same places in the first cache of a CPU.
+const PAGE: usize = 4096;
+
+impl Place {
+    /// The kind of the machine.
+    ///
+    /// # Errors
+    /// The errors of the library.
+    pub fn kind(&self) -> Result<Kind, Error> {
+        match self {
+            Self::Cpu => Ok(cpu::kind()),
+            #[cfg(feature = "cuda")]
+            Self::Gpu(device) => crate::cuda::kind(device),
+        }
+    }
+
+    /// The bytes that the device can give; `None` if the system does not tell.
+    ///
+    /// # Errors
+    /// The errors of the library.
+    pub fn available(&self) -> Result<Option<u128>, Error> {
+        match self {
+            Self::Cpu => Ok(memory::available()),
+            #[cfg(feature = "cuda")]
+            Self::Gpu(device) => Ok(Some(device.available_memory()?.into())),
+        }
+    }
+
+    /// A function that counts the bytes that passes hold at once, by size: tensors, saved values, gradients, workspace.
+    ///
+    /// # Errors
+    /// An operator that the device does not have.
+    pub fn peak<'a>(
+        &self,
+        operator: &'a Operator,
+        dtype: Dtype,
+        passes: Passes,
+    ) -> Result<Peak<'a>, Error> {
+        let largest = move |peak: &dyn Fn(Pass) -> u128| match passes {
+            Passes::Forward => peak(Pass::Forward),
+            Passes::Both => peak(Pass::Forward).max(peak(Pass::Backward)),
+        };
+        match self {
+            Self::Cpu => Ok(Box::new(move |dims| {
+                largest(&|pass| operator.footprint(dims, dtype, pass).peak())
+            })),
+            #[cfg(feature = "cuda")]
+            Self::Gpu(device) => {
+                let operator = operator.on_cuda(device)?;
+                let dtypes = Dtypes::uniform(dtype);
+                Ok(Box::new(move |dims| {
+                    largest(&|pass| operator.footprint(dims, dtypes, pass).peak())
+                }))
+            }
+        }
+    }
+
+    /// The sizes that kernels compute: whole vectors of channels on a CPU.
+    pub(crate) fn padded(&self, dims: &Dims, dtype: Dtype) -> Dims {
+        let lanes = match self {
+            Self::Cpu if dtype == Dtype::F64 => Tier::best().lanes_f64(),
+            Self::Cpu => Tier::best().lanes_f32(),
+            #[cfg(feature = "cuda")]
+            Self::Gpu(_) => 1,
+        };
+        Dims {
+            in_channels: dims.in_channels.next_multiple_of(lanes),
+            out_channels: dims.out_channels.next_multiple_of(lanes),
+            ..*dims
+        }
+    }
+
+    /// Whether the planes of blades of the input lie whole pages apart, on a CPU.
+    pub(crate) fn is_aligned(&self, dims: &Dims, dtype: Dtype) -> bool {
+        let plane = dims.batch.wrapping_mul(dims.in_channels);
+        let is_whole = plane.wrapping_mul(dtype.bytes()).is_multiple_of(PAGE);
+        matches!(self, Self::Cpu) && is_whole
+    }
+}

@@ -1,0 +1,128 @@
+"""The calls of flashcliff's operators and layers within a recorded step."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from .. import _core
+from .._ops import equivariant, items
+from .._ops.library import REGISTERED, Registered
+from .._ops.op import MADE
+from .._ops.tensor_types import NAMES
+from .._profile.costs import Cost, cost
+from .._profile.events import Key, Layer
+
+__all__ = ["Found", "cost", "layers", "of"]
+
+_BY_NAME: dict[str, Registered] = {op.name: found for op, found in REGISTERED.items()}
+
+
+class Found(NamedTuple):
+    """The needs of a call."""
+
+    cost: Cost
+    workspace: int
+    """The bytes of its workspace."""
+
+
+def of(func: Any, args: tuple[Any, ...]) -> Found | None:
+    """The needs of a call of ``torch.ops.flashcliff``; ``None`` of an operator that is not in the table."""
+    name = func._schema.name.removeprefix("flashcliff::")
+    backward = name.endswith("_backward")
+    registered = _BY_NAME.get(name.removesuffix("_backward"))
+    if registered is None:
+        return None
+    tensors, core, wanted = registered.bound(args, backward)
+    first = tensors[0]
+    key = Key(
+        MADE[core.native],
+        "backward" if backward else "forward",
+        tuple([tuple(tensor.shape) for tensor in tensors]),
+        NAMES[first.dtype],
+        str(first.device),
+        wanted,
+        registered.op.saves and not backward,
+    )
+    return Found(cost(key), _workspace(core, tensors, backward))
+
+
+def _workspace(core: _core.Operator, given: Sequence[Tensor], backward: bool) -> int:
+    views = [(0, tuple(tensor.shape), NAMES[tensor.dtype]) for tensor in given]
+    device = given[0].device
+    place = None if device.type == "cpu" else (device.index or 0, 0, False)
+    return core.workspace_bytes(views, backward, place)
+
+
+@contextlib.contextmanager
+def layers(recorder: Any) -> Iterator[None]:
+    """Tells a recorder of the compiled layers of transformers. They run, unless tensors are fake."""
+    before = equivariant._layer, equivariant._norm, equivariant.is_native, equivariant._address
+    serves = items.serves
+
+    def is_native(x: Tensor) -> bool:
+        if recorder.clock is None and isinstance(x, FakeTensor):
+            return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
+        return before[2](x)
+
+    def address(tensor: Tensor | None) -> int:
+        return 0 if recorder.clock is None else before[3](tensor)
+
+    def layer(algebra: Any, group: str, unit: bool) -> _Recorded:
+        subject = Layer("equivariant_linear", algebra, group)
+        return _Recorded(recorder, before[0](algebra, group, unit), subject)
+
+    def norm(algebra: Any) -> _Recorded:
+        return _Recorded(recorder, before[1](algebra), Layer("invariant_norm", algebra, None))
+
+    equivariant._layer, equivariant._norm = layer, norm  # type: ignore[assignment]
+    equivariant.is_native, equivariant._address = is_native, address
+    # Kernels of items on a GPU need addresses.
+    items.serves = lambda *_: False
+    try:
+        yield
+    finally:
+        equivariant._layer, equivariant._norm = before[:2]
+        equivariant.is_native, equivariant._address = before[2:]
+        items.serves = serves
+
+
+class _Recorded:
+    """A compiled layer whose calls are recorded."""
+
+    def __init__(self, recorder: Any, inner: Any, subject: Layer) -> None:
+        self._recorder = recorder
+        self._inner = inner
+        self._subject = subject
+
+    def output(self, *arguments: Any) -> None:
+        self._run("output", "forward", (), arguments)
+
+    def input_gradient(self, *arguments: Any) -> None:
+        self._run("input_gradient", "backward", (True, False), arguments)
+
+    def weight_gradient(self, *arguments: Any) -> None:
+        self._run("weight_gradient", "backward", (False, True), arguments)
+
+    def forward(self, *arguments: Any) -> None:
+        self._run("forward", "forward", (), arguments)
+
+    def backward(self, *arguments: Any) -> None:
+        self._run("backward", "backward", (True,), arguments)
+
+    def _run(
+        self, name: str, phase: str, wanted: tuple[bool, ...], arguments: tuple[Any, ...]
+    ) -> None:
+        double, sizes = arguments[:2]
+        dtype = "f64" if double else "f32"
+        key = Key(self._subject, phase, (tuple(sizes),), dtype, "cpu", wanted)
+        start = time.perf_counter()
+        if self._recorder.clock is not None:
+            getattr(self._inner, name)(*arguments)
+        self._recorder.layer(key, time.perf_counter() - start)

@@ -1,0 +1,209 @@
+"""Runs a step of a model under a recorder: with fake tensors for shapes and memory, or for real on few samples for times.
+
+The model is left as it is: it runs with parameters that share its memory and collect gradients of their own, and with copies of its buffers.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+)
+from torch.func import functional_call
+from torch.utils._pytree import tree_leaves, tree_map
+
+from .. import _core
+from .._profile.region import profile
+from . import ours
+from .clock import Clock, GpuClock
+from .record import Call, Recorder, tensors_of
+
+_RUNS = (3, 12)
+"""How often a step runs for its times, at least and at most."""
+_SECONDS = 0.5
+"""How long it runs, if that is often enough."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model with example inputs."""
+
+    module: torch.nn.Module
+    inputs: Any
+    """One tensor, a tuple of positional arguments, or a dictionary of arguments by name."""
+    axes: tuple[int | None, ...]
+    """The axis of the batch of each tensor among the inputs; ``None`` if it has none."""
+    backward: bool
+    """Whether a step has a backward pass."""
+
+    @property
+    def size(self) -> int:
+        """The batch of the example inputs."""
+        pairs = zip(tensors_of(self.inputs), self.axes)
+        return next(tensor.shape[axis] for tensor, axis in pairs if axis is not None)
+
+    def _with(self, make: Callable[[Tensor, int | None], Tensor]) -> Any:
+        """The inputs with other tensors, each made from one and its axis."""
+        axes = iter(self.axes)
+
+        def one(leaf: Any) -> Any:
+            return make(leaf, next(axes)) if isinstance(leaf, Tensor) else leaf
+
+        return tree_map(one, self.inputs)
+
+    def _parameters(self, make: Callable[[Tensor], Tensor]) -> dict[str, Tensor]:
+        own = {
+            name: make(parameter.detach()).requires_grad_(parameter.requires_grad and self.backward)
+            for name, parameter in self.module.named_parameters()
+        }
+        return {
+            **own,
+            **{name: make(buffer.clone()) for name, buffer in self.module.named_buffers()},
+        }
+
+    def fake(self, size: int) -> Recorder:
+        """The calls and the memory of a step with a batch of another size. Nothing is computed, and no memory is taken.
+
+        Raises:
+            UnsupportedError: what the model does depends on the values of its inputs.
+        """
+        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        recorder = Recorder(None)
+
+        def resized(leaf: Tensor, axis: int | None) -> Tensor:
+            shape = list(leaf.shape)
+            if axis is not None:
+                shape[axis] = size
+            with mode:
+                made = torch.empty(shape, dtype=leaf.dtype, device=leaf.device)
+            return made.requires_grad_(leaf.requires_grad and self.backward)
+
+        parameters = self._parameters(mode.from_tensor)
+        inputs = self._with(resized)
+        recorder.held.add(parameters.values())
+        recorder.held.add(tensors_of(inputs))
+        try:
+            with mode, ours.layers(recorder), recorder:
+                self._step(parameters, inputs, recorder)
+        except (DataDependentOutputException, DynamicOutputShapeException) as error:
+            raise _core.UnsupportedError(
+                "flashcliff.predict: expected a model whose work depends on the shapes of its inputs alone, got one that "
+                f"reads their values ({error}); predict its parts"
+            ) from None
+        return recorder
+
+    def warm(self) -> None:
+        """Runs a step with two samples, so that what a first call makes and keeps is no fake tensor."""
+        self._probe(min(self.size, 2), (0, 0))
+
+    def probe(self, size: int) -> Probe:
+        """The times of a step with samples of the example."""
+        return self._probe(size, _RUNS)
+
+    def _probe(self, size: int, often: tuple[int, int]) -> Probe:
+
+        def narrowed(leaf: Tensor, axis: int | None) -> Tensor:
+            part = leaf.detach()
+            if axis is not None:
+                # Samples of a small example are used again.
+                part = part.index_select(axis, chosen)
+            return part.requires_grad_(leaf.requires_grad and self.backward)
+
+        first = tensors_of(self.inputs)[0]
+        chosen = torch.arange(size, device=first.device) % self.size
+        on_gpu = any(tensor.is_cuda for tensor in tensors_of(self.inputs))
+        runs: list[Probe] = []
+        begun = time.perf_counter()
+        with torch.random.fork_rng(enabled=True):
+            # The first run is a warm-up.
+            while len(runs) <= often[0] or (
+                len(runs) <= often[1] and time.perf_counter() - begun < _SECONDS
+            ):
+                parameters = self._parameters(lambda tensor: tensor)
+                inputs = self._with(narrowed)
+                with profile() as profiled:
+                    clock = (GpuClock if on_gpu else Clock)(profiled.log)
+                    recorder = Recorder(clock)
+                    clock.begin()
+                    with ours.layers(recorder), recorder:
+                        self._step(parameters, inputs, recorder)
+                    clock.finish()
+                parameters = self._parameters(lambda tensor: tensor)
+                inputs = self._with(narrowed)
+                phases = _Phases(on_gpu)
+                self._step(parameters, inputs, phases)
+                runs.append(Probe(phases.forward, phases.backward, recorder.calls))
+        return _least(runs[1:] or runs)
+
+    def _step(self, parameters: dict[str, Tensor], inputs: Any, watch: Any) -> None:
+        args = (
+            inputs if isinstance(inputs, tuple) else () if isinstance(inputs, dict) else (inputs,)
+        )
+        kwargs = inputs if isinstance(inputs, dict) else {}
+        watch.phase = "forward"
+        with torch.set_grad_enabled(self.backward):
+            outputs = functional_call(self.module, parameters, args, kwargs)
+            ends = [leaf for leaf in tree_leaves(outputs) if _has_gradient(leaf)]
+        if self.backward:
+            gradients = [torch.ones_like(end) for end in ends]
+            watch.phase = "backward"
+            torch.autograd.backward(ends, gradients)
+        watch.phase = "end"
+
+
+@dataclass(frozen=True)
+class Probe:
+    """The times of a step on few samples."""
+
+    forward: float
+    """Seconds of the pass as it runs without a recorder."""
+    backward: float
+    calls: Sequence[Call]
+
+
+class _Phases:
+    """The time of each phase of a step, which sets its name."""
+
+    def __init__(self, on_gpu: bool) -> None:
+        self._on_gpu = on_gpu
+        self._marks: dict[str, float] = {}
+
+    @property
+    def phase(self) -> str:
+        """The phase that runs."""
+        return next(reversed(self._marks))
+
+    @phase.setter
+    def phase(self, name: str) -> None:
+        if self._on_gpu:
+            torch.cuda.synchronize()
+        self._marks[name] = time.perf_counter()
+
+    @property
+    def forward(self) -> float:
+        return self._marks.get("backward", self._marks["end"]) - self._marks["forward"]
+
+    @property
+    def backward(self) -> float:
+        return self._marks["end"] - self._marks.get("backward", self._marks["end"])
+
+
+def _least(runs: Sequence[Probe]) -> Probe:
+    """The least times of some runs. Other work of the machine makes times longer, never shorter."""
+    calls = list(runs[0].calls)
+    if all(len(run.calls) == len(calls) for run in runs):
+        for at, call in enumerate(calls):
+            call.seconds = min(run.calls[at].seconds for run in runs)
+    return Probe(min(run.forward for run in runs), min(run.backward for run in runs), calls)
+
+
+def _has_gradient(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.requires_grad
