@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
-use candle_core::{Result, Storage, Tensor};
+use candle_core::{DType, Result, Storage, Tensor};
+use flashcliff::{Dtype, Pass};
 
 use super::Kernels;
 use super::stages::{self, Given, Gradients, Ran};
 use crate::Error;
 use crate::op::node::{self, Argument, Backward};
 use crate::op::transformer::function::Stages;
+use crate::timeline::{self, Operation};
 
 /// Applies stages to tensors on the device of the kernels, differentiably.
 pub(in crate::op::transformer) fn apply<K: Kernels>(
@@ -37,15 +39,38 @@ pub(in crate::op::transformer) fn apply<K: Kernels>(
     };
     let x = seen[0].reshape((rows, stages.input().width()))?;
     let parameters = &seen[stages.first_parameter()..];
-    let (output, ran) = stages::forward(&given, &stages.stages, x, parameters)?;
+    let tracked = || inputs.iter().map(Tensor::track_op).collect::<Vec<_>>();
+    let (output, ran) = timeline::within(
+        || operation(stages, &inputs[0], &shapes, Pass::Forward, &tracked()),
+        || stages::forward(&given, &stages.stages, x, parameters),
+    )?;
     let backward = OnGpu {
         stages: stages.clone(),
+        shapes,
         kernels,
         sizes: [samples, items],
         reference,
         ran,
     };
     node::record(inputs, owned(&output)?, shape, backward)
+}
+
+/// A pass of stages for a timeline.
+fn operation(
+    stages: &Stages,
+    x: &Tensor,
+    shapes: &[Vec<usize>],
+    pass: Pass,
+    wanted: &[bool],
+) -> Arc<Operation> {
+    // Kernels serve no other type.
+    let dtype = match x.dtype() {
+        DType::F64 => Dtype::F64,
+        _ => Dtype::F32,
+    };
+    let output = [shapes[0][0], shapes[0][1], stages.output().width()];
+    let operation = Operation::of_function(stages.name, shapes, &output, dtype, pass, wanted);
+    Arc::new(operation)
 }
 
 /// The elements of a tensor in memory that belongs to nothing else.
@@ -58,6 +83,8 @@ fn owned(tensor: &Tensor) -> Result<Storage> {
 struct OnGpu<K> {
     stages: Arc<Stages>,
     kernels: K,
+    /// The shapes of all inputs.
+    shapes: Vec<Vec<usize>>,
     /// Samples, and the items of each.
     sizes: [usize; 2],
     reference: Option<Tensor>,
@@ -93,7 +120,23 @@ impl<K: Kernels> Backward for OnGpu<K> {
         };
         let g = grad_output.contiguous()?;
         let g = g.reshape((samples * items, self.stages.output().width()))?;
-        let of_x = stages::backward(&given, &self.stages.stages, &self.ran, &g, None, 0, &mut to)?;
+        let wanted = || {
+            (0..inputs.len())
+                .map(|at| tracked.contains(&at))
+                .collect::<Vec<_>>()
+        };
+        let of_x = timeline::within(
+            || {
+                operation(
+                    &self.stages,
+                    &inputs[0],
+                    &self.shapes,
+                    Pass::Backward,
+                    &wanted(),
+                )
+            },
+            || stages::backward(&given, &self.stages.stages, &self.ran, &g, None, 0, &mut to),
+        )?;
         let found = tracked.iter().map(|&at| {
             let found = match at {
                 0 => of_x.clone(),
