@@ -419,8 +419,8 @@ fn steps(results: &Path) -> Result<String, Error> {
         "\
 ## Whole training steps of the program, on a GPU
 
-Wall time of a step of `flashcliff train TASK --device cuda`, f32, median over the intervals between validations: batch, forward and
-backward pass, Adam. Launched: `--capture off`. Captured: the step is one CUDA graph. Process: the whole program, with data, validations
+Wall time of a step of `flashcliff train TASK --device cuda`, median over the intervals between validations: batch, forward and
+backward pass, Adam. Precision: that of matrix products, or with bf16 the type of the values between layers. Launched: `--capture off`. Captured: the step is one CUDA graph. Process: the whole program, with data, validations
 and kernels that were compiled before; its number of steps is in the file. Weights of both ways were equal bit for bit. Medians of
 {rounds} runs in turns.
 
@@ -494,15 +494,15 @@ fn trained(results: &Path) -> Result<String, Error> {
         "\
 ## How accurate trained networks are
 
-Mean squared error after the last step: mean over the seeds, with the least and the greatest. Published errors are of five trials
-by GLGENN's authors ([arXiv 2506.09625](https://arxiv.org/abs/2506.09625)). Data: [{name}](results/{name}). Machine:
+Mean squared error after the last step: mean over the seeds, with the least and the greatest. Each seed draws data of its own. Published errors
+are of five trials by GLGENN's authors ([arXiv 2506.09625](https://arxiv.org/abs/2506.09625)), and for gravity of GATr's README. Data: [{name}](results/{name}). Machine:
 {machine}. Commands:
 
 ```sh
 {commands}```
 
 {table}
-The last task falls short of the published error of CGENN. What was tried there. GLGENN's data file validates on 100 samples by default,
+Regression with 3000 samples falls short of the published error of CGENN. What was tried there; GLGENN's data file validates on 100 samples by default,
 as several of these runs do:
 
 {tried}",

@@ -34,11 +34,12 @@ impl Steps {
         let mut table = Table::new(&[
             "task",
             "batch",
+            "precision",
             "step launched, ms",
             "step captured, ms",
             "gain",
             "process launched / captured, s",
-            "peak of the pool, captured, MiB",
+            "most memory at once, captured, MiB",
         ]);
         for row in self.0.root().get("rows")?.list()? {
             let of =
@@ -47,6 +48,12 @@ impl Steps {
             table.row(&[
                 row.get("task")?.text()?.to_owned(),
                 row.get("batch")?.number()?.to_string(),
+                match row.get("precision")?.text()? {
+                    "highest" => "f32",
+                    "tf32" => "TF32",
+                    other => other,
+                }
+                .to_owned(),
                 digits(launched),
                 digits(captured),
                 times(launched / captured),
@@ -66,8 +73,8 @@ impl Steps {
     }
 }
 
-/// The most bytes that the pool of captured work held.
+/// The most bytes of the device that were in use at once.
 fn peak(row: &Place<'_>) -> Result<f64, Error> {
     let memory = row.get("on")?.get("memory")?;
-    memory.get("graph_reserved_peak")?.number()
+    memory.get("used_peak")?.number()
 }

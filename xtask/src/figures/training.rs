@@ -26,12 +26,15 @@ impl Training {
         let mut machines = Vec::new();
         for (_, task) in self.tasks()? {
             let program = task.get("program")?;
-            let machine = format!(
-                "{}, {}, {} threads",
-                program.get("architecture")?.text()?,
-                program.get("simd")?.text()?,
-                program.get("threads")?.number()?
-            );
+            let machine = match task.find("gpu") {
+                Some(gpu) => gpu.text()?.to_owned(),
+                None => format!(
+                    "{}, {}, {} threads",
+                    program.get("architecture")?.text()?,
+                    program.get("simd")?.text()?,
+                    program.get("threads")?.number()?
+                ),
+            };
             if !machines.contains(&machine) {
                 machines.push(machine);
             }
@@ -67,6 +70,7 @@ impl Training {
             "ours, test",
             "CGENN, published",
             "GLGENN, published",
+            "GATr, published",
         ]);
         for (name, task) in self.tasks()? {
             let mean = |key: &str| -> Result<String, Error> {
@@ -77,14 +81,21 @@ impl Training {
                 ))
             };
             let published = task.get("published")?.list()?;
+            if published.is_empty() {
+                return Err(task.lacks("published errors"));
+            }
             let of = |method: &str| -> Result<String, Error> {
                 for one in &published {
                     if one.get("method")?.text()? == method {
                         let trials = one.get("trials")?.numbers()?;
-                        return Ok(with_range(one.get("mean")?.number()?, &trials));
+                        let mean = one.get("mean")?.number()?;
+                        return Ok(match trials.len() {
+                            1 => error(mean),
+                            _ => with_range(mean, &trials),
+                        });
                     }
                 }
-                Err(task.lacks(&format!("published errors of {method}")))
+                Ok("-".to_owned())
             };
             table.row(&[
                 name.to_owned(),
@@ -93,6 +104,7 @@ impl Training {
                 mean("test")?,
                 of("CGENN")?,
                 of("GLGENN")?,
+                of("GATr")?,
             ]);
         }
         Ok(table.text())
@@ -154,6 +166,7 @@ fn with_range(mean: f64, all: &[f64]) -> String {
 fn error(number: f64) -> String {
     match number {
         1.0.. => format!("{number:.2}"),
+        ..0.002 => format!("{number:.5}"),
         _ => format!("{number:.4}"),
     }
 }

@@ -61,7 +61,10 @@ fn step(architecture: Architecture, device: &Device, features: Features) -> (f64
         1 => vec![ROWS],
         targets => vec![ROWS, targets],
     };
-    let put = |tensor: Tensor| tensor.to_device(device).unwrap();
+    let put = |tensor: Tensor| {
+        let tensor = tensor.to_dtype(DType::F32).unwrap();
+        tensor.to_device(device).unwrap()
+    };
     let batch = [
         put(random(&points, 1, DType::F32)),
         put(random(&targets, 2, DType::F32)),

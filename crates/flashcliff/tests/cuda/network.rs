@@ -251,8 +251,9 @@ fn refused() {
         write(&mut o, &[1, 4, 3]),
     );
     assert!(matches!(error, Err(Error::ShapeMismatch { tensor, .. }) if tensor == "to"));
+    let mut few = stream.alloc_zeros::<f32>(4).expect("memory");
     let given = read(&x, &[3, 4]);
-    let error = network::blade(device(), &stream, given, 3, write(&mut o, &[4]));
+    let error = network::blade(device(), &stream, given, 3, write(&mut few, &[4]));
     assert!(matches!(error, Err(Error::ShapeMismatch { tensor, .. }) if tensor == "x"));
     let y = Some(read(&x, &[3, 2]));
     let error = network::scaled_sum(
