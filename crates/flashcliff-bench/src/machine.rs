@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
+use flashcliff::Dtype;
 use serde::{Deserialize, Serialize};
 
 /// The facts that two runs must share for their times to be compared.
@@ -49,6 +50,19 @@ pub struct Rates {
     pub flops_f16: Option<f64>,
     /// Seconds of a call with next to no work; of the GPU where there is one.
     pub call_seconds: f64,
+}
+
+impl Rates {
+    /// Operations a second in a type. On a GPU matrix products of 16 bits have rates of their own.
+    pub fn flops(&self, dtype: Dtype, of_matrix_products: bool) -> f64 {
+        let own = match dtype {
+            Dtype::F64 => return self.flops_f64,
+            Dtype::Bf16 if of_matrix_products => self.flops_bf16,
+            Dtype::F16 if of_matrix_products => self.flops_f16,
+            _ => None,
+        };
+        own.unwrap_or(self.flops_f32)
+    }
 }
 
 /// The name of this machine's CPU.

@@ -1,5 +1,6 @@
 //! Operators on the CPU, beside floors.
 
+mod beside;
 mod buffers;
 mod calibrate;
 
@@ -14,6 +15,8 @@ use crate::report::Counts;
 use crate::target::{Target, remedy};
 use crate::{Case, Error, Passes};
 
+pub use beside::Floors;
+use beside::beside;
 use buffers::Buffers;
 pub use calibrate::{calibrate, held_out, measured};
 
@@ -26,7 +29,7 @@ pub struct Subject {
     case: Case,
     difference: f64,
     tensors: Tensors,
-    floor: Floor,
+    floors: Floors,
 }
 
 #[derive(Debug)]
@@ -50,13 +53,6 @@ impl Tensors {
             Self::Double(buffers) => buffers.work(passes),
         };
         (work.bytes, work.flops)
-    }
-
-    fn width(&self) -> Width {
-        match self {
-            Self::Single(_) => Width::Single,
-            Self::Double(_) => Width::Double,
-        }
     }
 
     /// Copies the tensors to other memory.
@@ -92,7 +88,7 @@ impl Subject {
             }
         };
         Ok(Self {
-            floor: Floor::of_bytes(tensors.counts(case.passes).0),
+            floors: Floors::of([tensors.counts(case.passes).0]),
             case: case.clone(),
             difference,
             tensors,
@@ -107,7 +103,7 @@ impl Subject {
         match before.filter(|before| before.case.has_tensors_of(case)) {
             None => Self::new(case),
             Some(before) => Ok(Self {
-                floor: Floor::of_bytes(before.tensors.counts(case.passes).0),
+                floors: Floors::of([before.tensors.counts(case.passes).0]),
                 case: case.clone(),
                 ..before
             }),
@@ -130,45 +126,11 @@ impl Subject {
     /// The errors of the library.
     pub fn repeat(&mut self, effort: Effort, stream: &mut Stream) -> Result<Repeat, Error> {
         let mut tensors = self.tensors.moved();
-        let floor = &mut self.floor;
-        let (passes, width) = (self.case.passes, tensors.width());
-        let flops = tensors.counts(passes).1 as f64;
-        let times = repetitions(effort.round, || tensors.run(passes))?;
-        // Threads cost more than they save where there are few bytes.
-        let [spread, alone] = [false, true].map(|alone| {
-            repetitions(effort.round, || {
-                add(floor, alone);
-                Ok::<(), Error>(())
-            })
-        });
-        let (spread, alone) = (spread?, alone?);
-        let (is_alone, floor_times) = (alone > spread, alone.max(spread));
-        let [mut own, mut floors, mut bursts] = [const { Vec::new() }; 3];
-        for _ in 0..effort.rounds {
-            floors.push(seconds(floor_times, || {
-                add(floor, is_alone);
-                Ok::<(), Error>(())
-            })?);
-            bursts.push(flops / multiply_rate(width)?);
-            own.push(seconds(times, || tensors.run(passes))?);
-        }
-        Ok(Repeat {
-            seconds: median(own),
-            floor_seconds: median(floors),
-            compute_seconds: median(bursts),
-            stream_bytes: stream.rate()?,
-            launch_seconds: 0.0,
-            wall_seconds: None,
-            captured_seconds: None,
-            sweep: 0,
+        let (passes, dtype) = (self.case.passes, self.case.dtype);
+        let flops = tensors.counts(passes).1;
+        beside((&mut self.floors, stream), flops, dtype, effort, || {
+            tensors.run(passes)
         })
-    }
-}
-
-fn add(floor: &mut Floor, alone: bool) {
-    match alone {
-        true => floor.run_alone(),
-        false => floor.run(),
     }
 }
 
@@ -196,6 +158,22 @@ impl Cpu {
             stream: Stream::new(quick),
             quick,
         }
+    }
+}
+
+impl Cpu {
+    /// Times other work than that of an operator, of so many operations in a type, beside floors.
+    ///
+    /// # Errors
+    /// The errors of the work; a variable that means nothing.
+    pub fn repeat_work<E: From<Error>>(
+        &mut self,
+        floors: &mut Floors,
+        (flops, dtype): (usize, Dtype),
+        effort: Effort,
+        work: impl FnMut() -> Result<(), E>,
+    ) -> Result<Repeat, E> {
+        beside((floors, &mut self.stream), flops, dtype, effort, work)
     }
 }
 

@@ -29,9 +29,6 @@ pub(super) struct Buffers {
     workspaces: [CudaSlice<u8>; 2],
 }
 
-/// Operators whose operations are mostly those of matrix products.
-const OF_MATRICES: [&str; 3] = ["fcgp_norm", "mv_linear", "mv_linear_sgp_norm"];
-
 fn random(len: usize, seed: u64) -> Vec<f64> {
     values(len, seed).into_iter().map(f64::from).collect()
 }
@@ -102,14 +99,7 @@ impl Buffers {
 
     /// The rate of what does most of the operations.
     pub(super) fn flops_rate(&self, rates: &Rates) -> f64 {
-        let of_matrices = OF_MATRICES.contains(&self.operator.name());
-        let by_type = match self.dtype {
-            Dtype::F64 => return rates.flops_f64,
-            Dtype::Bf16 if of_matrices => rates.flops_bf16,
-            Dtype::F16 if of_matrices => rates.flops_f16,
-            _ => None,
-        };
-        by_type.unwrap_or(rates.flops_f32)
+        rates.flops(self.dtype, self.operator.has_matrix_products())
     }
 
     pub(super) fn run(&mut self, stream: &CudaStream, passes: Passes) -> Result<(), Error> {

@@ -6,6 +6,7 @@
 //!
 //! * `plan` - a network with its error as a list of operations.
 //! * `options` - the type of the features, and the scale of the loss.
+//! * `work` - the calls of a plan, for those who count work.
 //! * `cpu`, `gpu` - the buffers of a plan, and both passes.
 
 mod cpu;
@@ -13,6 +14,7 @@ mod cpu;
 mod gpu;
 mod options;
 pub(crate) mod plan;
+mod work;
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
@@ -24,6 +26,7 @@ use crate::models::Model;
 #[cfg(feature = "cuda")]
 use crate::op::gpu::memory::{self, View};
 use crate::optim::LossScale;
+use crate::work as observed;
 use cpu::OnCpu;
 #[cfg(feature = "cuda")]
 use gpu::OnGpu;
@@ -78,6 +81,8 @@ enum Work {
 struct Planned {
     plan: Plan,
     place: Place,
+    /// The bytes of an element of features, and of one of the type of the model.
+    sizes: [usize; 2],
 }
 
 #[derive(Debug)]
@@ -374,9 +379,11 @@ impl Planned {
             }
             _ => return Ok(None),
         };
-        // Buffers of the CPU grow with the first batch, and there are no features of another type.
-        let _ = (parts, options);
-        Ok(Some(Self { plan, place }))
+        // Buffers of the CPU grow with the first batch.
+        let _ = parts;
+        let dtypes = [options.features.dtype(var.dtype()), var.dtype()];
+        let sizes = dtypes.map(|dtype| dtype.size_in_bytes());
+        Ok(Some(Self { plan, place, sizes }))
     }
 
     /// Computes a batch of contiguous tensors, part by part.
@@ -403,12 +410,18 @@ impl Planned {
                 1 => [points.clone(), targets.clone()],
                 _ => [of(points)?, of(targets)?],
             };
-            match &mut self.place {
-                Place::F32(cpu) => cpu.run(&self.plan, &batch, part, factor)?,
-                Place::F64(cpu) => cpu.run(&self.plan, &batch, part, factor)?,
-                #[cfg(feature = "cuda")]
-                Place::Gpu(gpu) => gpu.run(&self.plan, &batch, part, loss_scale)?,
+            if observed::is_observed() {
+                for call in self.plan.calls(self.sizes) {
+                    observed::note(|| call);
+                }
             }
+            // The functions that a plan shares with the graph would note themselves again.
+            observed::unseen(|| match &mut self.place {
+                Place::F32(cpu) => cpu.run(&self.plan, &batch, part, factor),
+                Place::F64(cpu) => cpu.run(&self.plan, &batch, part, factor),
+                #[cfg(feature = "cuda")]
+                Place::Gpu(gpu) => gpu.run(&self.plan, &batch, part, loss_scale),
+            })?;
         }
         Ok(match &self.place {
             Place::F32(cpu) => Tensor::new(cpu.loss() as f32, &Device::Cpu)?,

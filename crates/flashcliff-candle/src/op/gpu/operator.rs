@@ -15,6 +15,7 @@ use crate::op::GpuOptions;
 use crate::op::node::{self, Argument, Backward};
 use crate::op::operator::Core;
 use crate::precision;
+use crate::work::{self, Call};
 
 impl<C: Core> OnGpu for C {
     fn apply_on_gpu(&self, arguments: &[Argument]) -> Result<Tensor, Error> {
@@ -36,6 +37,7 @@ fn apply(core: &Operator, options: GpuOptions, arguments: &[Argument]) -> Result
     }
     let (dtypes, dims) = (dtypes(core, &inputs)?, bind(core, &shapes)?);
     let shape = core.output_shape(&dims);
+    work::note(|| Call::of_operator(core, &dims, Pass::Forward, dtypes.lanes.bytes()));
     let saved_len = operator.saved_len(&dims, dtypes);
 
     let len = shape.iter().product();
@@ -63,6 +65,7 @@ fn apply(core: &Operator, options: GpuOptions, arguments: &[Argument]) -> Result
         shapes,
         saved,
         saved_len,
+        is_noted: work::is_observed(),
     };
     node::record(inputs, Storage::Cuda(output), shape, backward)
 }
@@ -76,6 +79,8 @@ struct OnCuda {
     shapes: Vec<Vec<usize>>,
     saved: CudaStorage,
     saved_len: usize,
+    /// Whether the forward pass was noted as a call of its own. If it was part of another call, so is the backward pass.
+    is_noted: bool,
 }
 
 impl Backward for OnCuda {
@@ -120,6 +125,10 @@ impl OnCuda {
         grads: &mut [Option<CudaStorage>],
     ) -> Result<(), Error> {
         let pass = Pass::Backward;
+        if self.is_noted {
+            let (core, size) = (self.operator.operator(), self.dtypes.lanes.bytes());
+            work::note(|| Call::of_operator(core, &self.dims, pass, size));
+        }
         let bytes = self
             .operator
             .workspace_bytes(&self.dims, pass, self.dtypes)?;

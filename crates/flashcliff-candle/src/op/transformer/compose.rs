@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{D, Result, Tensor};
+use flashcliff::Pass;
 use flashcliff::cayley::Group;
 
 use super::attention::{Attention, Place};
@@ -21,11 +22,16 @@ use super::{BLADES, Channels, algebra};
 use crate::Error;
 use crate::op::gpu::OnGpu;
 use crate::op::node::{self, Argument};
+use crate::work;
 
 impl OnGpu for Stages {
     fn apply_on_gpu(&self, arguments: &[Argument]) -> std::result::Result<Tensor, Error> {
         let shapes: Vec<&[usize]> = arguments.iter().map(Argument::shape).collect();
         self.check(&shapes)?;
+        let size = arguments[0].dtype().size_in_bytes();
+        for pass in [Pass::Forward, Pass::Backward] {
+            work::note(|| self.call(shapes[0], pass, size));
+        }
         let x = arguments[0].seen()?;
         let reference = match self.has_joins {
             true => Some(arguments[1].seen()?),
@@ -33,7 +39,8 @@ impl OnGpu for Stages {
         };
         let parameters = arguments[self.first_parameter()..].iter();
         let parameters = parameters.map(Argument::seen).collect::<Result<Vec<_>>>()?;
-        Ok(compose(&self.stages, x, &parameters, reference.as_ref())?)
+        let composed = || compose(&self.stages, x, &parameters, reference.as_ref());
+        Ok(work::unseen(composed)?)
     }
 }
 

@@ -9,6 +9,7 @@
 //! * `norm`, `gate` - the invariant norm and gated nonlinearities.
 //! * `product` - geometric products and joins of linear maps.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values.
+//! * `cost` - their calls, for those who count work.
 //! * `chunk` - how samples are cut, and the layout of a chunk.
 //! * `function` - a list of stages as a node of candle's graph.
 //! * `compose` - the same on GPUs.
@@ -16,6 +17,7 @@
 pub(crate) mod attention;
 mod chunk;
 mod compose;
+mod cost;
 mod features;
 pub(crate) mod function;
 pub(crate) mod gate;
