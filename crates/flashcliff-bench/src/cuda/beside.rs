@@ -1,6 +1,7 @@
 //! Times of other work than that of an operator, in turns with floors, on the stream of a host.
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 
 use flashcliff::cuda::Graph;
@@ -33,8 +34,8 @@ impl Floors {
         let stream = gpu.clock.stream.clone();
         let mut additions: BTreeMap<usize, Addition> = BTreeMap::new();
         for &bytes in bytes.iter().chain([&TINY]) {
-            if !additions.contains_key(&bytes) {
-                additions.insert(bytes, Addition::new(&stream, bytes)?);
+            if let Entry::Vacant(place) = additions.entry(bytes) {
+                place.insert(Addition::new(&stream, bytes)?);
             }
         }
         let mut run = |stream: &Arc<CudaStream>, bytes: &usize| match additions.get_mut(bytes) {

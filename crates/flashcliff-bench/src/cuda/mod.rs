@@ -266,7 +266,7 @@ impl Target for Gpu {
         let flops = buffers.work(case.passes).flops as f64;
         let stream_bytes = self.stream_rate()?;
         let wall = self.wall(effort, || buffers.run(&stream, case.passes))?;
-        let captured = self.wall(effort, || Ok(graph.launch()?))?;
+        let captured = self.wall(effort, || Ok::<(), Error>(graph.launch()?))?;
         Ok(Repeat {
             seconds: median(own),
             floor_seconds: median(floors),

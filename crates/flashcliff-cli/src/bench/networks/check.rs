@@ -62,6 +62,9 @@ fn largest(values: &[f64]) -> f64 {
         .fold(0.0, |largest, value| largest.max(value.abs()))
 }
 
+/// The elements of a gradient: the name of its variable, those that came, and those that were expected.
+type Compared = (String, Vec<f64>, Vec<f64>);
+
 struct Checker {
     case: String,
 }
@@ -123,7 +126,7 @@ impl Checker {
     }
 
     /// Compares gradients: name, got, expected.
-    fn gradients(&self, all: &[(String, Vec<f64>, Vec<f64>)]) -> Result<(), Error> {
+    fn gradients(&self, all: &[Compared]) -> Result<(), Error> {
         let scale = all.iter().map(|(_, _, expected)| largest(expected));
         let least = ZERO * scale.fold(0.0, f64::max);
         for (name, got, expected) in all {
@@ -169,7 +172,7 @@ impl Checker {
         &self,
         training: &Training,
         reference: &Training,
-    ) -> Result<Vec<(String, Vec<f64>, Vec<f64>)>, Error> {
+    ) -> Result<Vec<Compared>, Error> {
         let of = |training: &Training, var: &Var| match training.objective.gradient_of(var)? {
             Some(gradient) => numbers(&gradient),
             None => Ok(Vec::new()),
@@ -186,7 +189,7 @@ impl Checker {
     /// Compares what a step changed, where the gradient is large enough for its sign to be certain.
     fn changes(
         &self,
-        gradients: &[(String, Vec<f64>, Vec<f64>)],
+        gradients: &[Compared],
         before: &[[Vec<f64>; 2]],
         after: &[[Vec<f64>; 2]],
         rate: f64,

@@ -137,11 +137,11 @@ mod gpu {
                 |call: &Call| call.flops as f64 / rates.flops(Dtype::F32, call.has_matrix_products);
             let compute = calls.iter().map(seconds).sum();
             let device = self.device.as_cuda_device()?.clone();
-            Ok(self.gpu.repeat_work(&floors, compute, effort, || {
+            self.gpu.repeat_work(&floors, compute, effort, || {
                 // candle's uploads of shapes are kept for the capture.
                 let _kept = device.enable_cuda_graph_htod_cache();
                 work()
-            })?)
+            })
         }
 
         fn memory(&mut self, case: &NetworkCase, counted: usize) -> Result<Memory, Error> {
