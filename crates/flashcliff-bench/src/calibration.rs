@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use flashcliff::files;
 use serde::{Deserialize, Serialize};
 
+use crate::grid::Node;
 use crate::machine::Kind;
 use crate::{Error, Passes};
 
 /// The format that is written and read.
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
 /// The rates of a device, for predictions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -67,8 +68,21 @@ pub struct OperatorRate {
     pub is_aligned: bool,
     /// The bytes that the passes move.
     pub bytes: usize,
+    /// The channels of the input.
+    pub channels: usize,
     /// Seconds for each unit of work, without the call; [`crate::work::Work::units`] counts them.
     pub unit_seconds: f64,
+}
+
+impl OperatorRate {
+    /// The node of the grid of sizes.
+    pub(crate) fn node(&self) -> Node {
+        Node {
+            bytes: self.bytes,
+            channels: self.channels,
+            unit_seconds: self.unit_seconds,
+        }
+    }
 }
 
 impl Calibration {
@@ -200,6 +214,7 @@ pub(crate) mod tests {
             passes: Passes::Forward,
             is_aligned: false,
             bytes,
+            channels: 16,
             unit_seconds,
         };
         Calibration {
@@ -249,7 +264,7 @@ pub(crate) mod tests {
             change(&mut other);
             Calibration::parse(&text(&other), &machine()).unwrap_err()
         };
-        assert!(reason(|r| r.format = 9).contains("format 1, got Some(9)"));
+        assert!(reason(|r| r.format = 9).contains("format 2, got Some(9)"));
         assert!(reason(|r| r.version = "0".to_owned()).contains("got 0"));
         assert!(reason(|r| r.machine.threads = 3).contains("another machine"));
         assert!(reason(|r| r.operators[1].unit_seconds = 0.0).contains("above 0"));

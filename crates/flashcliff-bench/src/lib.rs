@@ -9,6 +9,7 @@
 //! * [`model`] - from bytes, operations and rates to the least time of a case, and its size class.
 //! * [`work`] - the bytes and operations of a case.
 //! * [`calibration`], [`predict`] - the rates of a machine, kept in a file; the expected time and memory of a case.
+//! * `grid` - the sizes whose rates are measured, and the rate between them.
 //! * [`report`], [`html`] - the results, as JSON and as a page.
 //! * [`stats`], [`baseline`] - the interval of a ratio, and the verdict on a case beside a stored run.
 
@@ -20,6 +21,7 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
+mod grid;
 mod html;
 pub mod machine;
 pub mod measure;

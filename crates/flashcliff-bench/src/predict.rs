@@ -1,13 +1,13 @@
 //! Time and memory of an operator from its cost model and the rates of the machine.
 //!
-//! The seconds for each unit of work are known at some sizes of the operator. Between two of them they follow the time that a byte takes at
-//! the size in between, so that the levels of the caches and the bandwidth shape the curve; where a byte takes the same time at both, they
-//! follow the logarithm of the size.
+//! The seconds for each unit of work are known on a grid of bytes and channels. Between its nodes they follow both, see `grid`: bytes bring the levels of
+//! the caches, the bandwidth and the threads, channels the cost of each row.
 
 use flashcliff::{Dims, Dtype, Operator, Pass, Tier};
 use serde::Serialize;
 
 use crate::calibration::{Calibration, OperatorRate};
+use crate::grid::{self, Node};
 use crate::model::{Class, Model};
 use crate::work::Work;
 use crate::{Case, Error, Passes};
@@ -60,6 +60,7 @@ impl Calibration {
         let by_algebra = nearest.algebra != case.signature.name();
         let by_algebra = by_algebra.then(|| nearest.algebra.clone());
         let call_seconds = self.call_seconds * case.passes.calls() as f64;
+        let nodes: Vec<Node> = rates.iter().map(|rate| rate.node()).collect();
         let padded = Work::of(
             &operator,
             &padded(dims, case.dtype),
@@ -77,7 +78,8 @@ impl Calibration {
             case: case.name(),
             bytes: work.bytes,
             flops: work.flops,
-            seconds: call_seconds + padded.units() * self.unit_seconds(&rates, work.bytes),
+            seconds: call_seconds
+                + padded.units() * grid::unit_seconds(&nodes, work.bytes, dims.in_channels),
             least_seconds: model.seconds(),
             class: model.class(),
             peak_bytes: peak_bytes(&operator, dims, case.dtype, case.passes),
@@ -111,22 +113,6 @@ impl Calibration {
         rates.sort_by_key(|rate| rate.bytes);
         rates
     }
-
-    /// The seconds of a unit of work on so many bytes. `rates` is not empty.
-    fn unit_seconds(&self, rates: &[&OperatorRate], bytes: usize) -> f64 {
-        let above = rates.partition_point(|rate| rate.bytes <= bytes);
-        let (low, high) = match above {
-            0 => return rates[0].unit_seconds,
-            n if n == rates.len() => return rates[n - 1].unit_seconds,
-            n => (rates[n - 1], rates[n]),
-        };
-        let by_byte = [low.bytes, high.bytes, bytes].map(|bytes| 1.0 / self.bandwidth(bytes));
-        let by_size = [low.bytes, high.bytes, bytes].map(|bytes| (bytes as f64).ln());
-        let is_level = (by_byte[0] / by_byte[1] - 1.0).abs() < LEVEL;
-        let [from, to, here] = if is_level { by_size } else { by_byte };
-        let share = ((here - from) / (to - from)).clamp(0.0, 1.0);
-        low.unit_seconds + share * (high.unit_seconds - low.unit_seconds)
-    }
 }
 
 /// The bytes of a page. Planes of blades that lie whole pages apart compete for the same places in the first cache.
@@ -137,9 +123,6 @@ pub(crate) fn is_aligned(dims: &Dims, dtype: Dtype) -> bool {
     let plane = dims.batch.wrapping_mul(dims.in_channels);
     plane.wrapping_mul(dtype.bytes()).is_multiple_of(PAGE)
 }
-
-/// The relative difference up to which two bandwidths count as one.
-const LEVEL: f64 = 0.15;
 
 /// The sizes with whole vectors of channels.
 fn padded(dims: &Dims, dtype: Dtype) -> Dims {
@@ -191,14 +174,16 @@ mod tests {
     }
 
     #[test]
-    fn between_two_sizes_a_unit_takes_as_a_byte_does() {
+    fn between_two_sizes_the_rate_is_that_of_the_grid() {
         let rates = calibration();
-        let all: Vec<&OperatorRate> = rates.operators.iter().collect();
-        let here = rates.unit_seconds(&all, 10_000);
-        // A byte takes 1/40, 1/25 and 1/10 ns.
-        let share = (1.0 / 25.0 - 1.0 / 40.0) / (1.0 / 10.0 - 1.0 / 40.0);
-        let expected = 1e-10 + share * 3e-10;
-        assert!((here / expected - 1.0).abs() < 1e-9, "{here}");
+        let small = rates.predict(&case(10)).unwrap();
+        let nodes: Vec<Node> = rates.operators.iter().map(OperatorRate::node).collect();
+        let unit = grid::unit_seconds(&nodes, small.bytes, 16);
+        assert!(unit > 1.01e-10 && unit < 3.99e-10, "{unit}");
+        let operator = case(10).bind().unwrap();
+        let work = Work::of(&operator, &square(10, 16), Dtype::F32, Passes::Forward);
+        let expected = 1e-6 + unit * work.units();
+        assert!((small.seconds / expected - 1.0).abs() < 1e-12, "{small:?}");
     }
 
     #[test]

@@ -10,9 +10,10 @@ use flashcliff_floor::{Floor, Width};
 use super::buffers::Buffers;
 use super::{call_seconds, kind, multiply_rate};
 use crate::calibration::{Calibration, FORMAT, Level, OperatorRate};
+use crate::grid;
 use crate::measure::{median, repetitions, seconds};
 use crate::predict::is_aligned;
-use crate::selection::{square, usual_size};
+use crate::selection::usual_size;
 use crate::work::Work;
 use crate::{Case, Error, Passes};
 
@@ -24,12 +25,6 @@ const ALGEBRAS: [(Signature, bool); 2] = [
     (Signature::of(3, 0, 0), false),
     (Signature::of(3, 0, 0), true),
 ];
-
-/// The rows that a batch has besides, so that planes of blades lie whole pages apart or not.
-const MORE_ROWS: [usize; 2] = [0, 3];
-
-/// The parts of the usual batch and of the usual channels: one task in the smallest cache, threads in a cache, memory.
-const PARTS: [[usize; 2]; 3] = [[128, 4], [16, 2], [2, 1]];
 
 /// The smallest and largest working set of the addition, which grows by factors of two.
 const SETS: [usize; 2] = [12 << 10, 384 << 20];
@@ -49,8 +44,8 @@ impl Effort {
                 round: Duration::from_micros(200),
             },
             false => Self {
-                rounds: 2,
-                round: Duration::from_millis(2),
+                rounds: 3,
+                round: Duration::from_millis(1),
             },
         }
     }
@@ -118,17 +113,7 @@ fn sweep(
                 dims,
             };
             let usual = usual_size(operator.name, signature)?;
-            // The interpreter computes for so long that memory hardly slows it.
-            let parts = &PARTS[..if is_interpreted { 2 } else { 3 }];
-            for ([rows, channels], more) in parts
-                .iter()
-                .flat_map(|part| MORE_ROWS.map(|more| (*part, more)))
-            {
-                let small = if quick { 16 } else { 1 };
-                let dims = square(
-                    (usual.batch / rows / small).max(1) + more,
-                    (usual.in_channels / channels / small).max(1),
-                );
+            for dims in grid::sizes(usual, is_interpreted, quick) {
                 measure::<f32>(&case(dims), call, effort, &mut operators)?;
                 measure::<f64>(&case(dims), call, effort, &mut operators)?;
             }
@@ -169,6 +154,7 @@ fn measure<T: Element>(
             passes,
             is_aligned: is_aligned(&case.dims, T::DTYPE),
             bytes: work.bytes,
+            channels: case.dims.in_channels,
             unit_seconds: own / work.units(),
         });
     }
@@ -265,7 +251,10 @@ pub fn held_out(quick: bool) -> Result<Vec<Case>, Error> {
 /// # Errors
 /// The errors of the library.
 pub fn measured(case: &Case, quick: bool) -> Result<f64, Error> {
-    let effort = Effort::new(quick);
+    let usual = Effort::new(quick);
+    // As many as all sweeps of a calibration.
+    let rounds = SWEEPS * usual.rounds;
+    let effort = Effort { rounds, ..usual };
     match case.dtype {
         Dtype::F64 => {
             let mut buffers = Buffers::<f64>::new(case)?;
