@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use flashcliff::files;
 use serde::{Deserialize, Serialize};
 
-use crate::grid::Node;
+use crate::grid::{Node, Place};
 use crate::machine::Kind;
 use crate::{Error, Passes};
 
@@ -68,8 +68,12 @@ pub struct OperatorRate {
     pub is_aligned: bool,
     /// The bytes that the passes move.
     pub bytes: usize,
+    /// The elements of the multivectors of the input.
+    pub elements: usize,
     /// The channels of the input.
     pub channels: usize,
+    /// The starts of a row for each of its channels; see [`flashcliff::Operator::parts_of_row`].
+    pub starts: f64,
     /// Seconds for each unit of work, without the call; [`crate::work::Work::units`] counts them.
     pub unit_seconds: f64,
 }
@@ -78,8 +82,11 @@ impl OperatorRate {
     /// The node of the grid of sizes.
     pub(crate) fn node(&self) -> Node {
         Node {
-            bytes: self.bytes,
-            channels: self.channels,
+            place: Place {
+                elements: self.elements,
+                channels: self.channels,
+                starts: self.starts,
+            },
             unit_seconds: self.unit_seconds,
         }
     }
@@ -214,7 +221,10 @@ pub(crate) mod tests {
             passes: Passes::Forward,
             is_aligned: false,
             bytes,
+            // Three tensors of four bytes an element, nearly.
+            elements: bytes / 12,
             channels: 16,
+            starts: 1.0 / 16.0,
             unit_seconds,
         };
         Calibration {

@@ -1,13 +1,13 @@
 //! Time and memory of an operator from its cost model and the rates of the machine.
 //!
-//! The seconds for each unit of work are known on a grid of bytes and channels. Between its nodes they follow both, see `grid`: bytes bring the levels of
+//! The seconds for each unit of work are known on a grid of elements and channels. Between its nodes they follow both, see `grid`: elements bring the levels of
 //! the caches, the bandwidth and the threads, channels the cost of each row.
 
 use flashcliff::{Dims, Dtype, Operator, Pass, Tier};
 use serde::Serialize;
 
 use crate::calibration::{Calibration, OperatorRate};
-use crate::grid::{self, Node};
+use crate::grid::{self, Node, Place};
 use crate::model::{Class, Model};
 use crate::work::Work;
 use crate::{Case, Error, Passes};
@@ -60,6 +60,7 @@ impl Calibration {
         let by_algebra = nearest.algebra != case.signature.name();
         let by_algebra = by_algebra.then(|| nearest.algebra.clone());
         let call_seconds = self.call_seconds * case.passes.calls() as f64;
+        let place = place(&operator, dims, case.dtype);
         let nodes: Vec<Node> = rates.iter().map(|rate| rate.node()).collect();
         let padded = Work::of(
             &operator,
@@ -78,8 +79,7 @@ impl Calibration {
             case: case.name(),
             bytes: work.bytes,
             flops: work.flops,
-            seconds: call_seconds
-                + padded.units() * grid::unit_seconds(&nodes, work.bytes, dims.in_channels),
+            seconds: call_seconds + padded.units() * grid::unit_seconds(&nodes, place),
             least_seconds: model.seconds(),
             class: model.class(),
             peak_bytes: peak_bytes(&operator, dims, case.dtype, case.passes),
@@ -112,6 +112,19 @@ impl Calibration {
             .collect();
         rates.sort_by_key(|rate| rate.bytes);
         rates
+    }
+}
+
+/// The place of a case on the grid.
+pub(crate) fn place(operator: &Operator, dims: &Dims, dtype: Dtype) -> Place {
+    let parts = match dtype {
+        Dtype::F64 => operator.parts_of_row::<f64>(dims),
+        _ => operator.parts_of_row::<f32>(dims),
+    };
+    Place {
+        elements: operator.algebra().blade_count() * dims.batch * dims.in_channels,
+        channels: dims.in_channels,
+        starts: parts as f64 / dims.in_channels.max(1) as f64,
     }
 }
 
@@ -178,9 +191,10 @@ mod tests {
         let rates = calibration();
         let small = rates.predict(&case(10)).unwrap();
         let nodes: Vec<Node> = rates.operators.iter().map(OperatorRate::node).collect();
-        let unit = grid::unit_seconds(&nodes, small.bytes, 16);
-        assert!(unit > 1.01e-10 && unit < 3.99e-10, "{unit}");
         let operator = case(10).bind().unwrap();
+        let dims = square(10, 16);
+        let unit = grid::unit_seconds(&nodes, place(&operator, &dims, Dtype::F32));
+        assert!(unit > 1.01e-10 && unit < 3.99e-10, "{unit}");
         let work = Work::of(&operator, &square(10, 16), Dtype::F32, Passes::Forward);
         let expected = 1e-6 + unit * work.units();
         assert!((small.seconds / expected - 1.0).abs() < 1e-12, "{small:?}");

@@ -12,7 +12,7 @@ use super::{call_seconds, kind, multiply_rate};
 use crate::calibration::{Calibration, FORMAT, Level, OperatorRate};
 use crate::grid;
 use crate::measure::{median, repetitions, seconds};
-use crate::predict::is_aligned;
+use crate::predict::{is_aligned, place};
 use crate::selection::usual_size;
 use crate::work::Work;
 use crate::{Case, Error, Passes};
@@ -145,6 +145,7 @@ fn measure<T: Element>(
         let work = Work::of(&operator, &case.dims, T::DTYPE, passes);
         let seconds = time(effort, || buffers.run(passes))?;
         let own = (seconds - call * passes.calls() as f64).max(seconds / 10.0);
+        let place = place(&operator, &case.dims, T::DTYPE);
         rates.push(OperatorRate {
             operator: case.operator.to_owned(),
             algebra: case.signature.name(),
@@ -154,7 +155,9 @@ fn measure<T: Element>(
             passes,
             is_aligned: is_aligned(&case.dims, T::DTYPE),
             bytes: work.bytes,
-            channels: case.dims.in_channels,
+            elements: place.elements,
+            channels: place.channels,
+            starts: place.starts,
             unit_seconds: own / work.units(),
         });
     }

@@ -235,6 +235,18 @@ impl Operator {
         }
     }
 
+    /// The number of parts in which the kernels of lanes go over the channels of a row on the CPU. Each part takes some time whatever its length:
+    /// compiled kernels have one, the interpreter cuts rows into blocks of vectors.
+    pub fn parts_of_row<T: Element>(&self, dims: &Dims) -> usize {
+        match self.algebra.is_compiled() {
+            true => 1,
+            false => {
+                let vectors = dims.in_channels.div_ceil(T::lanes(self.tier));
+                flashcliff_kernels::interpreted_blocks(vectors)
+            }
+        }
+    }
+
     /// Whether most operations are those of matrix products over channels.
     pub fn has_matrix_products(&self) -> bool {
         match &self.kind {
