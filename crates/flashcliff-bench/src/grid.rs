@@ -9,6 +9,9 @@ use crate::selection::square;
 
 /// The parts of the usual channels.
 const CHANNELS: [usize; 2] = [4, 1];
+/// A smaller part, so small that the start of a row is most of it. Two numbers of lanes do.
+const FEW_CHANNELS: usize = 16;
+const FEW_LANES: [usize; 2] = [512, 8];
 /// The parts of the usual number of lanes: one task in the smallest cache, threads in caches, memory.
 const LANES: [usize; 4] = [512, 64, 8, 2];
 /// The interpreter takes so long for a lane that fewer sizes do.
@@ -23,13 +26,19 @@ pub(crate) fn sizes(usual: Dims, is_interpreted: bool, quick: bool) -> Vec<Dims>
         false => (&LANES[..], &MORE_ROWS[..]),
     };
     let small = if quick { 16 } else { 1 };
+    let size = |part: usize, lanes: usize, more: usize| {
+        let channels = (usual.in_channels / part / small).max(1);
+        let rows = (usual.batch * part / lanes / small).max(1);
+        square(rows + more, channels)
+    };
     let mut sizes = Vec::new();
     for part in CHANNELS {
-        let channels = (usual.in_channels / part / small).max(1);
-        for lanes in lanes {
-            let rows = (usual.batch * part / lanes / small).max(1);
-            sizes.extend(more.iter().map(|more| square(rows + more, channels)));
+        for &lanes in lanes {
+            sizes.extend(more.iter().map(|&more| size(part, lanes, more)));
         }
+    }
+    for lanes in FEW_LANES {
+        sizes.extend(more.iter().map(|&more| size(FEW_CHANNELS, lanes, more)));
     }
     sizes
 }
@@ -62,7 +71,7 @@ const BEYOND: f64 = 2.0;
 /// elements. Between channels the time is linear in the starts: it is that of each start, and that of each lane.
 pub(crate) fn unit_seconds(nodes: &[Node], at: Place) -> f64 {
     let mut widths: Vec<Place> = nodes.iter().map(|node| node.place).collect();
-    widths.sort_by_key(|place| place.channels);
+    widths.sort_by(|a, b| a.starts.total_cmp(&b.starts));
     widths.dedup_by_key(|place| place.channels);
     let of_width = |width: &Place| {
         let is_own = |node: &&Node| node.place.channels == width.channels;
@@ -73,7 +82,7 @@ pub(crate) fn unit_seconds(nodes: &[Node], at: Place) -> f64 {
     if let [only] = &widths[..] {
         return of_width(only);
     }
-    let above = widths.partition_point(|width| width.channels < at.channels);
+    let above = widths.partition_point(|width| width.starts < at.starts);
     let above = above.clamp(1, widths.len() - 1);
     let (low, high) = (&widths[above - 1], &widths[above]);
     let (of_low, of_high) = (of_width(low), of_width(high));
@@ -123,11 +132,12 @@ mod tests {
     #[test]
     fn the_lanes_of_a_part_are_the_same_for_all_channels() {
         let sizes = sizes(square(4096, 128), false, false);
-        assert_eq!(sizes.len(), 2 * 4 * 2);
+        assert_eq!(sizes.len(), (2 * 4 + 2) * 2);
         for part in LANES {
             let lanes = 4096 * 128 / part;
             let same = sizes.iter().filter(|d| d.batch * d.in_channels == lanes);
-            assert_eq!(same.count(), 2, "{part}");
+            let few = usize::from(FEW_LANES.contains(&part));
+            assert_eq!(same.count(), 2 + few, "{part}");
         }
     }
 

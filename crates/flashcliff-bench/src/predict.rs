@@ -62,12 +62,6 @@ impl Calibration {
         let call_seconds = self.call_seconds * case.passes.calls() as f64;
         let place = place(&operator, dims, case.dtype);
         let nodes: Vec<Node> = rates.iter().map(|rate| rate.node()).collect();
-        let padded = Work::of(
-            &operator,
-            &padded(dims, case.dtype),
-            case.dtype,
-            case.passes,
-        );
         let model = Model {
             bytes: work.bytes,
             call_seconds,
@@ -79,7 +73,9 @@ impl Calibration {
             case: case.name(),
             bytes: work.bytes,
             flops: work.flops,
-            seconds: call_seconds + padded.units() * grid::unit_seconds(&nodes, place),
+            seconds: call_seconds
+                + units(&operator, dims, case.dtype, case.passes)
+                    * grid::unit_seconds(&nodes, place),
             least_seconds: model.seconds(),
             class: model.class(),
             peak_bytes: peak_bytes(&operator, dims, case.dtype, case.passes),
@@ -87,7 +83,7 @@ impl Calibration {
         })
     }
 
-    /// The rates of the case's operator in the nearest algebra, by bytes.
+    /// The rates of the case's operator in the nearest algebra.
     fn rates(&self, case: &Case, is_interpreted: bool, blades: usize) -> Vec<&OperatorRate> {
         let dtype = case.dtype.to_string();
         let is_same = |rate: &&OperatorRate| {
@@ -106,18 +102,16 @@ impl Calibration {
         };
         let all: Vec<&OperatorRate> = self.operators.iter().filter(is_same).collect();
         let least = all.iter().map(|rate| distance(rate)).min_by(f64::total_cmp);
-        let mut rates: Vec<&OperatorRate> = all
-            .into_iter()
-            .filter(|rate| Some(distance(rate)) == least)
-            .collect();
-        rates.sort_by_key(|rate| rate.bytes);
-        rates
+        let is_nearest = |rate: &&OperatorRate| Some(distance(rate)) == least;
+        all.into_iter().filter(is_nearest).collect()
     }
 }
 
 /// The place of a case on the grid.
 pub(crate) fn place(operator: &Operator, dims: &Dims, dtype: Dtype) -> Place {
     let parts = match dtype {
+        // Products of matrices have no such starts, but are slower with fewer channels too.
+        _ if operator.has_matrix_products() => 1,
         Dtype::F64 => operator.parts_of_row::<f64>(dims),
         _ => operator.parts_of_row::<f32>(dims),
     };
@@ -135,6 +129,11 @@ const PAGE: usize = 4096;
 pub(crate) fn is_aligned(dims: &Dims, dtype: Dtype) -> bool {
     let plane = dims.batch.wrapping_mul(dims.in_channels);
     plane.wrapping_mul(dtype.bytes()).is_multiple_of(PAGE)
+}
+
+/// The units of work of a case on whole vectors of channels.
+pub(crate) fn units(operator: &Operator, dims: &Dims, dtype: Dtype, passes: Passes) -> f64 {
+    Work::of(operator, &padded(dims, dtype), dtype, passes).units()
 }
 
 /// The sizes with whole vectors of channels.

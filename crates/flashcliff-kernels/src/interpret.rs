@@ -20,7 +20,7 @@ use crate::stage::{Stage, StageArgs};
 const BLOCK: usize = 8;
 
 /// The vectors of the next block of a row that has so many vectors left.
-fn block(left: usize) -> usize {
+fn next_block(left: usize) -> usize {
     match left {
         BLOCK.. => BLOCK,
         4.. => 4,
@@ -32,7 +32,7 @@ fn block(left: usize) -> usize {
 pub fn interpreted_blocks(vectors: usize) -> usize {
     let (mut left, mut blocks) = (vectors, 0);
     while left > 0 {
-        left -= block(left);
+        left -= next_block(left);
         blocks += 1;
     }
     blocks
@@ -145,7 +145,7 @@ unsafe fn run<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         operations::<V, 1>(code, &code.once, at, sums, 0, args);
         let mut group = 0;
         while group < args.groups {
-            let len = block(args.groups - group);
+            let len = next_block(args.groups - group);
             let at = Places {
                 table: &table[..places],
             };

@@ -12,7 +12,7 @@ use super::{call_seconds, kind, multiply_rate};
 use crate::calibration::{Calibration, FORMAT, Level, OperatorRate};
 use crate::grid;
 use crate::measure::{median, repetitions, seconds};
-use crate::predict::{is_aligned, place};
+use crate::predict::{is_aligned, place, units};
 use crate::selection::usual_size;
 use crate::work::Work;
 use crate::{Case, Error, Passes};
@@ -158,7 +158,7 @@ fn measure<T: Element>(
             elements: place.elements,
             channels: place.channels,
             starts: place.starts,
-            unit_seconds: own / work.units(),
+            unit_seconds: own / units(&operator, &case.dims, T::DTYPE, passes),
         });
     }
     Ok(())
