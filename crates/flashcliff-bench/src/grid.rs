@@ -14,16 +14,14 @@ const FEW_CHANNELS: usize = 16;
 const FEW_LANES: [usize; 2] = [512, 8];
 /// The parts of the usual number of lanes: one task in the smallest cache, threads in caches, memory.
 const LANES: [usize; 4] = [512, 64, 8, 2];
-/// The interpreter takes so long for a lane that fewer sizes do.
-const LANES_INTERPRETED: [usize; 3] = [512, 32, 4];
 /// The rows that a batch has besides, so that planes of blades lie whole pages apart or not.
 const MORE_ROWS: [usize; 2] = [0, 3];
 
 /// The sizes for an operator whose usual size is this. Rows of the interpreter are read block by block, so pages hardly matter to it.
 pub(crate) fn sizes(usual: Dims, is_interpreted: bool, quick: bool) -> Vec<Dims> {
-    let (lanes, more) = match is_interpreted {
-        true => (&LANES_INTERPRETED[..], &MORE_ROWS[1..]),
-        false => (&LANES[..], &MORE_ROWS[..]),
+    let more = match is_interpreted {
+        true => &MORE_ROWS[1..],
+        false => &MORE_ROWS[..],
     };
     let small = if quick { 16 } else { 1 };
     let size = |part: usize, lanes: usize, more: usize| {
@@ -33,7 +31,7 @@ pub(crate) fn sizes(usual: Dims, is_interpreted: bool, quick: bool) -> Vec<Dims>
     };
     let mut sizes = Vec::new();
     for part in CHANNELS {
-        for &lanes in lanes {
+        for lanes in LANES {
             sizes.extend(more.iter().map(|&more| size(part, lanes, more)));
         }
     }
