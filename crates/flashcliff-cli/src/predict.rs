@@ -20,8 +20,8 @@ use crate::tune::{Shape, TypeName};
 /// Predict time, memory and the largest batch of operators on this CPU, from the rates that `flashcliff calibrate` measured.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-The time is that of the calls and of the work of the operator, its operations and the elements that it moves, at the rate of the nearest sizes that
-were measured; between these it follows the bandwidth of the working set. Memory counts tensors, saved values, gradients and workspace. No tensor is
+The time is that of the calls and of the work of the operator, its operations and the elements that it moves, at a rate between those of sizes that were
+measured: of so many elements, which decide the cache, and of so many channels, which decide what the start of a row costs. Memory counts tensors, saved values, gradients and workspace. No tensor is
 made, so sizes may be larger than memory.
 
 --check measures cases of sizes that no rate comes from, and compares. Exit status: 3 if the median or the largest error is beyond its limit.")]

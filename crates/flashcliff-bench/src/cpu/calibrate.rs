@@ -44,7 +44,7 @@ impl Effort {
                 round: Duration::from_micros(200),
             },
             false => Self {
-                rounds: 3,
+                rounds: 2,
                 round: Duration::from_millis(1),
             },
         }
