@@ -199,6 +199,34 @@ mod tests {
         assert!((small.seconds / expected - 1.0).abs() < 1e-12, "{small:?}");
     }
 
+    /// The interpreter takes blocks of 8, 4 and 1 vectors; compiled kernels and products of matrices have one start.
+    #[test]
+    fn places_count_the_starts_of_rows() {
+        let starts = |case: &Case| {
+            let place = place(&case.bind().unwrap(), &case.dims, case.dtype);
+            (place.starts * place.channels as f64).round() as usize
+        };
+        for channels in [1, 24, 48, 64, 80, 96, 128, 200] {
+            let compiled = Case {
+                dims: square(3, channels),
+                ..case(3)
+            };
+            assert_eq!(starts(&compiled), 1);
+            let interpreted = Case {
+                is_interpreted: true,
+                ..compiled
+            };
+            let vectors = channels.div_ceil(Tier::best().lanes_f32());
+            let blocks = vectors / 8 + vectors % 8 / 4 + vectors % 4;
+            assert_eq!(starts(&interpreted), blocks, "{channels}");
+            let of_matrices = Case {
+                operator: "mv_linear",
+                ..interpreted
+            };
+            assert_eq!(starts(&of_matrices), 1);
+        }
+    }
+
     #[test]
     fn memory_and_the_largest_batch_belong_together() {
         let operator = case(1).bind().unwrap();
