@@ -27,7 +27,10 @@ pub use mv_silu::MVSiLU;
 pub use point_embedding::PointEmbedding;
 pub use steerable::{SteerableGeometricProduct, SteerableLayerOptions};
 
-use candle_nn::{Init, Linear, VarBuilder};
+use candle_core::Tensor;
+use candle_nn::{Init, Linear, Module, VarBuilder};
+
+use crate::work::{self, Call, Phase};
 
 /// An ordinary linear layer with PyTorch's initialisation: `weight` `[out, in]` and `bias` `[out]`,
 /// both uniform in `+-1 / sqrt(in)`.
@@ -47,6 +50,26 @@ pub fn linear(
     let weight = vb.get_with_hints((out_features, in_features), "weight", init)?;
     let bias = vb.get_with_hints(out_features, "bias", init)?;
     Ok(Linear::new(weight, Some(bias)))
+}
+
+/// Applies an ordinary linear layer to rows. candle's own backward pass of it is not noted.
+pub(crate) fn apply_linear(linear: &Linear, x: &Tensor) -> candle_core::Result<Tensor> {
+    let (out_features, in_features) = linear.weight().dims2()?;
+    let rows = x.elem_count() / in_features.max(1);
+    let size = x.dtype().size_in_bytes();
+    work::note(|| {
+        let parameters = out_features * (in_features + 1);
+        Call {
+            name: "linear",
+            phase: Phase::Forward,
+            bytes: size * (rows * (in_features + out_features) + parameters),
+            parameter_bytes: size * parameters,
+            kept_bytes: size * rows * out_features,
+            flops: 2 * rows * in_features * out_features,
+            has_matrix_products: true,
+        }
+    });
+    linear.forward(x)
 }
 
 /// A normal distribution around zero.

@@ -1,9 +1,12 @@
 //! The Euclidean norm over all blades.
 
+use flashcliff::Pass;
+
 use super::Scalar;
 use super::function::{Array, Function, Slots};
 use super::scratch::Buffer;
 use crate::Error;
+use crate::work::{self, Call};
 
 /// `o = sqrt(sum_i x_i^2)` over the blades. The gradient is 0 if `o = 0`, as in PyTorch.
 ///
@@ -35,6 +38,8 @@ impl<T: Scalar> Function<T> for BladeNorm {
     }
 
     fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<(), Error> {
+        let ends = [inputs[0].data.len(), output.len()];
+        work::note(|| Call::simple("blade_norm", Pass::Forward, ends, size_of::<T>()));
         output.fill(T::zero());
         if output.is_empty() {
             return Ok(());
@@ -61,6 +66,8 @@ impl<T: Scalar> Function<T> for BladeNorm {
         let Some(grad) = &mut slots[0] else {
             return Ok(());
         };
+        let ends = [inputs[0].data.len(), output.data.len()];
+        work::note(|| Call::simple("blade_norm", Pass::Backward, ends, size_of::<T>()));
         if output.data.is_empty() {
             return Ok(());
         }

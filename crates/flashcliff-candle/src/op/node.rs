@@ -54,6 +54,11 @@ impl<'a> Argument<'a> {
         self.shape.unwrap_or(self.tensor.dims())
     }
 
+    /// The type of the elements.
+    pub(super) fn dtype(&self) -> DType {
+        self.tensor.dtype()
+    }
+
     /// The tensor in the shape that the function sees.
     pub(super) fn seen(&self) -> Result<Tensor> {
         match self.shape {

@@ -6,6 +6,7 @@ use super::function::{Array, Function, Slots};
 use super::scratch::Buffer;
 use super::{GpuOptions, Scalar};
 use crate::Error;
+use crate::work::{self, Call};
 
 /// A core operator, by itself or with options.
 pub(crate) trait Core: Send + Sync + 'static {
@@ -105,6 +106,7 @@ pub(crate) fn run_forward<T: Scalar>(
     let dims = operator.bind(&shapes)?;
     let shape = operator.output_shape(&dims);
     let tensors = tensors(inputs)?;
+    work::note(|| Call::of_operator(operator, &dims, Pass::Forward, size_of::<T>()));
     let mut saved = Buffer::take(operator.saved_len(&dims));
     let mut workspace = Buffer::take(operator.workspace_len::<T>(&dims, Pass::Forward));
     let output = TensorMut::new(output, &shape)?;
@@ -124,6 +126,7 @@ pub(crate) fn run_backward<T: Scalar>(
     let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
     let dims = operator.bind(&shapes)?;
     let tensors = tensors(inputs)?;
+    work::note(|| Call::of_operator(operator, &dims, Pass::Backward, size_of::<T>()));
     let mut grads = Vec::with_capacity(slots.len());
     for (slot, input) in slots.into_iter().zip(inputs) {
         grads.push(match slot {

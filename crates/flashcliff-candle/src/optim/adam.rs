@@ -15,11 +15,14 @@ use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::objective::{self, Gradient, Objective};
 use crate::timeline::{self, Operation};
+use crate::work::{self, Call, Phase};
 
 /// The name of the records of adaptive clipping in a checkpoint.
 const RECORDS: &str = "clip_records";
 /// The name of the scale of the loss in a checkpoint.
 const LOSS_SCALE: &str = "loss_scale";
+/// The operations of an element in a step, by the formulas below.
+const OPERATIONS: usize = 14;
 
 /// Adam, with the arithmetic of `torch.optim.Adam`; with [`decoupled`](AdamOptions::decoupled) decay that of `torch.optim.AdamW`.
 ///
@@ -236,6 +239,7 @@ impl Adam {
                 });
             }
         }
+        work::note(|| self.call());
         let (slots, scale) = (&self.slots, self.scale.as_ref());
         let work = || match &mut self.place {
             Place::Cpu(cpu) => cpu.step(&self.options, slots, gradients, loss, scale),
@@ -243,6 +247,22 @@ impl Adam {
             Place::Gpu(gpu) => gpu.step(slots, gradients, loss, scale),
         };
         timeline::within(|| operation(slots), work)
+    }
+
+    /// A step, for those who count work: parameters and two moments are read and written, gradients read.
+    fn call(&self) -> Call {
+        let bytes = |slot: &Slot| slot.var.elem_count() * slot.var.dtype().size_in_bytes();
+        let bytes = 7 * self.slots.iter().map(bytes).sum::<usize>();
+        let elements: usize = self.slots.iter().map(|slot| slot.var.elem_count()).sum();
+        Call {
+            name: "adam",
+            phase: Phase::Update,
+            bytes,
+            parameter_bytes: bytes,
+            kept_bytes: 0,
+            flops: OPERATIONS * elements,
+            has_matrix_products: false,
+        }
     }
 
     /// The refused steps so far. On a GPU the call waits for the steps to end.

@@ -27,6 +27,8 @@ pub struct Operation {
     pub bytes: usize,
     /// The floating-point operations, if they are known.
     pub flops: Option<usize>,
+    /// Whether most of these operations are those of matrix products.
+    pub has_matrix_products: bool,
     /// The bytes that a forward pass makes for the backward pass, besides the output.
     pub saved_bytes: usize,
     /// The bytes of inputs and output that stay for the backward pass, each operation counted by itself.
@@ -69,6 +71,7 @@ impl Operation {
             dtype: None,
             bytes: 0,
             flops: None,
+            has_matrix_products: false,
             saved_bytes: 0,
             held_bytes: 0,
         }
@@ -115,6 +118,7 @@ impl Operation {
             algebra: operator.algebra().name(),
             shapes,
             dtype: Some(sizes.lanes),
+            has_matrix_products: operator.has_matrix_products(),
             ..Self::other(operator.name(), Some(pass))
         };
         match pass {
