@@ -13,7 +13,6 @@
 //! * [`distributed`] - training on several GPUs, one process each.
 //! * [`checkpoint`] - safetensors files, written atomically; they say the algebra and the norm of each layer.
 //! * [`output_file`] - files written without harm to existing files.
-//! * [`work`] - the calls, bytes and operations of what runs.
 //! * [`device`] - the CPU, or a GPU with the feature `cuda`.
 //!
 //! Multivector tensors are `[blades, batch, channels]`, in `f32` or `f64`; on a GPU single operators and
@@ -60,7 +59,6 @@ pub mod output_file;
 pub mod precision;
 pub mod rotors;
 pub mod timeline;
-pub mod work;
 
 pub use error::Error;
 

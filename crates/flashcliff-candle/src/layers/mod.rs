@@ -27,10 +27,13 @@ pub use mv_silu::MVSiLU;
 pub use point_embedding::PointEmbedding;
 pub use steerable::{SteerableGeometricProduct, SteerableLayerOptions};
 
-use candle_core::Tensor;
-use candle_nn::{Init, Linear, Module, VarBuilder};
+use std::sync::Arc;
 
-use crate::work::{self, Call, Phase};
+use candle_core::{DType, Tensor};
+use candle_nn::{Init, Linear, Module, VarBuilder};
+use flashcliff::Dtype;
+
+use crate::timeline::{self, Operation};
 
 /// An ordinary linear layer with PyTorch's initialisation: `weight` `[out, in]` and `bias` `[out]`,
 /// both uniform in `+-1 / sqrt(in)`.
@@ -52,24 +55,19 @@ pub fn linear(
     Ok(Linear::new(weight, Some(bias)))
 }
 
-/// Applies an ordinary linear layer to rows. candle's own backward pass of it is not noted.
+/// Applies an ordinary linear layer to rows, as an operation of a timeline. The backward pass is candle's own.
 pub(crate) fn apply_linear(linear: &Linear, x: &Tensor) -> candle_core::Result<Tensor> {
-    let (out_features, in_features) = linear.weight().dims2()?;
-    let rows = x.elem_count() / in_features.max(1);
-    let size = x.dtype().size_in_bytes();
-    work::note(|| {
-        let parameters = out_features * (in_features + 1);
-        Call {
-            name: "linear",
-            phase: Phase::Forward,
-            bytes: size * (rows * (in_features + out_features) + parameters),
-            parameter_bytes: size * parameters,
-            kept_bytes: size * rows * out_features,
-            flops: 2 * rows * in_features * out_features,
-            has_matrix_products: true,
-        }
-    });
-    linear.forward(x)
+    let (outputs, inputs) = linear.weight().dims2()?;
+    let dtype = match x.dtype() {
+        DType::F64 => Dtype::F64,
+        DType::BF16 => Dtype::Bf16,
+        DType::F16 => Dtype::F16,
+        _ => Dtype::F32,
+    };
+    timeline::within(
+        || Arc::new(Operation::of_linear(x.dims(), [outputs, inputs], dtype)),
+        || linear.forward(x),
+    )
 }
 
 /// A normal distribution around zero.

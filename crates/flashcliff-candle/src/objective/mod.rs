@@ -6,7 +6,6 @@
 //!
 //! * `plan` - a network with its error as a list of operations.
 //! * `options` - the type of the features, and the scale of the loss.
-//! * `work` - the calls of a plan, for those who count work.
 //! * `cpu`, `gpu` - the buffers of a plan, and both passes.
 //! * `operations` - what a plan reports to a [timeline].
 
@@ -16,7 +15,6 @@ mod gpu;
 mod operations;
 mod options;
 pub(crate) mod plan;
-mod work;
 
 use std::cell::OnceCell;
 
@@ -32,7 +30,6 @@ use crate::models::Model;
 use crate::op::gpu::memory::{self, View};
 use crate::optim::LossScale;
 use crate::timeline;
-use crate::work as observed;
 use cpu::OnCpu;
 #[cfg(feature = "cuda")]
 use gpu::OnGpu;
@@ -435,19 +432,12 @@ impl Planned {
                 1 => [points.clone(), targets.clone()],
                 _ => [of(points)?, of(targets)?],
             };
-            if observed::is_observed() {
-                let sizes = self.dtypes.map(Dtype::bytes);
-                for call in self.plan.calls(sizes) {
-                    observed::note(|| call);
-                }
-            }
-            // The functions that a plan shares with the graph would note themselves again.
-            observed::unseen(|| match &mut self.place {
-                Place::F32(cpu) => cpu.run((&self.plan, reports), &batch, part, factor),
-                Place::F64(cpu) => cpu.run((&self.plan, reports), &batch, part, factor),
+            match &mut self.place {
+                Place::F32(cpu) => cpu.run((&self.plan, reports), &batch, part, factor)?,
+                Place::F64(cpu) => cpu.run((&self.plan, reports), &batch, part, factor)?,
                 #[cfg(feature = "cuda")]
-                Place::Gpu(gpu) => gpu.run((&self.plan, reports), &batch, part, loss_scale),
-            })?;
+                Place::Gpu(gpu) => gpu.run((&self.plan, reports), &batch, part, loss_scale)?,
+            }
         }
         Ok(match &self.place {
             Place::F32(cpu) => Tensor::new(cpu.loss() as f32, &Device::Cpu)?,

@@ -1,11 +1,8 @@
 //! Embeds vectors and a scalar bias in full multivectors.
 
-use flashcliff::Pass;
-
 use super::Scalar;
 use super::function::{Array, Function, Slots};
 use crate::Error;
-use crate::work::{self, Call};
 
 /// `o_0 = bias`, `o_i = v_(i-1)` on the `vectors` vector blades, zero elsewhere.
 ///
@@ -45,8 +42,6 @@ impl<T: Scalar> Function<T> for EmbedVectors {
 
     fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<(), Error> {
         let (vectors, bias) = (inputs[0].data, inputs[1].data);
-        let ends = [vectors.len(), output.len()];
-        work::note(|| Call::simple("embed_vectors", Pass::Forward, ends, size_of::<T>()));
         let (scalars, rest) = output.split_at_mut(output.len() / self.blades);
         if !bias.is_empty() {
             for row in scalars.chunks_exact_mut(bias.len()) {
@@ -67,8 +62,6 @@ impl<T: Scalar> Function<T> for EmbedVectors {
         grad_output: Array<T>,
         mut slots: Slots<T>,
     ) -> Result<(), Error> {
-        let ends = [inputs[0].data.len(), grad_output.data.len()];
-        work::note(|| Call::simple("embed_vectors", Pass::Backward, ends, size_of::<T>()));
         let (scalars, rest) = grad_output
             .data
             .split_at(grad_output.data.len() / self.blades);

@@ -1,12 +1,12 @@
 //! A core operator as a [`Function`], by itself or with options.
 
-use flashcliff::{Operator, Pass, TensorMut};
+use flashcliff::{Element, Operator, Pass, TensorMut};
 
 use super::function::{Array, Function, Slots};
 use super::scratch::Buffer;
 use super::{GpuOptions, Scalar};
 use crate::Error;
-use crate::work::{self, Call};
+use crate::timeline::{Operation, Sizes};
 
 /// A core operator, by itself or with options.
 pub(crate) trait Core: Send + Sync + 'static {
@@ -63,8 +63,19 @@ impl<T: Scalar, C: Core> Function<T> for C {
         Core::operator(self).inputs().len()
     }
 
-    fn operator(&self) -> Option<&Operator> {
-        Some(Core::operator(self))
+    fn operation(
+        &self,
+        shapes: &[Vec<usize>],
+        _: &[usize],
+        pass: Pass,
+        wanted: &[bool],
+    ) -> Option<Operation> {
+        let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+        let operator = Core::operator(self);
+        // The pass itself reports shapes that do not fit.
+        let dims = operator.bind(&shapes).ok()?;
+        let sizes = Sizes::of(<T as Element>::DTYPE);
+        Some(Operation::of_operator(operator, &dims, sizes, pass, wanted))
     }
 
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
@@ -106,7 +117,6 @@ pub(crate) fn run_forward<T: Scalar>(
     let dims = operator.bind(&shapes)?;
     let shape = operator.output_shape(&dims);
     let tensors = tensors(inputs)?;
-    work::note(|| Call::of_operator(operator, &dims, Pass::Forward, size_of::<T>()));
     let mut saved = Buffer::take(operator.saved_len(&dims));
     let mut workspace = Buffer::take(operator.workspace_len::<T>(&dims, Pass::Forward));
     let output = TensorMut::new(output, &shape)?;
@@ -126,7 +136,6 @@ pub(crate) fn run_backward<T: Scalar>(
     let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
     let dims = operator.bind(&shapes)?;
     let tensors = tensors(inputs)?;
-    work::note(|| Call::of_operator(operator, &dims, Pass::Backward, size_of::<T>()));
     let mut grads = Vec::with_capacity(slots.len());
     for (slot, input) in slots.into_iter().zip(inputs) {
         grads.push(match slot {

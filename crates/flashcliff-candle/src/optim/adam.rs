@@ -15,7 +15,6 @@ use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::objective::{self, Gradient, Objective};
 use crate::timeline::{self, Operation};
-use crate::work::{self, Call, Phase};
 
 /// The name of the records of adaptive clipping in a checkpoint.
 const RECORDS: &str = "clip_records";
@@ -239,7 +238,6 @@ impl Adam {
                 });
             }
         }
-        work::note(|| self.call());
         let (slots, scale) = (&self.slots, self.scale.as_ref());
         let work = || match &mut self.place {
             Place::Cpu(cpu) => cpu.step(&self.options, slots, gradients, loss, scale),
@@ -247,22 +245,6 @@ impl Adam {
             Place::Gpu(gpu) => gpu.step(slots, gradients, loss, scale),
         };
         timeline::within(|| operation(slots), work)
-    }
-
-    /// A step, for those who count work: parameters and two moments are read and written, gradients read.
-    fn call(&self) -> Call {
-        let bytes = |slot: &Slot| slot.var.elem_count() * slot.var.dtype().size_in_bytes();
-        let bytes = 7 * self.slots.iter().map(bytes).sum::<usize>();
-        let elements: usize = self.slots.iter().map(|slot| slot.var.elem_count()).sum();
-        Call {
-            name: "adam",
-            phase: Phase::Update,
-            bytes,
-            parameter_bytes: bytes,
-            kept_bytes: 0,
-            flops: OPERATIONS * elements,
-            has_matrix_products: false,
-        }
     }
 
     /// The refused steps so far. On a GPU the call waits for the steps to end.
@@ -399,10 +381,14 @@ impl Gradients for Objective {
 /// The step of an optimiser for a timeline.
 fn operation(slots: &[Slot]) -> Arc<Operation> {
     let bytes = |slot: &Slot| slot.var.elem_count() * slot.var.dtype().size_in_bytes();
-    // The gradient is read twice, for the norm and for the step; the parameter and both moments are read and written.
-    let bytes = 8 * slots.iter().map(bytes).sum::<usize>();
+    let elements: usize = slots.iter().map(|slot| slot.var.elem_count()).sum();
+    // The gradient is read; the parameter and both moments are read and written.
+    let bytes = 7 * slots.iter().map(bytes).sum::<usize>();
     Arc::new(Operation {
         bytes,
+        tensor_bytes: bytes,
+        parameter_bytes: bytes,
+        flops: Some(OPERATIONS * elements),
         ..Operation::other("adam", None)
     })
 }

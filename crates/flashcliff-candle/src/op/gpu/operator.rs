@@ -18,7 +18,6 @@ use crate::op::node::{self, Argument, Backward};
 use crate::op::operator::Core;
 use crate::precision;
 use crate::timeline::{self, Operation, Sizes};
-use crate::work;
 
 impl<C: Core> OnGpu for C {
     fn apply_on_gpu(self: &Arc<Self>, arguments: &[Argument]) -> Result<Tensor, Error> {
@@ -45,15 +44,10 @@ fn apply(core: &Operator, options: GpuOptions, arguments: &[Argument]) -> Result
         device,
         shapes,
     };
-    work::note(|| call.noted(Pass::Forward));
     let made = call.forward(&inputs);
     let (output, saved) = made.map_err(|error| call.explained(error, Pass::Forward, None))?;
     let shape = core.output_shape(&call.dims);
-    let backward = OnCuda {
-        call,
-        saved,
-        is_noted: work::is_observed(),
-    };
+    let backward = OnCuda { call, saved };
     node::record(inputs, Storage::Cuda(output), shape, backward)
 }
 
@@ -105,16 +99,6 @@ impl Call {
         self.operator.saved_len(&self.dims, self.dtypes)
     }
 
-    /// A pass for those who count work.
-    fn noted(&self, pass: Pass) -> work::Call {
-        work::Call::of_operator(
-            self.operator.operator(),
-            &self.dims,
-            pass,
-            self.dtypes.lanes.bytes(),
-        )
-    }
-
     /// A pass for a timeline.
     fn operation(&self, pass: Pass, wanted: &[bool]) -> Arc<Operation> {
         let sizes = Sizes {
@@ -147,8 +131,6 @@ impl Call {
 struct OnCuda {
     call: Call,
     saved: CudaStorage,
-    /// Whether the forward pass was noted as a call of its own. If it was part of another call, so is the backward pass.
-    is_noted: bool,
 }
 
 impl Backward for OnCuda {
@@ -194,9 +176,6 @@ impl OnCuda {
                     Some(memory::allocate(&self.call.device, dtype, len)?)
                 }
             });
-        }
-        if self.is_noted {
-            work::note(|| self.call.noted(Pass::Backward));
         }
         timeline::within(
             || self.call.operation(Pass::Backward, wanted),

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use candle_core::{D, Result, Tensor};
-use flashcliff::Pass;
 use flashcliff::cayley::Group;
 
 use super::attention::{Attention, Place};
@@ -23,23 +22,18 @@ use super::{BLADES, Channels, algebra};
 use crate::Error;
 use crate::op::gpu::OnGpu;
 use crate::op::node::{self, Argument};
-use crate::work;
 
 impl OnGpu for Stages {
     fn apply_on_gpu(
         self: &Arc<Self>,
         arguments: &[Argument],
     ) -> std::result::Result<Tensor, Error> {
-        let shapes: Vec<&[usize]> = arguments.iter().map(Argument::shape).collect();
-        self.check(&shapes)?;
-        let size = arguments[0].dtype().size_in_bytes();
-        for pass in [Pass::Forward, Pass::Backward] {
-            work::note(|| self.call(shapes[0], pass, size));
-        }
         #[cfg(feature = "cuda")]
         if let Some(kernels) = super::gpu::Cuda::serving(arguments)? {
-            return work::unseen(|| super::gpu::apply(self, kernels, arguments));
+            return super::gpu::apply(self, kernels, arguments);
         }
+        let shapes: Vec<&[usize]> = arguments.iter().map(Argument::shape).collect();
+        self.check(&shapes)?;
         let x = arguments[0].seen()?;
         let reference = match self.has_joins {
             true => Some(arguments[1].seen()?),
@@ -47,8 +41,7 @@ impl OnGpu for Stages {
         };
         let parameters = arguments[self.first_parameter()..].iter();
         let parameters = parameters.map(Argument::seen).collect::<Result<Vec<_>>>()?;
-        let composed = || compose(&self.stages, x, &parameters, reference.as_ref());
-        Ok(work::unseen(composed)?)
+        Ok(compose(&self.stages, x, &parameters, reference.as_ref())?)
     }
 }
 

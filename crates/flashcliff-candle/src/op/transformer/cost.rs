@@ -1,7 +1,7 @@
-//! The work of stages, for those who count it: a call of a list of stages moves its input, its output and its parameters once.
+//! The work of stages for a timeline: a pass of a list of stages moves its input, its output and its parameters once.
 
 use flashcliff::cayley::Group;
-use flashcliff::{Dims, Pass};
+use flashcliff::{Dims, Dtype, Pass};
 
 use super::attention::Attention;
 use super::chunk::Chunk;
@@ -10,8 +10,8 @@ use super::function::Stages;
 use super::linear::Linear;
 use super::product::Products;
 use super::stage::{Stage, kept};
-use super::{BLADES, Channels, algebra};
-use crate::work::Call;
+use super::{BLADES, algebra};
+use crate::timeline::Operation;
 
 /// The entries of all maps of an equivariant linear layer: each blade from itself, and half of them from one without the null vector.
 fn entries() -> usize {
@@ -26,38 +26,40 @@ fn entries() -> usize {
 const GELU: usize = 4;
 
 impl Stages {
-    /// A pass on tokens of a shape `[samples, items, width]`, with elements of so many bytes.
-    pub(super) fn call(&self, shape: &[usize], pass: Pass, size: usize) -> Call {
-        let (samples, items) = (shape[0], shape[1]);
+    /// A pass for a timeline. `shapes` are those of all inputs, the first one `[samples, items, width]`.
+    pub(super) fn described(
+        &self,
+        shapes: &[Vec<usize>],
+        dtype: Dtype,
+        pass: Pass,
+        wanted: &[bool],
+    ) -> Operation {
+        let (samples, items) = (shapes[0][0], shapes[0][1]);
         let chunk = Chunk::<f32> {
             samples,
             items,
             reference: &[],
         };
-        let rows = chunk.rows();
-        let of = |channels: Channels| rows * channels.width();
-        let reference = if self.has_joins { rows } else { 0 };
-        let (input, output) = (of(self.input()) + reference, of(self.output()));
-        let parameters = self
-            .shapes
-            .iter()
-            .map(|shape| shape.iter().product::<usize>());
-        let parameters: usize = parameters.sum();
-        let (moved, parameters, kept) = match pass {
-            Pass::Forward => {
-                let kept = output + kept(&self.stages, &chunk);
-                (input + output + parameters, parameters, kept)
-            }
-            Pass::Backward => (2 * (input + parameters) + output, 2 * parameters, 0),
+        let output = [samples, items, self.output().width()];
+        let base = Operation::of_function(self.name, shapes, &output, dtype, pass, wanted);
+        let parameters = shapes.iter().enumerate().skip(self.first_parameter());
+        let bytes =
+            |(_, shape): (usize, &Vec<usize>)| dtype.bytes() * shape.iter().product::<usize>();
+        let read: usize = parameters.clone().map(bytes).sum();
+        let written = parameters.filter(|(at, _)| wanted.get(*at) == Some(&true));
+        let written: usize = written.map(bytes).sum();
+        let saved = dtype.bytes() * kept(&self.stages, &chunk);
+        let (parameter_bytes, saved_bytes) = match pass {
+            Pass::Forward if wanted.contains(&true) => (read, saved),
+            Pass::Forward => (read, 0),
+            Pass::Backward => (read + written, 0),
         };
-        Call {
-            name: self.name,
-            phase: pass.into(),
-            bytes: size * moved,
-            parameter_bytes: size * parameters,
-            kept_bytes: size * kept,
-            flops: flops(&self.stages, &chunk, pass),
+        Operation {
+            bytes: base.bytes + saved,
+            parameter_bytes,
+            saved_bytes,
             has_matrix_products: !self.shapes.is_empty(),
+            ..base.with_flops(flops(&self.stages, &chunk, pass))
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
-use flashcliff::{Pass, threads};
+use flashcliff::{Element, Pass, threads};
 
 use super::Channels;
 use super::chunk::{Chunk, pack, samples_of_a_chunk, unpack};
@@ -12,7 +12,7 @@ use crate::Error;
 use crate::op::Scalar;
 use crate::op::function::{Array, Function, Slots};
 use crate::op::scratch::Buffer;
-use crate::work;
+use crate::timeline::Operation;
 
 /// Stages one after another, from tokens to tokens.
 ///
@@ -182,6 +182,16 @@ impl<T: Scalar> Function<T> for Stages {
         self.first_parameter() + self.shapes.len()
     }
 
+    fn operation(
+        &self,
+        shapes: &[Vec<usize>],
+        _: &[usize],
+        pass: Pass,
+        wanted: &[bool],
+    ) -> Option<Operation> {
+        Some(self.described(shapes, <T as Element>::DTYPE, pass, wanted))
+    }
+
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
         let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
         self.check(&shapes)
@@ -189,7 +199,6 @@ impl<T: Scalar> Function<T> for Stages {
 
     fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Saved<T>, Error> {
         let cut = Cut::new(inputs[0].shape);
-        work::note(|| self.call(inputs[0].shape, Pass::Forward, size_of::<T>()));
         let joined = self.joined(&inputs[self.first_parameter()..]);
         let parameters: Vec<&[T]> = joined.iter().map(|joined| &**joined).collect();
         let reference = if self.has_joins { inputs[1].data } else { &[] };
@@ -198,20 +207,17 @@ impl<T: Scalar> Function<T> for Stages {
         let work = x.into_iter().zip(y).zip(cut.parts(reference));
         let work = work.zip(&mut chunks).enumerate();
         let failure = Failure::default();
-        // The chunks are parts of this call, on whatever thread they run.
-        work::unseen(|| {
-            threads::for_each(work, |(index, (((x, y), reference), saved))| {
-                let chunk = cut.chunk(index, reference);
-                let kept = stage::kept(&self.stages, &chunk);
-                *saved = Buffer::take(x.len() + kept);
-                let (input, kept) = saved.split_at_mut(x.len());
-                unpack(self.input(), x, input);
-                let mut out = Buffer::take(y.len());
-                let parameters = &parameters;
-                let given = Given { chunk, parameters };
-                failure.note(stage::forward(&self.stages, given, input, &mut out, kept));
-                pack(self.output(), &out, y);
-            });
+        threads::for_each(work, |(index, (((x, y), reference), saved))| {
+            let chunk = cut.chunk(index, reference);
+            let kept = stage::kept(&self.stages, &chunk);
+            *saved = Buffer::take(x.len() + kept);
+            let (input, kept) = saved.split_at_mut(x.len());
+            unpack(self.input(), x, input);
+            let mut out = Buffer::take(y.len());
+            let parameters = &parameters;
+            let given = Given { chunk, parameters };
+            failure.note(stage::forward(&self.stages, given, input, &mut out, kept));
+            pack(self.output(), &out, y);
         });
         failure.result()?;
         Ok(Saved { chunks })
@@ -226,7 +232,6 @@ impl<T: Scalar> Function<T> for Stages {
         slots: Slots<T>,
     ) -> Result<(), Error> {
         let cut = Cut::new(output.shape);
-        work::note(|| self.call(output.shape, Pass::Backward, size_of::<T>()));
         let joined = self.joined(&inputs[self.first_parameter()..]);
         let parameters: Vec<&[T]> = joined.iter().map(|joined| &**joined).collect();
         let reference = if self.has_joins { inputs[1].data } else { &[] };
@@ -257,35 +262,33 @@ impl<T: Scalar> Function<T> for Stages {
             .zip(&saved.chunks)
             .enumerate();
         let failure = Failure::default();
-        work::unseen(|| {
-            threads::for_each(work, |(index, work)| {
-                let (((((of_x, of_reference), sums), g), reference), saved) = work;
-                let chunk = cut.chunk(index, reference);
-                let (x, kept) = saved.split_at(chunk.len(self.input()));
-                let mut gradient = Buffer::take(g.len());
-                unpack(self.output(), g, &mut gradient);
-                let mut of_input = Buffer::take(x.len());
-                of_reference.fill(T::zero());
-                let mut rest = &mut sums[..];
-                let mut of_parameters = Vec::with_capacity(lens.len());
-                for &len in &lens {
-                    let len = if wants_parameters { len } else { 0 };
-                    let (own, others) = rest.split_at_mut(len);
-                    of_parameters.push(own);
-                    rest = others;
-                }
-                let to = Gradients {
-                    input: &mut of_input,
-                    parameters: &mut of_parameters,
-                    reference: of_reference,
-                };
-                let parameters = &parameters;
-                let given = Given { chunk, parameters };
-                failure.note(stage::backward(&self.stages, given, x, kept, &gradient, to));
-                if let Some(of_x) = of_x {
-                    pack(self.input(), &of_input, of_x);
-                }
-            });
+        threads::for_each(work, |(index, work)| {
+            let (((((of_x, of_reference), sums), g), reference), saved) = work;
+            let chunk = cut.chunk(index, reference);
+            let (x, kept) = saved.split_at(chunk.len(self.input()));
+            let mut gradient = Buffer::take(g.len());
+            unpack(self.output(), g, &mut gradient);
+            let mut of_input = Buffer::take(x.len());
+            of_reference.fill(T::zero());
+            let mut rest = &mut sums[..];
+            let mut of_parameters = Vec::with_capacity(lens.len());
+            for &len in &lens {
+                let len = if wants_parameters { len } else { 0 };
+                let (own, others) = rest.split_at_mut(len);
+                of_parameters.push(own);
+                rest = others;
+            }
+            let to = Gradients {
+                input: &mut of_input,
+                parameters: &mut of_parameters,
+                reference: of_reference,
+            };
+            let parameters = &parameters;
+            let given = Given { chunk, parameters };
+            failure.note(stage::backward(&self.stages, given, x, kept, &gradient, to));
+            if let Some(of_x) = of_x {
+                pack(self.input(), &of_input, of_x);
+            }
         });
         failure.result()?;
         self.add_up(&lens, &sums, &mut slots);

@@ -1,7 +1,10 @@
 //! The bytes that must be held at once, and the peak on the heap of the program.
 
+use std::sync::Arc;
+
+use flashcliff::Pass;
 use flashcliff_bench::report::Memory;
-use flashcliff_candle::work::{Call, Phase};
+use flashcliff_candle::timeline::Operation;
 
 use super::cases::{NetworkCase, Run};
 use super::work::Work;
@@ -15,17 +18,22 @@ const TARGET: f64 = 1.25;
 /// The largest batch that warms the buffers of threads.
 const WARM: usize = 8;
 
-/// The bytes that must be held at once: parameters, the tensors of the largest call; for gradients also those of parameters and what forward passes
+/// The bytes that must be held at once: parameters, the tensors of the largest operation; for gradients also those of parameters and what forward passes
 /// keep; for a training step the moments of Adam too.
-pub(super) fn counted(case: &NetworkCase, calls: &[Call], parameters: usize) -> usize {
+pub(super) fn counted(
+    case: &NetworkCase,
+    operations: &[Arc<Operation>],
+    parameters: usize,
+) -> usize {
     let parameters = parameters * size_of::<f32>();
-    let forward = calls.iter().filter(|call| call.phase == Phase::Forward);
-    let tensors = forward
-        .clone()
-        .map(|call| call.bytes - call.parameter_bytes);
+    let forward = operations.iter();
+    let forward = forward.filter(|operation| operation.phase == Some(Pass::Forward));
+    let tensors = forward.clone();
+    let tensors = tensors.map(|operation| operation.tensor_bytes - operation.parameter_bytes);
     // A backward pass makes a gradient for each tensor of its forward pass.
     let largest = tensors.max().unwrap_or(0);
-    let kept: usize = forward.map(|call| call.kept_bytes).sum();
+    let kept = forward.map(|operation| operation.output_bytes + operation.saved_bytes);
+    let kept: usize = kept.sum();
     match case.run {
         Run::Forward | Run::Inference => parameters + largest,
         Run::Both => 2 * parameters + kept + largest,

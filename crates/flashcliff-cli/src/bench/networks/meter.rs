@@ -1,12 +1,14 @@
 //! How a device measures work: times beside floors, and the peak of memory.
 
+use std::sync::Arc;
+
 use candle_core::Device;
 use flashcliff::Dtype;
 use flashcliff_bench::Target;
 use flashcliff_bench::cpu::{Cpu, Floors};
 use flashcliff_bench::measure::{Effort, Repeat};
 use flashcliff_bench::report::Memory;
-use flashcliff_candle::work::Call;
+use flashcliff_candle::timeline::Operation;
 
 use super::cases::NetworkCase;
 use super::memory;
@@ -23,14 +25,14 @@ pub(in crate::bench) trait Meter {
     /// The number of sweeps over all cases.
     fn sweeps(&self) -> usize;
 
-    /// Times work that makes these calls, beside floors. On a GPU also the reason why it was not captured, if it was not.
+    /// Times work of these operations, beside floors. On a GPU also the reason why it was not captured, if it was not.
     ///
     /// # Errors
     /// The errors of the work; the errors of the library.
     fn repeat(
         &mut self,
         name: &str,
-        calls: &[Call],
+        operations: &[Arc<Operation>],
         effort: Effort,
         work: Runs<'_>,
     ) -> Result<(Repeat, Option<String>), Error>;
@@ -71,12 +73,15 @@ impl Meter for OnCpu<'_> {
     fn repeat(
         &mut self,
         _: &str,
-        calls: &[Call],
+        operations: &[Arc<Operation>],
         effort: Effort,
         work: Runs<'_>,
     ) -> Result<(Repeat, Option<String>), Error> {
-        let mut floors = Floors::of(calls.iter().map(|call| call.bytes));
-        let flops = calls.iter().map(|call| call.flops).sum();
+        let mut floors = Floors::of(operations.iter().map(|operation| operation.tensor_bytes));
+        let flops = operations
+            .iter()
+            .filter_map(|operation| operation.flops)
+            .sum();
         let repeat = self
             .0
             .repeat_work(&mut floors, (flops, Dtype::F32), effort, work)?;
@@ -95,7 +100,8 @@ mod gpu {
     use flashcliff_bench::cuda::{Floors, Gpu};
 
     use super::{
-        Call, Device, Dtype, Effort, Error, Host, Memory, Meter, NetworkCase, Repeat, Runs, memory,
+        Arc, Device, Dtype, Effort, Error, Host, Memory, Meter, NetworkCase, Operation, Repeat,
+        Runs, memory,
     };
     use crate::bench::networks::work::Work;
     use flashcliff_bench::Target;
@@ -126,17 +132,21 @@ mod gpu {
         fn repeat(
             &mut self,
             name: &str,
-            calls: &[Call],
+            operations: &[Arc<Operation>],
             effort: Effort,
             work: Runs<'_>,
         ) -> Result<(Repeat, Option<String>), Error> {
-            let bytes: Vec<usize> = calls.iter().map(|call| call.bytes).collect();
+            let bytes: Vec<usize> = operations
+                .iter()
+                .map(|operation| operation.tensor_bytes)
+                .collect();
             let floors = Floors::of(&self.gpu, name, &bytes)?;
             let rates = self.gpu.rates_of_this_run()?;
-            let seconds = |call: &Call| {
-                call.flops as f64 / rates.flops(Dtype::F32, call.has_matrix_products, false)
+            let seconds = |operation: &Arc<Operation>| {
+                let rate = rates.flops(Dtype::F32, operation.has_matrix_products, false);
+                operation.flops.unwrap_or(0) as f64 / rate
             };
-            let compute = calls.iter().map(seconds).sum();
+            let compute = operations.iter().map(seconds).sum();
             let device = self.device.as_cuda_device()?.clone();
             self.gpu.repeat_work(&floors, compute, effort, || {
                 // candle's uploads of shapes are kept for the capture.

@@ -1,6 +1,6 @@
 //! Layers, networks and training steps beside floors.
 //!
-//! Bytes and operations are those of the calls that a run makes, which [`flashcliff_candle::work`] observes; the floor is an addition for each call.
+//! Bytes and arithmetic are those of the operations of a run, which [`flashcliff_candle::timeline`] records; the floor is an addition for each.
 //! Before anything is timed, results are compared with those of the same parameters in f64 on the CPU: outputs and gradients of layers,
 //! predictions of networks, and for training steps losses, gradients and changed parameters, through candle's graph there.
 //!
@@ -20,11 +20,12 @@ mod meter;
 mod work;
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use flashcliff_bench::machine::Rates;
 use flashcliff_bench::measure::{Effort, Repeat};
 use flashcliff_bench::report::{Counts, Memory, NetworkRow, Row};
-use flashcliff_candle::work::Call;
+use flashcliff_candle::timeline::Operation;
 
 use super::suite::Suite;
 use crate::error::Error;
@@ -43,7 +44,7 @@ pub(super) struct Networks<'a> {
 /// What is known of a case without timing it.
 #[derive(Clone, Debug)]
 pub(super) struct Facts {
-    calls: Vec<Call>,
+    operations: Vec<Arc<Operation>>,
     difference: f64,
     memory: Memory,
     parameters: usize,
@@ -90,13 +91,13 @@ impl Suite for Networks<'_> {
             None => {
                 let mut work = Work::new(case, self.meter.device())?;
                 let difference = check::check(case, &mut work)?;
-                let calls = work.calls()?;
+                let operations = work.operations(self.meter.device())?;
                 let parameters = work.parameters().element_count();
                 drop(work);
-                let counted = memory::counted(case, &calls, parameters);
+                let counted = memory::counted(case, &operations, parameters);
                 let facts = Facts {
                     memory: self.meter.memory(case, counted)?,
-                    calls,
+                    operations,
                     difference,
                     parameters,
                     not_captured: None,
@@ -116,16 +117,17 @@ impl Suite for Networks<'_> {
     }
 
     fn bytes(facts: &Facts) -> usize {
-        facts.calls.iter().map(|call| call.bytes).sum()
+        let bytes = |operation: &Arc<Operation>| operation.tensor_bytes;
+        facts.operations.iter().map(bytes).sum()
     }
 
     fn repeat(&mut self, subject: &mut Subject, effort: Effort) -> Result<Repeat, Error> {
         // Every repeat has memory of its own.
         let mut work = Work::new(&subject.case, self.meter.device())?;
-        let calls = &subject.facts.calls;
+        let operations = &subject.facts.operations;
         let (repeat, reason) =
             self.meter
-                .repeat(&subject.case.name(), calls, effort, &mut || work.run())?;
+                .repeat(&subject.case.name(), operations, effort, &mut || work.run())?;
         subject.facts.not_captured = reason;
         Ok(repeat)
     }
@@ -133,7 +135,7 @@ impl Suite for Networks<'_> {
     fn row(case: &NetworkCase, facts: Facts, repeats: Vec<Repeat>, rates: &Rates) -> Row {
         let counts = Counts {
             bytes: Self::bytes(&facts),
-            flops: facts.calls.iter().map(|call| call.flops).sum(),
+            flops: facts.operations.iter().filter_map(|o| o.flops).sum(),
             difference: facts.difference,
         };
         let network = NetworkRow {
@@ -142,7 +144,7 @@ impl Suite for Networks<'_> {
             work: case.run.name().to_owned(),
             batch: case.batch,
             parameters: facts.parameters,
-            calls: facts.calls.len(),
+            calls: facts.operations.len(),
             not_captured: facts.not_captured,
         };
         Row::of_network(case.name(), network, (counts, facts.memory), repeats, rates)

@@ -1,12 +1,14 @@
 //! A case with its tensors, which can run.
 
+use std::sync::Arc;
+
 use candle_core::{DType, Device, Tensor, Var};
-use flashcliff::Algebra;
+use flashcliff::{Algebra, Pass};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::models::{Architecture, Model};
 use flashcliff_candle::objective::Objective;
 use flashcliff_candle::optim::{Adam, AdamOptions};
-use flashcliff_candle::work::{self, Call, Phase};
+use flashcliff_candle::timeline::{self, Operation};
 use flashcliff_floor::values;
 
 use super::cases::{NetworkCase, Run, What};
@@ -170,20 +172,26 @@ impl Work {
         Ok(())
     }
 
-    /// The calls of a run.
+    /// The operations of a run that move bytes.
     ///
     /// # Errors
-    /// The errors of the run.
-    pub(super) fn calls(&mut self) -> Result<Vec<Call>, Error> {
+    /// The errors of the run; on a GPU those of CUDA.
+    pub(super) fn operations(&mut self, device: &Device) -> Result<Vec<Arc<Operation>>, Error> {
         let is_forward = match self {
             Self::Layer(layer) => !layer.is_both,
             Self::Inference(..) => true,
             Self::Step(_) => false,
         };
-        let (ran, mut calls) = work::observed(|| self.run());
+        let (ran, timeline) = timeline::record(device, || self.run())?;
         ran?;
-        calls.retain(|call| !is_forward || call.phase == Phase::Forward);
-        Ok(calls)
+        let slices = timeline.slices().iter().filter(|slice| slice.begins);
+        let operations = slices.map(|slice| slice.operation.clone());
+        // What candle does by itself has no bytes.
+        let counts = |operation: &Arc<Operation>| {
+            let is_wanted = !is_forward || operation.phase == Some(Pass::Forward);
+            operation.tensor_bytes > 0 && is_wanted
+        };
+        Ok(operations.filter(counts).collect())
     }
 }
 
