@@ -79,6 +79,7 @@ fn row(repeats: Vec<Repeat>) -> Row {
     Row {
         name: "case".to_owned(),
         operator: None,
+        network: None,
         bytes: None,
         flops: None,
         seconds: 1.0,

@@ -8,6 +8,7 @@ use flashcliff::ops::TABLE;
 use flashcliff::{Algebra, Dims, Dtype};
 
 use crate::calibration::{Calibration, FORMAT, Level, OperatorRate};
+use crate::grid::Grid;
 use crate::place::Place;
 use crate::selection::square;
 use crate::target::Target;
@@ -43,7 +44,7 @@ impl Pace {
             false => Self {
                 quick,
                 rounds: 2,
-                round: Duration::from_millis(2),
+                round: Duration::from_millis(1),
             },
         }
     }
@@ -56,10 +57,8 @@ pub struct Choice {
     pub dtypes: &'static [Dtype],
     /// Whether operators are interpreted too.
     pub interprets: bool,
-    /// The parts of the usual batch and of the usual channels: from little work to tensors that no cache holds.
-    pub parts: &'static [[usize; 2]],
-    /// The rows that a batch has besides: planes of blades lie whole pages apart or not.
-    pub more_rows: &'static [usize],
+    /// The sizes: from little work to tensors that no cache holds.
+    pub grid: Grid,
     /// The smallest and largest working set of the addition, which grows by factors of two.
     pub sets: [usize; 2],
 }
@@ -183,19 +182,7 @@ fn sweep<T: Calibrate>(
         }
         for operator in TABLE {
             let usual = target.usual_size(operator.name)?;
-            let parts = T::CHOICE.parts;
-            // The interpreter computes for so long that memory hardly slows it.
-            let parts = &parts[..parts.len() - usize::from(is_interpreted)];
-            let more = T::CHOICE.more_rows;
-            for ([rows, channels], more) in parts
-                .iter()
-                .flat_map(|part| more.iter().map(|more| (*part, *more)))
-            {
-                let small = if pace.quick { 16 } else { 1 };
-                let dims = square(
-                    (usual.batch / rows / small).max(1) + more,
-                    (usual.in_channels / channels / small).max(1),
-                );
+            for dims in T::CHOICE.grid.sizes(usual, is_interpreted, pace.quick) {
                 for &dtype in T::CHOICE.dtypes {
                     let case = Case {
                         operator: operator.name,
@@ -223,9 +210,12 @@ fn measure<T: Calibrate>(
 ) -> Result<(), Error> {
     target.check_room(case)?;
     let operator = case.bind()?;
+    let place = target.place();
+    let point = place.point(&operator, &case.dims, case.dtype);
     let times = target.least_seconds(case, &Passes::ALL, pace)?;
     for (passes, seconds) in Passes::ALL.into_iter().zip(times) {
         let work = Work::of(&operator, &case.dims, case.dtype, passes);
+        let units = place.units(&operator, &case.dims, case.dtype, passes);
         rates.push(OperatorRate {
             operator: case.operator.to_owned(),
             algebra: case.signature.name(),
@@ -233,9 +223,12 @@ fn measure<T: Calibrate>(
             is_interpreted: case.is_interpreted,
             dtype: case.dtype.to_string(),
             passes,
-            is_aligned: target.place().is_aligned(&case.dims, case.dtype),
+            is_aligned: place.is_aligned(&case.dims, case.dtype),
             bytes: work.bytes,
-            unit_seconds: without(seconds, call * passes.calls() as f64) / work.units(),
+            elements: point.elements,
+            channels: point.channels,
+            starts: point.starts,
+            unit_seconds: without(seconds, call * passes.calls() as f64) / units,
         });
     }
     Ok(())
@@ -303,6 +296,9 @@ pub fn held_out<T: Calibrate>(target: &T, quick: bool) -> Result<Vec<Case>, Erro
 /// # Errors
 /// The errors of the library.
 pub fn measured<T: Calibrate>(target: &mut T, case: &Case, quick: bool) -> Result<f64, Error> {
-    let times = target.least_seconds(case, &[case.passes], Pace::new(quick))?;
+    let usual = Pace::new(quick);
+    // As many rounds as all sweeps of a calibration.
+    let rounds = SWEEPS.min(target.sweeps()) * usual.rounds;
+    let times = target.least_seconds(case, &[case.passes], Pace { rounds, ..usual })?;
     Ok(times.into_iter().next().unwrap_or(f64::NAN))
 }

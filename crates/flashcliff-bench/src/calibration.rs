@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use flashcliff::{Dtype, files};
+use flashcliff::{Dtype, Operator, files};
 use serde::{Deserialize, Serialize};
 
+use crate::grid::{Node, Point};
 use crate::machine::Kind;
 use crate::steps::StepRates;
-use crate::work::has_products_of_matrices;
 use crate::{Error, Passes};
 
 /// The format that is written and read.
@@ -73,8 +73,28 @@ pub struct OperatorRate {
     pub is_aligned: bool,
     /// The bytes that the passes move.
     pub bytes: usize,
+    /// The elements of the multivectors of the input.
+    pub elements: usize,
+    /// The channels of the input.
+    pub channels: usize,
+    /// The starts of a row for each of its channels; see [`flashcliff::Operator::parts_of_row`].
+    pub starts: f64,
     /// Seconds for each unit of work, without the call; [`crate::work::Work::units`] counts them.
     pub unit_seconds: f64,
+}
+
+impl OperatorRate {
+    /// The node of the grid of sizes.
+    pub(crate) fn node(&self) -> Node {
+        Node {
+            point: Point {
+                elements: self.elements,
+                channels: self.channels,
+                starts: self.starts,
+            },
+            unit_seconds: self.unit_seconds,
+        }
+    }
 }
 
 impl Calibration {
@@ -180,8 +200,8 @@ impl Calibration {
     }
 
     /// Operations a second of an operator. Sums of 16-bit types are in f32; products of matrices have rates of their own on a GPU.
-    pub fn flops_rate(&self, operator: &str, dtype: Dtype) -> f64 {
-        let counts = if has_products_of_matrices(operator) {
+    pub fn flops_rate(&self, operator: &Operator, dtype: Dtype) -> f64 {
+        let counts = if operator.has_matrix_products() {
             dtype
         } else {
             dtype.arithmetic()
@@ -215,6 +235,9 @@ fn plain(text: &str) -> String {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use cayley::Signature;
+    use flashcliff::{Algebra, ops};
+
     use super::*;
 
     pub(crate) fn machine() -> Kind {
@@ -238,6 +261,10 @@ pub(crate) mod tests {
             passes: Passes::Forward,
             is_aligned: false,
             bytes,
+            // Three tensors of four bytes an element, nearly.
+            elements: bytes / 12,
+            channels: 16,
+            starts: 1.0 / 16.0,
             unit_seconds,
         };
         Calibration {
@@ -277,12 +304,16 @@ pub(crate) mod tests {
 
     #[test]
     fn products_of_matrices_have_the_rate_of_their_type() {
+        let operator = |name| {
+            let algebra = Algebra::new(Signature::of(3, 0, 0)).unwrap();
+            ops::by_name(algebra, name, &[]).unwrap()
+        };
         let mut rates = calibration();
         rates.flops.insert("bf16".to_owned(), 8e10);
-        assert_eq!(rates.flops_rate("mv_linear", Dtype::Bf16), 8e10);
-        assert_eq!(rates.flops_rate("sgp_norm", Dtype::Bf16), 1e10);
-        assert_eq!(rates.flops_rate("sgp_norm", Dtype::F64), 5e9);
-        assert_eq!(rates.flops_rate("mv_linear", Dtype::F16), 1e10);
+        assert_eq!(rates.flops_rate(&operator("mv_linear"), Dtype::Bf16), 8e10);
+        assert_eq!(rates.flops_rate(&operator("sgp_norm"), Dtype::Bf16), 1e10);
+        assert_eq!(rates.flops_rate(&operator("sgp_norm"), Dtype::F64), 5e9);
+        assert_eq!(rates.flops_rate(&operator("mv_linear"), Dtype::F16), 1e10);
     }
 
     #[test]

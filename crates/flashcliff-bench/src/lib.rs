@@ -10,6 +10,7 @@
 //! * [`work`] - the bytes and operations of a case.
 //! * [`mod@calibrate`], [`calibration`] - measures the rates of a device; keeps them in a file.
 //! * [`Place`], [`predict`] - a device and its memory; the expected time and memory of a case.
+//! * `grid` - the sizes whose rates are measured, and the rate between them.
 //! * [`steps`] - the same for whole training steps.
 //! * [`report`], [`html`] - the results, as JSON and as a page.
 //! * [`stats`], [`baseline`] - the interval of a ratio, and the verdict on a case beside a stored run.
@@ -23,6 +24,7 @@ pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
+mod grid;
 mod html;
 pub mod machine;
 pub mod measure;

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::work::has_products_of_matrices;
 use flashcliff::Dtype;
 use serde::{Deserialize, Serialize};
 
@@ -54,17 +53,16 @@ pub struct Rates {
 }
 
 impl Rates {
-    /// Operations a second of an operator in a type, whose products of matrices may round to TF32.
-    pub fn flops(&self, operator: &str, dtype: Dtype, rounds_to_tf32: bool) -> f64 {
-        let of_matrices = has_products_of_matrices(operator);
-        let by_type = match dtype {
+    /// Operations a second in a type. On a GPU matrix products of 16 bits, and those that round to TF32, have rates of their own.
+    pub fn flops(&self, dtype: Dtype, of_matrix_products: bool, rounds_to_tf32: bool) -> f64 {
+        let own = match dtype {
             Dtype::F64 => return self.flops_f64,
-            Dtype::Bf16 if of_matrices => self.flops_bf16,
-            Dtype::F16 if of_matrices => self.flops_f16,
-            Dtype::F32 if of_matrices && rounds_to_tf32 => self.flops_tf32,
+            Dtype::Bf16 if of_matrix_products => self.flops_bf16,
+            Dtype::F16 if of_matrix_products => self.flops_f16,
+            Dtype::F32 if of_matrix_products && rounds_to_tf32 => self.flops_tf32,
             _ => None,
         };
-        by_type.unwrap_or(self.flops_f32)
+        own.unwrap_or(self.flops_f32)
     }
 }
 

@@ -4,7 +4,9 @@
 use flashcliff::{Device, cuda::Dtypes};
 use flashcliff::{Dims, Dtype, Operator, Pass, Tier, memory};
 
+use crate::grid::Point;
 use crate::machine::Kind;
+use crate::work::Work;
 use crate::{Error, Passes, cpu};
 
 /// A device of which predictions are made.
@@ -78,7 +80,7 @@ impl Place {
     }
 
     /// The sizes that kernels compute: whole vectors of channels on a CPU.
-    pub(crate) fn padded(&self, dims: &Dims, dtype: Dtype) -> Dims {
+    fn padded(&self, dims: &Dims, dtype: Dtype) -> Dims {
         let lanes = match self {
             Self::Cpu if dtype == Dtype::F64 => Tier::best().lanes_f64(),
             Self::Cpu => Tier::best().lanes_f32(),
@@ -89,6 +91,35 @@ impl Place {
             in_channels: dims.in_channels.next_multiple_of(lanes),
             out_channels: dims.out_channels.next_multiple_of(lanes),
             ..*dims
+        }
+    }
+
+    /// The units of work of a case on the sizes that kernels compute.
+    pub(crate) fn units(
+        &self,
+        operator: &Operator,
+        dims: &Dims,
+        dtype: Dtype,
+        passes: Passes,
+    ) -> f64 {
+        Work::of(operator, &self.padded(dims, dtype), dtype, passes).units()
+    }
+
+    /// The point of a case on the grid of rates.
+    pub(crate) fn point(&self, operator: &Operator, dims: &Dims, dtype: Dtype) -> Point {
+        let parts = match (self, dtype) {
+            // Products of matrices have no such starts, but are slower with fewer channels too.
+            _ if operator.has_matrix_products() => 1,
+            (Self::Cpu, Dtype::F64) => operator.parts_of_row::<f64>(dims),
+            (Self::Cpu, _) => operator.parts_of_row::<f32>(dims),
+            // Threads of a GPU share rows.
+            #[cfg(feature = "cuda")]
+            (Self::Gpu(_), _) => 1,
+        };
+        Point {
+            elements: operator.algebra().blade_count() * dims.batch * dims.in_channels,
+            channels: dims.in_channels,
+            starts: parts as f64 / dims.in_channels.max(1) as f64,
         }
     }
 

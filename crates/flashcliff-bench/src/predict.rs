@@ -1,12 +1,12 @@
 //! Time and memory of an operator from its cost model and the rates of the machine.
 //!
-//! The seconds for each unit of work are known at some sizes of the operator. Between two of them they follow the time that a byte takes at
-//! the size in between, so that the levels of the caches and the bandwidth shape the curve; where a byte takes the same time at both, they
-//! follow the logarithm of the size.
+//! The seconds for each unit of work are known on a grid of elements and channels. Between its nodes they follow both, see `grid`: elements bring
+//! the levels of the caches, the bandwidth and the threads, channels the cost of each row.
 
 use serde::Serialize;
 
 use crate::calibration::{Calibration, OperatorRate};
+use crate::grid::{self, Node};
 use crate::model::{Class, Model};
 use crate::place::Place;
 use crate::work::Work;
@@ -52,24 +52,22 @@ impl Calibration {
         let by_algebra = nearest.algebra != case.signature.name();
         let by_algebra = by_algebra.then(|| nearest.algebra.clone());
         let call_seconds = self.call_seconds * case.passes.calls() as f64;
-        let padded = Work::of(
-            &operator,
-            &place.padded(dims, case.dtype),
-            case.dtype,
-            case.passes,
-        );
+        let point = place.point(&operator, dims, case.dtype);
+        let nodes: Vec<Node> = rates.iter().map(|rate| rate.node()).collect();
         let model = Model {
             bytes: work.bytes,
             call_seconds,
             memory_seconds: work.bytes as f64 / self.bandwidth(work.bytes),
-            compute_seconds: work.flops as f64 / self.flops_rate(case.operator, case.dtype),
+            compute_seconds: work.flops as f64 / self.flops_rate(&operator, case.dtype),
             stream_rate: self.bandwidth(usize::MAX),
         };
         Ok(Prediction {
             case: case.name(),
             bytes: work.bytes,
             flops: work.flops,
-            seconds: call_seconds + padded.units() * self.unit_seconds(&rates, work.bytes),
+            seconds: call_seconds
+                + place.units(&operator, dims, case.dtype, case.passes)
+                    * grid::unit_seconds(&nodes, point),
             least_seconds: model.seconds(),
             class: model.class(),
             peak_bytes: place.peak(&operator, case.dtype, case.passes)?(dims),
@@ -77,7 +75,7 @@ impl Calibration {
         })
     }
 
-    /// The rates of the case's operator in the nearest algebra, by bytes.
+    /// The rates of the case's operator in the nearest algebra.
     fn rates(
         &self,
         case: &Case,
@@ -101,38 +99,15 @@ impl Calibration {
         };
         let all: Vec<&OperatorRate> = self.operators.iter().filter(is_same).collect();
         let least = all.iter().map(|rate| distance(rate)).min_by(f64::total_cmp);
-        let mut rates: Vec<&OperatorRate> = all
-            .into_iter()
-            .filter(|rate| Some(distance(rate)) == least)
-            .collect();
-        rates.sort_by_key(|rate| rate.bytes);
-        rates
-    }
-
-    /// The seconds of a unit of work on so many bytes. `rates` is not empty.
-    fn unit_seconds(&self, rates: &[&OperatorRate], bytes: usize) -> f64 {
-        let above = rates.partition_point(|rate| rate.bytes <= bytes);
-        let (low, high) = match above {
-            0 => return rates[0].unit_seconds,
-            n if n == rates.len() => return rates[n - 1].unit_seconds,
-            n => (rates[n - 1], rates[n]),
-        };
-        let by_byte = [low.bytes, high.bytes, bytes].map(|bytes| 1.0 / self.bandwidth(bytes));
-        let by_size = [low.bytes, high.bytes, bytes].map(|bytes| (bytes as f64).ln());
-        let is_level = (by_byte[0] / by_byte[1] - 1.0).abs() < LEVEL;
-        let [from, to, here] = if is_level { by_size } else { by_byte };
-        let share = ((here - from) / (to - from)).clamp(0.0, 1.0);
-        low.unit_seconds + share * (high.unit_seconds - low.unit_seconds)
+        let is_nearest = |rate: &&OperatorRate| Some(distance(rate)) == least;
+        all.into_iter().filter(is_nearest).collect()
     }
 }
-
-/// The relative difference up to which two bandwidths count as one.
-const LEVEL: f64 = 0.15;
 
 #[cfg(test)]
 mod tests {
     use cayley::Signature;
-    use flashcliff::{Dims, Dtype};
+    use flashcliff::{Dims, Dtype, Tier};
 
     use super::*;
     use crate::Passes;
@@ -167,14 +142,45 @@ mod tests {
     }
 
     #[test]
-    fn between_two_sizes_a_unit_takes_as_a_byte_does() {
+    fn between_two_sizes_the_rate_is_that_of_the_grid() {
         let rates = calibration();
-        let all: Vec<&OperatorRate> = rates.operators.iter().collect();
-        let here = rates.unit_seconds(&all, 10_000);
-        // A byte takes 1/40, 1/25 and 1/10 ns.
-        let share = (1.0 / 25.0 - 1.0 / 40.0) / (1.0 / 10.0 - 1.0 / 40.0);
-        let expected = 1e-10 + share * 3e-10;
-        assert!((here / expected - 1.0).abs() < 1e-9, "{here}");
+        let small = rates.predict(&Place::Cpu, &case(10)).unwrap();
+        let nodes: Vec<Node> = rates.operators.iter().map(OperatorRate::node).collect();
+        let operator = case(10).bind().unwrap();
+        let dims = square(10, 16);
+        let unit = grid::unit_seconds(&nodes, Place::Cpu.point(&operator, &dims, Dtype::F32));
+        assert!(unit > 1.01e-10 && unit < 3.99e-10, "{unit}");
+        let work = Work::of(&operator, &square(10, 16), Dtype::F32, Passes::Forward);
+        let expected = 1e-6 + unit * work.units();
+        assert!((small.seconds / expected - 1.0).abs() < 1e-12, "{small:?}");
+    }
+
+    /// The interpreter takes blocks of 8, 4 and 1 vectors; compiled kernels and products of matrices have one start.
+    #[test]
+    fn points_count_the_starts_of_rows() {
+        let starts = |case: &Case| {
+            let point = Place::Cpu.point(&case.bind().unwrap(), &case.dims, case.dtype);
+            (point.starts * point.channels as f64).round() as usize
+        };
+        for channels in [1, 24, 48, 64, 80, 96, 128, 200] {
+            let compiled = Case {
+                dims: square(3, channels),
+                ..case(3)
+            };
+            assert_eq!(starts(&compiled), 1);
+            let interpreted = Case {
+                is_interpreted: true,
+                ..compiled
+            };
+            let vectors = channels.div_ceil(Tier::best().lanes_f32());
+            let blocks = vectors / 8 + vectors % 8 / 4 + vectors % 4;
+            assert_eq!(starts(&interpreted), blocks, "{channels}");
+            let of_matrices = Case {
+                operator: "mv_linear",
+                ..interpreted
+            };
+            assert_eq!(starts(&of_matrices), 1);
+        }
     }
 
     #[test]

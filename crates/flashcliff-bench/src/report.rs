@@ -47,8 +47,11 @@ pub struct Report {
 pub struct Row {
     /// The name, unique in a report.
     pub name: String,
-    /// The operator at its size; a training step has none.
+    /// The operator at its size; a layer and a network have none.
     pub operator: Option<OperatorRow>,
+    /// The layer or the network; an operator has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<NetworkRow>,
     /// The bytes that must be moved.
     pub bytes: Option<usize>,
     /// The operations.
@@ -73,7 +76,7 @@ pub struct Row {
     pub met: Option<bool>,
     /// The largest difference from the formula in f64, relative to the largest value of its row.
     pub relative_difference: f64,
-    /// The memory of a training step.
+    /// The memory of a layer or a network.
     pub memory: Option<Memory>,
     /// The medians of each repeat.
     pub repeats: Vec<Repeat>,
@@ -100,6 +103,26 @@ pub struct OperatorRow {
     pub out_channels: usize,
 }
 
+/// A layer or a network.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct NetworkRow {
+    /// The layer or the network.
+    pub name: String,
+    /// The algebra, as `cl300`.
+    pub algebra: String,
+    /// The part that is timed: `forward`, `forward+backward`, `inference` or `training step`.
+    pub work: String,
+    /// The batch: multivectors of a channel, or samples.
+    pub batch: usize,
+    /// The number of parameters.
+    pub parameters: usize,
+    /// The calls of operators and functions, which bytes, operations and floors come from.
+    pub calls: usize,
+    /// The reason why the work was not captured as a CUDA graph on a GPU, if it was not. Its time is then that of single launches.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_captured: Option<String>,
+}
+
 /// The least time of a case.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Roofline {
@@ -113,14 +136,15 @@ pub struct Roofline {
     pub target_efficiency: f64,
 }
 
-/// The bytes that a training step needs and takes.
+/// The bytes that a layer or a network needs and takes.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Parameters, the state of the optimiser and what the forward pass keeps for the backward pass.
+    /// The bytes that must be held at once: parameters and data; for gradients also these and what the forward pass keeps for the backward
+    /// pass; for a training step the state of the optimiser too.
     pub counted_bytes: usize,
-    /// The largest number of bytes on the heap at once: all of these, gradients, workspaces and data.
+    /// The largest number of bytes at once, on the heap or in the pool of the GPU.
     pub peak_bytes: usize,
-    /// The bytes that a later step allocates, freed or not.
+    /// The bytes that a later run allocates, freed or not; 0 of a GPU.
     pub allocated_bytes: usize,
     /// The largest block among them.
     pub largest_block_bytes: usize,
@@ -183,6 +207,46 @@ impl Report {
 impl Row {
     /// The row of an operator, from its repeats.
     pub fn of_operator(case: &Case, counts: Counts, repeats: Vec<Repeat>, rates: &Rates) -> Self {
+        let call_seconds = rates.call_seconds * case.passes.calls() as f64;
+        let operator = OperatorRow {
+            name: case.operator.to_owned(),
+            algebra: case.signature.name(),
+            is_interpreted: case.is_interpreted,
+            dtype: case.dtype.to_string(),
+            passes: case.passes,
+            batch: case.dims.batch,
+            in_channels: case.dims.in_channels,
+            out_channels: case.dims.out_channels,
+        };
+        Self {
+            operator: Some(operator),
+            ..Self::of_repeats(case.name(), counts, call_seconds, repeats)
+        }
+    }
+
+    /// The row of a layer or a network, from its repeats.
+    pub fn of_network(
+        name: String,
+        network: NetworkRow,
+        (counts, memory): (Counts, Memory),
+        repeats: Vec<Repeat>,
+        rates: &Rates,
+    ) -> Self {
+        // On a GPU the launches of as many calls were measured.
+        let launches = median(repeats.iter().map(|repeat| repeat.launch_seconds).collect());
+        let call_seconds = match launches > 0.0 {
+            true => launches,
+            false => rates.call_seconds * network.calls as f64,
+        };
+        Self {
+            network: Some(network),
+            memory: Some(memory),
+            ..Self::of_repeats(name, counts, call_seconds, repeats)
+        }
+    }
+
+    /// The times, the least time by the model, and its class.
+    fn of_repeats(name: String, counts: Counts, call_seconds: f64, repeats: Vec<Repeat>) -> Self {
         let middle = |part: fn(&Repeat) -> f64| median(repeats.iter().map(part).collect());
         let seconds = middle(|repeat| repeat.seconds);
         let floor = middle(|repeat| repeat.floor_seconds);
@@ -192,7 +256,7 @@ impl Row {
         };
         let model = Model {
             bytes: counts.bytes,
-            call_seconds: rates.call_seconds * case.passes.calls() as f64,
+            call_seconds,
             memory_seconds: floor - middle(|repeat| repeat.launch_seconds).min(floor),
             compute_seconds: middle(|repeat| repeat.compute_seconds),
             stream_rate: middle(|repeat| repeat.stream_bytes),
@@ -205,17 +269,9 @@ impl Row {
             target_efficiency: class.target(),
         };
         Self {
-            name: case.name(),
-            operator: Some(OperatorRow {
-                name: case.operator.to_owned(),
-                algebra: case.signature.name(),
-                is_interpreted: case.is_interpreted,
-                dtype: case.dtype.to_string(),
-                passes: case.passes,
-                batch: case.dims.batch,
-                in_channels: case.dims.in_channels,
-                out_channels: case.dims.out_channels,
-            }),
+            name,
+            operator: None,
+            network: None,
             bytes: Some(counts.bytes),
             flops: Some(counts.flops),
             seconds,
@@ -245,7 +301,7 @@ pub struct Counts {
 }
 
 impl Memory {
-    /// The memory of a training step, with the largest ratio that is aimed at.
+    /// The memory of a layer or a network, with the largest ratio that is aimed at.
     pub fn new(counted_bytes: usize, peak_bytes: usize, target_ratio: Option<f64>) -> Self {
         let ratio = peak_bytes as f64 / counted_bytes as f64;
         Self {

@@ -1,13 +1,8 @@
 //! The work of a case: the bytes and operations that the table of operators gives for it.
 
-use flashcliff::{Dims, Dtype, Operator, TensorSpec};
+use flashcliff::{Dims, Dtype, Operator, Pass};
 
 use crate::Passes;
-
-/// Whether most operations of an operator are those of products of matrices.
-pub(crate) fn has_products_of_matrices(operator: &str) -> bool {
-    ["fcgp_norm", "mv_linear", "mv_linear_sgp_norm"].contains(&operator)
-}
 
 /// The work of the passes of an operator at a size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,14 +18,14 @@ pub struct Work {
 impl Work {
     /// The work of an operator.
     pub fn of(operator: &Operator, dims: &Dims, dtype: Dtype, passes: Passes) -> Self {
-        let elements = |spec: &TensorSpec| spec.shape(dims).iter().product::<usize>();
-        let inputs: usize = operator.inputs().iter().map(elements).sum();
-        let output = elements(operator.output());
         let cost = operator.cost(dims);
+        let moved = |pass| operator.moved_elements(dims, pass);
         let (elements, flops) = match passes {
-            Passes::Forward => (inputs + output, cost.forward),
-            // The backward pass reads the inputs and the gradient of the output, and writes the gradients of the inputs.
-            Passes::Both => (3 * inputs + 2 * output, cost.forward + cost.backward),
+            Passes::Forward => (moved(Pass::Forward), cost.forward),
+            Passes::Both => (
+                moved(Pass::Forward) + moved(Pass::Backward),
+                cost.forward + cost.backward,
+            ),
         };
         Self {
             bytes: elements * dtype.bytes(),

@@ -120,22 +120,86 @@ fn the_benchmark_runs_and_writes_json() {
         );
         assert!(case["flops"].as_u64().unwrap() > 0);
     }
-    let only = ["bench", "--quick", "--only", "hulls", "--json", arg(&json)];
-    assert!(stdout(&only).contains("memory of a training step: counted "));
-    let report: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
-    let memory = &report["cases"][0]["memory"];
+    assert!(failure(&["bench", "--quick", "--only", "nothing"], 1).contains("fcgp_norm cl300"));
+    let unwritable = folder.path("no/such/file");
+    assert!(failure(&["bench", "--quick", "--json", arg(&unwritable)], 1).contains("cannot write"));
+}
+
+/// A training step holds what its documentation counts, and takes next to no memory once it runs.
+#[test]
+fn the_memory_of_a_training_step_is_counted() {
+    let folder = Folder::new();
+    let report = report(&folder, &["--only", "hulls training step"]);
+    let memory = &cases(&report)[0]["memory"];
     let bytes = |name: &str| memory[name].as_u64().unwrap();
-    // The count has the parameters with two moments, and 13 tensors of 32 blades and 3 tensors of one blade, for a batch of 8.
-    let elements = 3 * 58_849 + (13 * 32 + 3) * 8 * 32;
-    assert_eq!(bytes("counted_bytes"), 4 * elements);
+    // Parameters with gradients and two moments, 13 tensors of 32 blades and 3 tensors of one blade, for a batch of 8; and the four gradients of
+    // the backward pass of a product.
+    let elements = 4 * 58_849 + (17 * 32 + 3) * 8 * 32;
+    let counted = bytes("counted_bytes") as f64 / f64::from(4 * elements);
+    // Besides there are points as multivectors, row sums, and predictions.
+    assert!((1.0..1.02).contains(&counted), "{counted}");
     assert!(bytes("peak_bytes") > bytes("counted_bytes"));
     // A step takes no memory for tensors: the gradient of a layer's matrix has 24 KiB, an activation 32. What is left are the packed
     // operands of small matrix products, and lists.
     assert!(bytes("largest_block_bytes") < 16 << 10);
     assert!(bytes("allocated_bytes") < 2 << 20);
-    assert!(failure(&["bench", "--quick", "--only", "nothing"], 1).contains("fcgp_norm cl300"));
-    let unwritable = folder.path("no/such/file");
-    assert!(failure(&["bench", "--quick", "--json", arg(&unwritable)], 1).contains("cannot write"));
+}
+
+#[test]
+fn layers_and_networks_are_chosen_by_name() {
+    let folder = Folder::new();
+    let chosen = ["--layer", "MVLinear", "--network", "volumes"];
+    let report = report(&folder, &chosen);
+    let names: Vec<&str> = cases(&report)
+        .iter()
+        .map(|case| case["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        [
+            "MVLinear cl300 32x8 forward",
+            "MVLinear cl300 32x8 forward+backward",
+            "volumes inference cl300 batch 8",
+            "volumes training step cl300 batch 8",
+        ]
+    );
+    // A linear map has 4 grades of 8 x 8 numbers and 8 of its bias: 2 operations for each of 8 blades, and the addition of the bias.
+    let linear = &cases(&report)[0];
+    let number = |name: &str| linear[name].as_u64().unwrap();
+    assert_eq!(number("bytes"), 4 * (2 * 8 * 32 * 8 + 4 * 64 + 8));
+    let products = 2 * 8 * 32 * 64;
+    assert!((products..products + 8 * 32 * 8 + 1).contains(&number("flops")));
+    assert_eq!(linear["network"]["calls"], 1);
+    for case in cases(&report) {
+        assert!(case["roofline"]["efficiency"].as_f64().unwrap() > 0.0);
+        assert!(case["memory"]["peak_bytes"].as_u64() > Some(0));
+        assert!(case["relative_difference"].as_f64().unwrap() < 1e-5);
+        assert!(!case["repeats"].as_array().unwrap().is_empty());
+    }
+    for wrong in [["--layer", "Dense"], ["--network", "cubes"]] {
+        let output = common::run(&["bench", wrong[0], wrong[1]]);
+        assert_eq!(output.status.code(), Some(2));
+    }
+}
+
+/// Layers and networks have verdicts beside a stored run, and a place on the page.
+#[test]
+fn layers_and_networks_are_compared_and_drawn() {
+    let folder = Folder::new();
+    let chosen = ["--layer", "MVSiLU", "--network", "hulls"];
+    store(&folder, &chosen);
+    let (report, _) = beside(&folder, None, &chosen, &["--fail", "100000"]);
+    let verdicts = report["comparisons"].as_array().unwrap();
+    assert_eq!(verdicts.len(), 4);
+    let page = folder.path("page.html");
+    let mut args = vec!["bench", "--quick", "--quiet", "--report", arg(&page)];
+    let before = folder.path("before.json");
+    args.extend(["--history", arg(&before)]);
+    args.extend(chosen);
+    stdout(&args);
+    let html = std::fs::read_to_string(&page).unwrap();
+    assert_eq!(html.matches("<circle ").count(), 4);
+    assert!(html.contains("History") && html.contains("hulls training step cl500 batch 8"));
 }
 
 /// The report of a quick run beside a stored one, and the exit status.

@@ -19,6 +19,25 @@ use crate::stage::{Stage, StageArgs};
 /// The most vectors that an instruction works on.
 const BLOCK: usize = 8;
 
+/// The vectors of the next block of a row that has so many vectors left.
+fn next_block(left: usize) -> usize {
+    match left {
+        BLOCK.. => BLOCK,
+        4.. => 4,
+        _ => 1,
+    }
+}
+
+/// The number of blocks in which the interpreter goes over a row of so many vectors. Each takes all instructions anew.
+pub fn interpreted_blocks(vectors: usize) -> usize {
+    let (mut left, mut blocks) = (vectors, 0);
+    while left > 0 {
+        left -= next_block(left);
+        blocks += 1;
+    }
+    blocks
+}
+
 /// A line of memory, aligned for every vector.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
@@ -126,11 +145,7 @@ unsafe fn run<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         operations::<V, 1>(code, &code.once, at, sums, 0, args);
         let mut group = 0;
         while group < args.groups {
-            let len = match args.groups - group {
-                BLOCK.. => BLOCK,
-                4.. => 4,
-                _ => 1,
-            };
+            let len = next_block(args.groups - group);
             let at = Places {
                 table: &table[..places],
             };

@@ -23,7 +23,7 @@ pub mod simd;
 pub mod stage;
 
 pub use gate::Gate;
-pub use interpret::interpreted;
+pub use interpret::{interpreted, interpreted_blocks};
 pub use option::UnknownOption;
 pub use program::{Kernels, Program};
 

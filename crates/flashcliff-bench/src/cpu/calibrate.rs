@@ -11,6 +11,7 @@ use super::buffers::Buffers;
 use super::{Cpu, call_seconds, multiply_rate};
 use crate::calibrate::{Calibrate, Choice, Latencies, Pace};
 use crate::calibration::Level;
+use crate::grid::Grid;
 use crate::measure::{median, repetitions, seconds};
 use crate::place::Place;
 use crate::selection::usual_size;
@@ -20,9 +21,15 @@ impl Calibrate for Cpu {
     const CHOICE: Choice = Choice {
         dtypes: &[Dtype::F32, Dtype::F64],
         interprets: true,
-        // One task in the smallest cache, threads in a cache, memory.
-        parts: &[[128, 4], [16, 2], [2, 1]],
-        more_rows: &[0, 3],
+        grid: Grid {
+            // Lanes: one task in the smallest cache, threads in caches, memory. Few channels: the start of a row is most of it.
+            widths: &[
+                (4, &[512, 64, 8, 2]),
+                (1, &[512, 64, 8, 2]),
+                (16, &[512, 8]),
+            ],
+            more_rows: &[0, 3],
+        },
         sets: [12 << 10, 384 << 20],
     };
 

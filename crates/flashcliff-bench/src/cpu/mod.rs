@@ -1,5 +1,6 @@
 //! Operators on the CPU, beside floors.
 
+mod beside;
 mod buffers;
 mod calibrate;
 
@@ -14,6 +15,8 @@ use crate::report::Counts;
 use crate::target::{Target, remedy};
 use crate::{Case, Error, Passes};
 
+pub use beside::Floors;
+use beside::beside;
 use buffers::Buffers;
 
 /// The multiply-adds of a burst, between work and floor: enough for the clock, too few to take long.
@@ -25,7 +28,7 @@ pub struct Subject {
     case: Case,
     difference: f64,
     tensors: Tensors,
-    floor: Floor,
+    floors: Floors,
 }
 
 #[derive(Debug)]
@@ -49,13 +52,6 @@ impl Tensors {
             Self::Double(buffers) => buffers.work(passes),
         };
         (work.bytes, work.flops)
-    }
-
-    fn width(&self) -> Width {
-        match self {
-            Self::Single(_) => Width::Single,
-            Self::Double(_) => Width::Double,
-        }
     }
 
     /// Copies the tensors to other memory.
@@ -91,7 +87,7 @@ impl Subject {
             }
         };
         Ok(Self {
-            floor: Floor::of_bytes(tensors.counts(case.passes).0),
+            floors: Floors::of([tensors.counts(case.passes).0]),
             case: case.clone(),
             difference,
             tensors,
@@ -106,7 +102,7 @@ impl Subject {
         match before.filter(|before| before.case.has_tensors_of(case)) {
             None => Self::new(case),
             Some(before) => Ok(Self {
-                floor: Floor::of_bytes(before.tensors.counts(case.passes).0),
+                floors: Floors::of([before.tensors.counts(case.passes).0]),
                 case: case.clone(),
                 ..before
             }),
@@ -129,45 +125,11 @@ impl Subject {
     /// The errors of the library.
     pub fn repeat(&mut self, effort: Effort, stream: &mut Stream) -> Result<Repeat, Error> {
         let mut tensors = self.tensors.moved();
-        let floor = &mut self.floor;
-        let (passes, width) = (self.case.passes, tensors.width());
-        let flops = tensors.counts(passes).1 as f64;
-        let times = repetitions(effort.round, || tensors.run(passes))?;
-        // Threads cost more than they save where there are few bytes.
-        let [spread, alone] = [false, true].map(|alone| {
-            repetitions(effort.round, || {
-                add(floor, alone);
-                Ok::<(), Error>(())
-            })
-        });
-        let (spread, alone) = (spread?, alone?);
-        let (is_alone, floor_times) = (alone > spread, alone.max(spread));
-        let [mut own, mut floors, mut bursts] = [const { Vec::new() }; 3];
-        for _ in 0..effort.rounds {
-            floors.push(seconds(floor_times, || {
-                add(floor, is_alone);
-                Ok::<(), Error>(())
-            })?);
-            bursts.push(flops / multiply_rate(width)?);
-            own.push(seconds(times, || tensors.run(passes))?);
-        }
-        Ok(Repeat {
-            seconds: median(own),
-            floor_seconds: median(floors),
-            compute_seconds: median(bursts),
-            stream_bytes: stream.rate()?,
-            launch_seconds: 0.0,
-            wall_seconds: None,
-            captured_seconds: None,
-            sweep: 0,
+        let (passes, dtype) = (self.case.passes, self.case.dtype);
+        let flops = tensors.counts(passes).1;
+        beside((&mut self.floors, stream), flops, dtype, effort, || {
+            tensors.run(passes)
         })
-    }
-}
-
-fn add(floor: &mut Floor, alone: bool) {
-    match alone {
-        true => floor.run_alone(),
-        false => floor.run(),
     }
 }
 
@@ -202,6 +164,20 @@ impl Cpu {
         let quick = self.quick;
         self.stream.get_or_insert_with(|| Stream::new(quick))
     }
+
+    /// Times other work than that of an operator, of so many operations in a type, beside floors.
+    ///
+    /// # Errors
+    /// The errors of the work; a variable that means nothing.
+    pub fn repeat_work<E: From<Error>>(
+        &mut self,
+        floors: &mut Floors,
+        (flops, dtype): (usize, Dtype),
+        effort: Effort,
+        work: impl FnMut() -> Result<(), E>,
+    ) -> Result<Repeat, E> {
+        beside((floors, self.stream()), flops, dtype, effort, work)
+    }
 }
 
 impl Target for Cpu {
@@ -223,7 +199,10 @@ impl Target for Cpu {
         // Threads cost more than they save where there are few bytes.
         for alone in [false, true] {
             let mut work = || {
-                add(&mut floor, alone);
+                match alone {
+                    true => floor.run_alone(),
+                    false => floor.run(),
+                }
                 Ok::<(), Error>(())
             };
             let times = repetitions(effort.round, &mut work)?;

@@ -99,7 +99,7 @@ impl Buffers {
 
     /// The rate of what does most of the operations.
     pub(super) fn flops_rate(&self, rates: &Rates) -> f64 {
-        rates.flops(self.operator.name(), self.dtype, false)
+        rates.flops(self.dtype, self.operator.has_matrix_products(), false)
     }
 
     pub(super) fn run(&mut self, stream: &CudaStream, passes: Passes) -> Result<(), Error> {

@@ -10,6 +10,7 @@ use super::clock::Addition;
 use super::{Gpu, captured};
 use crate::calibrate::{Calibrate, Choice, Latencies, Pace, without};
 use crate::calibration::Level;
+use crate::grid::Grid;
 use crate::place::Place;
 use crate::selection::usual_size;
 use crate::{Case, Error, Passes};
@@ -21,9 +22,11 @@ impl Calibrate for Gpu {
     const CHOICE: Choice = Choice {
         dtypes: &[Dtype::F32, Dtype::F64, Dtype::Bf16, Dtype::F16],
         interprets: false,
-        // A launch, a GPU that is partly busy, one that is.
-        parts: &[[64, 8], [8, 2], [1, 1]],
-        more_rows: &[0],
+        grid: Grid {
+            // Lanes: a launch, a GPU that is partly busy, one that is.
+            widths: &[(8, &[512, 16, 1]), (1, &[512, 16, 1])],
+            more_rows: &[0],
+        },
         sets: [12 << 10, 768 << 20],
     };
 
@@ -61,8 +64,8 @@ impl Calibrate for Gpu {
         // The first run loads kernels, which a capture must not.
         floor.run(&stream)?;
         floor.copy(&stream)?;
-        let add = captured(&case, &stream, || floor.run(&stream))?;
-        let copy = captured(&case, &stream, || floor.copy(&stream))?;
+        let add = captured(&case.name(), &stream, || floor.run(&stream))?;
+        let copy = captured(&case.name(), &stream, || floor.copy(&stream))?;
         let [mut least_add, mut least_copy] = [f64::INFINITY; 2];
         for _ in 0..TIMES * pace.rounds {
             least_add = least_add.min(self.clock.seconds(|_| Ok(add.launch()?))?);
@@ -86,7 +89,7 @@ impl Calibrate for Gpu {
         buffers.run(&stream, Passes::Both)?;
         let mut found = Vec::with_capacity(passes.len());
         for &passes in passes {
-            let graph = captured(case, &stream, || buffers.run(&stream, passes))?;
+            let graph = captured(&case.name(), &stream, || buffers.run(&stream, passes))?;
             let mut least = f64::INFINITY;
             for _ in 0..TIMES * pace.rounds {
                 least = least.min(self.clock.seconds(|_| Ok(graph.launch()?))?);

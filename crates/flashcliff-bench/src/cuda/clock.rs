@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUevent_flags;
 use flashcliff::cuda::cudarc::driver::{CudaEvent, CudaSlice, CudaStream, DevicePtr};
 use flashcliff::cuda::driver_error;
@@ -18,8 +17,7 @@ pub(super) struct Clock {
 }
 
 impl Clock {
-    pub(super) fn new(device: &Device, l2_bytes: usize) -> Result<Self, Error> {
-        let stream = device.new_stream()?;
+    pub(super) fn new(stream: Arc<CudaStream>, l2_bytes: usize) -> Result<Self, Error> {
         let bytes = (4 * l2_bytes).max(256 << 20);
         let flush = stream
             .alloc_zeros(bytes)
@@ -32,14 +30,26 @@ impl Clock {
         &mut self,
         run: impl FnOnce(&Arc<CudaStream>) -> Result<(), Error>,
     ) -> Result<f64, Error> {
-        let set = self.stream.memset_zeros(&mut self.flush);
-        set.map_err(driver_error("cuMemsetD8Async"))?;
+        self.seconds_of(run)
+    }
+
+    /// The same for a run with errors of its own.
+    pub(super) fn seconds_of<E: From<Error>>(
+        &mut self,
+        run: impl FnOnce(&Arc<CudaStream>) -> Result<(), E>,
+    ) -> Result<f64, E> {
+        self.flush()?;
         let start = self.event()?;
         run(&self.stream)?;
         let end = self.event()?;
         let milliseconds = start.elapsed_ms(&end);
-        let milliseconds = milliseconds.map_err(driver_error("cuEventElapsedTime"))?;
-        Ok(f64::from(milliseconds) * 1e-3)
+        let milliseconds = milliseconds.map_err(driver_error("cuEventElapsedTime"));
+        Ok(f64::from(milliseconds.map_err(Error::from)?) * 1e-3)
+    }
+
+    fn flush(&mut self) -> Result<(), Error> {
+        let set = self.stream.memset_zeros(&mut self.flush);
+        Ok(set.map_err(driver_error("cuMemsetD8Async"))?)
     }
 
     pub(super) fn wait(&self) -> Result<(), Error> {

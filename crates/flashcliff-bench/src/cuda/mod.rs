@@ -3,6 +3,7 @@
 //! Times of the GPU are those between two events around a captured graph of the calls, so that no launch waits for the host, with a second-level cache
 //! that other data fill. Wall times are those of calls one after another until the GPU is done, launched one by one, or as one graph each.
 
+mod beside;
 mod buffers;
 mod calibrate;
 mod clock;
@@ -21,6 +22,7 @@ use crate::report::Counts;
 use crate::target::{Target, remedy};
 use crate::{Case, Error};
 
+pub use beside::Floors;
 use buffers::{Buffers, Product};
 use clock::{Addition, Clock};
 
@@ -52,19 +54,39 @@ impl Gpu {
     ///
     /// # Errors
     /// The errors of [`Device::cuda`].
+    pub fn new(ordinal: usize, quick: bool) -> Result<Self, Error> {
+        let device = Device::cuda(ordinal)?;
+        let stream = device.new_stream()?;
+        Self::on_stream(device, stream, quick)
+    }
+
+    /// The same GPU for the work of a host that launches on this stream.
+    ///
+    /// # Errors
+    /// The errors of CUDA.
+    pub fn with_stream(&self, stream: Arc<CudaStream>) -> Result<Self, Error> {
+        let other = Self::on_stream(self.device.clone(), stream, self.quick)?;
+        let rates = self.rates;
+        Ok(Self { rates, ..other })
+    }
+
+    /// The library's handle of the GPU.
+    pub fn device(&self) -> &Device {
+        &self.device
+    }
+
     #[allow(
         unsafe_code,
         reason = "a launch that records events for each tensor would not be that of the operator"
     )]
-    pub fn new(ordinal: usize, quick: bool) -> Result<Self, Error> {
-        let device = Device::cuda(ordinal)?;
+    fn on_stream(device: Device, stream: Arc<CudaStream>, quick: bool) -> Result<Self, Error> {
         // SAFETY: all work is on one stream, and all memory outlives it.
         unsafe { device.context().disable_event_tracking() };
         let l2 = device
             .context()
             .attribute(Attribute::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)
             .map_err(driver_error("cuDeviceGetAttribute"))?;
-        let clock = Clock::new(&device, usize::try_from(l2).unwrap_or(0))?;
+        let clock = Clock::new(stream, usize::try_from(l2).unwrap_or(0))?;
         let large = Addition::new(&clock.stream, LARGE[usize::from(quick)])?;
         Ok(Self {
             device,
@@ -99,20 +121,20 @@ impl Gpu {
         let stream = self.clock.stream.clone();
         let mut buffers = Buffers::new(&self.device, &stream, &case)?;
         buffers.run(&stream, case.passes)?;
-        let graph = captured(&case, &stream, || buffers.run(&stream, case.passes))?;
+        let graph = captured(&case.name(), &stream, || buffers.run(&stream, case.passes))?;
         let calls = (0..10).map(|_| self.clock.seconds(|_| Ok(graph.launch()?)));
         Ok(median(calls.collect::<Result<_, _>>()?))
     }
 
     /// Wall seconds of one run, out of many in a row.
-    fn wall(
+    fn wall<E: From<Error>>(
         &self,
         effort: Effort,
-        mut run: impl FnMut() -> Result<(), Error>,
-    ) -> Result<f64, Error> {
+        mut run: impl FnMut() -> Result<(), E>,
+    ) -> Result<f64, E> {
         let times = repetitions(effort.round, || {
             run()?;
-            self.clock.wait()
+            Ok::<(), E>(self.clock.wait()?)
         })?;
         let begun = Instant::now();
         for _ in 0..times {
@@ -122,7 +144,18 @@ impl Gpu {
         Ok(begun.elapsed().as_secs_f64() / times as f64)
     }
 
-    fn measured_rates(&mut self) -> Result<Rates, Error> {
+    /// The bytes a second of one large addition.
+    fn stream_rate(&mut self) -> Result<f64, Error> {
+        let large = &mut self.large;
+        let bytes = large.bytes() as f64;
+        Ok(bytes / self.clock.seconds(|stream| large.run(stream))?)
+    }
+
+    /// The rates, measured at the first call.
+    ///
+    /// # Errors
+    /// The errors of CUDA.
+    pub fn rates_of_this_run(&mut self) -> Result<Rates, Error> {
         match self.rates {
             Some(rates) => Ok(rates),
             None => self.rates(),
@@ -166,7 +199,7 @@ impl Target for Gpu {
     }
 
     fn floor_seconds(&mut self, bytes: usize) -> Result<f64, Error> {
-        let launch = self.measured_rates()?.call_seconds;
+        let launch = self.rates_of_this_run()?.call_seconds;
         let mut floor = Addition::new(&self.clock.stream, bytes)?;
         let share = bytes as f64 / floor.bytes() as f64;
         let rounds = if self.quick { 1 } else { 9 };
@@ -212,7 +245,7 @@ impl Target for Gpu {
     }
 
     fn repeat(&mut self, subject: &mut Subject, effort: Effort) -> Result<Repeat, Error> {
-        let rates = self.measured_rates()?;
+        let rates = self.rates_of_this_run()?;
         let Subject {
             case,
             buffers,
@@ -220,19 +253,17 @@ impl Target for Gpu {
             ..
         } = subject;
         let stream = self.clock.stream.clone();
-        let graph = captured(case, &stream, || buffers.run(&stream, case.passes))?;
-        let floor = captured(case, &stream, || floor.run(&stream))?;
+        let graph = captured(&case.name(), &stream, || buffers.run(&stream, case.passes))?;
+        let floor = captured(&case.name(), &stream, || floor.run(&stream))?;
         let [mut own, mut floors] = [const { Vec::new() }; 2];
         for _ in 0..effort.rounds {
             floors.push(self.clock.seconds(|_| Ok(floor.launch()?))?);
             own.push(self.clock.seconds(|_| Ok(graph.launch()?))?);
         }
         let flops = buffers.work(case.passes).flops as f64;
-        let large = &mut self.large;
-        let bytes = large.bytes() as f64;
-        let stream_bytes = bytes / self.clock.seconds(|stream| large.run(stream))?;
+        let stream_bytes = self.stream_rate()?;
         let wall = self.wall(effort, || buffers.run(&stream, case.passes))?;
-        let captured = self.wall(effort, || Ok(graph.launch()?))?;
+        let captured = self.wall(effort, || Ok::<(), Error>(graph.launch()?))?;
         Ok(Repeat {
             seconds: median(own),
             floor_seconds: median(floors),
@@ -263,7 +294,7 @@ pub fn kind(device: &Device) -> Result<Kind, Error> {
 
 /// Work of a case as a graph. It must have run before.
 fn captured(
-    case: &Case,
+    case: &str,
     stream: &Arc<CudaStream>,
     work: impl FnOnce() -> Result<(), Error>,
 ) -> Result<Graph, Error> {
@@ -271,7 +302,7 @@ fn captured(
         CaptureError::Cuda(error) => error.into(),
         CaptureError::Work(error) => error,
         other => Error::NotCaptured {
-            case: case.name(),
+            case: case.to_owned(),
             reason: other.to_string(),
         },
     })

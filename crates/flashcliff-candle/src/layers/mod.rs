@@ -27,7 +27,13 @@ pub use mv_silu::MVSiLU;
 pub use point_embedding::PointEmbedding;
 pub use steerable::{SteerableGeometricProduct, SteerableLayerOptions};
 
-use candle_nn::{Init, Linear, VarBuilder};
+use std::sync::Arc;
+
+use candle_core::{DType, Tensor};
+use candle_nn::{Init, Linear, Module, VarBuilder};
+use flashcliff::Dtype;
+
+use crate::timeline::{self, Operation};
 
 /// An ordinary linear layer with PyTorch's initialisation: `weight` `[out, in]` and `bias` `[out]`,
 /// both uniform in `+-1 / sqrt(in)`.
@@ -47,6 +53,21 @@ pub fn linear(
     let weight = vb.get_with_hints((out_features, in_features), "weight", init)?;
     let bias = vb.get_with_hints(out_features, "bias", init)?;
     Ok(Linear::new(weight, Some(bias)))
+}
+
+/// Applies an ordinary linear layer to rows, as an operation of a timeline. The backward pass is candle's own.
+pub(crate) fn apply_linear(linear: &Linear, x: &Tensor) -> candle_core::Result<Tensor> {
+    let (outputs, inputs) = linear.weight().dims2()?;
+    let dtype = match x.dtype() {
+        DType::F64 => Dtype::F64,
+        DType::BF16 => Dtype::Bf16,
+        DType::F16 => Dtype::F16,
+        _ => Dtype::F32,
+    };
+    timeline::within(
+        || Arc::new(Operation::of_linear(x.dims(), [outputs, inputs], dtype)),
+        || linear.forward(x),
+    )
 }
 
 /// A normal distribution around zero.

@@ -6,7 +6,9 @@ use flashcliff::{Algebra, Signature};
 use std::sync::Arc;
 
 use crate::Error;
-use crate::layers::{PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, linear};
+use crate::layers::{
+    PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, apply_linear, linear,
+};
 use crate::objective::plan::{Activation, Builder, Plan};
 use crate::op::node::{self, Argument};
 use crate::op::trunk::Trunk;
@@ -129,8 +131,8 @@ impl Module for Hulls {
             arguments.extend(product.parameters());
         }
         let norms = node::apply(&self.trunk, &arguments)?;
-        let hidden = self.hidden.forward(&norms)?.silu()?;
-        self.head.forward(&hidden)?.squeeze(1)
+        let hidden = apply_linear(&self.hidden, &norms)?.silu()?;
+        apply_linear(&self.head, &hidden)?.squeeze(1)
     }
 }
 

@@ -5,7 +5,9 @@ use candle_nn::{Linear, Module, VarBuilder};
 use flashcliff::{Algebra, Signature};
 
 use crate::Error;
-use crate::layers::{PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, linear};
+use crate::layers::{
+    PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, apply_linear, linear,
+};
 use crate::objective::plan::{Activation, Builder, Plan};
 
 pub(super) const POINTS: usize = 2;
@@ -71,8 +73,8 @@ impl Module for Regression {
     fn forward(&self, points: &Tensor) -> Result<Tensor> {
         let x = self.product.forward(&self.embedding.forward(points)?)?;
         let [first, second, last] = &self.mlp;
-        let hidden = first.forward(&x.get(0)?)?.relu()?;
-        let hidden = second.forward(&hidden)?.relu()?;
-        last.forward(&hidden)?.squeeze(1)
+        let hidden = apply_linear(first, &x.get(0)?)?.relu()?;
+        let hidden = apply_linear(second, &hidden)?.relu()?;
+        apply_linear(last, &hidden)?.squeeze(1)
     }
 }

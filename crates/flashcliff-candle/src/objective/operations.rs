@@ -5,6 +5,7 @@ use std::sync::Arc;
 use flashcliff::{Dtype, Pass};
 
 use super::plan::{Activation, Node, Plan, Wanted, Work};
+use crate::op::blade_norm::BladeNorm;
 use crate::timeline::{self, Operation, Sizes};
 
 /// The operations of both passes of a plan.
@@ -86,7 +87,8 @@ fn operation(
     pass: Pass,
     wanted: &[bool],
 ) -> Operation {
-    let lanes = dtypes[usize::from(plan.values[node.output.value.0].wide)];
+    let output = &plan.values[node.output.value.0];
+    let lanes = dtypes[usize::from(output.wide)];
     let of_function = |name: &str, flops: [usize; 2]| {
         let shapes: Vec<Vec<usize>> = node.inputs.iter().map(|x| x.shape.clone()).collect();
         let flops = match pass {
@@ -97,7 +99,7 @@ fn operation(
         Operation::of_function(name, &shapes, output, lanes, pass, wanted).with_flops(flops)
     };
     let (inputs, outputs) = (node.inputs[0].len(), node.output.len());
-    match &node.work {
+    let operation = match &node.work {
         Work::Operator(operator, dims) => {
             let sizes = Sizes {
                 lanes,
@@ -106,8 +108,11 @@ fn operation(
             Operation::of_operator(operator, dims, sizes, pass, wanted)
         }
         Work::Points => of_function("points", [0, 0]),
-        // A square and a sum of each element and a root; a quotient and a product of each element.
-        Work::Norm => of_function("blade_norm", [2 * inputs + outputs, inputs + outputs]),
+        Work::Norm => {
+            let passes = [Pass::Forward, Pass::Backward];
+            let flops = passes.map(|pass| BladeNorm::flops(inputs, outputs, pass));
+            of_function("blade_norm", flops)
+        }
         // An exponential, a sum, a quotient and a product; three more operations of the slope and one product.
         Work::Activation(Activation::Silu) => of_function("silu", [4 * inputs, 8 * inputs]),
         Work::Activation(Activation::Relu) => of_function("relu", [inputs, inputs]),
@@ -115,5 +120,14 @@ fn operation(
         Work::ScaledSum(_) => of_function("scaled_sum", [2 * outputs, 2 * outputs]),
         Work::Blade(_) => of_function("blade", [0, 0]),
         Work::ReverseAxes => of_function("reverse_axes", [0, 0]),
+    };
+    // A value may have more room than its operation fills.
+    let room = match pass {
+        Pass::Forward => lanes.bytes() * (output.len - outputs),
+        Pass::Backward => 0,
+    };
+    Operation {
+        output_bytes: operation.output_bytes + room,
+        ..operation
     }
 }

@@ -1,9 +1,12 @@
 //! The Euclidean norm over all blades.
 
+use flashcliff::{Element, Pass};
+
 use super::Scalar;
 use super::function::{Array, Function, Slots};
 use super::scratch::Buffer;
 use crate::Error;
+use crate::timeline::Operation;
 
 /// `o = sqrt(sum_i x_i^2)` over the blades. The gradient is 0 if `o = 0`, as in PyTorch.
 ///
@@ -11,6 +14,17 @@ use crate::Error;
 /// orthogonal group of a definite metric only.
 #[derive(Debug)]
 pub(crate) struct BladeNorm;
+
+impl BladeNorm {
+    /// The floating-point operations of a pass, by elements of the input and of the output: forward a square and a sum of each element, and a
+    /// root; backward a quotient, and a product of each element.
+    pub(crate) fn flops(input: usize, output: usize, pass: Pass) -> usize {
+        match pass {
+            Pass::Forward => 2 * input + output,
+            Pass::Backward => input + output,
+        }
+    }
+}
 
 impl<T: Scalar> Function<T> for BladeNorm {
     type Saved = ();
@@ -21,6 +35,20 @@ impl<T: Scalar> Function<T> for BladeNorm {
 
     fn arity(&self) -> usize {
         1
+    }
+
+    fn operation(
+        &self,
+        shapes: &[Vec<usize>],
+        output: &[usize],
+        pass: Pass,
+        wanted: &[bool],
+    ) -> Option<Operation> {
+        let len = |shape: &[usize]| shape.iter().product();
+        let flops = Self::flops(len(&shapes[0]), len(output), pass);
+        let (name, dtype) = (Function::<T>::name(self), <T as Element>::DTYPE);
+        let operation = Operation::of_function(name, shapes, output, dtype, pass, wanted);
+        Some(operation.with_flops(flops))
     }
 
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {

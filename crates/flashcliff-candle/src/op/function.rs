@@ -1,9 +1,12 @@
 //! The computation of one node of a graph, on slices and without candle types.
 
-use flashcliff::Operator;
+use std::sync::Arc;
+
+use flashcliff::{Element, Pass};
 
 use super::Scalar;
 use crate::Error;
+use crate::timeline::{self, Operation};
 
 /// A read-only array: elements and shape.
 #[derive(Clone, Copy)]
@@ -30,9 +33,18 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
     /// Number of inputs.
     fn arity(&self) -> usize;
 
-    /// The operator of the core that the function is, if it is one.
-    fn operator(&self) -> Option<&Operator> {
-        None
+    /// A pass for a timeline; `None` if the parts of the function report themselves. `wanted` says for each input whether its gradient is computed.
+    fn operation(
+        &self,
+        shapes: &[Vec<usize>],
+        output: &[usize],
+        pass: Pass,
+        wanted: &[bool],
+    ) -> Option<Operation> {
+        let (name, dtype) = (self.name(), <T as Element>::DTYPE);
+        Some(Operation::of_function(
+            name, shapes, output, dtype, pass, wanted,
+        ))
     }
 
     /// The shape of the result, after a check of the inputs' shapes.
@@ -55,3 +67,49 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
 
 /// The memory for the gradients of the inputs; `None` for gradients that are not wanted.
 pub(crate) type Slots<'a, T> = Vec<Option<&'a mut [T]>>;
+
+/// Runs a pass of a function, which is an operation of a timeline if its parts are not.
+pub(super) fn report<R>(
+    operation: impl FnOnce() -> Option<Operation>,
+    work: impl FnOnce() -> R,
+) -> R {
+    match timeline::is_recording().then(operation).flatten() {
+        Some(operation) => timeline::within(|| Arc::new(operation), work),
+        None => work(),
+    }
+}
+
+/// The forward pass of a part of a function, as an operation of its own. A function does not know whether a backward pass follows; for its parts
+/// one does.
+pub(super) fn part_forward<T: Scalar, F: Function<T>>(
+    part: &F,
+    inputs: &[Array<T>],
+    output: &mut [T],
+) -> Result<F::Saved, Error> {
+    let operation = || {
+        let shape = part.output_shape(inputs).ok()?;
+        let wanted = vec![true; inputs.len()];
+        part.operation(&shapes(inputs), &shape, Pass::Forward, &wanted)
+    };
+    report(operation, || part.forward(inputs, output))
+}
+
+/// The backward pass of a part of a function, as an operation of its own.
+pub(super) fn part_backward<T: Scalar, F: Function<T>>(
+    part: &F,
+    inputs: &[Array<T>],
+    output: Array<T>,
+    saved: &F::Saved,
+    grad_output: Array<T>,
+    slots: Slots<T>,
+) -> Result<(), Error> {
+    let wanted: Vec<bool> = slots.iter().map(Option::is_some).collect();
+    let operation = || part.operation(&shapes(inputs), output.shape, Pass::Backward, &wanted);
+    report(operation, || {
+        part.backward(inputs, output, saved, grad_output, slots)
+    })
+}
+
+fn shapes<T>(inputs: &[Array<T>]) -> Vec<Vec<usize>> {
+    inputs.iter().map(|input| input.shape.to_vec()).collect()
+}

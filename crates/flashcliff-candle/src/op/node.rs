@@ -20,10 +20,9 @@ use candle_core::{CudaStorage, backend::BackendDevice};
 use flashcliff::Pass;
 
 use super::Scalar;
-use super::function::{Array, Function};
+use super::function::{Array, Function, report};
 use super::gpu::OnGpu;
 use crate::Error;
-use crate::timeline::{self, Operation, Sizes};
 
 /// An input of a node: a tensor, and the shape in which the function sees its elements.
 #[derive(Clone, Copy)]
@@ -132,8 +131,8 @@ fn apply_on_cpu<T: Scalar, F: Function<T>>(
     let tracked = || inputs.iter().map(Tensor::track_op).collect::<Vec<_>>();
     let (output, shape, saved) = with_arrays(&inputs, &shapes, |arrays| {
         let shape = function.output_shape(arrays)?;
-        timeline::within(
-            || operation(&**function, &shapes, &shape, Pass::Forward, &tracked()),
+        report(
+            || function.operation(&shapes, &shape, Pass::Forward, &tracked()),
             || {
                 let mut output = vec![T::zero(); shape.iter().product()];
                 let saved = function.forward(arrays, &mut output)?;
@@ -148,33 +147,6 @@ fn apply_on_cpu<T: Scalar, F: Function<T>>(
         saved,
     };
     record(inputs, storage, shape, backward)
-}
-
-/// A pass of a function for a timeline.
-fn operation<T: Scalar, F: Function<T>>(
-    function: &F,
-    shapes: &[Vec<usize>],
-    output: &[usize],
-    pass: Pass,
-    wanted: &[bool],
-) -> Arc<Operation> {
-    let of_operator = function.operator().and_then(|operator| {
-        let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
-        // The call itself reports shapes that do not fit.
-        let dims = operator.bind(&shapes).ok()?;
-        let sizes = Sizes::of(<T as flashcliff::Element>::DTYPE);
-        Some(Operation::of_operator(operator, &dims, sizes, pass, wanted))
-    });
-    Arc::new(of_operator.unwrap_or_else(|| {
-        Operation::of_function(
-            function.name(),
-            shapes,
-            output,
-            <T as flashcliff::Element>::DTYPE,
-            pass,
-            wanted,
-        )
-    }))
 }
 
 /// The inputs, contiguous, and the shapes in which the function sees them.
@@ -237,8 +209,8 @@ impl<T: Scalar, F: Function<T>> Backward for OnCpu<T, F> {
         };
         let of_output = &end_shapes[0];
         let pass = Pass::Backward;
-        timeline::within(
-            || operation(function, &self.shapes, of_output, pass, &wanted()),
+        report(
+            || function.operation(&self.shapes, of_output, pass, &wanted()),
             || {
                 with_arrays(inputs, &self.shapes, |arrays| {
                     with_arrays(&ends, &end_shapes, |ends| {

@@ -1,11 +1,12 @@
 //! A core operator as a [`Function`], by itself or with options.
 
-use flashcliff::{Operator, Pass, TensorMut};
+use flashcliff::{Element, Operator, Pass, TensorMut};
 
 use super::function::{Array, Function, Slots};
 use super::scratch::Buffer;
 use super::{GpuOptions, Scalar};
 use crate::Error;
+use crate::timeline::{Operation, Sizes};
 
 /// A core operator, by itself or with options.
 pub(crate) trait Core: Send + Sync + 'static {
@@ -62,8 +63,19 @@ impl<T: Scalar, C: Core> Function<T> for C {
         Core::operator(self).inputs().len()
     }
 
-    fn operator(&self) -> Option<&Operator> {
-        Some(Core::operator(self))
+    fn operation(
+        &self,
+        shapes: &[Vec<usize>],
+        _: &[usize],
+        pass: Pass,
+        wanted: &[bool],
+    ) -> Option<Operation> {
+        let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+        let operator = Core::operator(self);
+        // The pass itself reports shapes that do not fit.
+        let dims = operator.bind(&shapes).ok()?;
+        let sizes = Sizes::of(<T as Element>::DTYPE);
+        Some(Operation::of_operator(operator, &dims, sizes, pass, wanted))
     }
 
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {

@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
-use flashcliff::Operator;
+use flashcliff::{Operator, Pass};
 
 use super::Scalar;
-use super::function::{Array, Function, Slots};
-use super::operator::{run_backward, run_forward};
+use super::function::{Array, Function, Slots, part_backward, part_forward};
 use super::scratch::Buffer;
 use crate::Error;
+use crate::timeline::Operation;
 
 /// `r = right(x)`, `l = left(x) + bias`, `o = product(x, r, w, a?, l?)`.
 ///
@@ -89,6 +89,11 @@ impl<T: Scalar> Function<T> for Steerable {
         1 + self.parameter_count()
     }
 
+    /// Its operators are operations of their own.
+    fn operation(&self, _: &[Vec<usize>], _: &[usize], _: Pass, _: &[bool]) -> Option<Operation> {
+        None
+    }
+
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
         Function::output_shape(&*self.right, &inputs[..2])
     }
@@ -96,14 +101,14 @@ impl<T: Scalar> Function<T> for Steerable {
     fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Saved<T>, Error> {
         let shape = Function::output_shape(self, inputs)?;
         let mut right = Buffer::take(output.len());
-        let right_rows = run_forward(&self.right, &inputs[..2], &mut right)?;
+        let right_rows = part_forward(&*self.right, &inputs[..2], &mut right)?;
         let left = match &self.left {
             None => None,
             Some(operator) => {
                 let mut left = Buffer::take(output.len());
                 let at = self.left_at();
                 let arrays = [inputs[0], inputs[at], inputs[at + 1]];
-                let rows = run_forward(operator, &arrays, &mut left)?;
+                let rows = part_forward(&**operator, &arrays, &mut left)?;
                 Some((left, rows))
             }
         };
@@ -113,7 +118,7 @@ impl<T: Scalar> Function<T> for Steerable {
         };
         let first_order = left.as_ref().map(|(left, _)| array(left));
         let arrays = self.product_inputs(inputs, array(&right), first_order);
-        let product_rows = run_forward(&self.product, &arrays, output)?;
+        let product_rows = part_forward(&*self.product, &arrays, output)?;
         Ok(Saved {
             right,
             right_rows,
@@ -188,7 +193,7 @@ impl Steerable {
         }
         let arrays = self.product_inputs(inputs, right, left);
         let rows = &saved.product_rows;
-        run_backward(&self.product, &arrays, output, rows, grad_output, product)?;
+        part_backward(&*self.product, &arrays, output, rows, grad_output, product)?;
         let slots = LinearSlots {
             x: grad_x,
             right: grad_right_weight,
@@ -215,7 +220,7 @@ impl Steerable {
         let linear = vec![wanted.then_some(&mut *share), slots.right];
         let (right, grad) = (array(&saved.right), array(&inner.right));
         let rows = &saved.right_rows;
-        run_backward(&self.right, &inputs[..2], right, rows, grad, linear)?;
+        part_backward(&*self.right, &inputs[..2], right, rows, grad, linear)?;
         if let Some(grad_x) = &mut grad_x {
             add(grad_x, share);
         }
@@ -224,7 +229,7 @@ impl Steerable {
             let arrays = [inputs[0], inputs[at], inputs[at + 1]];
             let linear = vec![wanted.then_some(&mut *share), slots.left, slots.bias];
             let (left, grad) = (array(left), array(&inner.left));
-            run_backward(operator, &arrays, left, rows, grad, linear)?;
+            part_backward(&**operator, &arrays, left, rows, grad, linear)?;
             if let Some(grad_x) = &mut grad_x {
                 add(grad_x, share);
             }

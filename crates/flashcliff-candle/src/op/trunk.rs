@@ -5,13 +5,16 @@
 
 use std::sync::Arc;
 
+use flashcliff::Pass;
+
 use super::Scalar;
 use super::blade_norm::BladeNorm;
 use super::embed::EmbedVectors;
-use super::function::{Array, Function, Slots};
+use super::function::{Array, Function, Slots, part_backward, part_forward};
 use super::scratch::Buffer;
 use super::steerable::{Saved as LayerSaved, Steerable};
 use crate::Error;
+use crate::timeline::Operation;
 
 /// `norm(layer_n(... layer_1(embedding(v, bias))))`.
 ///
@@ -47,6 +50,11 @@ impl<T: Scalar> Function<T> for Trunk {
         Trunk::HEAD + layers.sum::<usize>()
     }
 
+    /// Its parts are operations of their own.
+    fn operation(&self, _: &[Vec<usize>], _: &[usize], _: Pass, _: &[bool]) -> Option<Operation> {
+        None
+    }
+
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
         let shape = self.embedding.output_shape(&inputs[..Trunk::HEAD])?;
         Ok(shape[1..].to_vec())
@@ -56,8 +64,8 @@ impl<T: Scalar> Function<T> for Trunk {
         let shape = self.embedding.output_shape(&inputs[..Trunk::HEAD])?;
         let len = shape.iter().product();
         let mut activation = Buffer::take(len);
-        self.embedding
-            .forward(&inputs[..Trunk::HEAD], &mut activation)?;
+        let embedding = &*self.embedding;
+        part_forward(embedding, &inputs[..Trunk::HEAD], &mut activation)?;
         let mut saved = Saved {
             shape,
             activations: vec![activation],
@@ -74,7 +82,7 @@ impl<T: Scalar> Function<T> for Trunk {
             at += count;
         }
         let last = saved.array(self.layers.len());
-        BladeNorm.forward(&[last], output)?;
+        part_forward(&BladeNorm, &[last], output)?;
         Ok(saved)
     }
 
@@ -90,7 +98,7 @@ impl<T: Scalar> Function<T> for Trunk {
         let mut grad = Buffer::take(last.data.len());
         let mut grad_before = Buffer::take(last.data.len());
         let slot = vec![Some(&mut *grad)];
-        BladeNorm.backward(&[last], output, &(), grad_output, slot)?;
+        part_backward(&BladeNorm, &[last], output, &(), grad_output, slot)?;
         let shape = &saved.shape[..];
         for (i, layer) in self.layers.iter().enumerate().rev() {
             let count = layer.parameter_count();
@@ -109,8 +117,8 @@ impl<T: Scalar> Function<T> for Trunk {
         }
         let data = &grad[..];
         let (embedded, grad) = (saved.array(0), Array { data, shape });
-        self.embedding
-            .backward(&inputs[..Trunk::HEAD], embedded, &(), grad, slots)
+        let inputs = &inputs[..Trunk::HEAD];
+        part_backward(&*self.embedding, inputs, embedded, &(), grad, slots)
     }
 }
 

@@ -20,6 +20,8 @@ use crate::timeline::{self, Operation};
 const RECORDS: &str = "clip_records";
 /// The name of the scale of the loss in a checkpoint.
 const LOSS_SCALE: &str = "loss_scale";
+/// The operations of an element in a step, by the formulas below.
+const OPERATIONS: usize = 14;
 
 /// Adam, with the arithmetic of `torch.optim.Adam`; with [`decoupled`](AdamOptions::decoupled) decay that of `torch.optim.AdamW`.
 ///
@@ -379,10 +381,14 @@ impl Gradients for Objective {
 /// The step of an optimiser for a timeline.
 fn operation(slots: &[Slot]) -> Arc<Operation> {
     let bytes = |slot: &Slot| slot.var.elem_count() * slot.var.dtype().size_in_bytes();
-    // The gradient is read twice, for the norm and for the step; the parameter and both moments are read and written.
-    let bytes = 8 * slots.iter().map(bytes).sum::<usize>();
+    let elements: usize = slots.iter().map(|slot| slot.var.elem_count()).sum();
+    // The gradient is read; the parameter and both moments are read and written.
+    let bytes = 7 * slots.iter().map(bytes).sum::<usize>();
     Arc::new(Operation {
         bytes,
+        tensor_bytes: bytes,
+        parameter_bytes: bytes,
+        flops: Some(OPERATIONS * elements),
         ..Operation::other("adam", None)
     })
 }

@@ -25,8 +25,16 @@ pub struct Operation {
     pub dtype: Option<Dtype>,
     /// The bytes that are moved at least.
     pub bytes: usize,
+    /// The part of the bytes that inputs, output and gradients have: all but the values that one pass saves for the other.
+    pub tensor_bytes: usize,
+    /// The part of the bytes that parameters and their gradients have.
+    pub parameter_bytes: usize,
+    /// The bytes that the output of a forward pass holds.
+    pub output_bytes: usize,
     /// The floating-point operations, if they are known.
     pub flops: Option<usize>,
+    /// Whether most of these operations are those of matrix products.
+    pub has_matrix_products: bool,
     /// The bytes that a forward pass makes for the backward pass, besides the output.
     pub saved_bytes: usize,
     /// The bytes of inputs and output that stay for the backward pass, each operation counted by itself.
@@ -68,7 +76,11 @@ impl Operation {
             shapes: Vec::new(),
             dtype: None,
             bytes: 0,
+            tensor_bytes: 0,
+            parameter_bytes: 0,
+            output_bytes: 0,
             flops: None,
+            has_matrix_products: false,
             saved_bytes: 0,
             held_bytes: 0,
         }
@@ -105,6 +117,11 @@ impl Operation {
         let output = elements(&operator.output_shape(dims)) * sizes.lanes.bytes();
         let saved = operator.saved_len(dims) * sizes.lanes.arithmetic().bytes();
         let given: usize = inputs.iter().sum();
+        let of_parameters = |of: &dyn Fn(usize) -> bool| -> usize {
+            let pairs = specs.iter().zip(&inputs).enumerate();
+            let own = pairs.filter(|(at, (spec, _))| spec.is_parameter() && of(*at));
+            own.map(|(_, (_, bytes))| bytes).sum()
+        };
         let cost = operator.cost(dims);
         let is_wanted = |at: usize| wanted.get(at) == Some(&true);
         let gradients = specs.iter().enumerate().filter(|(at, _)| is_wanted(*at));
@@ -115,11 +132,15 @@ impl Operation {
             algebra: operator.algebra().name(),
             shapes,
             dtype: Some(sizes.lanes),
+            has_matrix_products: operator.has_matrix_products(),
             ..Self::other(operator.name(), Some(pass))
         };
         match pass {
             Pass::Forward => Self {
                 bytes: given + output + saved,
+                tensor_bytes: given + output,
+                parameter_bytes: of_parameters(&|_| true),
+                output_bytes: output,
                 flops: Some(cost.forward),
                 saved_bytes: if is_kept { saved } else { 0 },
                 held_bytes: if is_kept { given + output } else { 0 },
@@ -132,6 +153,8 @@ impl Operation {
                 Self {
                     gradients,
                     bytes: given + output + saved + written,
+                    tensor_bytes: given + output + written,
+                    parameter_bytes: of_parameters(&|_| true) + of_parameters(&is_wanted),
                     flops: Some(cost.backward),
                     ..base
                 }
@@ -155,20 +178,45 @@ impl Operation {
         let written: usize = pairs.map(|(shape, _)| bytes(shape)).sum();
         let output = bytes(output);
         let is_kept = wanted.contains(&true);
+        let moved = match pass {
+            Pass::Forward => given + output,
+            Pass::Backward => given + output + written,
+        };
         Self {
             is_ours: true,
             // A function may have hundreds of parameters, which come behind what they are applied to.
             shapes: shapes.first().cloned().into_iter().collect(),
             dtype: Some(dtype),
-            bytes: match pass {
-                Pass::Forward => given + output,
-                Pass::Backward => given + output + written,
+            bytes: moved,
+            tensor_bytes: moved,
+            output_bytes: match pass {
+                Pass::Forward => output,
+                Pass::Backward => 0,
             },
             held_bytes: match pass {
                 Pass::Forward if is_kept => given + output,
                 _ => 0,
             },
             ..Self::other(name, Some(pass))
+        }
+    }
+
+    /// The forward pass of an ordinary linear layer with a bias, which candle computes.
+    pub(crate) fn of_linear(x: &[usize], [outputs, inputs]: [usize; 2], dtype: Dtype) -> Self {
+        let rows = elements(x) / inputs.max(1);
+        let parameters = dtype.bytes() * outputs * (inputs + 1);
+        let output = dtype.bytes() * rows * outputs;
+        let moved = dtype.bytes() * rows * inputs + output + parameters;
+        Self {
+            shapes: vec![x.to_vec()],
+            dtype: Some(dtype),
+            bytes: moved,
+            tensor_bytes: moved,
+            parameter_bytes: parameters,
+            output_bytes: output,
+            flops: Some(2 * rows * inputs * outputs),
+            has_matrix_products: true,
+            ..Self::other("linear", Some(Pass::Forward))
         }
     }
 

@@ -8,9 +8,9 @@ use flashcliff_bench::baseline::{
 };
 use flashcliff_bench::measure::{Effort, Repeat};
 use flashcliff_bench::report::{Report, Row};
-use flashcliff_bench::{Case, Target};
 use tracing::info;
 
+use super::suite::Suite;
 use crate::error::Error;
 
 /// Reads a stored run.
@@ -46,8 +46,8 @@ pub(super) struct Beside<'a> {
 }
 
 /// A case that was measured, to be measured again if it seems slower.
-struct Measured<'a> {
-    case: &'a Case,
+struct Measured<'a, C> {
+    case: &'a C,
     row: &'a Row,
     repeats: Vec<Repeat>,
     /// The place among the comparisons of the report.
@@ -67,23 +67,23 @@ impl<'a> Beside<'a> {
     ///
     /// # Errors
     /// A wrong result, tensors that have no room.
-    pub(super) fn measure<T: Target>(
+    pub(super) fn measure<S: Suite>(
         &self,
-        cases: &[&'a Case],
+        cases: &[&'a S::Case],
         report: &mut Report,
-        target: &mut T,
+        suite: &mut S,
     ) -> Result<(), Error> {
         if let Some(reason) = other_machine(self.before, &report.machine) {
             let none = cases
                 .iter()
-                .map(|case| Comparison::none(&case.name(), reason.clone()));
+                .map(|case| Comparison::none(&S::name(case), reason.clone()));
             report.comparisons.extend(none);
             return Ok(());
         }
         let mut all = Vec::new();
         let mut subject = None;
         for &case in cases {
-            let name = case.name();
+            let name = S::name(case);
             info!("{name}");
             let row = match stored(self.before, &name) {
                 Ok(row) => row,
@@ -98,10 +98,10 @@ impl<'a> Beside<'a> {
                 repeats: Vec::new(),
                 place: report.comparisons.len(),
             };
-            let (now, comparison) = self.more(&mut measured, subject.take(), target)?;
+            let (now, comparison) = self.more(&mut measured, subject.take(), suite)?;
             report.comparisons.push(comparison);
             let repeats = measured.repeats.clone();
-            let row = Row::of_operator(case, target.counts(&now), repeats, &report.rates);
+            let row = S::row(case, suite.facts(&now), repeats, &report.rates);
             report.cases.push(row);
             subject = Some(now);
             all.push(measured);
@@ -110,8 +110,8 @@ impl<'a> Beside<'a> {
         for _ in 0..AGAIN {
             for measured in &mut all {
                 if report.comparisons[measured.place].is_open {
-                    info!("{}, again", measured.case.name());
-                    let (_, comparison) = self.more(measured, None, target)?;
+                    info!("{}, again", S::name(measured.case));
+                    let (_, comparison) = self.more(measured, None, suite)?;
                     report.comparisons[measured.place] = comparison;
                 }
             }
@@ -120,19 +120,17 @@ impl<'a> Beside<'a> {
     }
 
     /// Repeats a case until there is a verdict.
-    fn more<T: Target>(
+    fn more<S: Suite>(
         &self,
-        measured: &mut Measured<'a>,
-        subject: Option<T::Subject>,
-        target: &mut T,
-    ) -> Result<(T::Subject, Comparison), Error> {
+        measured: &mut Measured<'a, S::Case>,
+        subject: Option<S::Subject>,
+        suite: &mut S,
+    ) -> Result<(S::Subject, Comparison), Error> {
         let case = measured.case;
-        target.check_room(case)?;
-        let mut subject = target.subject(subject, case)?;
+        suite.check_room(case)?;
+        let mut subject = suite.subject(subject, case)?;
         let comparison = compare(measured.row, &self.limits, &mut measured.repeats, || {
-            target
-                .repeat(&mut subject, self.effort)
-                .map_err(Error::from)
+            suite.repeat(&mut subject, self.effort)
         })?;
         Ok((subject, comparison))
     }

@@ -1,15 +1,17 @@
-//! `flashcliff bench`: times the operators beside what the machine reaches in the same run.
+//! `flashcliff bench`: times operators, layers and networks beside what the machine reaches in the same run.
 //!
-//! Cases, checks, floors and models are of the crate `flashcliff-bench`.
+//! Operators with their checks, floors and models are of the crate `flashcliff-bench`, which knows no framework. Layers and networks are made here.
 //!
 //! * `run` - measures the chosen cases.
+//! * `suite` - what is measured, however it is made; the operators.
+//! * `networks` - layers, networks and training steps.
 //! * `beside` - the same beside a stored run, with verdicts.
-//! * `step` - a training step of the hulls model.
 //! * `table` - the results as a table.
 
 mod beside;
+mod networks;
 mod run;
-mod step;
+mod suite;
 mod table;
 
 use std::path::PathBuf;
@@ -17,6 +19,7 @@ use std::process::ExitCode;
 
 use cayley::Signature;
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use flashcliff_bench::cpu::Cpu;
 use flashcliff_bench::measure::Effort;
 use flashcliff_bench::report::Report;
@@ -27,8 +30,9 @@ use crate::device::{DeviceArgs, DeviceName};
 use crate::error::Error;
 use crate::output::print;
 use crate::tune::{Shape, TypeName};
+use networks::{NetworkSelection, layer_names, network_names};
 
-/// Measure the operators and a training step, beside what the machine reaches in the same run.
+/// Measure operators, layers, networks and training steps, beside what the machine reaches in the same run.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Every operator of the table runs with the defaults of its options. Before it is timed, both passes are checked against the formula in f64 on
@@ -39,13 +43,19 @@ The least time of a case, its roofline, is that of its calls and the longer one 
 the measured rate of multiply-adds. Efficiency is the least time over the measured one. What takes longest names the class: launch-bound,
 cache-bound (the floor is faster than a large addition), bandwidth-bound or compute-bound. Each class has an efficiency to aim at.
 
-The memory of a training step is counted by the allocator of the program: the most that was held at once, from the making of the model on, beside
-what must be held: parameters, the moments of Adam, and the activations that the backward pass reads. What the matrix products keep for each
-thread for the life of the process, a buffer of the size of a cache, is not part of it. Its targets hold for two threads.
+Layers and networks run in f32, layers in the sizes of --algebra and --shape too: the forward pass and both passes of a layer, predictions and
+training steps of a network, with Adam. Before they are timed they are compared with f64 on the CPU: outputs and gradients, predictions, losses,
+and parameters after a step. Their bytes and operations are those of the calls that they make, of operators, matrix products and the optimiser; the
+floor is an addition for each call. There are no second derivatives: neither the library nor candle has any.
+
+Memory is the most that was held at once, on the heap of the program or in the pool of the GPU, from the making of the case on, beside what must
+be held: parameters, the tensors of the largest call; for gradients also theirs and what forward passes keep for backward passes; in a training
+step the moments of Adam too. What matrix products on the CPU keep for each thread for the life of the process, a buffer of the size of a cache, is
+not part of it. Its target holds for two threads.
 
 On a GPU times are those of the GPU, between events around a CUDA graph of the calls, with other data in its second-level cache. `wall` is the
 time by the clock of the host from call to call, `captured` the same where the calls are one CUDA graph. The floor is an addition there too; rates of
-operations are those of large products of matrices. There is no training step; `train` writes the time of its steps to metrics.json.
+operations are those of large products of matrices. Work that cannot be captured has the time of single launches, and says why in the JSON.
 
 With --baseline each case is repeated until the spread allows a verdict beside a stored run: unchanged, faster, slower (warning), slower
 (failure), or not comparable: another machine, no such case, a floor that differs too much, too much noise. All times are taken relative to what
@@ -78,6 +88,14 @@ pub(crate) struct BenchArgs {
     /// Only this operator of the table; may be repeated.
     #[arg(long, value_name = "NAME")]
     operator: Vec<String>,
+
+    /// Only this layer; may be repeated.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(layer_names()))]
+    layer: Vec<String>,
+
+    /// Only this network; may be repeated.
+    #[arg(long, value_name = "NAME", value_parser = PossibleValuesParser::new(network_names()))]
+    network: Vec<String>,
 
     /// Algebra, as cl300 or 3,0,0, in place of the usual ones; may be repeated.
     #[arg(long, value_name = "SIGNATURE")]
@@ -114,6 +132,24 @@ impl BenchArgs {
         let usual = Effort::new(self.quick).of_bytes(bytes);
         let repeats = self.repeats.map_or(usual.repeats, usize::from);
         Effort { repeats, ..usual }
+    }
+
+    /// Whether operators are measured: they are named, or nothing is.
+    fn has_operators(&self) -> bool {
+        !self.operator.is_empty() || self.layer.is_empty() && self.network.is_empty()
+    }
+
+    fn networks(&self) -> NetworkSelection {
+        NetworkSelection {
+            layers: self.layer.clone(),
+            networks: self.network.clone(),
+            operators_are_named: !self.operator.is_empty(),
+            algebras: self.algebra.clone(),
+            shapes: self.shape.iter().map(|shape| shape.dims()).collect(),
+            dtypes: self.dtype.iter().map(|name| name.dtype()).collect(),
+            quick: self.quick,
+            gpu: self.device.name() != DeviceName::Cpu,
+        }
     }
 
     fn selection(&self) -> Selection {

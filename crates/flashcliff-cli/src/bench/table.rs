@@ -27,6 +27,14 @@ pub(super) fn text(report: &Report) -> String {
         ("target", Align::Left),
         ("difference", Align::Right),
     ]);
+    let has_memory = report.cases.iter().any(|row| row.memory.is_some());
+    if has_memory {
+        columns.extend([
+            ("peak MiB", Align::Right),
+            ("held MiB", Align::Right),
+            ("memory target", Align::Left),
+        ]);
+    }
     let mut table = Table::new(&columns);
     for row in &report.cases {
         let count =
@@ -58,12 +66,13 @@ pub(super) fn text(report: &Report) -> String {
             target(row),
             format!("{:.0e}", row.relative_difference),
         ]);
+        if has_memory {
+            cells.extend(of_memory(row.memory.as_ref()));
+        }
         table.row(cells);
     }
-    let memory = report.cases.iter().filter_map(|row| row.memory.as_ref());
-    let memory: String = memory.map(of_memory).collect();
     let verdicts = verdicts(&report.comparisons);
-    format!("{}\n{}{memory}{verdicts}", head(report), table.render())
+    format!("{}\n{}{verdicts}", head(report), table.render())
 }
 
 /// The verdicts beside a stored run.
@@ -143,35 +152,31 @@ fn milliseconds(seconds: f64) -> String {
     }
 }
 
-fn target(row: &Row) -> String {
-    let verdict = match row.met {
+fn verdict(met: Option<bool>) -> &'static str {
+    match met {
         Some(true) => "met",
         _ => "missed",
-    };
-    match (&row.roofline, row.target_seconds) {
-        (Some(roofline), _) => format!(">= {}, {verdict}", roofline.target_efficiency),
-        (None, Some(seconds)) => format!("<= {} ms, {verdict}", seconds * 1e3),
-        (None, None) => String::new(),
     }
 }
 
-fn of_memory(memory: &Memory) -> String {
-    let kibibytes = |bytes: usize| bytes as f64 / 1024.0;
-    let mebibytes = |bytes: usize| kibibytes(bytes) / 1024.0;
-    let verdict = match memory.met {
-        Some(true) => "met",
-        _ => "missed",
-    };
-    let target = memory
-        .target_ratio
-        .map_or(String::new(), |limit| format!(" (<= {limit}, {verdict})"));
-    format!(
-        "\nmemory of a training step: counted {:.2} MiB (parameters, moments, activations), peak {:.2} MiB, ratio {:.2}{target}; \
-         a later step allocates {:.1} KiB in blocks of at most {:.1} KiB\n",
-        mebibytes(memory.counted_bytes),
-        mebibytes(memory.peak_bytes),
-        memory.ratio,
-        kibibytes(memory.allocated_bytes),
-        kibibytes(memory.largest_block_bytes),
-    )
+fn target(row: &Row) -> String {
+    row.roofline.as_ref().map_or(String::new(), |roofline| {
+        format!(">= {}, {}", roofline.target_efficiency, verdict(row.met))
+    })
+}
+
+/// The peak, the bytes that must be held, and the largest ratio of both that is aimed at.
+fn of_memory(memory: Option<&Memory>) -> [String; 3] {
+    let mebibytes = |bytes: usize| format!("{:.2}", bytes as f64 / f64::from(1 << 20));
+    memory.map_or_else(Default::default, |memory| {
+        let target = memory.target_ratio.map_or(String::new(), |limit| {
+            let verdict = verdict(memory.met);
+            format!("{:.2} <= {limit}, {verdict}", memory.ratio)
+        });
+        [
+            mebibytes(memory.peak_bytes),
+            mebibytes(memory.counted_bytes),
+            target,
+        ]
+    })
 }

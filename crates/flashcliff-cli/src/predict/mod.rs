@@ -30,9 +30,9 @@ use crate::tune::{Shape, TypeName};
 /// Predict time, memory and the largest batch of operators or of a task's training steps on this machine, from what `flashcliff calibrate` measured.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Operators: the time is that of the calls and of the work of the operator, its operations and the elements that it moves, at the rate of the nearest sizes that
-were measured; between these it follows the bandwidth of the working set. Memory counts tensors, saved values, gradients and workspace. No tensor is
-made, so sizes may be larger than memory.
+Operators: the time is that of the calls and of the work of the operator, its operations and the elements that it moves, at a rate between those of
+sizes that were measured: of so many elements, which decide the cache, and of so many channels, which decide what the start of a row costs. Memory
+counts tensors, saved values, gradients and workspace. No tensor is made, so sizes may be larger than memory.
 
 Training steps, of a task with --batch: the sum of all operations of the step, which `flashcliff profile` lists. Each was timed at batches that grow
 by factors of two; between them its time lies on a straight line. Memory is the most that a training holds at once, with its model and the

@@ -121,7 +121,7 @@ impl Row {
         let (Some(dtype), true) = (operation.dtype, operation.bytes > 0) else {
             return Ok(());
         };
-        let rate = rates.flops(&operation.operator, dtype, rounds_to_tf32);
+        let rate = rates.flops(dtype, operation.has_matrix_products, rounds_to_tf32);
         let model = Model {
             bytes: operation.bytes,
             call_seconds: rates.call_seconds,

@@ -12,6 +12,8 @@ use crate::Error;
 /// The bytes that the pools of a device hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PoolMemory {
+    /// The bytes in use now, outside of graphs.
+    pub used: u64,
     /// The most that was used at once, outside of graphs.
     pub used_peak: u64,
     /// The most that the pool held at once, with what was free in it.
@@ -38,6 +40,19 @@ impl Device {
         set.result().map_err(fault::driver("cuMemPoolSetAttribute"))
     }
 
+    /// Makes [`PoolMemory::used_peak`] begin anew, at what is in use now.
+    ///
+    /// # Errors
+    /// [`Error::Cuda`].
+    pub fn reset_pool_peak(&self) -> Result<(), Error> {
+        let pool = self.pool()?;
+        let mut zero = 0_u64;
+        let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
+        // SAFETY: the pool lives as long as the device, and the attribute is a number of 64 bits, which may be set to 0.
+        let set = unsafe { driver::cuMemPoolSetAttribute(pool, attribute, (&raw mut zero).cast()) };
+        set.result().map_err(fault::driver("cuMemPoolSetAttribute"))
+    }
+
     /// The bytes that the default pool of the device, and the graphs on it, have held since the process began.
     ///
     /// # Errors
@@ -57,6 +72,7 @@ impl Device {
             Ok::<u64, Error>(bytes)
         };
         Ok(PoolMemory {
+            used: of_pool(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT)?,
             used_peak: of_pool(CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH)?,
             reserved_peak: of_pool(CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_HIGH)?,
             graph_used_peak: of_graphs(CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH)?,

@@ -223,6 +223,38 @@ impl Operator {
         }
     }
 
+    /// The least number of elements that a pass moves: each tensor that it reads or writes, once.
+    pub fn moved_elements(&self, dims: &Dims, pass: Pass) -> usize {
+        let elements = |spec: &TensorSpec| spec.sizes(dims).product::<usize>();
+        let inputs: usize = self.inputs.iter().map(elements).sum();
+        let output = elements(&self.output);
+        match pass {
+            Pass::Forward => inputs + output,
+            // The inputs and the gradient of the output are read, the gradients of the inputs written.
+            Pass::Backward => 2 * inputs + output,
+        }
+    }
+
+    /// The number of parts in which the kernels of lanes go over the channels of a row on the CPU. Each part takes some time whatever its length:
+    /// compiled kernels have one, the interpreter cuts rows into blocks of vectors.
+    pub fn parts_of_row<T: Element>(&self, dims: &Dims) -> usize {
+        match self.algebra.is_compiled() {
+            true => 1,
+            false => {
+                let vectors = dims.in_channels.div_ceil(T::lanes(self.tier));
+                flashcliff_kernels::interpreted_blocks(vectors)
+            }
+        }
+    }
+
+    /// Whether most operations are those of matrix products over channels.
+    pub fn has_matrix_products(&self) -> bool {
+        match &self.kind {
+            Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) => true,
+            Kind::Lanes(_) | Kind::Zero(_) => false,
+        }
+    }
+
     /// Computes the output.
     ///
     /// `saved` and `workspace` need at least [`Self::saved_len`] and [`Self::workspace_len`]

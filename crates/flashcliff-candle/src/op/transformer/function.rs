@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
 
-use flashcliff::threads;
+use flashcliff::{Element, Pass, threads};
 
 use super::Channels;
 use super::chunk::{Chunk, pack, samples_of_a_chunk, unpack};
@@ -12,6 +12,7 @@ use crate::Error;
 use crate::op::Scalar;
 use crate::op::function::{Array, Function, Slots};
 use crate::op::scratch::Buffer;
+use crate::timeline::Operation;
 
 /// Stages one after another, from tokens to tokens.
 ///
@@ -179,6 +180,16 @@ impl<T: Scalar> Function<T> for Stages {
 
     fn arity(&self) -> usize {
         self.first_parameter() + self.shapes.len()
+    }
+
+    fn operation(
+        &self,
+        shapes: &[Vec<usize>],
+        _: &[usize],
+        pass: Pass,
+        wanted: &[bool],
+    ) -> Option<Operation> {
+        Some(self.described(shapes, <T as Element>::DTYPE, pass, wanted))
     }
 
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {

@@ -9,6 +9,7 @@
 //! * `norm`, `gate` - the invariant norm and gated nonlinearities.
 //! * `product` - geometric products and joins of linear maps.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values.
+//! * `cost` - what a timeline says of them.
 //! * `chunk` - how samples are cut, and the layout of a chunk.
 //! * `function` - a list of stages as a node of candle's graph.
 //! * `gpu` - the same on GPUs, with kernels; `compose` - of candle's operations, where there are no kernels.
@@ -18,6 +19,7 @@ pub(crate) mod attention;
 mod chunk;
 mod compose;
 mod constants;
+mod cost;
 mod features;
 pub(crate) mod function;
 pub(crate) mod gate;

@@ -68,9 +68,7 @@ fn operation(
         DType::F64 => Dtype::F64,
         _ => Dtype::F32,
     };
-    let output = [shapes[0][0], shapes[0][1], stages.output().width()];
-    let operation = Operation::of_function(stages.name, shapes, &output, dtype, pass, wanted);
-    Arc::new(operation)
+    Arc::new(stages.described(shapes, dtype, pass, wanted))
 }
 
 /// The elements of a tensor in memory that belongs to nothing else.

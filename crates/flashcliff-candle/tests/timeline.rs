@@ -1,0 +1,127 @@
+//! What a timeline says of work: the same operations by the graph and by plans, and the formulas of layers.
+
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor};
+use flashcliff::Pass;
+use flashcliff_candle::init::Parameters;
+use flashcliff_candle::layers::transformer::{Channels, EquiLinear, Initialization, Tokens};
+use flashcliff_candle::models::{Architecture, Hulls, Model};
+use flashcliff_candle::objective::Objective;
+use flashcliff_candle::optim::{Adam, AdamOptions};
+use flashcliff_candle::timeline::{self, Operation};
+
+const ROWS: usize = 6;
+
+/// The operations of work that move bytes, in order.
+fn operations<R>(work: impl FnOnce() -> R) -> Vec<Arc<Operation>> {
+    let (_, timeline) = timeline::record(&Device::Cpu, work).unwrap();
+    let slices = timeline.slices().iter();
+    let begun = slices.filter(|slice| slice.begins && slice.operation.tensor_bytes > 0);
+    begun.map(|slice| slice.operation.clone()).collect()
+}
+
+fn step(architecture: Architecture, planned: bool) -> Vec<Arc<Operation>> {
+    let model = Model::new(architecture, 1, DType::F32).unwrap();
+    let mut adam = Adam::new(model.parameters().variables(), AdamOptions::default()).unwrap();
+    let mut objective = match planned {
+        true => Objective::new(&model, ROWS, 1).unwrap(),
+        false => Objective::through_graph(&model, ROWS, 1).unwrap(),
+    };
+    let points = (ROWS, architecture.points(), architecture.dim());
+    let batch = [
+        Tensor::ones(points, DType::F32, &Device::Cpu).unwrap(),
+        Tensor::ones(ROWS, DType::F32, &Device::Cpu).unwrap(),
+    ];
+    operations(|| {
+        let loss = objective.evaluate(&batch).unwrap();
+        adam.objective_step(&mut objective, &loss).unwrap();
+    })
+}
+
+fn of<'a>(operations: &'a [Arc<Operation>], name: &str) -> Vec<&'a Operation> {
+    let all = operations.iter().map(|operation| &**operation);
+    all.filter(|operation| operation.operator == name).collect()
+}
+
+#[test]
+fn a_plan_and_the_graph_do_the_same_work() {
+    let plan = step(Architecture::Hulls, true);
+    let graph = step(Architecture::Hulls, false);
+    for name in ["steerable_product", "adam", "blade_norm"] {
+        assert_eq!(of(&plan, name), of(&graph, name), "{name}");
+    }
+    // Four products with both passes.
+    assert_eq!(of(&plan, "steerable_product").len(), 8);
+    // The inner maps of the products; the embedding and the head are maps of the plan, but layers of their own in the graph.
+    let wide = |operations: &[Arc<Operation>]| -> Vec<Operation> {
+        let maps = of(operations, "mv_linear").into_iter();
+        let wide = maps.filter(|map| map.shapes[0] == [32, ROWS, 32]);
+        let mut wide: Vec<Operation> = wide.cloned().collect();
+        // Backward, a plan takes the two maps of a layer in the other order.
+        wide.sort_by_key(|map| (map.phase.map(Pass::name), map.shapes.len()));
+        wide
+    };
+    assert_eq!(wide(&plan).len(), 16);
+    assert_eq!(wide(&plan), wide(&graph));
+    let [first, second] = of(&graph, "linear")[..] else {
+        panic!("expected two linear layers of the head");
+    };
+    assert_eq!(first.flops, Some(2 * ROWS * 32 * 32));
+    assert_eq!(first.parameter_bytes, 4 * 32 * 33);
+    assert_eq!(second.bytes, 4 * (ROWS * (32 + 1) + 33));
+    // The step of the optimiser comes last, and belongs to no pass.
+    let last = plan.last().unwrap();
+    assert_eq!((last.operator.as_str(), last.phase), ("adam", None));
+    assert_eq!(last.parameter_bytes, last.bytes);
+}
+
+/// The documentation of the model counts what is kept by hand.
+#[test]
+fn kept_bytes_are_those_of_the_model() {
+    let all = step(Architecture::Hulls, true);
+    let kept = |operation: &Arc<Operation>| operation.output_bytes + operation.saved_bytes;
+    let kept: usize = all.iter().map(kept).sum();
+    let by_hand = 4 * Hulls::saved_elements(ROWS);
+    let ratio = kept as f64 / by_hand as f64;
+    // The points as multivectors, row sums and the prediction come on top.
+    assert!((1.0..1.03).contains(&ratio), "{ratio}");
+}
+
+/// Nine maps with 24 entries together, from multivectors to multivectors; one number from each scalar and to each.
+#[test]
+fn an_equivariant_layer_counts_the_entries_of_its_maps() {
+    let parameters = Parameters::seeded(1);
+    let vars = parameters.builder(DType::F32, &Device::Cpu);
+    let (from, to) = (Channels::new(2, 3), Channels::new(4, 5));
+    let layer = EquiLinear::new(from, to, Initialization::Default, vars).unwrap();
+    let x = Tensor::ones((7, 6, from.width()), DType::F32, &Device::Cpu).unwrap();
+    let x = Tokens::from_packed(x, from).unwrap();
+    let all = operations(|| layer.forward(&x).unwrap().packed().backward().unwrap());
+    let rows = 7 * 6;
+    let forward = 2 * rows * (24 * 2 * 4 + 3 * 4 + 5 * (2 + 3));
+    let flops: Vec<usize> = all.iter().filter_map(|operation| operation.flops).collect();
+    assert_eq!(flops, [forward, 2 * forward]);
+    let parameters = parameters.element_count();
+    let moved = rows * (from.width() + to.width()) + parameters;
+    assert_eq!(all[0].tensor_bytes, 4 * moved);
+    assert_eq!(all[0].parameter_bytes, 4 * parameters);
+    // The gradients of the parameters are written; the input is no variable.
+    assert_eq!(all[1].phase, Some(Pass::Backward));
+    assert_eq!(all[1].tensor_bytes, 4 * (moved + parameters));
+    assert_eq!(all[1].parameter_bytes, 8 * parameters);
+    assert!(all.iter().all(|operation| operation.has_matrix_products));
+}
+
+/// Chunks of samples run on threads, and are parts of the operation that is recorded.
+#[test]
+fn a_network_of_blocks_has_each_block_once() {
+    let model = Model::new(Architecture::Gravity, 1, DType::F32).unwrap();
+    let points = Tensor::ones((40, 4, 7), DType::F32, &Device::Cpu).unwrap();
+    let all = operations(|| model.forward(&points).unwrap());
+    let names: Vec<&str> = all.iter().map(|one| one.operator.as_str()).collect();
+    let mut expected = vec!["block"; 12];
+    expected[0] = "equi_linear";
+    expected[11] = "equi_linear";
+    assert_eq!(names, expected);
+}

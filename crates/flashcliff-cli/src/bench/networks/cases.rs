@@ -1,0 +1,299 @@
+//! What is measured of layers and networks, and at which sizes.
+
+use cayley::Signature;
+use flashcliff::{Dims, Dtype};
+use flashcliff_candle::models::Architecture;
+
+use super::layers::{Input, LAYERS, Layer};
+
+/// The part that is timed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Run {
+    /// The forward pass of a layer.
+    Forward,
+    /// Both passes of a layer, with the gradients of the input and of all parameters.
+    Both,
+    /// Predictions of a network.
+    Inference,
+    /// Loss, gradients and a step of Adam of a network.
+    Step,
+}
+
+impl Run {
+    /// The name in reports.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Forward => "forward",
+            Self::Both => "forward+backward",
+            Self::Inference => "inference",
+            Self::Step => "training step",
+        }
+    }
+}
+
+/// What runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum What {
+    Layer(&'static Layer),
+    Network(Architecture),
+}
+
+/// A layer or a network at a size.
+#[derive(Clone, Debug)]
+pub(in crate::bench) struct NetworkCase {
+    pub(super) what: What,
+    pub(super) run: Run,
+    pub(super) signature: Signature,
+    /// The batch: multivectors of a channel, or samples.
+    pub(super) batch: usize,
+    /// The channels of a layer.
+    pub(super) channels: usize,
+    /// Whether the case is so small that targets mean nothing.
+    pub(super) is_quick: bool,
+}
+
+impl NetworkCase {
+    /// The name of the layer or of the network.
+    pub(super) fn subject_name(&self) -> &'static str {
+        match self.what {
+            What::Layer(layer) => layer.name,
+            What::Network(architecture) => architecture.name(),
+        }
+    }
+
+    /// The name in reports.
+    pub(in crate::bench) fn name(&self) -> String {
+        let (subject, run, algebra) = (self.subject_name(), self.run.name(), self.signature.name());
+        let (batch, channels) = (self.batch, self.channels);
+        match self.what {
+            What::Layer(_) => format!("{subject} {algebra} {batch}x{channels} {run}"),
+            What::Network(_) => format!("{subject} {run} {algebra} batch {batch}"),
+        }
+    }
+}
+
+/// A network with its algebra, and its batches on the CPU and on a GPU.
+struct Network {
+    architecture: Architecture,
+    signature: Signature,
+    batches: [usize; 2],
+}
+
+const NETWORKS: [Network; 4] = [
+    Network {
+        architecture: Architecture::Hulls,
+        signature: Signature::of(5, 0, 0),
+        batches: [128, 1024],
+    },
+    Network {
+        // The width of CGENN.
+        architecture: Architecture::Regression { width: 580 },
+        signature: Signature::of(5, 0, 0),
+        batches: [128, 1024],
+    },
+    Network {
+        architecture: Architecture::Volumes,
+        signature: Signature::of(3, 0, 0),
+        batches: [128, 1024],
+    },
+    Network {
+        architecture: Architecture::Gravity,
+        signature: Signature::of(3, 0, 1),
+        batches: [16, 128],
+    },
+];
+
+/// The batch of a quick network.
+const QUICK: usize = 8;
+
+/// Batch and channels of layers, on the CPU and on a GPU.
+const OF_MULTIVECTORS: [[usize; 2]; 2] = [[1024, 32], [4096, 128]];
+/// Samples and multivector channels of layers of transformers.
+const OF_TOKENS: [[usize; 2]; 2] = [[32, 8], [256, 16]];
+
+/// Which layers and networks, in which algebras, at which sizes. An empty list stands for the usual choice.
+#[derive(Clone, Debug, Default)]
+pub(in crate::bench) struct NetworkSelection {
+    /// The names of layers.
+    pub(in crate::bench) layers: Vec<String>,
+    /// The names of networks.
+    pub(in crate::bench) networks: Vec<String>,
+    /// Whether operators are named, so that layers and networks are measured only if they are named too.
+    pub(in crate::bench) operators_are_named: bool,
+    /// The algebras of layers.
+    pub(in crate::bench) algebras: Vec<Signature>,
+    /// The sizes of layers.
+    pub(in crate::bench) shapes: Vec<Dims>,
+    /// The types.
+    pub(in crate::bench) dtypes: Vec<Dtype>,
+    /// Whether sizes that are not given are small.
+    pub(in crate::bench) quick: bool,
+    /// Whether the usual choice is that of a GPU.
+    pub(in crate::bench) gpu: bool,
+}
+
+/// The names of all layers.
+pub(in crate::bench) fn layer_names() -> Vec<&'static str> {
+    LAYERS.iter().map(|layer| layer.name).collect()
+}
+
+/// The names of all networks.
+pub(in crate::bench) fn network_names() -> Vec<&'static str> {
+    let names = NETWORKS.iter().map(|network| network.architecture.name());
+    names.collect()
+}
+
+impl NetworkSelection {
+    /// The cases. All are of f32.
+    pub(in crate::bench) fn cases(&self) -> Vec<NetworkCase> {
+        if !self.dtypes.is_empty() && !self.dtypes.contains(&Dtype::F32) {
+            return Vec::new();
+        }
+        let mut cases = Vec::new();
+        for layer in LAYERS {
+            if self.wants(&self.layers, layer.name) {
+                self.add_layer(layer, &mut cases);
+            }
+        }
+        // Networks have an algebra and channels of their own.
+        let is_restricted = !self.algebras.is_empty() || !self.shapes.is_empty();
+        for network in &NETWORKS {
+            let is_named = !self.networks.is_empty();
+            if self.wants(&self.networks, network.architecture.name())
+                && (is_named || !is_restricted)
+            {
+                self.add_network(network, &mut cases);
+            }
+        }
+        cases
+    }
+
+    /// Whether a name is chosen: it is in the list, or nothing is named at all.
+    fn wants(&self, list: &[String], name: &str) -> bool {
+        let lists = [&self.layers, &self.networks];
+        let nothing_is_named =
+            !self.operators_are_named && lists.iter().all(|list| list.is_empty());
+        nothing_is_named || list.iter().any(|named| named == name)
+    }
+
+    fn add_layer(&self, layer: &'static Layer, cases: &mut Vec<NetworkCase>) {
+        let usual = match layer.input {
+            Input::Tokens { .. } => Signature::of(3, 0, 1),
+            Input::Multivectors | Input::Points => Signature::of(3, 0, 0),
+        };
+        let algebras = match &self.algebras[..] {
+            [] => vec![usual],
+            // Transformers have one algebra.
+            list if layer.is_of_tokens() => list.iter().copied().filter(|&a| a == usual).collect(),
+            list => list.to_vec(),
+        };
+        let mut sizes: Vec<[usize; 2]> = self
+            .shapes
+            .iter()
+            .map(|dims| [dims.batch, dims.in_channels])
+            .collect();
+        if sizes.is_empty() {
+            let of_devices = match layer.is_of_tokens() {
+                true => OF_TOKENS,
+                false => OF_MULTIVECTORS,
+            };
+            let [batch, channels] = of_devices[usize::from(self.gpu)];
+            sizes.push(match (self.quick, layer.is_of_tokens()) {
+                (false, _) => [batch, channels],
+                (true, false) => [batch.div_ceil(32), channels.div_ceil(4)],
+                (true, true) => [batch.div_ceil(8), channels.div_ceil(4)],
+            });
+        }
+        for signature in algebras {
+            for &[batch, channels] in &sizes {
+                for run in [Run::Forward, Run::Both] {
+                    cases.push(NetworkCase {
+                        what: What::Layer(layer),
+                        run,
+                        signature,
+                        batch,
+                        channels,
+                        is_quick: self.quick,
+                    });
+                }
+            }
+        }
+    }
+
+    fn add_network(&self, network: &Network, cases: &mut Vec<NetworkCase>) {
+        for run in [Run::Inference, Run::Step] {
+            cases.push(NetworkCase {
+                what: What::Network(network.architecture),
+                run,
+                signature: network.signature,
+                batch: match self.quick {
+                    true => QUICK,
+                    false => network.batches[usize::from(self.gpu)],
+                },
+                channels: 0,
+                is_quick: self.quick,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(selection: &NetworkSelection) -> Vec<String> {
+        selection.cases().iter().map(NetworkCase::name).collect()
+    }
+
+    #[test]
+    fn all_layers_and_networks_are_the_usual_choice() {
+        let all = names(&NetworkSelection::default());
+        assert_eq!(all.len(), 2 * (LAYERS.len() + NETWORKS.len()));
+        let mut unique = all.clone();
+        unique.sort();
+        unique.dedup();
+        assert_eq!(unique.len(), all.len());
+        assert!(all.contains(&"hulls training step cl500 batch 128".to_owned()));
+    }
+
+    #[test]
+    fn what_is_named_leaves_out_the_rest() {
+        let named = |layers: &[&str], networks: &[&str], operators_are_named| NetworkSelection {
+            layers: layers.iter().map(ToString::to_string).collect(),
+            networks: networks.iter().map(ToString::to_string).collect(),
+            operators_are_named,
+            ..NetworkSelection::default()
+        };
+        assert!(names(&named(&[], &[], true)).is_empty());
+        assert_eq!(names(&named(&["MVSiLU"], &[], true)).len(), 2);
+        let volumes = [
+            "volumes inference cl300 batch 128",
+            "volumes training step cl300 batch 128",
+        ];
+        assert_eq!(names(&named(&[], &["volumes"], false)), volumes);
+        let in_f64 = NetworkSelection {
+            dtypes: vec![Dtype::F64],
+            ..NetworkSelection::default()
+        };
+        assert!(names(&in_f64).is_empty());
+    }
+
+    #[test]
+    fn algebras_and_shapes_are_those_of_layers() {
+        let selection = NetworkSelection {
+            algebras: vec![Signature::of(2, 0, 0)],
+            shapes: vec![Dims {
+                batch: 5,
+                in_channels: 4,
+                out_channels: 4,
+            }],
+            ..NetworkSelection::default()
+        };
+        let names = names(&selection);
+        assert!(
+            names.iter().all(|name| name.contains("cl200 5x4 ")),
+            "{names:?}"
+        );
+        assert!(!names.iter().any(|name| name.starts_with("Block")));
+    }
+}

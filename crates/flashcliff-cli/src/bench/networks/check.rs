@@ -1,0 +1,227 @@
+//! Compares a case with the same case in f64 on the CPU, before it is timed.
+
+use candle_core::backprop::GradStore;
+use candle_core::{DType, Device, Tensor, Var};
+
+use super::cases::{NetworkCase, What};
+use super::formula;
+use super::work::{LayerWork, Training, Work};
+use crate::error::Error;
+
+/// The difference that rounding in f32 explains, relative to the largest element: of outputs, predictions and losses.
+const OUTPUT: f64 = 1e-4;
+/// The same of gradients, which add over the batch.
+const GRADIENT: f64 = 1e-3;
+/// The difference of a change of a parameter, relative to the learning rate.
+const CHANGE: f64 = 0.02;
+/// Gradients below this part of the largest one of their parameter may be rounding alone, so that Adam may take them for either sign.
+const SIGNIFICANT: f64 = 1e-2;
+/// Gradients below this part of the largest one of all are 0 but for rounding.
+const ZERO: f64 = 1e-6;
+/// The steps whose losses are compared. A wrong step shows in the next loss.
+const STEPS: usize = 3;
+
+/// Compares the results of a run. Returns the largest relative difference of outputs, predictions or losses.
+///
+/// # Errors
+/// A wrong result; the errors of the work.
+pub(super) fn check(case: &NetworkCase, work: &mut Work) -> Result<f64, Error> {
+    let mut reference = work.reference(case)?;
+    let checker = Checker { case: case.name() };
+    match (work, &mut reference) {
+        (Work::Layer(layer), Work::Layer(reference)) => checker.layer(layer, reference),
+        (Work::Inference(model, points), Work::Inference(reference, wide)) => {
+            let got = numbers(&model.forward(points)?)?;
+            let expected = numbers(&reference.forward(wide)?)?;
+            if let What::Network(flashcliff_candle::models::Architecture::Hulls) = case.what {
+                let by_formula = formula::predictions(model, &numbers(points)?)?;
+                checker.close(
+                    "prediction by formula",
+                    &got[..by_formula.len()],
+                    &by_formula,
+                    OUTPUT,
+                    0.0,
+                )?;
+            }
+            checker.close("prediction", &got, &expected, OUTPUT, 0.0)
+        }
+        (Work::Step(training), Work::Step(reference)) => checker.steps(training, reference),
+        _ => unreachable!("a reference is made of the same case"),
+    }
+}
+
+/// All elements in f64.
+fn numbers(tensor: &Tensor) -> Result<Vec<f64>, Error> {
+    let on_cpu = tensor.to_device(&Device::Cpu)?.to_dtype(DType::F64)?;
+    Ok(on_cpu.flatten_all()?.to_vec1()?)
+}
+
+fn largest(values: &[f64]) -> f64 {
+    values
+        .iter()
+        .fold(0.0, |largest, value| largest.max(value.abs()))
+}
+
+/// The elements of a gradient: the name of its variable, those that came, and those that were expected.
+type Compared = (String, Vec<f64>, Vec<f64>);
+
+struct Checker {
+    case: String,
+}
+
+impl Checker {
+    /// Compares elements. The tolerance is relative to the largest expected one, or to `least`, if that is larger. Returns the largest relative
+    /// difference.
+    fn close(
+        &self,
+        tensor: &str,
+        got: &[f64],
+        expected: &[f64],
+        tolerance: f64,
+        least: f64,
+    ) -> Result<f64, Error> {
+        let wrong = |index: usize, expected: f64, got: f64, tolerance: f64| {
+            Error::from(flashcliff_bench::Error::WrongResult {
+                case: self.case.clone(),
+                tensor: tensor.to_owned(),
+                index,
+                expected,
+                got,
+                tolerance,
+            })
+        };
+        if got.len() != expected.len() {
+            return Err(wrong(got.len(), expected.len() as f64, f64::NAN, 0.0));
+        }
+        let scale = largest(expected).max(least);
+        let mut worst = 0.0_f64;
+        for (index, (&got, &expected)) in got.iter().zip(expected).enumerate() {
+            let difference = (got - expected).abs();
+            // The comparison also fails if one of them is not a number.
+            if difference <= tolerance * scale {
+                worst = worst.max(difference / scale.max(f64::MIN_POSITIVE));
+            } else {
+                return Err(wrong(index, expected, got, tolerance * scale));
+            }
+        }
+        Ok(worst)
+    }
+
+    /// Compares the output, and the gradients of its sum.
+    fn layer(&self, layer: &LayerWork, reference: &LayerWork) -> Result<f64, Error> {
+        let (output, expected) = (layer.output()?, reference.output()?);
+        let worst = self.close("o", &numbers(&output)?, &numbers(&expected)?, OUTPUT, 0.0)?;
+        let of = |store: &GradStore, var: &Var| match store.get(var) {
+            Some(gradient) => numbers(gradient),
+            None => Ok(Vec::new()),
+        };
+        let (got, expected) = (output.backward()?, expected.backward()?);
+        let pairs = layer.variables().into_iter().zip(reference.variables());
+        let mut gradients = Vec::new();
+        for ((name, own), (_, other)) in pairs {
+            gradients.push((name, of(&got, &own)?, of(&expected, &other)?));
+        }
+        self.gradients(&gradients)?;
+        Ok(worst)
+    }
+
+    /// Compares gradients: name, got, expected.
+    fn gradients(&self, all: &[Compared]) -> Result<(), Error> {
+        let scale = all.iter().map(|(_, _, expected)| largest(expected));
+        let least = ZERO * scale.fold(0.0, f64::max);
+        for (name, got, expected) in all {
+            let name = format!("gradient of {name}");
+            self.close(&name, got, expected, GRADIENT, least / GRADIENT)?;
+        }
+        Ok(())
+    }
+
+    /// Compares losses of some steps, and of the first one gradients and changes of parameters.
+    fn steps(&self, training: &mut Training, reference: &mut Training) -> Result<f64, Error> {
+        let mut worst = 0.0_f64;
+        for step in 0..STEPS {
+            let loss = training.objective.evaluate(&training.batch)?;
+            let expected = reference.objective.evaluate(&reference.batch)?;
+            let name = format!("loss of step {}", step + 1);
+            let difference =
+                self.close(&name, &numbers(&loss)?, &numbers(&expected)?, OUTPUT, 0.0)?;
+            worst = worst.max(difference);
+            let mut gradients = Vec::new();
+            let mut before = Vec::new();
+            if step == 0 {
+                gradients = self.gradients_of(training, reference)?;
+                self.gradients(&gradients)?;
+                before = values_of(training, reference)?;
+            }
+            training
+                .adam
+                .objective_step(&mut training.objective, &loss)?;
+            reference
+                .adam
+                .objective_step(&mut reference.objective, &expected)?;
+            if step == 0 {
+                let after = values_of(training, reference)?;
+                let rate = training.adam.options().learning_rate;
+                self.changes(&gradients, &before, &after, rate)?;
+            }
+        }
+        Ok(worst)
+    }
+
+    fn gradients_of(
+        &self,
+        training: &Training,
+        reference: &Training,
+    ) -> Result<Vec<Compared>, Error> {
+        let of = |training: &Training, var: &Var| match training.objective.gradient_of(var)? {
+            Some(gradient) => numbers(&gradient),
+            None => Ok(Vec::new()),
+        };
+        let own = training.model.parameters().variables();
+        let others = reference.model.parameters().variables();
+        let mut all = Vec::new();
+        for ((name, own), (_, other)) in own.into_iter().zip(others) {
+            all.push((name, of(training, &own)?, of(reference, &other)?));
+        }
+        Ok(all)
+    }
+
+    /// Compares what a step changed, where the gradient is large enough for its sign to be certain.
+    fn changes(
+        &self,
+        gradients: &[Compared],
+        before: &[[Vec<f64>; 2]],
+        after: &[[Vec<f64>; 2]],
+        rate: f64,
+    ) -> Result<(), Error> {
+        let of_all = gradients.iter().map(|(_, _, gradient)| largest(gradient));
+        let least = ZERO * of_all.fold(0.0, f64::max) / GRADIENT;
+        for ((name, _, gradient), (before, after)) in gradients.iter().zip(before.iter().zip(after))
+        {
+            let significant = (SIGNIFICANT * largest(gradient)).max(least);
+            let places = (0..gradient.len()).filter(|&at| gradient[at].abs() > significant);
+            let change = |which: usize| -> Vec<f64> {
+                let each = places.clone();
+                each.map(|at| after[which][at] - before[which][at])
+                    .collect()
+            };
+            let (got, expected) = (change(0), change(1));
+            self.close(&format!("change of {name}"), &got, &expected, CHANGE, rate)?;
+        }
+        Ok(())
+    }
+}
+
+/// The values of all parameters, of a model and of its reference.
+fn values_of(training: &Training, reference: &Training) -> Result<Vec<[Vec<f64>; 2]>, Error> {
+    let own = training.model.parameters().variables();
+    let others = reference.model.parameters().variables();
+    let pairs = own.iter().zip(&others);
+    pairs
+        .map(|((_, own), (_, other))| Ok([numbers(own)?, numbers(other)?]))
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "check_tests.rs"]
+mod tests;

@@ -1,0 +1,215 @@
+//! A case with its tensors, which can run.
+
+use std::sync::Arc;
+
+use candle_core::{DType, Device, Tensor, Var};
+use flashcliff::{Algebra, Pass};
+use flashcliff_candle::init::Parameters;
+use flashcliff_candle::models::{Architecture, Model};
+use flashcliff_candle::objective::Objective;
+use flashcliff_candle::optim::{Adam, AdamOptions};
+use flashcliff_candle::timeline::{self, Operation};
+use flashcliff_floor::values;
+
+use super::cases::{NetworkCase, Run, What};
+use super::layers::{Apply, Size};
+use crate::error::Error;
+
+/// The seed of parameters.
+const SEED: u64 = 1;
+
+/// A case with its tensors.
+pub(super) enum Work {
+    Layer(LayerWork),
+    Inference(Model, Tensor),
+    Step(Box<Training>),
+}
+
+/// A layer with its inputs.
+pub(super) struct LayerWork {
+    parameters: Parameters,
+    apply: Apply,
+    /// The input whose gradient is taken, and others.
+    x: Var,
+    others: Vec<Tensor>,
+    /// Whether gradients are computed.
+    is_both: bool,
+}
+
+/// A model in training.
+pub(super) struct Training {
+    pub(super) model: Model,
+    pub(super) adam: Adam,
+    pub(super) objective: Objective,
+    pub(super) batch: [Tensor; 2],
+}
+
+impl Training {
+    /// One step. Returns the loss before it.
+    pub(super) fn step(&mut self) -> Result<Tensor, Error> {
+        let loss = self.objective.evaluate(&self.batch)?;
+        self.adam.objective_step(&mut self.objective, &loss)?;
+        Ok(loss)
+    }
+}
+
+/// Values in (-1, 1), of a type and on a device. They are numbers of f32 in every type.
+fn tensor(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Result<Tensor, Error> {
+    let data = values(shape.iter().product(), seed);
+    let on_cpu = Tensor::from_vec(data, shape, &Device::Cpu)?;
+    Ok(on_cpu.to_dtype(dtype)?.to_device(device)?)
+}
+
+/// Points of samples and their targets.
+fn batch(
+    architecture: Architecture,
+    samples: usize,
+    dtype: DType,
+    device: &Device,
+) -> Result<[Tensor; 2], Error> {
+    let points = [samples, architecture.points(), architecture.dim()];
+    let targets = [samples, architecture.targets()];
+    let targets = match targets {
+        [_, 1] => &targets[..1],
+        _ => &targets[..],
+    };
+    Ok([
+        tensor(&points, 1, dtype, device)?,
+        tensor(targets, 2, dtype, device)?,
+    ])
+}
+
+impl Work {
+    /// A case in f32.
+    ///
+    /// # Errors
+    /// The errors of layers, models and candle.
+    pub(super) fn new(case: &NetworkCase, device: &Device) -> Result<Self, Error> {
+        Self::of(case, DType::F32, device)
+    }
+
+    /// The same case in f64 on the CPU, with the parameters of this one. Training steps go through candle's graph.
+    ///
+    /// # Errors
+    /// The errors of layers, models and candle.
+    pub(super) fn reference(&self, case: &NetworkCase) -> Result<Self, Error> {
+        let mut reference = Self::of(case, DType::F64, &Device::Cpu)?;
+        if let Self::Step(training) = &mut reference {
+            training.objective = Objective::through_graph(&training.model, case.batch, 1)?;
+        }
+        let own = self.parameters().variables();
+        for ((_, to), (_, from)) in reference.parameters().variables().iter().zip(&own) {
+            to.set(&from.to_device(&Device::Cpu)?.to_dtype(DType::F64)?)?;
+        }
+        Ok(reference)
+    }
+
+    fn of(case: &NetworkCase, dtype: DType, device: &Device) -> Result<Self, Error> {
+        match case.what {
+            What::Layer(layer) => {
+                let size = Size {
+                    algebra: Algebra::new(case.signature)?,
+                    batch: case.batch,
+                    channels: case.channels,
+                };
+                let parameters = Parameters::seeded(SEED);
+                let apply = layer.make(&size, parameters.builder(dtype, device))?;
+                let x = Var::from_tensor(&tensor(&layer.shape(&size), 3, dtype, device)?)?;
+                Ok(Self::Layer(LayerWork {
+                    others: layer.others(&size, &x)?,
+                    is_both: case.run == Run::Both,
+                    parameters,
+                    apply,
+                    x,
+                }))
+            }
+            What::Network(architecture) => {
+                let model = Model::on_device(architecture, SEED, dtype, device)?;
+                let batch = batch(architecture, case.batch, dtype, device)?;
+                if case.run != Run::Step {
+                    let [points, _] = batch;
+                    return Ok(Self::Inference(model, points));
+                }
+                let variables = model.parameters().variables();
+                Ok(Self::Step(Box::new(Training {
+                    adam: Adam::new(variables, AdamOptions::default())?,
+                    objective: Objective::new(&model, case.batch, 1)?,
+                    batch,
+                    model,
+                })))
+            }
+        }
+    }
+
+    /// The parameters.
+    pub(super) fn parameters(&self) -> &Parameters {
+        match self {
+            Self::Layer(layer) => &layer.parameters,
+            Self::Inference(model, _) => model.parameters(),
+            Self::Step(training) => training.model.parameters(),
+        }
+    }
+
+    /// Runs once. On a GPU nothing waits.
+    ///
+    /// # Errors
+    /// The errors of layers, models and candle.
+    pub(super) fn run(&mut self) -> Result<(), Error> {
+        match self {
+            Self::Layer(layer) => {
+                let output = layer.output()?;
+                if layer.is_both {
+                    output.backward()?;
+                }
+            }
+            Self::Inference(model, points) => {
+                model.forward(points)?;
+            }
+            Self::Step(training) => {
+                training.step()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The operations of a run that move bytes.
+    ///
+    /// # Errors
+    /// The errors of the run; on a GPU those of CUDA.
+    pub(super) fn operations(&mut self, device: &Device) -> Result<Vec<Arc<Operation>>, Error> {
+        let is_forward = match self {
+            Self::Layer(layer) => !layer.is_both,
+            Self::Inference(..) => true,
+            Self::Step(_) => false,
+        };
+        let (ran, timeline) = timeline::record(device, || self.run())?;
+        ran?;
+        let slices = timeline.slices().iter().filter(|slice| slice.begins);
+        let operations = slices.map(|slice| slice.operation.clone());
+        // What candle does by itself has no bytes.
+        let counts = |operation: &Arc<Operation>| {
+            let is_wanted = !is_forward || operation.phase == Some(Pass::Forward);
+            operation.tensor_bytes > 0 && is_wanted
+        };
+        Ok(operations.filter(counts).collect())
+    }
+}
+
+impl LayerWork {
+    /// The output.
+    ///
+    /// # Errors
+    /// The errors of the layer.
+    pub(super) fn output(&self) -> Result<Tensor, Error> {
+        let mut inputs = vec![self.x.as_tensor().clone()];
+        inputs.extend(self.others.iter().cloned());
+        Ok((self.apply)(&inputs)?)
+    }
+
+    /// The variables whose gradients are compared: the input, and all parameters.
+    pub(super) fn variables(&self) -> Vec<(String, Var)> {
+        let mut all = vec![("x".to_owned(), self.x.clone())];
+        all.extend(self.parameters.variables());
+        all
+    }
+}
