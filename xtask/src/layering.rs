@@ -175,7 +175,10 @@ mod tests {
         // The generator does depend on `cayley`, so the check must notice if this is forbidden.
         let dependencies = dependencies(&workspace_root(), "flashcliff-codegen")?;
         let found = reached("flashcliff-codegen", &["flashcliff-cayley"], &dependencies);
-        assert_eq!(found, ["  flashcliff-codegen must not depend on flashcliff-cayley"]);
+        assert_eq!(
+            found,
+            ["  flashcliff-codegen must not depend on flashcliff-cayley"]
+        );
         Ok(())
     }
 
