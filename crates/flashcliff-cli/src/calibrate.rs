@@ -16,7 +16,7 @@ use crate::train::TaskName;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Measured are a call with next to no work, a task for every thread, multiply-adds in f32 and f64, additions and copies of working sets from the
-smallest cache to memory, every operator of the table at three sizes, compiled and interpreted, and the operations of the training steps of
+smallest cache to memory, every operator of the table on a grid of sizes, compiled and interpreted, and the operations of the training steps of
 all tasks at several batches. They are kept in $FLASHCLIFF_CACHE_DIR/rates, or else in flashcliff/rates in the cache folder of the system, in a file
 for each processor and number of threads. Measure while the machine is idle.
 

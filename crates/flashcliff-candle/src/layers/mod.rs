@@ -29,10 +29,10 @@ pub use steerable::{SteerableGeometricProduct, SteerableLayerOptions};
 
 use std::sync::Arc;
 
-use candle_core::{DType, Tensor};
+use candle_core::Tensor;
 use candle_nn::{Init, Linear, Module, VarBuilder};
-use flashcliff::Dtype;
 
+use crate::op::core_dtype;
 use crate::timeline::{self, Operation};
 
 /// An ordinary linear layer with PyTorch's initialisation: `weight` `[out, in]` and `bias` `[out]`,
@@ -58,11 +58,8 @@ pub fn linear(
 /// Applies an ordinary linear layer to rows, as an operation of a timeline. The backward pass is candle's own.
 pub(crate) fn apply_linear(linear: &Linear, x: &Tensor) -> candle_core::Result<Tensor> {
     let (outputs, inputs) = linear.weight().dims2()?;
-    let dtype = match x.dtype() {
-        DType::F64 => Dtype::F64,
-        DType::BF16 => Dtype::Bf16,
-        DType::F16 => Dtype::F16,
-        _ => Dtype::F32,
+    let Some(dtype) = core_dtype(x.dtype()) else {
+        return linear.forward(x);
     };
     timeline::within(
         || Arc::new(Operation::of_linear(x.dims(), [outputs, inputs], dtype)),

@@ -11,6 +11,7 @@ use super::Part;
 use super::operations::Reports;
 use super::plan::{Activation, Holder, Node, Operand, Plan, Value, Wanted, Work};
 use crate::Error;
+use crate::op::core_dtype;
 use crate::op::gpu::library;
 use crate::op::gpu::memory::{self, View, misplaced, with_views, writable};
 use crate::op::node;
@@ -56,7 +57,7 @@ impl OnGpu {
     ) -> Result<Self, Error> {
         let library = library::device(device)?;
         let candle = dtypes;
-        let [Some(features), Some(model)] = candle.map(memory::dtype) else {
+        let [Some(features), Some(model)] = candle.map(core_dtype) else {
             return Err(misplaced("objective"));
         };
         let dtypes = [features, model];

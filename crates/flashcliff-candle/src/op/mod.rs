@@ -30,8 +30,8 @@ pub(crate) mod trunk;
 
 use std::sync::Arc;
 
-use candle_core::Tensor;
-use flashcliff::Operator;
+use candle_core::{DType, Tensor};
+use flashcliff::{Dtype, Operator};
 
 pub use scalar::Scalar;
 pub use scratch::release_scratch;
@@ -39,6 +39,17 @@ pub use scratch::release_scratch;
 use node::Argument;
 
 pub(crate) use operator::{Core, WithOptions};
+
+/// The core's element type for a type of candle, if there are kernels for it.
+pub(crate) fn core_dtype(candle: DType) -> Option<Dtype> {
+    match candle {
+        DType::F32 => Some(Dtype::F32),
+        DType::F64 => Some(Dtype::F64),
+        DType::BF16 => Some(Dtype::Bf16),
+        DType::F16 => Some(Dtype::F16),
+        _ => None,
+    }
+}
 
 /// How an operator runs on a GPU. On the CPU it makes no difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

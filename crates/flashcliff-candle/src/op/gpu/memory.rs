@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use candle_core::cuda_backend::CudaStorageSlice;
-use candle_core::{CudaDevice, CudaStorage, DType, Layout, Storage};
+use candle_core::{CudaDevice, CudaStorage, Layout, Storage};
 use flashcliff::Dtype;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, CudaView, CudaViewMut, DevicePtr};
@@ -12,17 +12,6 @@ use flashcliff::cuda::{Tensor, TensorMut, allocation_error};
 
 use crate::Error;
 use crate::op::node;
-
-/// The core's element type for a type of candle, if there are kernels for it.
-pub(crate) fn dtype(candle: DType) -> Option<Dtype> {
-    match candle {
-        DType::F32 => Some(Dtype::F32),
-        DType::F64 => Some(Dtype::F64),
-        DType::BF16 => Some(Dtype::Bf16),
-        DType::F16 => Some(Dtype::F16),
-        _ => None,
-    }
-}
 
 /// Memory of `len` elements in the order of the device's stream, not initialised. It has at least one element, since an
 /// allocation of no bytes is an error for some drivers.

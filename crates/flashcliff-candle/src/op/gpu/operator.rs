@@ -13,9 +13,9 @@ use super::OnGpu;
 use super::library;
 use super::memory::{self, View, misplaced, with_views, writable};
 use crate::Error;
-use crate::op::GpuOptions;
 use crate::op::node::{self, Argument, Backward};
 use crate::op::operator::Core;
+use crate::op::{GpuOptions, core_dtype};
 use crate::precision;
 use crate::timeline::{self, Operation, Sizes};
 
@@ -253,7 +253,7 @@ fn dtypes(operator: &Operator, inputs: &[Tensor]) -> Result<Dtypes, Error> {
 }
 
 fn dtype(operator: &str, input: usize, tensor: &Tensor) -> Result<Dtype, Error> {
-    memory::dtype(tensor.dtype()).ok_or_else(|| Error::InputType {
+    core_dtype(tensor.dtype()).ok_or_else(|| Error::InputType {
         operator: operator.to_owned(),
         input,
         expected: "F32, F64, BF16 or F16",

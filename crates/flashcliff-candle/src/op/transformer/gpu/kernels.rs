@@ -17,6 +17,7 @@ use flashcliff::{Dtype, Operator};
 
 use super::Kernels;
 use crate::Error;
+use crate::op::core_dtype;
 use crate::op::gpu::library;
 use crate::op::gpu::memory::{self, View, misplaced, with_views};
 use crate::op::node::{self, Argument};
@@ -71,7 +72,7 @@ impl Cuda {
         let Device::Cuda(candle) = first.device() else {
             return Ok(None);
         };
-        let dtype = match memory::dtype(first.dtype()) {
+        let dtype = match core_dtype(first.dtype()) {
             Some(dtype @ (Dtype::F32 | Dtype::F64)) => dtype,
             _ => return Ok(None),
         };
