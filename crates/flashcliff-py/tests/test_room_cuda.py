@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 
 import pytest
@@ -19,7 +20,6 @@ R3 = flashcliff.Algebra(3, 0, 0)
 CHANNELS = 128
 ROW = 8 * CHANNELS * 4
 """The bytes of a row of a multivector."""
-SEGMENTS = 40 << 20
 
 
 @pytest.fixture(params=["compiled", "python"])
@@ -37,6 +37,8 @@ def path(request, monkeypatch):
 @pytest.fixture
 def limit():
     """Lets PyTorch have 512 MiB more than it has."""
+    # Errors of tests before hold tensors until they are collected.
+    gc.collect()
     torch.cuda.empty_cache()
     total = torch.cuda.mem_get_info()[1]
     torch.cuda.set_per_process_memory_fraction(
@@ -76,9 +78,9 @@ def test_a_forward_pass(limit, path):
     assert "(output 300 MiB, saved " in message
     batch = batch_of(message)
     assert 0.6 * x.shape[1] < batch < 0.75 * x.shape[1], message
-    # That batch runs, in the memory of `x`, less the two segments of 20 MiB that the allocator takes small blocks from.
-    few = x.flatten()[: 8 * (batch - SEGMENTS // ROW) * CHANNELS].view(8, -1, CHANNELS)
-    assert F.sgp_norm(few, few, weight, R3).isfinite().all()
+    # That batch runs, in the memory of `x`; the allocator rounds to pages. `isfinite` would take as much memory again.
+    few = x.flatten()[: 8 * int(0.95 * batch) * CHANNELS].view(8, -1, CHANNELS)
+    assert F.sgp_norm(few, few, weight, R3).amax() == 0
 
 
 def test_a_backward_pass(limit, path):
@@ -91,7 +93,7 @@ def test_a_backward_pass(limit, path):
     assert "(gradients 121 MiB" in message, message
     batch_of(message)
     del kept
-    assert all(g.isfinite().all() for g in torch.autograd.grad(output, (x, weight), gradient))
+    assert all(g.amax() == 0 for g in torch.autograd.grad(output, (x, weight), gradient))
 
 
 def test_the_dispatcher(limit, path):

@@ -255,7 +255,8 @@ fn refused() {
     let given = read(&x, &[3, 4]);
     let error = network::blade(device(), &stream, given, 3, write(&mut few, &[4]));
     assert!(matches!(error, Err(Error::ShapeMismatch { tensor, .. }) if tensor == "x"));
-    let y = Some(read(&x, &[3, 2]));
+    let other = stream.alloc_zeros::<f32>(6).expect("memory");
+    let y = Some(read(&other, &[3, 2]));
     let error = network::scaled_sum(
         device(),
         &stream,
