@@ -8,7 +8,7 @@ CUDA events are kept, with the peak memory of a call when there are no gradients
 written after every point, so a run that is cut leaves what it measured; `--resume` goes on.
 
     python3 benches/peers/sweep_gpu.py --flash-clifford CLONE --commit HASH --out sweep.json
-    python3 benches/peers/sweep_draw.py sweep.json --to benches/results
+    python3 benches/peers/sweep_table.py sweep.json --to benches/results
 """
 
 import argparse

@@ -1,11 +1,12 @@
 //! `figures`: computes what the documents say of speed and accuracy from measured data, or checks it.
 //!
-//! All of `benches/README.md` is written, and in `README.md` what stands between two markers.
+//! All of `benches/README.md` is written, the heat maps beside the data, and in `README.md` what stands between two markers.
 
 mod compiled;
 mod data;
 mod floors;
 mod front;
+mod heat;
 mod host;
 mod markdown;
 mod page;
@@ -24,6 +25,7 @@ use std::path::Path;
 
 use crate::Error;
 use crate::marked::with_block;
+use sweep::Sweep;
 
 /// The command that headers name.
 const COMMAND: &str = "cargo xtask figures";
@@ -40,13 +42,16 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
     let results = root.join(RESULTS);
     let front = root.join(FRONT);
     let old_front = fs::read_to_string(&front).map_err(Error::at(&front))?;
-    let wanted = [
-        (PAGE, page::page(&results)?),
-        (
-            FRONT,
-            with_block(FRONT, &old_front, BEGIN, &front::block(&results)?)?,
-        ),
+    let front = with_block(FRONT, &old_front, BEGIN, &front::block(&results)?)?;
+    let mut wanted = vec![
+        (PAGE.to_owned(), page::page(&results)?),
+        (FRONT.to_owned(), front),
     ];
+    let sweep = Sweep::read(&results, sweep::GPU)?;
+    for variant in sweep.variants() {
+        let name = format!("{RESULTS}/{}", heat::name(&sweep, variant));
+        wanted.push((name, heat::draw(&sweep, variant)?));
+    }
     let mut differing = Vec::new();
     for (name, text) in &wanted {
         let path = root.join(name);

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::markdown::{Table, digits, milliseconds, times};
 use super::slower::{Lost, TwoGpus, lost};
-use super::sweep::{OWN, Pass, Point, Sweep};
+use super::sweep::{GPU, OWN, Pass, Point, Sweep};
 use super::sweeps::mark;
 use crate::Error;
 
@@ -15,7 +15,7 @@ const SHAPE: &str = "4096 x 512";
 const OTHERS: [&str; 2] = ["flash-clifford", "torch.compile"];
 
 pub(super) fn block(results: &Path) -> Result<String, Error> {
-    let product = Sweep::read(results, "gpu-h200-sweep")?;
+    let product = Sweep::read(results, GPU)?;
     let layer = Sweep::read(results, "gpu-h200-layer")?;
     let connected = Sweep::read(results, "gpu-h200-fcgp")?;
     let rows = [

@@ -10,14 +10,14 @@ use super::precision::Precision;
 use super::ranks::Ranks;
 use super::slower::{self, TwoGpus};
 use super::steps::Steps;
-use super::sweep::Sweep;
+use super::sweep::{GPU, Sweep};
 use super::training::Training;
 use super::transformers::{OnGpu, Transformers};
 use super::{sweeps, tuning};
 use crate::Error;
 
 pub(super) fn page(results: &Path) -> Result<String, Error> {
-    let product = Sweep::read(results, "gpu-h200-sweep")?;
+    let product = Sweep::read(results, GPU)?;
     let layer = Sweep::read(results, "gpu-h200-layer")?;
     let connected = Sweep::read(results, "gpu-h200-fcgp")?;
     let sixteen_bits = Sweep::read(results, "gpu-h200-fcgp-bf16")?;
@@ -161,8 +161,7 @@ our own formula, compiled for each number of channels.
 {source}
 {ranges}
 All shapes: [table](results/{name}.md). Drawn beside [flash-clifford](results/{name}-flash-clifford.svg),
-[torch.compile](results/{name}-torch-compile.svg) and [CGENN](results/{name}-cgenn.svg), by
-`python3 benches/peers/sweep_draw.py benches/results/{name}.json --to benches/results`.
+[torch.compile](results/{name}-torch-compile.svg) and [CGENN](results/{name}-cgenn.svg).
 ",
         source = sweep.source(),
         ranges = sweeps::ranges(sweep),

@@ -1,6 +1,6 @@
 //! Sweeps: one operator at many shapes, computed by flashcliff and by others (`benches/peers/sweep_results.py` writes them).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::data::{Data, Place};
@@ -35,6 +35,9 @@ impl Pass {
 }
 
 pub(super) const OWN: &str = "flashcliff";
+
+/// The sweep on a GPU beside all others.
+pub(super) const GPU: &str = "gpu-h200-sweep";
 
 /// The time of a variant.
 #[derive(Clone, Copy, Debug)]
@@ -257,6 +260,12 @@ impl Sweep {
                 .then(a.channels.total_cmp(&b.channels))
         });
         points
+    }
+
+    /// The libraries beside flashcliff.
+    pub(super) fn variants(&self) -> BTreeSet<&str> {
+        let points = self.points.iter();
+        points.flat_map(Point::others).collect()
     }
 
     /// The points of every operator and dimension.
