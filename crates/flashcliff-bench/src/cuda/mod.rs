@@ -60,7 +60,7 @@ impl Gpu {
         Self::on_stream(device, stream, quick)
     }
 
-    /// The same GPU for the work of a host that launches on this stream.
+    /// This GPU again, for a host that launches its work on this stream.
     ///
     /// # Errors
     /// The errors of CUDA.

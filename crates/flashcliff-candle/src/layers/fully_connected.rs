@@ -97,19 +97,18 @@ impl FullyConnectedSteerableGeometricProduct {
         &self,
         plan: &mut Builder,
         x: ValueId,
-        rows: usize,
     ) -> std::result::Result<ValueId, Error> {
-        let blades = self.linear_right.operator().algebra().blade_count();
+        let algebra = self.linear_right.operator().algebra();
         let (outputs, inputs, paths) = self.weight.dims3()?;
         // Its gradient is the last that is added to that of `x`: a product adds to none.
         let left = self.linear_left.as_ref();
-        let left = left.map(|left| left.plan(plan, x, rows)).transpose()?;
-        let mut right = self.linear_right.plan(plan, x, rows)?;
+        let left = left.map(|left| left.plan(plan, x)).transpose()?;
+        let mut right = self.linear_right.plan(plan, x)?;
         if let Some(normalization) = &self.normalization {
-            right = normalization.plan(plan, right, rows)?;
+            right = normalization.plan(plan, right)?;
         }
         let weight = plan.reverse_axes(&self.weight)?;
-        let lanes = vec![blades, rows, inputs];
+        let lanes = plan.lanes(algebra, inputs);
         let values = [
             (x, lanes.clone()),
             (right, lanes),
@@ -119,7 +118,8 @@ impl FullyConnectedSteerableGeometricProduct {
         Ok(match left {
             None => product,
             Some(left) => {
-                plan.scaled_sum([left, product], vec![blades, rows, outputs], FRAC_1_SQRT_2)
+                let shape = plan.lanes(algebra, outputs);
+                plan.scaled_sum([left, product], shape, FRAC_1_SQRT_2)
             }
         })
     }

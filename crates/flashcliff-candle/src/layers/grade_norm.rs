@@ -48,10 +48,9 @@ impl GradeNorm {
         &self,
         plan: &mut Builder,
         x: ValueId,
-        rows: usize,
     ) -> std::result::Result<ValueId, Error> {
         let shape = self.a.dims().to_vec();
-        let lanes = vec![self.operator.algebra().blade_count(), rows, shape[0]];
+        let lanes = plan.lanes(self.operator.algebra(), shape[0]);
         plan.operator(&self.operator, &[(x, lanes)], &[(&self.a, shape)], 0)
     }
 }

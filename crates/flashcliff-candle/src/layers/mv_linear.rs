@@ -82,10 +82,9 @@ impl MVLinear {
         &self,
         plan: &mut Builder,
         x: ValueId,
-        rows: usize,
     ) -> std::result::Result<ValueId, Error> {
         let shape = self.weight.dims().to_vec();
-        let lanes = vec![self.operator.algebra().blade_count(), rows, shape[1]];
+        let lanes = plan.lanes(self.operator.algebra(), shape[1]);
         let bias = self.bias.as_ref().map(|bias| (bias, vec![shape[0]]));
         let mut parameters = vec![(&self.weight, shape)];
         parameters.extend(bias);

@@ -54,10 +54,9 @@ impl MVSiLU {
         &self,
         plan: &mut Builder,
         x: ValueId,
-        rows: usize,
     ) -> std::result::Result<ValueId, Error> {
         let shape = self.a.dims()[1..].to_vec();
-        let lanes = vec![self.operator.algebra().blade_count(), rows, shape[0]];
+        let lanes = plan.lanes(self.operator.algebra(), shape[0]);
         let parameters = [&self.a, &self.b].map(|tensor| (tensor, shape.clone()));
         plan.operator(&self.operator, &[(x, lanes)], &parameters, 0)
     }

@@ -146,15 +146,10 @@ impl SteerableGeometricProduct {
         &self,
         plan: &mut Builder,
         x: ValueId,
-        rows: usize,
     ) -> std::result::Result<ValueId, Error> {
         let shape = |tensor: &Tensor| tensor.dims().to_vec();
         let channels = self.weight.dims()[0];
-        let activation = vec![
-            self.function.product.algebra().blade_count(),
-            rows,
-            channels,
-        ];
+        let activation = plan.lanes(self.function.product.algebra(), channels);
         let value = |value| (value, activation.clone());
         let weight = [(&self.right, shape(&self.right))];
         let right = plan.operator(&self.function.right, &[value(x)], &weight, 0)?;

@@ -113,7 +113,7 @@ impl Hulls {
         let mut plan = Builder::new(rows);
         let mut x = self.embedding.plan(&mut plan, rows)?;
         for product in &self.products {
-            x = product.plan(&mut plan, x, rows)?;
+            x = product.plan(&mut plan, x)?;
         }
         let norms = plan.norm(x, BLADES, CHANNELS);
         let hidden = plan.linear(self.algebra, norms, &self.hidden)?;

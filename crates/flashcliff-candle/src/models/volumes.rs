@@ -60,11 +60,11 @@ impl Volumes {
         let (blades, dim) = (self.algebra.blade_count(), self.algebra.signature().dim());
         let mut plan = Builder::new(rows);
         let points = plan.points(POINTS, dim, blades * rows * POINTS);
-        let mut x = self.first.plan(&mut plan, points, rows)?;
+        let mut x = self.first.plan(&mut plan, points)?;
         for gate in &self.gates {
-            x = gate.plan(&mut plan, x, rows)?;
+            x = gate.plan(&mut plan, x)?;
         }
-        let x = self.last.plan(&mut plan, x, rows)?;
+        let x = self.last.plan(&mut plan, x)?;
         let prediction = plan.blade(x, [blades, 1], blades - 1);
         Ok(plan.finish(prediction))
     }

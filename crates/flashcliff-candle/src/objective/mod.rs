@@ -87,7 +87,7 @@ struct Planned {
     place: Place,
     /// The types of the features and of the model.
     dtypes: [Dtype; 2],
-    /// What is reported to a timeline, made when there is one.
+    /// The operations that a timeline hears of, made when there is one.
     operations: OnceCell<Operations>,
 }
 

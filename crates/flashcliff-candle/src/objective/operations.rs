@@ -49,7 +49,7 @@ impl Operations {
     }
 }
 
-/// What both passes report to the timeline of the calling thread, if there is one.
+/// Reports of both passes to the timeline of the calling thread, if there is one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reports<'a>(pub(super) Option<&'a Operations>);
 

@@ -144,6 +144,11 @@ impl Builder {
         }
     }
 
+    /// The shape of a value of multivectors in an algebra.
+    pub(crate) fn lanes(&self, algebra: Algebra, channels: usize) -> Vec<usize> {
+        vec![algebra.blade_count(), self.rows, channels]
+    }
+
     fn value(&mut self, holder: Holder, len: usize, tracked: bool) -> ValueId {
         self.values.push(Value {
             holder,

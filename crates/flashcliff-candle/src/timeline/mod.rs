@@ -1,4 +1,4 @@
-//! What the time of a training step is spent on.
+//! Timelines of training steps: the operations of a step, and the time that each takes.
 //!
 //! While [`record`] runs work, the parts of this crate report what they do: nodes of candle's graph, the operations of an
 //! [`Objective`](crate::objective::Objective), passes of candle, the optimiser. A report is a *mark*: a moment, and the operation that runs from then
@@ -85,7 +85,7 @@ impl Timeline {
 }
 
 /// Runs work, and records what the operations of this crate that it calls on this thread take, on a device. On a GPU the call waits before and
-/// behind the work. What no operation reports is [`Operation::rest`].
+/// behind the work. Time that no operation reports belongs to [`Operation::rest`].
 ///
 /// A recording within another one takes its calls. A step that is [captured](crate::capture) reports nothing when it is replayed, and while it is
 /// captured its events have no times: record eager steps.

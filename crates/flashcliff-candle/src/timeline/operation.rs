@@ -86,7 +86,7 @@ impl Operation {
         }
     }
 
-    /// What no operation reports.
+    /// The operation of all time that no other one reports.
     pub fn rest() -> Arc<Self> {
         static REST: LazyLock<Arc<Operation>> =
             LazyLock::new(|| Arc::new(Operation::other("the rest", None)));

@@ -5,7 +5,7 @@ use candle_core::{D, Result, Tensor};
 use super::stages::{Given, Gradients};
 use crate::op::transformer::attention::Attention;
 
-/// What the backward pass of attention needs besides its input.
+/// Values that the backward pass of attention needs besides its input.
 pub(super) struct Attended {
     /// The weights of distances, `[channels, heads]`.
     weights: Tensor,

@@ -30,7 +30,7 @@ pub(super) use function::apply;
 #[cfg(feature = "cuda")]
 pub(super) use kernels::Cuda;
 
-/// What is computed between matrix products. All tensors are contiguous; tokens are packed rows `[rows, width]`.
+/// The functions between matrix products. All tensors are contiguous; tokens are packed rows `[rows, width]`.
 ///
 /// Tests have another one, of candle's operations on the CPU.
 pub(super) trait Kernels: Send + Sync + 'static {
