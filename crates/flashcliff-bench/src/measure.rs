@@ -98,6 +98,24 @@ pub fn repetitions<E>(
     Ok((duration.as_secs_f64() / once).ceil().clamp(1.0, 1e6) as usize)
 }
 
+/// The least seconds that work takes once, of some rounds that each last for a duration. Other work of the machine makes times longer, never
+/// shorter.
+///
+/// # Errors
+/// The errors of the work.
+pub(crate) fn least_seconds<E>(
+    rounds: usize,
+    round: Duration,
+    mut work: impl FnMut() -> Result<(), E>,
+) -> Result<f64, E> {
+    let times = repetitions(round, &mut work)?;
+    let mut least = f64::INFINITY;
+    for _ in 0..rounds {
+        least = least.min(seconds(times, &mut work)?);
+    }
+    Ok(least)
+}
+
 /// The seconds that work takes once, when it is done some times in a row.
 ///
 /// # Errors

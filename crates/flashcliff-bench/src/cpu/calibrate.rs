@@ -8,11 +8,11 @@ use flashcliff::{Dims, Dtype, Element, Tier, threads};
 use flashcliff_floor::{Floor, Width};
 
 use super::buffers::Buffers;
-use super::{Cpu, call_seconds, multiply_rate};
+use super::{Cpu, addition_seconds, call_seconds, multiply_rate};
 use crate::calibrate::{Calibrate, Choice, Latencies, Pace};
 use crate::calibration::Level;
 use crate::grid::Grid;
-use crate::measure::{median, repetitions, seconds};
+use crate::measure::{least_seconds, median};
 use crate::place::Place;
 use crate::selection::usual_size;
 use crate::{Case, Error, Passes};
@@ -67,22 +67,14 @@ impl Calibrate for Cpu {
     fn level(&mut self, bytes: usize, _: f64, pace: Pace) -> Result<Level, Error> {
         let mut floor = Floor::of_bytes(bytes);
         let moved = floor.bytes() as f64;
-        // Threads cost more than they save where there are few bytes.
-        let spread = time(pace, || {
-            floor.run();
-            Ok(())
-        })?;
-        let alone = time(pace, || {
-            floor.run_alone();
-            Ok(())
-        })?;
+        let add = addition_seconds(&mut floor, pace.rounds, pace.round)?;
         let copy = time(pace, || {
             floor.copy();
             Ok(())
         })?;
         Ok(Level {
             bytes: floor.bytes(),
-            add: moved / spread.min(alone),
+            add: moved / add,
             copy: moved * 2.0 / 3.0 / copy,
         })
     }
@@ -109,13 +101,8 @@ fn times<T: Element>(case: &Case, passes: &[Passes], pace: Pace) -> Result<Vec<f
 }
 
 /// The least time of work.
-fn time(pace: Pace, mut work: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
-    let times = repetitions(pace.round, &mut work)?;
-    let mut least = f64::INFINITY;
-    for _ in 0..pace.rounds {
-        least = least.min(seconds(times, &mut work)?);
-    }
-    Ok(least)
+fn time(pace: Pace, work: impl FnMut() -> Result<(), Error>) -> Result<f64, Error> {
+    least_seconds(pace.rounds, pace.round, work)
 }
 
 /// The seconds of a task for every thread that does next to nothing.

@@ -10,7 +10,7 @@ use flashcliff::{Dtype, Tier, memory, threads};
 use flashcliff_floor::{Floor, Width, multiply_add};
 
 use crate::machine::{Kind, Rates, processor};
-use crate::measure::{Effort, Repeat, median, repetitions, seconds};
+use crate::measure::{Effort, Repeat, least_seconds, median, repetitions, seconds};
 use crate::report::Counts;
 use crate::target::{Target, remedy};
 use crate::{Case, Error, Passes};
@@ -195,21 +195,7 @@ impl Target for Cpu {
         let mut floor = Floor::of_bytes(bytes);
         let effort = Effort::new(self.quick);
         let share = bytes as f64 / floor.bytes() as f64;
-        let mut least = f64::INFINITY;
-        // Threads cost more than they save where there are few bytes.
-        for alone in [false, true] {
-            let mut work = || {
-                match alone {
-                    true => floor.run_alone(),
-                    false => floor.run(),
-                }
-                Ok::<(), Error>(())
-            };
-            let times = repetitions(effort.round, &mut work)?;
-            for _ in 0..effort.rounds {
-                least = least.min(seconds(times, &mut work)?);
-            }
-        }
+        let least = addition_seconds(&mut floor, effort.rounds, effort.round)?;
         Ok(least * share)
     }
 
@@ -303,6 +289,19 @@ pub fn rates(quick: bool, stream: &mut Stream) -> Result<Rates, Error> {
         flops_f16: None,
         call_seconds: call_seconds(rounds)?,
     })
+}
+
+/// The least seconds of an addition, with threads or without: they cost more than they save where there are few bytes.
+fn addition_seconds(floor: &mut Floor, rounds: usize, round: Duration) -> Result<f64, Error> {
+    let spread = least_seconds(rounds, round, || {
+        floor.run();
+        Ok::<(), Error>(())
+    })?;
+    let alone = least_seconds(rounds, round, || {
+        floor.run_alone();
+        Ok::<(), Error>(())
+    })?;
+    Ok(spread.min(alone))
 }
 
 /// The seconds of a call on a single multivector.
