@@ -2,6 +2,7 @@
 //!
 //! * `report` - what was checked, and what failed.
 //! * `crates` - the crates that are published, in order, packed.
+//! * `names` - who has the names of crates on crates.io.
 //! * `outside` - a workspace of the packed crates alone, with a program that uses them.
 //! * `licences` - licences, sources and advisories of dependencies, by cargo-deny.
 //! * `sbom` - the bill of materials of the extension.
@@ -15,6 +16,7 @@ mod crates;
 mod environment;
 mod extension;
 mod licences;
+mod names;
 mod outside;
 mod report;
 mod sbom;
@@ -68,6 +70,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String, Error> {
     let published = crates::published(&source)?;
     let packed = crates::pack(&source, &published, options.quick, &target, &out)?;
     crates::check(&published, &packed, &mut report)?;
+    names::check(&published, work.path(), &mut report);
 
     let advisories = match (options.without_advisories, options.quick) {
         (true, _) => licences::Advisories::LeftOut,
@@ -85,7 +88,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String, Error> {
     };
     let sdist = build.sdist(&source, &out)?;
     build.check(&wheel, &sdist, &mut report)?;
-    extension::check(&wheel, work.path(), &mut report)?;
+    extension::check(&wheel, options.cuda, work.path(), &mut report)?;
     if !options.quick {
         let again = build.again(&sdist, &bill, &work.path().join("from-sdist"))?;
         report.equal("a wheel from the sdist, in another folder", &wheel, &again)?;

@@ -20,6 +20,7 @@ const FILES: [&str; 4] = ["Cargo.toml", "LICENSE-APACHE", "LICENSE-MIT", "README
 pub(super) struct Published {
     pub(super) name: String,
     pub(super) version: String,
+    pub(super) description: String,
     /// The faults that crates.io would refuse, or people would miss.
     faults: Vec<String>,
     /// The published crates that it needs, in tests too.
@@ -72,6 +73,7 @@ fn crate_of(package: &Value) -> Published {
     Published {
         name: text("name"),
         version: text("version"),
+        description: text("description"),
         faults,
         needs,
     }
@@ -158,7 +160,7 @@ pub(super) fn check(
     }
     let names: Vec<&str> = published.iter().map(|c| c.name.as_str()).collect();
     report.say(format!(
-        "{} crates, {} KiB; publish them in this order, if the names are free (not checked): {}",
+        "{} crates, {} KiB; publish them in this order: {}",
         published.len(),
         bytes >> 10,
         names.join(", ")

@@ -21,17 +21,24 @@ const LIBRARIES: [&str; 8] = [
     "libpthread.so.0",
     "librt.so.1",
 ];
+/// What else an extension with CUDA kernels may ask for: PyTorch's own libraries need it too. maturin checks the versions of its symbols.
+const CUDA_LIBRARY: &str = "libstdc++.so.6";
 /// The one function that others may see: Python calls it to load the module.
 const EXPORT: &str = "PyInit__core";
 
-pub(super) fn check(wheel: &Path, work: &Path, report: &mut Report) -> Result<(), Error> {
+pub(super) fn check(
+    wheel: &Path,
+    cuda: bool,
+    work: &Path,
+    report: &mut Report,
+) -> Result<(), Error> {
     let folder = work.join("wheel");
     let mut unpack = Command::new("python3");
     unpack.args(["-m", "zipfile", "-e"]).arg(wheel).arg(&folder);
     command::output(&mut unpack).map_err(Error::pip)?;
     let extension = folder.join(FILE);
     let dump = |option: &str| command::output(Command::new("objdump").arg(option).arg(&extension));
-    judge(&read(&dump("-p")?, &dump("-T")?), report);
+    judge(&read(&dump("-p")?, &dump("-T")?), cuda, report);
     Ok(())
 }
 
@@ -71,7 +78,7 @@ fn version(text: &str) -> Option<[u32; 2]> {
     Some([numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?])
 }
 
-fn judge(facts: &Facts, report: &mut Report) {
+fn judge(facts: &Facts, cuda: bool, report: &mut Report) {
     match facts.glibc {
         Some(version) if version <= NEWEST => {
             report.say(format!("extension: needs glibc {}.{}", version[0], version[1]));
@@ -80,15 +87,16 @@ fn judge(facts: &Facts, report: &mut Report) {
             "extension: expected symbols of glibc up to {NEWEST:?}, got {got:?}; build on an older system"
         )),
     }
-    let unknown = facts
+    let mut known = LIBRARIES.to_vec();
+    known.extend(cuda.then_some(CUDA_LIBRARY));
+    let all_known = facts
         .libraries
         .iter()
-        .filter(|name| !LIBRARIES.contains(&name.as_str()));
-    let unknown: Vec<&String> = unknown.collect();
-    match unknown.is_empty() && !facts.libraries.is_empty() {
+        .all(|name| known.contains(&name.as_str()));
+    match all_known && !facts.libraries.is_empty() {
         true => report.say(format!("extension: needs {}", facts.libraries.join(", "))),
         false => report.fault(format!(
-            "extension: expected libraries among {LIBRARIES:?}, got {:?}",
+            "extension: expected libraries among {known:?}, got {:?}",
             facts.libraries
         )),
     }
@@ -114,9 +122,9 @@ mod tests {
 00000000000a1b20 g    DF .text	0000000000000042  Base        PyInit__core
 ";
 
-    fn faults(facts: &Facts) -> Option<String> {
+    fn faults(facts: &Facts, cuda: bool) -> Option<String> {
         let mut report = Report::default();
-        judge(facts, &mut report);
+        judge(facts, cuda, &mut report);
         report
             .finish(Path::new("out"))
             .err()
@@ -130,7 +138,19 @@ mod tests {
         // 2.30 is newer than 2.9.
         assert_eq!(facts.glibc, Some([2, 30]));
         assert_eq!(facts.exports, ["PyInit__core"]);
-        assert_eq!(faults(&facts), None);
+        assert_eq!(faults(&facts, false), None);
+    }
+
+    #[test]
+    fn only_wheels_with_cuda_may_need_the_library_of_cpp() {
+        let headers = HEADERS.replace("libgcc_s.so.1", CUDA_LIBRARY);
+        let facts = read(&headers, SYMBOLS);
+        assert_eq!(faults(&facts, true), None);
+        assert!(
+            faults(&facts, false)
+                .unwrap_or_default()
+                .contains(CUDA_LIBRARY)
+        );
     }
 
     #[test]
@@ -150,7 +170,7 @@ mod tests {
             (HEADERS, "", "glibc"),
         ];
         for (headers, symbols, expected) in wrong {
-            let text = faults(&read(headers, symbols)).unwrap_or_default();
+            let text = faults(&read(headers, symbols), false).unwrap_or_default();
             assert!(text.contains(expected), "{expected}: {text}");
         }
     }
