@@ -89,9 +89,16 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<String, Error> {
     let sdist = build.sdist(&source, &out)?;
     build.check(&wheel, &sdist, &mut report)?;
     extension::check(&wheel, options.cuda, work.path(), &mut report)?;
-    if !options.quick {
-        let again = build.again(&sdist, &bill, &work.path().join("from-sdist"))?;
-        report.equal("a wheel from the sdist, in another folder", &wheel, &again)?;
+    match (options.quick, options.cuda) {
+        (true, _) => {}
+        (false, false) => {
+            let again = build.again(&sdist, &bill, &work.path().join("from-sdist"))?;
+            report.equal("a wheel from the sdist, in another folder", &wheel, &again)?;
+        }
+        // nvcc makes a hash of a source's path a part of its kernels' names.
+        (false, true) => report.say(
+            "a wheel from the sdist: NOT COMPARED, kernels are named after the folder of the build",
+        ),
     }
     environment::check(&wheel, options.python.as_deref(), work.path(), &mut report)?;
     if !options.quick {

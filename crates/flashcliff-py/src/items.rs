@@ -1,19 +1,17 @@
 //! The items of transformers on NVIDIA GPUs, over memory that Python owns.
 
-use std::sync::{Mutex, PoisonError};
-
-use flashcliff::cuda::Device;
+use flashcliff::Dtype;
 use flashcliff::cuda::items::{
     self, Activation, Columns, Distances, Features, ItemEps, ItemGains, ItemPart, ItemSizes,
-    ItemTensor, Split, Target,
+    ItemTensor, Split,
 };
-use flashcliff::{Dtype, Error};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::algebra::Algebra;
 use crate::convert::dtype_of;
-use crate::error::{caught, raise};
+use crate::devices::{Devices, PyTarget};
+use crate::error::raise;
 
 /// Rows, channels, scalars, and the type of elements.
 type PySizes = (usize, usize, usize, String);
@@ -47,9 +45,6 @@ type PyGains = (usize, usize, usize);
 /// The address, rows, columns, the stride of rows, the type, and the runs of columns.
 type PyColumns = (usize, usize, usize, usize, String, Vec<(usize, usize)>);
 
-/// The number of the device, and the address of the stream.
-type PyTarget = (usize, usize);
-
 /// Functions of the items of transformers over an algebra, on GPUs.
 ///
 /// Not for users: memory is not checked. All addresses hold what `flashcliff::cuda::items` says, and nobody else uses what is
@@ -57,7 +52,7 @@ type PyTarget = (usize, usize);
 #[pyclass(frozen, module = "flashcliff._core")]
 pub(crate) struct Items {
     inner: items::Items,
-    devices: Mutex<Vec<Device>>,
+    devices: Devices,
 }
 
 #[pymethods]
@@ -66,7 +61,7 @@ impl Items {
     fn new(algebra: &Algebra) -> PyResult<Self> {
         Ok(Self {
             inner: items::Items::new(algebra.inner).map_err(raise)?,
-            devices: Mutex::default(),
+            devices: Devices::default(),
         })
     }
 
@@ -94,7 +89,7 @@ impl Items {
     ) -> PyResult<()> {
         let (sizes, residual) = (sizes_of(&sizes)?, residual.map(|both| both.map(tensor)));
         // SAFETY: the caller's, who is the Python package itself.
-        self.on(target, |target| unsafe {
+        self.devices.on(target, |target| unsafe {
             let (x, to) = (tensor(x), tensor(to));
             let (eps, gains) = (eps_of(eps), gains_of(gains));
             self.inner.norm(target, sizes, eps, gains, x, residual, to)
@@ -119,7 +114,7 @@ impl Items {
         let (sizes, through) = (sizes_of(&sizes)?, through.map(tensor));
         let [x, g, to] = [x, gradient, to].map(tensor);
         // SAFETY: the same holds as above.
-        self.on(target, |target| unsafe {
+        self.devices.on(target, |target| unsafe {
             let (eps, gains) = (eps_of(eps), gains_of(gains));
             self.inner
                 .norm_gradient(target, sizes, eps, gains, x, g, through, to)
@@ -137,7 +132,7 @@ impl Items {
         let (sizes, activations) = (sizes_of(&sizes)?, activations_of(&activations)?);
         let [x, to] = [x, to].map(tensor);
         // SAFETY: the same holds as above.
-        self.on(target, |target| unsafe {
+        self.devices.on(target, |target| unsafe {
             self.inner.gate(target, sizes, activations, x, to)
         })
     }
@@ -154,7 +149,7 @@ impl Items {
         let (sizes, activations) = (sizes_of(&sizes)?, activations_of(&activations)?);
         let [x, g, to] = [x, gradient, to].map(tensor);
         // SAFETY: the same holds as above.
-        self.on(target, |target| unsafe {
+        self.devices.on(target, |target| unsafe {
             self.inner
                 .gate_gradient(target, sizes, activations, x, g, to)
         })
@@ -169,7 +164,7 @@ impl Items {
     ) -> PyResult<()> {
         let (sizes, parts, split) = (sizes_of(&sizes)?, parts_of(&parts)?, split_of(&split)?);
         // SAFETY: the same holds as above.
-        self.on(target, |target| unsafe {
+        self.devices.on(target, |target| unsafe {
             self.inner.heads(target, sizes, split, &parts)
         })
     }
@@ -185,7 +180,7 @@ impl Items {
         let (sizes, parts, split) = (sizes_of(&sizes)?, parts_of(&parts)?, split_of(&split)?);
         let to: Vec<_> = to.into_iter().map(tensor).collect();
         // SAFETY: the same holds as above.
-        self.on(target, |target| unsafe {
+        self.devices.on(target, |target| unsafe {
             self.inner.heads_gradient(target, sizes, split, &parts, &to)
         })
     }
@@ -204,7 +199,7 @@ impl Items {
     ) -> PyResult<()> {
         let columns = columns_of(&columns)?;
         // SAFETY: the same holds as above.
-        self.on(target, |target| unsafe {
+        self.devices.on(target, |target| unsafe {
             items::Items::column_sums(target, columns, partials as u64, to as u64)
         })
     }
@@ -227,37 +222,9 @@ impl Items {
             strides,
         };
         // SAFETY: the same holds as above.
-        self.on(target, |target| unsafe {
+        self.devices.on(target, |target| unsafe {
             self.inner.merge(target, sizes, features, merged, back)
         })
-    }
-}
-
-impl Items {
-    fn on(
-        &self,
-        (ordinal, stream): PyTarget,
-        call: impl FnOnce(Target<'_>) -> Result<(), Error>,
-    ) -> PyResult<()> {
-        caught(|| {
-            let device = self.device(ordinal)?;
-            call(Target {
-                device: &device,
-                stream: std::ptr::with_exposed_provenance_mut(stream),
-            })
-        })
-    }
-
-    fn device(&self, ordinal: usize) -> Result<Device, Error> {
-        let lock = || self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        let found = lock().iter().find(|d| d.ordinal() == ordinal).cloned();
-        if let Some(device) = found {
-            return Ok(device);
-        }
-        // This does not run under the lock, because it starts CUDA. Two threads may both get here.
-        let device = Device::cuda(ordinal)?;
-        lock().push(device.clone());
-        Ok(device)
     }
 }
 

@@ -5,9 +5,13 @@
 //! exceptions, and so would a panic.
 
 mod algebra;
+#[cfg(feature = "cuda")]
+mod attention;
 mod convert;
 #[cfg_attr(not(feature = "cuda"), path = "without_cuda.rs")]
 mod cuda;
+#[cfg(feature = "cuda")]
+mod devices;
 mod dlpack;
 mod equivariant;
 mod error;
@@ -38,6 +42,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<equivariant::InvariantNorm>()?;
     #[cfg(feature = "cuda")]
     module.add_class::<items::Items>()?;
+    #[cfg(feature = "cuda")]
+    module.add_class::<attention::Attention>()?;
     module.add_class::<dlpack::Array>()?;
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(algebra::shipped, module)?)?;

@@ -16,7 +16,7 @@ pub(super) const RUST: &str = "crates/flashcliff-sys/src/bindings.rs";
 /// The folder of the headers.
 const FOLDER: &str = "crates/flashcliff-sys/cuda";
 /// The headers that declare the interface.
-const HEADERS: [&str; 8] = [
+const HEADERS: [&str; 9] = [
     "flashcliff.h",
     "linear.h",
     "fully_connected.h",
@@ -24,6 +24,7 @@ const HEADERS: [&str; 8] = [
     "adam.h",
     "steps.h",
     "items.h",
+    "attention.h",
     "network.h",
 ];
 /// Stand-ins for the standard headers. With them the result depends neither on the machine nor on its C library, and a

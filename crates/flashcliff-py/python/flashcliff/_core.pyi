@@ -100,6 +100,15 @@ class Items:
     # The others are called by name, with what `_ops/items.py` makes of tensors.
     def __getattr__(self, name: str) -> Callable[..., None]: ...
 
+class Attention:
+    """Attention within short sequences, on GPUs: of builds with CUDA only."""
+
+    WIDTH: int
+    ALIGNED: int
+    # The functions are called with what `_ops/attention.py` makes of tensors.
+    def forward(self, *arguments: object) -> None: ...
+    def backward(self, *arguments: object) -> None: ...
+
 class Operator:
     """An operator by its name in the table, with settings by name; those not given have their
     defaults."""

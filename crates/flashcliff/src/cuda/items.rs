@@ -589,7 +589,8 @@ impl Items {
 }
 
 impl Target<'_> {
-    fn launch(
+    /// Calls a function of the kernels with the stream.
+    pub(super) fn launch(
         self,
         name: &'static str,
         function: impl FnOnce(*mut std::ffi::c_void) -> std::ffi::c_int,

@@ -43,6 +43,7 @@
 
 mod adam;
 mod array;
+pub mod attention;
 mod call;
 mod check;
 mod device;

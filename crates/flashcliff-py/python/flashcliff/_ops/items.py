@@ -185,7 +185,7 @@ def product(algebra: Algebra, kind: str, x: Tensor, y: Tensor, to: Tensor) -> No
         place = device, stream, False
         operator.forward_strided(_strided_sizes(x), given, _strided(to), place)
 
-    _launch(x, run)
+    launch(x, run)
 
 
 def product_gradient(
@@ -199,7 +199,7 @@ def product_gradient(
         place = device, stream, False
         operator.backward_strided(_strided_sizes(x), given, _strided(gradient), places, place)
 
-    _launch(x, run)
+    launch(x, run)
 
 
 @functools.cache
@@ -207,7 +207,7 @@ def _product(algebra: Algebra, kind: str) -> _core.Operator:
     return _core.Operator("product", algebra._core, {"kind": kind})
 
 
-def _launch(x: Tensor, function: Callable[[int, int], None]) -> None:
+def launch(x: Tensor, function: Callable[[int, int], None]) -> None:
     """Calls a function with the device of a tensor and the address of PyTorch's stream there."""
     device = x.get_device()
     if device != torch.cuda.current_device():
@@ -230,7 +230,7 @@ def _strided(x: Tensor) -> tuple[int, int, int]:
 
 def _call(algebra: Algebra, name: str, pair: Pair, *arguments: object) -> None:
     function = getattr(_items(algebra), name)
-    _launch(pair[0], lambda device, stream: function(*arguments, (device, stream)))
+    launch(pair[0], lambda device, stream: function(*arguments, (device, stream)))
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from ..._ops import checks
 from ..._ops.items import Eps
+from . import short
 from .features import joined_features, merged_heads
 from .geometry import GeometryLike, constant, geometry_of
 from .items import Role, Split
@@ -234,7 +235,10 @@ def attend(
     cu_seqlens: Tensor | Sequences | None = None,
     cu_seqlens_key: Tensor | Sequences | None = None,
 ) -> Tensor:
-    """Scaled dot-product attention, ``[*batch, heads, items, features]``, with PyTorch's fused kernels.
+    """Scaled dot-product attention, ``[*batch, heads, items, features]``.
+
+    On CUDA sequences of few items are one kernel of our own, unless there is a mask; all others are PyTorch's fused
+    kernels.
 
     Args:
         query: queries.
@@ -252,12 +256,11 @@ def attend(
     Returns:
         ``[*batch, heads, items, features of value]``
     """
-    heads = query.shape[-3]
-    key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1])
     width = value.shape[-1]
     query, key, value = _padded(query, key, value)
+    ragged = None
     if cu_seqlens is not None:
         if mask is not None:
             raise ValueError("mask: expected none with cu_seqlens, which say who attends to whom")
@@ -265,9 +268,13 @@ def attend(
         of_key = of_query
         if cu_seqlens_key is not None and cu_seqlens_key is not cu_seqlens:
             of_key = as_sequences("cu_seqlens_key", cu_seqlens_key)
-        of_query.check(query.shape[-2])
-        of_key.check(key.shape[-2])
-        out = ragged_attention(query, key, value, of_query, of_key, scale, is_causal)
+        ragged = of_query.check(query.shape[-2]), of_key.check(key.shape[-2])
+    if mask is None and not is_causal and short.serves(query, key, value, ragged):
+        return short.attend_short(query, key, value, scale, ragged)[..., :width]
+    heads = query.shape[-3]
+    key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
+    if ragged is not None:
+        out = ragged_attention(query, key, value, *ragged, scale, is_causal)
     else:
         out = F.scaled_dot_product_attention(
             query, key, value, attn_mask=mask, is_causal=is_causal, scale=scale

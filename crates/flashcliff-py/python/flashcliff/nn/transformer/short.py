@@ -1,0 +1,115 @@
+"""Attention within short sequences: one kernel of our own on CUDA, with its gradients.
+
+PyTorch's kernels are made for long sequences. Between few items they take longer for launches, for heads that share keys
+and values, and for float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..._ops import attention as kernels
+from ..._ops.attention import Call, Rows
+from ..._ops.run import takes_tf32
+from .packed import is_plain
+from .ragged import Sequences
+
+__all__ = ["attend_short", "serves"]
+
+# The most items of a sequence for which the kernels are faster than PyTorch's, by the bytes of a feature.
+_LONGEST = {4: 512, 2: 16}
+
+
+def serves(
+    query: Tensor, key: Tensor, value: Tensor, ragged: tuple[Sequences, Sequences] | None
+) -> bool:
+    """Whether there is a kernel for attention ``[*batch, heads, items, features]``, and it pays."""
+    if not all(map(is_plain, (query, key, value))):
+        return False
+    if query.dtype == torch.float32 and torch.is_autocast_enabled("cuda"):
+        # PyTorch would convert the features.
+        return False
+    if ragged is not None and query.shape[:-3].numel() != 1:
+        return False
+    of_queries, of_keys = _rows(query, key, ragged)
+    longest = max(of_queries.longest, of_keys.longest)
+    return longest <= _LONGEST.get(query.dtype.itemsize, 0) and kernels.serves(query, key, value)
+
+
+def attend_short(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scale: float,
+    ragged: tuple[Sequences, Sequences] | None,
+) -> Tensor:
+    """Attention ``[*batch, heads, items, features]``; one head of keys and values stands for all."""
+    of_queries, of_keys = _rows(query, key, ragged)
+    if ragged is None:
+        sequences = query.shape[:-3].numel()
+    else:
+        sequences = of_queries.bounds.numel() - 1  # type: ignore[union-attr]
+    call = Call(scale, sequences, of_queries, of_keys, takes_tf32())
+    out: Tensor = _Short.apply(call, _composed(scale, ragged), query, key, value)
+    return out
+
+
+def _rows(
+    query: Tensor, key: Tensor, ragged: tuple[Sequences, Sequences] | None
+) -> tuple[Rows, Rows]:
+    if ragged is None:
+        return tuple(Rows(x.shape[:-3].numel() * x.shape[-2], x.shape[-2]) for x in (query, key))  # type: ignore[return-value]
+    pairs = zip((query, key), ragged)
+    return tuple(Rows(x.shape[-2], of.longest, of.on(x.device)) for x, of in pairs)  # type: ignore[return-value]
+
+
+def _composed(
+    scale: float, ragged: tuple[Sequences, Sequences] | None
+) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+    """The same function of operations that have derivatives of every order."""
+
+    def attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        scores = query @ key.transpose(-1, -2) * scale
+        if ragged is not None:
+            of_query, of_key = (
+                of.of_items(x.shape[-2], x.device) for of, x in zip(ragged, (query, key))
+            )
+            scores = scores.masked_fill(of_query[:, None] != of_key, -torch.inf)
+        return scores.softmax(-1) @ value
+
+    return attended
+
+
+class _Short(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        call: Call,
+        composed: Callable[[Tensor, Tensor, Tensor], Tensor],
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+    ) -> Tensor:
+        ctx.call, ctx.composed = call, composed
+        out = kernels.empty_features(query, (*query.shape[:-1], value.shape[-1]))
+        log_sums = kernels.forward(call, (query, key, value), out)
+        ctx.save_for_backward(query, key, value, out, log_sums)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        query, key, value, out, log_sums = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            given = query, key, value
+            found = torch.autograd.grad(
+                ctx.composed(*given), given, gradient, create_graph=True
+            )
+            return None, None, *found
+        to_q, to_k, to_v = (kernels.empty_features(x, x.shape) for x in (query, key, value))
+        read = query, key, value, out
+        kernels.backward(ctx.call, read, log_sums, gradient, (to_q, to_k, to_v))
+        return None, None, to_q, to_k, to_v

@@ -1,0 +1,646 @@
+// Attention within short sequences, forward and backward, on tensor cores (m16n8k8 of TF32).
+//
+// A warp owns 16 rows: queries, or keys where gradients of keys and values are summed. The rows on the other side of the dot products
+// come through shared memory, a tile at a time, for all warps of a CTA. Heads that share keys and values are rows of one CTA. The gradient of the logits is computed once for the
+// gradient of queries and once for that of keys and values: that needs no sum over CTAs.
+//
+// Fragments: with g = lane / 4 and t = lane % 4, A holds (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), B holds (t, g), (t + 4, g),
+// and C holds (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). A result becomes the factor A of the next product without a
+// shuffle, because a sum does not depend on the order of its terms: its columns 2t and 2t + 1 are read as t and t + 4, and so are the
+// rows of B.
+#include "attention.h"
+
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <type_traits>
+#include <utility>
+
+#include "skeleton/memory.cuh"
+
+namespace fc {
+namespace {
+
+constexpr int kMostWarps = 4;
+constexpr int kOwn = 16;       // rows of a warp
+constexpr int kEight = 8;      // rows and columns of a fragment
+constexpr int kBlocks = 4;     // of eight rows in a tile, unless there are few keys
+// Up to so many bytes for a CTA there are two tiles in shared memory.
+constexpr size_t kRoomForTwo = 64 * 1024;
+constexpr int kAligned = FC_ATTENTION_ALIGNED;
+constexpr float kLog2E = 1.4426950408889634f;
+constexpr float kLn2 = 0.6931471805599453f;
+
+struct Call {
+  fc_attention of;
+  fc_attention_tensor gradient, gradients[3];
+  int tiles;    // CTAs of a sequence
+  int buffers;  // tiles in shared memory at once: 1 or 2
+};
+
+extern __shared__ __align__(16) float shared[];
+
+// ---- tensor cores ----
+
+FC_INLINE float rounded(float x) {
+  uint32_t bits;
+  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
+  return __uint_as_float(bits);
+}
+
+// A factor of a product: rounded to TF32, and what that loses if the product is exact.
+template <bool Exact, int N>
+struct Factor {
+  float high[N], low[Exact ? N : 1];
+  FC_INLINE void set(int i, float x) {
+    high[i] = rounded(x);
+    if constexpr (Exact) low[i] = rounded(x - high[i]);
+  }
+  // A number of shared memory. Tensor cores leave out the bits that TF32 has not.
+  FC_INLINE void read(int i, float x) {
+    if constexpr (Exact) {
+      set(i, x);
+    } else {
+      high[i] = x;
+    }
+  }
+};
+
+FC_INLINE void multiply(float (&sum)[4], const float (&a)[4], const float (&b)[2]) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
+        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
+}
+
+template <bool Exact>
+FC_INLINE void multiply(float (&sum)[4], const Factor<Exact, 4> &a, const Factor<Exact, 2> &b) {
+  if constexpr (Exact) {
+    multiply(sum, a.low, b.high);
+    multiply(sum, a.high, b.low);
+  }
+  multiply(sum, a.high, b.high);
+}
+
+// ---- rows ----
+
+// The rows of one sequence. Heads that share keys and values are rows too, one head behind another.
+struct Span {
+  int64_t sequence, first;  // the sequence, and its first row among those of all where there are bounds
+  int count;                // of items
+  int rows;                 // items of all heads
+  int head;                 // the first
+  uint32_t magic;           // 2^32 / count, rounded up: divides rows by the items of a head
+
+  FC_INLINE Span(const fc_attention_rows &of, int64_t at, int first_head, int heads) : sequence(at), first(0), head(first_head) {
+    count = int(of.longest);
+    if (of.bounds != nullptr) {
+      first = of.bounds[at];
+      count = int(of.bounds[at + 1] - first);
+      sequence = 0;
+    }
+    rows = count * heads;
+    magic = heads > 1 && count > 1 ? 0xffffffffu / uint32_t(count) + 1 : 0;
+  }
+  // The head and the item of a row.
+  FC_INLINE int divided(int row, int *item) const {
+    if (count == rows) return *item = row, head;
+    const int quotient = count == 1 ? row : int(__umulhi(uint32_t(row), magic));
+    *item = row - quotient * count;
+    return head + quotient;
+  }
+  template <class S>
+  FC_INLINE S *at(const fc_attention_tensor &tensor, int row) const {
+    int item;
+    const int of_head = divided(row, &item);
+    return static_cast<S *>(tensor.features) + sequence * tensor.sequence_stride + (first + item) * tensor.row_stride +
+           of_head * tensor.head_stride;
+  }
+  // The place of a row's sum.
+  FC_INLINE float *sum_at(const fc_attention &of, int row) const {
+    int item;
+    const int of_head = divided(row, &item);
+    return of.log_sums + of_head * of.queries.count + (of.queries.bounds == nullptr ? sequence * of.queries.longest : first) + item;
+  }
+};
+
+// ---- rows in shared memory ----
+
+// A stride is 4 times an odd number, so that no fragment has two elements in one bank.
+struct Rows {
+  float *at;
+  int width, stride;  // whole eights, of which those behind the features are zeros
+};
+
+__host__ __device__ inline int whole_eights(int width) { return (width + kEight - 1) / kEight * kEight; }
+__host__ __device__ inline int stride_of(int width) { return whole_eights(width) + 4; }
+
+FC_INLINE Rows rows_at(float *&next, int count, int width) {
+  const Rows rows = {next, whole_eights(width), stride_of(width)};
+  next += count * rows.stride;
+  return rows;
+}
+
+// Tensors of the same rows, and their widths. A width of 0 is none.
+struct Sources {
+  const fc_attention_tensor *tensors[3];
+  int widths[3];
+};
+
+// Begins to copy rows of tensors to shared memory, and writes zeros behind them. A warp has a row at a time, a thread a word of all
+// tensors; f32 is copied asynchronously.
+template <class S, int Count>
+FC_INLINE void fill(const Rows (&to)[Count], const Sources &from, const Span &span, int start, int padded, int dtype) {
+  constexpr int kRows = 4;  // loads of 16-bit numbers under way at once
+  const int warp = int(threadIdx.x) / 32, warps = int(blockDim.x) / 32, count = min(span.rows - start, padded);
+  int words = 0;
+  FC_EACH(Count, words += to[i].width / kAligned;)
+#pragma unroll 1
+  for (int word = int(threadIdx.x) % 32; word < words; word += 32) {
+    int which = 0, column = word * kAligned;
+#pragma unroll
+    for (int i = 1; i < Count; i++) {
+      if (which == i - 1 && column >= to[i - 1].width) {
+        column -= to[i - 1].width;
+        which = i;
+      }
+    }
+    Rows rows = to[0];
+    const fc_attention_tensor *tensor = from.tensors[0];
+    int width = from.widths[0];
+#pragma unroll
+    for (int i = 1; i < Count; i++) {
+      if (which == i) rows = to[i], tensor = from.tensors[i], width = from.widths[i];
+    }
+    float *place = rows.at + column;
+    const bool inside = column < width;
+    if constexpr (sizeof(S) == 4) {
+#pragma unroll 4
+      for (int row = warp; row < padded; row += warps) {
+        if (inside && row < count) {
+          copy_async<16>(place + row * rows.stride, span.template at<const S>(*tensor, start + row) + column);
+        } else {
+          *reinterpret_cast<float4 *>(place + row * rows.stride) = make_float4(0, 0, 0, 0);
+        }
+      }
+    } else {
+#pragma unroll 1
+      for (int first = warp; first < padded; first += kRows * warps) {
+        Lanes<float, kAligned> found[kRows];
+#pragma unroll
+        for (int i = 0; i < kRows; i++) {
+          const int row = min(first + i * warps, count - 1);
+          const S *of_row = span.template at<const S>(*tensor, start + row) + min(column, width - kAligned);
+          found[i] = load_lanes<S, float, kAligned>(of_row, dtype);
+        }
+#pragma unroll
+        for (int i = 0; i < kRows; i++) {
+          const int row = first + i * warps;
+          float4 value = make_float4(0, 0, 0, 0);
+          if (inside && row < count) value = make_float4(found[i].v[0], found[i].v[1], found[i].v[2], found[i].v[3]);
+          if (row < padded) *reinterpret_cast<float4 *>(place + row * rows.stride) = value;
+        }
+      }
+    }
+  }
+}
+
+// Tiles of rows that come one after another: the next is on its way while one is used, if there is room for two.
+template <class S, int Count>
+struct Tiles {
+  Rows rows[Count];
+  Sources from;
+  const Span &span;
+  int size, buffers, dtype;
+  int gap;  // numbers from a buffer to the next
+
+  FC_INLINE Tiles(float *&next, const Sources &sources, const Span &of, int tile, int room, int type)
+      : from(sources), span(of), size(tile), buffers(room), dtype(type) {
+    const float *const start = next;
+    FC_EACH(Count, rows[i] = rows_at(next, tile, from.widths[i]);)
+    gap = room == 1 ? 0 : int(next - start);
+    next += gap;
+  }
+  // The place of a tile, by its first row.
+  FC_INLINE void place(int first, Rows (&here)[Count]) const {
+    const int offset = first / size % 2 * gap;
+    FC_EACH(Count, here[i] = {rows[i].at + offset, rows[i].width, rows[i].stride};)
+  }
+  FC_INLINE void begin(int first) const {
+    Rows here[Count];
+    place(first, here);
+    if (first < span.rows) fill<S>(here, from, span, first, size, dtype);
+    copy_commit();
+  }
+  // Calls f with the first row of each tile, and its rows in shared memory. Copies that began before are done then.
+  template <class F>
+  FC_INLINE void for_each(F &&f) const {
+    begin(0);
+#pragma unroll 1
+    for (int first = 0; first < span.rows; first += size) {
+      if (buffers == 2) begin(first + size);
+      copy_wait(buffers - 1);
+      __syncthreads();
+      Rows here[Count];
+      place(first, here);
+      f(first, here);
+      __syncthreads();
+      if (buffers == 1) begin(first + size);
+    }
+  }
+};
+
+struct Lane {
+  int g, t;
+  FC_INLINE Lane() : g(int(threadIdx.x) % 32 / 4), t(int(threadIdx.x) % 4) {}
+};
+
+// sums[n] = own . others of block n, over all features.
+template <bool Exact, int Blocks>
+FC_INLINE void dot_products(float (&sums)[Blocks][4], const Rows &own, const Rows &others) {
+  const Lane lane;
+  const float *a = own.at + (int(threadIdx.x) / 32 * kOwn + lane.g) * own.stride + lane.t;
+  const float *b = others.at + lane.g * others.stride + lane.t;
+#pragma unroll
+  for (int n = 0; n < Blocks; n++) FC_EACH(4, sums[n][i] = 0;)
+#pragma unroll 2
+  for (int k = 0; k < own.width; k += kEight) {
+    Factor<Exact, 4> x;
+    x.read(0, a[k]);
+    x.read(1, a[k + kEight * own.stride]);
+    x.read(2, a[k + 4]);
+    x.read(3, a[k + kEight * own.stride + 4]);
+#pragma unroll
+    for (int n = 0; n < Blocks; n++) {
+      Factor<Exact, 2> y;
+      y.read(0, b[n * kEight * others.stride + k]);
+      y.read(1, b[n * kEight * others.stride + k + 4]);
+      multiply(sums[n], x, y);
+    }
+  }
+}
+
+// sums += weights . others: the features of the others' rows, times one weight for each row. Columns behind the features get what
+// follows in shared memory, and nobody reads them.
+template <bool Exact, int Blocks, int Columns>
+FC_INLINE void weighted_sums(float (&sums)[Columns][4], const float (&weights)[Blocks][4], const Rows &others) {
+  const Lane lane;
+#pragma unroll
+  for (int n = 0; n < Blocks; n++) {
+    Factor<Exact, 4> x;
+    x.set(0, weights[n][0]);
+    x.set(1, weights[n][2]);
+    x.set(2, weights[n][1]);
+    x.set(3, weights[n][3]);
+    const float *b = others.at + (n * kEight + 2 * lane.t) * others.stride + lane.g;
+#pragma unroll
+    for (int column = 0; column < Columns; column++) {
+      Factor<Exact, 2> y;
+      y.read(0, b[column * kEight]);
+      y.read(1, b[column * kEight + others.stride]);
+      multiply(sums[column], x, y);
+    }
+  }
+}
+
+// Writes own rows, each times a factor.
+template <class S, int Columns>
+FC_INLINE void write(const float (&sums)[Columns][4], const float (&factors)[2], const fc_attention_tensor &to, const Span &span,
+                     int start, int width, int dtype) {
+  const Lane lane;
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    const int row = start + int(threadIdx.x) / 32 * kOwn + lane.g + half * kEight;
+    if (row >= span.rows) continue;
+    S *features = span.template at<S>(to, row);
+#pragma unroll
+    for (int column = 0; column < Columns; column++) {
+      const int at = column * kEight + 2 * lane.t;
+      if (at >= width) break;
+      const Lanes<float, 2> values = {{sums[column][2 * half] * factors[half], sums[column][2 * half + 1] * factors[half]}};
+      store_lanes<S, float, 2>(features + at, values, dtype);
+    }
+  }
+}
+
+FC_INLINE float larger_of_four(float x) {
+  x = fmaxf(x, __shfl_xor_sync(~0u, x, 1));
+  return fmaxf(x, __shfl_xor_sync(~0u, x, 2));
+}
+
+FC_INLINE float sum_of_four(float x) {
+  x += __shfl_xor_sync(~0u, x, 1);
+  return x + __shfl_xor_sync(~0u, x, 2);
+}
+
+// ---- forward ----
+
+// The heads that one CTA counts as rows, and its first head, of those of keys.
+FC_INLINE int folded_heads(const fc_attention &of) { return of.key_heads == 1 ? of.heads : 1; }
+
+template <int Columns, int Blocks, class S, bool Exact>
+__global__ void __launch_bounds__(kMostWarps * 32) forward_kernel(const __grid_constant__ Call call) {
+  constexpr int kTile = Blocks * kEight;
+  const fc_attention &of = call.of;
+  const int64_t sequence = blockIdx.x / call.tiles;
+  const int head = int(blockIdx.y), rows = int(blockDim.x) / 32 * kOwn, start = int(blockIdx.x % call.tiles) * rows;
+  const Span own(of.queries, sequence, head, folded_heads(of)), keys(of.keys, sequence, head, 1);
+  if (start >= own.rows) return;
+  float *next = shared;
+  const Rows query[] = {rows_at(next, rows, of.width)};
+  const Tiles<S, 2> tiles(next, {{&of.key, &of.value}, {of.width, of.value_width}}, keys, kTile, call.buffers, of.dtype);
+  fill<S>(query, {{&of.query}, {of.width}}, own, start, rows, of.dtype);
+
+  const Lane lane;
+  const float factor = of.scale * kLog2E;
+  float sums[Columns][4] = {}, largest[2] = {-INFINITY, -INFINITY}, total[2] = {0, 0};
+  tiles.for_each([&](int first, const Rows (&tile)[2]) {
+    float weights[Blocks][4];
+    dot_products<Exact>(weights, query[0], tile[0]);
+    float most[2] = {largest[0], largest[1]};
+#pragma unroll
+    for (int n = 0; n < Blocks; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const bool there = first + n * kEight + 2 * lane.t + i % 2 < keys.rows;
+        weights[n][i] = there ? weights[n][i] * factor : -INFINITY;
+        most[i / 2] = fmaxf(most[i / 2], weights[n][i]);
+      }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      most[half] = larger_of_four(most[half]);
+      const float kept = most[half] == largest[half] ? 1.0f : exp2f(largest[half] - most[half]);
+      largest[half] = most[half];
+      total[half] *= kept;
+#pragma unroll
+      for (int column = 0; column < Columns; column++) {
+        sums[column][2 * half] *= kept;
+        sums[column][2 * half + 1] *= kept;
+      }
+    }
+#pragma unroll
+    for (int n = 0; n < Blocks; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        weights[n][i] = exp2f(weights[n][i] - largest[i / 2]);
+        total[i / 2] += weights[n][i];
+      }
+    }
+    weighted_sums<Exact>(sums, weights, tile[1]);
+  });
+  float factors[2];
+#pragma unroll
+  for (int half = 0; half < 2; half++) {
+    total[half] = sum_of_four(total[half]);
+    // Without keys the result is zero.
+    factors[half] = keys.rows > 0 ? 1 / total[half] : 0.0f;
+    const int row = start + int(threadIdx.x) / 32 * kOwn + lane.g + half * kEight;
+    if (lane.t == 0 && row < own.rows && of.log_sums != nullptr) {
+      *own.sum_at(of, row) = (largest[half] + log2f(total[half])) * kLn2;
+    }
+  }
+  write<S>(sums, factors, of.out, own, start, of.value_width, of.dtype);
+}
+
+// ---- backward ----
+
+// The dot product of the gradient of a row, in shared memory, and its result, for four neighbouring lanes.
+template <class S>
+FC_INLINE float dot_with_result(const fc_attention &of, const float *gradient, const Span &span, int row) {
+  const S *out = span.template at<const S>(of.out, min(row, span.rows - 1));
+  float sum = 0;
+#pragma unroll 3
+  for (int at = kAligned * Lane().t; at < of.value_width; at += 4 * kAligned) {
+    const auto found = load_lanes<S, float, kAligned>(out + at, of.dtype);
+    FC_EACH(kAligned, sum += found.v[i] * gradient[at + i];)
+  }
+  return sum_of_four(sum);
+}
+
+// The same of two rows in shared memory.
+FC_INLINE float dot_of_rows(const float *a, const float *b, int width) {
+  float sum = 0;
+#pragma unroll 4
+  for (int at = Lane().t; at < width; at += 4) sum += a[at] * b[at];
+  return sum_of_four(sum);
+}
+
+// The gradient of a CTA's queries.
+template <int Columns, int Blocks, class S, bool Exact>
+FC_INLINE void query_gradient(const Call &call, const Span &own, const Span &keys, int start) {
+  constexpr int kTile = Blocks * kEight;
+  const fc_attention &of = call.of;
+  const int rows = int(blockDim.x) / 32 * kOwn;
+  float *next = shared;
+  const Rows rows_of[] = {rows_at(next, rows, of.width), rows_at(next, rows, of.value_width)};
+  const Rows &query = rows_of[0], &gradient = rows_of[1];
+  const Tiles<S, 2> tiles(next, {{&of.key, &of.value}, {of.width, of.value_width}}, keys, kTile, call.buffers, of.dtype);
+  fill<S>(rows_of, {{&of.query, &call.gradient}, {of.width, of.value_width}}, own, start, rows, of.dtype);
+  const Lane lane;
+  const float factor = of.scale * kLog2E;
+  float log_sums[2], means[2], sums[Columns][4] = {};
+  tiles.for_each([&](int first, const Rows (&tile)[2]) {
+    if (first == 0) {
+#pragma unroll
+      for (int half = 0; half < 2; half++) {
+        const int at = int(threadIdx.x) / 32 * kOwn + lane.g + half * kEight, row = min(start + at, own.rows - 1);
+        means[half] = dot_with_result<S>(of, gradient.at + at * gradient.stride, own, row);
+        log_sums[half] = *own.sum_at(of, row) * kLog2E;
+      }
+    }
+    float weights[Blocks][4], slopes[Blocks][4];
+    dot_products<Exact>(weights, query, tile[0]);
+    dot_products<Exact>(slopes, gradient, tile[1]);
+#pragma unroll
+    for (int n = 0; n < Blocks; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const bool there = first + n * kEight + 2 * lane.t + i % 2 < keys.rows;
+        const float weight = exp2f(weights[n][i] * factor - log_sums[i / 2]);
+        slopes[n][i] = there ? weight * (slopes[n][i] - means[i / 2]) : 0.0f;
+      }
+    }
+    weighted_sums<Exact>(sums, slopes, tile[0]);
+  });
+  const float factors[2] = {of.scale, of.scale};
+  write<S>(sums, factors, call.gradients[0], own, start, of.width, of.dtype);
+}
+
+// The gradients of a CTA's keys and values, of all heads that share them.
+template <int Columns, class S, bool Exact>
+FC_INLINE void key_gradient(const Call &call, const Span &queries, const Span &own, int start) {
+  constexpr int kTile = kBlocks * kEight;
+  const fc_attention &of = call.of;
+  const int rows = int(blockDim.x) / 32 * kOwn;
+  float *next = shared;
+  const Rows rows_of[] = {rows_at(next, rows, of.width), rows_at(next, rows, of.value_width)};
+  const Rows &key = rows_of[0], &value = rows_of[1];
+  const Sources sources = {{&of.query, &call.gradient, &of.out}, {of.width, of.value_width, of.value_width}};
+  const Tiles<S, 3> tiles(next, sources, queries, kTile, call.buffers, of.dtype);
+  fill<S>(rows_of, {{&of.key, &of.value}, {of.width, of.value_width}}, own, start, rows, of.dtype);
+  const Lane lane;
+  const float factor = of.scale * kLog2E;
+  float of_key[Columns][4] = {}, of_value[Columns][4] = {};
+  tiles.for_each([&](int first, const Rows (&tile)[3]) {
+    // Each quad of lanes has the sums of one row of each block, and gives them to those that need them.
+    float weights[kBlocks][4], slopes[kBlocks][4], log_sums[kBlocks], means[kBlocks];
+#pragma unroll
+    for (int n = 0; n < kBlocks; n++) {
+      const int at = n * kEight + lane.g;
+      log_sums[n] = *queries.sum_at(of, min(first + at, queries.rows - 1)) * kLog2E;
+      means[n] = dot_of_rows(tile[1].at + at * tile[1].stride, tile[2].at + at * tile[2].stride, tile[1].width);
+    }
+    dot_products<Exact>(weights, key, tile[0]);
+    dot_products<Exact>(slopes, value, tile[1]);
+#pragma unroll
+    for (int n = 0; n < kBlocks; n++) {
+#pragma unroll
+      for (int i = 0; i < 4; i++) {
+        const int at = 2 * lane.t + i % 2, quad = 4 * at;
+        const float log_sum = __shfl_sync(~0u, log_sums[n], quad), mean = __shfl_sync(~0u, means[n], quad);
+        const bool there = first + n * kEight + at < queries.rows;
+        const float weight = there ? exp2f(weights[n][i] * factor - log_sum) : 0.0f;
+        weights[n][i] = weight;
+        slopes[n][i] = there ? weight * (slopes[n][i] - mean) : 0.0f;
+      }
+    }
+    weighted_sums<Exact>(of_value, weights, tile[1]);
+    weighted_sums<Exact>(of_key, slopes, tile[0]);
+  });
+  const float factors[2] = {of.scale, of.scale}, ones[2] = {1, 1};
+  write<S>(of_key, factors, call.gradients[1], own, start, of.width, of.dtype);
+  write<S>(of_value, ones, call.gradients[2], own, start, of.value_width, of.dtype);
+}
+
+template <int Columns, int Blocks, class S, bool Exact>
+__global__ void __launch_bounds__(kMostWarps * 32, (Exact || Columns > 6) ? 2 : Blocks == 1 ? 3 : 4) backward_kernel(const __grid_constant__ Call call) {
+  const fc_attention &of = call.of;
+  const int64_t sequence = blockIdx.x / call.tiles;
+  const int start = int(blockIdx.x % call.tiles) * (int(blockDim.x) / 32 * kOwn);
+  const bool of_queries = int(blockIdx.y) < of.key_heads;
+  const int head = int(blockIdx.y) - (of_queries ? 0 : of.key_heads);
+  const Span queries(of.queries, sequence, head, folded_heads(of)), keys(of.keys, sequence, head, 1);
+  const fc_attention_tensor (&gradients)[3] = call.gradients;
+  if (of_queries) {
+    if (start >= queries.rows) return;
+    if (keys.rows > 0) return query_gradient<Columns, Blocks, S, Exact>(call, queries, keys, start);
+    const float none[Columns][4] = {}, factors[2] = {};
+    write<S>(none, factors, gradients[0], queries, start, of.width, of.dtype);
+  } else {
+    if (start >= keys.rows) return;
+    if (queries.rows > 0) return key_gradient<Columns, S, Exact>(call, queries, keys, start);
+    const float none[Columns][4] = {}, factors[2] = {};
+    write<S>(none, factors, gradients[1], keys, start, of.width, of.dtype);
+    write<S>(none, factors, gradients[2], keys, start, of.value_width, of.dtype);
+  }
+}
+
+// ---- launches ----
+
+bool good(const fc_attention_tensor &tensor, int64_t rows) {
+  const auto whole = [](int64_t stride) { return stride % kAligned == 0; };
+  const bool strides = whole(tensor.sequence_stride) && whole(tensor.row_stride) && whole(tensor.head_stride);
+  return rows == 0 || (tensor.features != nullptr && strides);
+}
+
+bool aligned(const fc_attention_tensor &tensor, int dtype) {
+  return reinterpret_cast<uintptr_t>(tensor.features) % uintptr_t(kAligned * (dtype == FC_F32 ? 4 : 2)) == 0;
+}
+
+bool good(const fc_attention *of) {
+  if (of == nullptr || of->sequences < 0 || of->heads < 1 || (of->key_heads != 1 && of->key_heads != of->heads)) return false;
+  if (of->dtype != FC_F32 && of->dtype != FC_BF16 && of->dtype != FC_F16) return false;
+  for (const int32_t width : {of->width, of->value_width}) {
+    if (width < kAligned || width > FC_ATTENTION_WIDTH || width % kAligned != 0) return false;
+  }
+  for (const fc_attention_rows &rows : {of->queries, of->keys}) {
+    if (rows.count < 0 || rows.longest < 0 || rows.longest > INT32_MAX / 2) return false;
+    if (rows.bounds == nullptr && rows.count != rows.longest * of->sequences) return false;
+  }
+  for (const auto &[tensor, rows] : {std::pair{of->query, of->queries.count}, {of->out, of->queries.count},
+                                     {of->key, of->keys.count}, {of->value, of->keys.count}}) {
+    if (!good(tensor, rows) || !aligned(tensor, of->dtype)) return false;
+  }
+  return true;
+}
+
+// Launches a kernel with as many warps as the longest sequence needs.
+template <bool Backward>
+int launch(Call &call, void *stream) {
+  const fc_attention &of = call.of;
+  const int64_t folded = of.key_heads == 1 ? of.heads : 1, rows_of_queries = of.queries.longest * folded;
+  const int64_t longest = Backward ? std::max(rows_of_queries, of.keys.longest) : rows_of_queries;
+  if (of.sequences == 0 || longest == 0) return 0;
+  // Rows are divided by the items of a head with 32 bits.
+  if (rows_of_queries * of.queries.longest > INT32_MAX) return FC_ERROR_TOO_LARGE;
+  const int warps = int(std::min<int64_t>(kMostWarps, (longest + kOwn - 1) / kOwn)), rows = warps * kOwn;
+  const int64_t tiles = (longest + rows - 1) / rows, ctas = of.sequences * tiles;
+  const int heads = of.key_heads * (Backward ? 2 : 1);
+  if (ctas > INT32_MAX || heads > 65535) return FC_ERROR_TOO_LARGE;
+  call.tiles = int(tiles);
+  const bool few = of.keys.longest <= kEight;
+  const int width = stride_of(of.width), value_width = stride_of(of.value_width);
+  const int own = rows * (width + (Backward ? value_width : 0));
+  // The gradient of keys has the larger tiles, of queries, gradients and results.
+  const int tile = (few && !Backward ? 1 : kBlocks) * kEight * (width + (Backward ? 2 : 1) * value_width);
+  // Fragments reach behind the features.
+  const auto bytes_of = [&](int buffers) { return size_t(own + buffers * tile + FC_ATTENTION_WIDTH) * sizeof(float); };
+  call.buffers = bytes_of(2) <= kRoomForTwo ? 2 : 1;
+  const size_t bytes = bytes_of(call.buffers);
+  const auto run = [&](auto *kernel) {
+    if (bytes > 48 * 1024) {
+      const auto error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
+      if (error != cudaSuccess) return cudaGetLastError(), int(FC_ERROR_TOO_LARGE);
+    }
+    kernel<<<dim3(unsigned(ctas), unsigned(heads)), warps * 32, bytes, static_cast<cudaStream_t>(stream)>>>(call);
+    return int(cudaGetLastError());
+  };
+  const auto of_sizes = [&](auto columns, auto blocks) {
+    constexpr int kColumns = decltype(columns)::value, kKeyBlocks = decltype(blocks)::value;
+    // 16-bit numbers are exact in TF32.
+    if constexpr (Backward) {
+      if (of.dtype != FC_F32) return run(backward_kernel<kColumns, kKeyBlocks, Bits16, false>);
+      if (of.exact) return run(backward_kernel<kColumns, kKeyBlocks, float, true>);
+      return run(backward_kernel<kColumns, kKeyBlocks, float, false>);
+    } else {
+      if (of.dtype != FC_F32) return run(forward_kernel<kColumns, kKeyBlocks, Bits16, false>);
+      if (of.exact) return run(forward_kernel<kColumns, kKeyBlocks, float, true>);
+      return run(forward_kernel<kColumns, kKeyBlocks, float, false>);
+    }
+  };
+  const auto of_width = [&](auto columns) {
+    if (few) return of_sizes(columns, std::integral_constant<int, 1>{});
+    return of_sizes(columns, std::integral_constant<int, kBlocks>{});
+  };
+  constexpr int kNarrow = 48;
+  if (std::max(of.width, of.value_width) <= kNarrow) return of_width(std::integral_constant<int, kNarrow / kEight>{});
+  return of_width(std::integral_constant<int, FC_ATTENTION_WIDTH / kEight>{});
+}
+
+}  // namespace
+}  // namespace fc
+
+extern "C" int fc_attention_forward(const fc_attention *attention, void *stream) {
+  if (!fc::good(attention)) return FC_ERROR_BAD_CALL;
+  fc::Call call = {};
+  call.of = *attention;
+  return fc::launch<false>(call, stream);
+}
+
+extern "C" int fc_attention_backward(const fc_attention *attention, const fc_attention_tensor *gradient,
+                                     const fc_attention_tensor *gradients, void *stream) {
+  if (!fc::good(attention) || gradient == nullptr || gradients == nullptr) return FC_ERROR_BAD_CALL;
+  fc::Call call = {};
+  call.of = *attention;
+  call.gradient = *gradient;
+  const int64_t rows[] = {attention->queries.count, attention->keys.count, attention->keys.count};
+  bool good = fc::good(*gradient, rows[0]) && fc::aligned(*gradient, attention->dtype);
+  good = good && (rows[0] == 0 || attention->log_sums != nullptr);
+  for (int i = 0; i < 3; i++) {
+    call.gradients[i] = gradients[i];
+    good = good && fc::good(gradients[i], rows[i]) && fc::aligned(gradients[i], attention->dtype);
+  }
+  if (!good) return FC_ERROR_BAD_CALL;
+  return fc::launch<true>(call, stream);
+}
