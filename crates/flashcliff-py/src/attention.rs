@@ -16,7 +16,7 @@ type PyRows = (usize, usize, usize);
 /// may be rounded to TF32.
 type PyKind = (usize, usize, usize, usize, f32, String, bool);
 
-/// Attention within short sequences, on GPUs.
+/// Attention within sequences, on GPUs.
 ///
 /// Not for users: memory is not checked. All addresses hold what `flashcliff::cuda::attention` says, and nobody else uses what is
 /// written until the stream is done.

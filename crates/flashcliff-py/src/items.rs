@@ -3,7 +3,7 @@
 use flashcliff::Dtype;
 use flashcliff::cuda::items::{
     self, Activation, Columns, Distances, Features, ItemEps, ItemGains, ItemPart, ItemSizes,
-    ItemTensor, Split,
+    ItemTensor, Pack, Split,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -202,6 +202,31 @@ impl Items {
         self.devices.on(target, |target| unsafe {
             items::Items::column_sums(target, columns, partials as u64, to as u64)
         })
+    }
+
+    /// The addresses of numbers, places, factors and results; results, uses, and the type.
+    fn pack(
+        &self,
+        addresses: [usize; 4],
+        sizes: (usize, usize),
+        dtype: String,
+        target: PyTarget,
+    ) -> PyResult<()> {
+        let [from, places, factors, to] = addresses.map(|address| address as u64);
+        let (count, uses) = sizes;
+        let dtype = dtype_of(&dtype)?;
+        let pack = Pack {
+            from,
+            places,
+            factors,
+            to,
+            count,
+            uses,
+            dtype,
+        };
+        // SAFETY: the same holds as above.
+        self.devices
+            .on(target, |target| unsafe { items::Items::pack(target, pack) })
     }
 
     fn merge(

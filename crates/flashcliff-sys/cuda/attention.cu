@@ -1,4 +1,4 @@
-// Attention within short sequences, forward and backward, on tensor cores (m16n8k8 of TF32).
+// Attention within sequences, forward and backward, on tensor cores (m16n8k8 of TF32).
 //
 // A warp owns 16 rows: queries, or keys where gradients of keys and values are summed. The rows on the other side of the dot products
 // come through shared memory, a tile at a time, for all warps of a CTA. Heads that share keys and values are rows of one CTA. The gradient of the logits is computed once for the

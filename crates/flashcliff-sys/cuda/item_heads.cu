@@ -144,8 +144,16 @@ struct Head {
     const int offset = offset_of_scalars();
     T middle = 0, spread = 1;
     if (split.normalised && scalars > 0) moments(&middle, &spread);
-#pragma unroll 4
-    for (int s = 0; s < scalars; s++) to[offset + s] = (x.scalar(s) - middle) * spread;
+#pragma unroll 1
+    for (int first = 0; first < scalars; first += 2 * kAhead) {
+      T found[2 * kAhead];
+#pragma unroll
+      for (int i = 0; i < 2 * kAhead; i++) found[i] = x.scalar(min(first + i, scalars - 1));
+#pragma unroll
+      for (int i = 0; i < 2 * kAhead; i++) {
+        if (first + i < scalars) to[offset + first + i] = (found[i] - middle) * spread;
+      }
+    }
 #pragma unroll 1
     for (int i = offset + scalars; i < part.width; i++) to[i] = 0;
   }

@@ -10,6 +10,8 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kMostGrades = 6;
+// A GPU has room for several times as many threads.
+constexpr int64_t kFewThreads = 1 << 16;
 
 struct NormCall {
   fc_items items;
@@ -379,9 +381,11 @@ constexpr bool takes_two() {
 }
 
 int threads_of(const fc_items &items, bool pairs) {
-  const int64_t width = items.channels > 0 ? items.channels : items.scalars;
+  const int64_t width = items.channels > 0 ? items.channels : items.scalars, each = pairs ? 2 : 1;
   int threads = 1;
-  while (threads < 32 && threads * (pairs ? 2 : 1) < width) threads *= 2;
+  while (threads < 32 && threads * each < width) threads *= 2;
+  // Few rows leave threads idle, and scalars that one thread reads one after another are waited for.
+  while (threads < 32 && threads * each < items.scalars && items.rows * threads < kFewThreads) threads *= 2;
   return threads;
 }
 

@@ -158,6 +158,20 @@ int64_t fc_item_sum_partials(const fc_item_columns *columns);
 /* Writes the sums over rows of the columns of the runs, and zeros for all others. */
 int fc_item_sums(const fc_item_columns *columns, void *stream);
 
+/* Sums of a few numbers, each times a factor:  to[i] = sum over uses u of factors[u][i] * from[places[u][i]]. A number whose factor is
+ * 0 is not read. */
+typedef struct fc_item_pack {
+  const void *from;
+  const int32_t *places;  /* [uses, count] */
+  const void *factors;    /* [uses, count] */
+  void *to;               /* [count] */
+  int64_t count, uses;
+  fc_dtype dtype;         /* of numbers and factors; 16 bits are computed in f32 */
+} fc_item_pack;
+
+/* Writes `to`. */
+int fc_item_packed(const fc_item_pack *pack, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

@@ -1415,6 +1415,58 @@ impl Default for fc_item_columns {
         }
     }
 }
+/** Sums of a few numbers, each times a factor:  to\[i\] = sum over uses u of factors\[u\]\[i\] * from\[places\[u\]\[i\]\]. A number whose factor is
+ 0 is not read.*/
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_item_pack {
+    pub from: *const ::core::ffi::c_void,
+    /// \[uses, count\]
+    pub places: *const i32,
+    /// \[uses, count\]
+    pub factors: *const ::core::ffi::c_void,
+    /// \[count\]
+    pub to: *mut ::core::ffi::c_void,
+    pub count: i64,
+    pub uses: i64,
+    /// of numbers and factors; 16 bits are computed in f32
+    pub dtype: fc_dtype,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_item_pack"][::core::mem::size_of::<fc_item_pack>() - 56usize];
+    ["Alignment of fc_item_pack"][::core::mem::align_of::<fc_item_pack>() - 8usize];
+    [
+        "Offset of field: fc_item_pack::from",
+    ][::core::mem::offset_of!(fc_item_pack, from) - 0usize];
+    [
+        "Offset of field: fc_item_pack::places",
+    ][::core::mem::offset_of!(fc_item_pack, places) - 8usize];
+    [
+        "Offset of field: fc_item_pack::factors",
+    ][::core::mem::offset_of!(fc_item_pack, factors) - 16usize];
+    [
+        "Offset of field: fc_item_pack::to",
+    ][::core::mem::offset_of!(fc_item_pack, to) - 24usize];
+    [
+        "Offset of field: fc_item_pack::count",
+    ][::core::mem::offset_of!(fc_item_pack, count) - 32usize];
+    [
+        "Offset of field: fc_item_pack::uses",
+    ][::core::mem::offset_of!(fc_item_pack, uses) - 40usize];
+    [
+        "Offset of field: fc_item_pack::dtype",
+    ][::core::mem::offset_of!(fc_item_pack, dtype) - 48usize];
+};
+impl Default for fc_item_pack {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
 /** Features \[rows, heads, width\]: a stride of rows and one of heads, in elements; the last axis is contiguous. Where sequences have no
  bounds, they lie a stride apart.*/
 #[repr(C)]
@@ -1918,6 +1970,11 @@ unsafe extern "C" {
     /// Writes the sums over rows of the columns of the runs, and zeros for all others.
     pub fn fc_item_sums(
         columns: *const fc_item_columns,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// Writes `to`.
+    pub fn fc_item_packed(
+        pack: *const fc_item_pack,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// Writes `out` and `log_sums`.

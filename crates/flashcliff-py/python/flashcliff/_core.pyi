@@ -101,7 +101,7 @@ class Items:
     def __getattr__(self, name: str) -> Callable[..., None]: ...
 
 class Attention:
-    """Attention within short sequences, on GPUs: of builds with CUDA only."""
+    """Attention within sequences, on GPUs: of builds with CUDA only."""
 
     WIDTH: int
     ALIGNED: int

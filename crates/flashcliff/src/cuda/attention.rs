@@ -1,4 +1,4 @@
-//! Scaled dot-product attention within short sequences.
+//! Scaled dot-product attention within sequences.
 
 use std::ptr;
 
@@ -59,8 +59,8 @@ impl SequenceRows {
 ///
 /// `out[i] = sum over keys j of softmax_j(scale * query[i] . key[j]) value[j]`
 ///
-/// Made for short sequences of `f32`, where other kernels spend more time on launches and on types that they convert. A query without
-/// keys gets zeros. Memory for scores is never needed.
+/// Made for `f32`, whose products run on tensor cores, and for short sequences. A query without keys gets zeros. Memory for scores is
+/// never needed.
 ///
 /// # Safety of all functions
 /// Addresses are of memory on the device of the call that holds what strides, rows and widths reach, until the work on the stream is

@@ -225,6 +225,27 @@ impl Columns<'_> {
     }
 }
 
+/// Sums of a few numbers, each times a factor: `to[i]` is the sum over uses `u` of `factors[u][i] * from[places[u][i]]`.
+///
+/// So the elements of a matrix come from the parameters of layers, and the gradients of parameters from those of the elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pack {
+    /// The address of the numbers.
+    pub from: CUdeviceptr,
+    /// The address of the places of what is summed, `[uses, count]` `i32`.
+    pub places: CUdeviceptr,
+    /// The address of the factors, `[uses, count]`. A number whose factor is 0 is not read.
+    pub factors: CUdeviceptr,
+    /// The address of the results, `[count]`.
+    pub to: CUdeviceptr,
+    /// The results.
+    pub count: usize,
+    /// The numbers of a sum.
+    pub uses: usize,
+    /// The type of all numbers and factors. 16-bit numbers are added in `f32`.
+    pub dtype: Dtype,
+}
+
 /// The device and the stream that functions of [`Items`] launch on.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
@@ -535,6 +556,29 @@ impl Items {
         target.launch("fc_item_sums", |stream| {
             // SAFETY: the caller promises it; the structure lives until the function returns.
             unsafe { sys::fc_item_sums(&raw, stream) }
+        })
+    }
+
+    /// Writes sums of a few numbers.
+    ///
+    /// # Errors
+    /// The errors of the type.
+    ///
+    /// # Safety
+    /// The contract of the type holds, and places are those of numbers.
+    pub unsafe fn pack(target: Target<'_>, pack: Pack) -> Result<(), Error> {
+        let raw = sys::fc_item_pack {
+            from: pointer(pack.from),
+            places: pointer::<i32>(pack.places).cast_const(),
+            factors: pointer(pack.factors),
+            to: pointer(pack.to),
+            count: pack.count as i64,
+            uses: pack.uses as i64,
+            dtype: code(pack.dtype),
+        };
+        target.launch("fc_item_packed", |stream| {
+            // SAFETY: the caller promises it; the structure lives until the function returns.
+            unsafe { sys::fc_item_packed(&raw, stream) }
         })
     }
 

@@ -1,4 +1,4 @@
-"""Calls the kernels of attention within short sequences, with tensors on CUDA.
+"""Calls the kernels of attention with tensors on CUDA.
 
 Features are ``[*batch, heads, items, width]``. The last axis is contiguous, and all sequences are equally far apart in memory.
 """

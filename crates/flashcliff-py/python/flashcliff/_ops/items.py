@@ -177,6 +177,15 @@ def column_sums(algebra: Algebra, x: Tensor, runs: Sequence[tuple[int, int]]) ->
     return to
 
 
+def pack(algebra: Algebra, x: Tensor, places: Tensor, factors: Tensor) -> Tensor:
+    """For each column of ``[uses, count]`` the sum of the numbers at the places, each times its factor: ``[count]``."""
+    uses, count = places.shape
+    to = x.new_empty(count)
+    given = [_address(t) for t in (x, places, factors, to)]
+    _call(algebra, "pack", (x, None), given, (count, uses), NAMES[x.dtype])
+    return to
+
+
 def product(algebra: Algebra, kind: str, x: Tensor, y: Tensor, to: Tensor) -> None:
     """Writes the product of a kind of multivectors ``[blades, rows, channels]``."""
     operator, given = _product(algebra, kind), [_strided(x), _strided(y)]

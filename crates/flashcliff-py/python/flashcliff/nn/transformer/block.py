@@ -134,7 +134,7 @@ class Block(nn.Module):
         scalar_activation: of the MLP's scalars.
         dropout: probability of :class:`GradeDropout`.
         checkpoint: parts that are computed again in the backward pass, ``"attention"`` and ``"mlp"``, each with its
-            norm; or ``"items"`` alone: all but attention and linear layers that run as dense matrix products.
+            norm; or ``"items"`` alone: all but PyTorch's attention and linear layers that run as dense matrix products.
     """
 
     def __init__(
@@ -276,8 +276,8 @@ class Block(nn.Module):
 
 def checkpoint_items(module: nn.Module, enabled: bool = True) -> int:
     """Sets whether the blocks of a module compute again in the backward pass what lies between linear layers and
-    attention: norms, products, gates and features. Attention is not computed again, nor are linear layers that run as
-    dense matrix products, as they do on tensor cores.
+    attention: norms, products, gates and features. Linear layers that run as dense matrix products, as they do on tensor
+    cores, are not computed again, nor is attention by PyTorch's kernels; that by our own is.
 
     Args:
         module: the module, such as a network of :mod:`flashcliff.compat.lgatr`.

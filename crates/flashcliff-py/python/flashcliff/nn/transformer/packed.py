@@ -309,6 +309,7 @@ class _Shape(NamedTuple):
 class _Table(NamedTuple):
     """Where the elements of matrices come from, and where those of their gradients go."""
 
+    algebra: Algebra
     shapes: tuple[_Shape, ...]
     source: Tensor
     """The parameter of each element; any for zeros."""
@@ -326,6 +327,8 @@ class _Pack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: _Table, flat: Tensor) -> Tensor:
         ctx.table = table
+        if items.serves(table.algebra, flat):
+            return items.pack(table.algebra, flat, table.source[None], table.factor[None])
         return flat.index_select(0, table.source).mul_(table.factor)
 
     @staticmethod
@@ -339,6 +342,8 @@ class _Unpack(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, table: _Table, elements: Tensor) -> Tensor:
         ctx.table = table
+        if items.serves(table.algebra, elements):
+            return items.pack(table.algebra, elements.contiguous(), table.places, table.weights)
         used = elements.index_select(0, table.places.view(-1)).view(table.places.shape)
         return used.mul_(table.weights).sum(0)
 
@@ -373,7 +378,7 @@ def _table(
         places, weights = _inverse(source, signs, flat)
         to = device, dtype
         on = source.to(device), signs.to(*to), places.to(device), weights.to(*to)
-        return _Table(tuple(shapes), *on)
+        return _Table(groups[0][0].geometry.algebra, tuple(shapes), *on)
 
 
 def _place(layer: Layer, flat: int, column: int, index: Tensor, factor: Tensor) -> int:

@@ -1,7 +1,7 @@
-"""Attention within short sequences: one kernel of our own on CUDA, with its gradients.
+"""Attention by a kernel of our own on CUDA, with its gradients: of float32, and of 16 bits within short sequences.
 
-PyTorch's kernels are made for long sequences. Between few items they take longer for launches, for heads that share keys
-and values, and for float32.
+PyTorch's kernels are made for 16 bits and long sequences. They take longer for float32, between few items, and where heads
+share keys and values.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from ..._ops.run import takes_tf32
 from .packed import is_plain
 from .ragged import Sequences
 
-__all__ = ["attend_short", "serves"]
+__all__ = ["attend_by_kernel", "serves"]
 
-# The most items of a sequence for which the kernels are faster than PyTorch's, by the bytes of a feature.
-_LONGEST = {4: 512, 2: 16}
+# The most items of a sequence for which the kernel is faster than PyTorch's, by the bytes of a feature. Of float32 it is always
+# faster; it counts up to so many items.
+_LONGEST = {4: 1 << 14, 2: 16}
 
 
 def serves(
@@ -40,7 +41,7 @@ def serves(
     return longest <= _LONGEST.get(query.dtype.itemsize, 0) and kernels.serves(query, key, value)
 
 
-def attend_short(
+def attend_by_kernel(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -54,7 +55,7 @@ def attend_short(
     else:
         sequences = of_queries.bounds.numel() - 1  # type: ignore[union-attr]
     call = Call(scale, sequences, of_queries, of_keys, takes_tf32())
-    out: Tensor = _Short.apply(call, _composed(scale, ragged), query, key, value)
+    out: Tensor = _Attention.apply(call, _composed(scale, ragged), query, key, value)
     return out
 
 
@@ -84,7 +85,7 @@ def _composed(
     return attended
 
 
-class _Short(torch.autograd.Function):
+class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
