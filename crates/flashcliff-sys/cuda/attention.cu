@@ -4,10 +4,8 @@
 // come through shared memory, a tile at a time, for all warps of a CTA. Heads that share keys and values are rows of one CTA. The gradient of the logits is computed once for the
 // gradient of queries and once for that of keys and values: that needs no sum over CTAs.
 //
-// Fragments: with g = lane / 4 and t = lane % 4, A holds (g, t), (g + 8, t), (g, t + 4), (g + 8, t + 4), B holds (t, g), (t + 4, g),
-// and C holds (g, 2t), (g, 2t + 1), (g + 8, 2t), (g + 8, 2t + 1). A result becomes the factor A of the next product without a
-// shuffle, because a sum does not depend on the order of its terms: its columns 2t and 2t + 1 are read as t and t + 4, and so are the
-// rows of B.
+// A result becomes the factor A of the next product without a shuffle, because a sum does not depend on the order of its terms: its
+// columns 2t and 2t + 1 are read as t and t + 4, and so are the rows of B.
 #include "attention.h"
 
 #include <cuda_runtime.h>
@@ -17,6 +15,7 @@
 #include <utility>
 
 #include "skeleton/memory.cuh"
+#include "tensor_cores.cuh"
 
 namespace fc {
 namespace {
@@ -39,48 +38,6 @@ struct Call {
 };
 
 extern __shared__ __align__(16) float shared[];
-
-// ---- tensor cores ----
-
-FC_INLINE float rounded(float x) {
-  uint32_t bits;
-  asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(bits) : "f"(x));
-  return __uint_as_float(bits);
-}
-
-// A factor of a product: rounded to TF32, and what that loses if the product is exact.
-template <bool Exact, int N>
-struct Factor {
-  float high[N], low[Exact ? N : 1];
-  FC_INLINE void set(int i, float x) {
-    high[i] = rounded(x);
-    if constexpr (Exact) low[i] = rounded(x - high[i]);
-  }
-  // A number of shared memory. Tensor cores leave out the bits that TF32 has not.
-  FC_INLINE void read(int i, float x) {
-    if constexpr (Exact) {
-      set(i, x);
-    } else {
-      high[i] = x;
-    }
-  }
-};
-
-FC_INLINE void multiply(float (&sum)[4], const float (&a)[4], const float (&b)[2]) {
-  asm("mma.sync.aligned.m16n8k8.row.col.f32.tf32.tf32.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
-      : "r"(__float_as_uint(a[0])), "r"(__float_as_uint(a[1])), "r"(__float_as_uint(a[2])), "r"(__float_as_uint(a[3])),
-        "r"(__float_as_uint(b[0])), "r"(__float_as_uint(b[1])));
-}
-
-template <bool Exact>
-FC_INLINE void multiply(float (&sum)[4], const Factor<Exact, 4> &a, const Factor<Exact, 2> &b) {
-  if constexpr (Exact) {
-    multiply(sum, a.low, b.high);
-    multiply(sum, a.high, b.low);
-  }
-  multiply(sum, a.high, b.high);
-}
 
 // ---- rows ----
 

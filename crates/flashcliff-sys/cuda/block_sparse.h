@@ -1,0 +1,66 @@
+/* Products with a matrix of which only some blocks are not zero, such as the matrix of an equivariant linear map:
+ *
+ *   out = bias + x w        x [rows, inputs], w [inputs, outputs], out [rows, outputs]
+ *
+ * Columns are counted in units of FC_UNIT. Groups of output units share the input units that they depend on; a table has them. f32 in
+ * memory, products rounded to TF32, sums in f32.
+ *
+ * Like fc_launch: functions return a cudaError_t or an FC_ERROR_ code as an int, 0 for success, launch on a stream (a
+ * cudaStream_t) of the current CUDA context, never synchronise, never allocate, and can be captured into a graph. Results are the
+ * same bit for bit every time. */
+#ifndef FLASHCLIFF_BLOCK_SPARSE_H
+#define FLASHCLIFF_BLOCK_SPARSE_H
+
+#include "flashcliff.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* The columns of a unit. */
+#define FC_UNIT 8
+/* The most output units of a group. */
+#define FC_GROUP_UNITS 8
+/* The most input units of a group of fc_block_sparse_weights. */
+#define FC_GROUP_INPUTS 4
+
+/* Groups on the device. */
+typedef struct fc_block_groups {
+  const int32_t *groups; /* [count, 4]: the first of the inputs in `units`, their number, the first of the outputs, their number */
+  const int32_t *units;  /* numbers of units */
+  int64_t count;
+} fc_block_groups;
+
+typedef struct fc_block_sparse {
+  const float *x;       /* [rows, inputs], with a stride of rows */
+  const float *weights; /* [inputs, outputs], with a stride of rows */
+  const float *bias;    /* [outputs], or null */
+  float *out;           /* [rows, outputs], with a stride of rows */
+  int64_t rows, x_stride, weights_stride, out_stride; /* strides are multiples of 4 */
+  int32_t transposed;   /* whether `weights` are [outputs, inputs] */
+  fc_block_groups groups;
+} fc_block_sparse;
+
+/* Writes `out`, of all units that a group has. */
+int fc_block_sparse_product(const fc_block_sparse *call, void *stream);
+
+typedef struct fc_block_weights {
+  const float *x;        /* [rows, inputs] */
+  const float *gradient; /* [rows, outputs] */
+  float *partials;       /* [fc_block_sparse_splits, groups, FC_GROUP_INPUTS * FC_UNIT, FC_GROUP_UNITS * FC_UNIT] */
+  float *to;             /* [inputs, outputs] */
+  int64_t rows, x_stride, gradient_stride, to_stride; /* multiples of 4 */
+  fc_block_groups groups; /* with at most FC_GROUP_INPUTS inputs each */
+} fc_block_weights;
+
+/* The parts of rows whose sums are added up. */
+int64_t fc_block_sparse_splits(int64_t rows, int64_t groups);
+
+/* Writes the gradient of the matrix, x^T gradient, of the blocks that groups have; others keep what they are. */
+int fc_block_sparse_weights(const fc_block_weights *call, void *stream);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
