@@ -84,10 +84,8 @@ mod tests {
         let expected = Task::Volumes.generate(settings.sizes(), settings.seed);
         assert_eq!(data, expected.unwrap());
         // Two million hulls take many minutes.
-        let large = Settings {
-            samples: 1 << 21,
-            ..Settings::usual(Task::Hulls)
-        };
+        let mut large = Settings::usual(Task::Hulls);
+        large.samples = 1 << 21;
         let drawing = Drawing::begin(bars, &large);
         assert!(drawing.fits(&large) && !drawing.fits(&settings));
         let start = Instant::now();
