@@ -193,7 +193,7 @@ impl Settings {
         let (activations, spared) = match task {
             Task::Hulls => (72 << 10, 24 << 10),
             Task::Regression => (27 << 10, 2 << 10),
-            Task::Volumes => (42 << 10, 9 << 10),
+            Task::Volumes => (42 << 10, 12 << 10),
             Task::Gravity => (2 << 20, 0),
         };
         let activations = activations - if checkpointing { spared } else { 0 };
