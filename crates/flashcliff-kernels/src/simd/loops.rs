@@ -50,12 +50,20 @@ impl Tier {
     }
 }
 
+/// Runs a loop.
+///
+/// # Safety
+/// The CPU has AVX-512 F, BW, DQ and VL.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
 fn avx512<L: Loop>(work: L) -> L::Output {
     work.run()
 }
 
+/// Runs a loop.
+///
+/// # Safety
+/// The CPU has AVX2.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn avx2<L: Loop>(work: L) -> L::Output {
