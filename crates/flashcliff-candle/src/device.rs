@@ -35,7 +35,7 @@ pub enum Opening {
 /// ```
 ///
 /// # Errors
-/// [`Error::BuiltWithoutCuda`]; the errors of [`flashcliff::Device::cuda`]: no driver, no such GPU, or one that the
+/// [`Error::BuiltWithoutCuda`]; the errors of `flashcliff::Device::cuda`: no driver, no such GPU, or one that the
 /// kernels were not built for; [`Error::CudaLibrary`] without cuBLAS or cuRAND, which candle needs.
 pub fn cuda(ordinal: usize) -> Result<Device, Error> {
     cuda_observed(ordinal, &mut |_| {})
