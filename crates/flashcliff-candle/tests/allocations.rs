@@ -99,6 +99,8 @@ fn step(architecture: Architecture, planned: bool) -> (usize, isize) {
 /// and packed operands of matrix products, whose size is bounded by the caches.
 #[test]
 fn later_steps_take_no_tensor_of_the_size_of_a_layer() {
+    // Matrix products keep memory of the size of a cache for each thread, which takes it when it first has one to do.
+    flashcliff::threads::set(1).unwrap();
     let volumes = (Architecture::Volumes, 8 * ROWS * 96 * 4);
     for (architecture, layer) in [(Architecture::Hulls, 32 * ROWS * 32 * 4), volumes] {
         let (largest, kept) = step(architecture, true);
