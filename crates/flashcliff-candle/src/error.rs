@@ -184,6 +184,16 @@ pub enum Error {
         advice: &'static str,
     },
 
+    /// A network cannot be trained with gradient checkpointing.
+    #[error(
+        "gradient checkpointing: expected a model that is computed in buffers taken once, got {model}, which goes through candle's graph; \
+         compute its batches in parts for less memory"
+    )]
+    Checkpointing {
+        /// The name of the model.
+        model: &'static str,
+    },
+
     /// An optimiser and an objective have different scales of the loss.
     #[error(
         "Adam: expected an objective with {expected} of the loss, got one with {got}; make the objective with the `loss_scale` of the \

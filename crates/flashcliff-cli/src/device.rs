@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use candle_core::Device;
 use clap::Args;
+use flashcliff_candle::device::{Opening, cuda_observed};
 
 use crate::error::Error;
 
@@ -22,9 +23,17 @@ impl DeviceArgs {
     /// # Errors
     /// A GPU that does not exist, or a program that was built without CUDA.
     pub(crate) fn open(self) -> Result<Device, Error> {
+        self.open_observed(&mut |_| {})
+    }
+
+    /// Does the same as [`DeviceArgs::open`], and calls a function at the begin of each part of the work for a GPU.
+    ///
+    /// # Errors
+    /// The errors of [`DeviceArgs::open`].
+    pub(crate) fn open_observed(self, observe: &mut dyn FnMut(Opening)) -> Result<Device, Error> {
         match self.device {
             DeviceName::Cpu => Ok(Device::Cpu),
-            DeviceName::Cuda(ordinal) => Ok(flashcliff_candle::device::cuda(ordinal)?),
+            DeviceName::Cuda(ordinal) => Ok(cuda_observed(ordinal, observe)?),
         }
     }
 

@@ -465,3 +465,68 @@ fn the_results_say_how_steps_were_run() {
         assert!(steps["median_milliseconds"].as_f64().unwrap() > 0.0);
     }
 }
+
+/// The times of the start lie within each other, and name what a run on the CPU has alone.
+#[test]
+fn the_results_say_how_long_the_start_took() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    let begun = std::time::Instant::now();
+    stdout(&tiny("regression", &out));
+    let all = begun.elapsed().as_secs_f64();
+    let start = &metrics(&out)["start_seconds"];
+    let seconds = |name: &str| start[name].as_f64().unwrap_or_else(|| panic!("{name}"));
+    let parts = ["data", "model", "first_step"].map(seconds);
+    let until = seconds("until_first_step");
+    assert!(parts.iter().all(|&part| part >= 0.0));
+    assert!(parts.iter().sum::<f64>() <= until && until < all);
+    for absent in [
+        "driver",
+        "libraries",
+        "handles",
+        "ranks",
+        "capture",
+        "until_captured",
+    ] {
+        assert!(start[absent].is_null(), "{absent}");
+    }
+}
+
+/// Hulls' steps take less memory and give the same weights, whether a run began with checkpointing or goes on with it.
+#[test]
+fn gradient_checkpointing_changes_memory_alone() {
+    let folder = Folder::new();
+    let bytes = |out: &Path| {
+        let steps = &metrics(out)["steps"];
+        (
+            steps["gradient_checkpointing"].as_bool().unwrap(),
+            steps["buffer_bytes"].as_u64().unwrap(),
+        )
+    };
+    for task in ["hulls", "regression", "volumes"] {
+        let [kept, again] = ["kept", "again"].map(|name| folder.path(&format!("{task}-{name}")));
+        for options in [&[][..], &["--accumulate", "2"]] {
+            let run = |out: &Path, more: &[&str]| {
+                let mut args = tiny(task, out);
+                args.extend(options.iter().chain(more));
+                args.push("--overwrite");
+                stdout(&args);
+            };
+            run(&kept, &[]);
+            run(&again, &["--gradient-checkpointing"]);
+            same(&kept, &again);
+            let [(without, more), (with, less)] = [&kept, &again].map(|out| bytes(out));
+            assert!(!without && with);
+            assert!(less < more, "{task}: {less}, {more}");
+        }
+    }
+    let before = Checkpoint::load(folder.path("hulls-kept/state.safetensors")).unwrap();
+    assert!(!before.text("settings").unwrap().contains("checkpointing"));
+    let mut args = tiny("gravity", Path::new("nowhere"));
+    args.push("--gradient-checkpointing");
+    let message = failure(&args, 1);
+    assert!(
+        message.contains("gradient checkpointing") && message.contains("gravity"),
+        "{message}"
+    );
+}

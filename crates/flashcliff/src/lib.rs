@@ -89,7 +89,7 @@ pub use cayley::{Blade, GradeSet, Path, ProductKind, Signature, Term};
 pub use cuda::Device;
 pub use element::{Dtype, Element};
 pub use error::Error;
-pub use flashcliff_kernels::simd::{Tier, TierError};
+pub use flashcliff_kernels::simd::{Loop, Tier, TierError};
 pub use flashcliff_kernels::{Gate, UnknownOption};
 pub use operator::{Cost, Dim, Dims, Evaluation, Footprint, Operator, TensorSpec};
 pub use options::{Bias, Invariant, Norm, WeightLayout};

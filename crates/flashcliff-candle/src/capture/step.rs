@@ -130,6 +130,11 @@ impl<'w> Step<'w> {
         false
     }
 
+    /// Whether the next run captures the step.
+    pub fn captures_next(&self) -> bool {
+        self.fallback.is_none() && self.warm_up == 0 && !self.is_captured()
+    }
+
     /// The number of nodes of the captured graph.
     #[cfg(feature = "cuda")]
     pub fn nodes(&self) -> Option<Nodes> {

@@ -19,7 +19,7 @@ pub enum Fault {
 
     /// Rank 0 cannot wait for the others.
     #[error(
-        "rank 0 cannot listen at {address}: expected MASTER_ADDR to be an address of this machine, and a port that is free"
+        "rank 0 cannot listen at {address}: expected MASTER_ADDR to be a name or an address of this machine, and a port that is free"
     )]
     Listen {
         /// The address.

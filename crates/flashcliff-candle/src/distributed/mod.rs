@@ -8,8 +8,8 @@
 //! model, optimiser --- their state -------------> import               Links::send, Links::receive
 //! Communicator::broadcast ----------------------> broadcast            data, from GPU to GPU
 //! each step, on all ranks, in one captured graph:
-//!     Objective::evaluate on the rank's share of the batch
-//!     Communicator::average: loss and gradients become their means over the ranks
+//!     Communicator::evaluate: Objective::evaluate on the rank's share of the batch, and beside its backward pass
+//!         loss and gradients become their means over the ranks, in buckets
 //!     Adam::objective_step: the same numbers on all ranks, so the same parameters
 //! ```
 //! The mean over ranks of the mean over equal shares is the mean over the batch, so loss and gradients are those of one GPU with the whole

@@ -3,9 +3,11 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::fmt;
 use std::ptr;
+use std::sync::Arc;
 
 use candle_core::{CudaDevice, Device, Tensor};
 use flashcliff::Dtype;
+use flashcliff::cuda::cudarc::driver::{CudaStream, DriverError};
 use flashcliff::cuda::cudarc::nccl::result::{self, NcclError, NcclStatus};
 use flashcliff::cuda::cudarc::nccl::sys;
 use flashcliff_cuda_loader::Library;
@@ -25,7 +27,12 @@ use crate::op::gpu::memory::{self, View};
 pub struct Communicator {
     comm: sys::ncclComm_t,
     device: CudaDevice,
+    /// The stream on which gradients are averaged beside the backward pass.
+    beside: Arc<CudaStream>,
 }
+
+/// The priority of work beside the backward pass. Lower numbers go first; the backward pass has 0.
+const PRIORITY: i32 = -1;
 
 impl fmt::Debug for Communicator {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -78,7 +85,7 @@ impl Communicator {
         let context = device.cuda_stream().context().clone();
         context
             .bind_to_thread()
-            .map_err(|error| flashcliff::cuda::driver_error("cuCtxSetCurrent")(error))?;
+            .map_err(driver("cuCtxSetCurrent"))?;
         let mut comm = ptr::null_mut();
         // SAFETY: `comm` is a place for the communicator, and the library is loaded. The context of the device is that of this thread.
         let made = unsafe {
@@ -86,8 +93,10 @@ impl Communicator {
             result::comm_init_rank(&raw mut comm, size, id, rank)
         };
         made.map_err(|error| fault("ncclCommInitRank", &error, ptr::null_mut()))?;
+        let beside = context.new_stream_with_priority(PRIORITY);
         Ok(Self {
             comm,
+            beside: beside.map_err(driver("cuStreamCreateWithPriority"))?,
             device: device.clone(),
         })
     }
@@ -100,12 +109,12 @@ impl Communicator {
         memory::with_views(tensors, |views| {
             let lens = tensors.iter().map(Tensor::elem_count);
             let buffers: Vec<(&View, usize)> = views.iter().zip(lens).collect();
-            self.each(&buffers, |(data, count, dtype)| {
-                let call = "ncclBroadcast";
+            let stream = self.device.cuda_stream();
+            self.each(&stream, &buffers, |(data, count, dtype)| {
+                let (call, stream) = ("ncclBroadcast", stream.cu_stream().cast());
                 // SAFETY: `each` gives memory of `count` elements. The communicator and the stream are alive.
-                let done = unsafe {
-                    result::broadcast(data, data, count, dtype, 0, self.comm, self.stream())
-                };
+                let done =
+                    unsafe { result::broadcast(data, data, count, dtype, 0, self.comm, stream) };
                 done.map_err(|error| self.fault(call, &error))
             })
         })
@@ -118,32 +127,68 @@ impl Communicator {
     /// # Errors
     /// [`Fault::Nccl`]; an objective or a loss that is not on a GPU; the errors of candle.
     pub fn average(&self, objective: &mut Objective, loss: &Tensor) -> Result<(), Error> {
-        objective.with_gradients(loss, |buffers| {
-            self.each(buffers, |(data, count, dtype)| {
-                let (call, op) = ("ncclAllReduce", sys::ncclRedOp_t::ncclAvg);
-                // SAFETY: the same holds as in `broadcast`.
-                let done = unsafe {
-                    result::all_reduce(data, data, count, dtype, op, self.comm, self.stream())
-                };
-                done.map_err(|error| self.fault(call, &error))
-            })
+        let stream = self.device.cuda_stream();
+        objective.with_gradients(loss, |buffers| self.mean(&stream, buffers))
+    }
+
+    /// Computes the error of a rank's share of a batch and its gradients, as [`Objective::evaluate`] does, and makes them their means over the
+    /// ranks, as [`Communicator::average`] does. Nothing waits.
+    ///
+    /// Gradients are averaged in at most so many buckets of about the same size: each as soon as the backward pass has completed it, on a
+    /// stream beside that of the pass, also in a captured step. With one bucket, and for models without a [plan](Objective::is_planned), that
+    /// is after the backward pass.
+    ///
+    /// # Errors
+    /// The errors of both functions.
+    pub fn evaluate(
+        &self,
+        objective: &mut Objective,
+        batch: &[Tensor],
+        buckets: usize,
+    ) -> Result<Tensor, Error> {
+        if buckets < 2 || !objective.is_planned() {
+            let loss = objective.evaluate(batch)?;
+            self.average(objective, &loss)?;
+            return Ok(loss);
+        }
+        let stream = self.device.cuda_stream();
+        let loss = objective.evaluate_in_buckets(batch, buckets, &mut |buffers| {
+            let forked = self.beside.join(&stream);
+            forked.map_err(driver("cuStreamWaitEvent"))?;
+            self.mean(&self.beside, buffers)
+        })?;
+        let joined = stream.join(&self.beside);
+        joined.map_err(driver("cuStreamWaitEvent"))?;
+        Ok(loss)
+    }
+
+    /// Makes buffers their means over the ranks.
+    fn mean(&self, stream: &Arc<CudaStream>, buffers: &[(&View<'_>, usize)]) -> Result<(), Error> {
+        self.each(stream, buffers, |(data, count, dtype)| {
+            let (call, op) = ("ncclAllReduce", sys::ncclRedOp_t::ncclAvg);
+            let stream = stream.cu_stream().cast();
+            // SAFETY: the same holds as in `broadcast`.
+            let done =
+                unsafe { result::all_reduce(data, data, count, dtype, op, self.comm, stream) };
+            done.map_err(|error| self.fault(call, &error))
         })
     }
 
     /// Calls a function for each buffer, as one group: NCCL makes one launch of it.
     ///
-    /// The buffers are memory of candle, which lends it for reading. They are alive and locked, so their memory stays; all work on it is
-    /// launched on the stream of the device, so writing to it comes after earlier work and before later work.
+    /// The buffers are memory of candle, which lends it for reading. They are alive and locked, so their memory stays; work on it is launched
+    /// on the stream of the device, or on one that waits for it and that it waits for, so writing to it comes after earlier work and
+    /// before later work.
     fn each(
         &self,
+        stream: &CudaStream,
         buffers: &[(&View<'_>, usize)],
         mut call: impl FnMut((*mut c_void, usize, sys::ncclDataType_t)) -> Result<NcclStatus, Fault>,
     ) -> Result<(), Error> {
-        let stream = self.device.cuda_stream();
         result::group_start().map_err(|error| self.fault("ncclGroupStart", &error))?;
         let mut done = Ok(());
         for (view, count) in buffers.iter().filter(|(_, count)| *count > 0) {
-            let data = view.address(&stream) as *mut c_void;
+            let data = view.address(stream) as *mut c_void;
             done = call((data, *count, data_type(view.dtype())?)).map(drop);
             if done.is_err() {
                 break;
@@ -156,10 +201,6 @@ impl Communicator {
         Ok(())
     }
 
-    fn stream(&self) -> sys::cudaStream_t {
-        self.device.cuda_stream().cu_stream().cast()
-    }
-
     fn fault(&self, call: &'static str, error: &NcclError) -> Fault {
         fault(call, error, self.comm)
     }
@@ -170,9 +211,15 @@ impl Drop for Communicator {
     fn drop(&mut self) {
         // Without this, work in flight would lose its communicator. An error has nobody to go to.
         let _ = self.device.cuda_stream().synchronize();
+        let _ = self.beside.synchronize();
         // SAFETY: the communicator is alive, and nothing uses it after this.
         let _ = unsafe { result::comm_destroy(self.comm) };
     }
+}
+
+/// The error of a call of the driver.
+fn driver(call: &'static str) -> impl FnOnce(DriverError) -> Error {
+    move |error| flashcliff::cuda::driver_error(call)(error).into()
 }
 
 /// The type of elements in NCCL's words.

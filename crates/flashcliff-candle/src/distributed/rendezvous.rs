@@ -1,7 +1,7 @@
 //! How ranks find each other, and check that they are going to do the same.
 
 use std::io::{self, ErrorKind};
-use std::net::{TcpListener, TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, TcpListener, TcpStream, ToSocketAddrs};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -34,7 +34,7 @@ pub(super) fn gather(
         address: address(world),
         source,
     };
-    let listener = TcpListener::bind((&*world.host, world.port)).map_err(listen)?;
+    let listener = listener(world).map_err(listen)?;
     listener.set_nonblocking(true).map_err(listen)?;
     let mut strangers = Vec::new();
     let mut joined: Vec<Option<TcpStream>> = (1..world.size).map(|_| None).collect();
@@ -165,6 +165,23 @@ pub(super) fn come(
             reason: String::from_utf8_lossy(&bytes).into_owned(),
         }),
         (kind, _) => Err(stranger(format!("{kind:?}"))),
+    }
+}
+
+/// The listener of rank 0: on this machine alone if its address says so, else at all addresses of the machine. Other hosts may know the machine
+/// by another address than it knows itself: a name of its own is often one of the loopback (127.0.1.1 in Debian's `/etc/hosts`), and
+/// behind a translation of addresses no interface has the address that others use.
+fn listener(world: &World) -> io::Result<TcpListener> {
+    let address = (&*world.host, world.port);
+    let literal: Option<IpAddr> = world.host.parse().ok();
+    if world.host == "localhost" || literal.is_some_and(|ip| ip.is_loopback()) {
+        return TcpListener::bind(address);
+    }
+    // A listener of IPv6 hears IPv4 too on most systems, but not on all.
+    let mut known = address.to_socket_addrs()?;
+    match known.any(|known| known.is_ipv6()) {
+        true => TcpListener::bind((Ipv6Addr::UNSPECIFIED, world.port)),
+        false => TcpListener::bind((Ipv4Addr::UNSPECIFIED, world.port)),
     }
 }
 

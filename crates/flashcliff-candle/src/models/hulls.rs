@@ -113,8 +113,10 @@ impl Hulls {
         let mut plan = Builder::new(rows);
         let mut x = self.embedding.plan(&mut plan, rows)?;
         for product in &self.products {
+            plan.block();
             x = product.plan(&mut plan, x)?;
         }
+        plan.block();
         let norms = plan.norm(x, BLADES, CHANNELS);
         let hidden = plan.linear(self.algebra, norms, &self.hidden)?;
         let hidden = plan.activation(hidden, CHANNELS, Activation::Silu);

@@ -56,7 +56,9 @@ impl Regression {
     pub(super) fn plan(&self, rows: usize) -> std::result::Result<Option<Plan>, Error> {
         let mut plan = Builder::new(rows);
         let x = self.embedding.plan(&mut plan, rows)?;
+        plan.block();
         let x = self.product.plan(&mut plan, x)?;
+        plan.block();
         let [first, second, last] = &self.mlp;
         // The first linear map reads the scalar parts, which come first.
         let mut hidden = x;

@@ -61,9 +61,11 @@ impl Volumes {
         let mut plan = Builder::new(rows);
         let points = plan.points(POINTS, dim, blades * rows * POINTS);
         let mut x = self.first.plan(&mut plan, points)?;
+        plan.block();
         for gate in &self.gates {
             x = gate.plan(&mut plan, x)?;
         }
+        plan.block();
         let x = self.last.plan(&mut plan, x)?;
         let prediction = plan.blade(x, [blades, 1], blades - 1);
         Ok(plan.finish(prediction))

@@ -5,7 +5,7 @@ use flashcliff::{Operator, Pass, TensorMut};
 
 use super::Part;
 use super::operations::Reports;
-use super::plan::{Activation, Holder, Node, Operand, Plan, Wanted, Work};
+use super::plan::{Activation, Holder, Node, Operand, Plan, Value, ValueId, Wanted, Work};
 use crate::Error;
 use crate::op::Scalar;
 use crate::op::blade_norm::BladeNorm;
@@ -18,7 +18,7 @@ const MOST_INPUTS: usize = 5;
 /// The buffers of a plan. They are taken once.
 #[derive(Debug)]
 pub(super) struct OnCpu<T> {
-    /// For each value; empty where a tensor holds it.
+    /// For each place of memory of the plan; empty where a tensor holds the value.
     values: Vec<Vec<T>>,
     /// For each node the values that its forward pass saves.
     saved: Vec<Vec<T>>,
@@ -41,17 +41,18 @@ struct Given<'a, T> {
 impl<T: Scalar> OnCpu<T> {
     pub(super) fn new(plan: &Plan) -> Self {
         let zeros = |len: usize| vec![T::zero(); len];
-        let value = |value: &super::plan::Value| match value.holder {
-            Holder::Buffer => zeros(value.len),
+        let value = |(value, &len): (&Value, &usize)| match value.holder {
+            Holder::Buffer => zeros(len),
             Holder::Batch(_) | Holder::Parameter(_) => Vec::new(),
         };
+        let values = plan.values.iter().zip(plan.blocks.lens());
         let saved = |node: &Node| match &node.work {
             Work::Operator(operator, dims) => zeros(operator.saved_len(dims)),
             _ => Vec::new(),
         };
         let parameters = plan.parameters.iter();
         Self {
-            values: plan.values.iter().map(value).collect(),
+            values: values.map(value).collect(),
             saved: plan.nodes.iter().map(saved).collect(),
             gradients: plan.buffers.iter().map(|&len| zeros(len)).collect(),
             sums: parameters
@@ -111,6 +112,10 @@ impl<T: Scalar> OnCpu<T> {
             self.shares = self.sums.iter().map(of).collect();
         }
         for (at, node) in plan.nodes.iter().enumerate().rev() {
+            for &again in plan.blocks.again(at) {
+                reports.node(again, Pass::Forward);
+                self.forward(plan, given, again, &plan.nodes[again])?;
+            }
             reports.node(at, Pass::Backward);
             self.backward(plan, given, at, node, part)?;
         }
@@ -149,7 +154,7 @@ impl<T: Scalar> OnCpu<T> {
         at: usize,
         node: &Node,
     ) -> Result<(), Error> {
-        let place = node.output.value.0;
+        let place = plan.blocks.memory(node.output.value);
         let mut output = std::mem::take(&mut self.values[place]);
         let own = &mut output[..node.output.len()];
         let done = match &node.work {
@@ -207,7 +212,8 @@ impl<T: Scalar> OnCpu<T> {
         let scale = <T as candle_core::WithDType>::from_f64(2.0 * part.scale * loss_scale);
         let mut sum = 0.0;
         let targets = given.batch[plan.targets];
-        let pairs = self.values[plan.prediction.0].iter().zip(targets);
+        let prediction = &self.values[plan.blocks.memory(plan.prediction)];
+        let pairs = prediction.iter().zip(targets);
         for (grad, (&y, &target)) in self.gradients[buffer].iter_mut().zip(pairs) {
             let difference = y - target;
             *grad = scale * difference;
@@ -249,8 +255,8 @@ impl<T: Scalar> OnCpu<T> {
             Work::Norm => {
                 let x = self.input(plan, given, &node.inputs[0]);
                 let shape = &node.output.shape[1..];
-                let o = &self.values[node.output.value.0];
-                let o = Array { data: o, shape };
+                let data = self.value(plan, node.output.value);
+                let o = Array { data, shape };
                 let grad_output = Array {
                     data: grad_output,
                     shape,
@@ -333,7 +339,7 @@ impl<T: Scalar> OnCpu<T> {
         let slots = &mut slots[..node.inputs.len()];
         let shape = &node.output.shape;
         let len = node.output.len();
-        let output = &self.values[node.output.value.0][..len];
+        let output = &self.value(plan, node.output.value)[..len];
         let output = flashcliff::Tensor::new(output, shape)?;
         let grad_output = flashcliff::Tensor::new(&self.gradients[buffer][..len], shape)?;
         let saved = &self.saved[at];
@@ -384,12 +390,17 @@ impl<T: Scalar> OnCpu<T> {
         let data = match plan.values[operand.value.0].holder {
             Holder::Batch(tensor) => given.batch[tensor],
             Holder::Parameter(parameter) => given.parameters[parameter],
-            Holder::Buffer => &self.values[operand.value.0],
+            Holder::Buffer => self.value(plan, operand.value),
         };
         Array {
             data: &data[..operand.len()],
             shape: &operand.shape,
         }
+    }
+
+    /// The elements of a value in a buffer.
+    fn value(&self, plan: &Plan, value: ValueId) -> &[T] {
+        &self.values[plan.blocks.memory(value)][..plan.values[value.0].len]
     }
 
     /// Calls a function with the inputs of a node.

@@ -8,8 +8,9 @@ use flashcliff::cuda::{self, Dtypes, Scratch, TensorMut};
 use flashcliff::{Device, Dtype, Pass};
 
 use super::Part;
+use super::buckets::Bucket;
 use super::operations::Reports;
-use super::plan::{Activation, Holder, Node, Operand, Plan, Value, Wanted, Work};
+use super::plan::{Activation, Holder, Node, Operand, Plan, Value, ValueId, Wanted, Work};
 use crate::Error;
 use crate::op::core_dtype;
 use crate::op::gpu::library;
@@ -27,7 +28,7 @@ pub(super) struct OnGpu {
     dtypes: [Dtype; 2],
     /// For each node its operator on the device.
     operators: Vec<Option<cuda::Operator>>,
-    /// For each value; `None` where a tensor holds it.
+    /// For each place of memory of the plan; `None` where a tensor holds the value.
     values: Vec<Option<CudaStorage>>,
     /// For each node the values that its forward pass saves.
     saved: Vec<Option<CudaStorage>>,
@@ -39,6 +40,16 @@ pub(super) struct OnGpu {
     shares: Vec<Option<CudaStorage>>,
     workspace: Option<CudaSlice<u8>>,
     loss: Tensor,
+}
+
+/// A function that is called with memory that is complete, and its number of elements.
+pub(super) type Ready<'a> = dyn FnMut(&[(&View<'_>, usize)]) -> Result<(), Error> + 'a;
+
+/// An observer of the backward pass.
+pub(super) struct Watch<'a> {
+    /// The buckets of gradients, in the order of the pass.
+    pub(super) buckets: &'a [Bucket],
+    pub(super) ready: &'a mut Ready<'a>,
 }
 
 /// The elements of the tensors that a pass reads.
@@ -66,10 +77,10 @@ impl OnGpu {
             Ok(Some(device.zeros_impl(&len.max(1).into(), dtype)?))
         };
         let mut values = Vec::with_capacity(plan.values.len());
-        for value in &plan.values {
+        for (value, &len) in plan.values.iter().zip(plan.blocks.lens()) {
             values.push(match value.holder {
-                Holder::Buffer => zeros(value.len, candle[usize::from(value.wide)])?,
-                Holder::Batch(_) | Holder::Parameter(_) => None,
+                Holder::Buffer if len > 0 => zeros(len, candle[usize::from(value.wide)])?,
+                Holder::Buffer | Holder::Batch(_) | Holder::Parameter(_) => None,
             });
         }
         let (mut operators, mut saved, mut bytes) = (Vec::new(), Vec::new(), 1);
@@ -96,15 +107,11 @@ impl OnGpu {
             zeros.collect::<Result<Vec<_>, Error>>()
         };
         let mut gradients: Vec<[Option<CudaStorage>; 2]> = Vec::new();
-        for buffer in 0..plan.buffers.len() {
+        for lens in plan.gradient_lens(dtypes) {
             let mut own = [None, None];
-            for (place, own) in own.iter_mut().enumerate() {
-                let values = plan.values.iter().zip(&plan.gradient_of);
-                let values = values.filter(|(value, at)| {
-                    **at == Some(buffer) && gradient_place(dtypes, value) == place
-                });
-                if let Some(len) = values.map(|(value, _)| value.len).max() {
-                    *own = zeros(len, candle[place])?;
+            for ((own, len), dtype) in own.iter_mut().zip(lens).zip(candle) {
+                if len > 0 {
+                    *own = zeros(len, dtype)?;
                 }
             }
             gradients.push(own);
@@ -133,6 +140,7 @@ impl OnGpu {
         batch: &[Tensor],
         part: Part,
         loss_scale: Option<&LossScale>,
+        mut watch: Option<Watch<'_>>,
     ) -> Result<(), Error> {
         with_views(&plan.parameters, |parameters| {
             with_views(batch, |batch| {
@@ -144,15 +152,44 @@ impl OnGpu {
                 reports.error();
                 self.error(plan, &given, part, loss_scale)?;
                 for (at, node) in plan.nodes.iter().enumerate().rev() {
+                    for &again in plan.blocks.again(at) {
+                        reports.node(again, Pass::Forward);
+                        self.forward(plan, &given, again, &plan.nodes[again])?;
+                    }
                     reports.node(at, Pass::Backward);
                     self.backward(plan, &given, at, node, part)?;
+                    if part.adds {
+                        self.add_shares(plan, at)?;
+                    }
+                    if let Some(watch) = &mut watch {
+                        self.tell(plan, at, watch)?;
+                    }
                 }
                 reports.end();
-                if part.adds {
-                    self.add_shares(plan)?;
-                }
                 Ok(())
             })
+        })
+    }
+
+    /// Tells the observer of the bucket that the backward pass of a node has completed, if there is one.
+    fn tell(&self, plan: &Plan, node: usize, watch: &mut Watch<'_>) -> Result<(), Error> {
+        let Some((bucket, later)) = watch.buckets.split_first() else {
+            return Ok(());
+        };
+        if bucket.node != node {
+            return Ok(());
+        }
+        watch.buckets = later;
+        let mut views = Vec::with_capacity(bucket.parameters.len());
+        for &parameter in &bucket.parameters {
+            let len = plan.parameters[parameter].elem_count();
+            views.push((view(self.gradient(parameter), len)?, len));
+        }
+        let loss = later.is_empty().then(|| self.loss.clone());
+        with_views(loss.as_slice(), |loss| {
+            let gradients = views.iter().map(|(view, len)| (view, *len));
+            let all: Vec<_> = gradients.chain(loss.iter().map(|view| (view, 1))).collect();
+            (watch.ready)(&all)
         })
     }
 
@@ -173,7 +210,7 @@ impl OnGpu {
         at: usize,
         node: &Node,
     ) -> Result<(), Error> {
-        let place = node.output.value.0;
+        let place = plan.blocks.memory(node.output.value);
         let mut output = take(&mut self.values[place])?;
         let mut saved = self.saved[at].take();
         let mut workspace = self.workspace.take();
@@ -248,9 +285,10 @@ impl OnGpu {
     ) -> Result<(), Error> {
         let stream = self.device.cuda_stream();
         let shape = [plan.rows];
-        let prediction = view(self.values[plan.prediction.0].as_ref(), plan.rows)?;
+        let prediction = self.values[plan.blocks.memory(plan.prediction)].as_ref();
+        let prediction = view(prediction, plan.rows)?;
         let buffer = plan.gradient_of[plan.prediction.0].ok_or_else(|| misplaced("objective"))?;
-        let place = gradient_place(self.dtypes, &plan.values[plan.prediction.0]);
+        let place = plan.values[plan.prediction.0].gradient_place(self.dtypes);
         let grad = self.gradients[buffer][place].as_mut();
         let grad = grad.ok_or_else(|| misplaced("objective"))?;
         let mut grad = writable(grad, plan.rows)?;
@@ -307,7 +345,7 @@ impl OnGpu {
             grads.push(place.map(take).transpose()?);
         }
         let mut workspace = self.workspace.take();
-        let place = gradient_place(self.dtypes, &plan.values[node.output.value.0]);
+        let place = plan.values[node.output.value.0].gradient_place(self.dtypes);
         let done = self.launch_backward(
             (plan, given),
             at,
@@ -351,7 +389,7 @@ impl OnGpu {
             grads.push(grad.transpose()?);
         }
         let len = node.output.len();
-        let output = self.values[node.output.value.0].as_ref();
+        let output = self.value(plan, node.output.value);
         let (output, grad_output) = (view(output, len)?, view(grad_output, len)?);
         let shape = &node.output.shape;
         let (output, grad_output) = (output.tensor(shape)?, grad_output.tensor(shape)?);
@@ -412,15 +450,17 @@ impl OnGpu {
         Ok(())
     }
 
-    /// Adds the gradients of a part to the sums.
-    fn add_shares(&mut self, plan: &Plan) -> Result<(), Error> {
+    /// Adds the gradients of the parameters of a node for a part to the sums.
+    fn add_shares(&mut self, plan: &Plan, node: usize) -> Result<(), Error> {
         let stream = self.device.cuda_stream();
-        let pairs = self.sums.iter_mut().zip(&self.shares);
-        for ((sum, share), tensor) in pairs.zip(&plan.parameters) {
-            let len = tensor.elem_count();
-            let sum = sum.as_mut().ok_or_else(|| misplaced("objective"))?;
-            let share = view(share.as_ref(), len)?;
-            let mut sum = writable(sum, len)?;
+        for wanted in &plan.wanted[node] {
+            let Wanted::Parameter(parameter) = *wanted else {
+                continue;
+            };
+            let len = plan.parameters[parameter].elem_count();
+            let sum = self.sums[parameter].as_mut();
+            let mut sum = writable(sum.ok_or_else(|| misplaced("objective"))?, len)?;
+            let share = view(self.shares[parameter].as_ref(), len)?;
             network::accumulate(
                 &self.library,
                 &stream,
@@ -442,12 +482,17 @@ impl OnGpu {
         match wanted {
             Wanted::No => None,
             Wanted::Written | Wanted::Added => {
-                let place = gradient_place(self.dtypes, &plan.values[input.value.0]);
+                let place = plan.values[input.value.0].gradient_place(self.dtypes);
                 Some(&mut self.gradients[plan.gradient_of[input.value.0]?][place])
             }
             Wanted::Parameter(parameter) if part.adds => Some(&mut self.shares[parameter]),
             Wanted::Parameter(parameter) => Some(&mut self.sums[parameter]),
         }
+    }
+
+    /// The memory of a value in a buffer.
+    fn value(&self, plan: &Plan, value: ValueId) -> Option<&CudaStorage> {
+        self.values[plan.blocks.memory(value)].as_ref()
     }
 
     /// Views of the buffers that inputs of a node are in; `None` for those that tensors hold.
@@ -461,7 +506,7 @@ impl OnGpu {
             Holder::Batch(tensor) => Ok(Source::Lent(&given.batch[tensor])),
             Holder::Parameter(parameter) => Ok(Source::Lent(&given.parameters[parameter])),
             Holder::Buffer => {
-                let storage = self.values[operand.value.0].as_ref();
+                let storage = self.value(plan, operand.value);
                 Ok(Source::Own(view(storage, operand.len())?))
             }
         };
@@ -475,11 +520,6 @@ fn types(dtypes: [Dtype; 2], plan: &Plan, node: &Node) -> Dtypes {
         lanes: dtypes[usize::from(plan.values[node.output.value.0].wide)],
         params: dtypes[1],
     }
-}
-
-/// The place of a value's gradient in the buffer that it shares with others: all of one type share one memory.
-fn gradient_place(dtypes: [Dtype; 2], value: &Value) -> usize {
-    usize::from(value.wide && dtypes[0] != dtypes[1])
 }
 
 /// The elements of an input.

@@ -5,16 +5,23 @@
 //! read. On a GPU a captured step then has no nodes for memory, and on the CPU a step allocates next to nothing.
 //!
 //! * `plan` - a network with its error as a list of operations.
+//! * `blocks` - gradient checkpointing: memory that the blocks of a network share.
+//! * `sizes` - the size of its buffers.
 //! * `options` - the type of the features, and the scale of the loss.
+//! * `buckets` - gradients in the order in which they are complete, for ranks that average them meanwhile.
 //! * `cpu`, `gpu` - the buffers of a plan, and both passes.
 //! * `operations` - what a plan reports to a [timeline].
 
+mod blocks;
+#[cfg(any(feature = "cuda", test))]
+mod buckets;
 mod cpu;
 #[cfg(feature = "cuda")]
 mod gpu;
 mod operations;
 mod options;
 pub(crate) mod plan;
+mod sizes;
 
 use std::cell::OnceCell;
 
@@ -138,7 +145,8 @@ impl Objective {
     /// let model = Model::new(Architecture::Hulls, 7, DType::F32)?; // or on_device(.., &device::cuda(0)?)
     /// let options = AdamOptions { loss_scale: Some(LossScaleOptions::default()), ..AdamOptions::default() };
     /// let adam = Adam::new(model.parameters().variables(), options)?;
-    /// let options = ObjectiveOptions { features: Features::F16, loss_scale: adam.loss_scale().cloned() };
+    /// let scale = adam.loss_scale().cloned();
+    /// let options = ObjectiveOptions { features: Features::F16, loss_scale: scale, ..ObjectiveOptions::default() };
     /// let refused = Objective::with_options(&model, 4, 1, &options).unwrap_err();
     /// assert!(refused.to_string().contains("expected a GPU, got the CPU"));
     /// # Ok::<(), flashcliff_candle::Error>(())
@@ -194,6 +202,14 @@ impl Objective {
         matches!(self.work, Work::Planned(_))
     }
 
+    /// The number of bytes of the buffers of values and of their gradients, which are taken once; `None` without a plan.
+    pub fn buffer_bytes(&self) -> Option<usize> {
+        match &self.work {
+            Work::Planned(planned) => Some(planned.plan.bytes(planned.dtypes)),
+            Work::Graph(_) => None,
+        }
+    }
+
     /// Computes the error of a batch, and its gradients, multiplied by the scale of the loss, which stay until a step of an optimiser or the next batch. On a GPU the error is memory that
     /// the next batch overwrites, and nothing waits.
     ///
@@ -215,6 +231,29 @@ impl Objective {
                 Ok(loss)
             }
         }
+    }
+
+    /// Does the same as [`Objective::evaluate`], in buffers of a plan on a GPU, and calls a function in the middle of it, with memory that it may
+    /// change: the gradients of parameters in at most so many buckets, each as soon as the work that completes it is launched. The loss
+    /// comes with the last bucket. Each memory has its number of elements beside it.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn evaluate_in_buckets(
+        &mut self,
+        batch: &[Tensor],
+        buckets: usize,
+        ready: &mut gpu::Ready<'_>,
+    ) -> Result<Tensor, Error> {
+        let batch = self.check(batch)?;
+        let Work::Planned(planned) = &mut self.work else {
+            return Err(memory::misplaced("objective"));
+        };
+        let buckets = planned.plan.buckets(buckets);
+        let watch = gpu::Watch {
+            buckets: &buckets,
+            ready,
+        };
+        let scale = self.loss_scale.as_ref();
+        planned.run_on_gpu(&batch, [self.rows, self.parts], scale, Some(watch))
     }
 
     /// A copy of the gradient of a variable in the last batch; `None` if the error does not depend on it, or if a step of an optimiser
@@ -375,6 +414,10 @@ impl Planned {
         let Some(plan) = model.plan(rows)? else {
             return Ok(None);
         };
+        let plan = match options.gradient_checkpointing {
+            true => plan.checkpointed(),
+            false => plan,
+        };
         let model = match var.dtype() {
             DType::F64 => Dtype::F64,
             _ => Dtype::F32,
@@ -417,26 +460,21 @@ impl Planned {
             (Place::F32(_) | Place::F64(_), Some(scale)) => scale.state()?.scale,
             _ => 1.0,
         };
-        let reports = Reports(timeline::is_recording().then(|| {
-            let make = || Operations::new(&self.plan, self.dtypes);
-            self.operations.get_or_init(make)
-        }));
+        #[cfg(feature = "cuda")]
+        if let Place::Gpu(_) = &self.place {
+            return self.run_on_gpu(batch, [rows, parts], loss_scale, None);
+        }
+        let plan = (
+            &self.plan,
+            reports(&self.operations, &self.plan, self.dtypes),
+        );
         for index in 0..parts {
-            let part = Part {
-                scale: 1.0 / rows as f64,
-                adds: index > 0,
-            };
-            let of = |tensor: &Tensor| tensor.narrow(0, index * self.plan.rows, self.plan.rows);
-            let [points, targets] = batch;
-            let batch = match parts {
-                1 => [points.clone(), targets.clone()],
-                _ => [of(points)?, of(targets)?],
-            };
+            let (part, batch) = part(batch, [rows, parts], index)?;
             match &mut self.place {
-                Place::F32(cpu) => cpu.run((&self.plan, reports), &batch, part, factor)?,
-                Place::F64(cpu) => cpu.run((&self.plan, reports), &batch, part, factor)?,
+                Place::F32(cpu) => cpu.run(plan, &batch, part, factor)?,
+                Place::F64(cpu) => cpu.run(plan, &batch, part, factor)?,
                 #[cfg(feature = "cuda")]
-                Place::Gpu(gpu) => gpu.run((&self.plan, reports), &batch, part, loss_scale)?,
+                Place::Gpu(_) => {}
             }
         }
         Ok(match &self.place {
@@ -446,6 +484,60 @@ impl Planned {
             Place::Gpu(gpu) => gpu.loss().clone(),
         })
     }
+
+    /// Launches the work on a batch of contiguous tensors, part by part. Buckets of gradients are complete in the last part.
+    #[cfg(feature = "cuda")]
+    fn run_on_gpu(
+        &mut self,
+        batch: &[Tensor; 2],
+        [rows, parts]: [usize; 2],
+        loss_scale: Option<&LossScale>,
+        mut watch: Option<gpu::Watch<'_>>,
+    ) -> Result<Tensor, Error> {
+        let Place::Gpu(gpu) = &mut self.place else {
+            return Err(memory::misplaced("objective"));
+        };
+        let plan = (
+            &self.plan,
+            reports(&self.operations, &self.plan, self.dtypes),
+        );
+        for index in 0..parts {
+            let (part, batch) = part(batch, [rows, parts], index)?;
+            let watch = watch.take_if(|_| index + 1 == parts);
+            gpu.run(plan, &batch, part, loss_scale, watch)?;
+        }
+        Ok(gpu.loss().clone())
+    }
+}
+
+/// The operations of a plan for the timeline of this thread, if there is one.
+fn reports<'a>(
+    operations: &'a OnceCell<Operations>,
+    plan: &Plan,
+    dtypes: [Dtype; 2],
+) -> Reports<'a> {
+    let make = || Operations::new(plan, dtypes);
+    Reports(timeline::is_recording().then(|| operations.get_or_init(make)))
+}
+
+/// A part of a batch of so many rows in so many parts.
+fn part(
+    batch: &[Tensor; 2],
+    [rows, parts]: [usize; 2],
+    index: usize,
+) -> Result<(Part, [Tensor; 2]), Error> {
+    let part = Part {
+        scale: 1.0 / rows as f64,
+        adds: index > 0,
+    };
+    let share = rows / parts;
+    let of = |tensor: &Tensor| tensor.narrow(0, index * share, share);
+    let [points, targets] = batch;
+    let batch = match parts {
+        1 => [points.clone(), targets.clone()],
+        _ => [of(points)?, of(targets)?],
+    };
+    Ok((part, batch))
 }
 
 /// candle's backward pass from a loss, multiplied by its scale if there is one.

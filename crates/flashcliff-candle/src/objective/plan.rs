@@ -5,8 +5,9 @@ use std::sync::Arc;
 use candle_core::Tensor;
 use candle_nn::Linear;
 use flashcliff::ops::{self, LinearOptions};
-use flashcliff::{Algebra, Bias, Dims, GradeSet, Operator};
+use flashcliff::{Algebra, Bias, Dims, Dtype, GradeSet, Operator};
 
+use super::blocks::Blocks;
 use crate::Error;
 
 /// A value of a plan, by its place.
@@ -36,6 +37,13 @@ pub(super) struct Value {
     pub(super) wide: bool,
     /// Whether the value is a parameter in another order. Operators take it beside features of another type.
     of_parameter: bool,
+}
+
+impl Value {
+    /// The place of the gradient in the buffer that it shares with others: that of the features, or that of the model if it has another type.
+    pub(super) fn gradient_place(&self, dtypes: [Dtype; 2]) -> usize {
+        usize::from(self.wide && dtypes[0] != dtypes[1])
+    }
 }
 
 /// The first elements of a value, in a shape.
@@ -107,6 +115,8 @@ pub(crate) struct Builder {
     values: Vec<Value>,
     nodes: Vec<Node>,
     parameters: Vec<Tensor>,
+    /// The first node of each block.
+    blocks: Vec<usize>,
 }
 
 /// A network with its mean squared error, for batches of a fixed number of rows: the operations in order, and where the
@@ -131,6 +141,8 @@ pub(crate) struct Plan {
     pub(super) gradient_of: Vec<Option<usize>>,
     /// The lengths of the buffers of gradients.
     pub(super) buffers: Vec<usize>,
+    /// The memory of values.
+    pub(super) blocks: Blocks,
 }
 
 impl Builder {
@@ -141,7 +153,14 @@ impl Builder {
             values: Vec::new(),
             nodes: Vec::new(),
             parameters: Vec::new(),
+            blocks: Vec::new(),
         }
+    }
+
+    /// Begins a block of the network. With gradient checkpointing, values that one block alone reads share memory with those of other
+    /// blocks, and are computed again in the backward pass. Without this call a network is one block.
+    pub(crate) fn block(&mut self) {
+        self.blocks.push(self.nodes.len());
     }
 
     /// The shape of a value of multivectors in an algebra.
@@ -331,7 +350,9 @@ impl Builder {
     /// `None` if gradients would have to be summed in other ways than a plan can.
     pub(crate) fn finish(self, prediction: ValueId) -> Option<Plan> {
         let mut uses = vec![0; self.parameters.len()];
+        let lens = self.values.iter().map(|value| value.len).collect();
         let mut plan = Plan {
+            blocks: Blocks::new(self.blocks, lens, self.nodes.len()),
             rows: self.rows,
             gradient_of: vec![None; self.values.len()],
             wanted: Vec::with_capacity(self.nodes.len()),
@@ -423,14 +444,6 @@ impl Plan {
             }
         };
         self.gradient_of[value.0] = Some(buffer);
-    }
-
-    /// The number of elements of all buffers of values and of gradients.
-    #[cfg(test)]
-    pub(crate) fn elements(&self) -> [usize; 2] {
-        let own = |value: &&Value| matches!(value.holder, Holder::Buffer);
-        let values = self.values.iter().filter(own).map(|value| value.len);
-        [values.sum(), self.buffers.iter().sum()]
     }
 }
 

@@ -8,7 +8,7 @@ use flashcliff::{Algebra, Bias, ProductKind, Signature};
 
 use super::cpu::OnCpu;
 use super::plan::{Activation, Builder, Plan, ValueId};
-use super::{Objective, Part};
+use super::{Objective, ObjectiveOptions, Part};
 use crate::models::{Architecture, Hulls, Model};
 use crate::optim::{Adam, AdamOptions};
 
@@ -204,6 +204,115 @@ fn buffers_are_those_that_are_counted() {
         "{gradients}"
     );
     assert!(gradients >= 4 * activation);
+}
+
+const CHECKPOINTING: ObjectiveOptions = ObjectiveOptions {
+    features: super::Features::Model,
+    gradient_checkpointing: true,
+    loss_scale: None,
+};
+
+#[test]
+fn gradients_with_checkpointing_are_the_same_bit_for_bit() {
+    for architecture in [Architecture::Hulls, REGRESSION, Architecture::Volumes] {
+        for (dtype, parts) in [(DType::F32, 1), (DType::F32, 3), (DType::F64, 1)] {
+            let model = Model::new(architecture, 3, dtype).unwrap();
+            let mut kept = Objective::new(&model, 6, parts).unwrap();
+            let mut again = Objective::with_options(&model, 6, parts, &CHECKPOINTING).unwrap();
+            let bytes = [&kept, &again].map(|objective| objective.buffer_bytes().unwrap());
+            assert!(bytes[1] < bytes[0], "{architecture:?}: {bytes:?}");
+            for seed in [1, 2] {
+                let batch = batch(architecture, 6, seed, dtype);
+                let expected = numbers(&model, &mut kept, &batch);
+                let got = numbers(&model, &mut again, &batch);
+                assert_eq!(got, expected, "{architecture:?}, {dtype:?}, {parts} parts");
+            }
+        }
+    }
+}
+
+/// Hulls keep the points in the full algebra and the outputs of four products. Two linear maps of one product at a time share memory, in
+/// which the points and the perceptron have room too.
+#[test]
+fn checkpointing_keeps_the_values_between_blocks() {
+    let rows = 4;
+    let model = Model::new(Architecture::Hulls, 1, DType::F32).unwrap();
+    let plan = model.plan(rows).unwrap().unwrap();
+    let [values, gradients] = plan.elements();
+    let plan = plan.checkpointed();
+    let activation = 32 * rows * 32;
+    // The last activation of the perceptron has the type of the model, which is another one where features have 16 bits.
+    let last = rows * 32;
+    assert_eq!(
+        plan.elements(),
+        [(5 + 2) * activation + last + rows, gradients]
+    );
+    let embedded = 6 * rows * 16;
+    assert_eq!(values, 13 * activation + embedded + 3 * last + rows);
+    // The points, and two linear maps of each product. The perceptron is the last block, whose values are still there.
+    let again: Vec<usize> = (0..plan.nodes.len())
+        .flat_map(|at| plan.blocks.again(at).to_vec())
+        .collect();
+    assert_eq!(again.len(), 1 + 4 * 2);
+    assert!(again.iter().all(|&at| at < plan.nodes.len() - 4));
+    // A step in f32: values and gradients.
+    let objective = Objective::with_options(&model, rows, 1, &CHECKPOINTING).unwrap();
+    let elements = plan.elements()[0] + gradients;
+    assert_eq!(objective.buffer_bytes(), Some(4 * elements));
+}
+
+/// Each parameter is in one bucket, behind the node that its gradient comes from; buckets are of about the same size.
+#[test]
+fn buckets_are_complete_behind_their_nodes() {
+    for architecture in [Architecture::Hulls, REGRESSION, Architecture::Volumes] {
+        let model = Model::new(architecture, 3, DType::F32).unwrap();
+        let plan = model.plan(6).unwrap().unwrap();
+        let len = |parameter: &usize| plan.parameters[*parameter].elem_count();
+        let all: usize = (0..plan.parameters.len()).map(|at| len(&at)).sum();
+        let largest = (0..plan.parameters.len()).map(|at| len(&at)).max().unwrap();
+        for most in [1, 2, 4, 100] {
+            let buckets = plan.buckets(most);
+            assert!((1..=most).contains(&buckets.len()), "{}", buckets.len());
+            let mut behind = plan.nodes.len();
+            let mut seen: Vec<usize> = Vec::new();
+            for bucket in &buckets {
+                // A node reads the parameter, and the node is of the backward pass up to this bucket and after the last.
+                for &parameter in &bucket.parameters {
+                    let id = plan.parameters[parameter].id();
+                    let reads = |at: &usize| {
+                        plan.nodes[*at].inputs.iter().any(|input| {
+                            matches!(plan.values[input.value.0].holder, super::plan::Holder::Parameter(at)
+                                if plan.parameters[at].id() == id)
+                        })
+                    };
+                    assert!((bucket.node..behind).any(|at| reads(&at)));
+                }
+                let size: usize = bucket.parameters.iter().map(len).sum();
+                assert!(
+                    size <= all / most + 2 * largest,
+                    "{size} of {all} in {most}"
+                );
+                seen.extend(&bucket.parameters);
+                behind = bucket.node;
+            }
+            seen.sort_unstable();
+            assert_eq!(seen, (0..plan.parameters.len()).collect::<Vec<_>>());
+        }
+    }
+    let model = Model::new(Architecture::Hulls, 3, DType::F32).unwrap();
+    let plan = model.plan(6).unwrap().unwrap();
+    assert_eq!(plan.buckets(4).len(), 4);
+}
+
+#[test]
+fn checkpointing_of_a_graph_is_refused() {
+    let model = Model::new(Architecture::Gravity, 3, DType::F64).unwrap();
+    let error = Objective::with_options(&model, 4, 1, &CHECKPOINTING).unwrap_err();
+    let text = error.to_string();
+    assert!(
+        text.contains("got gravity") && text.contains("in parts"),
+        "{text}"
+    );
 }
 
 fn line() -> Algebra {

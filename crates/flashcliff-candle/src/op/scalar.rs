@@ -17,6 +17,8 @@ pub trait Scalar: candle_core::WithDType + flashcliff::Element + super::scratch:
 macro_rules! scalar {
     ($type:ty, $variant:ident) => {
         impl Scalar for $type {
+            // Loops that call it are compiled for the vectors of a CPU.
+            #[inline(always)]
             fn root(self) -> Self {
                 self.sqrt()
             }

@@ -4,6 +4,8 @@ use std::cell::RefCell;
 
 use candle_core::{CpuStorage, InplaceOp1, Layout, Storage, Tensor, Var, backend::BackendStorage};
 
+use flashcliff::{Loop, Tier};
+
 use super::options::AdamOptions;
 use crate::Error;
 use crate::objective::Gradient;
@@ -70,8 +72,8 @@ fn power(mut base: f64, mut exponent: u32) -> f64 {
 /// The sum of the squares of a gradient, in `f64` and in an order that depends on its length alone.
 pub(super) fn squares(gradient: &Gradient<'_>) -> Result<f64, Error> {
     match gradient {
-        Gradient::F32(data) => Ok(sum(data, f64::from)),
-        Gradient::F64(data) => Ok(sum(data, |x| x)),
+        Gradient::F32(data) => Ok(Tier::best().run(Squares(data))),
+        Gradient::F64(data) => Ok(Tier::best().run(Squares(data))),
         Gradient::Tensor(tensor) => with_elements(tensor, |gradient| squares(&gradient)),
         #[cfg(feature = "cuda")]
         Gradient::Gpu(storage) => Err(wrong_type(storage.dtype()).into()),
@@ -96,15 +98,26 @@ fn with_elements<R>(
     }
 }
 
-fn sum<T: Copy>(data: &[T], wide: impl Fn(T) -> f64) -> f64 {
-    const LANES: usize = 8;
-    let mut sums = [0.0; LANES];
-    for chunk in data.chunks(LANES) {
-        for (sum, &x) in sums.iter_mut().zip(chunk) {
-            *sum += wide(x) * wide(x);
+/// The sum of the squares of some numbers, in eight sums.
+struct Squares<'a, T>(&'a [T]);
+
+impl<T: Copy + Into<f64>> Loop for Squares<'_, T> {
+    type Output = f64;
+
+    #[inline(always)]
+    fn run(self) -> f64 {
+        const LANES: usize = 8;
+        let mut sums = [0.0; LANES];
+        let chunks = self.0.chunks_exact(LANES);
+        let rest = chunks.remainder();
+        for chunk in chunks.chain([rest]) {
+            for (sum, &x) in sums.iter_mut().zip(chunk) {
+                let x: f64 = x.into();
+                *sum += x * x;
+            }
         }
+        sums.iter().sum()
     }
-    sums.iter().sum()
 }
 
 fn wrong_type(got: candle_core::DType) -> candle_core::Error {
@@ -147,7 +160,7 @@ pub(super) fn update(
 }
 
 /// The update of one parameter, as an in-place operation on its variable.
-struct Update<'a, T> {
+struct InPlace<'a, T> {
     gradient: &'a [T],
     moments: RefCell<(&'a mut [T], &'a mut [T])>,
     coefficients: Coefficients,
@@ -160,7 +173,7 @@ fn apply<T: Scalar>(
     v: &mut [T],
     coefficients: Coefficients,
 ) -> Result<(), Error> {
-    let op = Update {
+    let op = InPlace {
         gradient,
         moments: RefCell::new((m, v)),
         coefficients,
@@ -168,7 +181,7 @@ fn apply<T: Scalar>(
     Ok(var.inplace_op1(&op)?)
 }
 
-impl<T: Scalar> InplaceOp1 for Update<'_, T> {
+impl<T: Scalar> InplaceOp1 for InPlace<'_, T> {
     fn name(&self) -> &'static str {
         "adam"
     }
@@ -185,9 +198,33 @@ impl<T: Scalar> InplaceOp1 for Update<'_, T> {
                 got,
             });
         };
-        let parameter = &mut parameter[start..end];
         let mut moments = self.moments.borrow_mut();
         let (m, v) = &mut *moments;
+        Tier::best().run(Update {
+            parameter: &mut parameter[start..end],
+            gradient: self.gradient,
+            m,
+            v,
+            coefficients: self.coefficients,
+        });
+        Ok(())
+    }
+}
+
+/// The update of the numbers of a parameter and of its moments.
+struct Update<'a, T> {
+    parameter: &'a mut [T],
+    gradient: &'a [T],
+    m: &'a mut [T],
+    v: &'a mut [T],
+    coefficients: Coefficients,
+}
+
+impl<T: Scalar> Loop for Update<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
         let c = &self.coefficients;
         let number = <T as candle_core::WithDType>::from_f64;
         let unscale = number(c.unscale);
@@ -195,17 +232,63 @@ impl<T: Scalar> InplaceOp1 for Update<'_, T> {
         let (gain1, beta2, gain2) = (number(c.gain1), number(c.beta2), number(c.gain2));
         let (correction2, eps) = (number(c.correction2), number(c.eps));
         let step_size = number(c.step_size);
-        for (((p, &g), m), v) in parameter
-            .iter_mut()
-            .zip(self.gradient)
-            .zip(m.iter_mut())
-            .zip(v.iter_mut())
-        {
+        let moments = self.m.iter_mut().zip(self.v.iter_mut());
+        let numbers = self.parameter.iter_mut().zip(self.gradient);
+        for ((p, &g), (m, v)) in numbers.zip(moments) {
             let g = g * unscale * clip + decay * *p;
             *m += gain1 * (g - *m);
             *v = beta2 * *v + gain2 * g * g;
             *p = keep * *p - step_size * (*m / (v.root() / correction2 + eps));
         }
-        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn numbers(seed: f64) -> Vec<f32> {
+        let number = |at| (f64::from(at + 1) * seed).sin() as f32;
+        (0..1003).map(number).collect()
+    }
+
+    fn bits(data: Vec<f32>) -> Vec<u32> {
+        data.into_iter().map(f32::to_bits).collect()
+    }
+
+    /// Parameter and moments after a step with all factors in use, and the sum of the squares of the gradient.
+    fn step(tier: Tier) -> ([Vec<u32>; 3], u64) {
+        let options = AdamOptions {
+            weight_decay: 0.1,
+            decoupled: true,
+            ..AdamOptions::default()
+        };
+        let factors = Factors {
+            rate: 1e-2,
+            clip: 0.7,
+            scale: 2.0,
+        };
+        let gradient = numbers(0.37);
+        let [mut parameter, mut m, mut v] = [0.11, 0.23, 0.59].map(numbers);
+        v.iter_mut().for_each(|v| *v = v.abs());
+        tier.run(Update {
+            parameter: &mut parameter,
+            gradient: &gradient,
+            m: &mut m,
+            v: &mut v,
+            coefficients: Coefficients::at(&options, factors, 3),
+        });
+        let squares = tier.run(Squares(&gradient));
+        ([parameter, m, v].map(bits), squares.to_bits())
+    }
+
+    #[test]
+    fn tiers_give_the_same_bits() {
+        let expected = step(Tier::Scalar);
+        let changed = expected.0[0].iter().zip(bits(numbers(0.11)));
+        assert!(changed.into_iter().all(|(&after, before)| after != before));
+        for tier in Tier::available() {
+            assert!(step(tier) == expected, "{tier}");
+        }
     }
 }

@@ -39,6 +39,13 @@ pub(crate) fn add(tests: &mut Tests) {
         tests.add_on_two(format!("distributed::{name}::gradients"), move || {
             gradients(architecture);
         });
+        tests.add_on_two(format!("distributed::{name}::overlap"), move || {
+            for capture in [Capture::Off, Capture::Auto] {
+                for parts in [1, 3] {
+                    overlapped(architecture, capture, parts);
+                }
+            }
+        });
     }
 }
 
@@ -57,8 +64,8 @@ struct Run {
     capture: Capture,
     parts: usize,
     clip: Clip,
-    /// Whether gradients are averaged over the ranks.
-    averages: bool,
+    /// The buckets in which gradients are averaged over the ranks; 0 if they are not.
+    buckets: usize,
 }
 
 /// The losses of all steps, and parameters, moments and records after them.
@@ -146,10 +153,10 @@ fn train(run: Run, device: &Device, communicator: Option<&Communicator>) -> Trai
     {
         let mut objective = Objective::new(&model, rows, run.parts).unwrap();
         let mut step = Step::new(&feed, run.capture, |batch| {
-            let loss = objective.evaluate(batch)?;
-            if let Some(communicator) = communicator.filter(|_| run.averages) {
-                communicator.average(&mut objective, &loss)?;
-            }
+            let loss = match communicator.filter(|_| run.buckets > 0) {
+                None => objective.evaluate(batch)?,
+                Some(communicator) => communicator.evaluate(&mut objective, batch, run.buckets)?,
+            };
             adam.objective_step(&mut objective, &loss)?;
             Ok(loss)
         });
@@ -175,7 +182,7 @@ fn two_are_one(architecture: Architecture, capture: Capture, parts: usize, clip:
         capture,
         parts,
         clip,
-        averages: true,
+        buckets: 4,
     };
     let (losses, expected) = train(Run { parts: 1, ..run }, &device::cuda(0).unwrap(), None);
     let [zero, one] = on_two(train, run);
@@ -192,13 +199,7 @@ fn two_are_one(architecture: Architecture, capture: Capture, parts: usize, clip:
         assert_close(zero, expected, 1e-9, &format!("{run:?}: {name}"));
     }
     // The comparison notices ranks that do not average: each then learns from its half alone.
-    let [apart, _] = on_two(
-        train,
-        Run {
-            averages: false,
-            ..run
-        },
-    );
+    let [apart, _] = on_two(train, Run { buckets: 0, ..run });
     let far = expected.tensors().iter().any(|(name, expected)| {
         let pairs = values(expected)
             .into_iter()
@@ -211,6 +212,35 @@ fn two_are_one(architecture: Architecture, capture: Capture, parts: usize, clip:
             .any(|(a, b)| (a - b).abs() > 1e-3 * largest)
     });
     assert!(far, "{run:?}");
+}
+
+/// Buckets that are averaged beside the backward pass give the bits of one bucket behind it: of two numbers there is one sum. A bucket that
+/// is averaged before its gradients are complete would give others. Overlapped runs are repeated, since such a mistake depends on time.
+fn overlapped(architecture: Architecture, capture: Capture, parts: usize) {
+    let run = Run {
+        architecture,
+        dtype: DType::F32,
+        capture,
+        parts,
+        clip: Clip::Fixed,
+        buckets: 1,
+    };
+    let bits = |(losses, state): &Trained| -> Vec<Vec<u64>> {
+        let tensors = state.tensors().values().map(values);
+        let losses = losses.iter().map(|&loss| f64::from(loss)).collect();
+        let all = tensors.chain([losses]);
+        all.map(|all| all.into_iter().map(f64::to_bits).collect())
+            .collect()
+    };
+    let expected = on_two(train, run).each_ref().map(bits);
+    assert!(expected[0] == expected[1], "{run:?}");
+    for buckets in [2, 4, 4, 100] {
+        let got = on_two(train, Run { buckets, ..run });
+        assert!(
+            got.each_ref().map(bits) == expected,
+            "{buckets} buckets: {run:?}"
+        );
+    }
 }
 
 /// The gradients and the error of a batch in `f32`, by name.
@@ -248,7 +278,7 @@ fn gradients(architecture: Architecture) {
             capture: Capture::Off,
             parts: 1,
             clip: Clip::None,
-            averages: true,
+            buckets: 1,
         };
         let expected = batch_gradients(run, &device::cuda(0).unwrap(), None);
         for got in on_two(batch_gradients, run) {

@@ -131,6 +131,7 @@ fn gradients(architecture: Architecture, parts: usize) {
             let options = ObjectiveOptions {
                 features,
                 loss_scale: adam.loss_scale().cloned(),
+                ..ObjectiveOptions::default()
             };
             let mut objective = Objective::with_options(&there, ROWS, parts, &options).unwrap();
             assert!(objective.is_planned());
@@ -209,6 +210,7 @@ fn train(
     let options = ObjectiveOptions {
         features,
         loss_scale: scale.clone(),
+        ..ObjectiveOptions::default()
     };
     let feed = Feed::new(data(architecture, size, gpu()).into(), ROWS, steps.len()).unwrap();
     let places = steps.start * ROWS..steps.end * ROWS;
@@ -296,6 +298,7 @@ fn overflow(architecture: Architecture) {
     let options = ObjectiveOptions {
         features: Features::F16,
         loss_scale: scale.clone(),
+        ..ObjectiveOptions::default()
     };
     let mut objective = Objective::with_options(&model, ROWS, 1, &options).unwrap();
     let saved = |adam: &Adam| {

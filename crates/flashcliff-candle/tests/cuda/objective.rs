@@ -4,8 +4,8 @@ use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::capture::{Capture, Feed, Step};
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::{Architecture, Model};
-use flashcliff_candle::objective::Objective;
-use flashcliff_candle::optim::{Adam, AdamOptions};
+use flashcliff_candle::objective::{Features, Objective, ObjectiveOptions};
+use flashcliff_candle::optim::{Adam, AdamOptions, LossScaleOptions};
 use flashcliff_candle::precision::{self, Precision};
 
 use crate::compare::{assert_close, random, values};
@@ -37,7 +37,18 @@ pub(crate) fn add(tests: &mut Tests) {
                 }
             },
         );
+        tests.add(format!("objective::{name}::checkpointing"), move || {
+            for capture in [Capture::Off, Capture::Auto] {
+                for parts in [1, 3] {
+                    checkpointed(architecture, parts, capture, Features::Model);
+                }
+            }
+            for features in [Features::Bf16, Features::F16] {
+                checkpointed(architecture, 1, Capture::Auto, features);
+            }
+        });
     }
+    tests.add("objective::checkpointing::memory", checkpointed_memory);
     tests.add("objective::nodes", nodes);
     tests.add("objective::precision", rounding);
 }
@@ -85,20 +96,36 @@ fn numbers(architecture: Architecture, dtype: DType, bound: f64, parts: usize) {
 }
 
 /// The losses and the bits of parameters and moments after some steps.
-fn train(architecture: Architecture, parts: usize, capture: Capture) -> (Vec<f32>, Vec<Vec<u64>>) {
+type Trained = (Vec<f32>, Vec<Vec<u64>>);
+
+fn train(
+    architecture: Architecture,
+    parts: usize,
+    capture: Capture,
+    options: &ObjectiveOptions,
+) -> Trained {
     let device = gpu();
     let model = Model::on_device(architecture, 5, DType::F32, device).unwrap();
-    let options = AdamOptions {
+    let loss_scale = LossScaleOptions {
+        initial: 1024.0,
+        ..LossScaleOptions::default()
+    };
+    let adam = AdamOptions {
         clip_norm: Some(0.5),
         halt: true,
+        loss_scale: (options.features == Features::F16).then_some(loss_scale),
         ..AdamOptions::default()
     };
-    let mut adam = Adam::new(model.parameters().variables(), options).unwrap();
+    let mut adam = Adam::new(model.parameters().variables(), adam).unwrap();
+    let options = ObjectiveOptions {
+        loss_scale: adam.loss_scale().cloned(),
+        ..options.clone()
+    };
     let feed = Feed::new(data(architecture, 50, DType::F32, device), ROWS, STEPS).unwrap();
     let order: Vec<u32> = (0..(STEPS * ROWS) as u32).map(|at| at * 7 % 50).collect();
     feed.load(&order).unwrap();
     {
-        let mut objective = Objective::new(&model, ROWS, parts).unwrap();
+        let mut objective = Objective::with_options(&model, ROWS, parts, &options).unwrap();
         let mut step = Step::new(&feed, capture, |batch| {
             let loss = objective.evaluate(batch)?;
             adam.objective_step(&mut objective, &loss)?;
@@ -122,11 +149,54 @@ fn train(architecture: Architecture, parts: usize, capture: Capture) -> (Vec<f32
 }
 
 fn captured(architecture: Architecture, parts: usize) {
-    let eager = train(architecture, parts, Capture::Off);
-    let captured = train(architecture, parts, Capture::Auto);
+    let options = ObjectiveOptions::default();
+    let eager = train(architecture, parts, Capture::Off, &options);
+    let captured = train(architecture, parts, Capture::Auto, &options);
     assert_eq!(eager.0, captured.0);
     assert!(eager.1 == captured.1, "parameters or moments differ");
     assert!(eager.0.windows(2).all(|pair| pair[0] != pair[1]));
+}
+
+/// Training with gradient checkpointing gives the bits of training without.
+fn checkpointed(architecture: Architecture, parts: usize, capture: Capture, features: Features) {
+    let [kept, again] = [false, true].map(|gradient_checkpointing| {
+        let options = ObjectiveOptions {
+            features,
+            gradient_checkpointing,
+            ..ObjectiveOptions::default()
+        };
+        train(architecture, parts, capture, &options)
+    });
+    let run = format!("{parts} parts, {capture:?}, {features:?}");
+    assert_eq!(kept.0, again.0, "{run}");
+    assert!(kept.1 == again.1, "{run}: parameters or moments differ");
+}
+
+/// The pool holds less by the buffers that hulls' layers do not keep: of 13 values in the full algebra for each row 7 stay, beside 4
+/// gradients.
+fn checkpointed_memory() {
+    let rows = 1 << 14;
+    let device = flashcliff::Device::cuda(0).unwrap();
+    let model = Model::on_device(Architecture::Hulls, 5, DType::F32, gpu()).unwrap();
+    let held = |gradient_checkpointing| {
+        let options = ObjectiveOptions {
+            gradient_checkpointing,
+            ..ObjectiveOptions::default()
+        };
+        gpu().synchronize().unwrap();
+        let before = device.pool_memory().unwrap().used;
+        let objective = Objective::with_options(&model, rows, 1, &options).unwrap();
+        gpu().synchronize().unwrap();
+        let used = device.pool_memory().unwrap().used - before;
+        let bytes = objective.buffer_bytes().unwrap() as u64;
+        assert!(used >= bytes, "{used} bytes in use, {bytes} counted");
+        used
+    };
+    let [kept, again] = [held(false), held(true)];
+    let activation = 4 * (32 * rows * 32) as u64;
+    println!("hulls, {rows} rows: {kept} bytes, {again} with checkpointing");
+    assert!(kept - again >= 6 * activation, "{kept}, {again}");
+    assert!(kept - again <= 7 * activation, "{kept}, {again}");
 }
 
 /// Products in TF32 differ from products in `f32`, by as much as TF32 rounds.

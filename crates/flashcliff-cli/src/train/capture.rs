@@ -1,10 +1,61 @@
-//! The option `--capture`, and how the steps of a run were run.
+//! Options of the steps that change no result, and how the steps of a run were run.
 
-use clap::ValueEnum;
+use std::num::NonZero;
+
+use clap::{Args, ValueEnum};
 use flashcliff_candle::capture::{Capture, Feed, Step};
+use flashcliff_candle::models::Architecture;
 use serde::Serialize;
 
+use super::optimiser::name;
 use crate::error::Error;
+
+/// Options of steps that change no result.
+#[derive(Clone, Copy, Debug, Args)]
+pub(super) struct StepArgs {
+    /// Capture steps on a GPU as a CUDA graph; results are the same.
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(super) capture: CaptureName,
+
+    /// Keep only the values between the blocks of the network, and compute the others again in the backward pass: less memory, more time, the
+    /// same results.
+    #[arg(long)]
+    pub(super) gradient_checkpointing: bool,
+
+    /// Buckets in which several GPUs average gradients, beside the backward pass; 1: all behind it.
+    #[arg(long, value_name = "N", default_value = "4")]
+    gradient_buckets: NonZero<usize>,
+}
+
+impl StepArgs {
+    /// Checks that a network can be trained so.
+    ///
+    /// # Errors
+    /// [`flashcliff_candle::Error::Checkpointing`].
+    pub(super) fn check(self, network: Architecture) -> Result<(), Error> {
+        match self.gradient_checkpointing && !network.has_plan() {
+            false => Ok(()),
+            true => {
+                let model = network.name();
+                Err(flashcliff_candle::Error::Checkpointing { model }.into())
+            }
+        }
+    }
+
+    /// The buckets in which ranks average gradients.
+    pub(super) fn buckets(self) -> usize {
+        self.gradient_buckets.get()
+    }
+
+    /// The options as ranks compare them.
+    pub(super) fn agreement(self) -> String {
+        format!(
+            "--capture {}\n--gradient-buckets {}\n",
+            name(self.capture),
+            self.gradient_buckets
+        )
+    }
+}
 
 /// Whether steps are captured as a CUDA graph. Results are the same.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -38,6 +89,10 @@ pub(super) struct CapturedSteps {
     nodes: Option<[usize; 2]>,
     /// The median over intervals of the milliseconds of a step, without validations.
     pub(super) median_milliseconds: Option<f64>,
+    /// Whether the values within blocks were computed again in the backward pass.
+    gradient_checkpointing: bool,
+    /// The bytes of the buffers of values and of their gradients, where steps run without candle's graph.
+    buffer_bytes: Option<usize>,
     /// The bytes that the memory pools of the GPU held.
     device_memory: Option<DeviceMemory>,
 }
@@ -54,7 +109,12 @@ struct DeviceMemory {
 impl CapturedSteps {
     /// # Errors
     /// The errors of CUDA.
-    pub(super) fn new(step: &Step<'_>, feed: &Feed, intervals: &[f64]) -> Result<Self, Error> {
+    pub(super) fn new(
+        step: &Step<'_>,
+        feed: &Feed,
+        (args, buffer_bytes): (StepArgs, Option<usize>),
+        intervals: &[f64],
+    ) -> Result<Self, Error> {
         let mut sorted = intervals.to_vec();
         sorted.sort_by(f64::total_cmp);
         Ok(Self {
@@ -62,6 +122,8 @@ impl CapturedSteps {
             not_captured_because: step.fallback().map(ToString::to_string),
             nodes: nodes(step),
             median_milliseconds: sorted.get(sorted.len() / 2).copied(),
+            gradient_checkpointing: args.gradient_checkpointing,
+            buffer_bytes,
             device_memory: device_memory(feed)?,
         })
     }

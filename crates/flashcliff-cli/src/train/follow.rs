@@ -7,8 +7,9 @@ use flashcliff_candle::distributed::{Fault, World};
 use flashcliff_tasks::{Dataset, Split};
 
 use super::ranks;
-use super::session::{Session, State};
+use super::session::{Place, Session, State};
 use super::settings::Settings;
+use super::start::{Part, Start};
 use super::team::{Order, Team};
 use super::{TrainArgs, agreement};
 use crate::error::Error;
@@ -22,23 +23,31 @@ pub(super) fn run(args: &TrainArgs, world: &World) -> Result<(), Error> {
     interrupt::catch()?;
     ranks::watch_supervisor();
     let agreement = agreement(args)?;
-    let device = ranks::device(world).open()?;
-    let team = Rc::new(Team::join(world, &agreement, &device)?);
-    let done = follow(args, device, &team);
+    let device = ranks::device(world);
+    let mut start = Start::begin(device.name());
+    let device = start.open(device)?;
+    let team = start.part(Part::Ranks, || Team::join(world, &agreement, &device))?;
+    let team = Rc::new(team);
+    let done = follow(args, device, &team, start);
     if let Err(error) = &done {
         team.fail(error);
     }
     done
 }
 
-fn follow(args: &TrainArgs, device: Device, team: &Rc<Team>) -> Result<(), Error> {
+fn follow(args: &TrainArgs, device: Device, team: &Rc<Team>, start: Start) -> Result<(), Error> {
     let Order::Start(state) = team.next()? else {
         return Err(unexpected("the start"));
     };
     let state = State::from_bytes(&state)?;
     state.settings.precision.set();
     let data = blank(&state.settings);
-    let mut session = Session::resume(state, &data, device, args.capture, Some(team.clone()))?;
+    let place = Place {
+        device,
+        team: Some(team.clone()),
+        steps: args.steps_run,
+    };
+    let mut session = Session::resume(state, &data, place, start)?;
     session.share_data()?;
     let mut told = false;
     loop {

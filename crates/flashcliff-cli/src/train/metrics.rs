@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::capture::CapturedSteps;
 use super::session::Session;
 use super::settings::Settings;
+use super::start::StartSeconds;
 use super::team::Team;
 use crate::device::DeviceName;
 use crate::error::Error;
@@ -29,6 +30,8 @@ pub(super) struct Metrics {
     pub(super) errors_in_target_units: Errors,
     pub(super) published: Vec<Published>,
     pub(super) seconds: Seconds,
+    /// The seconds of the parts of the start of the last session.
+    start_seconds: StartSeconds,
     /// The time of training over the number of steps, with validations and start-up.
     pub(super) milliseconds_per_step: f64,
     /// How the steps of the last session were run.
@@ -213,6 +216,7 @@ impl Metrics {
             }),
             samples_per_second: batch.min(samples) as f64 / per_step,
             seconds,
+            start_seconds: session.start_seconds().clone(),
             train_losses: history.losses.clone(),
             validations: history.validations.clone(),
         })

@@ -4,7 +4,8 @@
 //! * `optimiser` - those of the optimiser.
 //! * `folder`, `lock` - the folder for the results, for one run at a time.
 //! * `batches` - the samples that each step sees.
-//! * `capture`, `precision` - steps as CUDA graphs, and how they round.
+//! * `capture`, `precision` - how steps run: as CUDA graphs, with how much memory, and how they round.
+//! * `start`, `drawing` - what comes before the steps: devices, ranks, data on a thread of their own.
 //! * `evaluate` - samples as tensors, and errors.
 //! * `trainer` - model, optimiser and objective; `rehearsal` - steps of them on made-up data, for other commands.
 //! * `session` - model, optimiser and history: steps, saving, resuming.
@@ -18,6 +19,7 @@
 mod batches;
 mod capture;
 mod curve;
+mod drawing;
 mod evaluate;
 mod folder;
 mod follow;
@@ -32,6 +34,7 @@ mod report;
 mod saver;
 mod session;
 mod settings;
+mod start;
 mod supervisor;
 mod team;
 mod trainer;
@@ -45,7 +48,7 @@ use candle_core::Device;
 use clap::{Args, ValueEnum};
 use flashcliff_candle::distributed::{Communicator, World};
 use flashcliff_candle::output_file::folder_of;
-use flashcliff_tasks::{Dataset, Sizes, SplitName, Task, TaskError};
+use flashcliff_tasks::{Dataset, Sizes, SplitName, Task};
 use tracing::info;
 
 use crate::device::{DeviceArgs, DeviceName};
@@ -55,15 +58,17 @@ use crate::messages::say;
 use crate::output::print;
 use crate::shell;
 
-use capture::CaptureName;
+use capture::StepArgs;
+use drawing::Drawing;
 use folder::Folder;
 use metrics::{Errors, Metrics, Seconds};
 use optimiser::OptimiserArgs;
 use progress::Bars;
 use ranks::Role;
 use saver::Saver;
-use session::{Session, State};
+use session::{Place, Session, State};
 use settings::Settings;
+use start::{Part, Start};
 use team::Team;
 
 pub(crate) use precision::PrecisionName;
@@ -133,9 +138,8 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     save_every: Option<NonZero<usize>>,
 
-    /// Capture steps on a GPU as a CUDA graph; results are the same.
-    #[arg(long, value_name = "WHEN", default_value = "auto")]
-    capture: CaptureName,
+    #[command(flatten)]
+    steps_run: StepArgs,
 
     /// Rounding of training steps on a GPU [default: highest].
     #[arg(long, value_name = "PRECISION")]
@@ -209,7 +213,10 @@ fn lead(args: &TrainArgs, quiet: bool, role: &Role) -> Result<(), Error> {
         Role::Rank(world) => ranks::device(world),
         _ => args.device,
     };
-    let device = name.open()?;
+    let bars = Bars::new(quiet);
+    let mut start = Start::begin(name.name());
+    let drawing = Drawing::begin(bars, &settings);
+    let device = start.open(name)?;
     let path = match (&args.out, &args.resume) {
         (Some(out), _) => out.clone(),
         (None, Some(file)) => folder_of(file).to_owned(),
@@ -226,15 +233,26 @@ fn lead(args: &TrainArgs, quiet: bool, role: &Role) -> Result<(), Error> {
         true => read_for(args, role)?,
         false => (settings, state),
     };
+    let drawing = match drawing.fits(&settings) {
+        true => drawing,
+        false => Drawing::begin(bars, &settings),
+    };
     interrupt::catch()?;
     settings.precision.set();
+    let mut place = Place {
+        device,
+        team: None,
+        steps: args.steps_run,
+    };
+    let run = (settings, state);
     let Role::Rank(world) = role else {
-        return work(args, quiet, (settings, state), &device, &folder, None);
+        return work(args, bars, run, (drawing, place, start), &folder);
     };
     ranks::watch_supervisor();
-    let team = Rc::new(meet(args, world, &device)?);
-    let run = (settings, state);
-    let done = work(args, quiet, run, &device, &folder, Some(team.clone()));
+    let team = start.part(Part::Ranks, || meet(args, world, &place.device))?;
+    let team = Rc::new(team);
+    place.team = Some(team.clone());
+    let done = work(args, bars, run, (drawing, place, start), &folder);
     if let Err(error) = &done {
         team.fail(error);
     }
@@ -248,34 +266,25 @@ fn meet(args: &TrainArgs, world: &World, device: &Device) -> Result<Team, Error>
 
 /// What all ranks of a run must have in common, by their command lines. Only rank 0 reads the state that a run continues from.
 fn agreement(args: &TrainArgs) -> Result<String, Error> {
-    let capture = format!("--capture {}\n", optimiser::name(args.capture));
-    Ok(capture
+    Ok(args.steps_run.agreement()
         + &match &args.resume {
             Some(_) => format!("--resume of {}", args.task.task().name()),
             None => serde_json::to_string_pretty(&Settings::new(args)?)?,
         })
 }
 
-/// Makes the data, trains, and writes the results.
+/// Waits for the data, trains, and writes the results.
 fn work(
     args: &TrainArgs,
-    quiet: bool,
+    bars: Bars,
     (settings, state): (Settings, Option<State>),
-    device: &Device,
+    (drawing, place, mut start): (Drawing, Place, Start),
     folder: &Folder,
-    team: Option<Rc<Team>>,
 ) -> Result<(), Error> {
-    let bars = Bars::new(quiet);
-    let start = Instant::now();
-    let data = match bars.generate(settings.task(), settings.sizes(), settings.seed) {
-        Err(Error::Task(TaskError::Stopped)) => return Err(Error::Stopped),
-        data => data?,
-    };
-    let data_seconds = start.elapsed().as_secs_f64();
-    let (device, capture) = (device.clone(), args.capture);
+    let (data, data_seconds) = start.part(Part::Data, || drawing.finish())?;
     let mut session = match state {
-        None => Session::new(settings, &data, device, capture, team)?,
-        Some(state) => Session::resume(state, &data, device, capture, team)?,
+        None => Session::new(settings, &data, place, start)?,
+        Some(state) => Session::resume(state, &data, place, start)?,
     };
     session.share_start()?;
     info!(
@@ -319,8 +328,9 @@ fn work(
 fn read_for(args: &TrainArgs, role: &Role) -> Result<(Settings, Option<State>), Error> {
     let (settings, state) = read(args)?;
     ranks::check(&settings, role.size())?;
-    settings.check_memory()?;
+    settings.check_memory(args.steps_run.gradient_checkpointing)?;
     let network = settings.architecture();
+    args.steps_run.check(network)?;
     settings.precision.check(args.device.name(), network)?;
     Ok((settings, state))
 }
@@ -344,6 +354,9 @@ fn hint(what: &str, session: &Session<'_>, folder: &Folder, args: &TrainArgs) ->
     };
     if let Some(gpus) = args.gpus {
         device += &format!(" --gpus {gpus}");
+    }
+    if args.steps_run.gradient_checkpointing {
+        device += " --gradient-checkpointing";
     }
     format!(
         "{what} after {step} of {} steps; continue with\n  flashcliff train {} --resume {}{device}\n",

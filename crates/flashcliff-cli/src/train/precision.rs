@@ -69,6 +69,7 @@ impl PrecisionName {
                 Self::F16 => Features::F16,
             },
             loss_scale: adam.loss_scale().cloned(),
+            ..ObjectiveOptions::default()
         }
     }
 }

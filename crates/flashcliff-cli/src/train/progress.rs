@@ -2,17 +2,15 @@
 
 use std::ops::ControlFlow;
 
-use flashcliff_tasks::{Dataset, Sizes, Task};
+use flashcliff_tasks::{Dataset, Sizes, Task, TaskError};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tracing::info;
 
 use super::session::{History, Session};
-use crate::error::Error;
-use crate::interrupt;
 use crate::output::grouped;
 
 /// Makes the bars.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Bars {
     quiet: bool,
 }
@@ -32,24 +30,30 @@ impl Bars {
         Self { quiet }
     }
 
-    /// Makes the data of a task, unless Ctrl-C comes first.
+    /// Makes the data of a task, unless it is told to stop first.
     ///
     /// # Errors
-    /// [`Error::Task`].
-    pub(super) fn generate(&self, task: Task, sizes: Sizes, seed: u64) -> Result<Dataset, Error> {
+    /// The errors of the task.
+    pub(super) fn generate(
+        &self,
+        task: Task,
+        sizes: Sizes,
+        seed: u64,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Dataset, TaskError> {
         let bar = self.bar(
             sizes.total(),
             "data     {bar:32} {pos}/{len} samples, {eta} left",
         );
         let data = task.generate_observed(sizes, seed, &|samples| {
             bar.inc(samples as u64);
-            match interrupt::requested() {
+            match stop() {
                 true => ControlFlow::Break(()),
                 false => ControlFlow::Continue(()),
             }
-        })?;
+        });
         bar.finish_and_clear();
-        Ok(data)
+        data
     }
 
     /// The bar of a run, at the step it has reached.

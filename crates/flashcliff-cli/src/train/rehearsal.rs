@@ -48,7 +48,7 @@ impl Play {
         settings.samples = settings.batch;
         settings.precision = self.precision;
         settings.check()?;
-        settings.check_memory()?;
+        settings.check_memory(false)?;
         let network = settings.architecture();
         settings.precision.check(device, network)?;
         Ok(settings)
@@ -87,7 +87,9 @@ impl Rehearsal {
         };
         Ok(Self {
             feed: Feed::new(vec![points, targets], rows, ROW)?,
-            trainer: Rc::new(RefCell::new(Trainer::new(&settings, 1, rows, device)?)),
+            trainer: Rc::new(RefCell::new(Trainer::new(
+                &settings, 1, rows, device, false,
+            )?)),
             device: device.clone(),
             settings,
         })

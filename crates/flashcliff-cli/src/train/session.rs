@@ -17,11 +17,13 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Deserializer, Serialize};
 
 use super::batches::Batches;
-use super::capture::{CaptureName, CapturedSteps};
+use super::capture::{CaptureName, CapturedSteps, StepArgs};
 use super::evaluate::{mean_squared_error, samples};
 use super::settings::Settings;
+use super::start::{Part, Start, StartSeconds};
 use super::team::{Order, Team};
 use super::trainer::Trainer;
+use crate::device::DeviceName;
 use crate::error::Error;
 
 /// The random stream of a seed that the seed of the weights comes from, so that weights and data do not share numbers.
@@ -90,7 +92,10 @@ pub(super) struct Session<'a> {
     batches: Batches,
     feed: Feed,
     step: Step<'static>,
-    capture: CaptureName,
+    steps: StepArgs,
+    /// The bytes of the buffers of a step.
+    buffer_bytes: Option<usize>,
+    start: Start,
     /// The step before the first one of this session.
     base: usize,
     /// The milliseconds of a step, for each interval of this session.
@@ -99,6 +104,15 @@ pub(super) struct Session<'a> {
     best: BTreeMap<String, Tensor>,
     /// The other ranks. It comes after the step, whose graph uses it.
     team: Option<Rc<Team>>,
+}
+
+/// Where a run computes, and how.
+#[derive(Debug)]
+pub(super) struct Place {
+    pub(super) device: Device,
+    /// The other ranks, if there are any.
+    pub(super) team: Option<Rc<Team>>,
+    pub(super) steps: StepArgs,
 }
 
 /// A saved run.
@@ -162,17 +176,27 @@ impl State {
 }
 
 impl<'a> Session<'a> {
-    /// Makes a run before its first step, on a device.
+    /// Makes a run before its first step.
     ///
     /// # Errors
     /// The errors of the model.
     pub(super) fn new(
         settings: Settings,
         data: &'a Dataset,
-        device: Device,
-        capture: CaptureName,
-        team: Option<Rc<Team>>,
+        place: Place,
+        mut start: Start,
     ) -> Result<Self, Error> {
+        let mut session = start.part(Part::Model, || Self::make(settings, data, place))?;
+        session.start = start;
+        Ok(session)
+    }
+
+    fn make(settings: Settings, data: &'a Dataset, place: Place) -> Result<Self, Error> {
+        let Place {
+            device,
+            team,
+            steps,
+        } = place;
         let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
         rng.set_stream(WEIGHTS);
         let seed = rng.next_u64();
@@ -183,7 +207,8 @@ impl<'a> Session<'a> {
             model,
             adam,
             mut objective,
-        } = Trainer::new(&settings, seed, rows, &device)?;
+        } = Trainer::new(&settings, seed, rows, &device, steps.gradient_checkpointing)?;
+        let buffer_bytes = objective.buffer_bytes();
         let adam = Rc::new(RefCell::new(adam));
         let interval = match device.is_cpu() {
             true => 1,
@@ -192,11 +217,11 @@ impl<'a> Session<'a> {
         let feed = Feed::new(vec![points, targets], rows, interval)?;
         let step = {
             let (adam, team) = (adam.clone(), team.clone());
-            Step::new(&feed, capture.into(), move |batch| {
-                let loss = objective.evaluate(batch)?;
-                if let Some(team) = &team {
-                    team.average(&mut objective, &loss)?;
-                }
+            Step::new(&feed, steps.capture.into(), move |batch| {
+                let loss = match &team {
+                    None => objective.evaluate(batch)?,
+                    Some(team) => team.evaluate(&mut objective, batch, steps.buckets())?,
+                };
                 adam.borrow_mut().objective_step(&mut objective, &loss)?;
                 Ok(loss)
             })
@@ -206,7 +231,9 @@ impl<'a> Session<'a> {
             adam,
             feed,
             step,
-            capture,
+            steps,
+            buffer_bytes,
+            start: Start::begin(DeviceName::Cpu),
             base: 0,
             intervals: Vec::new(),
             device,
@@ -226,11 +253,10 @@ impl<'a> Session<'a> {
     pub(super) fn resume(
         state: State,
         data: &'a Dataset,
-        device: Device,
-        capture: CaptureName,
-        team: Option<Rc<Team>>,
+        place: Place,
+        start: Start,
     ) -> Result<Self, Error> {
-        let mut session = Self::new(state.settings, data, device, capture, team)?;
+        let mut session = Self::new(state.settings, data, place, start)?;
         session.model.import(MODEL, &state.checkpoint)?;
         let adam = &session.adam;
         adam.borrow_mut().import(OPTIMISER, &state.checkpoint)?;
@@ -321,7 +347,7 @@ impl<'a> Session<'a> {
             team.order(&Order::Advance(steps))?;
         }
         for _ in 0..steps {
-            self.step.run()?;
+            self.run_step()?;
             self.check_capture()?;
         }
         let losses = self.feed.losses()?;
@@ -348,9 +374,23 @@ impl<'a> Session<'a> {
         })
     }
 
+    /// Runs a step. On a GPU it is launched only, but for the first and the one that is captured.
+    fn run_step(&mut self) -> Result<(), Error> {
+        let (step, device) = (&mut self.step, &self.device);
+        let part = match step.captures_next() {
+            true => Part::Capture,
+            false if self.start.lacks(Part::FirstStep) => Part::FirstStep,
+            false => return Ok(step.run()?),
+        };
+        self.start.part(part, || {
+            step.run()?;
+            Ok(device.synchronize()?)
+        })
+    }
+
     /// Checks that steps are captured, if the user insists on it.
     fn check_capture(&self) -> Result<(), Error> {
-        match (self.capture, self.step.fallback()) {
+        match (self.steps.capture, self.step.fallback()) {
             (CaptureName::On, Some(reason)) => Err(Error::NotCaptured {
                 reason: reason.to_string(),
             }),
@@ -377,7 +417,13 @@ impl<'a> Session<'a> {
     /// # Errors
     /// The errors of CUDA.
     pub(super) fn captured(&self) -> Result<CapturedSteps, Error> {
-        CapturedSteps::new(&self.step, &self.feed, &self.intervals)
+        let steps = (self.steps, self.buffer_bytes);
+        CapturedSteps::new(&self.step, &self.feed, steps, &self.intervals)
+    }
+
+    /// The times of the start.
+    pub(super) fn start_seconds(&self) -> &StartSeconds {
+        self.start.seconds()
     }
 
     /// The scale of the loss after the last step, and how often it fell, if there is one.
@@ -402,8 +448,14 @@ impl<'a> Session<'a> {
     /// The errors of candle.
     pub(super) fn validate(&mut self) -> Result<Option<bool>, Error> {
         let start = Instant::now();
-        let val = &self.data.val;
-        let Some(error) = mean_squared_error(&self.model, val, &self.device)? else {
+        let (model, val, device) = (&self.model, &self.data.val, &self.device);
+        let error = match self.start.lacks(Part::FirstValidation) {
+            false => mean_squared_error(model, val, device),
+            true => self.start.part(Part::FirstValidation, || {
+                mean_squared_error(model, val, device)
+            }),
+        };
+        let Some(error) = error? else {
             return Ok(None);
         };
         let step = self.history.step;

@@ -182,20 +182,21 @@ impl Settings {
             .check(self.steps, self.batch.min(self.samples))
     }
 
-    /// Checks that the data and the activations of a step fit in memory.
+    /// Checks that the data and the activations of a step fit in memory, with gradient checkpointing or not.
     ///
     /// # Errors
     /// [`flashcliff::Error::OutOfMemory`].
-    pub(super) fn check_memory(&self) -> Result<(), Error> {
+    pub(super) fn check_memory(&self, checkpointing: bool) -> Result<(), Error> {
         let task = self.task();
         let numbers = (task.points() * task.dim() + task.target_len()) as u128;
-        // The bytes that each sample of a batch added to the measured memory of a run.
-        let activations = match task {
-            Task::Hulls => 72 << 10,
-            Task::Regression => 27 << 10,
-            Task::Volumes => 42 << 10,
-            Task::Gravity => 2 << 20,
+        // The bytes that each sample of a batch added to the measured memory of a run, and those of the buffers that checkpointing does without.
+        let (activations, spared) = match task {
+            Task::Hulls => (72 << 10, 24 << 10),
+            Task::Regression => (27 << 10, 2 << 10),
+            Task::Volumes => (42 << 10, 12 << 10),
+            Task::Gravity => (2 << 20, 0),
         };
+        let activations = activations - if checkpointing { spared } else { 0 };
         // The data are drawn in f64 and kept in f32.
         let data = self.sizes().total() as u128 * numbers * 12;
         let batch = self.batch.min(self.samples) as u128 * activations;

@@ -144,16 +144,17 @@ impl Team {
         Ok(self.communicator.broadcast(tensors)?)
     }
 
-    /// Makes the loss and the gradients of a share those of the whole batch.
+    /// Computes the loss and the gradients of the whole batch from this rank's share.
     ///
     /// # Errors
-    /// The errors of [`Communicator::average`].
-    pub(super) fn average(
+    /// The errors of [`Communicator::evaluate`].
+    pub(super) fn evaluate(
         &self,
         objective: &mut Objective,
-        loss: &Tensor,
-    ) -> Result<(), flashcliff_candle::Error> {
-        self.communicator.average(objective, loss)
+        batch: &[Tensor],
+        buckets: usize,
+    ) -> Result<Tensor, flashcliff_candle::Error> {
+        self.communicator.evaluate(objective, batch, buckets)
     }
 
     /// Sends an order, if this is rank 0. Notices Ctrl-C of the others.

@@ -2,7 +2,7 @@
 
 use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::models::Model;
-use flashcliff_candle::objective::Objective;
+use flashcliff_candle::objective::{Objective, ObjectiveOptions};
 use flashcliff_candle::optim::Adam;
 
 use super::settings::Settings;
@@ -17,7 +17,7 @@ pub(super) struct Trainer {
 }
 
 impl Trainer {
-    /// The parts for batches of so many rows, with weights of a seed, on a device.
+    /// The parts for batches of so many rows, with weights of a seed, on a device, with gradient checkpointing or not.
     ///
     /// # Errors
     /// The errors of the model and of its objective.
@@ -26,13 +26,17 @@ impl Trainer {
         seed: u64,
         rows: usize,
         device: &Device,
+        gradient_checkpointing: bool,
     ) -> Result<Self, Error> {
         let model = Model::on_device(settings.architecture(), seed, DType::F32, device)?;
         let precision = settings.precision;
         let options = precision.scaled(settings.optimiser.options(settings.steps));
         let adam = Adam::new(model.parameters().variables(), options)?;
         let parts = settings.optimiser.accumulate;
-        let options = precision.objective(&adam);
+        let options = ObjectiveOptions {
+            gradient_checkpointing,
+            ..precision.objective(&adam)
+        };
         let objective = Objective::with_options(&model, rows, parts, &options)?;
         Ok(Self {
             model,

@@ -35,6 +35,7 @@
 //! assert_eq!(x, [0.5; 8]);
 //! ```
 
+mod loops;
 mod math;
 mod scalar;
 mod tier;
@@ -47,6 +48,7 @@ pub mod avx512;
 #[cfg(target_arch = "aarch64")]
 pub mod neon;
 
+pub use loops::Loop;
 pub use math::{Math, MathElem};
 pub use scalar::Scalar;
 pub use tier::{Tier, TierError};

@@ -291,6 +291,33 @@ fn a_signal_ends_the_waiting() {
     }
 }
 
+/// A name of the machine, even one that means its loopback to itself, is heard at all addresses; a loopback address at that one only.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_name_is_heard_at_all_addresses_of_the_machine() {
+    // This is a name for whoever reads addresses strictly, and 127.0.0.1 for the system.
+    for (host, heard) in [
+        ("127.1", true),
+        ("0.0.0.0", true),
+        ("127.0.0.1", false),
+        ("localhost", false),
+    ] {
+        let mut world = worlds(2).remove(0);
+        world.host = host.to_owned();
+        let listener = listener(&world).unwrap();
+        let other = TcpStream::connect((Ipv4Addr::new(127, 0, 0, 2), world.port));
+        assert_eq!(other.is_ok(), heard, "{host}");
+        drop(listener);
+    }
+    let mut world = worlds(2).remove(0);
+    world.host = "no-such-host.invalid".to_owned();
+    let message = error(join(&world, "", TIMING));
+    assert!(
+        message.contains("rank 0 cannot listen at no-such-host.invalid"),
+        "{message}"
+    );
+}
+
 #[test]
 fn a_port_that_is_taken_is_an_error() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
