@@ -14,7 +14,7 @@ pub enum Source {
 }
 
 /// The kind of every source file. A star stands for any beginning of a name; the first entry that fits counts.
-const KINDS: [(&str, Source); 23] = [
+const KINDS: [(&str, Source); 24] = [
     // Few GPUs compute in f64 at speed; the others compile the portable code when a program starts.
     ("*_f64.cu", Source::Double),
     // Row sums go through clusters, and rows are copied ahead by the copy engine: instructions of 90a.
@@ -40,6 +40,8 @@ const KINDS: [(&str, Source); 23] = [
     ("item_merge.cu", Source::Portable),
     ("item_sums.cu", Source::Portable),
     ("item_pack.cu", Source::Portable),
+    // Each CTA has rows, or blocks of a matrix, of its own.
+    ("block_sparse.cu", Source::Portable),
     // Each warp has rows of queries or keys of its own.
     ("attention.cu", Source::Portable),
     // Lists of kernels, and what loads others, without code for GPUs.

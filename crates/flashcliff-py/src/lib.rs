@@ -7,6 +7,8 @@
 mod algebra;
 #[cfg(feature = "cuda")]
 mod attention;
+#[cfg(feature = "cuda")]
+mod block_sparse;
 mod convert;
 #[cfg_attr(not(feature = "cuda"), path = "without_cuda.rs")]
 mod cuda;
@@ -44,6 +46,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<items::Items>()?;
     #[cfg(feature = "cuda")]
     module.add_class::<attention::Attention>()?;
+    #[cfg(feature = "cuda")]
+    module.add_class::<block_sparse::BlockSparse>()?;
     module.add_class::<dlpack::Array>()?;
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(algebra::shipped, module)?)?;

@@ -1,8 +1,9 @@
 // Attention within sequences, forward and backward, on tensor cores (m16n8k8 of TF32).
 //
 // A warp owns 16 rows: queries, or keys where gradients of keys and values are summed. The rows on the other side of the dot products
-// come through shared memory, a tile at a time, for all warps of a CTA. Heads that share keys and values are rows of one CTA. The gradient of the logits is computed once for the
-// gradient of queries and once for that of keys and values: that needs no sum over CTAs.
+// come through shared memory, a tile at a time, for all warps of a CTA. Heads that share keys and values are rows of one CTA. The
+// gradient of the logits is computed once for the gradient of queries and once for that of keys and values: that needs no sum over
+// CTAs.
 //
 // A result becomes the factor A of the next product without a shuffle, because a sum does not depend on the order of its terms: its
 // columns 2t and 2t + 1 are read as t and t + 4, and so are the rows of B.
@@ -24,8 +25,6 @@ constexpr int kMostWarps = 4;
 constexpr int kOwn = 16;       // rows of a warp
 constexpr int kEight = 8;      // rows and columns of a fragment
 constexpr int kBlocks = 4;     // of eight rows in a tile, unless there are few keys
-// Up to so many bytes for a CTA there are two tiles in shared memory.
-constexpr size_t kRoomForTwo = 64 * 1024;
 constexpr int kAligned = FC_ATTENTION_ALIGNED;
 constexpr float kLog2E = 1.4426950408889634f;
 constexpr float kLn2 = 0.6931471805599453f;
@@ -522,6 +521,15 @@ bool good(const fc_attention *of) {
   return true;
 }
 
+// The shared memory of a multiprocessor of the current device, without what each CTA takes for itself.
+size_t shared_memory() {
+  int device = 0, bytes = 0;
+  const bool found = cudaGetDevice(&device) == cudaSuccess &&
+                     cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerMultiprocessor, device) == cudaSuccess;
+  constexpr size_t kOfCtas = 4 * 1024;
+  return found && size_t(bytes) > kOfCtas ? size_t(bytes) - kOfCtas : 0;
+}
+
 // Launches a kernel with as many warps as the longest sequence needs.
 template <bool Backward>
 int launch(Call &call, void *stream) {
@@ -543,7 +551,11 @@ int launch(Call &call, void *stream) {
   const int tile = (few && !Backward ? 1 : kBlocks) * kEight * (width + (Backward ? 2 : 1) * value_width);
   // Fragments reach behind the features.
   const auto bytes_of = [&](int buffers) { return size_t(own + buffers * tile + FC_ATTENTION_WIDTH) * sizeof(float); };
-  call.buffers = bytes_of(2) <= kRoomForTwo ? 2 : 1;
+  constexpr int kNarrow = 48;
+  const bool narrow = std::max(of.width, of.value_width) <= kNarrow;
+  // Registers leave room for so many CTAs on a multiprocessor. A second tile must not take the place of one of them.
+  const size_t ctas_at_once = narrow ? 4 : 2;
+  call.buffers = bytes_of(2) * ctas_at_once <= shared_memory() ? 2 : 1;
   const size_t bytes = bytes_of(call.buffers);
   const auto run = [&](auto *kernel) {
     if (bytes > 48 * 1024) {
@@ -570,8 +582,7 @@ int launch(Call &call, void *stream) {
     if (few) return of_sizes(columns, std::integral_constant<int, 1>{});
     return of_sizes(columns, std::integral_constant<int, kBlocks>{});
   };
-  constexpr int kNarrow = 48;
-  if (std::max(of.width, of.value_width) <= kNarrow) return of_width(std::integral_constant<int, kNarrow / kEight>{});
+  if (narrow) return of_width(std::integral_constant<int, kNarrow / kEight>{});
   return of_width(std::integral_constant<int, FC_ATTENTION_WIDTH / kEight>{});
 }
 

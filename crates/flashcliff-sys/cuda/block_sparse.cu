@@ -158,7 +158,7 @@ int64_t splits_of(int64_t rows, int64_t groups) {
   return std::clamp<int64_t>((rows + kLeastRows - 1) / kLeastRows, 1, std::min<int64_t>(kMostSplits, wanted));
 }
 
-__global__ void __launch_bounds__(kThreads) weights_kernel(const __grid_constant__ fc_block_weights call, int64_t of_split) {
+__global__ void __launch_bounds__(kThreads) weights_kernel(const __grid_constant__ fc_block_sparse_gradient call, int64_t of_split) {
   constexpr int kOfRows = kRowsAtOnce * kAcrossInputs, kOfGradient = kRowsAtOnce * kAcross;
   constexpr int kTiles = kDepth / 16;
   const Group group(call.groups, blockIdx.x);
@@ -232,7 +232,7 @@ __global__ void __launch_bounds__(kThreads) weights_kernel(const __grid_constant
   }
 }
 
-__global__ void __launch_bounds__(kThreads) sums_kernel(const __grid_constant__ fc_block_weights call, int splits) {
+__global__ void __launch_bounds__(kThreads) sums_kernel(const __grid_constant__ fc_block_sparse_gradient call, int splits) {
   const Group group(call.groups, blockIdx.x);
   const int64_t of_split = int64_t(gridDim.x) * (kDepth * kColumns);
   const int at = (int(blockIdx.y) * kThreads + int(threadIdx.x)) * 4;
@@ -302,7 +302,7 @@ extern "C" int fc_block_sparse_product(const fc_block_sparse *call, void *stream
 
 extern "C" int64_t fc_block_sparse_splits(int64_t rows, int64_t groups) { return fc::splits_of(rows, groups); }
 
-extern "C" int fc_block_sparse_weights(const fc_block_weights *call, void *stream) {
+extern "C" int fc_block_sparse_weights(const fc_block_sparse_gradient *call, void *stream) {
   if (call == nullptr || call->rows < 0 || !fc::good(call->groups)) return FC_ERROR_BAD_CALL;
   if (call->groups.count == 0) return 0;
   if (!fc::good(call->to, call->to_stride) || !fc::good(call->partials, 0)) return FC_ERROR_BAD_CALL;

@@ -44,20 +44,20 @@ typedef struct fc_block_sparse {
 /* Writes `out`, of all units that a group has. */
 int fc_block_sparse_product(const fc_block_sparse *call, void *stream);
 
-typedef struct fc_block_weights {
+typedef struct fc_block_sparse_gradient {
   const float *x;        /* [rows, inputs] */
   const float *gradient; /* [rows, outputs] */
   float *partials;       /* [fc_block_sparse_splits, groups, FC_GROUP_INPUTS * FC_UNIT, FC_GROUP_UNITS * FC_UNIT] */
   float *to;             /* [inputs, outputs] */
   int64_t rows, x_stride, gradient_stride, to_stride; /* multiples of 4 */
   fc_block_groups groups; /* with at most FC_GROUP_INPUTS inputs each */
-} fc_block_weights;
+} fc_block_sparse_gradient;
 
 /* The parts of rows whose sums are added up. */
 int64_t fc_block_sparse_splits(int64_t rows, int64_t groups);
 
 /* Writes the gradient of the matrix, x^T gradient, of the blocks that groups have; others keep what they are. */
-int fc_block_sparse_weights(const fc_block_weights *call, void *stream);
+int fc_block_sparse_weights(const fc_block_sparse_gradient *call, void *stream);
 
 #ifdef __cplusplus
 }

@@ -16,7 +16,7 @@ pub(super) const RUST: &str = "crates/flashcliff-sys/src/bindings.rs";
 /// The folder of the headers.
 const FOLDER: &str = "crates/flashcliff-sys/cuda";
 /// The headers that declare the interface.
-const HEADERS: [&str; 9] = [
+const HEADERS: [&str; 10] = [
     "flashcliff.h",
     "linear.h",
     "fully_connected.h",
@@ -25,6 +25,7 @@ const HEADERS: [&str; 9] = [
     "steps.h",
     "items.h",
     "attention.h",
+    "block_sparse.h",
     "network.h",
 ];
 /// Stand-ins for the standard headers. With them the result depends neither on the machine nor on its C library, and a

@@ -109,6 +109,17 @@ class Attention:
     def forward(self, *arguments: object) -> None: ...
     def backward(self, *arguments: object) -> None: ...
 
+class BlockSparse:
+    """Products with block-sparse matrices, on GPUs: of builds with CUDA only."""
+
+    UNIT: int
+    GROUP_UNITS: int
+    GROUP_INPUTS: int
+    def partials(self, rows: int, groups: int) -> int: ...
+    # The others are called with what `_ops/block_sparse.py` makes of tensors.
+    def product(self, *arguments: object) -> None: ...
+    def weights(self, *arguments: object) -> None: ...
+
 class Operator:
     """An operator by its name in the table, with settings by name; those not given have their
     defaults."""

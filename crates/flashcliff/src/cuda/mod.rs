@@ -44,6 +44,7 @@
 mod adam;
 mod array;
 pub mod attention;
+pub mod block_sparse;
 mod call;
 mod check;
 mod device;

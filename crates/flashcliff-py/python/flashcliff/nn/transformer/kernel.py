@@ -23,6 +23,9 @@ __all__ = ["attend_by_kernel", "serves"]
 # The most items of a sequence for which the kernel is faster than PyTorch's, by the bytes of a feature. Of float32 it is always
 # faster; it counts up to so many items.
 _LONGEST = {4: 1 << 14, 2: 16}
+# Heads that share fewer keys than this have kernels of their own, unless sequences are so short that a tile has all heads.
+_FEW_KEYS = 1 << 15
+_SHORT = 64
 
 
 def serves(
@@ -54,6 +57,9 @@ def attend_by_kernel(
         sequences = query.shape[:-3].numel()
     else:
         sequences = of_queries.bounds.numel() - 1  # type: ignore[union-attr]
+    if key.shape[-3] == 1 and of_keys.longest > _SHORT and sequences * of_keys.longest < _FEW_KEYS:
+        # All heads in one place would leave a GPU idle. Their gradients are summed behind the kernel.
+        key, value = (x.expand(*x.shape[:-3], query.shape[-3], -1, -1) for x in (key, value))
     call = Call(scale, sequences, of_queries, of_keys, takes_tf32())
     out: Tensor = _Attention.apply(call, _composed(scale, ragged), query, key, value)
     return out

@@ -19,7 +19,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..._ops import items, run
+from ..._ops import block_sparse, items, run
+from ..._ops.block_sparse import Blocks
 from ..._ops.equivariant import Sizes
 from ...algebra import Algebra
 from .geometry import Geometry
@@ -31,6 +32,8 @@ _FEW = 2e9
 # Up to this size of a matrix, its product takes less time than the passes over memory of the way with fewer
 # multiplications: `read written / (read + written)`, on tensor cores and without.
 _SIZES = (500, 90)
+# From this many rows on, leaving out blocks of zeros takes less time than the faster kernels of dense products.
+_MANY_ROWS = 1 << 14
 # From this many elements on, sums over all columns take longer than two kernels for the columns with biases.
 _MANY = 1 << 20
 # Elements of a matrix begin at a multiple of this, as tensor cores want them.
@@ -60,6 +63,8 @@ class Matrix(NamedTuple):
     """``[inputs, outputs]``"""
     bias: Tensor | None
     """``[outputs]``"""
+    blocks: Blocks | None
+    """The blocks of the weight that are not zero, for kernels that read no others."""
 
 
 def is_plain(x: Tensor) -> bool:
@@ -73,6 +78,8 @@ def serves(layers: Sequence[Layer], x: Tensor) -> bool:
     """Whether layers of an input ``[blades, *batch, inputs]`` run as one dense product."""
     if not is_plain(x):
         return False
+    if _is_sparse(layers, x, x.shape[1:-1].numel()):
+        return True
     on_tensor_cores = x.dtype.itemsize == 2 or (x.dtype == torch.float32 and run.takes_tf32())
     sizes = layers[0].sizes
     read = x.shape[0] * sizes.inputs + sizes.in_scalars
@@ -103,7 +110,9 @@ def matrices(
     # All at once, so that their gradients are put together once.
     pieces = packed.split([size for shape in table.shapes for size in shape.sizes])
     return [
-        Matrix(weight.view(shape.rows, shape.columns), bias if shape.bias else None)
+        Matrix(
+            weight.view(shape.rows, shape.columns), bias if shape.bias else None, shape.blocks
+        )
         for shape, weight, bias in zip(table.shapes, pieces[::3], pieces[1::3])
     ]
 
@@ -120,12 +129,14 @@ def outputs(
         s: scalars ``[rows, in_scalars]``, or ``None``.
     """
     rows = _joined(x) if s is None else _joined(x, s)
-    weight, bias = matrix
-    if bias is None:
+    weight, bias, blocks = matrix
+    algebra, biased = layers[0].geometry.algebra, _biased(tuple(layers))
+    if blocks is not None and _is_sparse(layers, rows, len(rows)) and block_sparse.serves(rows, weight):
+        joined = _Sparse.apply(algebra, biased, blocks, rows, weight, bias)
+    elif bias is None:
         joined = rows @ weight
     else:
-        algebra = layers[0].geometry.algebra
-        joined = _Affine.apply(algebra, _biased(tuple(layers)), rows, weight, bias)
+        joined = _Affine.apply(algebra, biased, rows, weight, bias)
     shapes: list[tuple[int, ...]] = []
     for layer in layers:
         shapes.append((x.shape[0], layer.sizes.outputs))
@@ -133,6 +144,19 @@ def outputs(
             shapes.append((layer.sizes.out_scalars,))
     parts = iter(_Part.apply(tuple(shapes), joined))
     return [(next(parts), next(parts) if layer.sizes.out_scalars else None) for layer in layers]
+
+
+def _is_sparse(layers: Sequence[Layer], x: Tensor, rows: int) -> bool:
+    """Whether layers of an input of so many rows run by kernels that leave out blocks of zeros."""
+    if x.dtype != torch.float32 or not run.takes_tf32() or rows < _MANY_ROWS:
+        return False
+    return _has_whole_units(tuple(layers))
+
+
+@functools.lru_cache(maxsize=1024)
+def _has_whole_units(layers: tuple[Layer, ...]) -> bool:
+    """Whether all channels are whole units of block-sparse matrices."""
+    return all(size % 8 == 0 for layer in layers for size in layer.sizes)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -175,14 +199,53 @@ class _Affine(torch.autograd.Function):
         _, _, wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
         of_rows = g @ weight.t() if wants_rows else None
         of_weight = rows.t() @ g if wants_weight else None
-        if not wants_bias:
-            return None, None, of_rows, of_weight, None
-        has_kernel = items.serves(ctx.algebra, g) and not torch.is_grad_enabled()
-        if g.numel() < _MANY or not has_kernel:
-            return None, None, of_rows, of_weight, g.sum(0)
-        # The gradients of the other columns are nobody's.
-        of_bias = items.column_sums(ctx.algebra, g.contiguous(), ctx.biased)
+        of_bias = _bias_gradient(ctx.algebra, ctx.biased, g) if wants_bias else None
         return None, None, of_rows, of_weight, of_bias
+
+
+class _Sparse(torch.autograd.Function):
+    """The same of a weight of which some blocks are not zero, with factors rounded to TF32."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        algebra: Algebra,
+        biased: tuple[tuple[int, int], ...],
+        blocks: Blocks,
+        rows: Tensor,
+        weight: Tensor,
+        bias: Tensor | None,
+    ) -> Tensor:
+        ctx.algebra, ctx.biased, ctx.blocks = algebra, biased, blocks
+        ctx.save_for_backward(rows, weight)
+        return block_sparse.product(rows, weight, bias, blocks.forward)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> Any:
+        rows, weight = ctx.saved_tensors
+        *_, wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
+        g = g.contiguous()
+        of_rows = of_weight = None
+        if torch.is_grad_enabled() or not block_sparse.serves(g):
+            of_rows = g @ weight.t() if wants_rows else None
+            of_weight = rows.t() @ g if wants_weight else None
+        else:
+            if wants_rows:
+                of_rows = block_sparse.product(g, weight, None, ctx.blocks.backward, True)
+            if wants_weight:
+                of_weight = block_sparse.weights(rows, g, ctx.blocks.weights)
+        of_bias = _bias_gradient(ctx.algebra, ctx.biased, g) if wants_bias else None
+        return None, None, None, of_rows, of_weight, of_bias
+
+
+def _bias_gradient(
+    algebra: Algebra, biased: tuple[tuple[int, int], ...], g: Tensor
+) -> Tensor:
+    has_kernel = items.serves(algebra, g) and not torch.is_grad_enabled()
+    if g.numel() < _MANY or not has_kernel:
+        return g.sum(0)
+    # The gradients of the other columns are nobody's.
+    return items.column_sums(algebra, g.contiguous(), biased)
 
 
 def _joined(*parts: Tensor) -> Tensor:
@@ -298,6 +361,7 @@ class _Shape(NamedTuple):
     rows: int
     columns: int
     bias: bool
+    blocks: Blocks | None
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -370,7 +434,8 @@ def _table(
             for layer in layers:
                 flat = _place(layer, flat, column, index, factor)
                 column += layer.width
-            shapes.append(_Shape(rows, shape[1], has_bias))
+            blocks = block_sparse.blocks_of(factor[:rows] != 0, device)
+            shapes.append(_Shape(rows, shape[1], has_bias, blocks))
             rest = shapes[-1].sizes[2]
             indices.append(F.pad(index.view(-1), (0, rest)))
             factors.append(F.pad(factor.view(-1), (0, rest)))

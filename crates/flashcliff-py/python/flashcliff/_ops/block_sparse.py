@@ -1,0 +1,129 @@
+"""Calls the kernels of products with block-sparse matrices, with float32 tensors on CUDA.
+
+Matrices are ``[rows, columns]`` with a contiguous last axis. Columns are counted in units of 8.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from .. import _core
+from .items import launch
+
+__all__ = ["Blocks", "Groups", "blocks_of", "product", "serves", "weights"]
+
+
+class Groups(NamedTuple):
+    """Groups of output units that depend on the same input units."""
+
+    groups: Tensor
+    """``[count, 4]``: of each group the first of its inputs in ``units``, their number, the first of its outputs, and
+    their number."""
+    units: Tensor
+    """Numbers of units."""
+
+
+class Blocks(NamedTuple):
+    """The blocks of a matrix ``[inputs, outputs]`` that are not zero."""
+
+    forward: Groups
+    """Groups of outputs."""
+    backward: Groups
+    """Groups of inputs, which depend on outputs in the backward pass."""
+    weights: Groups
+    """Groups of few inputs and outputs, for the gradient of the matrix."""
+
+
+def blocks_of(filled: Tensor, device: torch.device) -> Blocks | None:
+    """The blocks of a matrix of booleans that are not all false, on a device; ``None`` if its sides are not whole units."""
+    if not _core.CUDA:
+        return None
+    unit = _core.BlockSparse.UNIT
+    if any(size % unit for size in filled.shape) or not filled.numel():
+        return None
+    rows, columns = (size // unit for size in filled.shape)
+    units = filled.view(rows, unit, columns, unit).any(3).any(1)
+    forward, backward = _alike(units), _alike(units.t())
+    most = _core.BlockSparse.GROUP_INPUTS
+    few = [
+        (inputs[at : at + most], outputs)
+        for inputs, outputs in forward
+        for at in range(0, len(inputs), most)
+    ]
+    return Blocks(*(_groups(found, device) for found in (forward, backward, few)))
+
+
+def _alike(units: Tensor) -> list[tuple[list[int], list[int]]]:
+    """The columns with the same rows, and these rows, in pieces of the size of a group."""
+    found: dict[tuple[int, ...], list[int]] = {}
+    for column in range(units.shape[1]):
+        inputs = tuple(units[:, column].nonzero().view(-1).tolist())
+        found.setdefault(inputs, []).append(column)
+    most = _core.BlockSparse.GROUP_UNITS
+    # What takes longest begins first. The order of all else is that of the columns.
+    return [
+        (list(inputs), outputs[at : at + most])
+        for inputs, outputs in sorted(found.items(), key=lambda pair: -len(pair[0]))
+        for at in range(0, len(outputs), most)
+    ]
+
+
+def _groups(found: list[tuple[list[int], list[int]]], device: torch.device) -> Groups:
+    units: list[int] = []
+    groups: list[int] = []
+    for inputs, outputs in found:
+        for part in (inputs, outputs):
+            groups += [len(units), len(part)]
+            units += part
+    made = [torch.tensor(numbers, dtype=torch.int32, device=device) for numbers in (groups, units)]
+    return Groups(made[0].view(-1, 4), made[1])
+
+
+def serves(x: Tensor, *others: Tensor) -> bool:
+    """Whether the kernels can read and write matrices of these types, places and strides."""
+    return all(
+        t.dtype == torch.float32
+        and t.device == x.device
+        and t.data_ptr() % 16 == 0
+        and (t.dim() == 1 or (t.stride(1) == 1 and t.stride(0) % 4 == 0))
+        for t in (x, *others)
+    )
+
+
+def product(
+    x: Tensor, matrix: Tensor, bias: Tensor | None, groups: Groups, transposed: bool = False
+) -> Tensor:
+    """``bias + x @ matrix``, or ``x @ matrix.t()`` for a matrix that is transposed."""
+    out = x.new_empty(x.shape[0], matrix.shape[0 if transposed else 1])
+    tensors = [_place(t) for t in (x, matrix, out)]
+    place = 0 if bias is None else bias.data_ptr()
+    given = tensors, place, x.shape[0], transposed, _described(groups)
+    launch(x, lambda *target: _kernels().product(*given, target))
+    return out
+
+
+def weights(x: Tensor, gradient: Tensor, groups: Groups) -> Tensor:
+    """``x.t() @ gradient``, of the blocks of groups; zeros elsewhere."""
+    to = x.new_zeros(x.shape[1], gradient.shape[1])
+    partials = x.new_empty(_kernels().partials(x.shape[0], len(groups.groups)))
+    tensors = [_place(t) for t in (x, gradient, to)]
+    given = tensors, partials.data_ptr(), x.shape[0], _described(groups)
+    launch(x, lambda *target: _kernels().weights(*given, target))
+    return to
+
+
+@functools.cache
+def _kernels() -> _core.BlockSparse:
+    return _core.BlockSparse()
+
+
+def _place(x: Tensor) -> tuple[int, int]:
+    return x.data_ptr(), x.stride(0)
+
+
+def _described(groups: Groups) -> tuple[int, int, int]:
+    return groups.groups.data_ptr(), groups.units.data_ptr(), len(groups.groups)

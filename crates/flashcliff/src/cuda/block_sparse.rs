@@ -1,0 +1,142 @@
+//! Products with block-sparse matrices, such as those of equivariant linear maps.
+
+use cudarc::driver::sys::CUdeviceptr;
+use flashcliff_sys as sys;
+
+use super::items::Target;
+use super::tensor::pointer;
+use crate::Error;
+
+/// Rows of `f32` in device memory: an address that is a multiple of 16 bytes, and the elements from a row to the next, a multiple of 4.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rows {
+    /// The address.
+    pub elements: CUdeviceptr,
+    /// The elements from a row to the next.
+    pub stride: usize,
+}
+
+/// Groups of output units that depend on the same input units. A unit is [`UNIT`] neighbouring columns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Groups {
+    /// The address of `[count, 4]` `i32`: of each group the place of its first input in `units`, the number of inputs, the place of its
+    /// first output, and the number of outputs, at most [`GROUP_UNITS`].
+    pub groups: CUdeviceptr,
+    /// The address of the numbers of units, `i32`.
+    pub units: CUdeviceptr,
+    /// The groups.
+    pub count: usize,
+}
+
+/// The columns of a unit.
+pub const UNIT: usize = sys::FC_UNIT as usize;
+/// The most output units of a group.
+pub const GROUP_UNITS: usize = sys::FC_GROUP_UNITS as usize;
+/// The most input units of a group of [`weights`].
+pub const GROUP_INPUTS: usize = sys::FC_GROUP_INPUTS as usize;
+
+impl Groups {
+    fn raw(self) -> sys::fc_block_groups {
+        sys::fc_block_groups {
+            groups: pointer::<i32>(self.groups).cast_const(),
+            units: pointer::<i32>(self.units).cast_const(),
+            count: self.count as i64,
+        }
+    }
+}
+
+/// `out = bias + x w`: rows times a matrix, of which only the blocks of groups are not zero. Factors are rounded to TF32 and sums are in
+/// `f32`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Product {
+    /// The rows `[rows, inputs]`.
+    pub x: Rows,
+    /// The matrix `[inputs, outputs]`; transposed: `[outputs, inputs]`.
+    pub weights: Rows,
+    /// The address of `[outputs]`, or 0.
+    pub bias: CUdeviceptr,
+    /// The result `[rows, outputs]`. Columns of no group keep what they are.
+    pub out: Rows,
+    /// The rows.
+    pub rows: usize,
+    /// Whether the matrix is transposed in memory.
+    pub transposed: bool,
+    /// The groups.
+    pub groups: Groups,
+}
+
+/// Launches a product.
+///
+/// # Errors
+/// [`Error::Cuda`], with `FC_ERROR_BAD_CALL` for a missing or unaligned address.
+///
+/// # Safety
+/// Addresses are of memory on the device of the call that holds what strides, rows and units reach, until the work on the stream is
+/// done. The result overlaps nothing else.
+pub unsafe fn product(target: Target<'_>, product: Product) -> Result<(), Error> {
+    let raw = sys::fc_block_sparse {
+        x: pointer::<f32>(product.x.elements).cast_const(),
+        weights: pointer::<f32>(product.weights.elements).cast_const(),
+        bias: pointer::<f32>(product.bias).cast_const(),
+        out: pointer(product.out.elements),
+        rows: product.rows as i64,
+        x_stride: product.x.stride as i64,
+        weights_stride: product.weights.stride as i64,
+        out_stride: product.out.stride as i64,
+        transposed: product.transposed.into(),
+        groups: product.groups.raw(),
+    };
+    target.launch("fc_block_sparse_product", |stream| {
+        // SAFETY: the caller promises it; the structure lives until the function returns.
+        unsafe { sys::fc_block_sparse_product(&raw, stream) }
+    })
+}
+
+/// The gradient of the matrix of a [`Product`]: `x^T gradient`, of the blocks of groups.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Weights {
+    /// The rows `[rows, inputs]`.
+    pub x: Rows,
+    /// The gradient of the result `[rows, outputs]`.
+    pub gradient: Rows,
+    /// The address of room for [`partials`] `f32`, a multiple of 16 bytes.
+    pub partials: CUdeviceptr,
+    /// The gradient of the matrix `[inputs, outputs]`. Blocks of no group keep what they are.
+    pub to: Rows,
+    /// The rows.
+    pub rows: usize,
+    /// The groups, with at most [`GROUP_INPUTS`] inputs each.
+    pub groups: Groups,
+}
+
+/// The numbers that [`weights`] writes between its two steps.
+pub fn partials(rows: usize, groups: usize) -> usize {
+    // SAFETY: the function reads its arguments only.
+    let splits = unsafe { sys::fc_block_sparse_splits(rows as i64, groups as i64) };
+    usize::try_from(splits).unwrap_or(0) * groups * GROUP_INPUTS * UNIT * GROUP_UNITS * UNIT
+}
+
+/// Launches the gradient of a matrix. Parts of the rows are summed in order.
+///
+/// # Errors
+/// [`Error::Cuda`], with `FC_ERROR_BAD_CALL` for a missing or unaligned address.
+///
+/// # Safety
+/// The contract of [`product`] holds.
+pub unsafe fn weights(target: Target<'_>, weights: Weights) -> Result<(), Error> {
+    let raw = sys::fc_block_sparse_gradient {
+        x: pointer::<f32>(weights.x.elements).cast_const(),
+        gradient: pointer::<f32>(weights.gradient.elements).cast_const(),
+        partials: pointer(weights.partials),
+        to: pointer(weights.to.elements),
+        rows: weights.rows as i64,
+        x_stride: weights.x.stride as i64,
+        gradient_stride: weights.gradient.stride as i64,
+        to_stride: weights.to.stride as i64,
+        groups: weights.groups.raw(),
+    };
+    target.launch("fc_block_sparse_weights", |stream| {
+        // SAFETY: the caller promises it; the structure lives until the function returns.
+        unsafe { sys::fc_block_sparse_weights(&raw, stream) }
+    })
+}
