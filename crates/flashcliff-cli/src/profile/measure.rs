@@ -99,18 +99,28 @@ pub(crate) fn steps(rehearsal: &Rehearsal, count: usize, on_gpu: bool) -> Result
     Ok(Steps {
         recorded: fastest(2, recorded, Timeline::seconds),
         plain: fastest(2, plain, |seconds| *seconds),
-        captured: if on_gpu { captured(rehearsal)? } else { None },
+        captured: if on_gpu {
+            captured(rehearsal, ROWS)?
+        } else {
+            None
+        },
     })
 }
 
-/// The median seconds of a captured step; `None` if it cannot be captured.
-fn captured(rehearsal: &Rehearsal) -> Result<Option<f64>, Error> {
+/// The median seconds of a captured step, of so many rows of steps; `None` if it cannot be captured.
+///
+/// # Errors
+/// The errors of the device.
+pub(crate) fn captured(rehearsal: &Rehearsal, rows: usize) -> Result<Option<f64>, Error> {
     let mut step = rehearsal.step(Capture::Auto);
+    if step.fallback().is_some() {
+        return Ok(None);
+    }
     rehearsal.time_row(&mut step)?;
     if !step.is_captured() {
         return Ok(None);
     }
-    let rows = (0..ROWS).map(|_| rehearsal.time_row(&mut step));
+    let rows = (0..rows).map(|_| rehearsal.time_row(&mut step));
     Ok(Some(median(rows.collect::<Result<_, _>>()?)))
 }
 
