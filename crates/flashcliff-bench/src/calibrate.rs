@@ -13,7 +13,7 @@ use crate::place::Place;
 use crate::selection::square;
 use crate::target::Target;
 use crate::work::Work;
-use crate::{Case, Error, Passes};
+use crate::{Case, Error, Form, Passes};
 
 /// The number of sweeps over all operators. A disturbance of the machine hits one of them.
 const SWEEPS: usize = 2;
@@ -188,6 +188,7 @@ fn sweep<T: Calibrate>(
                         operator: operator.name,
                         signature: ALGEBRA,
                         is_interpreted,
+                        form: Form::Given,
                         dtype,
                         passes: Passes::Forward,
                         dims,
@@ -280,6 +281,7 @@ pub fn held_out<T: Calibrate>(target: &T, quick: bool) -> Result<Vec<Case>, Erro
                         operator: operator.name,
                         signature: ALGEBRA,
                         is_interpreted,
+                        form: Form::Given,
                         dtype,
                         passes,
                         dims,

@@ -110,15 +110,16 @@ mod tests {
     use flashcliff::{Dims, Dtype, Tier};
 
     use super::*;
-    use crate::Passes;
     use crate::calibration::tests::calibration;
     use crate::selection::square;
+    use crate::{Form, Passes};
 
     fn case(batch: usize) -> Case {
         Case {
             operator: "sgp_norm",
             signature: Signature::of(3, 0, 0),
             is_interpreted: false,
+            form: Form::Given,
             dtype: Dtype::F32,
             passes: Passes::Forward,
             dims: square(batch, 16),

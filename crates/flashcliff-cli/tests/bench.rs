@@ -43,6 +43,20 @@ fn all_operators_run_in_all_types_and_passes() {
             }
         }
     }
+    // Calls that make what they write are rows of their own.
+    for operator in ops::TABLE {
+        let is_same = |case: &&Value| {
+            let of = &case["operator"];
+            of["name"] == operator.name && of["allocates"] == true
+        };
+        let found = cases(&report).iter().find(is_same);
+        let name = found.map(|case| case["name"].as_str().unwrap_or_default());
+        assert!(
+            name.is_some_and(|name| name.contains(" allocating ")),
+            "{}",
+            operator.name
+        );
+    }
     for rate in [
         "copy_bytes",
         "add_bytes",
@@ -159,6 +173,8 @@ fn layers_and_networks_are_chosen_by_name() {
         [
             "MVLinear cl300 32x8 forward",
             "MVLinear cl300 32x8 forward+backward",
+            "MVLinear cl300 32x8 f64 forward",
+            "MVLinear cl300 32x8 f64 forward+backward",
             "volumes inference cl300 batch 8",
             "volumes training step cl300 batch 8",
         ]
@@ -182,6 +198,31 @@ fn layers_and_networks_are_chosen_by_name() {
     }
 }
 
+/// Functions of rotors are measured as layers are, in space and with motions.
+#[test]
+fn rotors_are_measured() {
+    let folder = Folder::new();
+    let chosen = ["--layer", "rotors::exp", "--layer", "rotors::interpolate"];
+    let report = report(&folder, &[&chosen[..], &["--dtype", "f32"]].concat());
+    assert_eq!(cases(&report).len(), 8);
+    let exp = &cases(&report)[0];
+    assert_eq!(exp["name"], "rotors::exp cl300 32x8 forward");
+    // Three blades of a bivector, and four of a rotor.
+    assert_eq!(exp["bytes"], 4 * 7 * 32 * 8);
+    assert_eq!(exp["network"]["calls"], 1);
+    let both = &cases(&report)[5];
+    assert_eq!(
+        both["name"],
+        "rotors::interpolate cl300 32x8 forward+backward"
+    );
+    // Two rotors and a number are read twice and their gradients written, the output is written and read, and its gradient read.
+    let (rotor, number) = (4 * 4 * 32 * 8, 4 * 32 * 8);
+    assert_eq!(both["bytes"], 3 * (2 * rotor + number) + 2 * rotor);
+    for case in cases(&report) {
+        assert!(case["relative_difference"].as_f64().unwrap() < 1e-5);
+    }
+}
+
 /// Layers and networks have verdicts beside a stored run, and a place on the page.
 #[test]
 fn layers_and_networks_are_compared_and_drawn() {
@@ -190,7 +231,7 @@ fn layers_and_networks_are_compared_and_drawn() {
     store(&folder, &chosen);
     let (report, _) = beside(&folder, None, &chosen, &["--fail", "100000"]);
     let verdicts = report["comparisons"].as_array().unwrap();
-    assert_eq!(verdicts.len(), 4);
+    assert_eq!(verdicts.len(), 6);
     let page = folder.path("page.html");
     let mut args = vec!["bench", "--quick", "--quiet", "--report", arg(&page)];
     let before = folder.path("before.json");
@@ -198,7 +239,7 @@ fn layers_and_networks_are_compared_and_drawn() {
     args.extend(chosen);
     stdout(&args);
     let html = std::fs::read_to_string(&page).unwrap();
-    assert_eq!(html.matches("<circle ").count(), 4);
+    assert_eq!(html.matches("<circle ").count(), 6);
     assert!(html.contains("History") && html.contains("hulls training step cl500 batch 8"));
 }
 

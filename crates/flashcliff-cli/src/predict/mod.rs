@@ -116,6 +116,7 @@ pub(crate) fn run(args: &PredictArgs) -> Result<ExitCode, Error> {
         algebras: args.algebra.clone(),
         shapes: args.shape.iter().map(|shape| shape.dims()).collect(),
         dtypes: args.dtype.iter().map(|name| name.dtype()).collect(),
+        allocating: false,
         quick: false,
         gpu: args.device.name() != DeviceName::Cpu,
     };
