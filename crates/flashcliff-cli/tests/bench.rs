@@ -2,9 +2,11 @@
 
 mod common;
 
+use common::coverage::lacking;
 use common::{Folder, arg, failure, stdout};
-use flashcliff::ops;
 use serde_json::Value;
+
+const NOTHING: [&str; 0] = [];
 
 /// The report of a quick run with further arguments.
 fn report(folder: &Folder, more: &[&str]) -> Value {
@@ -23,39 +25,15 @@ fn cases(report: &Value) -> &[Value] {
 fn all_operators_run_in_all_types_and_passes() {
     let folder = Folder::new();
     let report = report(&folder, &[]);
-    for operator in ops::TABLE {
-        for dtype in ["f32", "f64"] {
-            for passes in ["forward", "both"] {
-                let is_same = |case: &&Value| {
-                    let of = &case["operator"];
-                    of["name"] == operator.name && of["dtype"] == dtype && of["passes"] == passes
-                };
-                let found = cases(&report).iter().find(is_same);
-                let case = found.unwrap_or_else(|| panic!("{} {dtype} {passes}", operator.name));
-                assert!(case["bytes"].as_u64().unwrap() > 0);
-                let number = |value: &Value| value.as_f64().unwrap();
-                let roofline = &case["roofline"];
-                let (seconds, least) = (number(&case["seconds"]), number(&roofline["seconds"]));
-                assert!(seconds > 0.0 && least > 0.0);
-                assert!((number(&roofline["efficiency"]) - least / seconds).abs() < 1e-9);
-                let class = roofline["class"].as_str().unwrap();
-                assert!(class.ends_with("-bound"), "{class}");
-            }
-        }
-    }
-    // Calls that make what they write are rows of their own.
-    for operator in ops::TABLE {
-        let is_same = |case: &&Value| {
-            let of = &case["operator"];
-            of["name"] == operator.name && of["allocates"] == true
-        };
-        let found = cases(&report).iter().find(is_same);
-        let name = found.map(|case| case["name"].as_str().unwrap_or_default());
-        assert!(
-            name.is_some_and(|name| name.contains(" allocating ")),
-            "{}",
-            operator.name
-        );
+    assert_eq!(lacking(&report, &["f32", "f64"]), NOTHING);
+    for case in cases(&report) {
+        let number = |value: &Value| value.as_f64().unwrap();
+        let roofline = &case["roofline"];
+        let (seconds, least) = (number(&case["seconds"]), number(&roofline["seconds"]));
+        assert!(seconds > 0.0 && least > 0.0);
+        assert!((number(&roofline["efficiency"]) - least / seconds).abs() < 1e-9);
+        let class = roofline["class"].as_str().unwrap();
+        assert!(class.ends_with("-bound"), "{class}");
     }
     for rate in [
         "copy_bytes",
@@ -65,6 +43,39 @@ fn all_operators_run_in_all_types_and_passes() {
         "call_seconds",
     ] {
         assert!(report["rates"][rate].as_f64().unwrap() > 0.0, "{rate}");
+    }
+}
+
+/// A report without the rows of one kind is found to lack them.
+#[test]
+fn what_bench_does_not_cover_is_found() {
+    let folder = Folder::new();
+    let whole = report(&folder, &["--operator", "gate", "--layer", "MVSiLU"]);
+    let of_gate = |missing: &str| lacking(&whole, &[missing]);
+    assert!(!of_gate("f32").contains(&"gate f32 forward".to_owned()));
+    let all = of_gate("bf16");
+    for passes in ["forward", "both"] {
+        assert!(all.contains(&format!("gate bf16 {passes}")), "{all:?}");
+    }
+    // Another operator has no row at all, and another layer neither.
+    for name in [
+        "product f32 forward",
+        "norm allocating",
+        "MVLinear f32 forward",
+    ] {
+        assert!(of_gate("f32").contains(&name.to_owned()), "{name}");
+    }
+    for place in 0..cases(&whole).len() {
+        let mut less = whole.clone();
+        less["cases"].as_array_mut().unwrap().remove(place);
+        let dtypes = ["f32", "f64"];
+        let (before, after) = (lacking(&whole, &dtypes), lacking(&less, &dtypes));
+        assert_eq!(
+            after.len(),
+            before.len() + 1,
+            "{}",
+            cases(&whole)[place]["name"]
+        );
     }
 }
 
