@@ -8,6 +8,7 @@
 //! * `options` - the type of the features, and the scale of the loss.
 //! * `cpu`, `gpu` - the buffers of a plan, and both passes.
 //! * `operations` - what a plan reports to a [timeline].
+//! * `room` - whether the buffers of a plan fit, before they are taken.
 
 mod cpu;
 #[cfg(feature = "cuda")]
@@ -15,6 +16,7 @@ mod gpu;
 mod operations;
 mod options;
 pub(crate) mod plan;
+mod room;
 
 use std::cell::OnceCell;
 
@@ -35,6 +37,7 @@ use cpu::OnCpu;
 use gpu::OnGpu;
 use operations::{Operations, Reports};
 use plan::Plan;
+use room::Room;
 
 /// The mean squared error of a model's predictions on batches of a fixed number of rows, with the gradients of its
 /// parameters: those of [`Losses::objective`](crate::models::Losses).
@@ -122,7 +125,8 @@ impl Objective {
     /// The error of a model for batches of so many rows, each computed in so many parts.
     ///
     /// # Errors
-    /// No row, or parts of unequal size; the errors of the core and of candle.
+    /// No row, or parts of unequal size; [`flashcliff::Error::OutOfMemory`] with the largest batch if the buffers of a plan do not fit; the errors of
+    /// the core and of candle.
     pub fn new(model: &Model, rows: usize, parts: usize) -> Result<Self, Error> {
         Self::with_options(model, rows, parts, &ObjectiveOptions::default())
     }
@@ -375,6 +379,7 @@ impl Planned {
         let Some(plan) = model.plan(rows)? else {
             return Ok(None);
         };
+        let name = model.architecture().name();
         let model = match var.dtype() {
             DType::F64 => Dtype::F64,
             _ => Dtype::F32,
@@ -384,6 +389,7 @@ impl Planned {
             Features::Bf16 => Dtype::Bf16,
             Features::F16 => Dtype::F16,
         };
+        Room::of(&plan, [features, model], parts).check(name, var.device())?;
         let place = match (var.device(), var.dtype()) {
             (Device::Cpu, DType::F32) => Place::F32(OnCpu::new(&plan)),
             (Device::Cpu, DType::F64) => Place::F64(OnCpu::new(&plan)),
