@@ -53,15 +53,19 @@ pub(super) struct Facts {
     not_captured: Option<String>,
 }
 
-/// The operations of a run. Those of a function of rotors are those of the CPU, on a GPU too.
+/// The operations of a run. Functions that a GPU composes of candle's operations have those of the CPU: one call each.
 fn operations(
     case: &NetworkCase,
     work: &mut Work,
     device: &Device,
 ) -> Result<Vec<Arc<Operation>>, Error> {
-    match case.is_of_rotors() {
+    let own = match case.is_of_rotors() {
+        true => Vec::new(),
+        false => work.operations(device)?,
+    };
+    match own.is_empty() {
         true => Work::new(case, &Device::Cpu)?.operations(&Device::Cpu),
-        false => work.operations(device),
+        false => Ok(own),
     }
 }
 
