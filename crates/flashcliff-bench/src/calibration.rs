@@ -13,7 +13,7 @@ use crate::steps::StepRates;
 use crate::{Error, Passes};
 
 /// The format that is written and read.
-pub const FORMAT: u32 = 2;
+pub const FORMAT: u32 = 3;
 
 /// The rates of a device, for predictions.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -71,6 +71,8 @@ pub struct OperatorRate {
     pub passes: Passes,
     /// Whether the planes of blades lie whole pages apart, so that they compete for the same places in the caches.
     pub is_aligned: bool,
+    /// Whether multivectors are written past the caches.
+    pub is_streamed: bool,
     /// The bytes that the passes move.
     pub bytes: usize,
     /// The elements of the multivectors of the input.
@@ -260,6 +262,7 @@ pub(crate) mod tests {
             dtype: "f32".to_owned(),
             passes: Passes::Forward,
             is_aligned: false,
+            is_streamed: false,
             bytes,
             // Three tensors of four bytes an element, nearly.
             elements: bytes / 12,
@@ -329,7 +332,7 @@ pub(crate) mod tests {
             change(&mut other);
             Calibration::parse(&text(&other), &machine()).unwrap_err()
         };
-        assert!(reason(|r| r.format = 9).contains("format 2, got Some(9)"));
+        assert!(reason(|r| r.format = 9).contains("format 3, got Some(9)"));
         assert!(reason(|r| r.version = "0".to_owned()).contains("got 0"));
         assert!(reason(|r| r.machine.threads = 3).contains("another machine"));
         assert!(reason(|r| r.operators[1].unit_seconds = 0.0).contains("above 0"));

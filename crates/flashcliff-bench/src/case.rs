@@ -39,6 +39,15 @@ impl Passes {
     }
 }
 
+/// Who has the memory of the tensors that a call writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Form {
+    /// The caller, as with `out=` in other languages: output, gradients and workspaces are given, and used again by the next call.
+    Given,
+    /// The call, which makes new tensors each time: `evaluate` and `gradients`.
+    Made,
+}
+
 /// An operator of the table, with the defaults of its options, at a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Case {
@@ -48,6 +57,8 @@ pub struct Case {
     pub signature: Signature,
     /// Whether the operator is interpreted although its algebra is compiled.
     pub is_interpreted: bool,
+    /// Who has the memory of what is written.
+    pub form: Form,
     /// The type of all tensors.
     pub dtype: Dtype,
     /// The passes.
@@ -63,6 +74,10 @@ impl Case {
             " interpreted"
         } else {
             ""
+        };
+        let form = match self.form {
+            Form::Given => "",
+            Form::Made => " allocating",
         };
         let algebra = self.signature.name();
         let Dims {
@@ -80,7 +95,7 @@ impl Case {
         };
         let passes = self.passes.name();
         format!(
-            "{}{way} {algebra} {batch}x{in_channels}{out}{dtype} {passes}",
+            "{}{way} {algebra} {batch}x{in_channels}{out}{dtype}{form} {passes}",
             self.operator
         )
     }
@@ -91,6 +106,7 @@ impl Case {
             operator: "reverse",
             signature: Signature::of(3, 0, 0),
             is_interpreted: false,
+            form: Form::Given,
             dtype: Dtype::F32,
             passes: Passes::Forward,
             dims: square(1, 1),

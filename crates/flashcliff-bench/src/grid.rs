@@ -3,36 +3,47 @@
 //! Elements decide which cache holds the tensors and whether threads share the work. Channels decide how much of the time goes to the start of a row, and
 //! how full the blocks of matrix products are. So each number of channels is measured at the same numbers of elements, by batches that make up for it.
 
-use flashcliff::Dims;
+use flashcliff::{Dims, Dtype};
 
 use crate::selection::square;
 
 /// The sizes that are measured on a device, by parts of the usual size of an operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Grid {
-    /// Parts of the usual channels, each with the parts of the usual number of lanes, rows times channels, that are measured with them.
+    /// Parts of the usual channels, each with the numbers of lanes, rows times channels, that are measured with them, in [`PARTS`] of the usual number.
     pub widths: &'static [(usize, &'static [usize])],
     /// The rows that a batch has besides, ascending: planes of blades lie whole pages apart or not.
     pub more_rows: &'static [usize],
+    /// Whether another type than f32 has as many bytes in place of as many lanes: caches set the pace.
+    pub by_bytes: bool,
 }
 
 impl Grid {
-    /// The sizes for an operator whose usual size is this. Rows of the interpreter are read block by block, so pages hardly matter to it.
-    pub(crate) fn sizes(&self, usual: Dims, is_interpreted: bool, quick: bool) -> Vec<Dims> {
-        let most = self.more_rows.len().saturating_sub(1);
-        let more_rows = &self.more_rows[if is_interpreted { most } else { 0 }..];
+    /// The sizes for an operator whose usual size is this, in a type.
+    pub(crate) fn sizes(&self, usual: Dims, dtype: Dtype, quick: bool) -> Vec<Dims> {
+        let more_rows = self.more_rows;
+        let usual = match self.by_bytes {
+            true => Dims {
+                batch: usual.batch * Dtype::F32.bytes() / dtype.bytes(),
+                ..usual
+            },
+            false => usual,
+        };
         let small = if quick { 16 } else { 1 };
         let mut sizes = Vec::new();
         for (part, lanes) in self.widths {
             let channels = (usual.in_channels / part / small).max(1);
             for lanes in *lanes {
-                let rows = (usual.batch * part / lanes / small).max(1);
+                let rows = (usual.batch * part * lanes / PARTS / small).max(1);
                 sizes.extend(more_rows.iter().map(|more| square(rows + more, channels)));
             }
         }
         sizes
     }
 }
+
+/// The parts of the usual number of lanes.
+const PARTS: usize = 512;
 
 /// A rate of an operator.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -79,7 +90,9 @@ pub(crate) fn unit_seconds(nodes: &[Node], at: Point) -> f64 {
     let (of_low, of_high) = (of_width(low), of_width(high));
     let span = high.starts - low.starts;
     let share = if span == 0.0 {
-        0.0
+        // As many starts: the number of channels is nearer to one of both.
+        let distance = |point: &Point| point.channels.abs_diff(at.channels);
+        f64::from(u8::from(distance(high) < distance(low)))
     } else {
         (at.starts - low.starts) / span
     };
@@ -125,16 +138,16 @@ mod tests {
     #[test]
     fn the_lanes_of_a_part_are_the_same_for_all_channels() {
         let grid = Cpu::CHOICE.grid;
-        let sizes = grid.sizes(square(4096, 128), false, false);
-        assert_eq!(sizes.len(), (2 * 4 + 2) * 2);
-        for (part, widths) in [(512, 3), (64, 2), (8, 3), (2, 2)] {
-            let lanes = 4096 * 128 / part;
+        let sizes = grid.sizes(square(4096, 128), Dtype::F32, false);
+        assert_eq!(sizes.len(), (6 + 4 + 2) * 2);
+        for (part, widths) in [(1, 3), (8, 2), (64, 3), (256, 2), (480, 1), (512, 1)] {
+            let lanes = 4096 * 128 * part / 512;
             let same = sizes.iter().filter(|d| d.batch * d.in_channels == lanes);
             assert_eq!(same.count(), widths, "{part}");
         }
-        let interpreted = grid.sizes(square(4096, 128), true, false);
-        let odd: Vec<Dims> = sizes.into_iter().filter(|d| d.batch % 2 == 1).collect();
-        assert_eq!(interpreted, odd);
+        // As many bytes, so half as many lanes.
+        let wide = grid.sizes(square(4096, 128), Dtype::F64, false);
+        assert_eq!(wide, grid.sizes(square(2048, 128), Dtype::F32, false));
     }
 
     /// A kernel that takes so long to start a row and so long for a lane, in two caches.

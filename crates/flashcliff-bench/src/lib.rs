@@ -39,7 +39,7 @@ pub mod steps;
 mod target;
 pub mod work;
 
-pub use case::{Case, Passes};
+pub use case::{Case, Form, Passes};
 pub use error::Error;
 pub use html::html;
 pub use place::{Peak, Place};

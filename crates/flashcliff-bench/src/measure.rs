@@ -108,9 +108,13 @@ pub(crate) fn least_seconds<E>(
     round: Duration,
     mut work: impl FnMut() -> Result<(), E>,
 ) -> Result<f64, E> {
-    let times = repetitions(round, &mut work)?;
-    let mut least = f64::INFINITY;
-    for _ in 0..rounds {
+    work()?;
+    let mut least = seconds(1, &mut work)?;
+    let wanted = round.as_secs_f64() / least.max(1e-9);
+    let times = wanted.ceil().clamp(1.0, 1e6) as usize;
+    // Long work has been timed once by now.
+    let done = usize::from(times == 1);
+    for _ in done..rounds {
         least = least.min(seconds(times, &mut work)?);
     }
     Ok(least)

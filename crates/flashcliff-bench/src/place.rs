@@ -107,11 +107,16 @@ impl Place {
 
     /// The point of a case on the grid of rates.
     pub(crate) fn point(&self, operator: &Operator, dims: &Dims, dtype: Dtype) -> Point {
+        // A row has a start of its own, and those of its blocks if it has several kinds of them.
+        let of_row = |parts: usize| match self.is_interpreted(operator, dtype) {
+            true => 1 + parts,
+            false => 1,
+        };
         let parts = match (self, dtype) {
             // Products of matrices have no such starts, but are slower with fewer channels too.
             _ if operator.has_matrix_products() => 1,
-            (Self::Cpu, Dtype::F64) => operator.parts_of_row::<f64>(dims),
-            (Self::Cpu, _) => operator.parts_of_row::<f32>(dims),
+            (Self::Cpu, Dtype::F64) => of_row(operator.parts_of_row::<f64>(dims)),
+            (Self::Cpu, _) => of_row(operator.parts_of_row::<f32>(dims)),
             // Threads of a GPU share rows.
             #[cfg(feature = "cuda")]
             (Self::Gpu(_), _) => 1,
@@ -121,6 +126,21 @@ impl Place {
             channels: dims.in_channels,
             starts: parts as f64 / dims.in_channels.max(1) as f64,
         }
+    }
+
+    /// Whether the kernels of an operator are interpreted in a type.
+    pub(crate) fn is_interpreted(&self, operator: &Operator, dtype: Dtype) -> bool {
+        match (self, dtype) {
+            (Self::Cpu, Dtype::F64) => operator.is_interpreted::<f64>(),
+            (Self::Cpu, _) => operator.is_interpreted::<f32>(),
+            #[cfg(feature = "cuda")]
+            (Self::Gpu(_), _) => false,
+        }
+    }
+
+    /// Whether a CPU writes multivectors of such sizes past its caches.
+    pub(crate) fn is_streamed(&self, operator: &Operator, dims: &Dims, dtype: Dtype) -> bool {
+        matches!(self, Self::Cpu) && operator.writes_past_caches(dims, dtype)
     }
 
     /// Whether the planes of blades of the input lie whole pages apart, on a CPU.

@@ -42,10 +42,13 @@ impl Calibration {
         let operator = case.bind()?;
         let dims = &case.dims;
         let work = Work::of(&operator, dims, case.dtype, case.passes);
-        let is_interpreted = case.is_interpreted || !operator.algebra().is_compiled();
+        let is_interpreted = place.is_interpreted(&operator, case.dtype);
         let blades = operator.algebra().blade_count();
-        let is_aligned = place.is_aligned(dims, case.dtype);
-        let rates = self.rates(case, is_interpreted, is_aligned, blades);
+        let layout = [
+            place.is_streamed(&operator, dims, case.dtype),
+            place.is_aligned(dims, case.dtype),
+        ];
+        let rates = self.rates(case, is_interpreted, layout, blades);
         let nearest = rates
             .first()
             .ok_or_else(|| Error::NoRate { case: case.name() })?;
@@ -80,7 +83,7 @@ impl Calibration {
         &self,
         case: &Case,
         is_interpreted: bool,
-        is_aligned: bool,
+        [is_streamed, is_aligned]: [bool; 2],
         blades: usize,
     ) -> Vec<&OperatorRate> {
         let dtype = case.dtype.to_string();
@@ -91,8 +94,9 @@ impl Calibration {
         let distance = |rate: &OperatorRate| {
             let count = |is_other: bool| f64::from(u8::from(is_other));
             let factor = (rate.blades as f64 / blades as f64).ln().abs();
-            // How kernels run matters most, then where tensors lie, then the algebra.
-            100.0 * count(rate.is_interpreted != is_interpreted)
+            // How kernels run matters most, then how they write, then where tensors lie, then the algebra.
+            1000.0 * count(rate.is_interpreted != is_interpreted)
+                + 100.0 * count(rate.is_streamed != is_streamed)
                 + 10.0 * count(rate.is_aligned != is_aligned)
                 + count(rate.algebra != own)
                 + factor
@@ -110,15 +114,16 @@ mod tests {
     use flashcliff::{Dims, Dtype, Tier};
 
     use super::*;
-    use crate::Passes;
     use crate::calibration::tests::calibration;
     use crate::selection::square;
+    use crate::{Form, Passes};
 
     fn case(batch: usize) -> Case {
         Case {
             operator: "sgp_norm",
             signature: Signature::of(3, 0, 0),
             is_interpreted: false,
+            form: Form::Given,
             dtype: Dtype::F32,
             passes: Passes::Forward,
             dims: square(batch, 16),
@@ -174,7 +179,7 @@ mod tests {
             };
             let vectors = channels.div_ceil(Tier::best().lanes_f32());
             let blocks = vectors / 8 + vectors % 8 / 4 + vectors % 4;
-            assert_eq!(starts(&interpreted), blocks, "{channels}");
+            assert_eq!(starts(&interpreted), 1 + blocks, "{channels}");
             let of_matrices = Case {
                 operator: "mv_linear",
                 ..interpreted

@@ -1,13 +1,13 @@
 //! The results of a run, as JSON.
 
-use flashcliff::Tier;
+use flashcliff::{Dtype, Tier};
 use serde::{Deserialize, Serialize};
 
 use crate::baseline::Comparison;
 use crate::machine::{Kind, Rates, commit};
 use crate::measure::{Repeat, median};
 use crate::model::{Class, Model};
-use crate::{Case, Error, Passes};
+use crate::{Case, Error, Form, Passes};
 
 /// The format that is written and read.
 pub const FORMAT: u32 = 2;
@@ -91,6 +91,9 @@ pub struct OperatorRow {
     pub algebra: String,
     /// Whether it is interpreted although its algebra is compiled.
     pub is_interpreted: bool,
+    /// Whether its calls make what they write. Others write to memory of the caller.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allocates: bool,
     /// The type of all tensors.
     pub dtype: String,
     /// The passes.
@@ -114,6 +117,9 @@ pub struct NetworkRow {
     pub work: String,
     /// The batch: multivectors of a channel, or samples.
     pub batch: usize,
+    /// The type of all tensors.
+    #[serde(default = "single")]
+    pub dtype: String,
     /// The number of parameters.
     pub parameters: usize,
     /// The calls of operators and functions, which bytes, operations and floors come from.
@@ -121,6 +127,11 @@ pub struct NetworkRow {
     /// The reason why the work was not captured as a CUDA graph on a GPU, if it was not. Its time is then that of single launches.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub not_captured: Option<String>,
+}
+
+/// The type of layers and networks in reports that name none.
+fn single() -> String {
+    Dtype::F32.to_string()
 }
 
 /// The least time of a case.
@@ -212,6 +223,7 @@ impl Row {
             name: case.operator.to_owned(),
             algebra: case.signature.name(),
             is_interpreted: case.is_interpreted,
+            allocates: case.form == Form::Made,
             dtype: case.dtype.to_string(),
             passes: case.passes,
             batch: case.dims.batch,

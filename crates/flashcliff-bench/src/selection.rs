@@ -4,7 +4,7 @@ use cayley::Signature;
 use flashcliff::ops::TABLE;
 use flashcliff::{Dims, Dtype};
 
-use crate::{Case, Error, Passes};
+use crate::{Case, Error, Form, Passes};
 
 /// Which operators, in which algebras, at which sizes. An empty list stands for the usual choice.
 #[derive(Clone, Debug, Default)]
@@ -17,6 +17,8 @@ pub struct Selection {
     pub shapes: Vec<Dims>,
     /// The types.
     pub dtypes: Vec<Dtype>,
+    /// Whether calls that make what they write are cases too, in f32 and with both passes, where no algebra and no size is chosen.
+    pub allocating: bool,
     /// Whether sizes that are not given are small.
     pub quick: bool,
     /// Whether the usual choice is that of a GPU.
@@ -97,6 +99,9 @@ impl Selection {
             }
         }
         if self.algebras.is_empty() && self.shapes.is_empty() {
+            if self.allocating {
+                cases.extend(allocating(&cases));
+            }
             let further = match self.gpu {
                 true => &FURTHER_ON_GPU[..],
                 false => &FURTHER[..],
@@ -132,6 +137,7 @@ impl Selection {
                     operator,
                     signature,
                     is_interpreted,
+                    form: Form::Given,
                     dtype,
                     passes,
                     dims,
@@ -152,6 +158,17 @@ impl Selection {
             false => dims,
         }
     }
+}
+
+/// The cases of f32 and both passes again, as calls that make what they write.
+fn allocating(cases: &[Case]) -> Vec<Case> {
+    let is_own = |case: &&Case| case.dtype == Dtype::F32 && case.passes == Passes::Both;
+    let own = cases.iter().filter(is_own).cloned();
+    let made = own.map(|case| Case {
+        form: Form::Made,
+        ..case
+    });
+    made.collect()
 }
 
 /// The sizes of a case as the operator understands them: one without channels of the output has as many as of the input.
@@ -187,6 +204,7 @@ fn bounded(
         operator,
         signature,
         is_interpreted: false,
+        form: Form::Given,
         dtype: Dtype::F32,
         passes: Passes::Forward,
         dims: usual,
@@ -223,6 +241,23 @@ mod tests {
         names.sort();
         names.dedup();
         assert_eq!(names.len(), cases.len());
+    }
+
+    #[test]
+    fn every_operator_also_makes_what_it_writes() {
+        let with = |allocating, shapes: &[Dims]| {
+            let selection = Selection {
+                allocating,
+                shapes: shapes.to_vec(),
+                ..Selection::default()
+            };
+            let cases = selection.cases().unwrap();
+            let made = cases.into_iter().filter(|case| case.form == Form::Made);
+            made.map(|case| case.operator).collect::<Vec<_>>()
+        };
+        let names: Vec<&str> = TABLE.iter().map(|operator| operator.name).collect();
+        assert_eq!(with(true, &[]), names);
+        assert!(with(false, &[]).is_empty() && with(true, &[square(4, 4)]).is_empty());
     }
 
     #[test]

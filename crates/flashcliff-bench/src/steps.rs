@@ -3,6 +3,8 @@
 //! A step is the list of its operations. Each was timed at some batches; between two of them its time follows the batch on a straight line, and
 //! beyond the largest it goes on as between the last two. Batches grow by factors of two, so caches and threads bend the curve at a batch that was
 //! timed, or near one. Memory jumps where products of matrices begin to pack their operands, so it was counted at more batches.
+//!
+//! On a GPU the operations are those of a step that the host launches one by one. A step that is captured as a CUDA graph was timed as a whole.
 
 use serde::{Deserialize, Serialize};
 
@@ -19,6 +21,9 @@ pub struct StepRates {
     pub peak_bytes: Vec<f64>,
     /// The operations in the order of the step.
     pub operations: Vec<OperationTimes>,
+    /// Seconds of a captured step for each batch; none on the CPU, and where a step cannot be captured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub captured_seconds: Vec<f64>,
 }
 
 /// The times of an operation.
@@ -43,8 +48,11 @@ pub struct StepPrediction {
     pub task: String,
     /// The samples of the step.
     pub batch: usize,
-    /// Seconds of the step.
+    /// Seconds of the step; on a GPU launched operation by operation.
     pub seconds: f64,
+    /// Seconds of the step on a GPU, captured as a CUDA graph.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub captured_seconds: Option<f64>,
     /// Seconds of all forward passes.
     pub forward_seconds: f64,
     /// Seconds of all backward passes.
@@ -85,7 +93,9 @@ impl StepRates {
             fit && ascend && numbers.iter().all(is_number)
         };
         let mut times = self.operations.iter().map(|operation| &operation.seconds);
+        let captured = &self.captured_seconds;
         is_curve(&self.peak_batches, &self.peak_bytes)
+            && (captured.is_empty() || is_curve(&self.batches, captured))
             && times.all(|seconds| is_curve(&self.batches, seconds))
     }
 
@@ -97,12 +107,14 @@ impl StepRates {
                 "forward" => &mut forward,
                 "backward" => &mut backward,
                 _ => &mut other,
-            } += self.seconds(operation, batch);
+            } += self.seconds(&operation.seconds, batch);
         }
+        let captured = &self.captured_seconds;
         StepPrediction {
             task: self.task.clone(),
             batch,
             seconds: forward + backward + other,
+            captured_seconds: (!captured.is_empty()).then(|| self.seconds(captured, batch)),
             forward_seconds: forward,
             backward_seconds: backward,
             other_seconds: other,
@@ -110,9 +122,9 @@ impl StepRates {
         }
     }
 
-    /// The time of an operation, by times at batches of the same kind.
-    fn seconds(&self, operation: &OperationTimes, batch: usize) -> f64 {
-        let all = || pairs(&self.batches, &operation.seconds);
+    /// The time at a batch, by those at the batches of the same kind.
+    fn seconds(&self, times: &[f64], batch: usize) -> f64 {
+        let all = || pairs(&self.batches, times);
         let is_same = |known: usize| known.is_multiple_of(PAGES) == batch.is_multiple_of(PAGES);
         let same: Vec<(usize, f64)> = all().filter(|(known, _)| is_same(*known)).collect();
         let largest = |known: &[(usize, f64)]| known.last().map_or(0, |(known, _)| *known);
@@ -174,6 +186,7 @@ pub(crate) mod tests {
                 operation("backward", [2.0, 4.0, 8.0]),
                 operation("", [0.5, 0.5, 0.5]),
             ],
+            captured_seconds: Vec::new(),
         }
     }
 
@@ -185,6 +198,17 @@ pub(crate) mod tests {
         assert_eq!(prediction.other_seconds, 0.5);
         assert_eq!(prediction.seconds, 10.5);
         assert_eq!(prediction.peak_bytes, 1300.0);
+        assert_eq!(prediction.captured_seconds, None);
+    }
+
+    #[test]
+    fn a_captured_step_has_times_of_its_own() {
+        let mut rates = rates();
+        rates.captured_seconds = vec![1.0, 1.5, 3.5];
+        assert!(rates.is_sound());
+        let prediction = rates.predict(30);
+        assert_eq!(prediction.captured_seconds, Some(2.5));
+        assert_eq!(prediction.seconds, 10.5);
     }
 
     #[test]
@@ -226,7 +250,9 @@ pub(crate) mod tests {
     #[test]
     fn numbers_that_mean_nothing_are_found() {
         assert!(rates().is_sound());
-        let broken: [fn(&mut StepRates); 5] = [
+        let broken: [fn(&mut StepRates); 7] = [
+            |r| r.captured_seconds = vec![1.0],
+            |r| r.captured_seconds = vec![1.0, -1.0, 2.0],
             |r| r.batches[1] = 10,
             |r| r.peak_bytes.clear(),
             |r| r.peak_batches[2] = 0,

@@ -23,6 +23,17 @@ pub enum Error {
     #[error(transparent)]
     Distributed(#[from] crate::distributed::Fault),
 
+    /// A step that is put together from windows has other marks than the others.
+    #[error(
+        "timeline: expected steps with {expected} marks each, got one with {got}; only equal steps can be put together"
+    )]
+    OtherStep {
+        /// The marks of the step that was recorded first.
+        expected: usize,
+        /// The marks of this step.
+        got: usize,
+    },
+
     /// An operator got a wrong number of tensors.
     #[error("{operator}: expected {expected} input tensors, got {got}")]
     InputCount {

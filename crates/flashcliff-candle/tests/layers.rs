@@ -6,12 +6,14 @@ use candle_core::{DType, Device, Tensor, Var};
 use candle_nn::Module;
 use common::{Mv, Oracle, assert_close, disturb, noise, parameter, random, values};
 use flashcliff::ops::LinearOptions;
-use flashcliff::{Bias, Invariant, Norm};
+use flashcliff::rotor::Parity;
+use flashcliff::{Algebra, Bias, Invariant, Norm, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::{
     FlashCliffordLayer, FlashCliffordOptions, FullyConnectedSteerableGeometricProduct, GradeNorm,
     MVLayerNorm, MVLinear, MVSiLU, SteerableGeometricProduct, SteerableLayerOptions,
 };
+use flashcliff_candle::rotors;
 
 const BATCH: usize = 3;
 const IN: usize = 5;
@@ -426,4 +428,30 @@ fn a_layer_refuses_other_channels() {
         error.contains("mv_linear") && error.contains('4'),
         "{error}"
     );
+}
+
+/// A layer whose output does not fit in memory says so before it computes: what is asked for, what is there, and what to do.
+#[test]
+fn outputs_that_do_not_fit_are_refused() {
+    let algebra = Algebra::new(Signature::new(3, 0, 0).unwrap()).unwrap();
+    let (many, device) = (1 << 18, Device::Cpu);
+    let builder = || Parameters::seeded(1).builder(DType::F32, &device);
+    let options = LinearOptions::default();
+    let linear = MVLinear::new(algebra, 1, many, &options, builder()).unwrap();
+    let x = Tensor::zeros((8, many, 1), DType::F32, &device).unwrap();
+    let error = linear.forward(&x).unwrap_err().to_string();
+    for part in ["mv_linear", "GiB of memory", "262144 out", "batch"] {
+        assert!(error.contains(part), "{error}");
+    }
+    let versors = Tensor::zeros((4, many, 1), DType::F32, &device).unwrap();
+    let weight = Tensor::zeros((many, 1), DType::F32, &device).unwrap();
+    let acted = rotors::action(algebra, Parity::Even, None, &x, &versors, &weight);
+    let error = acted.unwrap_err().to_string();
+    for part in [
+        "the output [8, 262144, 262144]",
+        "GiB of memory",
+        "make the batch smaller",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
 }

@@ -9,7 +9,7 @@ use tracing::info;
 use crate::device::{DeviceArgs, DeviceName};
 use crate::error::Error;
 use crate::output::{Align, Table, print};
-use crate::steps;
+use crate::steps::{self, Site};
 use crate::train::TaskName;
 
 /// Measure the rates of this machine once, for `flashcliff predict`; less than a minute.
@@ -21,7 +21,7 @@ all tasks at several batches. They are kept in $FLASHCLIFF_CACHE_DIR/rates, or e
 for each processor and number of threads. Measure while the machine is idle.
 
 On a GPU times are those of captured calls with a second-level cache that other data fill, in f32, f64, bf16 and f16; operations are those of large
-products of matrices. Training steps are not measured there.")]
+products of matrices. A training step is measured there launched operation by operation, and captured as a CUDA graph.")]
 pub(crate) struct CalibrateArgs {
     #[command(flatten)]
     device: DeviceArgs,
@@ -40,17 +40,16 @@ pub(crate) struct CalibrateArgs {
 /// # Errors
 /// A GPU that does not exist; a file that cannot be written.
 pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Error> {
-    let rates = match args.device.name() {
-        DeviceName::Cpu => {
-            let mut rates = measured(args.quick, &mut Cpu::new(args.quick))?;
-            for &task in TaskName::value_variants() {
-                info!("training steps of {}", task.task().name());
-                rates.steps.push(steps::calibrate(task, args.quick)?);
-            }
-            rates
-        }
+    let name = args.device.name();
+    let mut rates = match name {
+        DeviceName::Cpu => measured(args.quick, &mut Cpu::new(args.quick))?,
         DeviceName::Cuda(ordinal) => on_gpu(args.quick, ordinal)?,
     };
+    let site = Site::open(name)?;
+    for &task in TaskName::value_variants() {
+        info!("training steps of {}", task.task().name());
+        rates.steps.push(steps::calibrate(&site, task, args.quick)?);
+    }
     if !args.quick {
         let path = rates.store()?;
         info!("kept in {}", path.display());

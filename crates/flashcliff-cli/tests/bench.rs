@@ -2,9 +2,11 @@
 
 mod common;
 
+use common::coverage::lacking;
 use common::{Folder, arg, failure, stdout};
-use flashcliff::ops;
 use serde_json::Value;
+
+const NOTHING: [&str; 0] = [];
 
 /// The report of a quick run with further arguments.
 fn report(folder: &Folder, more: &[&str]) -> Value {
@@ -23,25 +25,15 @@ fn cases(report: &Value) -> &[Value] {
 fn all_operators_run_in_all_types_and_passes() {
     let folder = Folder::new();
     let report = report(&folder, &[]);
-    for operator in ops::TABLE {
-        for dtype in ["f32", "f64"] {
-            for passes in ["forward", "both"] {
-                let is_same = |case: &&Value| {
-                    let of = &case["operator"];
-                    of["name"] == operator.name && of["dtype"] == dtype && of["passes"] == passes
-                };
-                let found = cases(&report).iter().find(is_same);
-                let case = found.unwrap_or_else(|| panic!("{} {dtype} {passes}", operator.name));
-                assert!(case["bytes"].as_u64().unwrap() > 0);
-                let number = |value: &Value| value.as_f64().unwrap();
-                let roofline = &case["roofline"];
-                let (seconds, least) = (number(&case["seconds"]), number(&roofline["seconds"]));
-                assert!(seconds > 0.0 && least > 0.0);
-                assert!((number(&roofline["efficiency"]) - least / seconds).abs() < 1e-9);
-                let class = roofline["class"].as_str().unwrap();
-                assert!(class.ends_with("-bound"), "{class}");
-            }
-        }
+    assert_eq!(lacking(&report, &["f32", "f64"]), NOTHING);
+    for case in cases(&report) {
+        let number = |value: &Value| value.as_f64().unwrap();
+        let roofline = &case["roofline"];
+        let (seconds, least) = (number(&case["seconds"]), number(&roofline["seconds"]));
+        assert!(seconds > 0.0 && least > 0.0);
+        assert!((number(&roofline["efficiency"]) - least / seconds).abs() < 1e-9);
+        let class = roofline["class"].as_str().unwrap();
+        assert!(class.ends_with("-bound"), "{class}");
     }
     for rate in [
         "copy_bytes",
@@ -51,6 +43,39 @@ fn all_operators_run_in_all_types_and_passes() {
         "call_seconds",
     ] {
         assert!(report["rates"][rate].as_f64().unwrap() > 0.0, "{rate}");
+    }
+}
+
+/// A report without the rows of one kind is found to lack them.
+#[test]
+fn what_bench_does_not_cover_is_found() {
+    let folder = Folder::new();
+    let whole = report(&folder, &["--operator", "gate", "--layer", "MVSiLU"]);
+    let of_gate = |missing: &str| lacking(&whole, &[missing]);
+    assert!(!of_gate("f32").contains(&"gate f32 forward".to_owned()));
+    let all = of_gate("bf16");
+    for passes in ["forward", "both"] {
+        assert!(all.contains(&format!("gate bf16 {passes}")), "{all:?}");
+    }
+    // Another operator has no row at all, and another layer neither.
+    for name in [
+        "product f32 forward",
+        "norm allocating",
+        "MVLinear f32 forward",
+    ] {
+        assert!(of_gate("f32").contains(&name.to_owned()), "{name}");
+    }
+    for place in 0..cases(&whole).len() {
+        let mut less = whole.clone();
+        less["cases"].as_array_mut().unwrap().remove(place);
+        let dtypes = ["f32", "f64"];
+        let (before, after) = (lacking(&whole, &dtypes), lacking(&less, &dtypes));
+        assert_eq!(
+            after.len(),
+            before.len() + 1,
+            "{}",
+            cases(&whole)[place]["name"]
+        );
     }
 }
 
@@ -159,6 +184,8 @@ fn layers_and_networks_are_chosen_by_name() {
         [
             "MVLinear cl300 32x8 forward",
             "MVLinear cl300 32x8 forward+backward",
+            "MVLinear cl300 32x8 f64 forward",
+            "MVLinear cl300 32x8 f64 forward+backward",
             "volumes inference cl300 batch 8",
             "volumes training step cl300 batch 8",
         ]
@@ -182,6 +209,31 @@ fn layers_and_networks_are_chosen_by_name() {
     }
 }
 
+/// Functions of rotors are measured as layers are, in space and with motions.
+#[test]
+fn rotors_are_measured() {
+    let folder = Folder::new();
+    let chosen = ["--layer", "rotors::exp", "--layer", "rotors::interpolate"];
+    let report = report(&folder, &[&chosen[..], &["--dtype", "f32"]].concat());
+    assert_eq!(cases(&report).len(), 8);
+    let exp = &cases(&report)[0];
+    assert_eq!(exp["name"], "rotors::exp cl300 32x8 forward");
+    // Three blades of a bivector, and four of a rotor.
+    assert_eq!(exp["bytes"], 4 * 7 * 32 * 8);
+    assert_eq!(exp["network"]["calls"], 1);
+    let both = &cases(&report)[5];
+    assert_eq!(
+        both["name"],
+        "rotors::interpolate cl300 32x8 forward+backward"
+    );
+    // Two rotors and a number are read twice and their gradients written, the output is written and read, and its gradient read.
+    let (rotor, number) = (4 * 4 * 32 * 8, 4 * 32 * 8);
+    assert_eq!(both["bytes"], 3 * (2 * rotor + number) + 2 * rotor);
+    for case in cases(&report) {
+        assert!(case["relative_difference"].as_f64().unwrap() < 1e-5);
+    }
+}
+
 /// Layers and networks have verdicts beside a stored run, and a place on the page.
 #[test]
 fn layers_and_networks_are_compared_and_drawn() {
@@ -190,7 +242,7 @@ fn layers_and_networks_are_compared_and_drawn() {
     store(&folder, &chosen);
     let (report, _) = beside(&folder, None, &chosen, &["--fail", "100000"]);
     let verdicts = report["comparisons"].as_array().unwrap();
-    assert_eq!(verdicts.len(), 4);
+    assert_eq!(verdicts.len(), 6);
     let page = folder.path("page.html");
     let mut args = vec!["bench", "--quick", "--quiet", "--report", arg(&page)];
     let before = folder.path("before.json");
@@ -198,7 +250,7 @@ fn layers_and_networks_are_compared_and_drawn() {
     args.extend(chosen);
     stdout(&args);
     let html = std::fs::read_to_string(&page).unwrap();
-    assert_eq!(html.matches("<circle ").count(), 4);
+    assert_eq!(html.matches("<circle ").count(), 6);
     assert!(html.contains("History") && html.contains("hulls training step cl500 batch 8"));
 }
 

@@ -24,11 +24,13 @@ impl Calibrate for Cpu {
         grid: Grid {
             // Lanes: one task in the smallest cache, threads in caches, memory. Few channels: the start of a row is most of it.
             widths: &[
-                (4, &[512, 64, 8, 2]),
-                (1, &[512, 64, 8, 2]),
-                (16, &[512, 8]),
+                (4, &[1, 8, 64, 256]),
+                // The largest is written past the caches, the next one just not.
+                (1, &[1, 8, 64, 256, 480, 512]),
+                (16, &[1, 64]),
             ],
             more_rows: &[0, 3],
+            by_bytes: true,
         },
         sets: [12 << 10, 384 << 20],
     };

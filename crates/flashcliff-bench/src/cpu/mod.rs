@@ -321,6 +321,7 @@ mod tests {
     use cayley::Signature;
 
     use super::*;
+    use crate::Form;
     use crate::selection::square;
 
     #[test]
@@ -343,6 +344,7 @@ mod tests {
             operator: "norm",
             signature: Signature::of(2, 0, 0),
             is_interpreted: false,
+            form: Form::Given,
             dtype: Dtype::Bf16,
             passes: Passes::Forward,
             dims: square(2, 2),
@@ -357,6 +359,7 @@ mod tests {
             operator: "gate",
             signature: Signature::of(2, 0, 0),
             is_interpreted: false,
+            form: Form::Given,
             dtype: Dtype::F64,
             passes: Passes::Both,
             dims: square(4, 8),

@@ -12,12 +12,13 @@ use super::square_product;
 use crate::check::{Sample, Sampled, Tolerance, compare};
 use crate::machine::Rates;
 use crate::work::Work;
-use crate::{Case, Error, Passes};
+use crate::{Case, Error, Form, Passes};
 
 /// An operator with its tensors.
 #[derive(Debug)]
 pub(super) struct Buffers {
     operator: Operator,
+    form: Form,
     gpu: cuda::Operator,
     dims: Dims,
     dtype: Dtype,
@@ -33,6 +34,11 @@ fn random(len: usize, seed: u64) -> Vec<f64> {
     values(len, seed).into_iter().map(f64::from).collect()
 }
 
+fn views(inputs: &[Array]) -> Result<Vec<cuda::Tensor<'_>>, Error> {
+    let views = inputs.iter().map(Array::view);
+    Ok(views.collect::<Result<_, _>>()?)
+}
+
 impl Buffers {
     pub(super) fn new(
         device: &Device,
@@ -40,14 +46,16 @@ impl Buffers {
         case: &Case,
     ) -> Result<Self, Error> {
         let operator = case.bind()?;
-        Self::of(
+        let buffers = Self::of(
             operator,
             case.dims,
             case.dtype,
             device,
             stream,
             MatmulPrecision::Highest,
-        )
+        )?;
+        let form = case.form;
+        Ok(Self { form, ..buffers })
     }
 
     fn of(
@@ -87,6 +95,7 @@ impl Buffers {
             inputs,
             dims,
             dtype,
+            form: Form::Given,
             gpu,
             operator,
         })
@@ -102,9 +111,32 @@ impl Buffers {
         rates.flops(self.dtype, self.operator.has_matrix_products(), false)
     }
 
-    pub(super) fn run(&mut self, stream: &CudaStream, passes: Passes) -> Result<(), Error> {
-        let inputs = self.inputs.iter().map(Array::view);
-        let inputs = inputs.collect::<Result<Vec<_>, _>>()?;
+    /// The output and the gradients of calls that make them; no gradients of a forward pass alone.
+    fn make(&self, stream: &Arc<CudaStream>, passes: Passes) -> Result<(Array, Vec<Array>), Error> {
+        let inputs = views(&self.inputs)?;
+        let evaluation = self.gpu.evaluate(stream, &inputs)?;
+        let grads = match passes {
+            Passes::Forward => Vec::new(),
+            Passes::Both => {
+                let grad_output = self.grad_output.view()?;
+                self.gpu
+                    .gradients(stream, &inputs, &evaluation, grad_output)?
+            }
+        };
+        Ok((evaluation.output, grads))
+    }
+
+    /// Runs the calls. What they make is dropped, so that a graph of them frees what it allocates.
+    pub(super) fn run(&mut self, stream: &Arc<CudaStream>, passes: Passes) -> Result<(), Error> {
+        match self.form {
+            Form::Given => self.write(stream, passes),
+            Form::Made => self.make(stream, passes).map(drop),
+        }
+    }
+
+    /// Runs the calls that write to memory that is there.
+    fn write(&mut self, stream: &CudaStream, passes: Passes) -> Result<(), Error> {
+        let inputs = views(&self.inputs)?;
         let [forward, backward] = &mut self.workspaces;
         let (output, saved) = (self.output.view_mut()?, self.saved.view_mut()?);
         self.gpu.forward(
@@ -145,7 +177,10 @@ impl Buffers {
         let shape = self.grad_output.shape().to_vec();
         let few = Array::from_f64(stream, self.dtype, &few, &shape)?;
         let full = std::mem::replace(&mut self.grad_output, few);
-        self.run(stream, Passes::Both)?;
+        match self.form {
+            Form::Given => self.write(stream, Passes::Both)?,
+            Form::Made => (self.output, self.grads) = self.make(stream, Passes::Both)?,
+        }
         let difference = self.compare(stream, case, &sample)?;
         self.grad_output = full;
         Ok(difference)
@@ -203,7 +238,7 @@ impl Product {
         )?))
     }
 
-    pub(super) fn run(&mut self, stream: &CudaStream) -> Result<(), Error> {
+    pub(super) fn run(&mut self, stream: &Arc<CudaStream>) -> Result<(), Error> {
         self.0.run(stream, Passes::Forward)
     }
 }

@@ -24,8 +24,9 @@ impl Calibrate for Gpu {
         interprets: false,
         grid: Grid {
             // Lanes: a launch, a GPU that is partly busy, one that is.
-            widths: &[(8, &[512, 16, 1]), (1, &[512, 16, 1])],
+            widths: &[(8, &[1, 32, 512]), (1, &[1, 32, 512])],
             more_rows: &[0],
+            by_bytes: false,
         },
         sets: [12 << 10, 768 << 20],
     };

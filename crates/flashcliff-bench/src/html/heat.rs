@@ -14,8 +14,9 @@ pub(super) fn section(report: &Report) -> String {
             } else {
                 ""
             };
+            let form = if of.allocates { " allocating" } else { "" };
             let name = format!(
-                "{}{way} {} {} {}",
+                "{}{way} {} {}{form} {}",
                 of.name,
                 of.algebra,
                 of.dtype,

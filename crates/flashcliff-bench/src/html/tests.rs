@@ -7,7 +7,7 @@ use super::*;
 use crate::measure::Repeat;
 use crate::report::Counts;
 use crate::selection::square;
-use crate::{Case, Passes, cpu};
+use crate::{Case, Form, Passes, cpu};
 
 fn report(commit: &str) -> Report {
     let mut stream = cpu::Stream::new(true);
@@ -20,6 +20,7 @@ fn report(commit: &str) -> Report {
                 operator,
                 signature: Signature::of(3, 0, 0),
                 is_interpreted: false,
+                form: Form::Given,
                 dtype: Dtype::F32,
                 passes,
                 dims: square(batch, 4),

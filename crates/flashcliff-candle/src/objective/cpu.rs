@@ -84,6 +84,14 @@ impl<T: Scalar> OnCpu<T> {
         })
     }
 
+    /// The bytes of all buffers.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> usize {
+        let all = [&self.values, &self.saved, &self.gradients, &self.sums];
+        let lengths = all.into_iter().flatten().map(Vec::len);
+        size_of::<T>() * lengths.sum::<usize>()
+    }
+
     /// The sum of the errors of the parts so far.
     pub(super) fn loss(&self) -> f64 {
         self.loss

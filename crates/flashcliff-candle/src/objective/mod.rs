@@ -11,6 +11,7 @@
 //! * `buckets` - gradients in the order in which they are complete, for ranks that average them meanwhile.
 //! * `cpu`, `gpu` - the buffers of a plan, and both passes.
 //! * `operations` - what a plan reports to a [timeline].
+//! * `room` - whether the buffers of a plan fit, before they are taken.
 
 mod blocks;
 #[cfg(any(feature = "cuda", test))]
@@ -21,6 +22,7 @@ mod gpu;
 mod operations;
 mod options;
 pub(crate) mod plan;
+mod room;
 mod sizes;
 
 use std::cell::OnceCell;
@@ -42,6 +44,7 @@ use cpu::OnCpu;
 use gpu::OnGpu;
 use operations::{Operations, Reports};
 use plan::Plan;
+use room::Room;
 
 /// The mean squared error of a model's predictions on batches of a fixed number of rows, with the gradients of its
 /// parameters: those of [`Losses::objective`](crate::models::Losses).
@@ -129,7 +132,8 @@ impl Objective {
     /// The error of a model for batches of so many rows, each computed in so many parts.
     ///
     /// # Errors
-    /// No row, or parts of unequal size; the errors of the core and of candle.
+    /// No row, or parts of unequal size; [`flashcliff::Error::OutOfMemory`] with the largest batch if the buffers of a plan do not fit; the errors of
+    /// the core and of candle.
     pub fn new(model: &Model, rows: usize, parts: usize) -> Result<Self, Error> {
         Self::with_options(model, rows, parts, &ObjectiveOptions::default())
     }
@@ -418,6 +422,7 @@ impl Planned {
             true => plan.checkpointed(),
             false => plan,
         };
+        let name = model.architecture().name();
         let model = match var.dtype() {
             DType::F64 => Dtype::F64,
             _ => Dtype::F32,
@@ -427,6 +432,7 @@ impl Planned {
             Features::Bf16 => Dtype::Bf16,
             Features::F16 => Dtype::F16,
         };
+        Room::of(&plan, [features, model], parts).check(name, var.device())?;
         let place = match (var.device(), var.dtype()) {
             (Device::Cpu, DType::F32) => Place::F32(OnCpu::new(&plan)),
             (Device::Cpu, DType::F64) => Place::F64(OnCpu::new(&plan)),

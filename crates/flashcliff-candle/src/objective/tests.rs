@@ -431,3 +431,21 @@ fn the_rest_of_a_gradient_is_cleared() {
     assert!(first.iter().flatten().any(|&g| g != 0.0));
     assert_eq!(gradients(), first);
 }
+
+#[test]
+fn a_batch_that_does_not_fit_is_refused_with_the_largest_that_does() {
+    let model = Model::new(Architecture::Hulls, 3, DType::F32).unwrap();
+    // Some hundred kilobytes for each of 2^30 samples.
+    let error = Objective::new(&model, 1 << 30, 1).unwrap_err();
+    let crate::Error::Core(flashcliff::Error::OutOfMemory { wanted, .. }) = &error else {
+        panic!("{error}");
+    };
+    assert!(*wanted > 1 << 40, "{wanted}");
+    let text = error.to_string();
+    for part in ["training hulls", "1073741824", "batch"] {
+        assert!(text.contains(part), "{text}");
+    }
+    // Parts need less.
+    let parts = Objective::new(&model, 1 << 30, 1 << 26).unwrap();
+    assert!(parts.is_planned());
+}

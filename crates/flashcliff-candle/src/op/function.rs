@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use flashcliff::{Element, Pass};
+use flashcliff::{Element, Pass, memory};
 
 use super::Scalar;
 use crate::Error;
@@ -47,6 +47,14 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
         ))
     }
 
+    /// Checks that there is room for the result, and for what the pass makes besides, if that is known.
+    ///
+    /// # Errors
+    /// [`flashcliff::Error::OutOfMemory`].
+    fn check_room(&self, _: &[Array<T>], output: &[usize]) -> Result<(), Error> {
+        check_room::<T>(self.name(), "output", output)
+    }
+
     /// The shape of the result, after a check of the inputs' shapes.
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error>;
 
@@ -67,6 +75,28 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
 
 /// The memory for the gradients of the inputs; `None` for gradients that are not wanted.
 pub(crate) type Slots<'a, T> = Vec<Option<&'a mut [T]>>;
+
+/// Checks that there is room for a tensor of a function.
+///
+/// # Errors
+/// [`flashcliff::Error::OutOfMemory`].
+pub(super) fn check_room<T: Scalar>(
+    name: &str,
+    tensor: &str,
+    shape: &[usize],
+) -> Result<(), Error> {
+    let elements = shape.iter().map(|&axis| axis as u128).product::<u128>();
+    let bytes = elements * <T as Element>::DTYPE.bytes() as u128;
+    if bytes < memory::THRESHOLD {
+        return Ok(());
+    }
+    let remedy = |_| "make the batch smaller".to_owned();
+    Ok(memory::check(
+        &format!("{name}: the {tensor} {shape:?}"),
+        bytes,
+        remedy,
+    )?)
+}
 
 /// Runs a pass of a function, which is an operation of a timeline if its parts are not.
 pub(super) fn report<R>(

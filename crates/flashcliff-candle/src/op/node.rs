@@ -20,7 +20,7 @@ use candle_core::{CudaStorage, backend::BackendDevice};
 use flashcliff::Pass;
 
 use super::Scalar;
-use super::function::{Array, Function, report};
+use super::function::{Array, Function, check_room, report};
 use super::gpu::OnGpu;
 use crate::Error;
 
@@ -131,6 +131,7 @@ fn apply_on_cpu<T: Scalar, F: Function<T>>(
     let tracked = || inputs.iter().map(Tensor::track_op).collect::<Vec<_>>();
     let (output, shape, saved) = with_arrays(&inputs, &shapes, |arrays| {
         let shape = function.output_shape(arrays)?;
+        function.check_room(arrays, &shape)?;
         report(
             || function.operation(&shapes, &shape, Pass::Forward, &tracked()),
             || {
@@ -196,6 +197,8 @@ impl<T: Scalar, F: Function<T>> Backward for OnCpu<T, F> {
     ) -> Result<Vec<Option<Tensor>>> {
         let mut grads: Vec<Option<Vec<T>>> = inputs.iter().map(|_| None).collect();
         for &input in tracked {
+            let shape = inputs[input].dims();
+            check_room::<T>(self.function.name(), "gradient", shape)?;
             grads[input] = Some(vec![T::zero(); inputs[input].elem_count()]);
         }
         let ends = [output.contiguous()?, grad_output.contiguous()?];

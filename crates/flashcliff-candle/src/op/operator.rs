@@ -78,6 +78,14 @@ impl<T: Scalar, C: Core> Function<T> for C {
         Some(Operation::of_operator(operator, &dims, sizes, pass, wanted))
     }
 
+    fn check_room(&self, inputs: &[Array<T>], _: &[usize]) -> Result<(), Error> {
+        let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
+        let operator = Core::operator(self);
+        let dims = operator.bind(&shapes)?;
+        let dtype = <T as Element>::DTYPE;
+        Ok(operator.check_room(&dims, dtype, Pass::Forward)?)
+    }
+
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error> {
         let shapes: Vec<&[usize]> = inputs.iter().map(|input| input.shape).collect();
         let operator = Core::operator(self);

@@ -1,6 +1,8 @@
 //! Moments: of the host, and on a GPU also of its stream.
 
 #[cfg(feature = "cuda")]
+use std::cell::RefCell;
+#[cfg(feature = "cuda")]
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -20,6 +22,9 @@ pub(super) struct Clock {
     start: Instant,
     #[cfg(feature = "cuda")]
     stream: Option<Arc<CudaStream>>,
+    /// Events that were made before the time began. Making one takes the host as long as recording it.
+    #[cfg(feature = "cuda")]
+    spare: RefCell<Vec<CudaEvent>>,
 }
 
 /// A moment of a [`Clock`].
@@ -37,12 +42,27 @@ pub(super) struct Time {
     pub(super) host: f64,
 }
 
+impl Time {
+    pub(super) const ZERO: Self = Self {
+        device: 0.0,
+        host: 0.0,
+    };
+
+    /// The time from an earlier one on.
+    pub(super) fn since(self, earlier: Self) -> Self {
+        Self {
+            device: self.device - earlier.device,
+            host: self.host - earlier.host,
+        }
+    }
+}
+
 impl Clock {
-    /// A clock that starts now. It waits for what a GPU has to do.
+    /// A clock that starts now, for so many moments; more of them take longer. It waits for what a GPU has to do.
     ///
     /// # Errors
     /// The errors of CUDA.
-    pub(super) fn new(device: &Device) -> Result<Self, Error> {
+    pub(super) fn new(device: &Device, moments: usize) -> Result<Self, Error> {
         #[cfg(feature = "cuda")]
         let stream = match device {
             Device::Cuda(device) => {
@@ -53,8 +73,15 @@ impl Clock {
             }
             _ => None,
         };
-        let _ = device;
+        let _ = (device, moments);
+        #[cfg(feature = "cuda")]
+        let spare = match &stream {
+            Some(stream) => events(stream, moments)?,
+            None => Vec::new(),
+        };
         Ok(Self {
+            #[cfg(feature = "cuda")]
+            spare: RefCell::new(spare),
             start: Instant::now(),
             #[cfg(feature = "cuda")]
             stream,
@@ -70,8 +97,14 @@ impl Clock {
         let event = match &self.stream {
             None => None,
             Some(stream) => {
-                let event = stream.record_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
-                Some(event.map_err(driver_error("cuEventRecord"))?)
+                let event = match self.spare.borrow_mut().pop() {
+                    Some(event) => event,
+                    None => event(stream)?,
+                };
+                event
+                    .record(stream)
+                    .map_err(driver_error("cuEventRecord"))?;
+                Some(event)
             }
         };
         Ok(Moment {
@@ -103,6 +136,20 @@ impl Clock {
         });
         times.collect()
     }
+}
+
+/// Events that have not been recorded.
+#[cfg(feature = "cuda")]
+fn events(stream: &CudaStream, count: usize) -> Result<Vec<CudaEvent>, Error> {
+    (0..count).map(|_| event(stream)).collect()
+}
+
+#[cfg(feature = "cuda")]
+fn event(stream: &CudaStream) -> Result<CudaEvent, Error> {
+    let event = stream
+        .context()
+        .new_event(Some(CUevent_flags::CU_EVENT_DEFAULT));
+    Ok(event.map_err(driver_error("cuEventCreate"))?)
 }
 
 impl Moment {

@@ -7,6 +7,7 @@
 //!
 //! * [`Operation`] - an operation, with its bytes and floating-point operations.
 //! * [`Timeline`] - the slices of time between marks.
+//! * [`Sampler`] - a timeline put together from equal steps that carry few marks each.
 //! * `recorder` - the marks of the calling thread.
 //! * `clock` - moments of the host, and events on the stream of a GPU.
 //!
@@ -34,6 +35,7 @@
 mod clock;
 mod operation;
 mod recorder;
+mod sampler;
 #[cfg(test)]
 mod tests;
 
@@ -46,6 +48,7 @@ use crate::Error;
 pub use operation::Operation;
 pub(crate) use operation::{Sizes, graph_pass};
 pub(crate) use recorder::{begin, is_recording, within};
+pub use sampler::{Sampled, Sampler};
 
 /// A time in which one operation ran.
 #[derive(Clone, Debug)]

@@ -1,11 +1,12 @@
 //! The marks of a recording, which belong to the thread that records.
 
 use std::cell::RefCell;
+use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::Device;
 
-use super::clock::{Clock, Moment};
+use super::clock::{Clock, Moment, Time};
 use super::{Operation, Slice, Timeline};
 use crate::Error;
 
@@ -21,26 +22,68 @@ struct Mark {
     begins: bool,
 }
 
+/// Marks in a row whose operations are known from another recording.
+#[derive(Debug)]
+struct Part {
+    /// The marks that have a moment.
+    window: Range<usize>,
+    /// The marks until now.
+    count: usize,
+    /// The first mark of all, the marks of the window, the last mark of all.
+    moments: Vec<Moment>,
+}
+
+#[derive(Debug)]
+enum Marks {
+    All(Vec<Mark>),
+    Part(Part),
+}
+
 #[derive(Debug)]
 struct Recorder {
     clock: Clock,
-    marks: Vec<Mark>,
+    marks: Marks,
     /// The first error of the clock. Marks are made where no error can be returned.
     failure: Option<Error>,
 }
 
 impl Recorder {
-    fn mark(&mut self, operation: Arc<Operation>, begins: bool) {
-        match self.clock.now() {
-            Ok(moment) => self.marks.push(Mark {
-                moment,
-                operation,
-                begins,
+    fn mark(&mut self, operation: Option<Arc<Operation>>, begins: bool) {
+        let taken = match (&mut self.marks, operation) {
+            (Marks::All(marks), Some(operation)) => self.clock.now().map(|moment| {
+                marks.push(Mark {
+                    moment,
+                    operation,
+                    begins,
+                });
             }),
-            Err(error) => {
-                self.failure.get_or_insert(error);
+            (Marks::Part(part), _) => part.mark(&self.clock),
+            (Marks::All(_), None) => Ok(()),
+        };
+        if let Err(error) = taken {
+            self.failure.get_or_insert(error);
+        }
+    }
+}
+
+impl Part {
+    /// The moments of the whole besides those of the window: the first and the last mark.
+    const ENDS: usize = 2;
+
+    fn mark(&mut self, clock: &Clock) -> Result<(), Error> {
+        let place = self.count;
+        self.count += 1;
+        if place == 0 {
+            self.moments.push(clock.now()?);
+        }
+        if self.window.contains(&place) {
+            self.moments.push(clock.now()?);
+            // The time between two marks with nothing between them is what a mark takes.
+            if place == self.window.start {
+                self.moments.push(clock.now()?);
             }
         }
+        Ok(())
     }
 }
 
@@ -53,7 +96,7 @@ pub(crate) fn is_recording() -> bool {
 /// is taken.
 pub(crate) fn begin(operation: impl FnOnce() -> Arc<Operation>) {
     if is_recording() {
-        note(operation(), true);
+        note(operation, true);
     }
 }
 
@@ -63,18 +106,25 @@ pub(crate) fn within<R>(operation: impl FnOnce() -> Arc<Operation>, work: impl F
         return work();
     }
     let outer = RECORDER.with_borrow(|recorder| {
-        let last = recorder.as_ref().and_then(|recorder| recorder.marks.last());
-        last.map(|mark| mark.operation.clone())
+        let recorder = recorder.as_ref()?;
+        match &recorder.marks {
+            Marks::All(marks) => marks.last().map(|mark| mark.operation.clone()),
+            Marks::Part(_) => None,
+        }
     });
-    note(operation(), true);
+    note(operation, true);
     let done = work();
-    if let Some(outer) = outer {
-        note(outer, false);
-    }
+    note(|| outer.unwrap_or_else(Operation::rest), false);
     done
 }
 
-fn note(operation: Arc<Operation>, begins: bool) {
+/// Marks the moment. The operation is made only if the recording has a place for it.
+fn note(operation: impl FnOnce() -> Arc<Operation>, begins: bool) {
+    let has_operations = RECORDER.with_borrow(|recorder| {
+        let marks = recorder.as_ref().map(|recorder| &recorder.marks);
+        matches!(marks, Some(Marks::All(_)))
+    });
+    let operation = has_operations.then(operation);
     RECORDER.with_borrow_mut(|recorder| {
         if let Some(recorder) = recorder {
             recorder.mark(operation, begins);
@@ -89,31 +139,92 @@ pub(super) struct Recording {
     outer: Option<Recorder>,
 }
 
+/// The times of a window of marks.
+#[derive(Debug)]
+pub(super) struct Sample {
+    /// The number of all marks.
+    pub(super) marks: usize,
+    /// From the first mark to the last one.
+    pub(super) whole: Time,
+    /// What the mark at the beginning of the window took; none of an empty window.
+    pub(super) mark: Option<Time>,
+    /// From each mark of the window to the next one.
+    pub(super) slices: Vec<Time>,
+}
+
 impl Recording {
     /// # Errors
     /// The errors of CUDA.
     pub(super) fn start(device: &Device) -> Result<Self, Error> {
+        let marks = Marks::All(Vec::with_capacity(256));
+        Self::with(Clock::new(device, 0)?, marks)
+    }
+
+    /// Starts a recording of some marks only. Marks count from 0, the beginning; `window` has the first and the last one whose moment is taken.
+    ///
+    /// # Errors
+    /// The errors of CUDA.
+    pub(super) fn of_part(device: &Device, window: Range<usize>) -> Result<Self, Error> {
+        // One mark more in the window, which says what a mark takes.
+        let moments = window.len() + 1 + Part::ENDS;
+        let part = Part {
+            window,
+            count: 0,
+            moments: Vec::with_capacity(moments),
+        };
+        Self::with(Clock::new(device, moments)?, Marks::Part(part))
+    }
+
+    fn with(clock: Clock, marks: Marks) -> Result<Self, Error> {
         let mut recorder = Recorder {
-            clock: Clock::new(device)?,
-            marks: Vec::with_capacity(256),
+            clock,
+            marks,
             failure: None,
         };
-        recorder.mark(Operation::rest(), true);
+        recorder.mark(Some(Operation::rest()), true);
         let outer = RECORDER.replace(Some(recorder));
         Ok(Self { outer })
     }
 
+    /// The recorder, behind the last mark.
+    ///
     /// # Errors
     /// The errors of CUDA, also those of marks.
-    pub(super) fn finish(mut self) -> Result<Timeline, Error> {
+    fn end(mut self) -> Result<Option<Recorder>, Error> {
         let own = RECORDER.replace(self.outer.take());
         std::mem::forget(self);
-        match own {
-            Some(mut recorder) => {
-                recorder.mark(Operation::rest(), false);
-                recorder.timeline()
+        let Some(mut recorder) = own else {
+            return Ok(None);
+        };
+        match &mut recorder.marks {
+            Marks::All(_) => recorder.mark(Some(Operation::rest()), false),
+            Marks::Part(part) => {
+                part.moments.push(recorder.clock.now()?);
             }
+        }
+        match recorder.failure.take() {
+            Some(error) => Err(error),
+            None => Ok(Some(recorder)),
+        }
+    }
+
+    /// # Errors
+    /// The errors of CUDA, also those of marks.
+    pub(super) fn finish(self) -> Result<Timeline, Error> {
+        match self.end()? {
+            Some(recorder) => recorder.timeline(),
             None => Ok(Timeline { slices: Vec::new() }),
+        }
+    }
+
+    /// The times of a recording of some marks.
+    ///
+    /// # Errors
+    /// The errors of CUDA, also those of marks.
+    pub(super) fn finish_part(self) -> Result<Option<Sample>, Error> {
+        match self.end()? {
+            Some(recorder) => recorder.sample(),
+            None => Ok(None),
         }
     }
 }
@@ -127,22 +238,52 @@ impl Drop for Recording {
 impl Recorder {
     /// The slices between marks.
     fn timeline(self) -> Result<Timeline, Error> {
-        if let Some(error) = self.failure {
-            return Err(error);
-        }
-        let moments: Vec<&Moment> = self.marks.iter().map(|mark| &mark.moment).collect();
+        let marks = match self.marks {
+            Marks::All(marks) => marks,
+            Marks::Part(_) => Vec::new(),
+        };
+        let moments: Vec<&Moment> = marks.iter().map(|mark| &mark.moment).collect();
         let times = self.clock.times(&moments)?;
-        let pairs = times.windows(2).zip(&self.marks);
-        let slices = pairs.map(|(pair, mark)| Slice {
-            operation: mark.operation.clone(),
-            begins: mark.begins,
-            start: pair[0].device,
-            seconds: pair[1].device - pair[0].device,
-            host_start: pair[0].host,
-            host_seconds: pair[1].host - pair[0].host,
+        let pairs = times.windows(2).zip(&marks);
+        let slices = pairs.map(|(pair, mark)| {
+            let length = pair[1].since(pair[0]);
+            Slice {
+                operation: mark.operation.clone(),
+                begins: mark.begins,
+                start: pair[0].device,
+                seconds: length.device,
+                host_start: pair[0].host,
+                host_seconds: length.host,
+            }
         });
         Ok(Timeline {
             slices: slices.collect(),
         })
+    }
+
+    /// The times of a window; none of a recording of all marks.
+    fn sample(self) -> Result<Option<Sample>, Error> {
+        let Marks::Part(part) = self.marks else {
+            return Ok(None);
+        };
+        let moments: Vec<&Moment> = part.moments.iter().collect();
+        let times = self.clock.times(&moments)?;
+        let (Some(first), Some(last)) = (times.first(), times.last()) else {
+            return Ok(None);
+        };
+        // The last mark of all may end the window.
+        let end = times.len() - usize::from(!part.window.contains(&part.count));
+        let inner = &times[1..end];
+        let lengths: Vec<Time> = inner
+            .windows(2)
+            .map(|pair| pair[1].since(pair[0]))
+            .collect();
+        Ok(Some(Sample {
+            // The last mark has no number.
+            marks: part.count + 1,
+            whole: last.since(*first),
+            mark: lengths.first().copied(),
+            slices: lengths.into_iter().skip(1).collect(),
+        }))
     }
 }

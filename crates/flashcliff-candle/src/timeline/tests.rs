@@ -192,3 +192,73 @@ fn bytes_and_operations_are_those_of_the_tensors() {
     assert_eq!(backward.gradients, ["x", "weight"]);
     assert_eq!(backward.flops, Some(2 * 2 * 32 * rows * 32 * 32));
 }
+
+/// A step of four operations that sleep, one of them within another.
+fn naps() {
+    within(named("first"), || nap(2));
+    within(named("outer"), || {
+        nap(1);
+        within(named("inner"), || nap(3));
+        nap(1);
+    });
+    begin(named("last"));
+    nap(2);
+}
+
+#[test]
+fn windows_of_equal_steps_are_one_step() {
+    let ((), whole) = record_on_cpu(naps);
+    for slices in [1, 2, 3, 100] {
+        let mut sampler = Sampler::new(&Device::Cpu, &whole, slices);
+        for _ in 0..3 {
+            sampler.plain(naps).unwrap();
+            for _ in 0..sampler.windows() {
+                sampler.sample(naps).unwrap();
+            }
+        }
+        let sampled = sampler.finish();
+        let of = |timeline: &Timeline| -> Vec<(String, bool)> {
+            let slices = timeline.slices().iter();
+            slices
+                .map(|slice| (slice.operation.operator.clone(), slice.begins))
+                .collect()
+        };
+        assert_eq!(of(&sampled.timeline), of(&whole));
+        let sums = sums(&sampled.timeline);
+        for (name, least) in [
+            ("first", 2.0),
+            ("outer", 2.0),
+            ("inner", 3.0),
+            ("last", 2.0),
+        ] {
+            let (calls, seconds) = sums[&(name.to_owned(), None)];
+            // A window that was shifted by a slice would give one operation the time of another.
+            assert!(
+                calls == 1 && seconds >= 0.99e-3 * least,
+                "{name}: {seconds}"
+            );
+        }
+        let mut end = 0.0;
+        for slice in sampled.timeline.slices() {
+            assert!((slice.start - end).abs() < 1e-12 && slice.seconds >= 0.0);
+            end = slice.start + slice.seconds;
+        }
+        // Sleeps last longer on a busy machine, but all of the step is in some slice.
+        let least = 9.0e-3;
+        assert!(sampled.plain_seconds >= least && sampled.timeline.seconds() >= 0.99 * least);
+    }
+}
+
+#[test]
+fn a_step_with_other_marks_is_refused() {
+    let ((), whole) = record_on_cpu(naps);
+    let mut sampler = Sampler::new(&Device::Cpu, &whole, 4);
+    let error = sampler
+        .sample(|| within(named("first"), || ()))
+        .unwrap_err();
+    assert!(
+        matches!(error, Error::OtherStep { expected, got } if got < expected),
+        "{error}"
+    );
+    assert!(!is_recording());
+}

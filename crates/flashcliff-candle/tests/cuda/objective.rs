@@ -51,6 +51,22 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add("objective::checkpointing::memory", checkpointed_memory);
     tests.add("objective::nodes", nodes);
     tests.add("objective::precision", rounding);
+    tests.add("objective::batches_that_do_not_fit", too_large);
+}
+
+/// The buffers of 2^30 samples of the hulls network are more than a GPU has.
+fn too_large() {
+    let model = Model::on_device(Architecture::Hulls, 3, DType::F32, gpu()).unwrap();
+    let error = Objective::new(&model, 1 << 30, 1).unwrap_err().to_string();
+    for part in [
+        "training hulls",
+        "GiB of memory",
+        "the largest batch that fits is",
+    ] {
+        assert!(error.contains(part), "{error}");
+    }
+    // Nothing was taken, so the next ones find their room.
+    Objective::new(&model, 1024, 1).unwrap();
 }
 
 fn data(architecture: Architecture, rows: usize, dtype: DType, device: &Device) -> Vec<Tensor> {

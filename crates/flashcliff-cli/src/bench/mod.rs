@@ -158,6 +158,7 @@ impl BenchArgs {
             algebras: self.algebra.clone(),
             shapes: self.shape.iter().map(|shape| shape.dims()).collect(),
             dtypes: self.dtype.iter().map(|name| name.dtype()).collect(),
+            allocating: true,
             quick: self.quick,
             gpu: self.device.name() != DeviceName::Cpu,
         }

@@ -23,7 +23,7 @@ use tracing::info;
 use crate::device::{DeviceArgs, DeviceName};
 use crate::error::Error;
 use crate::output::{Align, Table, grouped, print};
-use crate::steps::calibrate as steps_of;
+use crate::steps::{Site, calibrate as steps_of};
 use crate::train::TaskName;
 use crate::tune::{Shape, TypeName};
 
@@ -36,7 +36,8 @@ counts tensors, saved values, gradients and workspace. No tensor is made, so siz
 
 Training steps, of a task with --batch: the sum of all operations of the step, which `flashcliff profile` lists. Each was timed at batches that grow
 by factors of two; between them its time lies on a straight line. Memory is the most that a training holds at once, with its model and the
-optimiser, found in the same way.
+optimiser, found in the same way. On a GPU this is the step that the host launches operation by operation; `captured` is the step as one CUDA
+graph, as `flashcliff train` runs it.
 
 --check measures cases of sizes that no rate comes from, and compares; with tasks it measures their steps at other batches, time and memory. Exit
 status: 3 if the median or the largest error of the time is beyond its limit, or that of the memory beyond 2 or 5 percent.")]
@@ -115,16 +116,14 @@ pub(crate) fn run(args: &PredictArgs) -> Result<ExitCode, Error> {
         algebras: args.algebra.clone(),
         shapes: args.shape.iter().map(|shape| shape.dims()).collect(),
         dtypes: args.dtype.iter().map(|name| name.dtype()).collect(),
+        allocating: false,
         quick: false,
         gpu: args.device.name() != DeviceName::Cpu,
     };
     let cases = selection.cases()?;
     let place = place(args.device.name())?;
     let rates = Calibration::read(&place.kind()?)?;
-    let available = match args.memory {
-        Some(mebibytes) => Some(u128::from(mebibytes) << 20),
-        None => place.available()?,
-    };
+    let available = available(args, &place)?;
     let mut rows = Vec::new();
     for case in &cases {
         let largest = |available| largest_batch(&place, case, available);
@@ -173,28 +172,20 @@ fn tasks(names: &[String], checks: bool, has_batch: bool) -> Result<Vec<TaskName
     }
 }
 
-/// Checks that training steps are asked of the CPU, where they were measured.
-///
-/// # Errors
-/// [`Error::OutOfRange`].
-fn on_cpu(device: DeviceName) -> Result<(), Error> {
-    match device {
-        DeviceName::Cpu => Ok(()),
-        DeviceName::Cuda(ordinal) => Err(Error::OutOfRange {
-            option: "--device",
-            expected: "cpu for training steps; `profile` measures them on a GPU".to_owned(),
-            got: format!("cuda:{ordinal}"),
-        }),
+/// The memory for the largest batch: what was given, or what the device has.
+fn available(args: &PredictArgs, place: &Place) -> Result<Option<u128>, Error> {
+    match args.memory {
+        Some(mebibytes) => Ok(Some(u128::from(mebibytes) << 20)),
+        None => Ok(place.available()?),
     }
 }
 
 /// Predicts the training steps of tasks.
 fn predict_steps(args: &PredictArgs, tasks: &[TaskName]) -> Result<ExitCode, Error> {
-    on_cpu(args.device.name())?;
-    let rates = Calibration::read(&Place::Cpu.kind()?)?;
+    let place = place(args.device.name())?;
+    let rates = Calibration::read(&place.kind()?)?;
     let batches: Vec<usize> = args.batch.iter().map(|batch| batch.get()).collect();
-    let given = args.memory.map(|mebibytes| u128::from(mebibytes) << 20);
-    let rows = steps::predict(&rates, tasks, &batches, given)?;
+    let rows = steps::predict(&rates, tasks, &batches, available(args, &place)?)?;
     match args.json {
         true => print(&(serde_json::to_string_pretty(&rows)? + "\n"))?,
         false => print(&steps::text(&rows))?,
@@ -207,21 +198,21 @@ const MEMORY_LIMITS: [f64; 2] = [2.0, 5.0];
 
 /// Compares predictions of training steps with measured ones.
 fn check_steps(args: &PredictArgs, tasks: &[TaskName]) -> Result<ExitCode, Error> {
-    on_cpu(args.device.name())?;
+    let site = Site::open(args.device.name())?;
     let rates: Vec<StepRates> = match args.quick {
         true => {
-            let new = tasks.iter().map(|&task| steps_of(task, true));
+            let new = tasks.iter().map(|&task| steps_of(&site, task, true));
             new.collect::<Result<_, _>>()?
         }
         false => {
-            let known = Calibration::read(&Place::Cpu.kind()?)?;
+            let known = Calibration::read(&place(args.device.name())?.kind()?)?;
             let known = tasks
                 .iter()
                 .map(|task| known.step(task.task().name()).cloned());
             known.collect::<Result<_, _>>()?
         }
     };
-    let found = steps::check(&rates, tasks, args.quick)?;
+    let found = steps::check(&site, &rates, tasks, args.quick)?;
     match args.json {
         true => print(&(serde_json::to_string_pretty(&found)? + "\n"))?,
         false => print(&found.text())?,

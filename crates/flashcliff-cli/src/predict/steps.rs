@@ -1,6 +1,5 @@
 //! Time and memory of the training steps of tasks.
 
-use flashcliff::memory;
 use flashcliff_bench::calibration::Calibration;
 use flashcliff_bench::measure::median;
 use flashcliff_bench::steps::{StepPrediction, StepRates};
@@ -9,7 +8,7 @@ use tracing::info;
 
 use crate::error::Error;
 use crate::output::{Align, Table, grouped};
-use crate::steps;
+use crate::steps::{self, Seconds, Site};
 use crate::train::TaskName;
 
 /// A prediction with the largest batch.
@@ -21,7 +20,7 @@ pub(super) struct Row {
     largest_batch: Option<usize>,
 }
 
-/// The steps of tasks at some batches, with so many bytes of memory or what the system has.
+/// The steps of tasks at some batches, and the largest batches in so many bytes of memory, if they are known.
 ///
 /// # Errors
 /// A task whose steps were not measured.
@@ -29,9 +28,8 @@ pub(super) fn predict(
     rates: &Calibration,
     tasks: &[TaskName],
     batches: &[usize],
-    given: Option<u128>,
+    available: Option<u128>,
 ) -> Result<Vec<Row>, Error> {
-    let available = given.or_else(memory::available);
     let mut rows = Vec::new();
     for task in tasks {
         let step = rates.step(task.task().name())?;
@@ -54,7 +52,11 @@ fn mebibytes(bytes: f64) -> String {
 }
 
 pub(super) fn text(rows: &[Row]) -> String {
-    let mut table = Table::new(&[
+    // A step on a CPU is not captured.
+    let has_captured = rows
+        .iter()
+        .any(|row| row.prediction.captured_seconds.is_some());
+    let mut columns = vec![
         ("task", Align::Left),
         ("batch", Align::Right),
         ("step ms", Align::Right),
@@ -63,13 +65,17 @@ pub(super) fn text(rows: &[Row]) -> String {
         ("rest ms", Align::Right),
         ("peak MiB", Align::Right),
         ("largest batch", Align::Right),
-    ]);
+    ];
+    if has_captured {
+        columns.insert(CAPTURED_COLUMN, ("captured ms", Align::Right));
+    }
+    let mut table = Table::new(&columns);
     for Row {
         prediction,
         largest_batch,
     } in rows
     {
-        table.row([
+        let mut cells = vec![
             prediction.task.clone(),
             grouped(prediction.batch),
             milliseconds(prediction.seconds),
@@ -78,9 +84,34 @@ pub(super) fn text(rows: &[Row]) -> String {
             milliseconds(prediction.other_seconds),
             mebibytes(prediction.peak_bytes),
             largest_batch.map_or(String::new(), grouped),
-        ]);
+        ];
+        if has_captured {
+            let captured = prediction.captured_seconds;
+            cells.insert(
+                CAPTURED_COLUMN,
+                captured.map_or("-".to_owned(), milliseconds),
+            );
+        }
+        table.row(cells);
     }
     table.render()
+}
+
+/// The place of the time of a captured step, behind the parts of a launched one.
+const CAPTURED_COLUMN: usize = 6;
+
+/// A number that was predicted, beside what was measured.
+#[derive(Clone, Copy, Debug)]
+struct Beside {
+    predicted: f64,
+    measured: f64,
+}
+
+impl Beside {
+    /// The difference over the measured number.
+    fn error(self) -> f64 {
+        (self.predicted - self.measured).abs() / self.measured
+    }
 }
 
 /// A prediction beside what was measured.
@@ -88,6 +119,8 @@ pub(super) fn text(rows: &[Row]) -> String {
 struct Checked {
     task: String,
     batch: usize,
+    /// Whether the step is captured as a CUDA graph.
+    captured: bool,
     predicted_seconds: f64,
     measured_seconds: f64,
     /// The difference of the times over the measured one.
@@ -96,6 +129,22 @@ struct Checked {
     measured_bytes: f64,
     /// The difference of the bytes over the measured ones.
     memory_error: f64,
+}
+
+impl Checked {
+    fn new(of: &StepPrediction, captured: bool, time: Beside, memory: Beside) -> Self {
+        Self {
+            task: of.task.clone(),
+            batch: of.batch,
+            captured,
+            predicted_seconds: time.predicted,
+            measured_seconds: time.measured,
+            error: time.error(),
+            predicted_bytes: memory.predicted,
+            measured_bytes: memory.measured,
+            memory_error: memory.error(),
+        }
+    }
 }
 
 /// The errors of all predictions of steps.
@@ -112,36 +161,46 @@ pub(super) struct Errors {
 ///
 /// # Errors
 /// A task whose steps were not measured.
-pub(super) fn check(rates: &[StepRates], tasks: &[TaskName], quick: bool) -> Result<Errors, Error> {
+pub(super) fn check(
+    site: &Site,
+    rates: &[StepRates],
+    tasks: &[TaskName],
+    quick: bool,
+) -> Result<Errors, Error> {
     let all = || {
         let pairs = rates.iter().zip(tasks);
         pairs.flat_map(|(rates, &task)| {
-            let batches = steps::held_out(task, quick).iter();
+            let batches = steps::held_out(site, task, quick).iter();
             batches.map(move |&batch| (rates, task, batch))
         })
     };
     // A disturbance of the machine hits one sweep.
-    let mut least = vec![f64::INFINITY; all().count()];
-    for _ in 0..if quick { 1 } else { steps::SWEEPS } {
+    let mut least: Vec<Option<Seconds>> = vec![None; all().count()];
+    for _ in 0..site.sweeps(quick) {
         for ((rates, task, batch), least) in all().zip(&mut least) {
             info!("{} batch {batch}", rates.task);
-            *least = least.min(steps::seconds(task, batch, quick)?);
+            let now = steps::seconds(site, task, batch, quick)?;
+            *least = Some(least.map_or(now, |before| before.least(now)));
         }
     }
     let mut checked = Vec::new();
-    for ((rates, task, batch), seconds) in all().zip(least) {
-        let predicted = rates.predict(batch);
-        let bytes = steps::peak(task, batch)? as f64;
-        checked.push(Checked {
-            task: rates.task.clone(),
-            batch,
-            predicted_seconds: predicted.seconds,
-            measured_seconds: seconds,
-            error: (predicted.seconds - seconds).abs() / seconds,
-            predicted_bytes: predicted.peak_bytes,
-            measured_bytes: bytes,
-            memory_error: (predicted.peak_bytes - bytes).abs() / bytes,
-        });
+    for ((rates, task, batch), measured) in all().zip(least) {
+        let Some(measured) = measured else { continue };
+        let of = rates.predict(batch);
+        let beside = |predicted, measured| Beside {
+            predicted,
+            measured,
+        };
+        let memory = |captured| -> Result<Beside, Error> {
+            let bytes = steps::peak(site, task, batch, captured)?;
+            Ok(beside(of.peak_bytes, bytes as f64))
+        };
+        let launched = beside(of.seconds, measured.launched);
+        checked.push(Checked::new(&of, false, launched, memory(false)?));
+        if let (Some(predicted), Some(measured)) = (of.captured_seconds, measured.captured) {
+            let captured = beside(predicted, measured);
+            checked.push(Checked::new(&of, true, captured, memory(true)?));
+        }
     }
     let errors = |of: fn(&Checked) -> f64| -> Vec<f64> { checked.iter().map(of).collect() };
     let worst = |errors: Vec<f64>| errors.into_iter().fold(0.0, f64::max);
@@ -159,6 +218,7 @@ impl Errors {
         let mut table = Table::new(&[
             ("task", Align::Left),
             ("batch", Align::Right),
+            ("step", Align::Left),
             ("predicted ms", Align::Right),
             ("measured ms", Align::Right),
             ("error %", Align::Right),
@@ -168,9 +228,15 @@ impl Errors {
         ]);
         let percent = |share: f64| format!("{:.1}", 100.0 * share);
         for step in &self.steps {
+            let way = if step.captured {
+                "captured"
+            } else {
+                "launched"
+            };
             table.row([
                 step.task.clone(),
                 grouped(step.batch),
+                way.to_owned(),
                 milliseconds(step.predicted_seconds),
                 milliseconds(step.measured_seconds),
                 percent(step.error),

@@ -1,8 +1,8 @@
-//! Steps with and without a profile, in turns.
+//! Steps with and without marks, in turns.
 
 use flashcliff_bench::measure::median;
 use flashcliff_candle::capture::{Capture, Step};
-use flashcliff_candle::timeline::Timeline;
+use flashcliff_candle::timeline::{Sampled, Sampler, Timeline};
 
 use crate::error::Error;
 use crate::train::Rehearsal;
@@ -12,28 +12,22 @@ const WARM_UP: usize = 4;
 /// The rows of captured steps that are timed.
 const ROWS: usize = 5;
 
-/// The faster half of the steps of each kind. Other work of the machine slows steps, and never makes one faster.
+/// The seconds that a mark takes at most, about: an event on a GPU.
+const MARK: f64 = 1.5e-6;
+/// The share of a step that its marks may take.
+const SHARE: f64 = 0.01;
+/// The fewest slices of a window of marks.
+const LEAST: f64 = 4.0;
+/// The windows that follow each other before a step without marks.
+const BETWEEN: usize = 4;
+
+/// Steps with and without marks, the faster half of each kind.
 #[derive(Debug)]
 pub(crate) struct Steps {
-    /// Steps with a profile, the fastest first.
-    pub(crate) recorded: Vec<Timeline>,
-    /// The seconds of steps without one.
-    pub(crate) plain: Vec<f64>,
+    /// A step, put together from steps with few marks, and the seconds of steps with and without marks.
+    pub(crate) sampled: Sampled,
     /// The median seconds of a step that is captured, on a GPU.
     pub(crate) captured: Option<f64>,
-}
-
-impl Steps {
-    /// The fastest step with a profile.
-    pub(crate) fn fastest(&self) -> Option<&Timeline> {
-        self.recorded.first()
-    }
-
-    /// The mean seconds of steps with a profile, and of those without.
-    pub(crate) fn seconds(&self) -> [f64; 2] {
-        let recorded: Vec<f64> = self.recorded.iter().map(Timeline::seconds).collect();
-        [mean(&recorded), mean(&self.plain)]
-    }
 }
 
 /// The mean; 0 of nothing.
@@ -79,38 +73,48 @@ fn warm(rehearsal: &Rehearsal) -> Result<Step<'static>, Error> {
     Ok(step)
 }
 
-/// Measures so many steps of each kind.
+/// Measures so many steps, put together from windows of marks.
 ///
 /// # Errors
 /// The errors of the device.
 pub(crate) fn steps(rehearsal: &Rehearsal, count: usize, on_gpu: bool) -> Result<Steps, Error> {
     let mut step = warm(rehearsal)?;
-    let (mut recorded, mut plain) = (Vec::with_capacity(count), Vec::with_capacity(count));
-    for turn in 0..count {
-        // Neither kind always follows the other.
-        if turn % 2 == 0 {
-            plain.push(rehearsal.time(&mut step)?);
-            recorded.push(rehearsal.record(&mut step)?);
-        } else {
-            recorded.push(rehearsal.record(&mut step)?);
-            plain.push(rehearsal.time(&mut step)?);
+    let seconds = rehearsal.time(&mut step)?;
+    let timeline = rehearsal.record(&mut step)?;
+    let slices = (SHARE * seconds / MARK).max(LEAST) as usize;
+    let mut sampler = Sampler::new(rehearsal.device(), &timeline, slices);
+    for _ in 0..count {
+        for window in 0..sampler.windows() {
+            if window % BETWEEN == 0 {
+                rehearsal.sample(&mut step, &mut sampler, false)?;
+            }
+            rehearsal.sample(&mut step, &mut sampler, true)?;
         }
     }
     Ok(Steps {
-        recorded: fastest(2, recorded, Timeline::seconds),
-        plain: fastest(2, plain, |seconds| *seconds),
-        captured: if on_gpu { captured(rehearsal)? } else { None },
+        sampled: sampler.finish(),
+        captured: if on_gpu {
+            captured(rehearsal, ROWS)?
+        } else {
+            None
+        },
     })
 }
 
-/// The median seconds of a captured step; `None` if it cannot be captured.
-fn captured(rehearsal: &Rehearsal) -> Result<Option<f64>, Error> {
+/// The median seconds of a captured step, of so many rows of steps; `None` if it cannot be captured.
+///
+/// # Errors
+/// The errors of the device.
+pub(crate) fn captured(rehearsal: &Rehearsal, rows: usize) -> Result<Option<f64>, Error> {
     let mut step = rehearsal.step(Capture::Auto);
+    if step.fallback().is_some() {
+        return Ok(None);
+    }
     rehearsal.time_row(&mut step)?;
     if !step.is_captured() {
         return Ok(None);
     }
-    let rows = (0..ROWS).map(|_| rehearsal.time_row(&mut step));
+    let rows = (0..rows).map(|_| rehearsal.time_row(&mut step));
     Ok(Some(median(rows.collect::<Result<_, _>>()?)))
 }
 

@@ -28,11 +28,12 @@ use report::Report;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Steps of the task's network with its usual optimiser run on made-up data, with and without a profile in turns; nothing is kept of them. The faster
-half of each is reported, since other work of the machine slows the others. All numbers are those of one step.
+half of each is reported, since other work of the machine slows the others. All numbers are those of one step. A step with a profile notes the
+times of few operations, so that it lasts about as long as one without: the rows come from several steps, and what a note takes is taken off.
 
 A row is an operation: calls with the same operator, pass, shapes and type. Its time is its own, without that of operations within it, so the rows
 add up to the step. Rows that are not ours: `adam`, the optimiser; `batch`, the choice of the samples; `candle's operations`, of both passes, where
-a network has no plan; `the rest`, what nothing reports, as checks and the profile itself. Matrix products are part of mv_linear and fcgp_norm.
+a network has no plan; `the rest`, what nothing reports, as checks. Matrix products are part of mv_linear and fcgp_norm.
 
 MB and Mflop are a model: each tensor is moved once, operations are counted from the terms of the algebra. `roofline` is the least time over the
 time taken: that of a call, and the longer one of an addition that moves as many bytes and of the operations at the rate of multiply-adds, on
@@ -51,7 +52,7 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "N")]
     batch: Option<NonZero<usize>>,
 
-    /// Steps with a profile, and as many without.
+    /// Steps that the profile puts together.
     #[arg(long, value_name = "N", default_value = "20")]
     steps: NonZero<u16>,
 
@@ -93,8 +94,8 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<(), Error> {
     if let Some(file) = json {
         file.commit(report.json()?.as_bytes())?;
     }
-    if let (Some(file), Some(timeline)) = (trace, steps.fastest()) {
-        file.commit(trace::chrome(timeline, name)?.as_bytes())?;
+    if let Some(file) = trace {
+        file.commit(trace::chrome(&steps.sampled.timeline, name)?.as_bytes())?;
     }
     print(&report.text())
 }

@@ -14,7 +14,7 @@ use crate::output::{Align, Table};
 use crate::train::{Play, PrecisionName, Rehearsal};
 
 /// The format that is written.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// All numbers of a profile; those of rows are of one step.
 #[derive(Debug, Serialize)]
@@ -32,10 +32,12 @@ pub(crate) struct Report {
     threads: usize,
     /// Whether steps go through a plan, not through candle's graph.
     planned: bool,
-    /// The steps that the rows are means of.
-    steps: usize,
-    /// Seconds of a step with a profile: the sum of all rows.
+    /// The sum of all rows.
     pub(super) seconds: f64,
+    /// Seconds of a step with a profile: with the marks of a part of its operations.
+    profiled_seconds: f64,
+    /// What the profile costs: the relative difference of steps with and without one.
+    cost: f64,
     /// Seconds of a step without a profile.
     pub(super) plain_seconds: f64,
     /// The relative difference of the sum of all rows and the step without a profile.
@@ -60,12 +62,13 @@ impl Report {
         let rates = target.rates()?;
         let rounds_to_tf32 = play.precision == PrecisionName::Tf32;
         let mut rows = Vec::new();
-        for (operation, mut row) in gather(&steps.recorded) {
+        for (operation, mut row) in gather(&steps.sampled.timeline) {
             row.compare(&operation, target, &rates, rounds_to_tf32)?;
             rows.push(row);
         }
         let seconds = rows.iter().map(|row| row.seconds).sum();
-        let [_, plain_seconds] = steps.seconds();
+        let (plain_seconds, profiled_seconds) =
+            (steps.sampled.plain_seconds, steps.sampled.seconds);
         Ok(Self {
             format: FORMAT,
             version: env!("CARGO_PKG_VERSION"),
@@ -78,8 +81,9 @@ impl Report {
             rates,
             threads: threads::count(),
             planned: rehearsal.is_planned(),
-            steps: steps.recorded.len(),
             seconds,
+            profiled_seconds,
+            cost: profiled_seconds / plain_seconds - 1.0,
             plain_seconds,
             difference: seconds / plain_seconds - 1.0,
             captured_seconds: steps.captured,
@@ -129,15 +133,16 @@ impl Report {
             false => "through candle's graph",
         };
         let mut text = format!(
-            "{}\n{} batch {} on {}, {way}: a step takes {:.3} ms, {:.1} % of it ours; {:.3} ms without a profile, {:+.1} %\n",
+            "{}\n{} batch {} on {}, {way}: a step takes {:.3} ms, {:.1} % of it ours; the rows add up to {:.3} ms, {:+.1} %; the profile costs {:+.1} %\n",
             table.render(),
             self.task,
             self.batch,
             self.device,
-            1e3 * self.seconds,
-            1e2 * ours,
             1e3 * self.plain_seconds,
+            1e2 * ours,
+            1e3 * self.seconds,
             1e2 * self.difference,
+            1e2 * self.cost,
         );
         if let Some(seconds) = self.captured_seconds {
             text += &format!("a captured step takes {:.3} ms\n", 1e3 * seconds);

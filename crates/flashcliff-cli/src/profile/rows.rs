@@ -43,7 +43,7 @@ pub(crate) struct Row {
     pub(super) class: Option<Class>,
 }
 
-/// The calls and seconds of an operation in all steps.
+/// The calls and seconds of an operation in a step.
 #[derive(Clone, Copy, Debug, Default)]
 struct Sum {
     calls: usize,
@@ -51,22 +51,21 @@ struct Sum {
     host_seconds: f64,
 }
 
-/// The operations of steps with what they took, the largest share first and what nothing reports last.
-pub(super) fn gather(timelines: &[Timeline]) -> Vec<(Arc<Operation>, Row)> {
+/// The operations of a step with what they took, the largest share first and what nothing reports last.
+pub(super) fn gather(timeline: &Timeline) -> Vec<(Arc<Operation>, Row)> {
     let mut sums: HashMap<Arc<Operation>, Sum> = HashMap::new();
-    for slice in timelines.iter().flat_map(Timeline::slices) {
+    for slice in timeline.slices() {
         let sum = sums.entry(slice.operation.clone()).or_default();
         sum.calls += usize::from(slice.begins);
         sum.seconds += slice.seconds;
         sum.host_seconds += slice.host_seconds;
     }
-    let steps = timelines.len().max(1) as f64;
     let total: f64 = sums.values().map(|sum| sum.seconds).sum();
     let rest = Operation::rest();
     let mut rows: Vec<(Arc<Operation>, Row)> = sums
         .into_iter()
         .map(|(operation, sum)| {
-            let row = Row::new(&operation, sum, steps, total);
+            let row = Row::new(&operation, sum, total);
             (operation, row)
         })
         .collect();
@@ -79,8 +78,8 @@ pub(super) fn gather(timelines: &[Timeline]) -> Vec<(Arc<Operation>, Row)> {
 }
 
 impl Row {
-    fn new(operation: &Operation, sum: Sum, steps: f64, total: f64) -> Self {
-        let calls = sum.calls as f64 / steps;
+    fn new(operation: &Operation, sum: Sum, total: f64) -> Self {
+        let calls = sum.calls as f64;
         let of_calls = |one: usize| one as f64 * calls;
         Self {
             operator: operation.operator.clone(),
@@ -91,8 +90,8 @@ impl Row {
             shapes: operation.shapes.clone(),
             dtype: operation.dtype.map_or(String::new(), |t| t.to_string()),
             calls,
-            seconds: sum.seconds / steps,
-            host_seconds: sum.host_seconds / steps,
+            seconds: sum.seconds,
+            host_seconds: sum.host_seconds,
             share: if total > 0.0 {
                 sum.seconds / total
             } else {

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use candle_core::{Device, Tensor};
 use flashcliff_candle::capture::{Capture, Feed, Step};
-use flashcliff_candle::timeline::{self, Timeline};
+use flashcliff_candle::timeline::{self, Sampler, Timeline};
 use flashcliff_floor::values;
 
 use super::precision::PrecisionName;
@@ -95,6 +95,11 @@ impl Rehearsal {
         })
     }
 
+    /// The device of the steps.
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
     /// A step of the model, captured or not.
     pub(crate) fn step(&self, capture: Capture) -> Step<'static> {
         let trainer = self.trainer.clone();
@@ -141,6 +146,24 @@ impl Rehearsal {
         }
         self.device.synchronize()?;
         Ok(start.elapsed().as_secs_f64() / ROW as f64)
+    }
+
+    /// Runs one step, with the marks of a sampler's next window or with none.
+    ///
+    /// # Errors
+    /// The errors of candle and of CUDA.
+    pub(crate) fn sample(
+        &self,
+        step: &mut Step<'_>,
+        sampler: &mut Sampler,
+        with_marks: bool,
+    ) -> Result<(), Error> {
+        self.load(1)?;
+        let done = match with_marks {
+            true => sampler.sample(|| step.run())?,
+            false => sampler.plain(|| step.run())?,
+        };
+        Ok(done?)
     }
 
     /// Runs one step, and records its operations.

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "every test program uses its own part")]
 
+pub(crate) mod coverage;
 pub(crate) mod runs;
 
 use std::collections::BTreeMap;

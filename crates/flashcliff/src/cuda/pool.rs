@@ -40,7 +40,7 @@ impl Device {
         set.result().map_err(fault::driver("cuMemPoolSetAttribute"))
     }
 
-    /// Makes [`PoolMemory::used_peak`] begin anew, at what is in use now.
+    /// Makes [`PoolMemory::used_peak`] and [`PoolMemory::graph_used_peak`] begin anew, at what is in use now.
     ///
     /// # Errors
     /// [`Error::Cuda`].
@@ -50,7 +50,16 @@ impl Device {
         let attribute = CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_HIGH;
         // SAFETY: the pool lives as long as the device, and the attribute is a number of 64 bits, which may be set to 0.
         let set = unsafe { driver::cuMemPoolSetAttribute(pool, attribute, (&raw mut zero).cast()) };
-        set.result().map_err(fault::driver("cuMemPoolSetAttribute"))
+        set.result()
+            .map_err(fault::driver("cuMemPoolSetAttribute"))?;
+        let attribute = CUgraphMem_attribute::CU_GRAPH_MEM_ATTR_USED_MEM_HIGH;
+        // SAFETY: the attribute is a number of 64 bits, which may be set to 0.
+        let set = unsafe {
+            let device = self.context().cu_device();
+            driver::cuDeviceSetGraphMemAttribute(device, attribute, (&raw mut zero).cast())
+        };
+        set.result()
+            .map_err(fault::driver("cuDeviceSetGraphMemAttribute"))
     }
 
     /// The bytes that the default pool of the device, and the graphs on it, have held since the process began.

@@ -4,7 +4,7 @@ use cayley::Signature;
 use flashcliff::{Dims, Dtype};
 use flashcliff_candle::models::Architecture;
 
-use super::layers::{Input, LAYERS, Layer};
+use super::layers::{self, Input, Layer};
 
 /// The part that is timed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(in crate::bench) struct NetworkCase {
     pub(super) batch: usize,
     /// The channels of a layer.
     pub(super) channels: usize,
+    /// The type of all tensors.
+    pub(super) dtype: Dtype,
     /// Whether the case is so small that targets mean nothing.
     pub(super) is_quick: bool,
 }
@@ -61,12 +63,23 @@ impl NetworkCase {
         }
     }
 
+    /// Whether it is a function of rotors.
+    pub(super) fn is_of_rotors(&self) -> bool {
+        matches!(self.what, What::Layer(layer) if layer.is_of_rotors)
+    }
+
     /// The name in reports.
     pub(in crate::bench) fn name(&self) -> String {
         let (subject, run, algebra) = (self.subject_name(), self.run.name(), self.signature.name());
         let (batch, channels) = (self.batch, self.channels);
         match self.what {
-            What::Layer(_) => format!("{subject} {algebra} {batch}x{channels} {run}"),
+            What::Layer(_) => {
+                let dtype = match self.dtype {
+                    Dtype::F32 => String::new(),
+                    dtype => format!(" {dtype}"),
+                };
+                format!("{subject} {algebra} {batch}x{channels}{dtype} {run}")
+            }
             What::Network(_) => format!("{subject} {run} {algebra} batch {batch}"),
         }
     }
@@ -132,9 +145,12 @@ pub(in crate::bench) struct NetworkSelection {
     pub(in crate::bench) gpu: bool,
 }
 
-/// The names of all layers.
+/// The types that layers are measured in on the CPU and on a GPU, if no type is chosen.
+const TYPES: [[Dtype; 2]; 2] = [[Dtype::F32, Dtype::F64], [Dtype::F32, Dtype::Bf16]];
+
+/// The names of all layers, and of the functions of rotors.
 pub(in crate::bench) fn layer_names() -> Vec<&'static str> {
-    LAYERS.iter().map(|layer| layer.name).collect()
+    layers::all().map(|layer| layer.name).collect()
 }
 
 /// The names of all networks.
@@ -144,19 +160,19 @@ pub(in crate::bench) fn network_names() -> Vec<&'static str> {
 }
 
 impl NetworkSelection {
-    /// The cases. All are of f32.
+    /// The cases. Networks are of f32, layers of the types that they take.
     pub(in crate::bench) fn cases(&self) -> Vec<NetworkCase> {
-        if !self.dtypes.is_empty() && !self.dtypes.contains(&Dtype::F32) {
-            return Vec::new();
-        }
         let mut cases = Vec::new();
-        for layer in LAYERS {
+        for layer in layers::all() {
             if self.wants(&self.layers, layer.name) {
                 self.add_layer(layer, &mut cases);
             }
         }
         // Networks have an algebra and channels of their own.
         let is_restricted = !self.algebras.is_empty() || !self.shapes.is_empty();
+        if !self.dtypes.is_empty() && !self.dtypes.contains(&Dtype::F32) {
+            return cases;
+        }
         for network in &NETWORKS {
             let is_named = !self.networks.is_empty();
             if self.wants(&self.networks, network.architecture.name())
@@ -177,16 +193,30 @@ impl NetworkSelection {
     }
 
     fn add_layer(&self, layer: &'static Layer, cases: &mut Vec<NetworkCase>) {
+        let (space, motions) = (Signature::of(3, 0, 0), Signature::of(3, 0, 1));
         let usual = match layer.input {
-            Input::Tokens { .. } => Signature::of(3, 0, 1),
-            Input::Multivectors | Input::Points => Signature::of(3, 0, 0),
+            Input::Tokens { .. } => vec![motions],
+            // Rotors turn, motors move too.
+            _ if layer.is_of_rotors => vec![space, motions],
+            _ => vec![space],
         };
-        let algebras = match &self.algebras[..] {
-            [] => vec![usual],
+        let can_be = |signature: &Signature| match layer.input {
             // Transformers have one algebra.
-            list if layer.is_of_tokens() => list.iter().copied().filter(|&a| a == usual).collect(),
-            list => list.to_vec(),
+            Input::Tokens { .. } => *signature == motions,
+            _ => !layer.is_of_rotors || (2..=5).contains(&signature.dim()),
         };
+        let algebras: Vec<Signature> = match &self.algebras[..] {
+            [] => usual,
+            list => list.iter().copied().filter(can_be).collect(),
+        };
+        let dtypes = match &self.dtypes[..] {
+            [] => &TYPES[usize::from(self.gpu)],
+            list => list,
+        };
+        let dtypes = dtypes.iter().copied();
+        let dtypes: Vec<Dtype> = dtypes
+            .filter(|&dtype| layer.takes(dtype, self.gpu))
+            .collect();
         let mut sizes: Vec<[usize; 2]> = self
             .shapes
             .iter()
@@ -206,15 +236,18 @@ impl NetworkSelection {
         }
         for signature in algebras {
             for &[batch, channels] in &sizes {
-                for run in [Run::Forward, Run::Both] {
-                    cases.push(NetworkCase {
-                        what: What::Layer(layer),
-                        run,
-                        signature,
-                        batch,
-                        channels,
-                        is_quick: self.quick,
-                    });
+                for &dtype in &dtypes {
+                    for run in [Run::Forward, Run::Both] {
+                        cases.push(NetworkCase {
+                            what: What::Layer(layer),
+                            run,
+                            signature,
+                            batch,
+                            channels,
+                            dtype,
+                            is_quick: self.quick,
+                        });
+                    }
                 }
             }
         }
@@ -231,6 +264,7 @@ impl NetworkSelection {
                     false => network.batches[usize::from(self.gpu)],
                 },
                 channels: 0,
+                dtype: Dtype::F32,
                 is_quick: self.quick,
             });
         }
@@ -248,7 +282,9 @@ mod tests {
     #[test]
     fn all_layers_and_networks_are_the_usual_choice() {
         let all = names(&NetworkSelection::default());
-        assert_eq!(all.len(), 2 * (LAYERS.len() + NETWORKS.len()));
+        let layers = layers::all();
+        let of_layers = layers.map(|layer| if layer.is_of_rotors { 8 } else { 4 });
+        assert_eq!(all.len(), of_layers.sum::<usize>() + 2 * NETWORKS.len());
         let mut unique = all.clone();
         unique.sort();
         unique.dedup();
@@ -265,17 +301,34 @@ mod tests {
             ..NetworkSelection::default()
         };
         assert!(names(&named(&[], &[], true)).is_empty());
-        assert_eq!(names(&named(&["MVSiLU"], &[], true)).len(), 2);
+        assert_eq!(names(&named(&["MVSiLU"], &[], true)).len(), 4);
         let volumes = [
             "volumes inference cl300 batch 128",
             "volumes training step cl300 batch 128",
         ];
         assert_eq!(names(&named(&[], &["volumes"], false)), volumes);
-        let in_f64 = NetworkSelection {
-            dtypes: vec![Dtype::F64],
-            ..NetworkSelection::default()
+    }
+
+    #[test]
+    fn layers_have_the_types_that_their_device_takes() {
+        let of = |dtype, gpu| {
+            let selection = NetworkSelection {
+                dtypes: vec![dtype],
+                gpu,
+                ..NetworkSelection::default()
+            };
+            names(&selection)
         };
-        assert!(names(&in_f64).is_empty());
+        let single = of(Dtype::F32, true);
+        let double = of(Dtype::F64, true);
+        assert_eq!(single.len(), double.len() + 2 * NETWORKS.len());
+        assert!(double.iter().all(|name| name.contains(" f64 ")));
+        for dtype in [Dtype::Bf16, Dtype::F16] {
+            assert!(of(dtype, false).is_empty());
+            let halves = of(dtype, true);
+            assert!(halves.contains(&format!("MVLinear cl300 4096x128 {dtype} forward")));
+            assert!(!halves.iter().any(|name| name.starts_with("Block")));
+        }
     }
 
     #[test]
@@ -291,7 +344,7 @@ mod tests {
         };
         let names = names(&selection);
         assert!(
-            names.iter().all(|name| name.contains("cl200 5x4 ")),
+            names.iter().all(|name| name.contains("cl200 5x4")),
             "{names:?}"
         );
         assert!(!names.iter().any(|name| name.starts_with("Block")));

@@ -1,23 +1,59 @@
-//! Compares a case with the same case in f64 on the CPU, before it is timed.
+//! Compares a case with the same case in f64 on the CPU, or in f32 if it is that one, before it is timed.
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
+use flashcliff::Dtype;
 
 use super::cases::{NetworkCase, What};
 use super::formula;
-use super::work::{LayerWork, Training, Work};
+use super::work::{LayerWork, Training, Work, other_type};
 use crate::error::Error;
 
-/// The difference that rounding in f32 explains, relative to the largest element: of outputs, predictions and losses.
-const OUTPUT: f64 = 1e-4;
-/// The same of gradients, which add over the batch.
-const GRADIENT: f64 = 1e-3;
+/// The differences that rounding explains, relative to the largest element.
+#[derive(Clone, Copy, Debug)]
+struct Tolerance {
+    /// The difference of outputs, predictions and losses.
+    output: f64,
+    /// The difference of gradients, which add over the batch.
+    gradient: f64,
+    /// Gradients below this part of the largest one of all are 0 but for rounding.
+    zero: f64,
+}
+
+impl Tolerance {
+    const F32: Self = Self {
+        output: 1e-4,
+        gradient: 1e-3,
+        zero: 1e-6,
+    };
+
+    /// The tolerance of a case beside numbers of a type.
+    fn of(case: &NetworkCase, other: DType) -> Self {
+        match (case.dtype, other) {
+            (Dtype::Bf16, _) => Self {
+                output: 5e-2,
+                gradient: 1e-1,
+                zero: 1e-2,
+            },
+            (Dtype::F16, _) => Self {
+                output: 1e-2,
+                gradient: 2e-2,
+                zero: 2e-3,
+            },
+            (Dtype::F64, DType::F64) => Self {
+                output: 1e-10,
+                gradient: 1e-9,
+                zero: 1e-13,
+            },
+            _ => Self::F32,
+        }
+    }
+}
+
 /// The difference of a change of a parameter, relative to the learning rate.
 const CHANGE: f64 = 0.02;
 /// Gradients below this part of the largest one of their parameter may be rounding alone, so that Adam may take them for either sign.
 const SIGNIFICANT: f64 = 1e-2;
-/// Gradients below this part of the largest one of all are 0 but for rounding.
-const ZERO: f64 = 1e-6;
 /// The steps whose losses are compared. A wrong step shows in the next loss.
 const STEPS: usize = 3;
 
@@ -25,9 +61,14 @@ const STEPS: usize = 3;
 ///
 /// # Errors
 /// A wrong result; the errors of the work.
-pub(super) fn check(case: &NetworkCase, work: &mut Work) -> Result<f64, Error> {
-    let mut reference = work.reference(case)?;
-    let checker = Checker { case: case.name() };
+pub(super) fn check(case: &NetworkCase, work: &mut Work, device: &Device) -> Result<f64, Error> {
+    let other = other_type(case, device);
+    let mut reference = work.reference(case, other)?;
+    let tolerance = Tolerance::of(case, other);
+    let checker = Checker {
+        case: case.name(),
+        tolerance,
+    };
     match (work, &mut reference) {
         (Work::Layer(layer), Work::Layer(reference)) => checker.layer(layer, reference),
         (Work::Inference(model, points), Work::Inference(reference, wide)) => {
@@ -39,11 +80,11 @@ pub(super) fn check(case: &NetworkCase, work: &mut Work) -> Result<f64, Error> {
                     "prediction by formula",
                     &got[..by_formula.len()],
                     &by_formula,
-                    OUTPUT,
+                    tolerance.output,
                     0.0,
                 )?;
             }
-            checker.close("prediction", &got, &expected, OUTPUT, 0.0)
+            checker.close("prediction", &got, &expected, tolerance.output, 0.0)
         }
         (Work::Step(training), Work::Step(reference)) => checker.steps(training, reference),
         _ => unreachable!("a reference is made of the same case"),
@@ -67,6 +108,7 @@ type Compared = (String, Vec<f64>, Vec<f64>);
 
 struct Checker {
     case: String,
+    tolerance: Tolerance,
 }
 
 impl Checker {
@@ -110,7 +152,8 @@ impl Checker {
     /// Compares the output, and the gradients of its sum.
     fn layer(&self, layer: &LayerWork, reference: &LayerWork) -> Result<f64, Error> {
         let (output, expected) = (layer.output()?, reference.output()?);
-        let worst = self.close("o", &numbers(&output)?, &numbers(&expected)?, OUTPUT, 0.0)?;
+        let (got, wanted) = (numbers(&output)?, numbers(&expected)?);
+        let worst = self.close("o", &got, &wanted, self.tolerance.output, 0.0)?;
         let of = |store: &GradStore, var: &Var| match store.get(var) {
             Some(gradient) => numbers(gradient),
             None => Ok(Vec::new()),
@@ -128,10 +171,11 @@ impl Checker {
     /// Compares gradients: name, got, expected.
     fn gradients(&self, all: &[Compared]) -> Result<(), Error> {
         let scale = all.iter().map(|(_, _, expected)| largest(expected));
-        let least = ZERO * scale.fold(0.0, f64::max);
+        let Tolerance { gradient, zero, .. } = self.tolerance;
+        let least = zero * scale.fold(0.0, f64::max);
         for (name, got, expected) in all {
             let name = format!("gradient of {name}");
-            self.close(&name, got, expected, GRADIENT, least / GRADIENT)?;
+            self.close(&name, got, expected, gradient, least / gradient)?;
         }
         Ok(())
     }
@@ -143,8 +187,8 @@ impl Checker {
             let loss = training.objective.evaluate(&training.batch)?;
             let expected = reference.objective.evaluate(&reference.batch)?;
             let name = format!("loss of step {}", step + 1);
-            let difference =
-                self.close(&name, &numbers(&loss)?, &numbers(&expected)?, OUTPUT, 0.0)?;
+            let (got, wanted) = (numbers(&loss)?, numbers(&expected)?);
+            let difference = self.close(&name, &got, &wanted, self.tolerance.output, 0.0)?;
             worst = worst.max(difference);
             let mut gradients = Vec::new();
             let mut before = Vec::new();
@@ -195,7 +239,8 @@ impl Checker {
         rate: f64,
     ) -> Result<(), Error> {
         let of_all = gradients.iter().map(|(_, _, gradient)| largest(gradient));
-        let least = ZERO * of_all.fold(0.0, f64::max) / GRADIENT;
+        let Tolerance { gradient, zero, .. } = self.tolerance;
+        let least = zero * of_all.fold(0.0, f64::max) / gradient;
         for ((name, _, gradient), (before, after)) in gradients.iter().zip(before.iter().zip(after))
         {
             let significant = (SIGNIFICANT * largest(gradient)).max(least);

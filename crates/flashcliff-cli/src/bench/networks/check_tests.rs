@@ -17,6 +17,7 @@ fn cases(run: Run) -> Vec<NetworkCase> {
 fn checker() -> Checker {
     Checker {
         case: "a case".to_owned(),
+        tolerance: Tolerance::F32,
     }
 }
 
@@ -46,15 +47,23 @@ fn every_parameter_of_a_layer_matters() {
             continue;
         };
         let work = Work::Layer(layer);
-        let Work::Layer(reference) = work.reference(&case).unwrap() else {
+        let Work::Layer(reference) = work
+            .reference(&case, other_type(&case, &Device::Cpu))
+            .unwrap()
+        else {
             unreachable!("a reference of the same case");
         };
         let Work::Layer(layer) = work else {
             unreachable!("the same value");
         };
         checker().layer(&layer, &reference).unwrap();
-        let slopes = reference.output().unwrap().backward().unwrap();
-        let variables = layer.variables().into_iter().zip(reference.variables());
+        // The one that is of f64.
+        let exact = match case.dtype {
+            Dtype::F64 => &layer,
+            _ => &reference,
+        };
+        let slopes = exact.output().unwrap().backward().unwrap();
+        let variables = layer.variables().into_iter().zip(exact.variables());
         for ((name, var), (_, wide)) in variables {
             let slope = largest(&numbers(slopes.get(&wide).unwrap()).unwrap());
             // The softmax of attention takes no notice of a bias of all keys.
@@ -69,6 +78,7 @@ fn every_parameter_of_a_layer_matters() {
             // A constant shift would be lost where norms have taken the mean.
             let shift = flashcliff_floor::values(var.elem_count(), 5);
             let shift = Tensor::from_vec(shift, var.dims(), &Device::Cpu).unwrap();
+            let shift = shift.to_dtype(right.dtype()).unwrap();
             var.set(&(&right + shift).unwrap()).unwrap();
             let found = checker().layer(&layer, &reference).is_err();
             assert!(found, "{}: {name}", case.name());
@@ -108,7 +118,9 @@ fn a_wrong_gradient_and_a_wrong_change_are_found() {
 fn steps_on_other_data_are_found() {
     for case in cases(Run::Step) {
         let mut work = Work::new(&case, &Device::Cpu).unwrap();
-        let mut reference = work.reference(&case).unwrap();
+        let mut reference = work
+            .reference(&case, other_type(&case, &Device::Cpu))
+            .unwrap();
         let (Work::Step(training), Work::Step(reference)) = (&mut work, &mut reference) else {
             unreachable!("training steps");
         };
@@ -127,8 +139,12 @@ fn all_cases_are_right() {
     for run in [Run::Forward, Run::Both, Run::Inference, Run::Step] {
         for case in cases(run) {
             let mut work = Work::new(&case, &Device::Cpu).unwrap();
-            let difference = check(&case, &mut work).unwrap();
-            assert!(difference < OUTPUT, "{}: {difference}", case.name());
+            let difference = check(&case, &mut work, &Device::Cpu).unwrap();
+            assert!(
+                difference < Tolerance::F32.output,
+                "{}: {difference}",
+                case.name()
+            );
         }
     }
 }

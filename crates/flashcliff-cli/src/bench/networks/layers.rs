@@ -1,9 +1,9 @@
 //! The layers, and what they read.
 
-use candle_core::{Module, Result, Tensor};
+use candle_core::{DType, Device, Module, Result, Tensor, Var};
 use candle_nn::VarBuilder;
 use flashcliff::ops::LinearOptions;
-use flashcliff::{Algebra, Bias, Invariant};
+use flashcliff::{Algebra, Bias, Dtype, Invariant};
 use flashcliff_candle::layers::transformer::{
     AttentionOptions, Block, Channels, EquiLayerNorm, EquiLinear, GeometricBilinear,
     Initialization, ScalarGate, SelfAttention, Tokens, join_reference,
@@ -13,6 +13,14 @@ use flashcliff_candle::layers::{
     MVLayerNorm, MVLinear, MVSiLU, PointEmbedding, SteerableGeometricProduct,
     SteerableLayerOptions,
 };
+use flashcliff_floor::values;
+
+use super::rotors::ROTORS;
+
+/// The types of layers whose arithmetic on a GPU is that of core operators alone.
+const ALL: &[Dtype] = &[Dtype::F32, Dtype::F64, Dtype::Bf16, Dtype::F16];
+/// The types of the CPU, and of layers with other kernels on a GPU.
+pub(super) const EXACT: &[Dtype] = &[Dtype::F32, Dtype::F64];
 
 /// The points of a sample that an embedding reads.
 const POINTS: usize = 16;
@@ -30,6 +38,29 @@ pub(super) enum Input {
     Points,
     /// Tokens `[samples, items, width]`, and the reference of joins too.
     Tokens { with_reference: bool },
+    /// Bivectors `[blades of grade 2, batch, channels]`.
+    Bivectors,
+    /// Rotors `[blades of even grades, batch, channels]`, near 1.
+    Rotors,
+    /// Two rotors, and a number between 0 and 1 for each of them, `[batch, channels]`.
+    TwoRotors,
+}
+
+/// An input after the first.
+pub(super) enum Other {
+    /// A constant.
+    Fixed(Tensor),
+    /// A variable, with its name.
+    Varied(&'static str, Var),
+}
+
+impl Other {
+    pub(super) fn tensor(&self) -> &Tensor {
+        match self {
+            Self::Fixed(tensor) => tensor,
+            Self::Varied(_, var) => var.as_tensor(),
+        }
+    }
 }
 
 /// A layer as a function of its inputs.
@@ -41,7 +72,12 @@ pub(super) struct Layer {
     /// The name of the type, and what tells two of one type apart.
     pub(super) name: &'static str,
     pub(super) input: Input,
-    make: fn(&Size, VarBuilder<'_>) -> std::result::Result<Apply, flashcliff_candle::Error>,
+    /// The types that it takes on a GPU.
+    pub(super) on_gpu: &'static [Dtype],
+    /// Whether it is a function of rotors, which is composed of many operations on a GPU.
+    pub(super) is_of_rotors: bool,
+    pub(super) make:
+        fn(&Size, VarBuilder<'_>) -> std::result::Result<Apply, flashcliff_candle::Error>,
 }
 
 /// The size of a layer.
@@ -57,6 +93,30 @@ impl Size {
     fn tokens(&self) -> Channels {
         Channels::new(self.channels, SCALARS * self.channels)
     }
+
+    /// The blades of even grades.
+    pub(super) fn rotor_blades(&self) -> usize {
+        self.algebra.blade_count().div_ceil(2)
+    }
+}
+
+/// Numbers in (-1, 1), the same in every type that holds those of f32.
+fn numbers(shape: &[usize], seed: u64) -> Vec<f32> {
+    values(shape.iter().product(), seed)
+}
+
+/// Rotors near 1, with angles below a right one: the scalar is first.
+fn rotors(shape: &[usize], seed: u64) -> Vec<f32> {
+    let scalars = shape[1..].iter().product();
+    let mut data = numbers(shape, seed);
+    data.iter_mut().for_each(|number| *number *= 0.5);
+    data[..scalars].iter_mut().for_each(|number| *number += 1.0);
+    data
+}
+
+fn put(data: Vec<f32>, shape: &[usize], dtype: DType, device: &Device) -> Result<Tensor> {
+    let on_cpu = Tensor::from_vec(data, shape, &Device::Cpu)?;
+    on_cpu.to_dtype(dtype)?.to_device(device)
 }
 
 impl Layer {
@@ -77,31 +137,65 @@ impl Layer {
         (self.make)(size, vars)
     }
 
-    /// The shape of the input whose gradient is taken.
-    pub(super) fn shape(&self, size: &Size) -> Vec<usize> {
+    /// Whether a device takes tensors of a type.
+    pub(super) fn takes(&self, dtype: Dtype, gpu: bool) -> bool {
+        let types = if gpu { self.on_gpu } else { EXACT };
+        types.contains(&dtype)
+    }
+
+    /// The shape of the first input.
+    fn shape(&self, size: &Size) -> Vec<usize> {
         let Size {
             algebra,
             batch,
             channels,
         } = *size;
+        let dim = algebra.signature().dim();
         match self.input {
             Input::Multivectors => vec![algebra.blade_count(), batch, channels],
-            Input::Points => vec![batch, POINTS, algebra.signature().dim()],
+            Input::Points => vec![batch, POINTS, dim],
             Input::Tokens { .. } => vec![batch, ITEMS, size.tokens().width()],
+            Input::Bivectors => vec![dim * dim.saturating_sub(1) / 2, batch, channels],
+            Input::Rotors | Input::TwoRotors => vec![size.rotor_blades(), batch, channels],
         }
+    }
+
+    /// The first input, whose gradient is taken.
+    ///
+    /// # Errors
+    /// The errors of candle.
+    pub(super) fn first(&self, size: &Size, dtype: DType, device: &Device) -> Result<Tensor> {
+        let shape = self.shape(size);
+        let data = match self.input {
+            Input::Rotors | Input::TwoRotors => rotors(&shape, 3),
+            _ => numbers(&shape, 3),
+        };
+        put(data, &shape, dtype, device)
     }
 
     /// The inputs after the first.
     ///
     /// # Errors
     /// The errors of candle.
-    pub(super) fn others(&self, size: &Size, x: &Tensor) -> Result<Vec<Tensor>> {
+    pub(super) fn others(&self, size: &Size, x: &Tensor) -> Result<Vec<Other>> {
+        let (dtype, device) = (x.dtype(), x.device());
         match self.input {
             Input::Tokens {
                 with_reference: true,
             } => {
                 let tokens = Tokens::from_packed(x.detach(), size.tokens())?;
-                Ok(vec![join_reference(&tokens)?])
+                Ok(vec![Other::Fixed(join_reference(&tokens)?)])
+            }
+            Input::TwoRotors => {
+                let shape = self.shape(size);
+                let places = numbers(&shape[1..], 5);
+                let places = places.into_iter().map(|number| 0.5 + 0.5 * number);
+                let b = put(rotors(&shape, 4), &shape, dtype, device)?;
+                let t = put(places.collect(), &shape[1..], dtype, device)?;
+                Ok(vec![
+                    Other::Varied("b", Var::from_tensor(&b)?),
+                    Other::Varied("t", Var::from_tensor(&t)?),
+                ])
             }
             _ => Ok(Vec::new()),
         }
@@ -130,11 +224,18 @@ const TOKENS_WITH_REFERENCE: Input = Input::Tokens {
     with_reference: true,
 };
 
-/// All layers, with the defaults of their options.
-pub(super) const LAYERS: &[Layer] = &[
+/// All layers, and the functions of rotors behind them.
+pub(super) fn all() -> impl Iterator<Item = &'static Layer> {
+    LAYERS.iter().chain(ROTORS)
+}
+
+/// The layers, with the defaults of their options.
+const LAYERS: &[Layer] = &[
     Layer {
         name: "MVLinear",
         input: Input::Multivectors,
+        on_gpu: ALL,
+        is_of_rotors: false,
         make: |size, vars| {
             let options = LinearOptions::default()
                 .with_per_grade(true)
@@ -147,6 +248,8 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "GradeNorm",
         input: Input::Multivectors,
+        on_gpu: ALL,
+        is_of_rotors: false,
         make: |size, vars| {
             Ok(module(GradeNorm::new(
                 size.algebra,
@@ -159,11 +262,15 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "MVLayerNorm",
         input: Input::Multivectors,
+        on_gpu: ALL,
+        is_of_rotors: false,
         make: |size, vars| Ok(module(MVLayerNorm::new(size.algebra, size.channels, vars)?)),
     },
     Layer {
         name: "MVSiLU",
         input: Input::Multivectors,
+        on_gpu: ALL,
+        is_of_rotors: false,
         make: |size, vars| {
             let layer = MVSiLU::new(size.algebra, size.channels, Invariant::Mag2, vars)?;
             Ok(module(layer))
@@ -172,6 +279,8 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "PointEmbedding",
         input: Input::Points,
+        on_gpu: EXACT,
+        is_of_rotors: false,
         make: |size, vars| {
             let layer = PointEmbedding::new(size.algebra, POINTS, size.channels, vars)?;
             Ok(module(layer))
@@ -180,6 +289,8 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "SteerableGeometricProduct",
         input: Input::Multivectors,
+        on_gpu: EXACT,
+        is_of_rotors: false,
         make: |size, vars| {
             let options = SteerableLayerOptions::default();
             let layer = SteerableGeometricProduct::new(size.algebra, size.channels, options, vars)?;
@@ -189,6 +300,8 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "FullyConnectedSteerableGeometricProduct",
         input: Input::Multivectors,
+        on_gpu: EXACT,
+        is_of_rotors: false,
         make: |size, vars| {
             let options = SteerableLayerOptions::default();
             let (algebra, channels) = (size.algebra, size.channels);
@@ -201,6 +314,8 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "FlashCliffordLayer",
         input: Input::Multivectors,
+        on_gpu: ALL,
+        is_of_rotors: false,
         make: |size, vars| {
             let options = FlashCliffordOptions::default();
             let layer = FlashCliffordLayer::new(size.algebra, size.channels, options, vars)?;
@@ -210,6 +325,8 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "FlashCliffordLayer.fully_connected",
         input: Input::Multivectors,
+        on_gpu: ALL,
+        is_of_rotors: false,
         make: |size, vars| {
             let options = FlashCliffordOptions {
                 fully_connected: true,
@@ -222,6 +339,8 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "EquiLinear",
         input: TOKENS,
+        on_gpu: EXACT,
+        is_of_rotors: false,
         make: |size, vars| {
             let channels = size.tokens();
             let layer = EquiLinear::new(channels, channels, Initialization::Default, vars)?;
@@ -231,6 +350,8 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "EquiLayerNorm",
         input: TOKENS,
+        on_gpu: EXACT,
+        is_of_rotors: false,
         make: |size, _| {
             let layer = EquiLayerNorm::new(size.tokens())?;
             Ok(tokens(size.tokens(), move |x, _| layer.forward(x)))
@@ -239,6 +360,8 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "ScalarGate",
         input: TOKENS,
+        on_gpu: EXACT,
+        is_of_rotors: false,
         make: |size, _| {
             let layer = ScalarGate::new(size.tokens())?;
             Ok(tokens(size.tokens(), move |x, _| layer.forward(x)))
@@ -247,6 +370,8 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "GeometricBilinear",
         input: TOKENS_WITH_REFERENCE,
+        on_gpu: EXACT,
+        is_of_rotors: false,
         make: |size, vars| {
             let channels = size.tokens();
             let layer = GeometricBilinear::new(channels, channels, vars)?;
@@ -256,6 +381,8 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "SelfAttention",
         input: TOKENS,
+        on_gpu: EXACT,
+        is_of_rotors: false,
         make: |size, vars| {
             let layer = SelfAttention::new(size.tokens(), AttentionOptions::default(), vars)?;
             Ok(tokens(size.tokens(), move |x, _| layer.forward(x)))
@@ -264,6 +391,8 @@ pub(super) const LAYERS: &[Layer] = &[
     Layer {
         name: "Block",
         input: TOKENS_WITH_REFERENCE,
+        on_gpu: EXACT,
+        is_of_rotors: false,
         make: |size, vars| {
             let layer = Block::new(size.tokens(), AttentionOptions::default(), vars)?;
             Ok(tokens(size.tokens(), move |x, more| {
@@ -272,3 +401,45 @@ pub(super) const LAYERS: &[Layer] = &[
         },
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The layers that modules export: all names but those of options and parts.
+    fn exported(path: &str) -> Vec<String> {
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../flashcliff-candle/src/layers"
+        );
+        let source = std::fs::read_to_string(format!("{folder}/{path}")).unwrap();
+        let uses = source.split(';').filter_map(|text| {
+            let (_, names) = text.rsplit_once("pub use ")?;
+            Some(names.rsplit("::").next()?.trim_matches(['{', '}']))
+        });
+        let names = uses.flat_map(|names| names.split(','));
+        let names = names.map(|name| name.trim().to_owned());
+        let parts = ["Channels", "Initialization", "Tokens", "join_reference"];
+        let is_layer =
+            |name: &String| !name.ends_with("Options") && !parts.contains(&name.as_str());
+        names.filter(is_layer).collect()
+    }
+
+    #[test]
+    fn every_layer_is_measured() {
+        let mut names = exported("mod.rs");
+        names.extend(exported("transformer/mod.rs"));
+        assert!(names.len() > 10, "{names:?}");
+        for name in names {
+            let is_own = |layer: &&Layer| layer.name.split('.').next() == Some(&name);
+            assert!(LAYERS.iter().any(|layer| is_own(&layer)), "{name}");
+        }
+    }
+
+    #[test]
+    fn rotors_are_near_one() {
+        let data = rotors(&[4, 5, 3], 1);
+        assert!(data[..15].iter().all(|scalar| (0.5..1.5).contains(scalar)));
+        assert!(data[15..].iter().all(|number| number.abs() <= 0.5));
+    }
+}

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use candle_core::Device;
-use flashcliff::Dtype;
 use flashcliff_bench::Target;
 use flashcliff_bench::cpu::{Cpu, Floors};
 use flashcliff_bench::measure::{Effort, Repeat};
@@ -31,7 +30,7 @@ pub(in crate::bench) trait Meter {
     /// The errors of the work; the errors of the library.
     fn repeat(
         &mut self,
-        name: &str,
+        case: &NetworkCase,
         operations: &[Arc<Operation>],
         effort: Effort,
         work: Runs<'_>,
@@ -72,7 +71,7 @@ impl Meter for OnCpu<'_> {
 
     fn repeat(
         &mut self,
-        _: &str,
+        case: &NetworkCase,
         operations: &[Arc<Operation>],
         effort: Effort,
         work: Runs<'_>,
@@ -84,7 +83,7 @@ impl Meter for OnCpu<'_> {
             .sum();
         let repeat = self
             .0
-            .repeat_work(&mut floors, (flops, Dtype::F32), effort, work)?;
+            .repeat_work(&mut floors, (flops, case.dtype), effort, work)?;
         Ok((repeat, None))
     }
 
@@ -100,8 +99,8 @@ mod gpu {
     use flashcliff_bench::cuda::{Floors, Gpu};
 
     use super::{
-        Arc, Device, Dtype, Effort, Error, Host, Memory, Meter, NetworkCase, Operation, Repeat,
-        Runs, memory,
+        Arc, Device, Effort, Error, Host, Memory, Meter, NetworkCase, Operation, Repeat, Runs,
+        memory,
     };
     use crate::bench::networks::work::Work;
     use flashcliff_bench::Target;
@@ -131,7 +130,7 @@ mod gpu {
 
         fn repeat(
             &mut self,
-            name: &str,
+            case: &NetworkCase,
             operations: &[Arc<Operation>],
             effort: Effort,
             work: Runs<'_>,
@@ -140,10 +139,10 @@ mod gpu {
                 .iter()
                 .map(|operation| operation.tensor_bytes)
                 .collect();
-            let floors = Floors::of(&self.gpu, name, &bytes)?;
+            let floors = Floors::of(&self.gpu, &case.name(), &bytes)?;
             let rates = self.gpu.rates_of_this_run()?;
             let seconds = |operation: &Arc<Operation>| {
-                let rate = rates.flops(Dtype::F32, operation.has_matrix_products, false);
+                let rate = rates.flops(case.dtype, operation.has_matrix_products, false);
                 operation.flops.unwrap_or(0) as f64 / rate
             };
             let compute = operations.iter().map(seconds).sum();

@@ -5,7 +5,7 @@
 //! predictions of networks, and for training steps losses, gradients and changed parameters, through candle's graph there.
 //!
 //! * `cases` - what is measured, and at which sizes.
-//! * `layers` - the layers, and what they read.
+//! * `layers`, `rotors` - the layers and the functions of rotors, and what they read.
 //! * `work` - a case with its tensors, which can run.
 //! * `check` - the comparison with f64; `formula` computes predictions of the hulls network without kernels.
 //! * `memory` - the bytes that must be held, and the peak.
@@ -17,11 +17,13 @@ mod formula;
 mod layers;
 mod memory;
 mod meter;
+mod rotors;
 mod work;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use candle_core::Device;
 use flashcliff_bench::machine::Rates;
 use flashcliff_bench::measure::{Effort, Repeat};
 use flashcliff_bench::report::{Counts, Memory, NetworkRow, Row};
@@ -49,6 +51,22 @@ pub(super) struct Facts {
     memory: Memory,
     parameters: usize,
     not_captured: Option<String>,
+}
+
+/// The operations of a run. Functions that a GPU composes of candle's operations have those of the CPU: one call each.
+fn operations(
+    case: &NetworkCase,
+    work: &mut Work,
+    device: &Device,
+) -> Result<Vec<Arc<Operation>>, Error> {
+    let own = match case.is_of_rotors() {
+        true => Vec::new(),
+        false => work.operations(device)?,
+    };
+    match own.is_empty() {
+        true => Work::new(case, &Device::Cpu)?.operations(&Device::Cpu),
+        false => Ok(own),
+    }
 }
 
 /// A case whose results were found right.
@@ -90,8 +108,8 @@ impl Suite for Networks<'_> {
             Some(facts) => facts.clone(),
             None => {
                 let mut work = Work::new(case, self.meter.device())?;
-                let difference = check::check(case, &mut work)?;
-                let operations = work.operations(self.meter.device())?;
+                let difference = check::check(case, &mut work, self.meter.device())?;
+                let operations = operations(case, &mut work, self.meter.device())?;
                 let parameters = work.parameters().element_count();
                 drop(work);
                 let counted = memory::counted(case, &operations, parameters);
@@ -125,9 +143,9 @@ impl Suite for Networks<'_> {
         // Every repeat has memory of its own.
         let mut work = Work::new(&subject.case, self.meter.device())?;
         let operations = &subject.facts.operations;
-        let (repeat, reason) =
-            self.meter
-                .repeat(&subject.case.name(), operations, effort, &mut || work.run())?;
+        let (repeat, reason) = self
+            .meter
+            .repeat(&subject.case, operations, effort, &mut || work.run())?;
         subject.facts.not_captured = reason;
         Ok(repeat)
     }
@@ -143,6 +161,7 @@ impl Suite for Networks<'_> {
             algebra: case.signature.name(),
             work: case.run.name().to_owned(),
             batch: case.batch,
+            dtype: case.dtype.to_string(),
             parameters: facts.parameters,
             calls: facts.operations.len(),
             not_captured: facts.not_captured,

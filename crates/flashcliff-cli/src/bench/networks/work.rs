@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor, Var};
-use flashcliff::{Algebra, Pass};
+use flashcliff::{Algebra, Dtype, Pass};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::models::{Architecture, Model};
 use flashcliff_candle::objective::Objective;
@@ -12,7 +12,7 @@ use flashcliff_candle::timeline::{self, Operation};
 use flashcliff_floor::values;
 
 use super::cases::{NetworkCase, Run, What};
-use super::layers::{Apply, Size};
+use super::layers::{Apply, Other, Size};
 use crate::error::Error;
 
 /// The seed of parameters.
@@ -31,7 +31,7 @@ pub(super) struct LayerWork {
     apply: Apply,
     /// The input whose gradient is taken, and others.
     x: Var,
-    others: Vec<Tensor>,
+    others: Vec<Other>,
     /// Whether gradients are computed.
     is_both: bool,
 }
@@ -60,6 +60,24 @@ fn tensor(shape: &[usize], seed: u64, dtype: DType, device: &Device) -> Result<T
     Ok(on_cpu.to_dtype(dtype)?.to_device(device)?)
 }
 
+/// candle's name of a type.
+fn candle_type(dtype: Dtype) -> DType {
+    match dtype {
+        Dtype::F64 => DType::F64,
+        Dtype::Bf16 => DType::BF16,
+        Dtype::F16 => DType::F16,
+        _ => DType::F32,
+    }
+}
+
+/// The type of the numbers that a case is compared with, on the CPU: f64. A case that has it there itself is compared with f32.
+pub(super) fn other_type(case: &NetworkCase, device: &Device) -> DType {
+    match (case.dtype, device) {
+        (Dtype::F64, Device::Cpu) => DType::F32,
+        _ => DType::F64,
+    }
+}
+
 /// Points of samples and their targets.
 fn batch(
     architecture: Architecture,
@@ -80,26 +98,36 @@ fn batch(
 }
 
 impl Work {
-    /// A case in f32.
+    /// A case.
     ///
     /// # Errors
     /// The errors of layers, models and candle.
     pub(super) fn new(case: &NetworkCase, device: &Device) -> Result<Self, Error> {
-        Self::of(case, DType::F32, device)
+        Self::of(case, candle_type(case.dtype), device)
     }
 
-    /// The same case in f64 on the CPU, with the parameters of this one. Training steps go through candle's graph.
+    /// The same case in another type on the CPU, with the parameters and inputs of this one. Training steps go through candle's graph.
     ///
     /// # Errors
     /// The errors of layers, models and candle.
-    pub(super) fn reference(&self, case: &NetworkCase) -> Result<Self, Error> {
-        let mut reference = Self::of(case, DType::F64, &Device::Cpu)?;
+    pub(super) fn reference(&self, case: &NetworkCase, dtype: DType) -> Result<Self, Error> {
+        let mut reference = Self::of(case, dtype, &Device::Cpu)?;
+        let same = |from: &Tensor| from.to_device(&Device::Cpu)?.to_dtype(dtype);
+        if let (Self::Layer(own), Self::Layer(reference)) = (self, &mut reference) {
+            reference.x.set(&same(&own.x)?)?;
+            for (own, other) in own.others.iter().zip(&mut reference.others) {
+                match other {
+                    Other::Fixed(tensor) => *tensor = same(own.tensor())?,
+                    Other::Varied(_, var) => var.set(&same(own.tensor())?)?,
+                }
+            }
+        }
         if let Self::Step(training) = &mut reference {
             training.objective = Objective::through_graph(&training.model, case.batch, 1)?;
         }
         let own = self.parameters().variables();
         for ((_, to), (_, from)) in reference.parameters().variables().iter().zip(&own) {
-            to.set(&from.to_device(&Device::Cpu)?.to_dtype(DType::F64)?)?;
+            to.set(&same(from)?)?;
         }
         Ok(reference)
     }
@@ -114,7 +142,7 @@ impl Work {
                 };
                 let parameters = Parameters::seeded(SEED);
                 let apply = layer.make(&size, parameters.builder(dtype, device))?;
-                let x = Var::from_tensor(&tensor(&layer.shape(&size), 3, dtype, device)?)?;
+                let x = Var::from_tensor(&layer.first(&size, dtype, device)?)?;
                 Ok(Self::Layer(LayerWork {
                     others: layer.others(&size, &x)?,
                     is_both: case.run == Run::Both,
@@ -202,13 +230,17 @@ impl LayerWork {
     /// The errors of the layer.
     pub(super) fn output(&self) -> Result<Tensor, Error> {
         let mut inputs = vec![self.x.as_tensor().clone()];
-        inputs.extend(self.others.iter().cloned());
+        inputs.extend(self.others.iter().map(Other::tensor).cloned());
         Ok((self.apply)(&inputs)?)
     }
 
-    /// The variables whose gradients are compared: the input, and all parameters.
+    /// The variables whose gradients are compared: inputs, and all parameters.
     pub(super) fn variables(&self) -> Vec<(String, Var)> {
         let mut all = vec![("x".to_owned(), self.x.clone())];
+        all.extend(self.others.iter().filter_map(|other| match other {
+            Other::Fixed(_) => None,
+            Other::Varied(name, var) => Some(((*name).to_owned(), var.clone())),
+        }));
         all.extend(self.parameters.variables());
         all
     }

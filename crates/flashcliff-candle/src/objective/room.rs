@@ -1,0 +1,148 @@
+//! Room for the buffers of a plan, asked before they are taken. They are taken once, so nobody waits for the answer in a step, on a GPU neither.
+
+use candle_core::Device;
+use flashcliff::{Dtype, memory};
+
+use super::plan::{Holder, Plan, Work};
+use crate::Error;
+
+/// The bytes of the buffers of a plan. What grows with the rows is apart from what does not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Room {
+    rows: usize,
+    parts: usize,
+    /// The values, and what operators save beside them.
+    values: u128,
+    /// The gradients of values.
+    gradients: u128,
+    /// The gradients of parameters.
+    sums: u128,
+}
+
+impl Room {
+    /// The room of a plan for each of so many parts of a batch. The types are those of the features and of the model.
+    pub(super) fn of(plan: &Plan, [features, model]: [Dtype; 2], parts: usize) -> Self {
+        let bytes = |len: usize, wide: bool| -> u128 {
+            let dtype = if wide { model } else { features };
+            len as u128 * dtype.bytes() as u128
+        };
+        let buffers = plan.values.iter();
+        let buffers = buffers.filter(|value| matches!(value.holder, Holder::Buffer));
+        let values: u128 = buffers.map(|value| bytes(value.len, value.wide)).sum();
+        let saved = plan.nodes.iter().map(|node| match &node.work {
+            Work::Operator(operator, dims) => bytes(operator.saved_len(dims), true),
+            _ => 0,
+        });
+        // A buffer that gradients of both types share is two on a GPU, and the wide ones are small.
+        let gradients = plan.buffers.iter().map(|&len| bytes(len, false)).sum();
+        let parameters = plan.parameters.iter();
+        let sums: u128 = parameters.map(|p| bytes(p.elem_count(), true)).sum();
+        Self {
+            rows: plan.rows,
+            parts,
+            values: values + saved.sum::<u128>(),
+            gradients,
+            sums: if parts > 1 { 2 * sums } else { sums },
+        }
+    }
+
+    /// All bytes.
+    pub(super) fn taken(&self) -> u128 {
+        self.values + self.gradients + self.sums
+    }
+
+    /// The largest batch that fits into so many bytes, with as many parts; 0 if none does.
+    fn largest_batch(&self, available: u128) -> u128 {
+        let of_rows = (self.values + self.gradients).max(1);
+        available.saturating_sub(self.sums) * self.rows as u128 / of_rows * self.parts as u128
+    }
+
+    fn in_words(&self, model: &str) -> String {
+        let mebibytes = |bytes: u128| bytes.div_ceil(1 << 20);
+        format!(
+            "training {model}: the buffers of a batch of {} in {} part(s) ({} MiB of values, {} of their gradients, {} of those of parameters)",
+            self.rows as u128 * self.parts as u128,
+            self.parts,
+            mebibytes(self.values),
+            mebibytes(self.gradients),
+            mebibytes(self.sums)
+        )
+    }
+
+    fn remedy(&self, available: Option<u128>) -> String {
+        match available.map(|bytes| self.largest_batch(bytes)) {
+            None => "raise the limit, or make the batch smaller".to_owned(),
+            Some(0) => "no batch fits in so many parts".to_owned(),
+            Some(batch) => format!(
+                "the largest batch that fits is {batch}; more parts of a batch need less, for the same results"
+            ),
+        }
+    }
+
+    /// Checks that a device has room.
+    ///
+    /// # Errors
+    /// [`flashcliff::Error::OutOfMemory`] with the largest batch that fits.
+    pub(super) fn check(&self, model: &str, device: &Device) -> Result<(), Error> {
+        let wanted = self.taken();
+        match device {
+            #[cfg(feature = "cuda")]
+            Device::Cuda(device) => {
+                let gpu = crate::op::gpu::library::device(device)?;
+                let available = u128::from(gpu.available_memory()?);
+                if wanted <= available {
+                    return Ok(());
+                }
+                let remedy = self.remedy(Some(available));
+                let what = self.in_words(model);
+                Err(memory::no_room(what, wanted, Some(available), remedy).into())
+            }
+            _ => Ok(memory::check(&self.in_words(model), wanted, |available| {
+                self.remedy(available)
+            })?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use candle_core::DType;
+
+    use super::*;
+    use crate::models::{Architecture, Model};
+
+    fn room(model: &Model, rows: usize, parts: usize) -> Room {
+        let plan = model.plan(rows / parts).unwrap().unwrap();
+        Room::of(&plan, [Dtype::F32; 2], parts)
+    }
+
+    #[test]
+    fn a_plan_takes_what_was_counted() {
+        for architecture in [
+            Architecture::Hulls,
+            Architecture::Regression { width: 20 },
+            Architecture::Volumes,
+        ] {
+            for rows in [1, 5, 32] {
+                let model = Model::new(architecture, 3, DType::F32).unwrap();
+                let plan = model.plan(rows).unwrap().unwrap();
+                let taken = super::super::OnCpu::<f32>::new(&plan).bytes();
+                let counted = room(&model, rows, 1).taken();
+                assert_eq!(counted, taken as u128, "{architecture:?} {rows}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_largest_batch_fits_and_the_next_does_not() {
+        let model = Model::new(Architecture::Hulls, 3, DType::F32).unwrap();
+        let available = 1 << 30;
+        for parts in [1, 4] {
+            let largest = room(&model, 64, parts).largest_batch(available);
+            let largest = usize::try_from(largest).unwrap();
+            assert!(room(&model, largest, parts).taken() <= available);
+            assert!(room(&model, largest + parts, parts).taken() > available);
+        }
+        assert_eq!(room(&model, 64, 1).largest_batch(1000), 0);
+    }
+}

@@ -1,0 +1,146 @@
+//! Tests of the program on an NVIDIA GPU: benchmarks, predictions and profiles.
+//!
+//! Without a GPU every test counts as ignored, and the last line says how many and why; with `FLASHCLIFF_REQUIRE_GPU=1` they fail instead.
+
+mod common;
+#[allow(dead_code, reason = "the tests of candle use the rest")]
+#[path = "../../flashcliff-candle/tests/cuda/trials.rs"]
+mod trials;
+
+use std::process::ExitCode;
+
+use common::coverage::lacking;
+use common::{Folder, arg, run, stdout, text};
+use serde_json::Value;
+use trials::Tests;
+
+fn main() -> ExitCode {
+    let mut tests = Tests::new();
+    let all: [(&str, fn()); 5] = [
+        ("bench::everything_in_every_type", everything),
+        ("bench::layers_are_captured", captured),
+        ("calibrate::steps_of_all_tasks", calibrated),
+        ("predict::steps_beside_measured_ones", predicted),
+        ("profile::rows_add_up_and_cost_little", profiled),
+    ];
+    for (name, test) in all {
+        tests.add(name, test);
+    }
+    tests.run()
+}
+
+fn json(args: &[&str]) -> Value {
+    serde_json::from_str(&stdout(args)).unwrap()
+}
+
+/// The report of a quick benchmark.
+fn bench(more: &[&str]) -> Value {
+    let folder = Folder::new();
+    let path = folder.path("bench.json");
+    let args = ["bench", "--quick", "--quiet", "--device", "cuda"];
+    stdout(&[&args[..], &["--json", arg(&path)], more].concat());
+    serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap()
+}
+
+fn number(value: &Value, name: &str) -> f64 {
+    value[name]
+        .as_f64()
+        .unwrap_or_else(|| panic!("{name} of {value}"))
+}
+
+fn everything() {
+    let dtypes = ["f32", "f64", "bf16", "f16"];
+    let chosen: Vec<&str> = dtypes.iter().flat_map(|dtype| ["--dtype", dtype]).collect();
+    let nothing: [&str; 0] = [];
+    assert_eq!(lacking(&bench(&chosen), &dtypes), nothing);
+}
+
+/// What allocates can be captured too.
+fn captured() {
+    let chosen = [
+        "--layer",
+        "MVLinear",
+        "--operator",
+        "gate",
+        "--dtype",
+        "f32",
+    ];
+    let report = bench(&chosen);
+    for case in report["cases"].as_array().unwrap() {
+        assert!(number(case, "captured_seconds") > 0.0, "{case}");
+        assert!(case["network"]["not_captured"].is_null(), "{case}");
+    }
+}
+
+fn calibrated() {
+    let rates = json(&[
+        "calibrate",
+        "--quick",
+        "--quiet",
+        "--json",
+        "--device",
+        "cuda",
+    ]);
+    let steps = rates["steps"].as_array().unwrap();
+    let tasks: Vec<&str> = steps.iter().map(|s| s["task"].as_str().unwrap()).collect();
+    assert_eq!(tasks, ["hulls", "regression", "volumes", "gravity"]);
+    for step in steps {
+        let batches = step["batches"].as_array().unwrap().len();
+        let captured = step["captured_seconds"].as_array().unwrap();
+        assert_eq!(captured.len(), batches, "{step}");
+        assert!(captured.iter().all(|seconds| seconds.as_f64() > Some(0.0)));
+    }
+}
+
+fn predicted() {
+    let args = [
+        "predict", "hulls", "gravity", "--check", "--quick", "--quiet", "--json",
+    ];
+    let output = run(&[&args[..], &["--device", "cuda"]].concat());
+    assert!(
+        [Some(0), Some(3)].contains(&output.status.code()),
+        "{}",
+        text(&output.stderr)
+    );
+    let errors: Value = serde_json::from_str(&text(&output.stdout)).unwrap();
+    let steps = errors["steps"].as_array().unwrap();
+    let of = |task: &str, captured: bool| {
+        let is_same = |step: &&Value| step["task"] == task && step["captured"] == captured;
+        steps
+            .iter()
+            .find(is_same)
+            .unwrap_or_else(|| panic!("{task} {captured}: {errors}"))
+    };
+    for task in ["hulls", "gravity"] {
+        // A graph takes less than its launches one by one.
+        let [launched, captured] = [false, true].map(|c| number(of(task, c), "measured_seconds"));
+        assert!(captured < launched, "{task}: {captured} {launched}");
+        for captured in [false, true] {
+            // Memory is counted: 3 samples lie on the line of 2 and 4, in blocks of the pool.
+            let step = of(task, captured);
+            assert!(number(step, "memory_error") < 0.25, "{step}");
+        }
+    }
+}
+
+fn profiled() {
+    let folder = Folder::new();
+    let path = folder.path("profile.json");
+    for task in ["hulls", "regression", "volumes", "gravity"] {
+        let (mut least, mut cheapest) = (f64::INFINITY, f64::INFINITY);
+        for _ in 0..3 {
+            let args = ["profile", task, "--quiet", "--device", "cuda"];
+            stdout(&[&args[..], &["--json", arg(&path)]].concat());
+            let report: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+            let [difference, cost] = ["difference", "cost"].map(|name| number(&report, name));
+            println!("{task}: the rows differ by {difference:+.4}, the profile costs {cost:+.4}");
+            least = least.min(difference.abs());
+            cheapest = cheapest.min(cost);
+        }
+        // The goals are 3 and 2 %.
+        assert!(
+            least < 0.06 && cheapest < 0.04,
+            "{task}: {least} {cheapest}"
+        );
+    }
+}
