@@ -7,6 +7,8 @@ mod gravity;
 mod layers;
 mod motions;
 mod oracle;
+mod relatives;
+mod scopes;
 mod training;
 
 use candle_core::{DType, Device, Tensor};

@@ -36,7 +36,7 @@ impl Products {
         let cayley = algebra.cayley();
         let sign = |blade| {
             let grade = cayley.grade_of(blade);
-            if grade * (cayley.dim() - grade) % 2 == 0 {
+            if (grade * (cayley.dim() - grade)).is_multiple_of(2) {
                 1.0
             } else {
                 -1.0

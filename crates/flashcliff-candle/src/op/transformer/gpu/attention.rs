@@ -2,9 +2,8 @@
 
 use candle_core::{D, Result, Tensor};
 
-use super::Kernels;
 use super::layout::Layout;
-use super::stages::Gradients;
+use super::stages::{Given, Gradients};
 use crate::op::transformer::attention::Attention;
 
 /// Values that the backward pass of attention needs besides its inputs.
@@ -25,11 +24,11 @@ impl Attention {
     /// The attended values of all heads of the inputs, as many as there are sides.
     pub(super) fn on_gpu(
         &self,
-        kernels: &dyn Kernels,
-        layout: &Layout,
+        given: &Given,
         sides: &[&Tensor],
         log_weights: Option<&Tensor>,
     ) -> Result<(Tensor, Attended)> {
+        let (kernels, layout) = (given.kernels, given.layout);
         let weights = log_weights.map(|weights| weights.exp()?.squeeze(1)?.t()?.contiguous());
         let weights = weights.transpose()?;
         let mut parts = Vec::new();
@@ -66,14 +65,14 @@ impl Attention {
     /// The gradients of the inputs of [`Self::on_gpu`].
     pub(super) fn gradient_on_gpu(
         &self,
-        kernels: &dyn Kernels,
-        layout: &Layout,
+        given: &Given,
         sides: &[&Tensor],
         attended: &Attended,
         g: &Tensor,
         parameter: usize,
         to: &mut Gradients,
     ) -> Result<Vec<Tensor>> {
+        let (kernels, layout) = (given.kernels, given.layout);
         let Attended {
             weights,
             query,
@@ -84,7 +83,7 @@ impl Attention {
         let width = value.dim(D::Minus1)?;
         let rows = g.dim(0)?;
         let of_out = kernels.merge_gradient(self, g, self.merged_shape(layout, rows, width))?;
-        let of_out = self.from_merging(layout, &of_out, width)?;
+        let of_out = self.split_merged(layout, &of_out, width)?;
         let of_out = self.shown(layout, &of_out)?;
         let of_value = shares.t()?.matmul(&of_out)?;
         let products = (shares * of_out.matmul(&value.t()?)?)?;
@@ -201,7 +200,7 @@ impl Attention {
     }
 
     /// The inverse of [`Self::for_merging`].
-    fn from_merging(&self, layout: &Layout, merged: &Tensor, width: usize) -> Result<Tensor> {
+    fn split_merged(&self, layout: &Layout, merged: &Tensor, width: usize) -> Result<Tensor> {
         if layout.is_padded() {
             let rows = merged.squeeze(0)?;
             let rows = match self.shared {

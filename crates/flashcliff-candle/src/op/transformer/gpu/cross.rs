@@ -9,7 +9,7 @@ use super::Kernels;
 use super::attention::Attended;
 use super::function::owned;
 use super::layout::Layout;
-use super::stages::Gradients;
+use super::stages::{Given, Gradients};
 use crate::Error;
 use crate::op::node::{self, Argument, Backward};
 use crate::op::transformer::cross::{Crossing, NAME};
@@ -48,9 +48,12 @@ pub(in crate::op::transformer) fn apply<K: Kernels>(
         || {
             let log_weights = seen[2 + masks..].first();
             let sides = [&sides[0], &sides[1]];
-            crossing
-                .attention
-                .on_gpu(&kernels, &layout, &sides, log_weights)
+            let given = Given {
+                kernels: &kernels,
+                layout: &layout,
+                reference: None,
+            };
+            crossing.attention.on_gpu(&given, &sides, log_weights)
         },
     )?;
     let backward = OnGpu {
@@ -132,15 +135,13 @@ impl<K: Kernels> Backward for OnGpu<K> {
             },
             || {
                 let sides = [&self.sides[0], &self.sides[1]];
-                self.crossing.attention.gradient_on_gpu(
-                    &self.kernels,
-                    &self.layout,
-                    &sides,
-                    &self.attended,
-                    &g,
-                    0,
-                    &mut to,
-                )
+                let given = Given {
+                    kernels: &self.kernels,
+                    layout: &self.layout,
+                    reference: None,
+                };
+                let (attention, attended) = (&self.crossing.attention, &self.attended);
+                attention.gradient_on_gpu(&given, &sides, attended, &g, 0, &mut to)
             },
         )?;
         let found = tracked.iter().map(|&at| {

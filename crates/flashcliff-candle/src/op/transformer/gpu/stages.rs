@@ -68,8 +68,7 @@ pub(super) fn forward(
                 (output, Kept::Factors(factors))
             }
             Stage::Attention(attention) => {
-                let (output, attended) =
-                    attention.on_gpu(kernels, given.layout, &[&x], own.first())?;
+                let (output, attended) = attention.on_gpu(given, &[&x], own.first())?;
                 (output, Kept::Attended(attended))
             }
             Stage::Residual(stages) => {
@@ -115,12 +114,9 @@ pub(super) fn backward(
             (Stage::Products(products), Kept::Factors(factors)) => {
                 Some(products.gradient_on_gpu(given, x, factors, &g, to)?)
             }
-            (Stage::Attention(attention), Kept::Attended(attended)) => {
-                let layout = given.layout;
-                attention
-                    .gradient_on_gpu(kernels, layout, &[x], attended, &g, first, to)?
-                    .pop()
-            }
+            (Stage::Attention(attention), Kept::Attended(attended)) => attention
+                .gradient_on_gpu(given, &[x], attended, &g, first, to)?
+                .pop(),
             (Stage::Residual(stages), Kept::Residual(inner)) => {
                 backward(given, stages, inner, &g, Some(&g), first, to)?
             }

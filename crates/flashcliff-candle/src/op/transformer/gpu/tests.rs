@@ -196,11 +196,17 @@ impl Kernels for Composed {
     }
 }
 
-/// Compares output and gradients of both ways, for all inputs that have gradients at once, and for each alone.
-fn compare(name: &str, inputs: &[Tensor], run: impl Fn(&[Argument]) -> [Tensor; 2]) {
+/// Compares output and gradients of both ways, for all inputs that have gradients at once, and in GATr for each alone.
+fn compare(
+    name: &str,
+    geometry: Geometry,
+    inputs: &[Tensor],
+    run: impl Fn(&[Argument]) -> [Tensor; 2],
+) {
     let variables = (0..inputs.len()).filter(|&at| inputs[at].is_variable());
     let all: Vec<usize> = variables.collect();
-    let each = all.iter().map(|&at| vec![at]);
+    let alone = if geometry.distances { &all[..] } else { &[] };
+    let each = alone.iter().map(|&at| vec![at]);
     for tracked in std::iter::once(all.clone()).chain(each) {
         let given = inputs.iter().enumerate();
         let given: Vec<Tensor> = given
@@ -231,27 +237,37 @@ fn compare(name: &str, inputs: &[Tensor], run: impl Fn(&[Argument]) -> [Tensor; 
 #[test]
 fn stages_of_kernels() {
     for case in cases() {
-        compare(&case.name, &inputs(&case), |arguments| {
-            let whole = node::apply(&case.stages, arguments).unwrap();
-            let kernels = Composed(case.stages.geometry);
-            [
-                whole,
-                function::apply(&case.stages, kernels, arguments).unwrap(),
-            ]
-        });
+        compare(
+            &case.name,
+            case.stages.geometry,
+            &inputs(&case),
+            |arguments| {
+                let whole = node::apply(&case.stages, arguments).unwrap();
+                let kernels = Composed(case.stages.geometry);
+                [
+                    whole,
+                    function::apply(&case.stages, kernels, arguments).unwrap(),
+                ]
+            },
+        );
     }
 }
 
 #[test]
 fn attention_to_another_set() {
     for case in cross_cases() {
-        compare(&case.name, &cross_inputs(&case), |arguments| {
-            let whole = node::apply(&case.crossing, arguments).unwrap();
-            let kernels = Composed(case.crossing.attention.geometry);
-            [
-                whole,
-                cross::apply(&case.crossing, kernels, arguments).unwrap(),
-            ]
-        });
+        compare(
+            &case.name,
+            case.crossing.attention.geometry,
+            &cross_inputs(&case),
+            |arguments| {
+                let whole = node::apply(&case.crossing, arguments).unwrap();
+                let kernels = Composed(case.crossing.attention.geometry);
+                [
+                    whole,
+                    cross::apply(&case.crossing, kernels, arguments).unwrap(),
+                ]
+            },
+        );
     }
 }
