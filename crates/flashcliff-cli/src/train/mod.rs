@@ -106,6 +106,10 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
+    /// Seed of the data alone, so that runs of several seeds can have the same data [default: that of --seed].
+    #[arg(long, value_name = "N")]
+    data_seed: Option<u64>,
+
     /// Learning rate [default: 0.001; gravity: 0.0003].
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
@@ -121,7 +125,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 
-    /// Folder for the results [default: runs/TASK-SAMPLES-sSEED, or that of the resumed state].
+    /// Folder for the results [default: runs/TASK-SAMPLES-sSEED, with --data-seed -dSEED after it, or that of the resumed state].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
@@ -267,7 +271,7 @@ fn work(
 ) -> Result<(), Error> {
     let bars = Bars::new(quiet);
     let start = Instant::now();
-    let data = match bars.generate(settings.task(), settings.sizes(), settings.seed) {
+    let data = match bars.generate(settings.task(), settings.sizes(), settings.data_seed()) {
         Err(Error::Task(TaskError::Stopped)) => return Err(Error::Stopped),
         data => data?,
     };
