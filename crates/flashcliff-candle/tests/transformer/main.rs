@@ -5,6 +5,7 @@ mod common;
 mod golden;
 mod gravity;
 mod layers;
+mod loops;
 mod motions;
 mod oracle;
 mod relatives;

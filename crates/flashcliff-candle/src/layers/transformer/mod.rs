@@ -27,7 +27,8 @@ mod tokens;
 
 pub use crate::op::transformer::Channels;
 pub use crate::op::transformer::geometry::Geometry;
-pub use crate::op::transformer::scope::{Mask, Scope, Sequences};
+pub use crate::op::transformer::scope::{Mask, Scope};
+pub use crate::op::transformer::sequences::Sequences;
 pub use attention::{AttentionOptions, SelfAttention};
 pub use bilinear::GeometricBilinear;
 pub use block::Block;

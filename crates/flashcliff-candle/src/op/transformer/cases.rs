@@ -14,7 +14,8 @@ use super::geometry::Geometry;
 use super::linear::Linear;
 use super::norm::Norm;
 use super::product::Products;
-use super::scope::{Mask, Scope, Sequences};
+use super::scope::{Mask, Scope};
+use super::sequences::Sequences;
 use super::stage::Stage;
 
 /// Stages, and the samples and items of their tokens.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::chunk::{Chunk, Mask, Samples};
-use super::scope::Sequences;
+use super::sequences::Sequences;
 
 /// The smallest number of tokens of a chunk that is cut off.
 const LEAST_TOKENS: usize = 32;

@@ -5,7 +5,7 @@
 //! cache and never become tensors of candle. On a GPU a function is one node too, of kernels and matrix products.
 //!
 //! * `geometry` - the choices by which transformers over different algebras differ.
-//! * `scope` - whom the items attend to: masks and ragged batches.
+//! * `scope` - whom the items attend to, and masks; `sequences` - ragged batches.
 //! * `stage` - the stages and what they have in common.
 //! * `linear` - equivariant linear layers that share an input.
 //! * `norm`, `gate` - the invariant norm and gated nonlinearities.
@@ -37,6 +37,7 @@ pub(crate) mod linear;
 pub(crate) mod norm;
 pub(crate) mod product;
 pub(crate) mod scope;
+pub(crate) mod sequences;
 pub(crate) mod stage;
 
 /// The number of multivector channels and of scalar channels.

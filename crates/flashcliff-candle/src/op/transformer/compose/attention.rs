@@ -7,7 +7,8 @@ use crate::op::transformer::attention::{Attention, Place};
 use crate::op::transformer::constants::constant;
 use crate::op::transformer::cross::Crossing;
 use crate::op::transformer::features::{EPS, Part, Points};
-use crate::op::transformer::scope::{Padding, Scope, Sequences, seen};
+use crate::op::transformer::scope::{Scope, seen};
+use crate::op::transformer::sequences::{Padding, Sequences};
 
 /// Whom items attend to.
 pub(in crate::op::transformer) struct Around<'a> {

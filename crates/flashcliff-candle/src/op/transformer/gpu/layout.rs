@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use candle_core::{Result, Tensor};
 
-use crate::op::transformer::scope::{Padding, Scope, seen};
+use crate::op::transformer::scope::{Scope, seen};
+use crate::op::transformer::sequences::Padding;
 
 /// The items of queries and of keys.
 pub(super) struct Layout {
