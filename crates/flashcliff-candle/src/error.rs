@@ -97,6 +97,59 @@ pub enum Error {
         got: Vec<usize>,
     },
 
+    /// A tensor has the wrong element type.
+    #[error("{tensor}: expected type {expected}, got {got:?}")]
+    TensorType {
+        /// A description of the tensor.
+        tensor: String,
+        /// The types that were expected.
+        expected: &'static str,
+        /// The type that was given.
+        got: DType,
+    },
+
+    /// A tensor that gets no gradient depends on a variable.
+    #[error(
+        "{tensor}: expected a tensor that no variable leads to, since it gets no gradient; call detach()"
+    )]
+    Tracked {
+        /// A description of the tensor.
+        tensor: String,
+    },
+
+    /// Offsets do not cut the items of a ragged batch into sequences.
+    #[error("offset {at} of sequences: expected {expected}, got {got}")]
+    Offsets {
+        /// The position among the offsets.
+        at: usize,
+        /// The number that was expected.
+        expected: String,
+        /// The number that was given.
+        got: String,
+    },
+
+    /// Tokens attend in a way that a layer does not have.
+    #[error("{layer}: expected a scope of {expected}, got {got}")]
+    Scope {
+        /// The name of the layer.
+        layer: String,
+        /// The scopes that the layer has.
+        expected: &'static str,
+        /// The scope that was given.
+        got: &'static str,
+    },
+
+    /// An algebra lacks what a choice of a geometry needs.
+    #[error("{choice}: expected {expected}, got {got}")]
+    Geometry {
+        /// The choice.
+        choice: &'static str,
+        /// The algebras that have it.
+        expected: &'static str,
+        /// The algebra that was given.
+        got: String,
+    },
+
     /// A stored tensor has the wrong element type.
     #[error("{tensor}: expected type {expected:?}, got {got:?}")]
     StoredType {

@@ -90,6 +90,42 @@ fn the_thread_count_changes_nothing_and_the_seed_does() {
 }
 
 #[test]
+fn data_can_have_a_seed_of_their_own() {
+    let folder = Folder::new();
+    let run = |name: &str, seeds: &[&str]| {
+        let out = folder.path(name);
+        let mut args = tiny("regression", &out);
+        args.retain(|a| *a != "--seed" && *a != "3");
+        args.extend(seeds);
+        let text = stdout(&args);
+        (text, metrics(&out), out)
+    };
+    let (text, first, own) = run("own", &["--seed=3"]);
+    assert!(text.contains("(this run, seed 3)"), "{text}");
+    let (_, _, same_data) = run("same", &["--seed=3", "--data-seed=3"]);
+    assert_eq!(
+        raw(&own.join("best.safetensors")),
+        raw(&same_data.join("best.safetensors"))
+    );
+    // The scale of regression's targets is that of its training data.
+    let (text, other, out) = run("other", &["--seed=4", "--data-seed=3"]);
+    assert!(text.contains("seed 4, data of seed 3"), "{text}");
+    assert_eq!(first["target_scale"], other["target_scale"]);
+    assert_ne!(
+        raw(&own.join("best.safetensors")),
+        raw(&out.join("best.safetensors"))
+    );
+    let (_, none, _) = run("none", &["--seed=4"]);
+    assert_ne!(none["target_scale"], other["target_scale"]);
+    // The seed of the data belongs to the run.
+    let state = out.join("state.safetensors");
+    let resume = ["train", "regression", "--resume", arg(&state)];
+    stdout(&[&resume[..], &["--data-seed=3"]].concat());
+    let message = failure(&[&resume[..], &["--data-seed=4"]].concat(), 1);
+    assert!(message.contains("--data-seed"), "{message}");
+}
+
+#[test]
 fn a_published_budget_is_compared() {
     let folder = Folder::new();
     let out = folder.path("run");

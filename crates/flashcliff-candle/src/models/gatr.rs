@@ -5,7 +5,8 @@ use candle_nn::VarBuilder;
 
 use crate::Error;
 use crate::layers::transformer::{
-    AttentionOptions, Block, Channels, EquiLinear, Initialization, Tokens, join_reference,
+    AttentionOptions, Block, Channels, EquiLinear, Geometry, Initialization, Scope, Tokens,
+    join_reference_within,
 };
 
 /// The sizes of a [`Gatr`].
@@ -27,7 +28,7 @@ pub struct GatrOptions {
 /// space.
 ///
 /// Parameters have the names of GATr's state dict: `linear_in`, `blocks.0`, ..., `linear_out`. The reference of joins is the mean of the input,
-/// as in GATr.
+/// as in GATr. Over other algebras it is as L-GATr, E-GATr or C-GATr, see [`Geometry::of`].
 ///
 /// Source: Brehmer, de Haan, Behrends and Cohen, NeurIPS 2023, arXiv 2305.18415.
 ///
@@ -53,28 +54,45 @@ pub struct GatrOptions {
 /// ```
 #[derive(Clone, Debug)]
 pub struct Gatr {
+    geometry: Geometry,
     first: EquiLinear,
     blocks: Vec<Block>,
     last: EquiLinear,
 }
 
 impl Gatr {
-    /// The network with parameters from `vb`.
+    /// The network over Cl(3,0,1) with parameters from `vb`.
     ///
     /// # Errors
     /// The errors of the layers.
     pub fn new(options: GatrOptions, vb: VarBuilder) -> std::result::Result<Self, Error> {
-        let linear =
-            |from, to, name| EquiLinear::new(from, to, Initialization::Default, vb.pp(name));
-        let first = linear(options.input, options.hidden, "linear_in")?;
-        let blocks = (0..options.blocks)
-            .map(|i| Block::new(options.hidden, options.attention, vb.pp("blocks").pp(i)))
-            .collect::<std::result::Result<_, _>>()?;
-        let last = linear(options.hidden, options.output, "linear_out")?;
+        Self::over(Geometry::gatr()?, options, vb)
+    }
+
+    /// The network over a geometry, or an algebra.
+    ///
+    /// # Errors
+    /// The errors of the layers.
+    pub fn over(
+        geometry: impl Into<Geometry>,
+        options: GatrOptions,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        let geometry = geometry.into();
+        let linear = |from, to, name| {
+            EquiLinear::over(geometry, from, to, Initialization::Default, vb.pp(name))
+        };
+        let block = |at: usize| {
+            let vb = vb.pp("blocks").pp(at);
+            Block::over(geometry, options.hidden, options.attention, vb)
+        };
         Ok(Self {
-            first,
-            blocks,
-            last,
+            geometry,
+            first: linear(options.input, options.hidden, "linear_in")?,
+            blocks: (0..options.blocks)
+                .map(block)
+                .collect::<std::result::Result<_, _>>()?,
+            last: linear(options.hidden, options.output, "linear_out")?,
         })
     }
 
@@ -83,7 +101,7 @@ impl Gatr {
     /// # Errors
     /// Tokens of other channels.
     pub fn forward(&self, x: &Tokens) -> Result<Tokens> {
-        self.forward_with(x, &join_reference(x)?)
+        self.forward_within(x, None, &Scope::Sample)
     }
 
     /// Applies the network with a reference of joins `[samples, items]`.
@@ -91,9 +109,28 @@ impl Gatr {
     /// # Errors
     /// Tokens of other channels, a reference of another shape.
     pub fn forward_with(&self, x: &Tokens, reference: &Tensor) -> Result<Tokens> {
+        self.forward_within(x, Some(reference), &Scope::Sample)
+    }
+
+    /// Applies the network to items that attend within a scope. Without a reference of joins that of
+    /// [`join_reference_within`](crate::layers::transformer::join_reference_within) is taken: the items of a sequence have that of their sequence.
+    ///
+    /// # Errors
+    /// Those of [`Self::forward_with`], and a scope that does not fit the tokens.
+    pub fn forward_within(
+        &self,
+        x: &Tokens,
+        reference: Option<&Tensor>,
+        scope: &Scope,
+    ) -> Result<Tokens> {
+        let made = match (self.geometry.join, reference) {
+            (true, None) => Some(join_reference_within(x, scope)?),
+            _ => None,
+        };
+        let reference = reference.or(made.as_ref());
         let mut x = self.first.forward(x)?;
         for block in &self.blocks {
-            x = block.forward(&x, reference)?;
+            x = block.forward_within(&x, reference, scope)?;
         }
         self.last.forward(&x)
     }

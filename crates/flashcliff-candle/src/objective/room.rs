@@ -3,7 +3,7 @@
 use candle_core::Device;
 use flashcliff::{Dtype, memory};
 
-use super::plan::{Holder, Plan, Work};
+use super::plan::{Plan, Work};
 use crate::Error;
 
 /// The bytes of the buffers of a plan. What grows with the rows is apart from what does not.
@@ -21,27 +21,19 @@ pub(super) struct Room {
 
 impl Room {
     /// The room of a plan for each of so many parts of a batch. The types are those of the features and of the model.
-    pub(super) fn of(plan: &Plan, [features, model]: [Dtype; 2], parts: usize) -> Self {
-        let bytes = |len: usize, wide: bool| -> u128 {
-            let dtype = if wide { model } else { features };
-            len as u128 * dtype.bytes() as u128
-        };
-        let buffers = plan.values.iter();
-        let buffers = buffers.filter(|value| matches!(value.holder, Holder::Buffer));
-        let values: u128 = buffers.map(|value| bytes(value.len, value.wide)).sum();
+    pub(super) fn of(plan: &Plan, dtypes: [Dtype; 2], parts: usize) -> Self {
+        let wide = |len: usize| (len * dtypes[1].bytes()) as u128;
         let saved = plan.nodes.iter().map(|node| match &node.work {
-            Work::Operator(operator, dims) => bytes(operator.saved_len(dims), true),
+            Work::Operator(operator, dims) => wide(operator.saved_len(dims)),
             _ => 0,
         });
-        // A buffer that gradients of both types share is two on a GPU, and the wide ones are small.
-        let gradients = plan.buffers.iter().map(|&len| bytes(len, false)).sum();
         let parameters = plan.parameters.iter();
-        let sums: u128 = parameters.map(|p| bytes(p.elem_count(), true)).sum();
+        let sums: u128 = parameters.map(|p| wide(p.elem_count())).sum();
         Self {
             rows: plan.rows,
             parts,
-            values: values + saved.sum::<u128>(),
-            gradients,
+            values: plan.value_bytes(dtypes) as u128 + saved.sum::<u128>(),
+            gradients: plan.gradient_bytes(dtypes) as u128,
             sums: if parts > 1 { 2 * sums } else { sums },
         }
     }

@@ -18,15 +18,26 @@ impl Plan {
         lens
     }
 
-    /// The number of bytes of all buffers of values and of their gradients, with the types of the features and of the model.
-    pub(super) fn bytes(&self, dtypes: [Dtype; 2]) -> usize {
+    /// The number of bytes of all buffers of values, with the types of the features and of the model.
+    pub(super) fn value_bytes(&self, dtypes: [Dtype; 2]) -> usize {
         let values = self.values.iter().zip(self.blocks.lens());
         let values = values.filter(|(value, _)| matches!(value.holder, Holder::Buffer));
-        let values = values.map(|(value, len)| dtypes[usize::from(value.wide)].bytes() * len);
+        values
+            .map(|(value, len)| dtypes[usize::from(value.wide)].bytes() * len)
+            .sum()
+    }
+
+    /// The number of bytes of all buffers of gradients of values.
+    pub(super) fn gradient_bytes(&self, dtypes: [Dtype; 2]) -> usize {
         let gradients = self.gradient_lens(dtypes).into_iter();
-        let gradients = gradients
-            .map(|[features, model]| features * dtypes[0].bytes() + model * dtypes[1].bytes());
-        values.sum::<usize>() + gradients.sum::<usize>()
+        gradients
+            .map(|[features, model]| features * dtypes[0].bytes() + model * dtypes[1].bytes())
+            .sum()
+    }
+
+    /// The number of bytes of both.
+    pub(super) fn bytes(&self, dtypes: [Dtype; 2]) -> usize {
+        self.value_bytes(dtypes) + self.gradient_bytes(dtypes)
     }
 
     /// The number of elements of all buffers of values, and of all buffers of gradients.

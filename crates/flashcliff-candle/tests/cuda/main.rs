@@ -22,6 +22,7 @@ mod optim;
 mod refused;
 mod rotors;
 mod timeline;
+mod transformer;
 mod trials;
 
 use std::process::ExitCode;
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
     rotors::add(&mut tests);
     timeline::add(&mut tests);
     layers::add(&mut tests);
+    transformer::add(&mut tests);
     models::add(&mut tests);
     optim::add(&mut tests);
     capture::add(&mut tests);

@@ -184,7 +184,10 @@ fn tokens_are_taken_apart_as_they_were_put_together() {
     assert_eq!(values(&tokens.scalars().unwrap().unwrap()), values(&s));
     assert!(Tokens::new(&mv, None).unwrap().scalars().unwrap().is_none());
     let error = Tokens::new(&s, None).unwrap_err().to_string();
-    assert!(error.contains("[16, samples, items, channels]"), "{error}");
+    assert!(
+        error.contains("[blades, samples, items, channels]"),
+        "{error}"
+    );
     let error = Tokens::new(&mv, Some(&mv)).unwrap_err().to_string();
     assert!(error.contains("[2, 3, channels]"), "{error}");
 }
@@ -254,6 +257,6 @@ fn bad_sizes_are_errors() {
         error
             .unwrap_err()
             .to_string()
-            .contains("[samples, items, 17]")
+            .contains("[samples, items, blades * 1 + 1], such as 17")
     );
 }

@@ -5,8 +5,11 @@ mod common;
 mod golden;
 mod gravity;
 mod layers;
+mod loops;
 mod motions;
 mod oracle;
+mod relatives;
+mod scopes;
 mod training;
 
 use candle_core::{DType, Device, Tensor};

@@ -74,7 +74,7 @@ pub(crate) fn geometric(x: &[f64; 16], y: &[f64; 16]) -> [f64; 16] {
 }
 
 /// The error function by Simpson's rule.
-fn erf(x: f64) -> f64 {
+pub(crate) fn erf(x: f64) -> f64 {
     let steps = 400;
     let h = x / f64::from(steps);
     let f = |i: i32| (-(f64::from(i) * h).powi(2)).exp();

@@ -59,11 +59,11 @@ fn plot(
     root.fill(&WHITE)?;
     let settings = &metrics.settings;
     let caption = format!(
-        "{}: {} samples, batch {}, seed {}",
+        "{}: {} samples, batch {}, {}",
         settings.task().name(),
         settings.samples,
         settings.batch,
-        settings.seed
+        settings.seeds()
     );
     let mut chart = ChartBuilder::on(&root)
         .caption(caption, ("sans-serif", 20))

@@ -23,7 +23,7 @@ pub(super) struct Drawing {
 impl Drawing {
     /// Begins to draw the data of a run.
     pub(super) fn begin(bars: Bars, settings: &Settings) -> Self {
-        let (task, sizes, seed) = (settings.task(), settings.sizes(), settings.seed);
+        let (task, sizes, seed) = (settings.task(), settings.sizes(), settings.data_seed());
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
         let thread = thread::spawn(move || {
@@ -41,7 +41,7 @@ impl Drawing {
 
     /// Whether these are the data of a run with some settings.
     pub(super) fn fits(&self, settings: &Settings) -> bool {
-        let of = |settings: &Settings| (settings.task(), settings.sizes(), settings.seed);
+        let of = |settings: &Settings| (settings.task(), settings.sizes(), settings.data_seed());
         of(&self.settings) == of(settings)
     }
 
@@ -81,7 +81,7 @@ mod tests {
         let bars = Bars::new(true);
         let settings = Settings::usual(Task::Volumes);
         let (data, _) = Drawing::begin(bars, &settings).finish().unwrap();
-        let expected = Task::Volumes.generate(settings.sizes(), settings.seed);
+        let expected = Task::Volumes.generate(settings.sizes(), settings.data_seed());
         assert_eq!(data, expected.unwrap());
         // Two million hulls take many minutes.
         let mut large = Settings::usual(Task::Hulls);

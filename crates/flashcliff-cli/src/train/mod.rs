@@ -111,6 +111,10 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
+    /// Seed of the data alone, so that runs of several seeds can have the same data [default: that of --seed].
+    #[arg(long, value_name = "N")]
+    data_seed: Option<u64>,
+
     /// Learning rate [default: 0.001; gravity: 0.0003].
     #[arg(long, value_name = "RATE", allow_negative_numbers = true)]
     lr: Option<f64>,
@@ -126,7 +130,7 @@ pub(crate) struct TrainArgs {
     #[arg(long, value_name = "N")]
     test_samples: Option<NonZero<usize>>,
 
-    /// Folder for the results [default: runs/TASK-SAMPLES-sSEED, or that of the resumed state].
+    /// Folder for the results [default: runs/TASK-SAMPLES-sSEED, with --data-seed -dSEED after it, or that of the resumed state].
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 

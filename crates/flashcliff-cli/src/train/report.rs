@@ -25,7 +25,7 @@ pub(super) fn render(metrics: &Metrics, folder: &Folder) -> String {
         ("range", Align::Left),
     ]);
     table.row([
-        format!("flashcliff (this run, seed {})", settings.seed),
+        format!("flashcliff (this run, {})", settings.seeds()),
         grouped(metrics.parameters),
         number(own),
     ]);

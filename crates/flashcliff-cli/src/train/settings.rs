@@ -87,7 +87,10 @@ pub(super) struct Settings {
     pub(super) samples: usize,
     pub(super) steps: usize,
     pub(super) batch: usize,
+    /// The seed of weights and batches, and of data without a seed of their own.
     pub(super) seed: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    data_seed: Option<u64>,
     #[serde(flatten)]
     pub(super) optimiser: Optimiser,
     pub(super) val_samples: usize,
@@ -115,6 +118,7 @@ impl Settings {
             steps,
             batch: defaults.batch,
             seed: 0,
+            data_seed: None,
             optimiser,
             val_samples: defaults.val_samples,
             test_samples: defaults.test_samples,
@@ -143,6 +147,7 @@ impl Settings {
             steps,
             batch: args.batch.map_or(usual.batch, usize::from),
             seed: args.seed.unwrap_or(usual.seed),
+            data_seed: args.data_seed,
             optimiser,
             val_samples: args.val_samples.map_or(usual.val_samples, usize::from),
             test_samples: args.test_samples.map_or(usual.test_samples, usize::from),
@@ -253,6 +258,11 @@ impl Settings {
                 args.seed.map(|seed| seed.to_string()),
             ),
             (
+                "--data-seed",
+                self.data_seed().to_string(),
+                args.data_seed.map(|seed| seed.to_string()),
+            ),
+            (
                 "--val-samples",
                 self.val_samples.to_string(),
                 number(args.val_samples.map(usize::from)),
@@ -316,9 +326,25 @@ impl Settings {
         }
     }
 
+    /// The seed of the data.
+    pub(super) fn data_seed(&self) -> u64 {
+        self.data_seed.unwrap_or(self.seed)
+    }
+
+    /// The seeds as text for people.
+    pub(super) fn seeds(&self) -> String {
+        let seed = self.seed;
+        match self.data_seed {
+            Some(data) => format!("seed {seed}, data of seed {data}"),
+            None => format!("seed {seed}"),
+        }
+    }
+
     /// Name of the default output folder.
     pub(super) fn run_name(&self) -> String {
-        format!("{}-{}-s{}", self.task, self.samples, self.seed)
+        let of_data = self.data_seed.map(|seed| format!("-d{seed}"));
+        let of_data = of_data.unwrap_or_default();
+        format!("{}-{}-s{}{of_data}", self.task, self.samples, self.seed)
     }
 }
 
@@ -334,6 +360,7 @@ mod tests {
             steps: 5001,
             batch: 64,
             seed: 0,
+            data_seed: None,
             optimiser: Optimiser::new(&OptimiserArgs::default(), Some(3e-4)),
             val_samples: 1,
             test_samples: 1,

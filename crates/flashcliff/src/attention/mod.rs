@@ -22,7 +22,7 @@ pub struct AttentionSizes {
     pub width: usize,
 }
 
-/// Queries, keys and values.
+/// Queries, keys and values, and what is added to scores.
 #[derive(Clone, Copy, Debug)]
 pub struct AttentionInputs<'a, T> {
     /// `[groups, queries, features]`.
@@ -31,9 +31,20 @@ pub struct AttentionInputs<'a, T> {
     pub key: &'a [T],
     /// `[groups, keys, width]`.
     pub value: &'a [T],
+    /// Numbers that are added to scores; `None` for none.
+    pub mask: Option<AttentionMask<'a, T>>,
 }
 
-/// Gradients to write, in the shapes of [`AttentionInputs`].
+/// Numbers that are added to scores, one for each key. Minus infinity hides a key.
+#[derive(Clone, Copy, Debug)]
+pub struct AttentionMask<'a, T> {
+    /// The rows, `[any number, keys]`.
+    pub rows: &'a [T],
+    /// The index of each query's row, `[groups, queries]`: queries, heads and samples may share rows.
+    pub of_query: &'a [usize],
+}
+
+/// Gradients to write, in the shapes of [`AttentionInputs`]. A mask has none.
 #[derive(Debug)]
 pub struct AttentionGradients<'a, T> {
     /// The gradient of the queries.
@@ -47,16 +58,16 @@ pub struct AttentionGradients<'a, T> {
 /// Computes attention.
 ///
 /// ```text
-/// out_i = Σ_j exp(scale q_i·k_j) v_j / Σ_j exp(scale q_i·k_j)
+/// out_i = Σ_j exp(s_ij) v_j / Σ_j exp(s_ij),   s_ij = scale q_i·k_j + mask_ij
 /// ```
 ///
 /// | tensor | shape |
 /// |---|---|
 /// | `out` | `[groups, queries, width]` |
-/// | `normaliser` | `[groups, queries]`: `ln Σ_j exp(scale q_i·k_j)`, for the backward pass |
+/// | `normaliser` | `[groups, queries]`: `ln Σ_j exp(s_ij)`, for the backward pass |
 ///
 /// Keys are taken in blocks: the largest score so far and the sum of exponentials are carried along, and what was summed is scaled down when a
-/// larger score comes. No more than a block of scores is in memory. Without keys `out` is 0. The work of a query does not depend on the number
+/// larger score comes. No more than a block of scores is in memory. Without a key that the mask shows `out` is 0. The work of a query does not depend on the number
 /// of threads, nor on other groups.
 ///
 /// Source: Rabe and Staats 2021 (arXiv 2112.05682); Dao et al. 2022 (arXiv 2205.14135).
@@ -65,7 +76,7 @@ pub struct AttentionGradients<'a, T> {
 /// use flashcliff::attention::{AttentionInputs, AttentionSizes, forward};
 ///
 /// let sizes = AttentionSizes { groups: 1, queries: 1, keys: 2, features: 1, width: 1 };
-/// let inputs = AttentionInputs { query: &[0.0_f64], key: &[3.0, 4.0], value: &[1.0, 2.0] };
+/// let inputs = AttentionInputs { query: &[0.0_f64], key: &[3.0, 4.0], value: &[1.0, 2.0], mask: None };
 /// let (mut out, mut normaliser) = ([0.0], [0.0]);
 /// forward(sizes, 1.0, inputs, &mut out, &mut normaliser)?;
 /// // Both scores are 0, so the result is the mean of the values.
@@ -75,7 +86,7 @@ pub struct AttentionGradients<'a, T> {
 /// ```
 ///
 /// # Errors
-/// [`Error::LengthMismatch`] for a slice that does not have the length of its shape.
+/// [`Error::LengthMismatch`] for a slice that does not have the length of its shape, and for the index of a row that the mask lacks.
 pub fn forward<T: Element>(
     sizes: AttentionSizes,
     scale: f64,
@@ -84,6 +95,7 @@ pub fn forward<T: Element>(
     normaliser: &mut [T],
 ) -> Result<(), Error> {
     sizes.check_inputs(inputs.query, inputs.key, inputs.value)?;
+    sizes.check_mask(inputs.mask)?;
     sizes.check_outputs(out, normaliser)?;
     passes::forward(sizes, scale, inputs, out, normaliser);
     Ok(())
@@ -106,6 +118,7 @@ pub fn backward<T: Element>(
     gradients: AttentionGradients<'_, T>,
 ) -> Result<(), Error> {
     sizes.check_inputs(inputs.query, inputs.key, inputs.value)?;
+    sizes.check_mask(inputs.mask)?;
     sizes.check_outputs(out, normaliser)?;
     sizes.check_outputs(gradient, normaliser)?;
     sizes.check_inputs(gradients.query, gradients.key, gradients.value)?;
@@ -118,6 +131,17 @@ impl AttentionSizes {
         check(&[self.groups, self.queries, self.features], query)?;
         check(&[self.groups, self.keys, self.features], key)?;
         check(&[self.groups, self.keys, self.width], value)
+    }
+
+    fn check_mask<T>(self, mask: Option<AttentionMask<'_, T>>) -> Result<(), Error> {
+        let Some(AttentionMask { rows, of_query }) = mask else {
+            return Ok(());
+        };
+        check(&[self.groups, self.queries], of_query)?;
+        let needed = of_query.iter().max().map_or(0, |last| last + 1);
+        // Rows that nobody reads are not asked for.
+        let count = rows.len() / self.keys.max(1);
+        check(&[needed.max(count), self.keys], rows)
     }
 
     fn check_outputs<T>(self, out: &[T], normaliser: &[T]) -> Result<(), Error> {

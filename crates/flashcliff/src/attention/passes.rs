@@ -1,6 +1,6 @@
 //! The passes of attention, in blocks of queries and keys.
 
-use super::{AttentionGradients, AttentionInputs, AttentionSizes};
+use super::{AttentionGradients, AttentionInputs, AttentionMask, AttentionSizes};
 use crate::Element;
 use crate::kernel::tasks;
 use crate::operator::gemm::{Matrix, matmul, matmul_scaled};
@@ -44,7 +44,7 @@ pub(super) fn forward<T: Element>(
 fn forward_block<T: Element>(
     sizes: AttentionSizes,
     scale: f64,
-    tensors: &Tensors<T>,
+    tensors: &Tensors<'_, T>,
     (group, first): (usize, usize),
     out: &mut [T],
     normaliser: &mut [T],
@@ -58,12 +58,24 @@ fn forward_block<T: Element>(
     for (start, keys) in blocks(sizes.keys, KEYS) {
         let key = group * sizes.keys + start;
         tensors.scores(scale, (first, count), (key, keys), &mut scores);
+        tensors.add_mask(
+            sizes.keys,
+            first,
+            (start, keys),
+            &mut scores[..count * keys],
+        );
         for (query, scores) in scores[..count * keys].chunks_exact_mut(keys).enumerate() {
             let block = scores.iter().fold(f64::NEG_INFINITY, |largest, score| {
                 largest.max(score.to_f64())
             });
             let before = largest[query];
             let now = before.max(block);
+            let hidden = |score: &T| score.to_f64() == f64::NEG_INFINITY;
+            if now == f64::NEG_INFINITY && scores.iter().all(hidden) {
+                // The mask hides all keys so far. NaN is not hidden.
+                scores.fill(zero);
+                continue;
+            }
             if now > before {
                 // Sums so far were relative to a smaller score.
                 let down = T::from_f64((before - now).exp());
@@ -88,7 +100,7 @@ fn forward_block<T: Element>(
     }
     for (query, normaliser) in normaliser.iter_mut().enumerate() {
         *normaliser = T::from_f64(largest[query] + sum[query].to_f64().ln());
-        if sizes.keys > 0 {
+        if largest[query] > f64::NEG_INFINITY {
             for out in &mut out[query * width..][..width] {
                 *out = *out / sum[query];
             }
@@ -111,6 +123,7 @@ pub(super) fn backward<T: Element>(
         key: Matrix::rows(gradients.key.as_mut_ptr(), sizes.features),
         value: Matrix::rows(gradients.value.as_mut_ptr(), sizes.width),
         features: sizes.features,
+        mask: None,
     };
     let (tensors, to) = (&tensors, &to);
     tasks::run::<T>(sizes.groups, &mut [], 0, |_, group| {
@@ -133,8 +146,8 @@ pub(super) fn backward<T: Element>(
 fn backward_group<T: Element>(
     sizes: AttentionSizes,
     scale: f64,
-    tensors: &Tensors<T>,
-    to: &Tensors<T>,
+    tensors: &Tensors<'_, T>,
+    to: &Tensors<'_, T>,
     group: usize,
     (out, normaliser, gradient): (&[T], &[T], &[T]),
 ) {
@@ -168,8 +181,18 @@ fn backward_group<T: Element>(
         for (q_start, count) in blocks(sizes.queries, QUERIES) {
             let query = group * sizes.queries + q_start;
             tensors.scores(scale, (query, count), (key, keys), &mut weights);
+            tensors.add_mask(
+                sizes.keys,
+                query,
+                (k_start, keys),
+                &mut weights[..count * keys],
+            );
             for (index, row) in weights[..count * keys].chunks_exact_mut(keys).enumerate() {
                 let normaliser = normaliser[q_start + index].to_f64();
+                if normaliser == f64::NEG_INFINITY {
+                    row.fill(zero);
+                    continue;
+                }
                 for score in row {
                     *score = T::from_f64((score.to_f64() - normaliser).exp());
                 }
@@ -210,21 +233,38 @@ fn backward_group<T: Element>(
 }
 
 /// Queries, keys and values of all groups as matrices, one row each.
-struct Tensors<T> {
+struct Tensors<'a, T> {
     query: Matrix<T>,
     key: Matrix<T>,
     value: Matrix<T>,
     features: usize,
+    mask: Option<AttentionMask<'a, T>>,
 }
 
-impl<T: Element> Tensors<T> {
+impl<'a, T: Element> Tensors<'a, T> {
     /// The inputs, which are only read.
-    fn new(sizes: AttentionSizes, inputs: AttentionInputs<'_, T>) -> Self {
+    fn new(sizes: AttentionSizes, inputs: AttentionInputs<'a, T>) -> Self {
         Self {
             query: Matrix::rows(inputs.query.as_ptr().cast_mut(), sizes.features),
             key: Matrix::rows(inputs.key.as_ptr().cast_mut(), sizes.features),
             value: Matrix::rows(inputs.value.as_ptr().cast_mut(), sizes.width),
             features: sizes.features,
+            mask: inputs.mask,
+        }
+    }
+
+    /// Adds the mask to the scores of a block: the first query, the first key within its group and the number of keys. A query's row of the mask
+    /// has all keys of a group.
+    fn add_mask(&self, all: usize, query: usize, (key, keys): (usize, usize), scores: &mut [T]) {
+        let Some(mask) = self.mask else {
+            return;
+        };
+        let of_query = &mask.of_query[query..];
+        for (scores, &row) in scores.chunks_exact_mut(keys).zip(of_query) {
+            let added = &mask.rows[row * all + key..][..keys];
+            for (score, &added) in scores.iter_mut().zip(added) {
+                *score += added;
+            }
         }
     }
 

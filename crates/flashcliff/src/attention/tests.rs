@@ -13,8 +13,11 @@ fn values(len: usize, seed: u64) -> Vec<f64> {
         .collect()
 }
 
+#[derive(Clone)]
 struct Case<T> {
     sizes: AttentionSizes,
+    /// Rows of a mask, and each query's.
+    mask: Option<(Vec<T>, Vec<usize>)>,
     query: Vec<T>,
     key: Vec<T>,
     value: Vec<T>,
@@ -31,14 +34,36 @@ impl<T: Element> Case<T> {
                 features,
                 width,
             },
+            mask: None,
             query: make(groups * queries * features, 1),
             key: make(groups * keys * features, 2),
             value: make(groups * keys * width, 3),
         }
     }
 
+    /// The case with a mask of a few rows, most with hidden keys. The first row hides all.
+    fn masked(shape: (usize, usize, usize, usize, usize)) -> Self {
+        const ROWS: usize = 5;
+        let mut case = Self::new(shape);
+        let (groups, queries, keys) = (shape.0, shape.1, shape.2);
+        let mut rows = values(ROWS * keys, 4);
+        for (at, added) in rows.iter_mut().enumerate() {
+            // Whole blocks too.
+            let is_hidden = at < keys || (at / keys == 2 && at % keys < 70) || at % 3 == 0;
+            if is_hidden {
+                *added = f64::NEG_INFINITY;
+            }
+        }
+        let of_query = (0..groups * queries).map(|query| (query * 3 + 1) % ROWS);
+        let rows = rows.into_iter().map(T::from_f64).collect();
+        case.mask = Some((rows, of_query.collect()));
+        case
+    }
+
     fn inputs(&self) -> AttentionInputs<'_, T> {
+        let mask = self.mask.as_ref();
         AttentionInputs {
+            mask: mask.map(|(rows, of_query)| AttentionMask { rows, of_query }),
             query: &self.query,
             key: &self.key,
             value: &self.value,
@@ -96,25 +121,32 @@ fn by_formula(case: &Case<f64>) -> Vec<f64> {
             .map(|key| {
                 let k = &case.key[(group * s.keys + key) * s.features..][..s.features];
                 let dot: f64 = q.iter().zip(k).map(|(q, k)| q * k).sum();
-                (SCALE * dot).exp()
+                let mask = case.mask.as_ref();
+                let added = mask.map_or(0.0, |(rows, of)| rows[of[row] * s.keys + key]);
+                (SCALE * dot + added).exp()
             })
             .collect();
         let sum: f64 = weights.iter().sum();
         out.extend((0..s.width).map(|column| {
             let value = |key: usize| case.value[(group * s.keys + key) * s.width + column];
-            (0..s.keys)
-                .map(|key| weights[key] * value(key))
-                .sum::<f64>()
-                / sum
+            let total: f64 = (0..s.keys).map(|key| weights[key] * value(key)).sum();
+            // Nothing is seen.
+            if sum == 0.0 { 0.0 } else { total / sum }
         }));
     }
     out
 }
 
+/// All shapes, with and without a mask.
+fn cases<T: Element>() -> impl Iterator<Item = Case<T>> {
+    let masked = SHAPES.into_iter().map(Case::masked);
+    SHAPES.into_iter().map(Case::new).chain(masked)
+}
+
 #[test]
 fn blocks_give_the_result_of_the_formula() {
-    for shape in SHAPES {
-        let case = Case::<f64>::new(shape);
+    for case in cases::<f64>() {
+        let shape = case.sizes;
         let (out, _) = case.forward();
         for (got, expected) in out.iter().zip(by_formula(&case)) {
             assert!(
@@ -138,8 +170,8 @@ fn large_scores_neither_overflow_nor_vanish() {
 
 #[test]
 fn gradients_are_central_differences() {
-    for shape in SHAPES {
-        let case = Case::<f64>::new(shape);
+    for case in cases::<f64>() {
+        let shape = case.sizes;
         let g = values(case.forward().0.len(), 9);
         let gradients = case.backward(&g);
         let loss = |case: &Case<f64>| -> f64 {
@@ -152,7 +184,7 @@ fn gradients_are_central_differences() {
             let stride = (gradient.len() / 7).max(1);
             for index in (0..gradient.len()).step_by(stride) {
                 let moved = |by: f64| {
-                    let mut moved = Case::<f64>::new(shape);
+                    let mut moved = case.clone();
                     let tensors = [&mut moved.query, &mut moved.key, &mut moved.value];
                     tensors.into_iter().nth(tensor).unwrap()[index] += by;
                     loss(&moved)
@@ -170,8 +202,7 @@ fn gradients_are_central_differences() {
 
 #[test]
 fn results_do_not_depend_on_threads() {
-    for shape in SHAPES {
-        let case = Case::<f32>::new(shape);
+    for case in cases::<f32>() {
         let run = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads);
             pool.build().unwrap().install(|| {
@@ -192,6 +223,40 @@ fn nothing_to_attend_to_is_zero() {
     assert!(normaliser.iter().all(|&x| x == f64::NEG_INFINITY));
     let [query, key, value] = case.backward(&out);
     assert!(query.iter().all(|&x| x == 0.0) && key.is_empty() && value.is_empty());
+}
+
+#[test]
+fn a_hidden_key_is_as_good_as_none() {
+    // The keys that a mask hides are those that the shorter case lacks, in the last block and in blocks of their own.
+    for (short, long) in [(3, 5), (64, 200), (70, 75)] {
+        let few = Case::<f32>::new((1, 9, short, 4, 3));
+        let mut many = few.clone();
+        many.sizes.keys = long;
+        many.key.resize(4 * long, 7.0);
+        many.value.resize(3 * long, 9.0);
+        let row = (0..long).map(|key| if key < short { 0.0 } else { f32::NEG_INFINITY });
+        many.mask = Some((row.collect(), vec![0; 9]));
+        assert_eq!(few.forward(), many.forward(), "{short} of {long}");
+        let g = few.forward().0;
+        let ([q, k, v], [of_q, of_k, of_v]) = (few.backward(&g), many.backward(&g));
+        assert_eq!(q, of_q);
+        assert_eq!((&k[..], &v[..]), (&of_k[..k.len()], &of_v[..v.len()]));
+        assert!(
+            of_k[k.len()..]
+                .iter()
+                .chain(&of_v[v.len()..])
+                .all(|&x| x == 0.0)
+        );
+    }
+}
+
+#[test]
+fn hidden_keys_do_not_hide_nan() {
+    let mut case = Case::<f64>::new((1, 1, 2, 1, 1));
+    case.query[0] = f64::NAN;
+    assert!(case.forward().0[0].is_nan());
+    case.mask = Some((vec![0.0, f64::NEG_INFINITY], vec![0]));
+    assert!(case.forward().0[0].is_nan());
 }
 
 #[test]

@@ -5,7 +5,7 @@
     reason = "the question mark also makes an error of ours of cayley's"
 )]
 
-use flashcliff::attention::{self, AttentionInputs, AttentionSizes};
+use flashcliff::attention::{self, AttentionInputs, AttentionMask, AttentionSizes};
 use flashcliff::equivariant::EquivariantLinear;
 use flashcliff::host_memory::Spans;
 use flashcliff::ops::{self, Setting};
@@ -80,9 +80,28 @@ fn attend(query: usize, out: usize, normaliser: usize) -> Result<(), Error> {
         query: &ZEROS[..query],
         key: &ZEROS[..12],
         value: &ZEROS[..15],
+        mask: None,
     };
     let (mut out, mut normaliser) = (vec![0.0; out], vec![0.0; normaliser]);
     attention::forward(sizes, 1.0, inputs, &mut out, &mut normaliser)
+}
+
+fn attend_masked(rows: usize, of_query: &[usize]) -> Result<(), Error> {
+    let sizes = AttentionSizes {
+        groups: 1,
+        queries: 2,
+        keys: 3,
+        features: 1,
+        width: 1,
+    };
+    let rows = &ZEROS[..rows];
+    let inputs = AttentionInputs {
+        query: &ZEROS[..2],
+        key: &ZEROS[..3],
+        value: &ZEROS[..3],
+        mask: Some(AttentionMask { rows, of_query }),
+    };
+    attention::forward(sizes, 1.0, inputs, &mut [0.0; 2], &mut [0.0; 2])
 }
 
 fn memory(spans: &[(usize, usize, &'static str, bool)]) -> Result<(), Error> {
@@ -132,6 +151,9 @@ pub(crate) const TABLE: &[Row] = &[
     row!("a short query", "LengthMismatch", ["[1, 2, 4]", "holds 8", "got 7"], attend(7, 10, 2)),
     row!("no place for a value", "LengthMismatch", ["[1, 2, 5]", "holds 10", "got 9"], attend(8, 9, 2)),
     row!("no normaliser", "LengthMismatch", ["[1, 2]", "holds 2", "got 0"], attend(8, 10, 0)),
+    row!("a row that the mask lacks", "LengthMismatch", ["[3, 3]", "holds 9", "got 6"], attend_masked(6, &[0, 2])),
+    row!("half a row of a mask", "LengthMismatch", ["[2, 3]", "holds 6", "got 5"], attend_masked(5, &[0, 1])),
+    row!("a query without its row", "LengthMismatch", ["[1, 2]", "holds 2", "got 1"], attend_masked(3, &[0])),
     row!("maps that commute with a group that is not known", "Algebra(NoEquivariantMaps", ["expected", "r <= 1", "Cl(1,0,2)"], EquivariantLinear::new(of(1, 0, 2)?, flashcliff::cayley::Group::Pin, true)),
     row!("a group by a wrong name", "Algebra(UnknownGroup", ["expected", "SO(3)"], "SO(3)".parse::<flashcliff::cayley::Group>()),
     // Memory of another language.

@@ -1,10 +1,10 @@
-//! Self-attention.
+//! Self-attention, and the options of attention.
 
-use candle_core::Result;
+use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
 
 use super::part::{Function, Part, linear, linear_parameters};
-use super::{Channels, Initialization, Tokens};
+use super::{Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
 use crate::op::transformer::attention::Attention;
 use crate::op::transformer::linear::Linear;
@@ -33,7 +33,7 @@ impl Default for AttentionOptions {
 
 impl AttentionOptions {
     /// The channels of a head.
-    fn head(&self, channels: Channels) -> Channels {
+    pub(super) fn head(&self, channels: Channels) -> Channels {
         let share = |channels: usize, least: usize| (self.ratio * channels / self.heads).max(least);
         let scalars = match channels.scalars {
             0 => 0,
@@ -42,7 +42,7 @@ impl AttentionOptions {
         Channels::new(share(channels.multivectors, 1), scalars)
     }
 
-    fn check(&self) -> std::result::Result<(), Error> {
+    pub(super) fn check(&self) -> std::result::Result<(), Error> {
         for (option, got) in [("heads", self.heads), ("ratio", self.ratio)] {
             if got == 0 {
                 return Err(Error::Option {
@@ -58,13 +58,14 @@ impl AttentionOptions {
 
 /// The stages of the layer.
 pub(super) fn attention(
+    geometry: Geometry,
     channels: Channels,
     options: AttentionOptions,
     vb: &VarBuilder,
 ) -> std::result::Result<Part, Error> {
     options.check()?;
     let head = options.head(channels);
-    let attention = Attention::new(options.heads, head, options.multi_query);
+    let attention = Attention::new(geometry, options.heads, head, options.multi_query);
     let parts = attention.parts();
     let projections = vb.pp("qkv_module");
     let (layers, names): (Vec<Channels>, &[&str]) = match options.multi_query {
@@ -74,22 +75,36 @@ pub(super) fn attention(
     let mut parameters = Vec::new();
     for (name, &output) in names.iter().zip(&layers) {
         let vb = projections.pp(name);
-        let made = linear_parameters(channels, output, Initialization::Default, &vb)?;
+        let made = linear_parameters(geometry, channels, output, Initialization::Default, &vb)?;
         parameters.extend(made);
     }
-    let shape = (options.heads, 1, head.multivectors);
-    let vb_weights = vb.pp("attention");
-    parameters.push(vb_weights.get_with_hints(shape, "log_weights", Init::Const(0.0))?);
+    parameters.extend(log_weights(geometry, options, head, vb)?);
     let part = Part {
         stages: vec![
-            Stage::Linear(Linear::new(channels, layers)?),
+            Stage::Linear(Linear::new(geometry, channels, layers)?),
             Stage::Attention(attention),
         ],
         parameters,
     };
     let all = head.times(options.heads);
-    let out = linear(all, channels, Initialization::Small, &vb.pp("out_linear"))?;
+    let vb = vb.pp("out_linear");
+    let out = linear(geometry, all, channels, Initialization::Small, &vb)?;
     Ok(part.then(out))
+}
+
+/// The logarithms of the weights of distances, if attention sees any.
+pub(super) fn log_weights(
+    geometry: Geometry,
+    options: AttentionOptions,
+    head: Channels,
+    vb: &VarBuilder,
+) -> Result<Option<Tensor>> {
+    let shape = (options.heads, 1, head.multivectors);
+    let make = || {
+        let vb = vb.pp("attention");
+        vb.get_with_hints(shape, "log_weights", Init::Const(0.0))
+    };
+    geometry.distances.then(make).transpose()
 }
 
 /// Multi-head attention over the items of each sample.
@@ -98,20 +113,44 @@ pub(super) fn attention(
 /// logit = (Σ over channels <q, k> - exp(log_weights) |distance of points|^2  +  q_s k_s) / sqrt(features)
 /// ```
 ///
-/// `<q, k>` is the sum over blades without the null vector, less `e1 e2 e3`, the weight of a point. The distance of points `(p, w)` is that of
-/// `w p / (w^2 + 0.001)`, each times the other's `w^2 / (w^2 + 0.001)`. There is no mask. On the CPU no matrix of all scores is made.
+/// `<q, k>` is the invariant inner product, without distances in the geometry all of it. With distances, as in GATr, it lacks the weight of a point,
+/// and the distance of points `(p, w)` is that of `w p / (w^2 + 0.001)`, each times the other's `w^2 / (w^2 + 0.001)`. With `head_norm` in the geometry,
+/// as in L-GATr, queries, keys and values are normalised first.
+///
+/// All items of a sample see each other; [`Self::forward_within`] has masks and ragged batches. On the CPU no matrix of all scores is made. On a GPU
+/// there is one, and a ragged batch is padded to its longest sequence there.
 ///
 /// Parameters: those of [`EquiLinear`](super::EquiLinear) under `qkv_module.q_linear`, `.k_linear` and `.v_linear`, or `qkv_module.in_linear`
-/// without `multi_query`, and `out_linear`; `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0.
+/// without `multi_query`, and `out_linear`; with distances `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0.
 ///
-/// Source: GATr (arXiv 2305.18415, section 3 and appendix A).
+/// Sources: GATr (arXiv 2305.18415, section 3 and appendix A), L-GATr (arXiv 2405.14806, section 3).
+///
+/// ```
+/// use candle_core::{DType, Device, Tensor};
+/// use flashcliff_candle::init::Parameters;
+/// use flashcliff_candle::layers::transformer::{
+///     AttentionOptions, Channels, Scope, SelfAttention, Sequences, Tokens,
+/// };
+///
+/// let channels = Channels::new(4, 8);
+/// let parameters = Parameters::seeded(1);
+/// let vb = parameters.builder(DType::F32, &Device::Cpu);
+/// let layer = SelfAttention::new(channels, AttentionOptions::default(), vb)?;
+///
+/// // Seven items: sequences of three and of four.
+/// let x = Tensor::ones((1, 7, channels.width()), DType::F32, &Device::Cpu)?;
+/// let x = Tokens::from_packed(x, channels)?;
+/// let scope = Scope::Within(Sequences::new(&[0, 3, 7])?);
+/// assert_eq!(layer.forward_within(&x, &scope)?.packed().dims(), [1, 7, 72]);
+/// # Ok::<(), flashcliff_candle::Error>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SelfAttention {
     function: Function,
 }
 
 impl SelfAttention {
-    /// A layer for so many channels.
+    /// A layer of GATr for so many channels.
     ///
     /// # Errors
     /// [`Error::Option`] for no head or a ratio of 0, and the errors of the builder.
@@ -120,8 +159,23 @@ impl SelfAttention {
         options: AttentionOptions,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
+        Self::over(Geometry::gatr()?, channels, options, vb)
+    }
+
+    /// A layer over a geometry, or an algebra.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] for an algebra that lacks what the geometry needs, and the errors of [`Self::new`].
+    pub fn over(
+        geometry: impl Into<Geometry>,
+        channels: Channels,
+        options: AttentionOptions,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        let geometry = geometry.into();
+        let part = attention(geometry, channels, options, &vb)?;
         Ok(Self {
-            function: Function::new("self_attention", attention(channels, options, &vb)?),
+            function: Function::new("self_attention", geometry, part),
         })
     }
 
@@ -131,5 +185,14 @@ impl SelfAttention {
     /// Tokens of other channels.
     pub fn forward(&self, x: &Tokens) -> Result<Tokens> {
         self.function.apply(x, None)
+    }
+
+    /// Applies the layer to items that attend within a scope.
+    ///
+    /// # Errors
+    /// Tokens of other channels; a mask of another shape ([`Error::Shape`]), of another type or that depends on a variable; sequences of other
+    /// tokens ([`Error::Offsets`]); a scope of two sets ([`Error::Scope`]).
+    pub fn forward_within(&self, x: &Tokens, scope: &Scope) -> Result<Tokens> {
+        self.function.apply_within(x, None, scope)
     }
 }

@@ -4,13 +4,14 @@ use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
 use super::part::{Function, Part, linear, linear_parameters};
-use super::{Channels, Initialization, Tokens};
+use super::pointwise::norm;
+use super::{Channels, Geometry, Initialization, Tokens};
 use crate::Error;
 use crate::op::transformer::linear::Linear;
 use crate::op::transformer::product::Products;
 use crate::op::transformer::stage::Stage;
 
-/// The linear maps of the factors, in the order of the products.
+/// The linear maps of the factors, in the order of the products. Without joins there are two.
 const FACTORS: [(&str, Initialization); 4] = [
     ("linear_left", Initialization::Default),
     ("linear_right", Initialization::AlmostUnitScalar),
@@ -18,23 +19,25 @@ const FACTORS: [(&str, Initialization); 4] = [
     ("linear_join_right", Initialization::Default),
 ];
 
-/// The stages of the layer. It has as many hidden multivector channels as outputs, half of them products, half joins.
+/// The stages of the layer. It has as many hidden multivector channels as outputs; with joins half of them are products, half joins.
 pub(super) fn bilinear(
+    geometry: Geometry,
     input: Channels,
     output: Channels,
     vb: &VarBuilder,
 ) -> std::result::Result<Part, Error> {
     let hidden = output.multivectors;
-    if !hidden.is_multiple_of(2) {
+    if geometry.join && !hidden.is_multiple_of(2) {
         return Err(Error::Option {
             option: "multivector channels of a bilinear layer",
             expected: "an even number",
             got: hidden as f64,
         });
     }
-    let each = hidden / 2;
+    let kinds = if geometry.join { 2 } else { 1 };
+    let (each, factors) = (hidden / kinds, &FACTORS[..2 * kinds]);
     let mut parameters = Vec::new();
-    for (name, initialization) in FACTORS {
+    for &(name, initialization) in factors {
         // Without scalar inputs there is no bias that could start near 1.
         let initialization = match input.scalars {
             0 => Initialization::Default,
@@ -42,36 +45,44 @@ pub(super) fn bilinear(
         };
         let output = Channels::new(each, 0);
         let vb = vb.pp(name);
-        parameters.extend(linear_parameters(input, output, initialization, &vb)?);
+        let made = linear_parameters(geometry, input, output, initialization, &vb)?;
+        parameters.extend(made);
     }
+    let layers = vec![each; factors.len()];
     let factors = Part {
         stages: vec![
-            Stage::Linear(Linear::beside_scalars(input, vec![each; FACTORS.len()])?),
-            Stage::Products(Products::new(each, input.scalars)?),
+            Stage::Linear(Linear::beside_scalars(geometry, input, layers)?),
+            Stage::Products(Products::new(geometry, each, input.scalars)?),
         ],
         parameters,
     };
     let made = Channels::new(hidden, input.scalars);
-    let out = linear(made, output, Initialization::Default, &vb.pp("linear_out"))?;
-    Ok(factors.then(out))
+    let vb = vb.pp("linear_out");
+    let out = linear(geometry, made, output, Initialization::Default, &vb)?;
+    let part = factors.then(out);
+    Ok(match geometry.product_norm {
+        true => part.then(norm(geometry, output)),
+        false => part,
+    })
 }
 
 /// Geometric products and joins of linear maps of the input, then a linear map of both.
 ///
 /// The join of `x` and `y` is `r dual(dual(x) ^ dual(y))`, where `dual` is the right complement and `r` the token's reference, see
-/// [`join_reference`](super::join_reference). The last map sees the scalars of the input.
+/// [`join_reference`](super::join_reference). The last map sees the scalars of the input. Without `join` in the geometry there are products alone, and
+/// with `product_norm` the result is normalised.
 ///
 /// Parameters: those of [`EquiLinear`](super::EquiLinear) under `linear_left`, `linear_right`, `linear_join_left`, `linear_join_right` and
 /// `linear_out`.
 ///
-/// Source: GATr (arXiv 2305.18415, section 3).
+/// Sources: GATr (arXiv 2305.18415, section 3), L-GATr (arXiv 2405.14806, section 3).
 #[derive(Clone, Debug)]
 pub struct GeometricBilinear {
     function: Function,
 }
 
 impl GeometricBilinear {
-    /// A layer between so many channels. The number of multivector channels of the output is even.
+    /// A layer of GATr between so many channels. The number of multivector channels of the output is even.
     ///
     /// # Errors
     /// [`Error::Option`] for an odd number, and the errors of the builder.
@@ -80,8 +91,23 @@ impl GeometricBilinear {
         output: Channels,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
+        Self::over(Geometry::gatr()?, input, output, vb)
+    }
+
+    /// A layer over a geometry, or an algebra.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] for an algebra that lacks what the geometry needs, and the errors of [`Self::new`].
+    pub fn over(
+        geometry: impl Into<Geometry>,
+        input: Channels,
+        output: Channels,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        let geometry = geometry.into();
+        let part = bilinear(geometry, input, output, &vb)?;
         Ok(Self {
-            function: Function::new("geometric_bilinear", bilinear(input, output, &vb)?),
+            function: Function::new("geometric_bilinear", geometry, part),
         })
     }
 
@@ -91,5 +117,13 @@ impl GeometricBilinear {
     /// Tokens of other channels, a reference of another shape.
     pub fn forward(&self, x: &Tokens, reference: &Tensor) -> Result<Tokens> {
         self.function.apply(x, Some(reference))
+    }
+
+    /// Applies a layer without joins.
+    ///
+    /// # Errors
+    /// Tokens of other channels, and a layer with joins.
+    pub fn forward_without_joins(&self, x: &Tokens) -> Result<Tokens> {
+        self.function.apply(x, None)
     }
 }

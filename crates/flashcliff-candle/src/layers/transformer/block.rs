@@ -7,7 +7,7 @@ use super::attention::{AttentionOptions, attention};
 use super::bilinear::bilinear;
 use super::part::{Function, linear};
 use super::pointwise::{gate, norm};
-use super::{Channels, Initialization, Tokens};
+use super::{Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
 
 /// Hidden channels of the perceptron for each channel.
@@ -28,7 +28,7 @@ pub struct Block {
 }
 
 impl Block {
-    /// A block of so many channels.
+    /// A block of GATr of so many channels.
     ///
     /// # Errors
     /// [`Error::Option`] for an attention without heads, and the errors of the builder.
@@ -37,13 +37,30 @@ impl Block {
         options: AttentionOptions,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
+        Self::over(Geometry::gatr()?, channels, options, vb)
+    }
+
+    /// A block over a geometry, or an algebra.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] for an algebra that lacks what the geometry needs, and the errors of [`Self::new`].
+    pub fn over(
+        geometry: impl Into<Geometry>,
+        channels: Channels,
+        options: AttentionOptions,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        let geometry = geometry.into();
         let hidden = channels.times(WIDENING);
-        let attended = norm(channels)?.then(attention(channels, options, &vb.pp("attention"))?);
+        let vb_attention = vb.pp("attention");
+        let attended =
+            norm(geometry, channels).then(attention(geometry, channels, options, &vb_attention)?);
         let layers = vb.pp("mlp.layers");
-        let transformed = norm(channels)?
-            .then(bilinear(channels, hidden, &layers.pp(0))?)
+        let transformed = norm(geometry, channels)
+            .then(bilinear(geometry, channels, hidden, &layers.pp(0))?)
             .then(gate(hidden)?)
             .then(linear(
+                geometry,
                 hidden,
                 channels,
                 Initialization::Default,
@@ -51,7 +68,7 @@ impl Block {
             )?);
         let part = attended.residual().then(transformed.residual());
         Ok(Self {
-            function: Function::new("block", part),
+            function: Function::new("block", geometry, part),
         })
     }
 
@@ -61,5 +78,18 @@ impl Block {
     /// Tokens of other channels, a reference of another shape.
     pub fn forward(&self, x: &Tokens, reference: &Tensor) -> Result<Tokens> {
         self.function.apply(x, Some(reference))
+    }
+
+    /// Applies the block to items that attend within a scope. Geometries without joins need no reference.
+    ///
+    /// # Errors
+    /// Those of [`Self::forward`], and a scope that does not fit the tokens.
+    pub fn forward_within(
+        &self,
+        x: &Tokens,
+        reference: Option<&Tensor>,
+        scope: &Scope,
+    ) -> Result<Tokens> {
+        self.function.apply_within(x, reference, scope)
     }
 }

@@ -4,7 +4,7 @@ use candle_core::Result;
 use candle_nn::VarBuilder;
 
 use super::part::{self, Function};
-use super::{Channels, Tokens};
+use super::{Channels, Geometry, Tokens};
 use crate::Error;
 
 /// How the parameters of a layer start.
@@ -21,10 +21,6 @@ pub enum Initialization {
     AlmostUnitScalar,
 }
 
-/// The number of entries of each map, or half of it: GATr divides maps by their norms, makes up for that in the starts, and halves the variance
-/// from the fourth map on.
-const SPREADS: [f64; 9] = [1.0, 4.0, 6.0, 2.0, 0.5, 0.5, 1.5, 1.5, 0.5];
-
 impl Initialization {
     /// The factor of weights to multivectors, of weights to scalars, and the mean of the bias of multivectors.
     pub(super) fn numbers(self) -> (f64, f64, f64) {
@@ -37,34 +33,54 @@ impl Initialization {
     }
 
     /// The bounds of the weights of each map.
-    pub(super) fn weight_bounds(self, input: Channels) -> Vec<f64> {
+    pub(super) fn weight_bounds(
+        self,
+        geometry: &Geometry,
+        input: Channels,
+    ) -> std::result::Result<Vec<f64>, Error> {
         let (factor, ..) = self.numbers();
         let bound = factor / (input.multivectors as f64).sqrt();
-        let mut bounds: Vec<f64> = SPREADS.iter().map(|spread| bound * spread.sqrt()).collect();
+        let maps = geometry.maps()?;
+        // GATr divides maps by their norms, makes up for that in the starts, and halves the variance from the fourth map on.
+        let spread = |(at, size): (usize, usize)| match (geometry.unit_maps, at < 3) {
+            (false, _) => 1.0,
+            (true, true) => size as f64,
+            (true, false) => size as f64 / 2.0,
+        };
+        let sizes = maps.iter().map(|map| map.entries.len()).enumerate();
+        let mut bounds: Vec<f64> = sizes.map(|map| bound * spread(map).sqrt()).collect();
         if input.scalars > 0 {
-            // Scalar channels add to the scalar blade too.
-            bounds[0] = bound / 2_f64.sqrt();
+            // Scalar channels add to the blades that the group leaves alone.
+            let half = bound / 2_f64.sqrt();
+            bounds[0] = half;
+            if let (2.., Some(last)) = (geometry.scalar_blades(), bounds.last_mut()) {
+                *last = half;
+            }
         }
-        bounds
+        Ok(bounds)
     }
 }
 
-/// Every linear map of multivectors of Cl(3,0,1) that commutes with rotations, translations and reflections, and scalar channels.
+/// Every linear map of multivectors that commutes with the group of a geometry, and scalar channels. In GATr these are the nine maps of Cl(3,0,1)
+/// that commute with rotations, translations and reflections.
 ///
 /// ```text
-/// out = Σ over the nine maps a:  W_a B_a(x) / |B_a|,   scalar blade:  + S s + b
+/// out = Σ over the maps a:  W_a B_a(x),   blades that the group leaves alone:  + S s + b
 /// out_s = C x_0 + D s + c
 /// ```
 ///
+/// GATr divides each `B_a` by its Frobenius norm. For [`Group::Spin`](flashcliff::cayley::Group::Spin) the blades that the group leaves alone are two,
+/// the scalar and the pseudoscalar, and `S`, `b` and `C` have both, innermost.
+///
 /// | parameter | shape | start |
 /// |---|---|---|
-/// | `weight` (W) | `[out, in, 9]` | uniform, see [`Initialization`] |
-/// | `s2mvs.weight`, `s2mvs.bias` (S, b) | `[out, in_scalars]`, `[out]`, with scalar inputs | uniform |
-/// | `bias` (b) | `[out, 1]`, without | 0 |
-/// | `mvs2s.weight`, `mvs2s.bias` (C, c) | `[out_scalars, in]`, `[out_scalars]`, with scalar outputs | uniform |
+/// | `weight` (W) | `[out, in, maps]` | uniform, see [`Initialization`] |
+/// | `s2mvs.weight`, `s2mvs.bias` (S, b) | `[out * blades, in_scalars]`, `[out * blades]`, with scalar inputs | uniform |
+/// | `bias` (b) | `[out, 1]` of the scalar blade, without | 0 |
+/// | `mvs2s.weight`, `mvs2s.bias` (C, c) | `[out_scalars, in * blades]`, `[out_scalars]`, with scalar outputs | uniform |
 /// | `s2s.weight` (D) | `[out_scalars, in_scalars]`, with both | uniform |
 ///
-/// Source: GATr (arXiv 2305.18415, appendix A).
+/// Sources: GATr (arXiv 2305.18415, appendix A), L-GATr (arXiv 2405.14806, section 3).
 ///
 /// ```
 /// use candle_core::{DType, Device, Tensor};
@@ -85,7 +101,7 @@ pub struct EquiLinear {
 }
 
 impl EquiLinear {
-    /// A layer between so many channels.
+    /// A layer of GATr between so many channels.
     ///
     /// # Errors
     /// The errors of the builder.
@@ -95,9 +111,24 @@ impl EquiLinear {
         initialization: Initialization,
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
-        let part = part::linear(input, output, initialization, &vb)?;
+        Self::over(Geometry::gatr()?, input, output, initialization, vb)
+    }
+
+    /// A layer over a geometry, or an algebra.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] for an algebra that lacks what the geometry needs, and the errors of the builder.
+    pub fn over(
+        geometry: impl Into<Geometry>,
+        input: Channels,
+        output: Channels,
+        initialization: Initialization,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        let geometry = geometry.into();
+        let part = part::linear(geometry, input, output, initialization, &vb)?;
         Ok(Self {
-            function: Function::new("equi_linear", part),
+            function: Function::new("equi_linear", geometry, part),
         })
     }
 

@@ -1,29 +1,38 @@
-//! Layers of geometric algebra transformers over Cl(3,0,1), as in GATr.
+//! Layers of geometric algebra transformers: GATr, and its relatives over other algebras.
 //!
 //! They take and return [`Tokens`]: multivector channels and scalar channels of the items of samples. Parameters have the names and shapes of
-//! GATr's state dict. A layer is one node of the graph on the CPU, also a whole [`Block`]; on a GPU it is composed of candle's operations.
+//! GATr's state dict. A layer is one node of the graph, also a whole [`Block`]. `new` makes a layer of GATr, `over` one of any [`Geometry`] or algebra.
 //!
 //! * [`Tokens`], [`Channels`] - what layers take.
-//! * [`EquiLinear`] - all linear maps that commute with rotations, translations and reflections.
+//! * [`Geometry`] - the choices of a transformer over an algebra.
+//! * [`Scope`], [`Mask`], [`Sequences`] - whom items attend to.
+//! * [`EquiLinear`] - all linear maps that commute with the group, such as rotations, translations and reflections.
 //! * [`EquiLayerNorm`], [`ScalarGate`] - the invariant norm, and a gated nonlinearity.
 //! * [`GeometricBilinear`] - products and joins of linear maps.
-//! * [`SelfAttention`] - attention that sees inner products and distances.
+//! * [`SelfAttention`], [`CrossAttention`] - attention that sees inner products and distances, within a set and to another one.
 //! * [`Block`] - attention and a perceptron, each behind a norm and with a residual.
 //!
-//! Source: Brehmer, de Haan, Behrends and Cohen, *Geometric Algebra Transformer*, NeurIPS 2023, arXiv 2305.18415.
+//! Source: Brehmer, de Haan, Behrends and Cohen, *Geometric Algebra Transformer*, NeurIPS 2023, arXiv 2305.18415; Spinner et al.,
+//! *Lorentz-Equivariant Geometric Algebra Transformers*, NeurIPS 2024, arXiv 2405.14806; de Haan, Cohen and Brehmer, *Euclidean, Projective, Conformal*,
+//! AISTATS 2024, arXiv 2311.04744.
 
 mod attention;
 mod bilinear;
 mod block;
+mod cross;
 mod linear;
 mod part;
 mod pointwise;
 mod tokens;
 
 pub use crate::op::transformer::Channels;
+pub use crate::op::transformer::geometry::Geometry;
+pub use crate::op::transformer::scope::{Mask, Scope};
+pub use crate::op::transformer::sequences::Sequences;
 pub use attention::{AttentionOptions, SelfAttention};
 pub use bilinear::GeometricBilinear;
 pub use block::Block;
+pub use cross::CrossAttention;
 pub use linear::{EquiLinear, Initialization};
 pub use pointwise::{EquiLayerNorm, ScalarGate};
-pub use tokens::{Tokens, join_reference};
+pub use tokens::{Tokens, join_reference, join_reference_within};

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
 
-use super::{Channels, Initialization, Tokens};
+use super::{Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
 use crate::choices;
 use crate::init::{note_bounds, uniform};
 use crate::op::node::{self, Argument};
-use crate::op::transformer::algebra;
 use crate::op::transformer::function::Stages;
 use crate::op::transformer::linear::Linear;
 use crate::op::transformer::stage::Stage;
@@ -55,44 +54,86 @@ pub(super) struct Function {
 }
 
 impl Function {
-    pub(super) fn new(name: &'static str, part: Part) -> Self {
+    pub(super) fn new(name: &'static str, geometry: Geometry, part: Part) -> Self {
         Self {
-            stages: Arc::new(Stages::new(name, part.stages)),
+            stages: Arc::new(Stages::new(name, geometry, part.stages)),
             parameters: part.parameters,
         }
     }
 
     /// Applies the part; with joins there must be a reference.
     pub(super) fn apply(&self, x: &Tokens, reference: Option<&Tensor>) -> Result<Tokens> {
-        let channels = self.stages.input();
-        if x.channels() != channels {
-            return Err(Error::Shape {
-                tensor: "channels of tokens".to_owned(),
-                expected: format!("{channels:?}"),
-                got: vec![x.channels().multivectors, x.channels().scalars],
-            }
-            .into());
-        }
-        let mut arguments = vec![Argument::whole(x.packed())];
-        arguments.extend(reference.map(Argument::whole));
-        arguments.extend(self.parameters.iter().map(Argument::whole));
-        let out = node::apply(&self.stages, &arguments)?;
-        Tokens::from_packed(out, self.stages.output())
+        self.apply_within(x, reference, &Scope::Sample)
     }
+
+    /// Applies the part to items that attend within a scope.
+    pub(super) fn apply_within(
+        &self,
+        x: &Tokens,
+        reference: Option<&Tensor>,
+        scope: &Scope,
+    ) -> Result<Tokens> {
+        let stages = match scope {
+            Scope::Sample => self.stages.clone(),
+            _ => Arc::new(self.stages.within(scope)?),
+        };
+        check_tokens(x, stages.input(), stages.geometry())?;
+        let mut arguments = vec![Argument::whole(x.packed())];
+        if stages.has_joins() {
+            let missing = || Error::Shape {
+                tensor: "reference".to_owned(),
+                expected: "[samples, items], because the layer has joins".to_owned(),
+                got: Vec::new(),
+            };
+            arguments.push(Argument::whole(reference.ok_or_else(missing)?));
+        }
+        if let Scope::Masked(mask) = scope {
+            arguments.push(Argument::whole(mask.added()));
+        }
+        arguments.extend(self.parameters.iter().map(Argument::whole));
+        let out = node::apply(&stages, &arguments)?;
+        Tokens::over(out, stages.output(), stages.geometry())
+    }
+}
+
+/// Tokens must have some channels of an algebra.
+pub(super) fn check_tokens(x: &Tokens, channels: Channels, geometry: Geometry) -> Result<()> {
+    let error = |tensor: &str, expected: String, got: Vec<usize>| {
+        let tensor = tensor.to_owned();
+        Err(Error::Shape {
+            tensor,
+            expected,
+            got,
+        }
+        .into())
+    };
+    let got = x.channels();
+    if got != channels {
+        let got = vec![got.multivectors, got.scalars];
+        return error("channels of tokens", format!("{channels:?}"), got);
+    }
+    if x.blades() != geometry.blades() {
+        let expected = format!("{} of {}", geometry.blades(), geometry.algebra.name());
+        return error("blades of tokens", expected, vec![x.blades()]);
+    }
+    Ok(())
 }
 
 /// The parameters of an equivariant linear layer, in the order of [`Linear`].
 pub(super) fn linear_parameters(
+    geometry: Geometry,
     input: Channels,
     output: Channels,
     initialization: Initialization,
     vb: &VarBuilder,
 ) -> std::result::Result<Vec<Tensor>, Error> {
-    choices::note_algebra(vb, algebra()?);
+    geometry.check()?;
+    choices::note_algebra(vb, geometry.algebra);
+    let invariant = geometry.scalar_blades();
     let (factor, of_scalars, mean) = initialization.numbers();
     let (mv, s) = (input.multivectors as f64, input.scalars as f64);
     let out = output.multivectors;
-    let bounds = initialization.weight_bounds(input);
+    let bounds = initialization.weight_bounds(&geometry, input)?;
     let shape = (out, input.multivectors, bounds.len());
     note_bounds(vb, "weight", &bounds);
     let mut made = vec![vb.get_with_hints(shape, "weight", uniform(1.0))?];
@@ -101,22 +142,23 @@ pub(super) fn linear_parameters(
     } else {
         let vb = vb.pp("s2mvs");
         let init = uniform(factor / (2.0 * s).sqrt());
-        made.push(vb.get_with_hints((out, input.scalars), "weight", init)?);
+        made.push(vb.get_with_hints((invariant * out, input.scalars), "weight", init)?);
         let spread = 1.0 / (s + mv).sqrt();
         let init = Init::Uniform {
             lo: mean - spread,
             up: mean + spread,
         };
-        made.push(vb.get_with_hints(out, "bias", init)?);
+        made.push(vb.get_with_hints(invariant * out, "bias", init)?);
     }
     if output.scalars > 0 {
         let maps = if input.scalars > 0 { 2.0 } else { 1.0 };
         let scalars = output.scalars;
         let of_blades = vb.pp("mvs2s");
-        let init = uniform(of_scalars / (mv * maps).sqrt());
-        let shape = (scalars, input.multivectors);
+        let mixed = invariant as f64 * mv;
+        let init = uniform(of_scalars / (mixed * maps).sqrt());
+        let shape = (scalars, invariant * input.multivectors);
         made.push(of_blades.get_with_hints(shape, "weight", init)?);
-        let init = uniform(of_scalars / (mv + s).sqrt());
+        let init = uniform(of_scalars / (mixed + s).sqrt());
         made.push(of_blades.get_with_hints(scalars, "bias", init)?);
         if input.scalars > 0 {
             let init = uniform(of_scalars / (s * maps).sqrt());
@@ -129,13 +171,14 @@ pub(super) fn linear_parameters(
 
 /// A linear layer.
 pub(super) fn linear(
+    geometry: Geometry,
     input: Channels,
     output: Channels,
     initialization: Initialization,
     vb: &VarBuilder,
 ) -> std::result::Result<Part, Error> {
     Ok(Part {
-        stages: vec![Stage::Linear(Linear::new(input, vec![output])?)],
-        parameters: linear_parameters(input, output, initialization, vb)?,
+        stages: vec![Stage::Linear(Linear::new(geometry, input, vec![output])?)],
+        parameters: linear_parameters(geometry, input, output, initialization, vb)?,
     })
 }

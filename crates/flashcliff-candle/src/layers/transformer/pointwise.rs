@@ -3,14 +3,14 @@
 use candle_core::Result;
 
 use super::part::{Function, Part};
-use super::{Channels, Tokens};
+use super::{Channels, Geometry, Tokens};
 use crate::Error;
 use crate::op::transformer::gate::Gated;
 use crate::op::transformer::norm::Norm;
 use crate::op::transformer::stage::Stage;
 
-pub(super) fn norm(channels: Channels) -> std::result::Result<Part, Error> {
-    Ok(Part::plain(Stage::Norm(Norm::new(channels)?)))
+pub(super) fn norm(geometry: Geometry, channels: Channels) -> Part {
+    Part::plain(Stage::Norm(Norm::new(geometry, channels)))
 }
 
 pub(super) fn gate(channels: Channels) -> std::result::Result<Part, Error> {
@@ -19,23 +19,30 @@ pub(super) fn gate(channels: Channels) -> std::result::Result<Part, Error> {
 
 /// `x / sqrt(max(mean over channels of <x, x>, 0.01))`, and a layer norm of the scalars. Neither has parameters.
 ///
-/// `<x, x>` is the sum of the squares of the blades without the null vector. Scalars have the eps `1e-5`.
+/// `<x, x>` is the sum over grades of the magnitudes of squared norms: in GATr the sum of the squares of the blades without the null vector. Scalars
+/// have the eps `1e-5`.
 ///
-/// Source: GATr (arXiv 2305.18415, section 3).
+/// Sources: GATr (arXiv 2305.18415, section 3), L-GATr (arXiv 2405.14806, section 3).
 #[derive(Clone, Debug)]
 pub struct EquiLayerNorm {
     function: Function,
 }
 
 impl EquiLayerNorm {
-    /// A norm of so many channels.
+    /// A norm of GATr of so many channels.
     ///
     /// # Errors
-    /// The errors of the core.
+    /// None: the algebra is supported.
     pub fn new(channels: Channels) -> std::result::Result<Self, Error> {
-        Ok(Self {
-            function: Function::new("equi_layer_norm", norm(channels)?),
-        })
+        Ok(Self::over(Geometry::gatr()?, channels))
+    }
+
+    /// A norm over a geometry, or an algebra.
+    pub fn over(geometry: impl Into<Geometry>, channels: Channels) -> Self {
+        let geometry = geometry.into();
+        Self {
+            function: Function::new("equi_layer_norm", geometry, norm(geometry, channels)),
+        }
     }
 
     /// Applies the norm.
@@ -58,13 +65,24 @@ pub struct ScalarGate {
 }
 
 impl ScalarGate {
-    /// A gate of so many channels.
+    /// A gate of GATr of so many channels.
     ///
     /// # Errors
     /// The errors of the core.
     pub fn new(channels: Channels) -> std::result::Result<Self, Error> {
+        Self::over(Geometry::gatr()?, channels)
+    }
+
+    /// A gate over a geometry, or an algebra.
+    ///
+    /// # Errors
+    /// The errors of the core.
+    pub fn over(
+        geometry: impl Into<Geometry>,
+        channels: Channels,
+    ) -> std::result::Result<Self, Error> {
         Ok(Self {
-            function: Function::new("scalar_gate", gate(channels)?),
+            function: Function::new("scalar_gate", geometry.into(), gate(channels)?),
         })
     }
 

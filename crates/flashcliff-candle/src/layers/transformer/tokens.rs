@@ -2,12 +2,8 @@
 
 use candle_core::{D, Result, Tensor};
 
-use super::Channels;
+use super::{Channels, Geometry, Scope};
 use crate::Error;
-use crate::op::transformer::BLADES;
-
-/// The blade `e1 e2 e3`, the only one of a reference that a join reads.
-const REFERENCE: usize = 14;
 
 /// Multivectors and scalars in one tensor `[samples, items, width]`.
 ///
@@ -29,30 +25,43 @@ const REFERENCE: usize = 14;
 pub struct Tokens {
     packed: Tensor,
     channels: Channels,
+    blades: usize,
 }
 
 impl Tokens {
-    /// Tokens of multivectors `[16, samples, items, channels]` and scalars `[samples, items, channels]`.
+    /// Tokens of multivectors `[blades, samples, items, channels]` and scalars `[samples, items, channels]`.
     ///
     /// # Errors
     /// Tensors of other shapes, of different types or on different devices.
     pub fn new(multivectors: &Tensor, scalars: Option<&Tensor>) -> Result<Self> {
-        let &[BLADES, samples, items, channels] = multivectors.dims() else {
+        let &[blades, samples, items, channels] = multivectors.dims() else {
             return Err(shape(
                 "multivectors",
-                "[16, samples, items, channels]".to_owned(),
+                "[blades, samples, items, channels]".to_owned(),
                 multivectors,
             ));
         };
+        if !is_blade_count(blades) {
+            let expected = "[blades, samples, items, channels], of a power of two of blades";
+            return Err(shape("multivectors", expected.to_owned(), multivectors));
+        }
         let flat = multivectors.permute((1, 2, 0, 3))?.contiguous()?;
-        let flat = flat.reshape((samples, items, BLADES * channels))?;
+        let flat = flat.reshape((samples, items, blades * channels))?;
         let Some(scalars) = scalars else {
-            return Self::from_packed(flat, Channels::new(channels, 0));
+            return Ok(Self {
+                packed: flat,
+                channels: Channels::new(channels, 0),
+                blades,
+            });
         };
         match *scalars.dims() {
             [of_samples, of_items, of_scalars] if (of_samples, of_items) == (samples, items) => {
                 let packed = Tensor::cat(&[&flat, scalars], D::Minus1)?;
-                Self::from_packed(packed, Channels::new(channels, of_scalars))
+                Ok(Self {
+                    packed,
+                    channels: Channels::new(channels, of_scalars),
+                    blades,
+                })
             }
             _ => {
                 let expected = format!("[{samples}, {items}, channels]");
@@ -61,18 +70,55 @@ impl Tokens {
         }
     }
 
-    /// Tokens of packed rows.
+    /// Tokens of packed rows. The number of blades is that which the width of a row leaves for each multivector channel.
     ///
     /// # Errors
     /// A tensor that is not `[samples, items, width]`.
     pub fn from_packed(packed: Tensor, channels: Channels) -> Result<Self> {
-        match *packed.dims() {
-            [_, _, width] if width == channels.width() => Ok(Self { packed, channels }),
-            _ => {
-                let expected = format!("[samples, items, {}]", channels.width());
+        let Channels {
+            multivectors,
+            scalars,
+        } = channels;
+        let blades = match (packed.dims(), multivectors) {
+            // Rows of scalars are tokens of GATr.
+            (&[_, _, width], 0) if width == scalars => Some(16),
+            (&[_, _, width], 1..) => {
+                let blades = width.checked_sub(scalars).map(|of| of / multivectors);
+                let fits = |&blades: &usize| {
+                    channels.width_over(blades) == width && is_blade_count(blades)
+                };
+                blades.filter(fits)
+            }
+            _ => None,
+        };
+        match blades {
+            Some(blades) => Ok(Self {
+                packed,
+                channels,
+                blades,
+            }),
+            None => {
+                let expected = format!(
+                    "[samples, items, blades * {multivectors} + {scalars}], such as {}",
+                    { channels.width() }
+                );
                 Err(shape("packed tokens", expected, &packed))
             }
         }
+    }
+
+    /// Tokens of packed rows over a geometry.
+    pub(super) fn over(packed: Tensor, channels: Channels, geometry: Geometry) -> Result<Self> {
+        Ok(Self {
+            packed,
+            channels,
+            blades: geometry.blades(),
+        })
+    }
+
+    /// The blades of a multivector.
+    pub fn blades(&self) -> usize {
+        self.blades
     }
 
     /// The packed rows, `[samples, items, width]`.
@@ -85,15 +131,15 @@ impl Tokens {
         self.channels
     }
 
-    /// The multivectors, `[16, samples, items, channels]`.
+    /// The multivectors, `[blades, samples, items, channels]`.
     ///
     /// # Errors
     /// The errors of candle.
     pub fn multivectors(&self) -> Result<Tensor> {
         let (samples, items, _) = self.packed.dims3()?;
-        let channels = self.channels.multivectors;
-        let flat = self.packed.narrow(D::Minus1, 0, BLADES * channels)?;
-        flat.reshape((samples, items, BLADES, channels))?
+        let (blades, channels) = (self.blades, self.channels.multivectors);
+        let flat = self.packed.narrow(D::Minus1, 0, blades * channels)?;
+        flat.reshape((samples, items, blades, channels))?
             .permute((2, 0, 1, 3))
     }
 
@@ -111,26 +157,58 @@ impl Tokens {
             _ => {
                 let scalars = self
                     .packed
-                    .narrow(D::Minus1, BLADES * multivectors, scalars)?;
+                    .narrow(D::Minus1, self.blades * multivectors, scalars)?;
                 Ok(Some(scalars))
             }
         }
     }
 }
 
-/// The reference of joins of a network's input, `[samples, items]`: for each sample the mean over items and channels of the component at
-/// `e1 e2 e3`. Joins are multiplied by it, which makes them commute with reflections.
+/// The reference of joins of a network's input, `[samples, items]`: for each sample the mean over items and channels of the component at the product
+/// of the vectors that are not null, `e1 e2 e3` in GATr. Joins are multiplied by it, which makes them commute with reflections.
 ///
 /// # Errors
 /// The errors of candle.
 pub fn join_reference(input: &Tokens) -> Result<Tensor> {
+    join_reference_within(input, &Scope::Sample)
+}
+
+/// The same for items that attend within a scope: each sequence of a ragged batch has a mean of its own. A mask does not change it, so the mean of a
+/// padded sample counts its padding.
+///
+/// # Errors
+/// [`Error::Scope`] for a scope of two sets, [`Error::Offsets`] for sequences of other tokens, and the errors of candle.
+pub fn join_reference_within(input: &Tokens, scope: &Scope) -> Result<Tensor> {
     let (samples, items, _) = input.packed.dims3()?;
     let channels = input.channels.multivectors;
-    let component = input
-        .packed
-        .narrow(D::Minus1, REFERENCE * channels, channels)?;
-    let mean = component.contiguous()?.flatten_from(1)?.mean_keepdim(1)?;
-    mean.broadcast_as((samples, items))?.contiguous()
+    let at = (input.blades - 2) * channels;
+    let component = input.packed.narrow(D::Minus1, at, channels)?.contiguous()?;
+    match scope {
+        Scope::Sample | Scope::Masked(_) => {
+            let mean = component.flatten_from(1)?.mean_keepdim(1)?;
+            mean.broadcast_as((samples, items))?.contiguous()
+        }
+        Scope::Within(sequences) => {
+            sequences.check(samples, items)?;
+            if items == 0 {
+                return component.sum(2);
+            }
+            let column = component.mean(2)?.flatten_all()?;
+            let means = sequences.padding(&column)?.means(&column)?;
+            means.reshape((1, items))
+        }
+        Scope::Between(..) => Err(Error::Scope {
+            layer: "join_reference".to_owned(),
+            expected: "one set: Sample, Masked or Within",
+            got: "Between",
+        }
+        .into()),
+    }
+}
+
+/// Algebras have at least one vector and at most eight.
+fn is_blade_count(blades: usize) -> bool {
+    blades.is_power_of_two() && (2..=256).contains(&blades)
 }
 
 fn shape(tensor: &str, expected: String, got: &Tensor) -> candle_core::Error {

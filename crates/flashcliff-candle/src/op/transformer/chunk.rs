@@ -1,43 +1,111 @@
-//! How samples are cut into chunks, and the layout of a chunk.
+//! Samples that are computed together, and their layout.
 
-use super::{BLADES, Channels};
+use std::ops::Range;
+
+use super::Channels;
 use crate::op::Scalar;
-
-/// The smallest number of tokens of a chunk that is cut off.
-const LEAST_TOKENS: usize = 32;
-/// The largest number of chunks. It bounds the memory of gradients of parameters, which each chunk has for itself.
-const MOST_CHUNKS: usize = 16;
-
-/// The number of samples of each chunk but the last. It depends on the shape alone, and so do the results.
-pub(super) fn samples_of_a_chunk(samples: usize, items: usize) -> usize {
-    let worthwhile = LEAST_TOKENS.div_ceil(items.max(1));
-    worthwhile.max(samples.div_ceil(MOST_CHUNKS)).max(1)
-}
 
 /// Samples that are computed together.
 #[derive(Clone, Copy)]
 pub(crate) struct Chunk<'a, T> {
-    pub(crate) samples: usize,
-    /// The items of a sample.
-    pub(crate) items: usize,
+    pub(crate) blades: usize,
+    pub(crate) samples: Samples<'a>,
     /// The reference of joins for each token; empty without joins.
     pub(crate) reference: &'a [T],
+    pub(crate) mask: Option<Mask<'a, T>>,
+}
+
+/// The items of samples, which attend within their sample.
+#[derive(Clone, Copy)]
+pub(crate) enum Samples<'a> {
+    /// So many samples of so many items.
+    Equal { samples: usize, items: usize },
+    /// The boundaries of samples of their own lengths. The first need not be 0.
+    Ragged(&'a [usize]),
+}
+
+/// Neighbouring samples of equal length among the rows of a chunk.
+#[derive(Clone, Copy)]
+pub(crate) struct Run {
+    pub(crate) first: usize,
+    pub(crate) samples: usize,
+    pub(crate) items: usize,
+}
+
+/// Numbers that are added to scores, `[samples, heads, queries, keys]`. All axes but the last may be 1, which stands for all.
+#[derive(Clone, Copy)]
+pub(crate) struct Mask<'a, T> {
+    pub(crate) numbers: &'a [T],
+    pub(crate) shape: [usize; 4],
+    /// The first sample of the chunk among all.
+    pub(crate) first: usize,
+}
+
+impl<T> Mask<'_, T> {
+    /// The row of a sample of the chunk, a head and a query.
+    pub(crate) fn row(&self, sample: usize, head: usize, query: usize) -> usize {
+        let at = |index: usize, axis: usize| index.min(self.shape[axis] - 1);
+        let sample = at(self.first + sample, 0);
+        (sample * self.shape[1] + at(head, 1)) * self.shape[2] + at(query, 2)
+    }
+}
+
+impl<'a> Samples<'a> {
+    /// The tokens.
+    pub(crate) fn rows(self) -> usize {
+        match self {
+            Self::Equal { samples, items } => samples * items,
+            Self::Ragged(bounds) => match (bounds.first(), bounds.last()) {
+                (Some(first), Some(last)) => last - first,
+                _ => 0,
+            },
+        }
+    }
+
+    /// The samples as runs of equal length.
+    pub(crate) fn runs(self) -> impl Iterator<Item = Run> + 'a {
+        let (equal, bounds) = match self {
+            Self::Equal { samples, items } => {
+                let run = Run {
+                    first: 0,
+                    samples,
+                    items,
+                };
+                (Some(run), &[][..])
+            }
+            Self::Ragged(bounds) => (None, bounds),
+        };
+        let start = bounds.first().copied().unwrap_or(0);
+        let ragged = bounds.windows(2).map(move |pair| Run {
+            first: pair[0] - start,
+            samples: 1,
+            items: pair[1] - pair[0],
+        });
+        equal.into_iter().chain(ragged)
+    }
+}
+
+impl Run {
+    /// The rows.
+    pub(crate) fn rows(self) -> Range<usize> {
+        self.first..self.first + self.samples * self.items
+    }
 }
 
 impl<T> Chunk<'_, T> {
     /// The tokens.
     pub(crate) fn rows(&self) -> usize {
-        self.samples * self.items
+        self.samples.rows()
     }
 
     /// The number of elements of so many channels.
     pub(crate) fn len(&self, channels: Channels) -> usize {
-        self.rows() * channels.width()
+        self.rows() * channels.width_over(self.blades)
     }
 
     /// The multivectors `[blades, rows, channels]` and the scalars `[rows, channels]`.
     pub(crate) fn split<'x>(&self, channels: Channels, data: &'x [T]) -> (&'x [T], &'x [T]) {
-        data.split_at(BLADES * self.rows() * channels.multivectors)
+        data.split_at(self.blades * self.rows() * channels.multivectors)
     }
 
     /// The same, for writing.
@@ -46,42 +114,45 @@ impl<T> Chunk<'_, T> {
         channels: Channels,
         data: &'x mut [T],
     ) -> (&'x mut [T], &'x mut [T]) {
-        data.split_at_mut(BLADES * self.rows() * channels.multivectors)
+        data.split_at_mut(self.blades * self.rows() * channels.multivectors)
     }
-}
 
-/// Copies tokens into the layout of a chunk.
-pub(super) fn unpack<T: Scalar>(channels: Channels, tokens: &[T], chunk: &mut [T]) {
-    for_each_piece(channels, tokens.len(), |token, place| {
-        chunk[place].copy_from_slice(&tokens[token]);
-    });
-}
-
-/// Copies a chunk into tokens.
-pub(super) fn pack<T: Scalar>(channels: Channels, chunk: &[T], tokens: &mut [T]) {
-    for_each_piece(channels, tokens.len(), |token, place| {
-        tokens[token].copy_from_slice(&chunk[place]);
-    });
-}
-
-/// Calls a function with the place of each blade, and of the scalars, of each token, among the tokens and in the chunk.
-fn for_each_piece(
-    channels: Channels,
-    len: usize,
-    mut copy: impl FnMut(std::ops::Range<usize>, std::ops::Range<usize>),
-) {
-    let (width, mv, s) = (channels.width(), channels.multivectors, channels.scalars);
-    if width == 0 {
-        return;
+    /// Copies tokens into the layout of the chunk.
+    pub(super) fn unpack(&self, channels: Channels, tokens: &[T], chunk: &mut [T])
+    where
+        T: Scalar,
+    {
+        self.for_each_piece(channels, |token, place| {
+            chunk[place].copy_from_slice(&tokens[token]);
+        });
     }
-    let rows = len / width;
-    for row in 0..rows {
-        for blade in 0..BLADES {
-            let from = row * width + blade * mv;
-            let to = (blade * rows + row) * mv;
-            copy(from..from + mv, to..to + mv);
+
+    /// Copies the chunk into tokens.
+    pub(super) fn pack(&self, channels: Channels, chunk: &[T], tokens: &mut [T])
+    where
+        T: Scalar,
+    {
+        self.for_each_piece(channels, |token, place| {
+            tokens[token].copy_from_slice(&chunk[place]);
+        });
+    }
+
+    /// Calls a function with the place of each blade, and of the scalars, of each token, among the tokens and in the chunk.
+    fn for_each_piece(&self, channels: Channels, mut copy: impl FnMut(Range<usize>, Range<usize>)) {
+        let (blades, rows) = (self.blades, self.rows());
+        let (width, mv, s) = (
+            channels.width_over(blades),
+            channels.multivectors,
+            channels.scalars,
+        );
+        for row in 0..rows {
+            for blade in 0..blades {
+                let from = row * width + blade * mv;
+                let to = (blade * rows + row) * mv;
+                copy(from..from + mv, to..to + mv);
+            }
+            let (from, to) = (row * width + blades * mv, blades * rows * mv + row * s);
+            copy(from..from + s, to..to + s);
         }
-        let (from, to) = (row * width + BLADES * mv, BLADES * rows * mv + row * s);
-        copy(from..from + s, to..to + s);
     }
 }

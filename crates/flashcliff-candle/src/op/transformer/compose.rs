@@ -1,5 +1,5 @@
 //! Stages of candle's operations and nodes of the core's operators, for tensors on GPUs that [`super::gpu`] has no kernels for. Tests run them on
-//! the CPU too.
+//! the CPU too. `attention` has those of attention.
 //!
 //! Linear layers are one product with a dense matrix, which is made of the parameters and of the entries of the maps. Nothing is copied from
 //! the host after the first call on a device, so that a step can be captured.
@@ -7,21 +7,21 @@
 use std::sync::Arc;
 
 use candle_core::{D, Result, Tensor};
-use flashcliff::cayley::Group;
 
-use super::attention::{Attention, Place};
+use super::Channels;
 use super::constants::constant;
-use super::features::{DISTANCE, EPS, INNER, POINT, Part};
 use super::function::Stages;
 use super::gate::Gated;
-use super::linear::Linear;
+use super::geometry::Geometry;
+use super::linear::{Kind, Linear};
 use super::norm::{self, Norm};
 use super::product::Products;
 use super::stage::Stage;
-use super::{BLADES, Channels, algebra};
 use crate::Error;
 use crate::op::gpu::OnGpu;
 use crate::op::node::{self, Argument};
+
+mod attention;
 
 impl OnGpu for Stages {
     fn apply_on_gpu(
@@ -29,7 +29,7 @@ impl OnGpu for Stages {
         arguments: &[Argument],
     ) -> std::result::Result<Tensor, Error> {
         #[cfg(feature = "cuda")]
-        if let Some(kernels) = super::gpu::Cuda::serving(arguments)? {
+        if let Some(kernels) = super::gpu::Cuda::serving(&self.geometry, arguments)? {
             return super::gpu::apply(self, kernels, arguments);
         }
         let shapes: Vec<&[usize]> = arguments.iter().map(Argument::shape).collect();
@@ -39,17 +39,30 @@ impl OnGpu for Stages {
             true => Some(arguments[1].seen()?),
             false => None,
         };
+        let mask = self.mask_input().map(|at| arguments[at].seen());
+        let around = Around {
+            stages: self,
+            reference,
+            mask: mask.transpose()?,
+        };
         let parameters = arguments[self.first_parameter()..].iter();
         let parameters = parameters.map(Argument::seen).collect::<Result<Vec<_>>>()?;
-        Ok(compose(&self.stages, x, &parameters, reference.as_ref())?)
+        Ok(compose(&self.stages, x, &parameters, &around)?)
     }
+}
+
+/// The needs of all stages besides their input and parameters.
+struct Around<'a> {
+    stages: &'a Stages,
+    reference: Option<Tensor>,
+    mask: Option<Tensor>,
 }
 
 fn compose(
     stages: &[Stage],
     x: Tensor,
     parameters: &[Tensor],
-    reference: Option<&Tensor>,
+    around: &Around<'_>,
 ) -> Result<Tensor> {
     let (mut x, mut rest) = (x, parameters);
     for stage in stages {
@@ -58,21 +71,24 @@ fn compose(
         x = match stage {
             Stage::Linear(stage) => stage.compose(&x, own)?,
             Stage::Norm(stage) => stage.compose(&x)?,
-            Stage::Gated(stage) => stage.compose(&x)?,
-            Stage::Products(stage) => stage.compose(&x, reference)?,
-            Stage::Attention(stage) => stage.compose(&x, &own[0])?,
-            Stage::Residual(stages) => (&x + compose(stages, x.clone(), own, reference)?)?,
+            Stage::Gated(stage) => stage.compose(around.stages.geometry.blades(), &x)?,
+            Stage::Products(stage) => stage.compose(&x, around.reference.as_ref())?,
+            Stage::Attention(stage) => {
+                let around = attention::Around::of(&around.stages.scope, around.mask.as_ref());
+                stage.compose(&[&x], own.first(), &around)?
+            }
+            Stage::Residual(stages) => (&x + compose(stages, x.clone(), own, around)?)?,
         };
     }
     Ok(x)
 }
 
 /// The multivectors `[samples, items, blades, channels]` and the scalars `[samples, items, channels]`.
-fn split(channels: Channels, x: &Tensor) -> Result<(Tensor, Option<Tensor>)> {
+fn split(blades: usize, channels: Channels, x: &Tensor) -> Result<(Tensor, Option<Tensor>)> {
     let (samples, items, _) = x.dims3()?;
-    let mv = BLADES * channels.multivectors;
+    let mv = blades * channels.multivectors;
     let multivectors = x.narrow(D::Minus1, 0, mv)?.contiguous()?;
-    let multivectors = multivectors.reshape((samples, items, BLADES, channels.multivectors))?;
+    let multivectors = multivectors.reshape((samples, items, blades, channels.multivectors))?;
     let scalars = match channels.scalars {
         0 => None,
         s => Some(x.narrow(D::Minus1, mv, s)?),
@@ -110,14 +126,14 @@ impl Linear {
         let (mut of_mv, mut of_s) = (Vec::new(), Vec::new());
         for ((out, matrix), bias) in matrices.iter().zip(&biases) {
             let made = rows.matmul(matrix)?.broadcast_add(bias)?;
-            let made = made.reshape((samples, items, out.width()))?;
-            let (mv, s) = split(*out, &made)?;
+            let made = made.reshape((samples, items, self.geometry.width(*out)))?;
+            let (mv, s) = split(self.geometry.blades(), *out, &made)?;
             of_mv.push(mv);
             of_s.extend(s);
         }
         let mv = Tensor::cat(&of_mv, D::Minus1)?;
         if self.keeps_scalars {
-            let (_, scalars) = split(self.input, x)?;
+            let (_, scalars) = split(self.geometry.blades(), self.input, x)?;
             return join(&mv, scalars.as_ref());
         }
         let scalars = match of_s.len() {
@@ -137,30 +153,29 @@ impl Linear {
             })
         };
         let weight = next()?;
-        let maps = self.core.maps();
-        let entries = constant("entries of maps", || entries(maps), weight)?;
-        let entries = entries.reshape((maps, BLADES * BLADES))?;
+        let (maps, blades) = (self.core.maps(), self.geometry.blades());
+        let name = format!("entries of maps of {:?}", self.geometry);
+        let entries = constant(&name, || entries(&self.geometry), weight)?;
+        let entries = entries.reshape((maps, blades * blades))?;
         let of_blades = weight
             .contiguous()?
             .reshape((out.multivectors * mv, maps))?
             .matmul(&entries)?
-            .reshape((out.multivectors, mv, BLADES, BLADES))?
+            .reshape((out.multivectors, mv, blades, blades))?
             // From [out, in, to, from] to [from, in, to, out].
             .permute((3, 1, 2, 0))?
             .contiguous()?
-            .reshape((BLADES * mv, BLADES * out.multivectors))?;
-        let others = (BLADES - 1) * out.multivectors;
-        let (mut rows, blade_bias) = match s {
-            0 => (vec![of_blades], next()?.flatten_all()?),
-            _ => {
-                let to_blades = next()?.t()?.contiguous()?.pad_with_zeros(1, 0, others)?;
-                (vec![of_blades, to_blades], next()?.clone())
-            }
-        };
-        let mut bias = blade_bias.pad_with_zeros(0, 0, others)?;
+            .reshape((blades * mv, blades * out.multivectors))?;
+        let mut rows = vec![of_blades];
+        if s > 0 {
+            let to_blades = next()?.t()?.contiguous()?;
+            rows.push(self.spread(Kind::ScalarsToBlades, &to_blades, 1)?);
+        }
+        let blade_bias = next()?.flatten_all()?;
+        let mut bias = self.spread(Kind::BladeBias, &blade_bias, 0)?;
         if out.scalars > 0 {
-            let of_scalar_blade = next()?.t()?.contiguous()?;
-            let of_blades = of_scalar_blade.pad_with_zeros(0, 0, (BLADES - 1) * mv)?;
+            let of_invariant = next()?.t()?.contiguous()?;
+            let of_blades = self.spread(Kind::BladesToScalars, &of_invariant, 0)?;
             bias = Tensor::cat(&[&bias, next()?], 0)?;
             rows[0] = Tensor::cat(&[&rows[0], &of_blades], 1)?;
             if s > 0 {
@@ -169,50 +184,96 @@ impl Linear {
         }
         Ok((Tensor::cat(&rows, 0)?, bias))
     }
+
+    /// Spreads an axis of channels, with the blades of a kind of parameter innermost, to one of all blades and their channels, with zeros for the
+    /// other blades.
+    fn spread(&self, kind: Kind, x: &Tensor, axis: usize) -> Result<Tensor> {
+        let (blades, own) = (self.geometry.blades(), self.blades_of(kind));
+        let channels = x.dims()[axis] / own.len();
+        let mut shape = x.dims().to_vec();
+        shape[axis] = channels;
+        shape.insert(axis + 1, own.len());
+        let x = x.reshape(shape)?;
+        let mut parts = Vec::new();
+        let mut next = 0;
+        for (at, &blade) in own.iter().enumerate() {
+            let part = x.narrow(axis + 1, at, 1)?.squeeze(axis + 1)?.contiguous()?;
+            parts.push(part.pad_with_zeros(axis, (blade - next) * channels, 0)?);
+            next = blade + 1;
+        }
+        let spread = Tensor::cat(&parts, axis)?;
+        spread.pad_with_zeros(axis, 0, (blades - next) * channels)
+    }
 }
 
-/// The matrices of all maps, `[maps, to, from]`, each divided by its norm.
-fn entries(count: usize) -> Result<Vec<f64>> {
-    let maps = algebra()?.cayley().equivariant_maps(Group::Pin);
-    let maps = maps.map_err(|error| Error::from(flashcliff::Error::from(error)))?;
-    let mut all = vec![0.0; count * BLADES * BLADES];
-    for (map, matrix) in maps.iter().zip(all.chunks_exact_mut(BLADES * BLADES)) {
-        let norm = (map.entries.len() as f64).sqrt();
+/// The matrices of all maps, `[maps, to, from]`, as a layer takes them.
+fn entries(geometry: &Geometry) -> Result<Vec<f64>> {
+    let (maps, blades) = (geometry.maps()?, geometry.blades());
+    let mut all = vec![0.0; maps.len() * blades * blades];
+    for (map, matrix) in maps.iter().zip(all.chunks_exact_mut(blades * blades)) {
         for entry in &map.entries {
-            matrix[entry.output * BLADES + entry.input] = f64::from(entry.sign) / norm;
+            matrix[entry.output * blades + entry.input] =
+                f64::from(entry.sign) * geometry.scale_of(map);
         }
     }
     Ok(all)
 }
 
+/// The sum over grades of the magnitudes of squared norms, for multivectors `[samples, items, blades, ..]`; the axis of blades is 1 then.
+fn magnitudes(geometry: &Geometry, mv: &Tensor) -> Result<Tensor> {
+    let norms = geometry.norms();
+    let name = format!("squared norms of blades of {}", geometry.algebra.name());
+    let counted = || Ok(norms.iter().map(|&norm| f64::from(norm)).collect());
+    let mut shape = vec![1; mv.rank()];
+    shape[2] = norms.len();
+    let counted = constant(&name, counted, mv)?.reshape(shape)?;
+    let squares = mv.sqr()?.broadcast_mul(&counted)?;
+    if norms.iter().all(|&norm| norm >= 0) {
+        return squares.sum_keepdim(2);
+    }
+    let cayley = geometry.algebra.cayley();
+    let mut sum: Option<Tensor> = None;
+    for grade in 0..cayley.grade_count() {
+        let range = cayley.grade_range(grade);
+        if norms[range.clone()].iter().all(|&norm| norm == 0) {
+            continue;
+        }
+        let of_grade = squares.narrow(2, range.start, range.len())?.contiguous()?;
+        let magnitude = of_grade.sum_keepdim(2)?.abs()?;
+        sum = Some(match sum {
+            None => magnitude,
+            Some(sum) => (sum + magnitude)?,
+        });
+    }
+    sum.map_or_else(|| squares.sum_keepdim(2)?.zeros_like(), Ok)
+}
+
+/// Multivectors `[samples, items, blades, channels, ..]` over the root of the mean of their norms over channels.
+fn normed(geometry: &Geometry, mv: &Tensor) -> Result<Tensor> {
+    let mean = magnitudes(geometry, mv)?.mean_keepdim(3)?;
+    mv.broadcast_div(&at_least(&mean, norm::EPS)?.sqrt()?)
+}
+
+/// The layer norm of an axis of scalars.
+fn standardised(s: &Tensor, axis: usize) -> Result<Tensor> {
+    let centred = s.broadcast_sub(&s.mean_keepdim(axis)?)?;
+    let variance = centred.sqr()?.mean_keepdim(axis)?;
+    let deviation = variance.affine(1.0, norm::SCALAR_EPS)?.sqrt()?;
+    centred.broadcast_div(&deviation)
+}
+
 impl Norm {
     pub(super) fn compose(&self, x: &Tensor) -> Result<Tensor> {
-        let (mv, s) = split(self.channels, x)?;
-        let counted = || {
-            let algebra = algebra()?;
-            let square = |blade| f64::from(algebra.cayley().square_of_blade_norm(blade));
-            Ok((0..BLADES).map(square).collect())
-        };
-        let counted = constant("squares of blades", counted, x)?.reshape((BLADES, 1))?;
-        let squares = mv.sqr()?.broadcast_mul(&counted)?.sum_keepdim(2)?;
-        let mean = squares.mean_keepdim(3)?;
-        let mv = mv.broadcast_div(&at_least(&mean, norm::EPS)?.sqrt()?)?;
-        let s = match s {
-            None => None,
-            Some(s) => {
-                let centred = s.broadcast_sub(&s.mean_keepdim(D::Minus1)?)?;
-                let variance = centred.sqr()?.mean_keepdim(D::Minus1)?;
-                let deviation = variance.affine(1.0, norm::SCALAR_EPS)?.sqrt()?;
-                Some(centred.broadcast_div(&deviation)?)
-            }
-        };
+        let (mv, s) = split(self.geometry.blades(), self.channels, x)?;
+        let mv = normed(&self.geometry, &mv)?;
+        let s = s.map(|s| standardised(&s, 2)).transpose()?;
         join(&mv, s.as_ref())
     }
 }
 
 impl Gated {
-    pub(super) fn compose(&self, x: &Tensor) -> Result<Tensor> {
-        let (mv, s) = split(self.channels, x)?;
+    pub(super) fn compose(&self, blades: usize, x: &Tensor) -> Result<Tensor> {
+        let (mv, s) = split(blades, self.channels, x)?;
         let scalar = mv.narrow(2, 0, 1)?.contiguous()?;
         let inner = (scalar.sqr()?.affine(0.044715, 1.0)? * &scalar)?;
         let inner = inner.affine((2.0 / std::f64::consts::PI).sqrt(), 0.0)?;
@@ -230,133 +291,33 @@ fn gelu(x: &Tensor) -> Result<Tensor> {
 
 impl Products {
     fn compose(&self, x: &Tensor, reference: Option<&Tensor>) -> Result<Tensor> {
-        let (mv, s) = split(self.input(), x)?;
+        let blades = self.blades;
+        let (mv, s) = split(blades, self.input(), x)?;
         let (samples, items, _, _) = mv.dims4()?;
         let factor = |index: usize| {
             let factor = mv.narrow(3, index * self.each, self.each)?;
             let factor = factor.permute((2, 0, 1, 3))?.contiguous()?;
-            factor.reshape((BLADES, samples * items, self.each))
+            factor.reshape((blades, samples * items, self.each))
         };
         let product = |operator: &flashcliff::Operator, first: usize| {
             let (left, right) = (factor(first)?, factor(first + 1)?);
             let arguments = [Argument::whole(&left), Argument::whole(&right)];
             let made = node::apply(&Arc::new(operator.clone()), &arguments)?;
-            let made = made.reshape((BLADES, samples, items, self.each))?;
+            let made = made.reshape((blades, samples, items, self.each))?;
             made.permute((1, 2, 0, 3))?.contiguous()
         };
         let geometric = product(&self.geometric, 0)?;
-        let signs =
-            constant("signs of joins", || Ok(self.signs.clone()), x)?.reshape((BLADES, 1))?;
-        let mut joins = product(&self.regressive, 2)?.broadcast_mul(&signs)?;
+        let Some(regressive) = &self.regressive else {
+            return join(&geometric, s.as_ref());
+        };
+        let signs = format!("signs of joins of {blades} blades");
+        let signs = constant(&signs, || Ok(self.signs.clone()), x)?.reshape((blades, 1))?;
+        let mut joins = product(regressive, 2)?.broadcast_mul(&signs)?;
         if let Some(reference) = reference {
             joins = joins.broadcast_mul(&reference.reshape((samples, items, 1, 1))?)?;
         }
         join(&Tensor::cat(&[&geometric, &joins], 3)?, s.as_ref())
     }
-}
-
-impl Attention {
-    fn compose(&self, x: &Tensor, log_weights: &Tensor) -> Result<Tensor> {
-        let weights = log_weights.exp()?.squeeze(1)?;
-        let [query, key, value] = self
-            .places()
-            .map(|place| self.features(&place, x, &weights));
-        let (query, key, value) = (query?, key?, value?);
-        let (samples, heads, items, features) = query.dims4()?;
-        let width = value.dim(D::Minus1)?;
-        // Heads that share keys are more queries of one group.
-        let groups = if self.shared {
-            samples
-        } else {
-            samples * heads
-        };
-        let queries = samples * heads * items / groups.max(1);
-        let query = query.reshape((groups, queries, features))?;
-        let key = key.reshape((groups, items, features))?;
-        let value = value.reshape((groups, items, width))?;
-        let scores = query.matmul(&key.t()?.contiguous()?)?;
-        let scores = scores.affine(self.scale(), 0.0)?;
-        let weights = candle_nn::ops::softmax(&scores, D::Minus1)?;
-        let out = weights.matmul(&value)?;
-        let out = out.reshape((samples, heads, items, width))?;
-        let mv = out
-            .narrow(3, 0, BLADES * self.head.multivectors)?
-            .contiguous()?;
-        let mv = mv
-            .reshape((samples, heads, items, self.head.multivectors, BLADES))?
-            .permute((0, 2, 4, 1, 3))?
-            .contiguous()?
-            .reshape((samples, items, BLADES, heads * self.head.multivectors))?;
-        let s = match self.head.scalars {
-            0 => None,
-            scalars => {
-                let s = out.narrow(3, BLADES * self.head.multivectors, scalars)?;
-                let s = s.permute((0, 2, 1, 3))?.contiguous()?;
-                Some(s.reshape((samples, items, heads * scalars))?)
-            }
-        };
-        join(&mv, s.as_ref())
-    }
-
-    /// The features of a part, `[samples, heads, items, features]`. `weights` are `[heads, channels]`.
-    pub(super) fn features(&self, place: &Place, x: &Tensor, weights: &Tensor) -> Result<Tensor> {
-        let (mv, s) = split(self.input(), x)?;
-        let (samples, items, _, _) = mv.dims4()?;
-        let (heads, channels) = (place.heads, self.head.multivectors);
-        let mv = mv
-            .narrow(3, place.first.multivectors, channels * heads)?
-            .contiguous()?
-            .reshape((samples, items, BLADES, channels, heads))?
-            .permute((0, 4, 1, 3, 2))?
-            .contiguous()?;
-        let mut parts = match place.part {
-            Part::Value => vec![flat(&mv)?],
-            _ => {
-                let blade = |blade: usize| mv.narrow(4, blade, 1);
-                let inner: Vec<Tensor> = INNER.into_iter().map(blade).collect::<Result<_>>()?;
-                let point: Vec<Tensor> = POINT.into_iter().map(blade).collect::<Result<_>>()?;
-                let inner = Tensor::cat(&inner, 4)?;
-                let weights = (place.part == Part::Query).then_some(weights);
-                vec![flat(&inner)?, flat(&distances(&point, weights)?)?]
-            }
-        };
-        if let (Some(s), scalars @ 1..) = (s, self.head.scalars) {
-            let s = s
-                .narrow(2, place.first.scalars, scalars * heads)?
-                .contiguous()?;
-            let s = s.reshape((samples, items, scalars, heads))?;
-            parts.push(s.permute((0, 3, 1, 2))?.contiguous()?);
-        }
-        Tensor::cat(&parts, 3)
-    }
-}
-
-/// `[samples, heads, items, channels, n]` with the last two axes as one.
-fn flat(x: &Tensor) -> Result<Tensor> {
-    x.contiguous()?.flatten_from(3)
-}
-
-/// The distance features of points `[samples, heads, items, channels, 1]`, as `Head::write` has them.
-fn distances(point: &[Tensor], weights: Option<&Tensor>) -> Result<Tensor> {
-    let w = &point[3];
-    let factor = (w / w.sqr()?.affine(1.0, EPS)?)?;
-    let weighed: Vec<Tensor> = point.iter().map(|t| t * &factor).collect::<Result<_>>()?;
-    let weight = weighed[3].sqr()?;
-    let square = ((weighed[0].sqr()? + weighed[1].sqr()?)? + weighed[2].sqr()?)?;
-    let products = weighed[..3].iter().map(|p| p * &weighed[3]);
-    let mut features: Vec<Tensor> = products.collect::<Result<_>>()?;
-    let Some(weights) = weights else {
-        features.extend([square, weight]);
-        return Tensor::cat(&features, 4);
-    };
-    for product in &mut features {
-        *product = product.affine(2.0, 0.0)?;
-    }
-    features.extend([weight.neg()?, square.neg()?]);
-    let (heads, channels) = weights.dims2()?;
-    let features = Tensor::cat(&features, 4)?;
-    debug_assert_eq!(features.dims()[4], DISTANCE);
-    features.broadcast_mul(&weights.reshape((1, heads, 1, channels, 1))?)
 }
 
 #[cfg(test)]

@@ -1,26 +1,16 @@
 //! The work of stages for a timeline: a pass of a list of stages moves its input, its output and its parameters once.
 
-use flashcliff::cayley::Group;
 use flashcliff::{Dims, Dtype, Pass};
 
 use super::attention::Attention;
-use super::chunk::Chunk;
+use super::chunk::{Chunk, Samples};
 use super::features::Part;
 use super::function::Stages;
 use super::linear::Linear;
 use super::product::Products;
+use super::scope::Scope;
 use super::stage::{Stage, kept};
-use super::{BLADES, algebra};
 use crate::timeline::Operation;
-
-/// The entries of all maps of an equivariant linear layer: each blade from itself, and half of them from one without the null vector.
-fn entries() -> usize {
-    let maps = algebra().map(|algebra| algebra.cayley().equivariant_maps(Group::Pin));
-    match maps {
-        Ok(Ok(maps)) => maps.iter().map(|map| map.entries.len()).sum(),
-        _ => BLADES + BLADES / 2,
-    }
-}
 
 /// The operations of GELU, as operators count them: each function as one.
 const GELU: usize = 4;
@@ -36,11 +26,15 @@ impl Stages {
     ) -> Operation {
         let (samples, items) = (shapes[0][0], shapes[0][1]);
         let chunk = Chunk::<f32> {
-            samples,
-            items,
+            blades: self.geometry.blades(),
+            samples: match &self.scope {
+                Scope::Within(sequences) => Samples::Ragged(sequences.offsets()),
+                _ => Samples::Equal { samples, items },
+            },
             reference: &[],
+            mask: None,
         };
-        let output = [samples, items, self.output().width()];
+        let output = [samples, items, self.geometry.width(self.output())];
         let base = Operation::of_function(self.name, shapes, &output, dtype, pass, wanted);
         let parameters = shapes.iter().enumerate().skip(self.first_parameter());
         let bytes =
@@ -76,11 +70,11 @@ fn flops(stages: &[Stage], chunk: &Chunk<'_, f32>, pass: Pass) -> usize {
         // Squares of half of the blades, their sum, and the division; two sums for scalars.
         Stage::Norm(stage) => {
             let channels = stage.channels;
-            passes * rows * (2 * BLADES * channels.multivectors + 5 * channels.scalars)
+            passes * rows * (2 * chunk.blades * channels.multivectors + 5 * channels.scalars)
         }
         Stage::Gated(stage) => {
             let channels = stage.channels;
-            let of_blades = (BLADES + GELU) * channels.multivectors;
+            let of_blades = (chunk.blades + GELU) * channels.multivectors;
             passes * rows * (of_blades + GELU * channels.scalars)
         }
         Stage::Products(stage) => stage.flops(rows, pass),
@@ -93,10 +87,13 @@ fn flops(stages: &[Stage], chunk: &Chunk<'_, f32>, pass: Pass) -> usize {
 impl Linear {
     fn flops_of_a_row(&self) -> usize {
         let input = self.input;
+        let maps = self.geometry.maps().unwrap_or_default();
+        let entries: usize = maps.iter().map(|map| map.entries.len()).sum();
         let each = self.layers.iter().map(|out| {
-            let maps = entries() * input.multivectors * out.multivectors;
-            let to_blades = input.scalars * out.multivectors;
-            let to_scalars = out.scalars * (input.multivectors + input.scalars);
+            let maps = entries * input.multivectors * out.multivectors;
+            let invariant = self.core.invariant().len();
+            let to_blades = invariant * input.scalars * out.multivectors;
+            let to_scalars = out.scalars * (invariant * input.multivectors + input.scalars);
             2 * (maps + to_blades + to_scalars)
         });
         each.sum()
@@ -110,12 +107,12 @@ impl Products {
             in_channels: self.each,
             out_channels: self.each,
         };
-        let costs = [&self.geometric, &self.regressive].map(|operator| operator.cost(&dims));
-        let of = |cost: &flashcliff::Cost| match pass {
+        let costs = self.operators().map(|operator| operator.cost(&dims));
+        let of = |cost: flashcliff::Cost| match pass {
             Pass::Forward => cost.forward,
             Pass::Backward => cost.backward,
         };
-        costs.iter().map(of).sum()
+        costs.map(of).sum()
     }
 }
 
@@ -123,13 +120,20 @@ impl Attention {
     /// The products of matrices: scores and values, and in the backward pass scores again, and the gradients of weights, queries, keys and
     /// values. The exponential and the sum of weights are an operation each.
     fn flops(&self, chunk: &Chunk<'_, f32>, pass: Pass) -> usize {
+        // Every item of every head looks at all items of its sample.
+        let runs = chunk.samples.runs();
+        let pairs = runs.map(|run| run.samples * run.items * run.items);
+        pairs.sum::<usize>() * self.flops_of_pairs(pass)
+    }
+
+    /// The operations for each pair of a query and a key, of all heads.
+    pub(super) fn flops_of_pairs(&self, pass: Pass) -> usize {
         let features = self.head.features(Part::Query);
         let width = self.head.features(Part::Value);
         let each = match pass {
             Pass::Forward => 2 * (features + width) + 2,
             Pass::Backward => 2 * (3 * features + 2 * width) + 2,
         };
-        // Every item of every head looks at all items of its sample.
-        self.heads * chunk.samples * chunk.items * chunk.items * each
+        self.heads * each
     }
 }

@@ -1,20 +1,17 @@
 //! The features of queries, keys and values of heads.
 //!
-//! A query has for each channel its blades without a norm-free part and without the weight of a point (`INNER`), then for each channel five
-//! features of its point, then its scalars; a key likewise. Their dot product is the inner product of the multivectors and of the scalars, less
-//! squared distances of points. A value has all blades of all channels, then scalars.
+//! A query has for each channel the blades that have a norm, with its signs, and with distances without the weight of a point; then for each
+//! channel the features of its point; then its scalars; a key likewise, without signs. Their dot product is the inner product of the multivectors
+//! and of the scalars, less squared distances of points. A value has all blades of all channels, then scalars.
 
-use super::{BLADES, number};
+use super::geometry::Geometry;
+use super::{Channels, number};
 use crate::op::Scalar;
 
-/// The blades of the inner product: those without the null vector, but for the weight of a point, which belongs to its distance.
-pub(super) const INNER: [usize; 7] = [0, 2, 3, 4, 8, 9, 10];
-/// The blades of a point: three coordinates, and its weight.
-pub(super) const POINT: [usize; 4] = [11, 12, 13, 14];
-/// The features of a point.
-pub(super) const DISTANCE: usize = 5;
 /// Regularises the distance of points without weight.
 pub(super) const EPS: f64 = 1e-3;
+/// The most coordinates and weights of a point.
+const AXES: usize = 8;
 
 /// Whether features are those of a query, a key or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,25 +21,84 @@ pub(super) enum Part {
     Value,
 }
 
-/// The sizes of a head.
+/// The blades of a point of Cl(n,0,1): the coordinates, then its weight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Points {
+    pub(super) first: usize,
+    pub(super) coordinates: usize,
+}
+
+impl Points {
+    /// The features of a point: products of coordinates and weight, and two squares.
+    pub(super) fn features(self) -> usize {
+        self.coordinates + 2
+    }
+
+    /// The blades, the weight last.
+    pub(super) fn blades(self) -> std::ops::RangeInclusive<usize> {
+        self.first..=self.first + self.coordinates
+    }
+
+    /// A point of a channel.
+    fn of<T: Scalar>(self, blade: impl Fn(usize) -> T) -> Point<T> {
+        let mut plain = [T::zero(); AXES];
+        for (to, at) in plain.iter_mut().zip(self.blades()) {
+            *to = blade(at);
+        }
+        Point::new(plain, self.coordinates)
+    }
+}
+
+/// A head: its sizes, and what its queries and keys are compared by.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) struct Head {
     pub(super) multivectors: usize,
     pub(super) scalars: usize,
+    pub(super) blades: usize,
+    /// The blades of the inner product, and their signs.
+    pub(super) inner: Vec<(usize, f64)>,
+    /// The blades of points, if attention sees their distances.
+    pub(super) points: Option<Points>,
 }
 
 impl Head {
-    /// The number of features of a part.
-    pub(super) fn features(self, part: Part) -> usize {
-        match part {
-            Part::Value => BLADES * self.multivectors + self.scalars,
-            _ => (INNER.len() + DISTANCE) * self.multivectors + self.scalars,
+    pub(super) fn new(geometry: &Geometry, channels: Channels) -> Self {
+        let dim = geometry.algebra.cayley().dim();
+        let points = geometry.distances.then(|| Points {
+            first: geometry.reference_blade() + 1 - dim,
+            coordinates: dim - 1,
+        });
+        // The weight of a point belongs to its distance.
+        let weight = points.map(|_| geometry.reference_blade());
+        let norms = geometry.norms().into_iter().enumerate();
+        let inner = norms.filter(|&(blade, norm)| norm != 0 && Some(blade) != weight);
+        Self {
+            multivectors: channels.multivectors,
+            scalars: channels.scalars,
+            blades: geometry.blades(),
+            inner: inner
+                .map(|(blade, norm)| (blade, f64::from(norm)))
+                .collect(),
+            points,
         }
+    }
+
+    pub(super) fn channels(&self) -> Channels {
+        Channels::new(self.multivectors, self.scalars)
+    }
+
+    /// The number of features of a part.
+    pub(super) fn features(&self, part: Part) -> usize {
+        let of_channel = match part {
+            Part::Value => self.blades,
+            _ => self.inner.len() + self.points.map_or(0, Points::features),
+        };
+        of_channel * self.multivectors + self.scalars
     }
 
     /// Writes the features of a part. `x(channel, blade)` and `s(channel)` read the head; `log_weights` are those of the head's distances.
     pub(super) fn write<T: Scalar>(
-        self,
+        &self,
         part: Part,
         x: impl Fn(usize, usize) -> T,
         s: impl Fn(usize) -> T,
@@ -51,27 +107,33 @@ impl Head {
     ) {
         let mv = self.multivectors;
         let first_scalar = features.len() - self.scalars;
-        for (channel, to) in features[first_scalar..].iter_mut().enumerate() {
+        let (features, scalars) = features.split_at_mut(first_scalar);
+        for (channel, to) in scalars.iter_mut().enumerate() {
             *to = s(channel);
         }
         if part == Part::Value {
-            for (channel, to) in features[..BLADES * mv].chunks_exact_mut(BLADES).enumerate() {
+            for (channel, to) in features.chunks_exact_mut(self.blades).enumerate() {
                 for (blade, to) in to.iter_mut().enumerate() {
                     *to = x(channel, blade);
                 }
             }
             return;
         }
-        let (inner, rest) = features.split_at_mut(INNER.len() * mv);
-        let distances = rest[..DISTANCE * mv].chunks_exact_mut(DISTANCE);
-        let channels = inner.chunks_exact_mut(INNER.len()).zip(distances);
-        for (channel, (inner, distance)) in channels.enumerate() {
-            for (to, blade) in inner.iter_mut().zip(INNER) {
-                *to = x(channel, blade);
+        let count = self.inner.len();
+        let (inner, distances) = features.split_at_mut(count * mv);
+        for (channel, inner) in inner.chunks_exact_mut(count).enumerate() {
+            for (to, &(blade, sign)) in inner.iter_mut().zip(&self.inner) {
+                *to = signed(part, sign, x(channel, blade));
             }
-            let point = Point::new(POINT.map(|blade| x(channel, blade)));
+        }
+        let Some(points) = self.points else {
+            return;
+        };
+        let distances = distances.chunks_exact_mut(points.features());
+        for (channel, distance) in distances.enumerate() {
+            let point = points.of(|blade| x(channel, blade));
             let of_query = (part == Part::Query).then(|| exponential(log_weights[channel]));
-            distance.copy_from_slice(&point.features(of_query));
+            point.features(of_query, distance);
         }
     }
 
@@ -82,7 +144,7 @@ impl Head {
         reason = "the arguments of `write`, and their gradients"
     )]
     pub(super) fn read_gradient<T: Scalar>(
-        self,
+        &self,
         part: Part,
         x: impl Fn(usize, usize) -> T,
         log_weights: &[T],
@@ -92,106 +154,128 @@ impl Head {
         of_weights: &mut [T],
     ) {
         let mv = self.multivectors;
-        let first_scalar = gradient.len() - self.scalars;
-        for (channel, &g) in gradient[first_scalar..].iter().enumerate() {
+        let (gradient, scalars) = gradient.split_at(gradient.len() - self.scalars);
+        for (channel, &g) in scalars.iter().enumerate() {
             add_s(channel, g);
         }
         if part == Part::Value {
-            for (channel, g) in gradient[..BLADES * mv].chunks_exact(BLADES).enumerate() {
+            for (channel, g) in gradient.chunks_exact(self.blades).enumerate() {
                 for (blade, &g) in g.iter().enumerate() {
                     add_x(channel, blade, g);
                 }
             }
             return;
         }
-        let (inner, rest) = gradient.split_at(INNER.len() * mv);
-        let distances = rest[..DISTANCE * mv].chunks_exact(DISTANCE);
-        for (channel, (inner, g)) in inner.chunks_exact(INNER.len()).zip(distances).enumerate() {
-            for (&g, blade) in inner.iter().zip(INNER) {
-                add_x(channel, blade, g);
+        let count = self.inner.len();
+        let (inner, distances) = gradient.split_at(count * mv);
+        for (channel, inner) in inner.chunks_exact(count).enumerate() {
+            for (&g, &(blade, sign)) in inner.iter().zip(&self.inner) {
+                add_x(channel, blade, signed(part, sign, g));
             }
-            let point = Point::new(POINT.map(|blade| x(channel, blade)));
+        }
+        let Some(points) = self.points else {
+            return;
+        };
+        let mut features = [T::zero(); AXES + 1];
+        let features = &mut features[..points.features()];
+        for (channel, g) in distances.chunks_exact(points.features()).enumerate() {
+            let point = points.of(|blade| x(channel, blade));
             let of_query = (part == Part::Query).then(|| exponential(log_weights[channel]));
             if let (Some(weight), Some(to)) = (of_query, of_weights.get_mut(channel)) {
-                let features = point.features(Some(weight));
+                point.features(Some(weight), features);
                 features.iter().zip(g).for_each(|(&f, &g)| *to += f * g);
             }
             let of_point = point.gradient(of_query, g);
-            for (blade, g) in POINT.into_iter().zip(of_point) {
+            for (blade, g) in points.blades().zip(of_point) {
                 add_x(channel, blade, g);
             }
         }
     }
 }
 
-/// A point `(p, w)`, weighed: `p' = p w / (w^2 + eps)`, and `w'` likewise.
+/// A blade of a query has the sign of its norm.
+fn signed<T: Scalar>(part: Part, sign: f64, value: T) -> T {
+    match part == Part::Query && sign < 0.0 {
+        true => T::zero() - value,
+        false => value,
+    }
+}
+
+/// A point `(p, w)`, weighed: `p' = p w / (w^2 + eps)`, and `w'` likewise. The weight follows the coordinates.
 struct Point<T> {
-    plain: [T; 4],
+    plain: [T; AXES],
     factor: T,
-    weighed: [T; 4],
+    weighed: [T; AXES],
+    coordinates: usize,
 }
 
 impl<T: Scalar> Point<T> {
-    fn new(plain: [T; 4]) -> Self {
-        let w = plain[3];
+    fn new(plain: [T; AXES], coordinates: usize) -> Self {
+        let w = plain[coordinates];
         let factor = w / (w * w + number(EPS));
         Self {
             plain,
             factor,
             weighed: plain.map(|t| t * factor),
+            coordinates,
         }
     }
 
     /// For a query, with the weight of its distance, `(2 w' p', -w'^2, -|p'|^2)` times the weight; for a key `(w' p', |p'|^2, w'^2)`. The dot
     /// product is minus the weight times `|p'_q w'_k - p'_k w'_q|^2`.
-    fn features(&self, of_query: Option<T>) -> [T; DISTANCE] {
-        let [x, y, z, w] = self.weighed;
-        let (square, weight) = (x * x + y * y + z * z, w * w);
-        match of_query {
-            None => [x * w, y * w, z * w, square, weight],
+    fn features(&self, of_query: Option<T>, to: &mut [T]) {
+        let (axes, w) = (self.coordinates, self.weighed[self.coordinates]);
+        let coordinates = &self.weighed[..axes];
+        let (square, weight) = (sum_of_squares(coordinates), w * w);
+        let (of_product, squares) = match of_query {
+            None => (T::one(), [square, weight]),
             Some(factor) => {
-                let (twice, minus) = (factor + factor, T::zero() - factor);
-                [
-                    twice * x * w,
-                    twice * y * w,
-                    twice * z * w,
-                    minus * weight,
-                    minus * square,
-                ]
+                let minus = T::zero() - factor;
+                (factor + factor, [minus * weight, minus * square])
             }
+        };
+        for (to, &p) in to.iter_mut().zip(coordinates) {
+            *to = of_product * p * w;
         }
+        to[axes..].copy_from_slice(&squares);
     }
 
     /// The gradient of the point, from that of its features.
-    fn gradient(&self, of_query: Option<T>, g: &[T]) -> [T; 4] {
+    fn gradient(&self, of_query: Option<T>, g: &[T]) -> [T; AXES] {
         let zero = T::zero();
-        let (products, square, weight) = match of_query {
-            None => ([g[0], g[1], g[2]], g[3], g[4]),
+        let axes = self.coordinates;
+        let (of_product, square, weight) = match of_query {
+            None => (T::one(), g[axes], g[axes + 1]),
             Some(factor) => {
-                let (twice, minus) = (factor + factor, zero - factor);
-                let products = [twice * g[0], twice * g[1], twice * g[2]];
-                (products, minus * g[4], minus * g[3])
+                let minus = zero - factor;
+                (factor + factor, minus * g[axes + 1], minus * g[axes])
             }
         };
-        let w = self.weighed[3];
-        let mut of_weighed = [zero; 4];
-        of_weighed[3] = (weight + weight) * w;
-        for axis in 0..3 {
-            let p = self.weighed[axis];
-            of_weighed[axis] = products[axis] * w + (square + square) * p;
-            of_weighed[3] += products[axis] * p;
+        let w = self.weighed[axes];
+        let mut of_weighed = [zero; AXES];
+        of_weighed[axes] = (weight + weight) * w;
+        for axis in 0..axes {
+            let (p, product) = (self.weighed[axis], of_product * g[axis]);
+            of_weighed[axis] = product * w + (square + square) * p;
+            of_weighed[axes] += product * p;
         }
         let mut of_factor = zero;
         for (&g, &t) in of_weighed.iter().zip(&self.plain) {
             of_factor += g * t;
         }
-        let (plain_w, eps) = (self.plain[3], number::<T>(EPS));
+        let (plain_w, eps) = (self.plain[axes], number::<T>(EPS));
         let below = plain_w * plain_w + eps;
         let slope = (eps - plain_w * plain_w) / (below * below);
         let mut of_plain = of_weighed.map(|g| g * self.factor);
-        of_plain[3] += of_factor * slope;
+        of_plain[axes] += of_factor * slope;
         of_plain
     }
+}
+
+fn sum_of_squares<T: Scalar>(values: &[T]) -> T {
+    let mut sum = T::zero();
+    values.iter().for_each(|&x| sum += x * x);
+    sum
 }
 
 fn exponential<T: Scalar>(value: T) -> T {

@@ -1,12 +1,14 @@
 //! A list of stages as a node of candle's graph.
 
 use std::borrow::Cow;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use flashcliff::{Element, Pass, threads};
 
 use super::Channels;
-use super::chunk::{Chunk, pack, samples_of_a_chunk, unpack};
+use super::cut::{All, Cut};
+use super::geometry::Geometry;
+use super::scope::{Scope, checked_mask};
 use super::stage::{self, Given, Gradients, Stage};
 use crate::Error;
 use crate::op::Scalar;
@@ -16,14 +18,17 @@ use crate::timeline::Operation;
 
 /// Stages one after another, from tokens to tokens.
 ///
-/// Inputs: tokens `[samples, items, width]`; with joins the reference `[samples, items]`; then the parameters of the layers. Output: tokens.
-#[derive(Debug)]
+/// Inputs: tokens `[samples, items, width]`; with joins the reference `[samples, items]`; with a mask what is added to scores; then the parameters
+/// of the layers. Output: tokens.
+#[derive(Clone, Debug)]
 pub(crate) struct Stages {
     pub(super) name: &'static str,
-    pub(super) stages: Vec<Stage>,
-    pub(super) shapes: Vec<Vec<usize>>,
-    joins: Vec<Vec<usize>>,
+    pub(super) geometry: Geometry,
+    pub(super) stages: Arc<[Stage]>,
+    pub(super) shapes: Arc<[Vec<usize>]>,
+    joins: Arc<[Vec<usize>]>,
     pub(super) has_joins: bool,
+    pub(super) scope: Scope,
 }
 
 /// For each chunk, its input in its own layout and what the stages keep.
@@ -32,15 +37,44 @@ pub(crate) struct Saved<T: Scalar> {
 }
 
 impl Stages {
-    /// Stages whose channels fit.
-    pub(crate) fn new(name: &'static str, stages: Vec<Stage>) -> Self {
+    /// Stages whose channels fit, all over one algebra.
+    pub(crate) fn new(name: &'static str, geometry: Geometry, stages: Vec<Stage>) -> Self {
         Self {
             shapes: stages.iter().flat_map(Stage::shapes).collect(),
-            joins: stage::joins(&stages),
+            joins: stage::joins(&stages).into(),
             has_joins: stages.iter().any(Stage::has_joins),
+            scope: Scope::Sample,
             name,
-            stages,
+            geometry,
+            stages: stages.into(),
         }
+    }
+
+    /// The same stages for items that attend otherwise.
+    ///
+    /// # Errors
+    /// [`Error::Scope`] for a scope of two sets.
+    pub(crate) fn within(&self, scope: &Scope) -> Result<Self, Error> {
+        if matches!(scope, Scope::Between(..)) {
+            return Err(Error::Scope {
+                layer: self.name.to_owned(),
+                expected: "one set: Sample, Masked or Within",
+                got: "Between",
+            });
+        }
+        Ok(Self {
+            scope: scope.clone(),
+            ..self.clone()
+        })
+    }
+
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Whether the stages read a reference of joins.
+    pub(crate) fn has_joins(&self) -> bool {
+        self.has_joins
     }
 
     pub(crate) fn input(&self) -> Channels {
@@ -55,9 +89,14 @@ impl Stages {
             .map_or_else(Channels::default, Stage::output)
     }
 
+    /// The position of the mask among the inputs, if there is one.
+    pub(super) fn mask_input(&self) -> Option<usize> {
+        matches!(self.scope, Scope::Masked(_)).then_some(1 + usize::from(self.has_joins))
+    }
+
     /// The position of the first parameter among the inputs.
     pub(super) fn first_parameter(&self) -> usize {
-        1 + usize::from(self.has_joins)
+        1 + usize::from(self.has_joins) + usize::from(self.mask_input().is_some())
     }
 
     /// The shape of the output, after a check of the inputs' shapes.
@@ -67,7 +106,7 @@ impl Stages {
             expected,
             got: got.to_vec(),
         };
-        let width = self.input().width();
+        let width = self.geometry.width(self.input());
         let (samples, items) = match shapes[0] {
             &[samples, items, got] if got == width => (samples, items),
             got => {
@@ -82,14 +121,38 @@ impl Stages {
                 shapes[1],
             ));
         }
-        let parameters = shapes[self.first_parameter()..].iter().zip(&self.shapes);
+        if let Some(at) = self.mask_input() {
+            let heads = self.stages.iter().find_map(Stage::heads).unwrap_or(1);
+            checked_mask(self.name, shapes[at], [samples, heads, items, items])?;
+        }
+        if let Scope::Within(sequences) = &self.scope {
+            sequences.check(samples, items)?;
+        }
+        let parameters = shapes[self.first_parameter()..].iter().zip(&*self.shapes);
         for (index, (&got, expected)) in parameters.enumerate() {
             if got != &expected[..] {
                 let name = format!("parameter {index}");
                 return Err(error(&name, format!("{expected:?}"), got));
             }
         }
-        Ok(vec![samples, items, self.output().width()])
+        Ok(vec![samples, items, self.geometry.width(self.output())])
+    }
+
+    /// The cut of tokens `[samples, items, width]` into chunks.
+    fn cut(&self, shape: &[usize]) -> Cut<'_> {
+        Cut::new(match &self.scope {
+            Scope::Within(sequences) => All::Ragged(sequences),
+            _ => All::Equal {
+                samples: shape[0],
+                items: shape[1],
+            },
+        })
+    }
+
+    /// The numbers of the mask, and its shape.
+    fn mask<'a, T: Scalar>(&self, inputs: &[Array<'a, T>]) -> Option<(&'a [T], [usize; 4])> {
+        let mask = inputs[self.mask_input()?];
+        Some((mask.data, <[usize; 4]>::try_from(mask.shape).ok()?))
     }
 
     /// The parameters as the stages take them: those of several layers one after another.
@@ -106,66 +169,19 @@ impl Stages {
     }
 }
 
-/// The tokens of a chunk among all.
-struct Cut {
-    samples: usize,
-    items: usize,
-    of_chunk: usize,
-}
-
-impl Cut {
-    fn new(shape: &[usize]) -> Self {
-        let (samples, items) = (shape[0], shape[1]);
-        Self {
-            samples,
-            items,
-            of_chunk: samples_of_a_chunk(samples, items),
-        }
-    }
-
-    fn count(&self) -> usize {
-        self.samples.div_ceil(self.of_chunk)
-    }
-
-    /// A part of a slice for each chunk.
-    fn parts<'a, T>(&self, data: &'a [T]) -> Vec<&'a [T]> {
-        if data.is_empty() {
-            return (0..self.count()).map(|_| &[][..]).collect();
-        }
-        data.chunks(self.of_chunk * data.len() / self.samples)
-            .collect()
-    }
-
-    fn parts_mut<'a, T>(&self, data: &'a mut [T]) -> Vec<&'a mut [T]> {
-        if data.is_empty() {
-            return (0..self.count()).map(|_| &mut [][..]).collect();
-        }
-        let len = self.of_chunk * data.len() / self.samples;
-        data.chunks_mut(len).collect()
-    }
-
-    fn chunk<'a, T>(&self, index: usize, reference: &'a [T]) -> Chunk<'a, T> {
-        Chunk {
-            samples: self.of_chunk.min(self.samples - index * self.of_chunk),
-            items: self.items,
-            reference,
-        }
-    }
-}
-
 /// The first error of chunks.
 #[derive(Default)]
-struct Failure(Mutex<Option<Error>>);
+pub(super) struct Failure(Mutex<Option<Error>>);
 
 impl Failure {
-    fn note(&self, result: Result<(), Error>) {
+    pub(super) fn note(&self, result: Result<(), Error>) {
         if let Err(error) = result {
             let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             first.get_or_insert(error);
         }
     }
 
-    fn result(self) -> Result<(), Error> {
+    pub(super) fn result(self) -> Result<(), Error> {
         let first = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
         first.map_or(Ok(()), Err)
     }
@@ -198,7 +214,8 @@ impl<T: Scalar> Function<T> for Stages {
     }
 
     fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Saved<T>, Error> {
-        let cut = Cut::new(inputs[0].shape);
+        let cut = self.cut(inputs[0].shape);
+        let (blades, mask) = (self.geometry.blades(), self.mask(inputs));
         let joined = self.joined(&inputs[self.first_parameter()..]);
         let parameters: Vec<&[T]> = joined.iter().map(|joined| &**joined).collect();
         let reference = if self.has_joins { inputs[1].data } else { &[] };
@@ -208,16 +225,16 @@ impl<T: Scalar> Function<T> for Stages {
         let work = work.zip(&mut chunks).enumerate();
         let failure = Failure::default();
         threads::for_each(work, |(index, (((x, y), reference), saved))| {
-            let chunk = cut.chunk(index, reference);
+            let chunk = cut.chunk(index, blades, reference, mask);
             let kept = stage::kept(&self.stages, &chunk);
             *saved = Buffer::take(x.len() + kept);
             let (input, kept) = saved.split_at_mut(x.len());
-            unpack(self.input(), x, input);
+            chunk.unpack(self.input(), x, input);
             let mut out = Buffer::take(y.len());
             let parameters = &parameters;
             let given = Given { chunk, parameters };
             failure.note(stage::forward(&self.stages, given, input, &mut out, kept));
-            pack(self.output(), &out, y);
+            chunk.pack(self.output(), &out, y);
         });
         failure.result()?;
         Ok(Saved { chunks })
@@ -226,12 +243,13 @@ impl<T: Scalar> Function<T> for Stages {
     fn backward(
         &self,
         inputs: &[Array<T>],
-        output: Array<T>,
+        _: Array<T>,
         saved: &Saved<T>,
         grad_output: Array<T>,
         slots: Slots<T>,
     ) -> Result<(), Error> {
-        let cut = Cut::new(output.shape);
+        let cut = self.cut(inputs[0].shape);
+        let (blades, mask) = (self.geometry.blades(), self.mask(inputs));
         let joined = self.joined(&inputs[self.first_parameter()..]);
         let parameters: Vec<&[T]> = joined.iter().map(|joined| &**joined).collect();
         let reference = if self.has_joins { inputs[1].data } else { &[] };
@@ -242,6 +260,10 @@ impl<T: Scalar> Function<T> for Stages {
         } else {
             None
         };
+        if self.mask_input().is_some() {
+            // A mask is never tracked.
+            slots.next();
+        }
         let mut slots: Slots<T> = slots.collect();
         let wants_parameters = slots.iter().any(Option::is_some);
         let lens: Vec<usize> = parameters.iter().map(|p| p.len()).collect();
@@ -264,10 +286,10 @@ impl<T: Scalar> Function<T> for Stages {
         let failure = Failure::default();
         threads::for_each(work, |(index, work)| {
             let (((((of_x, of_reference), sums), g), reference), saved) = work;
-            let chunk = cut.chunk(index, reference);
+            let chunk = cut.chunk(index, blades, reference, mask);
             let (x, kept) = saved.split_at(chunk.len(self.input()));
             let mut gradient = Buffer::take(g.len());
-            unpack(self.output(), g, &mut gradient);
+            chunk.unpack(self.output(), g, &mut gradient);
             let mut of_input = Buffer::take(x.len());
             of_reference.fill(T::zero());
             let mut rest = &mut sums[..];
@@ -287,7 +309,7 @@ impl<T: Scalar> Function<T> for Stages {
             let given = Given { chunk, parameters };
             failure.note(stage::backward(&self.stages, given, x, kept, &gradient, to));
             if let Some(of_x) = of_x {
-                pack(self.input(), &of_input, of_x);
+                chunk.pack(self.input(), &of_input, of_x);
             }
         });
         failure.result()?;

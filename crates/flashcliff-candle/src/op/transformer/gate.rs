@@ -2,8 +2,8 @@
 
 use flashcliff::{Algebra, Gate, Operator, Signature, ops};
 
+use super::Channels;
 use super::chunk::Chunk;
-use super::{BLADES, Channels};
 use crate::Error;
 use crate::op::Scalar;
 use crate::op::function::Array;
@@ -40,7 +40,7 @@ impl Gated {
         let (mv, s) = chunk.split(self.channels, x);
         let (to, to_s) = chunk.split_mut(self.channels, y);
         activate(&self.of_scalars, s, to_s)?;
-        let len = mv.len() / BLADES;
+        let len = mv.len() / chunk.blades;
         let mut gate = Buffer::take(len);
         activate(&self.of_scalar_blade, &mv[..len], &mut gate)?;
         let blades = mv.chunks_exact(len.max(1));
@@ -63,7 +63,7 @@ impl Gated {
         let (g, g_s) = chunk.split(self.channels, g);
         let (to, to_s) = chunk.split_mut(self.channels, to);
         gradient(&self.of_scalars, s, g_s, to_s)?;
-        let len = mv.len() / BLADES;
+        let len = mv.len() / chunk.blades;
         let (mut gate, mut of_gate) = (Buffer::take(len), Buffer::take(len));
         activate(&self.of_scalar_blade, &mv[..len], &mut gate)?;
         of_gate.fill(T::zero());

@@ -4,19 +4,21 @@ use std::ops::Range;
 
 use flashcliff::equivariant::{EquivariantLinear, Matrices, MatricesMut, Side, SideMut, Sizes};
 
+use super::Channels;
+use super::geometry::Geometry;
 use super::stage::{Given, Gradients, add};
-use super::{Channels, algebra};
 use crate::Error;
 use crate::op::Scalar;
 
 /// Layers with the channels of `input`, whose outputs lie side by side.
 ///
-/// Parameters of a layer, in order, where there are such channels: `weight` `[out, in, maps]`; `s2mvs.weight` `[out, in_scalars]` and
-/// `s2mvs.bias` `[out]`, or `bias` `[out, 1]` without scalar inputs; `mvs2s.weight` `[out_scalars, in]` and `mvs2s.bias` `[out_scalars]`;
-/// `s2s.weight` `[out_scalars, in_scalars]`. The first axis of each is that of the outputs, so parameters of several layers one after another
+/// Parameters of a layer, in order, where there are such channels: `weight` `[out, in, maps]`; `s2mvs.weight` `[out * invariant, in_scalars]` and
+/// `s2mvs.bias` `[out * invariant]`, or `bias` `[out, 1]` of the scalar blade without scalar inputs; `mvs2s.weight` `[out_scalars, in * invariant]`
+/// and `mvs2s.bias` `[out_scalars]`; `s2s.weight` `[out_scalars, in_scalars]`. The blades that the group leaves alone are innermost. The first axis of each is that of the outputs, so parameters of several layers one after another
 /// are those of one.
 #[derive(Debug)]
 pub(crate) struct Linear {
+    pub(super) geometry: Geometry,
     pub(super) core: EquivariantLinear,
     pub(super) input: Channels,
     pub(super) layers: Vec<Channels>,
@@ -48,9 +50,20 @@ impl Linear {
     /// The number of parameters of the layers together.
     pub(super) const PARAMETERS: usize = 6;
 
-    pub(crate) fn new(input: Channels, layers: Vec<Channels>) -> Result<Self, Error> {
+    pub(crate) fn new(
+        geometry: Geometry,
+        input: Channels,
+        layers: Vec<Channels>,
+    ) -> Result<Self, Error> {
+        let Geometry {
+            algebra,
+            group,
+            unit_maps,
+            ..
+        } = geometry;
         Ok(Self {
-            core: EquivariantLinear::new(algebra()?, flashcliff::cayley::Group::Pin, true)?,
+            geometry,
+            core: EquivariantLinear::new(algebra, group, unit_maps)?,
             input,
             layers,
             keeps_scalars: false,
@@ -58,11 +71,15 @@ impl Linear {
     }
 
     /// Layers without scalar outputs, beside the scalars of the input.
-    pub(crate) fn beside_scalars(input: Channels, layers: Vec<usize>) -> Result<Self, Error> {
+    pub(crate) fn beside_scalars(
+        geometry: Geometry,
+        input: Channels,
+        layers: Vec<usize>,
+    ) -> Result<Self, Error> {
         let layers = layers.into_iter().map(|mv| Channels::new(mv, 0)).collect();
         Ok(Self {
             keeps_scalars: true,
-            ..Self::new(input, layers)?
+            ..Self::new(geometry, input, layers)?
         })
     }
 
@@ -87,16 +104,17 @@ impl Linear {
     /// The kinds and shapes of the parameters of a layer.
     pub(super) fn of_layer(&self, out: Channels) -> Vec<(Kind, Vec<usize>)> {
         let (mv, s) = (self.input.multivectors, self.input.scalars);
+        let invariant = self.core.invariant().len();
         let mut found = vec![(Kind::Weight, vec![out.multivectors, mv, self.core.maps()])];
         match s {
             0 => found.push((Kind::BladeBias, vec![out.multivectors, 1])),
             _ => found.extend([
-                (Kind::ScalarsToBlades, vec![out.multivectors, s]),
-                (Kind::BladeBias, vec![out.multivectors]),
+                (Kind::ScalarsToBlades, vec![out.multivectors * invariant, s]),
+                (Kind::BladeBias, vec![out.multivectors * invariant]),
             ]),
         }
         if out.scalars > 0 {
-            found.push((Kind::BladesToScalars, vec![out.scalars, mv]));
+            found.push((Kind::BladesToScalars, vec![out.scalars, mv * invariant]));
             found.push((Kind::ScalarBias, vec![out.scalars]));
             if s > 0 {
                 found.push((Kind::ScalarsToScalars, vec![out.scalars, s]));
@@ -128,6 +146,19 @@ impl Linear {
         ranges.collect()
     }
 
+    /// Whether the bias of multivectors is of the scalar blade alone, while scalars mix with more blades.
+    fn has_own_bias(&self) -> bool {
+        self.input.scalars == 0 && self.core.invariant().len() > 1
+    }
+
+    /// The blades that a parameter of a kind has, if it has some.
+    pub(super) fn blades_of(&self, kind: Kind) -> &[usize] {
+        match kind {
+            Kind::BladeBias if self.has_own_bias() => &self.core.invariant()[..1],
+            _ => self.core.invariant(),
+        }
+    }
+
     fn sizes(&self, rows: usize) -> Sizes {
         let made = self.made();
         Sizes {
@@ -148,7 +179,7 @@ impl Linear {
         let (mv, s) = given.chunk.split(self.input, x);
         let (out, out_s) = given.chunk.split_mut(self.output(), y);
         let side = SideMut {
-            multivectors: out,
+            multivectors: &mut *out,
             scalars: match self.keeps_scalars {
                 true => {
                     out_s.copy_from_slice(s);
@@ -161,10 +192,16 @@ impl Linear {
             multivectors: mv,
             scalars: s,
         };
-        let matrices = matrices(given.parameters);
-        Ok(self
-            .core
-            .output(self.sizes(given.chunk.rows()), &matrices, input, side)?)
+        let matrices = self.matrices(given.parameters);
+        let sizes = self.sizes(given.chunk.rows());
+        self.core.output(sizes, &matrices, input, side)?;
+        if let (true, [_, _, bias, ..]) = (self.has_own_bias(), given.parameters) {
+            let of_scalar_blade = &mut out[..sizes.rows * bias.len()];
+            for row in of_scalar_blade.chunks_exact_mut(bias.len().max(1)) {
+                add(row, bias);
+            }
+        }
+        Ok(())
     }
 
     pub(super) fn backward<T: Scalar>(
@@ -187,7 +224,7 @@ impl Linear {
             multivectors: to_mv,
             scalars: &mut *to_s,
         };
-        let matrices = matrices(given.parameters);
+        let matrices = self.matrices(given.parameters);
         self.core.input_gradient(sizes, &matrices, gradient, side)?;
         if self.keeps_scalars {
             add(to_s, g_s);
@@ -197,10 +234,17 @@ impl Linear {
                 multivectors: mv,
                 scalars: s,
             };
+            if self.has_own_bias() && !b_bias.is_empty() {
+                b_bias.fill(T::zero());
+                let of_scalar_blade = &g_mv[..sizes.rows * b_bias.len()];
+                for row in of_scalar_blade.chunks_exact(b_bias.len()) {
+                    add(b_bias, row);
+                }
+            }
             let to = MatricesMut {
                 weight,
                 scalars_to_blades: s_to_b,
-                blade_bias: b_bias,
+                blade_bias: if self.has_own_bias() { &mut [] } else { b_bias },
                 blades_to_scalars: b_to_s,
                 scalar_bias: s_bias,
                 scalars_to_scalars: s_to_s,
@@ -211,18 +255,18 @@ impl Linear {
         }
         Ok(())
     }
-}
 
-fn matrices<'a, T>(parameters: &[&'a [T]]) -> Matrices<'a, T> {
-    match *parameters {
-        [weight, s_to_b, b_bias, b_to_s, s_bias, s_to_s] => Matrices {
-            weight,
-            scalars_to_blades: s_to_b,
-            blade_bias: b_bias,
-            blades_to_scalars: b_to_s,
-            scalar_bias: s_bias,
-            scalars_to_scalars: s_to_s,
-        },
-        _ => Matrices::default(),
+    fn matrices<'a, T>(&self, parameters: &[&'a [T]]) -> Matrices<'a, T> {
+        match *parameters {
+            [weight, s_to_b, b_bias, b_to_s, s_bias, s_to_s] => Matrices {
+                weight,
+                scalars_to_blades: s_to_b,
+                blade_bias: if self.has_own_bias() { &[] } else { b_bias },
+                blades_to_scalars: b_to_s,
+                scalar_bias: s_bias,
+                scalars_to_scalars: s_to_s,
+            },
+            _ => Matrices::default(),
+        }
     }
 }

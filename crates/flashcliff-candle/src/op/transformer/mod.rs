@@ -1,37 +1,44 @@
-//! Layers of geometric algebra transformers over Cl(3,0,1) as functions of packed rows.
+//! Layers of geometric algebra transformers as functions of packed rows.
 //!
 //! A *token* is a packed row: the multivector channels, blade by blade, then the scalar channels. A function is a list of [`Stage`]s. On the
 //! CPU the samples are cut into chunks, and each chunk goes through all stages in the layout of the core's operators, so activations stay in a
 //! cache and never become tensors of candle. On a GPU a function is one node too, of kernels and matrix products.
 //!
+//! * `geometry` - the choices by which transformers over different algebras differ.
+//! * `scope` - whom the items attend to, and masks; `sequences` - ragged batches.
 //! * `stage` - the stages and what they have in common.
 //! * `linear` - equivariant linear layers that share an input.
 //! * `norm`, `gate` - the invariant norm and gated nonlinearities.
 //! * `product` - geometric products and joins of linear maps.
-//! * `attention` - attention of heads; `features` packs its queries, keys and values.
+//! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them.
 //! * `cost` - what a timeline says of them.
-//! * `chunk` - how samples are cut, and the layout of a chunk.
-//! * `function` - a list of stages as a node of candle's graph.
+//! * `chunk` - the layout of a chunk; `cut` - how samples are cut.
+//! * `function` - a list of stages as a node of candle's graph; `cross` - attention of the items of one set to those of another.
 //! * `gpu` - the same on GPUs, with kernels; `compose` - of candle's operations, where there are no kernels.
 //! * `constants` - tensors that are made once.
 
 pub(crate) mod attention;
+#[cfg(test)]
+mod cases;
 mod chunk;
 mod compose;
 mod constants;
 mod cost;
+pub(crate) mod cross;
+mod cut;
 mod features;
 pub(crate) mod function;
 pub(crate) mod gate;
+pub(crate) mod geometry;
 #[cfg(any(feature = "cuda", test))]
 mod gpu;
+mod head_norm;
 pub(crate) mod linear;
 pub(crate) mod norm;
 pub(crate) mod product;
+pub(crate) mod scope;
+pub(crate) mod sequences;
 pub(crate) mod stage;
-
-/// The blades of Cl(3,0,1).
-pub(crate) const BLADES: usize = 16;
 
 /// The number of multivector channels and of scalar channels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -51,9 +58,23 @@ impl Channels {
         }
     }
 
-    /// The numbers of a token.
+    /// The numbers of a token of GATr, whose algebra Cl(3,0,1) has 16 blades.
     pub const fn width(self) -> usize {
-        BLADES * self.multivectors + self.scalars
+        self.width_over(16)
+    }
+
+    /// The numbers of a token over an algebra of so many blades.
+    pub const fn width_over(self, blades: usize) -> usize {
+        blades * self.multivectors + self.scalars
+    }
+
+    /// These channels and others.
+    #[must_use]
+    pub(crate) const fn and(self, others: Self) -> Self {
+        Self::new(
+            self.multivectors + others.multivectors,
+            self.scalars + others.scalars,
+        )
     }
 
     /// Both numbers times a factor.
@@ -61,15 +82,6 @@ impl Channels {
     pub const fn times(self, factor: usize) -> Self {
         Self::new(self.multivectors * factor, self.scalars * factor)
     }
-}
-
-/// The algebra Cl(3,0,1).
-///
-/// # Errors
-/// None: the signature is supported.
-pub(crate) fn algebra() -> Result<flashcliff::Algebra, crate::Error> {
-    let signature = flashcliff::Signature::new(3, 0, 1).map_err(flashcliff::Error::from)?;
-    Ok(flashcliff::Algebra::new(signature)?)
 }
 
 /// A number in the type of elements.

@@ -3,7 +3,8 @@
 use flashcliff::equivariant::{InvariantNorm, NormSizes};
 
 use super::chunk::Chunk;
-use super::{Channels, algebra, number};
+use super::geometry::Geometry;
+use super::{Channels, number};
 use crate::Error;
 use crate::op::Scalar;
 
@@ -12,19 +13,21 @@ pub(super) const EPS: f64 = 0.01;
 /// The number that is added to the variance of scalars.
 pub(super) const SCALAR_EPS: f64 = 1e-5;
 
-/// `x / sqrt(max(mean over channels of <x, x>, 0.01))`, and for scalars a layer norm without gain and bias.
+/// `x / sqrt(max(mean over channels of the invariant norm, 0.01))`, and for scalars a layer norm without gain and bias.
 #[derive(Debug)]
 pub(crate) struct Norm {
     core: InvariantNorm,
+    pub(super) geometry: Geometry,
     pub(super) channels: Channels,
 }
 
 impl Norm {
-    pub(crate) fn new(channels: Channels) -> Result<Self, Error> {
-        Ok(Self {
-            core: InvariantNorm::new(algebra()?),
+    pub(crate) fn new(geometry: Geometry, channels: Channels) -> Self {
+        Self {
+            core: InvariantNorm::new(geometry.algebra),
+            geometry,
             channels,
-        })
+        }
     }
 
     fn sizes(&self, rows: usize) -> NormSizes {
@@ -46,10 +49,8 @@ impl Norm {
         self.core.forward(self.sizes(chunk.rows()), EPS, mv, to)?;
         let width = self.channels.scalars.max(1);
         for (s, to) in s.chunks_exact(width).zip(to_s.chunks_exact_mut(width)) {
-            let (mean, scale) = statistics(s);
-            for (to, &s) in to.iter_mut().zip(s) {
-                *to = (s - mean) * scale;
-            }
+            to.copy_from_slice(s);
+            standardise(to);
         }
         Ok(())
     }
@@ -69,19 +70,31 @@ impl Norm {
         let width = self.channels.scalars.max(1);
         let rows = s.chunks_exact(width).zip(g_s.chunks_exact(width));
         for ((s, g), to) in rows.zip(to_s.chunks_exact_mut(width)) {
-            let (mean, scale) = statistics(s);
-            let count: T = number(width as f64);
-            let mut sums = (T::zero(), T::zero());
-            for (&s, &g) in s.iter().zip(g) {
-                sums.0 += g;
-                sums.1 += g * (s - mean) * scale;
-            }
-            let (of_g, of_product) = (sums.0 / count, sums.1 / count);
-            for ((to, &s), &g) in to.iter_mut().zip(s).zip(g) {
-                *to = (g - of_g - (s - mean) * scale * of_product) * scale;
-            }
+            to.copy_from_slice(g);
+            standardise_gradient(s, to);
         }
         Ok(())
+    }
+}
+
+/// The layer norm of some scalars.
+pub(super) fn standardise<T: Scalar>(s: &mut [T]) {
+    let (mean, scale) = statistics(s);
+    s.iter_mut().for_each(|s| *s = (*s - mean) * scale);
+}
+
+/// Makes of the gradient of what [`standardise`] makes of `s` that of `s`.
+pub(super) fn standardise_gradient<T: Scalar>(s: &[T], g: &mut [T]) {
+    let (mean, scale) = statistics(s);
+    let count: T = number(s.len() as f64);
+    let mut sums = (T::zero(), T::zero());
+    for (&s, &g) in s.iter().zip(&*g) {
+        sums.0 += g;
+        sums.1 += g * (s - mean) * scale;
+    }
+    let (of_g, of_product) = (sums.0 / count, sums.1 / count);
+    for (&s, g) in s.iter().zip(g) {
+        *g = (*g - of_g - (s - mean) * scale * of_product) * scale;
     }
 }
 

@@ -3,22 +3,26 @@
 use flashcliff::{Operator, ProductKind, ops};
 
 use super::chunk::Chunk;
+use super::geometry::Geometry;
 use super::stage::Gradients;
-use super::{BLADES, Channels, algebra, number};
+use super::{Channels, number};
 use crate::Error;
 use crate::op::Scalar;
 use crate::op::function::Array;
 use crate::op::operator::{run_backward, run_forward};
 use crate::op::scratch::Buffer;
 
-/// From channels `(a, b, c, d)` of multivectors, as many of each: the geometric products `a b`, and the joins of `c` and `d`.
+/// From channels `(a, b, c, d)` of multivectors, as many of each: the geometric products `a b`, and the joins of `c` and `d`. Without joins the
+/// channels are `(a, b)`.
 ///
 /// The join is `reference dual(dual(c) ^ dual(d))`, where `dual` is the right complement: the regressive product with the sign
-/// `(-1)^(k (4 - k))` in grade `k`, times the reference of the token. Scalars go through.
+/// `(-1)^(k (n - k))` in grade `k`, times the reference of the token. Scalars go through.
 #[derive(Debug)]
 pub(crate) struct Products {
+    pub(super) blades: usize,
     pub(super) geometric: Operator,
-    pub(super) regressive: Operator,
+    /// The regressive product, if there are joins.
+    pub(super) regressive: Option<Operator>,
     /// The sign of each blade of a join.
     pub(super) signs: Vec<f64>,
     /// The channels of a factor.
@@ -26,36 +30,51 @@ pub(crate) struct Products {
     scalars: usize,
 }
 
-/// The number of factors.
-const FACTORS: usize = 4;
-
 impl Products {
-    pub(crate) fn new(each: usize, scalars: usize) -> Result<Self, Error> {
-        let algebra = algebra()?;
+    pub(crate) fn new(geometry: Geometry, each: usize, scalars: usize) -> Result<Self, Error> {
+        let algebra = geometry.algebra;
         let cayley = algebra.cayley();
         let sign = |blade| {
             let grade = cayley.grade_of(blade);
-            if grade * (4 - grade) % 2 == 0 {
+            if (grade * (cayley.dim() - grade)).is_multiple_of(2) {
                 1.0
             } else {
                 -1.0
             }
         };
+        let product = |kind| ops::product(algebra, kind, None, None);
+        let regressive = geometry.join.then(|| product(ProductKind::Regressive));
         Ok(Self {
-            geometric: ops::product(algebra, ProductKind::Geometric, None, None)?,
-            regressive: ops::product(algebra, ProductKind::Regressive, None, None)?,
-            signs: (0..BLADES).map(sign).collect(),
+            blades: geometry.blades(),
+            geometric: product(ProductKind::Geometric)?,
+            regressive: regressive.transpose()?,
+            signs: (0..geometry.blades()).map(sign).collect(),
             each,
             scalars,
         })
     }
 
+    /// The products of factors, in order.
+    pub(super) fn operators(&self) -> impl Iterator<Item = &Operator> {
+        std::iter::once(&self.geometric).chain(&self.regressive)
+    }
+
+    /// The number of products of factors.
+    fn count(&self) -> usize {
+        1 + usize::from(self.regressive.is_some())
+    }
+
+    /// The number of factors.
+    pub(super) fn factor_count(&self) -> usize {
+        2 * self.count()
+    }
+
     pub(super) fn input(&self) -> Channels {
-        Channels::new(FACTORS * self.each, self.scalars)
+        Channels::new(self.factor_count() * self.each, self.scalars)
     }
 
     pub(super) fn output(&self) -> Channels {
-        Channels::new(2 * self.each, self.scalars)
+        Channels::new(self.count() * self.each, self.scalars)
     }
 
     pub(super) fn forward<T: Scalar>(
@@ -68,10 +87,10 @@ impl Products {
         let (to, to_s) = chunk.split_mut(self.output(), y);
         to_s.copy_from_slice(s);
         let rows = chunk.rows();
-        let shape = [BLADES, rows, self.each];
+        let shape = [self.blades, rows, self.each];
         let factors = self.factors(rows, mv);
-        let mut made = Buffer::take(BLADES * rows * self.each);
-        for (index, operator) in [&self.geometric, &self.regressive].into_iter().enumerate() {
+        let mut made = Buffer::take(self.blades * rows * self.each);
+        for (index, operator) in self.operators().enumerate() {
             let array = |at: usize| Array {
                 data: &factors[at],
                 shape: &shape,
@@ -84,7 +103,7 @@ impl Products {
             if index == 1 {
                 self.scale_joins(chunk, &mut made);
             }
-            put(self.each, &made, to, (index, 2));
+            put(self.each, &made, to, (index, self.count()));
         }
         Ok(())
     }
@@ -101,12 +120,12 @@ impl Products {
         let (to_mv, to_s) = chunk.split_mut(self.input(), to.input);
         to_s.copy_from_slice(g_s);
         let rows = chunk.rows();
-        let len = BLADES * rows * self.each;
-        let shape = [BLADES, rows, self.each];
+        let len = self.blades * rows * self.each;
+        let shape = [self.blades, rows, self.each];
         let factors = self.factors(rows, mv);
         let (mut made, mut gradient) = (Buffer::take(len), Buffer::take(len));
         let (mut left, mut right) = (Buffer::take(len), Buffer::take(len));
-        for (index, operator) in [&self.geometric, &self.regressive].into_iter().enumerate() {
+        for (index, operator) in self.operators().enumerate() {
             fn array<'a, T>(data: &'a [T], shape: &'a [usize]) -> Array<'a, T> {
                 Array { data, shape }
             }
@@ -114,7 +133,7 @@ impl Products {
                 array(&factors[2 * index], &shape),
                 array(&factors[2 * index + 1], &shape),
             ];
-            get(self.each, g, &mut gradient, (index, 2));
+            get(self.each, g, &mut gradient, (index, self.count()));
             if index == 1 {
                 if !to.reference.is_empty() {
                     run_forward(operator, &inputs, &mut made)?;
@@ -133,19 +152,25 @@ impl Products {
                 array(&gradient, &shape),
                 slots,
             )?;
-            put(self.each, &left, to_mv, (2 * index, FACTORS));
-            put(self.each, &right, to_mv, (2 * index + 1, FACTORS));
+            put(self.each, &left, to_mv, (2 * index, self.factor_count()));
+            put(
+                self.each,
+                &right,
+                to_mv,
+                (2 * index + 1, self.factor_count()),
+            );
         }
         Ok(())
     }
 
     /// The factors, `[blades, rows, each]`.
-    fn factors<T: Scalar>(&self, rows: usize, mv: &[T]) -> [Buffer<T>; FACTORS] {
-        std::array::from_fn(|index| {
-            let mut factor = Buffer::take(BLADES * rows * self.each);
-            get(self.each, mv, &mut factor, (index, FACTORS));
+    fn factors<T: Scalar>(&self, rows: usize, mv: &[T]) -> Vec<Buffer<T>> {
+        let take = |index| {
+            let mut factor = Buffer::take(self.blades * rows * self.each);
+            get(self.each, mv, &mut factor, (index, self.factor_count()));
             factor
-        })
+        };
+        (0..self.factor_count()).map(take).collect()
     }
 
     /// Multiplies each token by its reference and each blade by its sign.

@@ -86,7 +86,7 @@ impl Stage {
     pub(crate) fn joins(&self) -> Vec<Vec<usize>> {
         match self {
             Self::Linear(stage) => stage.joins(),
-            Self::Attention(_) => vec![vec![0]],
+            Self::Attention(stage) => stage.shapes().iter().map(|_| vec![0]).collect(),
             Self::Residual(stages) => joins(stages),
             Self::Norm(_) | Self::Gated(_) | Self::Products(_) => Vec::new(),
         }
@@ -96,7 +96,7 @@ impl Stage {
     fn parameters(&self) -> usize {
         match self {
             Self::Linear(_) => Linear::PARAMETERS,
-            Self::Attention(_) => 1,
+            Self::Attention(stage) => stage.shapes().len(),
             Self::Residual(stages) => stages.iter().map(Self::parameters).sum(),
             Self::Norm(_) | Self::Gated(_) | Self::Products(_) => 0,
         }
@@ -105,16 +105,25 @@ impl Stage {
     /// Whether the stage reads the reference of joins.
     pub(crate) fn has_joins(&self) -> bool {
         match self {
-            Self::Products(_) => true,
+            Self::Products(stage) => stage.regressive.is_some(),
             Self::Residual(stages) => stages.iter().any(Self::has_joins),
             _ => false,
+        }
+    }
+
+    /// The heads of attention, if the stage attends.
+    pub(super) fn heads(&self) -> Option<usize> {
+        match self {
+            Self::Attention(stage) => Some(stage.heads),
+            Self::Residual(stages) => stages.iter().find_map(Self::heads),
+            _ => None,
         }
     }
 
     /// The number of elements that the backward pass needs besides the input.
     fn kept<T>(&self, chunk: &Chunk<'_, T>) -> usize {
         match self {
-            Self::Attention(stage) => stage.kept(chunk),
+            Self::Attention(stage) => stage.kept(chunk.rows(), chunk.rows()),
             Self::Residual(stages) => kept(stages, chunk),
             _ => 0,
         }

@@ -4,12 +4,11 @@
 //! is gathered from all parameters one after another, and the gradient of a weight is the sum of a few elements of that of the matrix.
 
 use candle_core::{Result, Tensor};
-use flashcliff::cayley::Group;
 
-use crate::Error;
+use crate::op::transformer::Channels;
 use crate::op::transformer::constants::{constant, indices};
+use crate::op::transformer::geometry::Geometry;
 use crate::op::transformer::linear::{Kind, Linear};
-use crate::op::transformer::{BLADES, Channels, algebra};
 
 /// An element of the matrix: where it is, and the parameter and the number that it is the product of.
 struct Element {
@@ -54,21 +53,25 @@ impl Linear {
         let places = indices(&format!("places in {name}"), places, of_matrix)?;
         let scales = constant(&format!("scales in {name}"), scales, of_matrix)?;
         let taken = (of_matrix.flatten_all()?.index_select(&places, 0)? * scales)?;
-        taken.reshape((MOST, taken.elem_count() / MOST))?.sum(0)
+        let most = most(&entries(&self.geometry)?);
+        taken.reshape((most, taken.elem_count() / most))?.sum(0)
     }
 
     /// A name of the matrix, the same for layers whose matrices are made alike.
     fn description(&self) -> String {
-        let (input, layers) = (self.input, &self.layers);
+        let (geometry, input, layers) = (&self.geometry, self.input, &self.layers);
         format!(
-            "{input:?} to {layers:?}, scalars kept: {}",
+            "{geometry:?}: {input:?} to {layers:?}, scalars kept: {}",
             self.keeps_scalars
         )
     }
 
     /// The rows without the bias, and the columns.
     fn dense_shape(&self) -> (usize, usize) {
-        (self.input().width(), self.output().width())
+        (
+            self.geometry.width(self.input()),
+            self.geometry.width(self.output()),
+        )
     }
 
     /// For each element of the matrix the position of its parameter, or that of the number 1 behind all parameters.
@@ -96,8 +99,9 @@ impl Linear {
             Ok(())
         })?;
         if self.keeps_scalars {
-            let from = BLADES * self.input.multivectors;
-            let to = BLADES * self.made().multivectors;
+            let blades = self.geometry.blades();
+            let from = blades * self.input.multivectors;
+            let to = blades * self.made().multivectors;
             for scalar in 0..self.input.scalars {
                 scales[(from + scalar) * columns + to + scalar] = 1.0;
             }
@@ -105,11 +109,12 @@ impl Linear {
         Ok(scales)
     }
 
-    /// For each weight its elements of the matrix, `[MOST, weights]`: positions and numbers, with zeros where there are fewer.
+    /// For each weight its elements of the matrix, `[most, weights]`: positions and numbers, with zeros where there are fewer.
     fn places(&self) -> Result<Vec<(u32, f64)>> {
         let (_, columns) = self.dense_shape();
         let weights = self.weights();
-        let mut places = vec![(0, 0.0); MOST * weights];
+        let most = most(&entries(&self.geometry)?);
+        let mut places = vec![(0, 0.0); most * weights];
         let mut found = vec![0; weights];
         self.for_each_element(|element| {
             let Some(weight) = element.weight else {
@@ -118,7 +123,7 @@ impl Linear {
             let place = position(element.row * columns + element.column)?;
             if found[weight] == 0 {
                 // The zeros are those of an element that is taken anyway.
-                (0..MOST).for_each(|at| places[at * weights + weight] = (place, 0.0));
+                (0..most).for_each(|at| places[at * weights + weight] = (place, 0.0));
             }
             let at = found[weight] * weights + weight;
             *places.get_mut(at).ok_or_else(missing)? = (place, element.scale);
@@ -135,19 +140,24 @@ impl Linear {
 
     /// Calls a function with each element that a parameter is in.
     fn for_each_element(&self, mut work: impl FnMut(Element) -> Result<()>) -> Result<()> {
-        let Channels {
-            multivectors,
-            scalars,
-        } = self.input;
+        let multivectors = self.input.multivectors;
         let made = self.made().multivectors;
-        let (first_scalar, bias) = (BLADES * multivectors, self.input.width());
-        let (entries, maps) = (entries()?, self.core.maps());
+        let (blades, bias) = (self.geometry.blades(), self.geometry.width(self.input));
+        let first_scalar = blades * multivectors;
+        let (entries, maps) = (entries(&self.geometry)?, self.core.maps());
         let (mut parameter, mut weight, mut first) = (0, 0, Channels::default());
         for &layer in &self.layers {
-            let to_scalar = BLADES * made + first.scalars;
+            let to_scalar = blades * made + first.scalars;
             for (kind, shape) in self.of_layer(layer) {
                 let outputs = shape[0];
                 let inputs: usize = shape[1..].iter().product();
+                let own = self.blades_of(kind);
+                // A channel and a blade, of which blades are innermost.
+                let row_of =
+                    |input: usize| own[input % own.len()] * multivectors + input / own.len();
+                let column_of = |output: usize| {
+                    own[output % own.len()] * made + first.multivectors + output / own.len()
+                };
                 for at in 0..outputs * inputs {
                     let (output, input) = (at / inputs, at % inputs);
                     let (row, column) = match kind {
@@ -164,11 +174,9 @@ impl Linear {
                             }
                             continue;
                         }
-                        Kind::ScalarsToBlades => {
-                            (first_scalar + input, first.multivectors + output)
-                        }
-                        Kind::BladeBias => (bias, first.multivectors + output),
-                        Kind::BladesToScalars => (input, to_scalar + output),
+                        Kind::ScalarsToBlades => (first_scalar + input, column_of(output)),
+                        Kind::BladeBias => (bias, column_of(output)),
+                        Kind::BladesToScalars => (row_of(input), to_scalar + output),
                         Kind::ScalarBias => (bias, to_scalar + output),
                         Kind::ScalarsToScalars => (first_scalar + input, to_scalar + output),
                     };
@@ -188,26 +196,27 @@ impl Linear {
             first.multivectors += layer.multivectors;
             first.scalars += layer.scalars;
         }
-        debug_assert!(scalars > 0 || self.input.width() == first_scalar);
         Ok(())
     }
 }
 
-/// The most entries of a map: the bivectors are the largest grade.
-const MOST: usize = 6;
+/// The most entries of a map: the blades of the largest grade.
+fn most(entries: &[Entry]) -> usize {
+    let of_map = |map| entries.iter().filter(|entry| entry.map == map).count();
+    let last = entries.iter().map(|entry| entry.map).max();
+    last.map_or(1, |last| (0..=last).map(of_map).max().unwrap_or(1))
+}
 
-/// The entries of all maps, each divided by the norm of its map.
-fn entries() -> Result<Vec<Entry>> {
-    let maps = algebra()?.cayley().equivariant_maps(Group::Pin);
-    let maps = maps.map_err(|error| Error::from(flashcliff::Error::from(error)))?;
+/// The entries of all maps, each as a layer takes it.
+fn entries(geometry: &Geometry) -> Result<Vec<Entry>> {
     let mut all = Vec::new();
-    for (map, matrix) in maps.iter().enumerate() {
-        let norm = (matrix.entries.len() as f64).sqrt();
+    for (map, matrix) in geometry.maps()?.iter().enumerate() {
+        let scale = geometry.scale_of(matrix);
         all.extend(matrix.entries.iter().map(|entry| Entry {
             map,
             to: entry.output,
             from: entry.input,
-            value: f64::from(entry.sign) / norm,
+            value: f64::from(entry.sign) * scale,
         }));
     }
     Ok(all)

@@ -6,6 +6,7 @@ use candle_core::{DType, Result, Storage, Tensor};
 use flashcliff::{Dtype, Pass};
 
 use super::Kernels;
+use super::layout::Layout;
 use super::stages::{self, Given, Gradients, Ran};
 use crate::Error;
 use crate::op::node::{self, Argument, Backward};
@@ -31,13 +32,14 @@ pub(in crate::op::transformer) fn apply<K: Kernels>(
         true => Some(seen[1].reshape((rows, 1))?),
         false => None,
     };
+    let mask = stages.mask_input().map(|at| &seen[at]);
+    let layout = Layout::new(&stages.scope, samples, [items; 2], mask, &seen[0])?;
     let given = Given {
         kernels: &kernels,
-        samples,
-        items,
+        layout: &layout,
         reference: reference.as_ref(),
     };
-    let x = seen[0].reshape((rows, stages.input().width()))?;
+    let x = seen[0].reshape((rows, stages.geometry.width(stages.input())))?;
     let parameters = &seen[stages.first_parameter()..];
     let tracked = || inputs.iter().map(Tensor::track_op).collect::<Vec<_>>();
     let (output, ran) = timeline::within(
@@ -48,7 +50,8 @@ pub(in crate::op::transformer) fn apply<K: Kernels>(
         stages: stages.clone(),
         shapes,
         kernels,
-        sizes: [samples, items],
+        rows,
+        layout,
         reference,
         ran,
     };
@@ -72,7 +75,7 @@ fn operation(
 }
 
 /// The elements of a tensor in memory that belongs to nothing else.
-fn owned(tensor: &Tensor) -> Result<Storage> {
+pub(super) fn owned(tensor: &Tensor) -> Result<Storage> {
     let (storage, layout) = tensor.storage_and_layout();
     storage.try_clone(layout)
 }
@@ -83,8 +86,8 @@ struct OnGpu<K> {
     kernels: K,
     /// The shapes of all inputs.
     shapes: Vec<Vec<usize>>,
-    /// Samples, and the items of each.
-    sizes: [usize; 2],
+    rows: usize,
+    layout: Layout,
     reference: Option<Tensor>,
     ran: Vec<Ran>,
 }
@@ -102,22 +105,21 @@ impl<K: Kernels> Backward for OnGpu<K> {
         grad_output: &Tensor,
     ) -> Result<Vec<Option<Tensor>>> {
         let first = self.stages.first_parameter();
-        let [samples, items] = self.sizes;
         let given = Given {
             kernels: &self.kernels,
-            samples,
-            items,
+            layout: &self.layout,
             reference: self.reference.as_ref(),
         };
         let mut to = Gradients {
             wants_input: tracked.contains(&0),
             wants_parameters: tracked.iter().any(|&at| at >= first),
-            wants_reference: first == 2 && tracked.contains(&1),
+            wants_reference: self.stages.has_joins && tracked.contains(&1),
             parameters: vec![None; self.stages.shapes.len()],
             reference: None,
         };
         let g = grad_output.contiguous()?;
-        let g = g.reshape((samples * items, self.stages.output().width()))?;
+        let width = self.stages.geometry.width(self.stages.output());
+        let g = g.reshape((self.rows, width))?;
         let wanted = || {
             (0..inputs.len())
                 .map(|at| tracked.contains(&at))

@@ -21,11 +21,12 @@ use crate::op::core_dtype;
 use crate::op::gpu::library;
 use crate::op::gpu::memory::{self, View, misplaced, with_views};
 use crate::op::node::{self, Argument};
+use crate::op::transformer::Channels;
 use crate::op::transformer::attention::Attention;
-use crate::op::transformer::features::{EPS, INNER, POINT, Part};
-use crate::op::transformer::norm;
+use crate::op::transformer::features::{EPS, Part};
+use crate::op::transformer::geometry::Geometry;
+use crate::op::transformer::norm::{self, Norm};
 use crate::op::transformer::product::Products;
-use crate::op::transformer::{BLADES, Channels, algebra};
 
 const NORM_EPS: ItemEps = ItemEps {
     multivectors: norm::EPS,
@@ -40,6 +41,7 @@ pub(in crate::op::transformer) struct Cuda {
     device: flashcliff::Device,
     stream: Arc<CudaStream>,
     items: Items,
+    blades: usize,
     dtype: Dtype,
 }
 
@@ -58,8 +60,10 @@ impl Output {
 }
 
 impl Cuda {
-    /// The kernels for arguments of a function of tokens, if they serve these: tokens of `f32` or `f64` on a GPU, and all else of the same type.
+    /// The kernels for arguments of a function of tokens, if they serve these: tokens of `f32` or `f64` on a GPU, and all else of the same type; of an
+    /// algebra of 2 to 5 dimensions, without distances of normalised heads.
     pub(in crate::op::transformer) fn serving(
+        geometry: &Geometry,
         arguments: &[Argument],
     ) -> std::result::Result<Option<Self>, Error> {
         let seen: Vec<Tensor> = arguments
@@ -77,14 +81,17 @@ impl Cuda {
             _ => return Ok(None),
         };
         let served = |x: &Tensor| x.dtype() == first.dtype() && x.elem_count() > 0;
-        if !seen.iter().all(served) {
+        let has_items = [4, 8, 16, 32].contains(&geometry.blades());
+        let mixed = geometry.head_norm && geometry.distances;
+        if !has_items || mixed || !seen.iter().all(served) {
             return Ok(None);
         }
         Ok(Some(Self {
             candle: candle.clone(),
             device: library::device(candle)?,
             stream: candle.cuda_stream(),
-            items: Items::new(algebra()?)?,
+            items: Items::new(geometry.algebra)?,
+            blades: geometry.blades(),
             dtype,
         }))
     }
@@ -143,14 +150,14 @@ impl Cuda {
     ) -> ItemTensor {
         let scalars = match own.scalars {
             0 => 0,
-            _ => self.after(address, BLADES * all.multivectors + first.scalars),
+            _ => self.after(address, self.blades * all.multivectors + first.scalars),
         };
         ItemTensor {
             multivectors: self.after(address, first.multivectors),
             blade_stride: all.multivectors,
-            row_stride: all.width(),
+            row_stride: all.width_over(self.blades),
             scalars,
-            scalar_stride: all.width(),
+            scalar_stride: all.width_over(self.blades),
         }
     }
 
@@ -174,45 +181,61 @@ impl Cuda {
             &mut to.storage,
             from.dim(0)?,
             channels.scalars,
-            channels.width(),
-            others.width(),
-            layout.start_offset() + BLADES * channels.multivectors,
-            BLADES * others.multivectors,
+            channels.width_over(self.blades),
+            others.width_over(self.blades),
+            layout.start_offset() + self.blades * channels.multivectors,
+            self.blades * others.multivectors,
         )
     }
 
-    /// The queries, keys and values of packed rows, without their features, and the channels of a head.
-    fn parts(&self, attention: &Attention, address: CUdeviceptr) -> [(ItemPart, usize); 3] {
-        let taken = |blades: &[usize]| blades.iter().fold(0, |set, &blade| set | 1 << blade);
-        let head = Channels::new(attention.head.multivectors, attention.head.scalars);
-        attention.places().map(|place| {
-            let own = head.times(place.heads);
-            let (taken, distances) = match place.part {
-                Part::Query => (taken(&INNER), Some(Distances::Query)),
-                Part::Key => (taken(&INNER), Some(Distances::Key)),
-                Part::Value => (u32::from(u16::MAX), None),
+    /// The parts of packed rows of an input, without their features, and the numbers of each row.
+    fn parts(
+        &self,
+        attention: &Attention,
+        side: usize,
+        address: CUdeviceptr,
+    ) -> Vec<(ItemPart, usize)> {
+        let head = &attention.head;
+        let all = attention.sides()[side];
+        let inner = head.inner.iter();
+        let taken = inner
+            .clone()
+            .fold(0_u32, |set, (blade, _)| set | 1 << blade);
+        let signed = inner.filter(|&&(_, sign)| sign < 0.0);
+        let negative = signed.fold(0_u32, |set, (blade, _)| set | 1 << blade);
+        let every = u32::MAX >> (u32::BITS as usize - self.blades);
+        let places = attention.places_of(side).into_iter().map(|place| {
+            let own = head.channels().times(place.heads);
+            let has_points = head.points.is_some();
+            let (taken, negative, distances) = match place.part {
+                Part::Query => (taken, negative, has_points.then_some(Distances::Query)),
+                Part::Key => (taken, 0, has_points.then_some(Distances::Key)),
+                Part::Value => (every, 0, None),
             };
-            let width = attention.head.features(place.part);
+            let width = head.features(place.part);
             let part = ItemPart {
-                items: self.part(attention.input(), own, place.first, address),
+                items: self.part(all, own, place.first, address),
                 features: 0,
                 width,
                 weights: 0,
                 of_weights: 0,
                 heads: place.heads,
                 taken,
-                negative: 0,
+                negative,
                 distances,
             };
             (part, place.heads * width)
-        })
+        });
+        places.collect()
     }
 
-    fn split(&self) -> Split {
+    fn split(&self, attention: &Attention) -> Split {
+        let dim = attention.geometry.algebra.cayley().dim();
         Split {
             features: self.dtype,
-            norm: None,
-            points: (POINT[0], POINT.len() - 1),
+            norm: attention.geometry.head_norm.then_some(NORM_EPS),
+            // The blades of grade `dim - 1`, the last of them without a null vector.
+            points: (self.blades - 1 - dim, dim - 1),
             distance_eps: EPS,
         }
     }
@@ -240,7 +263,7 @@ impl Cuda {
         merged: CUdeviceptr,
         back: bool,
     ) -> std::result::Result<(), Error> {
-        let head = Channels::new(attention.head.multivectors, attention.head.scalars);
+        let head = attention.head.channels();
         let rows = shape[0] * shape[1] * shape[2] / attention.heads;
         let features = self.features(attention, features, shape);
         let merged = self.packed(attention.output(), merged);
@@ -272,7 +295,7 @@ impl Cuda {
             channels: each,
             dtype: self.dtype,
         };
-        let operators: [&'a Operator; 2] = [&products.geometric, &products.regressive];
+        let operators: Vec<&'a Operator> = products.operators().collect();
         for (at, operator) in operators.into_iter().enumerate() {
             let factors = [2 * at * each, (2 * at + 1) * each];
             run(&operator.on_cuda(&self.device)?, sizes, factors, at * each)?;
@@ -285,13 +308,14 @@ impl Cuda {
         StridedTensor {
             address: self.after(address, first),
             blade_stride: channels.multivectors,
-            row_stride: channels.width(),
+            row_stride: channels.width_over(self.blades),
         }
     }
 }
 
 impl Kernels for Cuda {
-    fn norm(&self, channels: Channels, x: &Tensor) -> Result<Tensor> {
+    fn norm(&self, norm: &Norm, x: &Tensor) -> Result<Tensor> {
+        let channels = norm.channels;
         let to = self.output(x.dims())?;
         let sizes = self.sizes(x.dim(0)?, channels);
         self.read([x], |[x]| {
@@ -310,11 +334,12 @@ impl Kernels for Cuda {
 
     fn norm_gradient(
         &self,
-        channels: Channels,
+        norm: &Norm,
         x: &Tensor,
         g: &Tensor,
         through: Option<&Tensor>,
     ) -> Result<Tensor> {
+        let channels = norm.channels;
         let to = self.output(x.dims())?;
         let sizes = self.sizes(x.dim(0)?, channels);
         let added = through.is_some();
@@ -364,7 +389,7 @@ impl Kernels for Cuda {
     fn products(&self, products: &Products, x: &Tensor) -> Result<Tensor> {
         let (input, output) = (products.input(), products.output());
         let rows = x.dim(0)?;
-        let mut to = self.output(&[rows, output.width()])?;
+        let mut to = self.output(&[rows, output.width_over(self.blades)])?;
         self.read([x], |[x]| {
             self.each_product(products, rows, |operator, sizes, factors, first| {
                 let factors = factors.map(|first| self.strided(input, x, first));
@@ -400,82 +425,108 @@ impl Kernels for Cuda {
         Ok(to.written())
     }
 
-    fn heads(&self, attention: &Attention, x: &Tensor, weights: &Tensor) -> Result<[Tensor; 3]> {
+    fn heads(
+        &self,
+        attention: &Attention,
+        side: usize,
+        x: &Tensor,
+        weights: Option<&Tensor>,
+    ) -> Result<Vec<Tensor>> {
         let rows = x.dim(0)?;
-        let parts = self.parts(attention, 0);
+        let parts = self.parts(attention, side, 0);
         let len: usize = parts.iter().map(|(_, of_row)| rows * of_row).sum();
         // One allocation for all.
         let to = self.output(&[len])?;
-        let head = Channels::new(attention.head.multivectors, attention.head.scalars);
-        self.read([x, weights], |[x, weights]| {
+        let head = attention.head.channels();
+        let weighed = weights.is_some();
+        self.read([x, weights.unwrap_or(x)], |[x, weights]| {
             let mut first = 0;
-            let parts = self.parts(attention, x).map(|(part, of_row)| {
+            let parts = self.parts(attention, side, x).into_iter();
+            let parts = parts.map(|(part, of_row)| {
                 let features = self.after(to.address, first);
                 first += rows * of_row;
                 let is_query = part.distances == Some(Distances::Query);
                 ItemPart {
                     features,
-                    weights: if is_query { weights } else { 0 },
+                    weights: if weighed && is_query { weights } else { 0 },
                     ..part
                 }
             });
-            let sizes = self.sizes(rows, head);
+            let parts: Vec<ItemPart> = parts.collect();
+            let (sizes, split) = (self.sizes(rows, head), self.split(attention));
             #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
             // SAFETY: as in `norm`: `x` has packed rows with the channels of all parts, and each part has its own features in `to`.
-            Ok(unsafe { self.items.heads(self.target(), sizes, self.split(), &parts) }?)
+            Ok(unsafe { self.items.heads(self.target(), sizes, split, &parts) }?)
         })?;
         let all = to.written();
         let mut first = 0;
-        let mut features = |(part, of_row): (ItemPart, usize)| {
+        let features = parts.into_iter().map(|(part, of_row)| {
             let own = all.narrow(0, first, rows * of_row)?;
             first += rows * of_row;
             own.reshape((rows, part.heads, part.width))
-        };
-        let [query, key, value] = parts;
-        Ok([features(query)?, features(key)?, features(value)?])
+        });
+        features.collect()
     }
 
     fn heads_gradient(
         &self,
         attention: &Attention,
+        side: usize,
         x: &Tensor,
-        weights: &Tensor,
-        features: &[Tensor; 3],
-    ) -> Result<(Tensor, Tensor)> {
+        weights: Option<&Tensor>,
+        features: &[Tensor],
+    ) -> Result<(Tensor, Option<Tensor>)> {
         let rows = x.dim(0)?;
         let to = self.output(x.dims())?;
-        let of_weights = self.output(&[rows, weights.elem_count()])?;
-        let head = Channels::new(attention.head.multivectors, attention.head.scalars);
-        let [query, key, value] = features;
-        self.read([x, weights, query, key, value], |addresses| {
-            let [x, weights, query, key, value] = addresses;
-            let mut gradients = [query, key, value].into_iter();
-            let parts = self.parts(attention, x).map(|(part, _)| {
+        let has_queries = side == 0;
+        let of_weights = weights.filter(|_| has_queries).map(|weights| {
+            let shape = [rows, weights.elem_count()];
+            self.output(&shape)
+        });
+        let of_weights = of_weights.transpose()?;
+        let head = attention.head.channels();
+        let mut tensors = vec![x.clone(), weights.unwrap_or(x).clone()];
+        tensors.extend(features.iter().cloned());
+        with_views(&tensors, |views| {
+            if views.iter().any(|view| view.dtype() != self.dtype) {
+                return Err(misplaced("transformer"));
+            }
+            let addresses: Vec<CUdeviceptr> = views
+                .iter()
+                .map(|view| view.address(&self.stream))
+                .collect();
+            let [x, weight_address, gradients @ ..] = &addresses[..] else {
+                return Err(misplaced("transformer"));
+            };
+            let parts = self.parts(attention, side, *x).into_iter();
+            let parts = parts.zip(gradients).map(|((part, _), &features)| {
                 let is_query = part.distances == Some(Distances::Query);
+                let given = of_weights.as_ref().filter(|_| is_query);
                 ItemPart {
-                    features: gradients.next().unwrap_or_default(),
-                    weights: if is_query { weights } else { 0 },
-                    of_weights: if is_query { of_weights.address } else { 0 },
+                    features,
+                    weights: given.map_or(0, |_| *weight_address),
+                    of_weights: given.map_or(0, |output| output.address),
                     ..part
                 }
             });
-            let places = self.parts(attention, to.address);
-            let places = places.map(|(part, _)| part.items);
-            let sizes = self.sizes(rows, head);
+            let parts: Vec<ItemPart> = parts.collect();
+            let places = self.parts(attention, side, to.address).into_iter();
+            let places: Vec<ItemTensor> = places.map(|(part, _)| part.items).collect();
+            let (sizes, split) = (self.sizes(rows, head), self.split(attention));
             #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
             // SAFETY: as in `heads`, and `of_weights` has the weights for each row.
             Ok(unsafe {
                 self.items
-                    .heads_gradient(self.target(), sizes, self.split(), &parts, &places)
+                    .heads_gradient(self.target(), sizes, split, &parts, &places)
             }?)
         })?;
-        Ok((to.written(), of_weights.written()))
+        Ok((to.written(), of_weights.map(Output::written)))
     }
 
     fn merge(&self, attention: &Attention, features: &Tensor) -> Result<Tensor> {
         let (outer, second, third, width) = features.dims4()?;
         let rows = outer * second * third / attention.heads;
-        let to = self.output(&[rows, attention.output().width()])?;
+        let to = self.output(&[rows, attention.output().width_over(self.blades)])?;
         self.read([features], |[features]| {
             let features = (features, [outer, second, third, width]);
             self.merge_at(attention, features, to.address, false)

@@ -4,14 +4,14 @@ use candle_core::{Result, Tensor};
 
 use super::Kernels;
 use super::stages::Gradients;
+use crate::op::transformer::Channels;
 use crate::op::transformer::linear::{Kind, Linear};
-use crate::op::transformer::{BLADES, Channels};
 
 impl Linear {
     /// The outputs of all layers side by side, and the matrix.
     pub(super) fn on_gpu(&self, x: &Tensor, parameters: &[Tensor]) -> Result<(Tensor, Tensor)> {
         let dense = self.matrix_and_bias(parameters)?;
-        let inputs = self.input().width();
+        let inputs = self.geometry.width(self.input());
         let (matrix, bias) = (dense.narrow(0, 0, inputs)?, dense.narrow(0, inputs, 1)?);
         Ok((x.matmul(&matrix)?.broadcast_add(&bias)?, matrix))
     }
@@ -48,21 +48,27 @@ impl Linear {
         let of_matrix = x.t()?.matmul(g)?;
         let weights = self.weight_gradients(&of_matrix)?;
         let (input, made) = (self.input, self.made());
-        let first_scalar = BLADES * made.multivectors;
-        let mut runs = vec![(0, made.multivectors)];
+        let blades = self.geometry.blades();
+        let first_scalar = blades * made.multivectors;
+        let biased = self.blades_of(Kind::BladeBias).iter();
+        let of_blade = |blade: &usize| (blade * made.multivectors, (blade + 1) * made.multivectors);
+        let mut runs: Vec<(usize, usize)> = biased.map(of_blade).collect();
         if made.scalars > 0 {
             runs.push((first_scalar, first_scalar + made.scalars));
         }
         let sums = kernels.column_sums(g, &runs)?;
-        let of_blades = of_matrix.narrow(0, 0, input.multivectors)?;
-        let of_scalars = of_matrix.narrow(0, BLADES * input.multivectors, input.scalars)?;
+        let of_scalars = of_matrix.narrow(0, blades * input.multivectors, input.scalars)?;
         let mut found = Vec::new();
         let (mut weight, mut first) = (0, Channels::default());
         for &layer in &self.layers {
-            let blades = (first.multivectors, layer.multivectors);
+            let channels = |blade: usize| {
+                let first = blade * made.multivectors + first.multivectors;
+                (first, layer.multivectors)
+            };
             let scalars = (first_scalar + first.scalars, layer.scalars);
             let columns = |x: &Tensor, (first, count)| x.narrow(1, first, count)?.t();
             for (kind, shape) in self.of_layer(layer) {
+                let own = self.blades_of(kind);
                 found.push(match kind {
                     Kind::Weight => {
                         let count = shape.iter().product();
@@ -70,10 +76,24 @@ impl Linear {
                         weight += count;
                         own.reshape(shape)?
                     }
-                    Kind::BladeBias => sums.narrow(0, blades.0, blades.1)?.reshape(shape)?,
+                    Kind::BladeBias => {
+                        let of = |blade| sums.narrow(0, channels(blade).0, channels(blade).1);
+                        innermost(own, of)?.reshape(shape)?
+                    }
                     Kind::ScalarBias => sums.narrow(0, scalars.0, scalars.1)?.reshape(shape)?,
-                    Kind::ScalarsToBlades => columns(&of_scalars, blades)?,
-                    Kind::BladesToScalars => columns(&of_blades, scalars)?,
+                    Kind::ScalarsToBlades => {
+                        // `[inputs, channels, blades]`
+                        let of = |blade| of_scalars.narrow(1, channels(blade).0, channels(blade).1);
+                        innermost(own, of)?.flatten_from(1)?.t()?
+                    }
+                    Kind::BladesToScalars => {
+                        // `[outputs, channels, blades]`
+                        let of = |blade: usize| {
+                            let of_blade = (blade * input.multivectors, input.multivectors);
+                            columns(&of_matrix.narrow(0, of_blade.0, of_blade.1)?, scalars)
+                        };
+                        innermost(own, of)?.flatten_from(1)?
+                    }
                     Kind::ScalarsToScalars => columns(&of_scalars, scalars)?,
                 });
             }
@@ -82,4 +102,14 @@ impl Linear {
         }
         Ok(found)
     }
+}
+
+/// The tensors of blades side by side, blades innermost.
+fn innermost(blades: &[usize], of: impl Fn(usize) -> Result<Tensor>) -> Result<Tensor> {
+    let parts: Vec<Tensor> = blades
+        .iter()
+        .map(|&blade| of(blade))
+        .collect::<Result<_>>()?;
+    let axis = parts.first().map_or(0, Tensor::rank);
+    Tensor::stack(&parts, axis)
 }

@@ -8,14 +8,17 @@
 //! * `function` - the node.
 //! * `linear`, `dense` - linear layers as one matrix product, and the matrix.
 //! * `products` - signs and references of joins.
-//! * `attention` - scores and softmax between the kernels of heads.
+//! * `attention` - scores and softmax between the kernels of heads; `layout` has how items lie for them.
+//! * `cross` - the node of attention to another set.
 //! * `kernels` - the kernels on NVIDIA GPUs.
 
 mod attention;
+mod cross;
 mod dense;
 mod function;
 #[cfg(feature = "cuda")]
 mod kernels;
+mod layout;
 mod linear;
 mod products;
 mod stages;
@@ -24,7 +27,10 @@ use candle_core::{Result, Tensor};
 
 use super::Channels;
 use super::attention::Attention;
+use super::norm::Norm;
 use super::product::Products;
+#[cfg(feature = "cuda")]
+pub(super) use cross::apply as apply_crossing;
 #[cfg(feature = "cuda")]
 pub(super) use function::apply;
 #[cfg(feature = "cuda")]
@@ -35,12 +41,12 @@ pub(super) use kernels::Cuda;
 /// Tests have another one, of candle's operations on the CPU.
 pub(super) trait Kernels: Send + Sync + 'static {
     /// The invariant norm, and the layer norm of scalars.
-    fn norm(&self, channels: Channels, x: &Tensor) -> Result<Tensor>;
+    fn norm(&self, norm: &Norm, x: &Tensor) -> Result<Tensor>;
 
     /// The gradient of the input of [`Self::norm`], plus `through`.
     fn norm_gradient(
         &self,
-        channels: Channels,
+        norm: &Norm,
         x: &Tensor,
         g: &Tensor,
         through: Option<&Tensor>,
@@ -58,17 +64,24 @@ pub(super) trait Kernels: Send + Sync + 'static {
     /// The gradient of the input of [`Self::products`].
     fn products_gradient(&self, products: &Products, x: &Tensor, g: &Tensor) -> Result<Tensor>;
 
-    /// The features of queries, keys and values, `[rows, heads, features]` each. `weights` of distances are `[channels, heads]`.
-    fn heads(&self, attention: &Attention, x: &Tensor, weights: &Tensor) -> Result<[Tensor; 3]>;
+    /// The features of the parts of an input of attention, `[rows, heads, features]` each. `weights` of distances are `[channels, heads]`.
+    fn heads(
+        &self,
+        attention: &Attention,
+        side: usize,
+        x: &Tensor,
+        weights: Option<&Tensor>,
+    ) -> Result<Vec<Tensor>>;
 
-    /// The gradient of the input of [`Self::heads`], and the share of each row in that of the weights, `[rows, channels * heads]`.
+    /// The gradient of the input of [`Self::heads`], and if it has queries the share of each row in that of the weights, `[rows, channels * heads]`.
     fn heads_gradient(
         &self,
         attention: &Attention,
+        side: usize,
         x: &Tensor,
-        weights: &Tensor,
-        features: &[Tensor; 3],
-    ) -> Result<(Tensor, Tensor)>;
+        weights: Option<&Tensor>,
+        features: &[Tensor],
+    ) -> Result<(Tensor, Option<Tensor>)>;
 
     /// The output of attention as tokens. `features` are `[samples, items, heads, width]`, or `[samples, heads, items, width]` if heads do not
     /// share keys.

@@ -1,26 +1,38 @@
 //! Signs and references of joins.
 //!
-//! A join is the regressive product with the sign `(-1)^(k (4 - k))` in grade `k`, times the reference. `k` is the sum of the grades of the factors
-//! less 4, so the sign is that of odd grades in both factors: one pass over the factors has the signs and the reference.
+//! A join is the regressive product with the sign `(-1)^(k (n - k))` in grade `k`, times the reference. For odd `n` all signs are +. For even `n`
+//! the sign is that of odd `k`, the sum of the grades of the factors less `n`, so it is that of odd grades in both factors: one pass over the factors
+//! has the signs and the reference.
 
 use candle_core::{Result, Tensor};
 
 use super::stages::{Given, Gradients};
+use crate::op::transformer::Channels;
 use crate::op::transformer::constants::constant;
 use crate::op::transformer::product::Products;
-use crate::op::transformer::{BLADES, Channels};
 
 /// The factors as the products take them.
 pub(super) struct Factors {
-    /// The input times `scale`.
+    /// The input, with joins times `scale`.
     scaled: Tensor,
-    /// `[rows, width]`
-    scale: Tensor,
+    /// `[rows, width]`, with joins.
+    scale: Option<Tensor>,
 }
 
 impl Products {
     /// The products, the joins and the scalars.
     pub(super) fn on_gpu(&self, given: &Given, x: &Tensor) -> Result<(Tensor, Factors)> {
+        if self.regressive.is_none() {
+            let output = given.kernels.products(self, x)?;
+            let scaled = x.clone();
+            return Ok((
+                output,
+                Factors {
+                    scaled,
+                    scale: None,
+                },
+            ));
+        }
         let fixed = self.signs_of_columns("fixed", [1.0, 1.0, 0.0, 1.0], 1.0, x)?;
         let reference = given.reference.ok_or_else(|| {
             candle_core::Error::Msg("joins: expected a reference, got none".to_owned())
@@ -29,6 +41,7 @@ impl Products {
         let scale = scale.broadcast_add(&fixed)?;
         let scaled = (x * &scale)?;
         let output = given.kernels.products(self, &scaled)?;
+        let scale = Some(scale);
         Ok((output, Factors { scaled, scale }))
     }
 
@@ -50,7 +63,10 @@ impl Products {
                 Some(sum) => (sum + found)?,
             });
         }
-        scaled * &factors.scale
+        match &factors.scale {
+            Some(scale) => scaled * scale,
+            None => Ok(scaled),
+        }
     }
 
     /// The columns that the reference scales: the left factors of joins, with their signs; 0 for all others, `[1, width]`.
@@ -67,10 +83,10 @@ impl Products {
         like: &Tensor,
     ) -> Result<Tensor> {
         let input @ Channels { multivectors, .. } = self.input();
-        let name = format!("{name} columns of {input:?}");
+        let name = format!("{name} columns of {input:?}, {} blades", self.blades);
         let columns = || {
-            let mut columns = vec![scalars; input.width()];
-            for (blade, &sign) in self.signs.iter().enumerate().take(BLADES) {
+            let mut columns = vec![scalars; input.width_over(self.blades)];
+            for (blade, &sign) in self.signs.iter().enumerate() {
                 for (factor, &number) in factors.iter().enumerate() {
                     let first = blade * multivectors + factor * self.each;
                     let sign = if factor < 2 { 1.0 } else { sign };
@@ -79,6 +95,6 @@ impl Products {
             }
             Ok(columns)
         };
-        constant(&name, columns, like)?.reshape((1, input.width()))
+        constant(&name, columns, like)?.reshape((1, input.width_over(self.blades)))
     }
 }

@@ -4,15 +4,14 @@ use candle_core::{Result, Tensor};
 
 use super::Kernels;
 use super::attention::Attended;
+use super::layout::Layout;
 use super::products::Factors;
 use crate::op::transformer::stage::Stage;
 
 /// The needs of all stages besides their input and parameters.
 pub(super) struct Given<'a> {
     pub(super) kernels: &'a dyn Kernels,
-    pub(super) samples: usize,
-    /// The items of a sample.
-    pub(super) items: usize,
+    pub(super) layout: &'a Layout,
     /// The reference of joins `[rows, 1]`.
     pub(super) reference: Option<&'a Tensor>,
 }
@@ -38,7 +37,7 @@ pub(super) struct Gradients {
     pub(super) wants_input: bool,
     pub(super) wants_parameters: bool,
     pub(super) wants_reference: bool,
-    /// The gradient of each parameter, if they are wanted.
+    /// The gradient of each parameter that has been found.
     pub(super) parameters: Vec<Option<Tensor>>,
     /// The sum of gradients of the reference, `[rows, 1]`.
     pub(super) reference: Option<Tensor>,
@@ -62,14 +61,14 @@ pub(super) fn forward(
                 let (output, matrix) = linear.on_gpu(&x, own)?;
                 (output, Kept::Matrix(matrix))
             }
-            Stage::Norm(norm) => (kernels.norm(norm.channels, &x)?, Kept::Nothing),
+            Stage::Norm(norm) => (kernels.norm(norm, &x)?, Kept::Nothing),
             Stage::Gated(gated) => (kernels.gate(gated.channels, &x)?, Kept::Nothing),
             Stage::Products(products) => {
                 let (output, factors) = products.on_gpu(given, &x)?;
                 (output, Kept::Factors(factors))
             }
             Stage::Attention(attention) => {
-                let (output, attended) = attention.on_gpu(given, &x, &own[0])?;
+                let (output, attended) = attention.on_gpu(given, &[&x], own.first())?;
                 (output, Kept::Attended(attended))
             }
             Stage::Residual(stages) => {
@@ -105,7 +104,7 @@ pub(super) fn backward(
         let found = match (stage, &ran.kept) {
             (Stage::Norm(norm), _) => {
                 // Its kernel adds.
-                g = kernels.norm_gradient(norm.channels, x, &g, through)?;
+                g = kernels.norm_gradient(norm, x, &g, through)?;
                 continue;
             }
             (Stage::Gated(gated), _) => Some(kernels.gate_gradient(gated.channels, x, &g)?),
@@ -115,9 +114,9 @@ pub(super) fn backward(
             (Stage::Products(products), Kept::Factors(factors)) => {
                 Some(products.gradient_on_gpu(given, x, factors, &g, to)?)
             }
-            (Stage::Attention(attention), Kept::Attended(attended)) => {
-                Some(attention.gradient_on_gpu(given, x, attended, &g, first, to)?)
-            }
+            (Stage::Attention(attention), Kept::Attended(attended)) => attention
+                .gradient_on_gpu(given, &[x], attended, &g, first, to)?
+                .pop(),
             (Stage::Residual(stages), Kept::Residual(inner)) => {
                 backward(given, stages, inner, &g, Some(&g), first, to)?
             }

@@ -3,19 +3,16 @@
 
 use std::sync::Arc;
 
-use candle_core::{D, Device, Var};
+use candle_core::{D, Var};
 
 use super::*;
 use crate::op::node::{self, Argument};
-use crate::op::transformer::BLADES;
-use crate::op::transformer::function::Stages;
+use crate::op::transformer::cases::{cases, close, cross_cases, cross_inputs, inputs, variable};
 use crate::op::transformer::gate::Gated;
-use crate::op::transformer::linear::Linear;
-use crate::op::transformer::norm::Norm;
-use crate::op::transformer::stage::Stage;
+use crate::op::transformer::geometry::Geometry;
 
 /// Kernels of candle's operations on the CPU.
-struct Composed;
+struct Composed(Geometry);
 
 /// The gradients of an output of variables, of which the values are given.
 fn gradients<const N: usize>(
@@ -40,34 +37,44 @@ fn sample(x: &Tensor) -> Result<Tensor> {
     x.unsqueeze(0)
 }
 
-fn features(attention: &Attention, x: &Tensor, weights: &Tensor) -> Result<[Tensor; 3]> {
-    let weights = weights.t()?.contiguous()?;
-    let [query, key, value] = attention.places().map(|place| {
+fn features(
+    attention: &Attention,
+    side: usize,
+    x: &Tensor,
+    weights: Option<&Tensor>,
+) -> Result<Vec<Tensor>> {
+    let weights = weights.map(|weights| weights.t()?.contiguous());
+    let weights = weights.transpose()?;
+    let places = attention.places_of(side).into_iter();
+    let features = places.map(|place| {
         // `[1, heads, rows, features]`
-        let features = attention.features(&place, &sample(x)?, &weights)?;
+        let features = attention.features(&place, &sample(x)?, weights.as_ref())?;
         features.squeeze(0)?.transpose(0, 1)?.contiguous()
     });
-    Ok([query?, key?, value?])
+    features.collect()
 }
 
 impl Kernels for Composed {
-    fn norm(&self, channels: Channels, x: &Tensor) -> Result<Tensor> {
-        Norm::new(channels)?.compose(&sample(x)?)?.squeeze(0)
+    fn norm(&self, norm: &Norm, x: &Tensor) -> Result<Tensor> {
+        norm.compose(&sample(x)?)?.squeeze(0)
     }
 
     fn norm_gradient(
         &self,
-        channels: Channels,
+        norm: &Norm,
         x: &Tensor,
         g: &Tensor,
         through: Option<&Tensor>,
     ) -> Result<Tensor> {
-        let [found] = gradients([x], g, |[x]| self.norm(channels, x))?;
+        let [found] = gradients([x], g, |[x]| self.norm(norm, x))?;
         through.map_or(Ok(found.clone()), |through| found + through)
     }
 
     fn gate(&self, channels: Channels, x: &Tensor) -> Result<Tensor> {
-        Gated::new(channels)?.compose(&sample(x)?)?.squeeze(0)
+        let blades = self.0.blades();
+        Gated::new(channels)?
+            .compose(blades, &sample(x)?)?
+            .squeeze(0)
     }
 
     fn gate_gradient(&self, channels: Channels, x: &Tensor, g: &Tensor) -> Result<Tensor> {
@@ -77,21 +84,21 @@ impl Kernels for Composed {
 
     fn products(&self, products: &Products, x: &Tensor) -> Result<Tensor> {
         let (rows, each) = (x.dim(0)?, products.each);
-        let first_scalar = BLADES * products.input().multivectors;
+        let (blades, factors) = (products.blades, products.factor_count());
+        let first_scalar = blades * products.input().multivectors;
         let mv = x.narrow(1, 0, first_scalar)?.contiguous()?;
-        let mv = mv.reshape((rows, BLADES, 4 * each))?.transpose(0, 1)?;
+        let mv = mv
+            .reshape((rows, blades, factors * each))?
+            .transpose(0, 1)?;
         let factor = |at: usize| mv.narrow(2, at * each, each)?.contiguous();
         let mut made = Vec::new();
-        for (at, operator) in [&products.geometric, &products.regressive]
-            .into_iter()
-            .enumerate()
-        {
+        for (at, operator) in products.operators().enumerate() {
             let (left, right) = (factor(2 * at)?, factor(2 * at + 1)?);
             let arguments = [Argument::whole(&left), Argument::whole(&right)];
             made.push(node::apply(&Arc::new(operator.clone()), &arguments)?);
         }
         let made = Tensor::cat(&made, 2)?.transpose(0, 1)?.contiguous()?;
-        let made = made.reshape((rows, BLADES * 2 * each))?;
+        let made = made.reshape((rows, blades * factors / 2 * each))?;
         let scalars = products.input().scalars;
         Tensor::cat(
             &[&made, &x.narrow(1, first_scalar, scalars)?.contiguous()?],
@@ -104,28 +111,42 @@ impl Kernels for Composed {
         Ok(found)
     }
 
-    fn heads(&self, attention: &Attention, x: &Tensor, weights: &Tensor) -> Result<[Tensor; 3]> {
-        features(attention, x, weights)
+    fn heads(
+        &self,
+        attention: &Attention,
+        side: usize,
+        x: &Tensor,
+        weights: Option<&Tensor>,
+    ) -> Result<Vec<Tensor>> {
+        features(attention, side, x, weights)
     }
 
     fn heads_gradient(
         &self,
         attention: &Attention,
+        side: usize,
         x: &Tensor,
-        weights: &Tensor,
-        of_features: &[Tensor; 3],
-    ) -> Result<(Tensor, Tensor)> {
-        let flat = |all: &[Tensor; 3]| {
+        weights: Option<&Tensor>,
+        of_features: &[Tensor],
+    ) -> Result<(Tensor, Option<Tensor>)> {
+        let flat = |all: &[Tensor]| {
             let flat: Vec<Tensor> = all.iter().map(Tensor::flatten_all).collect::<Result<_>>()?;
             Tensor::cat(&flat, 0)
         };
         let g = flat(of_features)?;
-        let output = |[x, weights]: [&Tensor; 2]| flat(&features(attention, x, weights)?);
+        let Some(weights) = weights else {
+            let output = |[x]: [&Tensor; 1]| flat(&features(attention, side, x, None)?);
+            let [of_x] = gradients([x], &g, output)?;
+            return Ok((of_x, None));
+        };
+        let output =
+            |[x, weights]: [&Tensor; 2]| flat(&features(attention, side, x, Some(weights))?);
         let [of_x, of_weights] = gradients([x, weights], &g, output)?;
         // All of it is the share of the first row.
         let rows = x.dim(0)?;
         let of_weights = of_weights.flatten_all()?.unsqueeze(0)?;
-        Ok((of_x, of_weights.pad_with_zeros(0, 0, rows - 1)?))
+        let of_weights = of_weights.pad_with_zeros(0, 0, rows - 1)?;
+        Ok((of_x, (side == 0).then_some(of_weights)))
     }
 
     fn merge(&self, attention: &Attention, features: &Tensor) -> Result<Tensor> {
@@ -135,14 +156,14 @@ impl Kernels for Composed {
         };
         let (samples, items, heads, width) = features.dims4()?;
         let rows = samples * items;
-        let channels = attention.head.multivectors;
+        let (blades, channels) = (attention.head.blades, attention.head.multivectors);
         let features = features.reshape((rows, heads, width))?;
-        let mv = features.narrow(2, 0, BLADES * channels)?.contiguous()?;
+        let mv = features.narrow(2, 0, blades * channels)?.contiguous()?;
         // The features of the CPU have a channel's blades side by side.
-        let mv = mv.reshape((rows, heads, channels, BLADES))?;
+        let mv = mv.reshape((rows, heads, channels, blades))?;
         let mv = mv.permute((0, 3, 1, 2))?.contiguous()?;
-        let mv = mv.reshape((rows, BLADES * heads * channels))?;
-        let s = features.narrow(2, BLADES * channels, attention.head.scalars)?;
+        let mv = mv.reshape((rows, blades * heads * channels))?;
+        let s = features.narrow(2, blades * channels, attention.head.scalars)?;
         let s = s
             .contiguous()?
             .reshape((rows, heads * attention.head.scalars))?;
@@ -175,46 +196,27 @@ impl Kernels for Composed {
     }
 }
 
-fn variable(shape: &[usize], phase: f64) -> Var {
-    let count: usize = shape.iter().product();
-    let values: Vec<f64> = (0..count).map(|i| (phase + 0.7 * i as f64).sin()).collect();
-    Var::from_vec(values, shape, &Device::Cpu).unwrap()
-}
-
-fn close(a: &Tensor, b: &Tensor, what: &str) {
-    assert_eq!(a.dims(), b.dims(), "{what}");
-    let values = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<f64>().unwrap();
-    let largest = values(a).into_iter().fold(1.0, |l: f64, x| l.max(x.abs()));
-    for (a, b) in values(a).into_iter().zip(values(b)) {
-        // A comparison with NaN fails.
-        assert!((a - b).abs() <= 1e-11 * largest, "{what}: {a} and {b}");
-    }
-}
-
-/// Compares output and gradients of both ways, for all inputs at once and for each alone.
-fn compare(name: &'static str, stages: Vec<Stage>) {
-    let stages = Arc::new(Stages::new(name, stages));
-    let mut variables = vec![variable(&[19, 3, stages.input().width()], 0.1)];
-    if stages.has_joins {
-        variables.push(variable(&[19, 3], 0.4));
-    }
-    for (at, shape) in stages.shapes.iter().enumerate() {
-        variables.push(variable(shape, 0.3 + at as f64));
-    }
-    let tracked: Vec<usize> = (0..variables.len()).collect();
-    let each = tracked.iter().map(|&at| vec![at]);
-    for tracked in std::iter::once(tracked.clone()).chain(each) {
-        let given: Vec<Tensor> = variables
-            .iter()
-            .enumerate()
-            .map(|(at, variable)| match tracked.contains(&at) {
-                true => variable.as_tensor().clone(),
-                false => variable.as_detached_tensor(),
+/// Compares output and gradients of both ways, for all inputs that have gradients at once, and in GATr for each alone.
+fn compare(
+    name: &str,
+    geometry: Geometry,
+    inputs: &[Tensor],
+    run: impl Fn(&[Argument]) -> [Tensor; 2],
+) {
+    let variables = (0..inputs.len()).filter(|&at| inputs[at].is_variable());
+    let all: Vec<usize> = variables.collect();
+    let alone = if geometry.distances { &all[..] } else { &[] };
+    let each = alone.iter().map(|&at| vec![at]);
+    for tracked in std::iter::once(all.clone()).chain(each) {
+        let given = inputs.iter().enumerate();
+        let given: Vec<Tensor> = given
+            .map(|(at, input)| match tracked.contains(&at) {
+                true => input.clone(),
+                false => input.detach(),
             })
             .collect();
         let arguments: Vec<Argument> = given.iter().map(Argument::whole).collect();
-        let whole = node::apply(&stages, &arguments).unwrap();
-        let got = function::apply(&stages, Composed, &arguments).unwrap();
+        let [whole, got] = run(&arguments);
         close(&whole, &got, name);
         let weights = variable(whole.dims(), 0.2).as_detached_tensor();
         let gradients = |output: &Tensor| {
@@ -222,8 +224,8 @@ fn compare(name: &'static str, stages: Vec<Stage>) {
             sum.backward().unwrap()
         };
         let (expected, got) = (gradients(&whole), gradients(&got));
-        for (at, variable) in variables.iter().enumerate() {
-            let (a, b) = (expected.get(variable), got.get(variable));
+        for (at, input) in inputs.iter().enumerate() {
+            let (a, b) = (expected.get(input), got.get(input));
             assert_eq!(a.is_some(), b.is_some());
             if let (Some(a), Some(b)) = (a, b) {
                 close(a, b, &format!("{name}: gradient {at}"));
@@ -232,90 +234,40 @@ fn compare(name: &'static str, stages: Vec<Stage>) {
     }
 }
 
-fn linear(from: Channels, to: Vec<Channels>) -> Stage {
-    Stage::Linear(Linear::new(from, to).unwrap())
-}
-
-fn norm(channels: Channels) -> Stage {
-    Stage::Norm(Norm::new(channels).unwrap())
-}
-
-const FROM: Channels = Channels::new(2, 3);
-
 #[test]
-fn linear_layers() {
-    let to = || vec![Channels::new(1, 2), Channels::new(3, 1)];
-    compare("both", vec![linear(FROM, to())]);
-    let without = Channels::new(2, 0);
-    compare("no scalar inputs", vec![linear(without, to())]);
-    compare("neither", vec![linear(without, vec![without])]);
-    compare(
-        "two",
-        vec![linear(FROM, to()), linear(Channels::new(4, 3), vec![FROM])],
-    );
-}
-
-#[test]
-fn norms_and_gates() {
-    compare("norm", vec![norm(FROM)]);
-    compare("gate", vec![Stage::Gated(Gated::new(FROM).unwrap())]);
-    compare(
-        "residual",
-        vec![Stage::Residual(vec![norm(FROM), linear(FROM, vec![FROM])])],
-    );
-    let gate = Stage::Gated(Gated::new(FROM).unwrap());
-    let inner = vec![Stage::Residual(vec![gate]), norm(FROM)];
-    compare("residual in a residual", vec![Stage::Residual(inner)]);
-}
-
-fn bilinear() -> Vec<Stage> {
-    let factors = Linear::beside_scalars(FROM, vec![2; 4]).unwrap();
-    let products = Products::new(2, FROM.scalars).unwrap();
-    let out = linear(Channels::new(4, FROM.scalars), vec![FROM]);
-    vec![Stage::Linear(factors), Stage::Products(products), out]
-}
-
-#[test]
-fn products_and_joins() {
-    let products = Products::new(2, 3).unwrap();
-    compare("products", vec![Stage::Products(products)]);
-    compare("bilinear", vec![Stage::Residual(bilinear())]);
-    let twice = [bilinear(), bilinear()].into_iter().flatten().collect();
-    compare("two bilinear layers of one reference", twice);
-}
-
-fn attention_layer(heads: usize, shared: bool) -> Vec<Stage> {
-    let attention = Attention::new(heads, Channels::new(2, 3), shared);
-    let parts = linear(FROM, attention.parts().into());
-    let out = linear(attention.output(), vec![FROM]);
-    vec![parts, Stage::Attention(attention), out]
-}
-
-#[test]
-fn attention() {
-    for (heads, shared) in [(2, true), (2, false), (3, false), (1, true)] {
+fn stages_of_kernels() {
+    for case in cases() {
         compare(
-            "attention",
-            vec![Stage::Residual(attention_layer(heads, shared))],
+            &case.name,
+            case.stages.geometry,
+            &inputs(&case),
+            |arguments| {
+                let whole = node::apply(&case.stages, arguments).unwrap();
+                let kernels = Composed(case.stages.geometry);
+                [
+                    whole,
+                    function::apply(&case.stages, kernels, arguments).unwrap(),
+                ]
+            },
         );
     }
-    let attention = Attention::new(2, Channels::new(1, 0), true);
-    compare(
-        "attention without scalars",
-        vec![Stage::Attention(attention)],
-    );
 }
 
 #[test]
-fn block() {
-    let mut attention = vec![norm(FROM)];
-    attention.extend(attention_layer(2, true));
-    let mut perceptron = vec![norm(FROM)];
-    perceptron.extend(bilinear());
-    perceptron.push(Stage::Gated(Gated::new(FROM).unwrap()));
-    perceptron.push(linear(FROM, vec![FROM]));
-    compare(
-        "block",
-        vec![Stage::Residual(attention), Stage::Residual(perceptron)],
-    );
+fn attention_to_another_set() {
+    for case in cross_cases() {
+        compare(
+            &case.name,
+            case.crossing.attention.geometry,
+            &cross_inputs(&case),
+            |arguments| {
+                let whole = node::apply(&case.crossing, arguments).unwrap();
+                let kernels = Composed(case.crossing.attention.geometry);
+                [
+                    whole,
+                    cross::apply(&case.crossing, kernels, arguments).unwrap(),
+                ]
+            },
+        );
+    }
 }

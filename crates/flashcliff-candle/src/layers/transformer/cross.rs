@@ -1,0 +1,156 @@
+//! Attention of the items of one set to those of another.
+
+use std::sync::Arc;
+
+use candle_core::{Result, Tensor};
+use candle_nn::VarBuilder;
+
+use super::attention::{AttentionOptions, log_weights};
+use super::part::{Function, Part, check_tokens, linear, linear_parameters};
+use super::{Channels, Geometry, Initialization, Scope, Tokens};
+use crate::Error;
+use crate::op::node::{self, Argument};
+use crate::op::transformer::attention::Attention;
+use crate::op::transformer::cross::Crossing;
+use crate::op::transformer::linear::Linear;
+use crate::op::transformer::stage::Stage;
+
+/// Multi-head attention of the items of one set to those of another, as [`SelfAttention`](super::SelfAttention) weighs them.
+///
+/// Heads have the sizes that the options give for the channels of the other set, as in GATr. Both sets have as many samples, and any numbers of items.
+///
+/// Parameters: those of [`EquiLinear`](super::EquiLinear) under `q_linear`, `k_linear`, `v_linear` and `out_linear`; with distances
+/// `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0.
+///
+/// Source: GATr (arXiv 2305.18415), the layer of its repository.
+///
+/// ```
+/// use candle_core::{DType, Device, Tensor};
+/// use flashcliff_candle::init::Parameters;
+/// use flashcliff_candle::layers::transformer::{
+///     AttentionOptions, Channels, CrossAttention, Scope, Sequences, Tokens,
+/// };
+///
+/// let (channels, others) = (Channels::new(2, 4), Channels::new(4, 8));
+/// let parameters = Parameters::seeded(1);
+/// let vb = parameters.builder(DType::F32, &Device::Cpu);
+/// let layer = CrossAttention::new(channels, others, AttentionOptions::default(), vb)?;
+///
+/// // Two sequences of one and two queries, with three keys each.
+/// let tokens = |items, channels: Channels| {
+///     let x = Tensor::ones((1, items, channels.width()), DType::F32, &Device::Cpu)?;
+///     Tokens::from_packed(x, channels)
+/// };
+/// let scope = Scope::Between(Sequences::new(&[0, 1, 3])?, Sequences::new(&[0, 3, 6])?);
+/// let out = layer.forward_within(&tokens(3, channels)?, &tokens(6, others)?, &scope)?;
+/// assert_eq!(out.channels(), channels);
+/// # Ok::<(), flashcliff_candle::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct CrossAttention {
+    geometry: Geometry,
+    queries: Function,
+    keys_and_values: Function,
+    crossing: Arc<Crossing>,
+    log_weights: Option<Tensor>,
+    out: Function,
+}
+
+impl CrossAttention {
+    /// A layer of GATr for queries of so many channels, and keys and values of others.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for no head or a ratio of 0, and the errors of the builder.
+    pub fn new(
+        channels: Channels,
+        others: Channels,
+        options: AttentionOptions,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        Self::over(Geometry::gatr()?, channels, others, options, vb)
+    }
+
+    /// A layer over a geometry, or an algebra.
+    ///
+    /// # Errors
+    /// [`Error::Geometry`] for an algebra that lacks what the geometry needs, and the errors of [`Self::new`].
+    pub fn over(
+        geometry: impl Into<Geometry>,
+        channels: Channels,
+        others: Channels,
+        options: AttentionOptions,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        let geometry = geometry.into();
+        options.check()?;
+        let head = options.head(others);
+        let attention = Attention::new(geometry, options.heads, head, options.multi_query);
+        let [query, key, value] = attention.parts();
+        let start = Initialization::Default;
+        let queries = linear(geometry, channels, query, start, &vb.pp("q_linear"))?;
+        let mut parameters = Vec::new();
+        for (name, made) in [("k_linear", key), ("v_linear", value)] {
+            let vb = vb.pp(name);
+            parameters.extend(linear_parameters(geometry, others, made, start, &vb)?);
+        }
+        let keys_and_values = Part {
+            stages: vec![Stage::Linear(Linear::new(
+                geometry,
+                others,
+                vec![key, value],
+            )?)],
+            parameters,
+        };
+        let all = head.times(options.heads);
+        let small = Initialization::Small;
+        let out = linear(geometry, all, channels, small, &vb.pp("out_linear"))?;
+        let function = |part| Function::new("cross_attention", geometry, part);
+        Ok(Self {
+            geometry,
+            queries: function(queries),
+            keys_and_values: function(keys_and_values),
+            crossing: Arc::new(Crossing::new(attention)),
+            log_weights: log_weights(geometry, options, head, &vb)?,
+            out: function(out),
+        })
+    }
+
+    /// Applies the layer: `x` attends to `others`.
+    ///
+    /// # Errors
+    /// Tokens of other channels, and sets of different numbers of samples.
+    pub fn forward(&self, x: &Tokens, others: &Tokens) -> Result<Tokens> {
+        self.forward_within(x, others, &Scope::Sample)
+    }
+
+    /// Applies the layer to items that attend within a scope. A mask has the items of `x` as queries and those of `others` as keys;
+    /// [`Scope::Between`] is of ragged batches.
+    ///
+    /// # Errors
+    /// Those of [`Self::forward`]; a mask of another shape ([`Error::Shape`]) or type; sequences of other tokens, or of different numbers
+    /// ([`Error::Offsets`]); a scope of one set ([`Error::Scope`]).
+    pub fn forward_within(&self, x: &Tokens, others: &Tokens, scope: &Scope) -> Result<Tokens> {
+        let crossing = match scope {
+            Scope::Sample => self.crossing.clone(),
+            _ => Arc::new(self.crossing.within(scope)?),
+        };
+        let (queries, keys) = (
+            self.queries.apply(x, None)?,
+            self.keys_and_values.apply(others, None)?,
+        );
+        let [of_queries, of_keys] = crossing.inputs();
+        check_tokens(&queries, of_queries, self.geometry)?;
+        check_tokens(&keys, of_keys, self.geometry)?;
+        let mut arguments = vec![
+            Argument::whole(queries.packed()),
+            Argument::whole(keys.packed()),
+        ];
+        if let Scope::Masked(mask) = scope {
+            arguments.push(Argument::whole(mask.added()));
+        }
+        arguments.extend(self.log_weights.iter().map(Argument::whole));
+        let out = node::apply(&crossing, &arguments)?;
+        let out = Tokens::over(out, crossing.output(), self.geometry)?;
+        self.out.apply(&out, None)
+    }
+}
