@@ -68,14 +68,18 @@ fn in_pool<T>(
     let gpu = flashcliff::Device::cuda(ordinal)?;
     site.device().synchronize()?;
     gpu.reset_pool_peak()?;
-    let before = gpu.pool_memory()?.used;
+    // Graphs of earlier work may still have memory, which their peak begins at.
+    let before = gpu.pool_memory()?;
     let held = work()?;
     site.device().synchronize()?;
     let memory = gpu.pool_memory()?;
     drop(held);
     // What a graph uses comes on top of what is held outside of it while it runs.
-    let peak = memory.used_peak.max(memory.used + memory.graph_used_peak);
-    Ok(usize::try_from(peak.saturating_sub(before)).unwrap_or(usize::MAX))
+    let of_graphs = memory
+        .graph_used_peak
+        .saturating_sub(before.graph_used_peak);
+    let peak = memory.used_peak.max(memory.used + of_graphs);
+    Ok(usize::try_from(peak.saturating_sub(before.used)).unwrap_or(usize::MAX))
 }
 
 #[cfg(not(feature = "cuda"))]
