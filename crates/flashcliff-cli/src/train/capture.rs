@@ -22,8 +22,8 @@ pub(super) struct StepArgs {
     #[arg(long)]
     pub(super) gradient_checkpointing: bool,
 
-    /// Buckets in which several GPUs average gradients, beside the backward pass; 1: all behind it.
-    #[arg(long, value_name = "N", default_value = "4")]
+    /// Buckets in which several GPUs average gradients, beside the backward pass; 1: all behind it. More help networks with many parameters.
+    #[arg(long, value_name = "N", default_value = "1")]
     gradient_buckets: NonZero<usize>,
 }
 

@@ -2,8 +2,8 @@
 
 All blades and scalars of an item are one row, ``[rows, blades * inputs + scalars]``, and the parameters are packed into
 one matrix, zeros included. That is up to 8 times the multiplications of :mod:`.contract`, on tensor cores and in one
-call: a matrix product of this size takes as long as reading and writing its rows. Layers of one input are one product
-too.
+call: a matrix product of few rows takes as long as reading and writing them. Products of many rows leave the zeros out.
+Layers of one input are one product too.
 
 Every step is an operator whose adjoint is another step, so gradients of every order exist. Outputs are ``[blades, rows,
 channels]`` like all multivectors, but an item is contiguous in memory, which the next layer reads without a copy.
