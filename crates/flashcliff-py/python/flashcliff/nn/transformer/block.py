@@ -276,8 +276,8 @@ class Block(nn.Module):
 
 def checkpoint_items(module: nn.Module, enabled: bool = True) -> int:
     """Sets whether the blocks of a module compute again in the backward pass what lies between linear layers and
-    attention: norms, products, gates and features. Linear layers that run as dense matrix products, as they do on tensor
-    cores, are not computed again, nor is attention by PyTorch's kernels; that by our own is.
+    attention: norms, products, gates and features. Linear layers that run as dense matrix products are not computed again,
+    nor is attention by PyTorch's kernels; block-sparse products and attention by our own kernels are.
 
     Args:
         module: the module, such as a network of :mod:`flashcliff.compat.lgatr`.
