@@ -20,6 +20,7 @@ NAMES = (
     "heads_gradient",
     "merge",
     "column_sums",
+    "pack",
     "product",
     "product_gradient",
 )
@@ -210,6 +211,10 @@ def column_sums(algebra, x, runs):
     for start, stop in runs:
         to[start:stop] = x[:, start:stop].double().sum(0)
     return to
+
+
+def pack(algebra, x, places, factors):
+    return (x[places.long()] * factors).sum(0)
 
 
 def multiplied(algebra, kind, x, y):

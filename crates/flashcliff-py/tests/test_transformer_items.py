@@ -292,7 +292,7 @@ def test_the_current_device_stays(monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda d: 70 + d, raising=False)
     for current in (0, 1):
         monkeypatch.setattr(torch.cuda, "current_device", lambda current=current: current)
-        items._launch(Elsewhere(), lambda *place: seen.append(place))
+        items.launch(Elsewhere(), lambda *place: seen.append(place))
     assert seen == ["enter", (1, 71), "leave", (1, 71)]
 
 
@@ -443,6 +443,27 @@ def test_sums_of_columns_are_their_reference(runs, dtype, rows):
     # The rounding of a sum grows with what is summed, not with the result.
     scale = x.double().abs().sum(0).max().item() if rows else 1.0
     assert (got.double() - want).abs().max() <= DTYPES[dtype] * max(scale, 1e-30)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("uses, count", [(1, 1), (1, 5000), (6, 1025), (0, 3)])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_packing_is_its_reference(dtype, uses, count):
+    algebra = flashcliff.Algebra(3, 0, 1)
+    generator = torch.Generator("cuda").manual_seed(0)
+    x = torch.randn(700, generator=generator, device="cuda").to(dtype)
+    places = torch.randint(700, (uses, count), generator=generator, device="cuda").int()
+    factors = torch.randn(uses, count, generator=generator, device="cuda").to(dtype)
+    factors[torch.rand(uses, count, generator=generator, device="cuda") < 0.5] = 0
+    got = items.pack(algebra, x, places, factors)
+    want = items_reference.pack(algebra, x.double(), places, factors.double())
+    assert got.dtype == dtype and difference(got.double(), want) <= DTYPES[dtype]
+    # A number without a factor is not read, whatever it is.
+    if uses == 1:
+        x[places[0, factors[0] == 0].long()] = torch.nan
+        used = ~x[places[0].long()].isnan()
+        again = items.pack(algebra, x, places, factors)
+        assert (again[factors[0] == 0] == 0).all() and torch.equal(again[used], got[used])
 
 
 @pytest.mark.cuda
