@@ -11,8 +11,11 @@ use super::data::{Data, Place};
 use super::markdown::{Table, extremes, median};
 use crate::Error;
 
-/// What a file compares, by the middle of its name.
-const KINDS: [(&str, fn(&Data) -> Result<Vec<Errors>, Error>); 3] = [
+/// What reads the errors of a file.
+type Read = fn(&Data) -> Result<Vec<Errors>, Error>;
+
+/// The kinds of files, by the middle of their names.
+const KINDS: [(&str, Read); 3] = [
     ("operators", operators),
     ("steps", steps),
     ("networks", networks),
