@@ -1,6 +1,6 @@
 """Compares `flashcliff.predict` with steps that run: times, and the peak of the allocator's own record.
 
-    python benches/predict_check.py [--device cuda] [--quick] [--cpu-time] [--json FILE]
+    python benches/predict_check.py [--device cuda] [--quick] [--cpu-time] [--commit HASH] [--json FILE]
 
 Networks and batches are none that rates were measured on: CGENN's model for hulls, layers of flash-clifford, a GATr block, plain PyTorch.
 On the CPU the peak is that of PyTorch's profiler, on a GPU that of the caching allocator. `--cpu-time` has one thread and counts the time
@@ -157,6 +157,7 @@ def main() -> None:
     options.add_argument("--device", default="cpu")
     options.add_argument("--quick", action="store_true")
     options.add_argument("--json")
+    options.add_argument("--commit", help="what the JSON says of the code that was measured")
     options.add_argument("--cpu-time", action="store_true")
     given = options.parse_args()
     if given.cpu_time:
@@ -201,6 +202,7 @@ def main() -> None:
         with open(given.json, "w") as file:
             json.dump(
                 {
+                    "commit": given.commit,
                     "torch": torch.__version__,
                     "threads": torch.get_num_threads(),
                     "device": str(device),

@@ -11,6 +11,7 @@ mod host;
 mod markdown;
 mod page;
 mod precision;
+mod predictions;
 mod ranks;
 mod slower;
 mod steps;

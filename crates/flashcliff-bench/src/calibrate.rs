@@ -1,18 +1,21 @@
 //! Measures the rates of a device, for predictions, and the cases that predictions are tried on.
+//!
+//! * `operators` - the sweeps over the operators.
+
+mod operators;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use cayley::Signature;
 use flashcliff::ops::TABLE;
-use flashcliff::{Algebra, Dims, Dtype};
+use flashcliff::{Dims, Dtype};
 
-use crate::calibration::{Calibration, FORMAT, Level, OperatorRate};
+use crate::calibration::{Calibration, FORMAT, Level};
 use crate::grid::Grid;
 use crate::place::Place;
 use crate::selection::square;
 use crate::target::Target;
-use crate::work::Work;
 use crate::{Case, Error, Form, Passes};
 
 /// The number of sweeps over all operators. A disturbance of the machine hits one of them.
@@ -133,13 +136,7 @@ pub fn calibrate<T: Calibrate>(
     let Latencies { call, pool } = target.latencies(pace)?;
     let flops = target.flops(pace)?;
     let levels = levels(target, call, pace)?;
-    let mut operators = sweep(target, call, pace, &mut step)?;
-    for _ in 1..SWEEPS.min(target.sweeps()) {
-        let again = sweep(target, call, pace, &mut step)?;
-        for (rate, again) in operators.iter_mut().zip(again) {
-            rate.unit_seconds = rate.unit_seconds.min(again.unit_seconds);
-        }
-    }
+    let operators = operators::rates(target, call, pace, &mut step)?;
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     Ok(Calibration {
         format: FORMAT,
@@ -162,89 +159,6 @@ fn ways<T: Calibrate>() -> &'static [bool] {
         true => &[false, true],
         false => &[false],
     }
-}
-
-/// Measures every operator once, in a fixed order.
-fn sweep<T: Calibrate>(
-    target: &mut T,
-    call: f64,
-    pace: Pace,
-    step: &mut dyn FnMut(&str),
-) -> Result<Vec<OperatorRate>, Error> {
-    let mut operators = Vec::new();
-    for &is_interpreted in ways::<T>() {
-        let way = if is_interpreted { ", interpreted" } else { "" };
-        step(&format!("operators of {}{way}", ALGEBRA.name()));
-        // An algebra that a CPU has no kernels of is interpreted anyway.
-        let is_missing = !Algebra::new(ALGEBRA)?.is_compiled();
-        if T::CHOICE.interprets && !is_interpreted && is_missing {
-            continue;
-        }
-        for operator in TABLE {
-            let usual = target.usual_size(operator.name)?;
-            for &dtype in T::CHOICE.dtypes {
-                for dims in T::CHOICE.grid.sizes(usual, dtype, pace.quick) {
-                    let case = Case {
-                        operator: operator.name,
-                        signature: ALGEBRA,
-                        is_interpreted,
-                        form: Form::Given,
-                        dtype,
-                        passes: Passes::Forward,
-                        dims,
-                    };
-                    measure(target, &case, call, pace, &mut operators)?;
-                }
-            }
-        }
-    }
-    Ok(operators)
-}
-
-/// Adds the rates of a case, for both choices of passes.
-fn measure<T: Calibrate>(
-    target: &mut T,
-    case: &Case,
-    call: f64,
-    pace: Pace,
-    rates: &mut Vec<OperatorRate>,
-) -> Result<(), Error> {
-    target.check_room(case)?;
-    let operator = case.bind()?;
-    let place = target.place();
-    let is_interpreted = place.is_interpreted(&operator, case.dtype);
-    if case.is_interpreted {
-        // What has no compiled kernels in this type was measured as it is.
-        let usual = Case {
-            is_interpreted: false,
-            ..case.clone()
-        };
-        if place.is_interpreted(&usual.bind()?, case.dtype) {
-            return Ok(());
-        }
-    }
-    let point = place.point(&operator, &case.dims, case.dtype);
-    let times = target.least_seconds(case, &Passes::ALL, pace)?;
-    for (passes, seconds) in Passes::ALL.into_iter().zip(times) {
-        let work = Work::of(&operator, &case.dims, case.dtype, passes);
-        let units = place.units(&operator, &case.dims, case.dtype, passes);
-        rates.push(OperatorRate {
-            operator: case.operator.to_owned(),
-            algebra: case.signature.name(),
-            blades: operator.algebra().blade_count(),
-            is_interpreted,
-            dtype: case.dtype.to_string(),
-            passes,
-            is_aligned: place.is_aligned(&case.dims, case.dtype),
-            is_streamed: place.is_streamed(&operator, &case.dims, case.dtype),
-            bytes: work.bytes,
-            elements: point.elements,
-            channels: point.channels,
-            starts: point.starts,
-            unit_seconds: without(seconds, call * passes.calls() as f64) / units,
-        });
-    }
-    Ok(())
 }
 
 /// A time without its latency, which it may not be shorter than.

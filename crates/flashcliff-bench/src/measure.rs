@@ -113,12 +113,27 @@ pub(crate) fn least_seconds<E>(
     let wanted = round.as_secs_f64() / least.max(1e-9);
     let times = wanted.ceil().clamp(1.0, 1e6) as usize;
     // Long work has been timed once by now.
-    let done = usize::from(times == 1);
-    for _ in done..rounds {
-        least = least.min(seconds(times, &mut work)?);
+    let is_long = times == 1;
+    let mut most = least;
+    for _ in usize::from(is_long)..rounds {
+        let now = seconds(times, &mut work)?;
+        (least, most) = (least.min(now), most.max(now));
+    }
+    let more = if is_long && rounds > 1 { MORE } else { 0 };
+    for _ in 0..more {
+        if most < least * ALIKE {
+            break;
+        }
+        most = seconds(times, &mut work)?;
+        least = least.min(most);
     }
     Ok(least)
 }
+
+/// How often long work is timed again, at most, while its last time is not [`ALIKE`].
+const MORE: usize = 3;
+/// The ratio of times below which they are alike.
+const ALIKE: f64 = 1.05;
 
 /// The seconds that work takes once, when it is done some times in a row.
 ///

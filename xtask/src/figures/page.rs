@@ -7,6 +7,7 @@ use super::compiled::Compiled;
 use super::floors::{Cpu, Gpu};
 use super::host::Host;
 use super::precision::Precision;
+use super::predictions::Predictions;
 use super::ranks::Ranks;
 use super::slower::{self, TwoGpus};
 use super::steps::Steps;
@@ -23,7 +24,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
     let sixteen_bits = Sweep::read(results, "gpu-h200-fcgp-bf16")?;
     let cpu = Sweep::read(results, "cpu-sweep")?;
     let sweeps = [&product, &layer, &connected, &sixteen_bits, &cpu];
-    let sections = [
+    let mut sections = vec![
         INTRODUCTION.to_owned(),
         slower(&sweeps, results)?,
         beside_floors(results)?,
@@ -41,6 +42,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
         precision(results)?,
         trained(results)?,
     ];
+    sections.extend(predictions(results)?);
     Ok(sections.join("\n"))
 }
 
@@ -511,4 +513,34 @@ as several of these runs do:
         table = training.table()?,
         tried = training.tried()?,
     ))
+}
+
+/// The section of predictions; none without data.
+fn predictions(results: &Path) -> Result<Option<String>, Error> {
+    let found = Predictions::read(results)?;
+    if found.is_empty() {
+        return Ok(None);
+    }
+    Ok(Some(format!(
+        "\
+## How far predictions are from what was measured
+
+Errors are differences over what was measured, at sizes and batches that no rate was measured at. Operators and training steps are those of
+`flashcliff predict --check`; networks in PyTorch are those of `flashcliff.predict`, a forward and a backward pass. A device without data has no rows.
+Other work on the machine is in the errors.
+
+{table}
+Data, and the machine and the commit of each file:
+
+{sources}
+Commands:
+
+```sh
+benches/measure.sh cpu|cuda OUT predict
+python3 benches/predict_check.py --device cpu|cuda --commit HASH --json FILE
+```
+",
+        table = found.table(),
+        sources = found.sources()?,
+    )))
 }

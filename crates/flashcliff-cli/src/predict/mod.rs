@@ -1,7 +1,9 @@
 //! `flashcliff predict`: the time and memory of operators and of training steps, before they run.
 //!
+//! * `origin` - what a check says of itself.
 //! * `steps` - the training steps of tasks.
 
+mod origin;
 mod steps;
 
 use std::num::NonZero;
@@ -26,6 +28,7 @@ use crate::output::{Align, Table, grouped, print};
 use crate::steps::{Site, calibrate as steps_of};
 use crate::train::TaskName;
 use crate::tune::{Shape, TypeName};
+use origin::Origin;
 
 /// Predict time, memory and the largest batch of operators or of a task's training steps on this machine, from what `flashcliff calibrate` measured.
 #[derive(Debug, Args)]
@@ -199,20 +202,21 @@ const MEMORY_LIMITS: [f64; 2] = [2.0, 5.0];
 /// Compares predictions of training steps with measured ones.
 fn check_steps(args: &PredictArgs, tasks: &[TaskName]) -> Result<ExitCode, Error> {
     let site = Site::open(args.device.name())?;
+    let kind = place(args.device.name())?.kind()?;
     let rates: Vec<StepRates> = match args.quick {
         true => {
             let new = tasks.iter().map(|&task| steps_of(&site, task, true));
             new.collect::<Result<_, _>>()?
         }
         false => {
-            let known = Calibration::read(&place(args.device.name())?.kind()?)?;
+            let known = Calibration::read(&kind)?;
             let known = tasks
                 .iter()
                 .map(|task| known.step(task.task().name()).cloned());
             known.collect::<Result<_, _>>()?
         }
     };
-    let found = steps::check(&site, &rates, tasks, args.quick)?;
+    let found = steps::check(&site, Origin::of(kind), &rates, tasks, args.quick)?;
     match args.json {
         true => print(&(serde_json::to_string_pretty(&found)? + "\n"))?,
         false => print(&found.text())?,
@@ -292,6 +296,8 @@ struct Checked {
 /// The errors of all predictions.
 #[derive(Debug, Serialize)]
 struct Errors {
+    #[serde(flatten)]
+    origin: Origin,
     median: f64,
     worst: f64,
     cases: Vec<Checked>,
@@ -336,6 +342,7 @@ fn check_on(args: &PredictArgs, target: &mut impl Calibrate) -> Result<ExitCode,
     }
     let errors = || cases.iter().map(|case| case.error);
     let found = Errors {
+        origin: Origin::of(target.kind()?),
         median: median(errors().collect()),
         worst: errors().fold(0.0, f64::max),
         cases,

@@ -6,6 +6,7 @@ use flashcliff_bench::steps::{StepPrediction, StepRates};
 use serde::Serialize;
 use tracing::info;
 
+use super::origin::Origin;
 use crate::error::Error;
 use crate::output::{Align, Table, grouped};
 use crate::steps::{self, Seconds, Site};
@@ -150,6 +151,8 @@ impl Checked {
 /// The errors of all predictions of steps.
 #[derive(Debug, Serialize)]
 pub(super) struct Errors {
+    #[serde(flatten)]
+    origin: Origin,
     pub(super) median: f64,
     pub(super) worst: f64,
     pub(super) memory_median: f64,
@@ -163,6 +166,7 @@ pub(super) struct Errors {
 /// A task whose steps were not measured.
 pub(super) fn check(
     site: &Site,
+    origin: Origin,
     rates: &[StepRates],
     tasks: &[TaskName],
     quick: bool,
@@ -205,6 +209,7 @@ pub(super) fn check(
     let errors = |of: fn(&Checked) -> f64| -> Vec<f64> { checked.iter().map(of).collect() };
     let worst = |errors: Vec<f64>| errors.into_iter().fold(0.0, f64::max);
     Ok(Errors {
+        origin,
         median: median(errors(|step| step.error)),
         worst: worst(errors(|step| step.error)),
         memory_median: median(errors(|step| step.memory_error)),

@@ -25,7 +25,7 @@ use operations::{List, in_order, mean_of, together, total};
 /// The seconds that the steps of a batch take about, and the least and the largest number of them.
 const EFFORT: (f64, usize, usize) = (0.04, 6, 60);
 /// The times that all batches are measured on a CPU. A disturbance of the machine hits one of them.
-const SWEEPS: usize = 3;
+const SWEEPS: usize = 2;
 /// The rows of captured steps that are timed.
 const ROWS: usize = 3;
 
@@ -139,8 +139,8 @@ pub(crate) fn calibrate(site: &Site, task: TaskName, quick: bool) -> Result<Step
         }
     }
     // Memory of a transformer grows evenly, and its steps take long.
-    let peak_batches = match (site.is_gpu(), task) {
-        (true, TaskName::Gravity) => batches.to_vec(),
+    let peak_batches = match task {
+        TaskName::Gravity => batches.to_vec(),
         _ => batches::between(batches),
     };
     let peaks = peak_batches.iter();
