@@ -30,12 +30,12 @@ pub(crate) fn held_out(site: &Site, task: TaskName, quick: bool) -> &'static [us
     }
 }
 
-/// Batches from the least to the largest of some, each larger by a quarter or by one.
-pub(super) fn between(batches: &[usize]) -> Vec<usize> {
+/// Batches from the least to the largest of some, each larger by a part of itself, one `share`th, or by one.
+pub(super) fn between(batches: &[usize], share: usize) -> Vec<usize> {
     let (Some(&first), Some(&last)) = (batches.first(), batches.last()) else {
         return Vec::new();
     };
-    let next = |&batch: &usize| (batch < last).then(|| (batch + (batch / 4).max(1)).min(last));
+    let next = |&batch: &usize| (batch < last).then(|| (batch + (batch / share).max(1)).min(last));
     std::iter::successors(Some(first), next).collect()
 }
 
@@ -64,9 +64,10 @@ mod tests {
     }
 
     #[test]
-    fn batches_between_grow_by_a_quarter() {
-        assert_eq!(between(&[2, 16]), [2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 16]);
-        assert_eq!(between(&[3]), [3]);
-        assert!(between(&[]).is_empty());
+    fn batches_between_grow_by_a_share() {
+        assert_eq!(between(&[2, 16], 4), [2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 16]);
+        assert_eq!(between(&[2, 16], 2), [2, 3, 4, 6, 9, 13, 16]);
+        assert_eq!(between(&[3], 4), [3]);
+        assert!(between(&[], 4).is_empty());
     }
 }

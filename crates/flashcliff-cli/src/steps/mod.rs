@@ -141,7 +141,9 @@ pub(crate) fn calibrate(site: &Site, task: TaskName, quick: bool) -> Result<Step
     // Memory of a transformer grows evenly, and its steps take long.
     let peak_batches = match task {
         TaskName::Gravity => batches.to_vec(),
-        _ => batches::between(batches),
+        // A training on a GPU takes longer to begin than its steps.
+        _ if site.is_gpu() => batches::between(batches, 2),
+        _ => batches::between(batches, 4),
     };
     let peaks = peak_batches.iter();
     let peaks = peaks.map(|&batch| peak(site, task, batch, false));

@@ -26,6 +26,8 @@ _LONGEST = {4: 1 << 14, 2: 16}
 # Heads that share fewer keys than this have kernels of their own, unless sequences are so short that a tile has all heads.
 _FEW_KEYS = 1 << 15
 _SHORT = 64
+# The kernel counts the items of a sequence, times those of all heads in one place, with 31 bits.
+_MANY_ROWS = 1 << 31
 
 
 def serves(
@@ -57,9 +59,13 @@ def attend_by_kernel(
         sequences = query.shape[:-3].numel()
     else:
         sequences = of_queries.bounds.numel() - 1  # type: ignore[union-attr]
-    if key.shape[-3] == 1 and of_keys.longest > _SHORT and sequences * of_keys.longest < _FEW_KEYS:
-        # All heads in one place would leave a GPU idle. Their gradients are summed behind the kernel.
-        key, value = (x.expand(*x.shape[:-3], query.shape[-3], -1, -1) for x in (key, value))
+    heads, longest = query.shape[-3], of_keys.longest
+    # All heads in one place would leave a GPU idle, or be more rows than the kernel counts.
+    is_few = longest > _SHORT and sequences * longest < _FEW_KEYS
+    is_much = heads * of_queries.longest**2 >= _MANY_ROWS
+    if key.shape[-3] == 1 and (is_few or is_much):
+        # Gradients of the heads are summed behind the kernel.
+        key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
     call = Call(scale, sequences, of_queries, of_keys, takes_tf32())
     out: Tensor = _Attention.apply(call, _composed(scale, ragged), query, key, value)
     return out
