@@ -25,6 +25,7 @@ pub struct Sequences {
     /// What GPUs need, made once for each type and device, so that a captured step copies nothing from the host.
     paddings: Arc<Mutex<Vec<Arc<Padding>>>>,
     /// The offsets on each device, likewise.
+    #[cfg(any(feature = "cuda", test))]
     bounds: Arc<Mutex<Vec<Tensor>>>,
 }
 
@@ -50,11 +51,7 @@ impl Sequences {
         if let Some(before) = falls {
             return error(before + 1, format!("{} or more", offsets[before]));
         }
-        Ok(Self {
-            offsets: offsets.into(),
-            paddings: Arc::default(),
-            bounds: Arc::default(),
-        })
+        Ok(Self::between(offsets.into()))
     }
 
     /// Sequences of these lengths.
@@ -65,9 +62,15 @@ impl Sequences {
             end += length;
             end
         }));
+        Self::between(offsets.into())
+    }
+
+    /// Sequences between offsets that ascend from 0.
+    fn between(offsets: Arc<[usize]>) -> Self {
         Self {
-            offsets: offsets.into(),
+            offsets,
             paddings: Arc::default(),
+            #[cfg(any(feature = "cuda", test))]
             bounds: Arc::default(),
         }
     }
