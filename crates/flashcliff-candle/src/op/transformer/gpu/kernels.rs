@@ -8,11 +8,11 @@ use std::sync::Arc;
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CudaDevice, CudaStorage, Device, Result, Storage, Tensor};
-use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
+use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
 use flashcliff::cuda::items::{
     Activation, Columns, Distances, Features, ItemEps, ItemGains, ItemPart, ItemSizes, ItemTensor,
-    Items, Split, Target,
+    Items, Pack, Split, Target,
 };
 use flashcliff::cuda::{StridedSizes, StridedTensor};
 use flashcliff::{Dtype, Operator};
@@ -131,6 +131,19 @@ impl Cuda {
             }
             f(std::array::from_fn(|at| views[at].address(&self.stream)))
         })
+    }
+
+    /// The address of contiguous indices, whose tensor the caller keeps.
+    fn indices(&self, indices: &Tensor) -> std::result::Result<CUdeviceptr, Error> {
+        let (storage, layout) = indices.storage_and_layout();
+        let error = || misplaced("transformer");
+        let Storage::Cuda(storage) = &*storage else {
+            return Err(error());
+        };
+        let (start, end) = layout.contiguous_offsets().ok_or_else(error)?;
+        let numbers = storage.as_cuda_slice::<u32>()?;
+        let view = numbers.try_slice(start..end).ok_or_else(error)?;
+        Ok(view.device_ptr(&self.stream).0)
     }
 
     /// The address so many elements further.
@@ -578,6 +591,26 @@ impl Kernels for Cuda {
         self.read([g], |[g]| {
             let features = self.features(to.address, features, by_item);
             self.merge_at(attention, features, rows, g, true)
+        })?;
+        Ok(to.written())
+    }
+
+    fn pack(&self, from: &Tensor, places: &Tensor, factors: &Tensor) -> Result<Tensor> {
+        let (uses, count) = places.dims2()?;
+        let to = self.output(&[count])?;
+        self.read([from, factors], |[from, factors]| {
+            let pack = Pack {
+                from,
+                places: self.indices(places)?,
+                factors,
+                to: to.address,
+                count,
+                uses,
+                dtype: self.dtype,
+            };
+            #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+            // SAFETY: as in `norm`: there is a factor for each place, the caller's places are those of numbers, and `to` has the results.
+            Ok(unsafe { Items::pack(self.target(), pack) }?)
         })?;
         Ok(to.written())
     }

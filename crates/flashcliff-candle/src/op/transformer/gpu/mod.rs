@@ -119,6 +119,10 @@ pub(super) trait Kernels: Send + Sync + 'static {
         by_item: bool,
     ) -> Result<Tensor>;
 
+    /// Sums of a few numbers, each times a factor, `[count]`. `places` among the elements of `from`, of `U32` and each less than their number, and
+    /// `factors` are `[uses, count]`.
+    fn pack(&self, from: &Tensor, places: &Tensor, factors: &Tensor) -> Result<Tensor>;
+
     /// The sums over rows of some runs of columns, `[width]`. Other columns may have any value.
     fn column_sums(&self, x: &Tensor, runs: &[(usize, usize)]) -> Result<Tensor>;
 }

@@ -299,6 +299,13 @@ impl Kernels for Composed {
         Ok(found)
     }
 
+    fn pack(&self, from: &Tensor, places: &Tensor, factors: &Tensor) -> Result<Tensor> {
+        let taken = from
+            .flatten_all()?
+            .index_select(&places.flatten_all()?, 0)?;
+        (taken.reshape(factors.shape())? * factors)?.sum(0)
+    }
+
     fn column_sums(&self, x: &Tensor, runs: &[(usize, usize)]) -> Result<Tensor> {
         let sums = x.sum(0)?.to_vec1::<f64>()?;
         let wanted = |at| {

@@ -1,14 +1,12 @@
 //! Attention without scores, of `f32`.
 
-use candle_core::{Storage, Tensor};
+use candle_core::Tensor;
 use flashcliff::Dtype;
 use flashcliff::cuda::attention::{Attention as Kernel, HeadTensor, SequenceRows};
-use flashcliff::cuda::cudarc::driver::DevicePtr;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 
 use super::{Cuda, Output};
 use crate::Error;
-use crate::op::gpu::memory::misplaced;
 use crate::op::transformer::gpu::fused::Heads;
 use crate::precision::{self, Precision};
 
@@ -152,18 +150,5 @@ impl Cuda {
             dtype: self.dtype,
             tf32: precision::current() == Precision::Tf32,
         })
-    }
-
-    /// The address of contiguous indices, whose tensor the caller keeps.
-    fn indices(&self, indices: &Tensor) -> Result<CUdeviceptr, Error> {
-        let (storage, layout) = indices.storage_and_layout();
-        let error = || misplaced("bounds of sequences");
-        let Storage::Cuda(storage) = &*storage else {
-            return Err(error());
-        };
-        let (start, end) = layout.contiguous_offsets().ok_or_else(error)?;
-        let numbers = storage.as_cuda_slice::<u32>()?;
-        let view = numbers.try_slice(start..end).ok_or_else(error)?;
-        Ok(view.device_ptr(&self.stream).0)
     }
 }
