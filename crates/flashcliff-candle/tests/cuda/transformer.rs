@@ -276,7 +276,8 @@ fn attended(layer: &CrossAttention, inputs: &[Var], scope: &Scope) -> Tensor {
 
 /// Attention in `f32` has the precision of `f32`. In TF32 it differs from that, by as much as TF32 rounds.
 fn rounding() {
-    let algebra = algebra(3, 0, 1);
+    // Without distances, whose features enlarge rounding.
+    let algebra = algebra(3, 0, 0);
     let make = |parameters: &Parameters, dtype, device: &Device| {
         let vb = parameters.builder(dtype, device);
         CrossAttention::over(algebra, FROM, OF_OTHERS, options(true), vb).unwrap()
