@@ -85,7 +85,7 @@ def _groups(found: list[tuple[list[int], list[int]]], device: torch.device) -> G
 
 def serves(x: Tensor, *others: Tensor) -> bool:
     """Whether the kernels can read and write matrices of these types, places and strides."""
-    return all(
+    return x.is_cuda and all(
         t.dtype == torch.float32
         and t.device == x.device
         and t.data_ptr() % 16 == 0
