@@ -467,6 +467,44 @@ fn norms_and_their_gradients() {
 }
 
 #[test]
+fn norms_of_many_rows_are_those_of_each_row() {
+    let norm = InvariantNorm::new(algebra("cl130"));
+    let (rows, channels) = (501, 7);
+    for groups in [1, 3] {
+        let width = channels * groups;
+        let sizes = |rows| NormSizes {
+            rows,
+            channels,
+            groups,
+        };
+        let mut integers = Integers(9);
+        let [x, g]: [Vec<f32>; 2] = [(); 2].map(|()| integers.vec(16 * rows * width));
+        let all = |x: &[f32], g: &[f32], rows| {
+            let mut found = [(); 2].map(|()| vec![f32::NAN; x.len()]);
+            let [y, gradient] = &mut found;
+            norm.forward(sizes(rows), 0.01, x, y).expect("sizes fit");
+            norm.backward(sizes(rows), 0.01, x, g, gradient)
+                .expect("sizes fit");
+            found
+        };
+        let row_of = |data: &[f32], row: usize| -> Vec<f32> {
+            let blades = data.chunks_exact(rows * width);
+            blades
+                .flat_map(|blade| &blade[row * width..][..width])
+                .copied()
+                .collect()
+        };
+        let found = all(&x, &g, rows);
+        for row in 0..rows {
+            let own = all(&row_of(&x, row), &row_of(&g, row), 1);
+            for (found, own) in found.iter().zip(own) {
+                assert_eq!(row_of(found, row), own, "row {row}, {groups} groups");
+            }
+        }
+    }
+}
+
+#[test]
 fn norms_keep_nan_to_its_row_and_refuse_wrong_lengths() {
     let norm = InvariantNorm::new(algebra("cl300"));
     let sizes = NormSizes {

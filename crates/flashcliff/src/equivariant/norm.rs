@@ -1,5 +1,7 @@
 //! The invariant layer norm of multivectors, on the CPU.
 
+use std::ops::Range;
+
 use crate::kernel::tasks::{self, Chunks};
 use crate::operator::gemm::Matrix;
 use crate::{Algebra, Element, Error};
@@ -48,6 +50,8 @@ pub struct NormSizes {
 
 /// The smallest number of elements that is worth handing to a thread.
 const MIN_ELEMENTS: usize = 1 << 17;
+/// The elements of a blade that are computed together: loops over fewer cost more than their arithmetic, and more leave the first cache.
+const BLOCK: usize = 1 << 10;
 
 impl InvariantNorm {
     /// The norm of an algebra.
@@ -75,12 +79,12 @@ impl InvariantNorm {
         y: &mut [T],
     ) -> Result<(), Error> {
         self.check(sizes, &[x.len(), y.len()])?;
-        self.rows(sizes, y, |row, scratch, y| {
-            self.statistics(sizes, eps, row, x, scratch);
+        self.blocks(sizes, y, |rows, scratch, y| {
+            self.statistics(sizes, eps, &rows, x, scratch);
             for blade in 0..self.squares.len() {
-                let x = sizes.row(x, blade, row);
+                let x = sizes.of(x, blade, &rows);
                 // SAFETY: each row is written by one task.
-                let y = unsafe { sizes.row_mut(*y, blade, row) };
+                let y = unsafe { sizes.of_mut(*y, blade, &rows) };
                 for ((y, &x), &scale) in y.iter_mut().zip(x).zip(&scratch.scale) {
                     *y = x * scale;
                 }
@@ -106,16 +110,18 @@ impl InvariantNorm {
         self.check(sizes, &[x.len(), g.len(), gradient.len()])?;
         let channels = T::from_f64(sizes.channels.max(1) as f64);
         let eps_here = T::from_f64(eps);
-        self.rows(sizes, gradient, |row, scratch, gradient| {
-            self.statistics(sizes, eps, row, x, scratch);
+        self.blocks(sizes, gradient, |rows, scratch, gradient| {
+            self.statistics(sizes, eps, &rows, x, scratch);
             scratch.product.fill(T::default());
             for blade in 0..self.squares.len() {
-                let (x, g) = (sizes.row(x, blade, row), sizes.row(g, blade, row));
+                let (x, g) = (sizes.of(x, blade, &rows), sizes.of(g, blade, &rows));
                 for ((sum, &x), &g) in scratch.product.iter_mut().zip(x).zip(g) {
                     *sum += x * g;
                 }
             }
-            sizes.sum_channels(&mut scratch.product);
+            for product in scratch.product.chunks_exact_mut(sizes.width().max(1)) {
+                sizes.sum_channels(product);
+            }
             let factors = scratch.product.iter_mut().zip(&scratch.scale);
             for ((product, &scale), &mean) in factors.zip(&scratch.mean) {
                 let factor = *product * scale * scale * scale / channels;
@@ -126,11 +132,11 @@ impl InvariantNorm {
                 };
             }
             for (blade, (&square, &grade)) in self.squares.iter().zip(&self.grades).enumerate() {
-                let (x, g) = (sizes.row(x, blade, row), sizes.row(g, blade, row));
-                let norms = &scratch.norms[grade * sizes.width()..][..sizes.width()];
+                let (x, g) = (sizes.of(x, blade, &rows), sizes.of(g, blade, &rows));
+                let norms = &scratch.norms[grade * x.len()..][..x.len()];
                 let square = T::from_f64(f64::from(square));
                 // SAFETY: the same holds as above.
-                let to = unsafe { sizes.row_mut(*gradient, blade, row) };
+                let to = unsafe { sizes.of_mut(*gradient, blade, &rows) };
                 let scales = scratch.scale.iter().zip(&scratch.product);
                 let given = x.iter().zip(g).zip(norms).zip(scales);
                 for (to, (((&x, &g), &norm), (&scale, &factor))) in to.iter_mut().zip(given) {
@@ -147,44 +153,42 @@ impl InvariantNorm {
             .try_for_each(|&len| super::check_len(&shape, len))
     }
 
-    /// Runs work on every row, with scratch memory and the tensor to write.
-    fn rows<T: Element>(
+    /// Runs work on blocks of rows, with scratch memory of their size and the tensor to write.
+    fn blocks<T: Element>(
         &self,
         sizes: NormSizes,
         to: &mut [T],
-        work: impl Fn(usize, &mut Scratch<T>, &Matrix<T>) + Sync,
+        work: impl Fn(Range<usize>, &mut Scratch<T>, &Matrix<T>) + Sync,
     ) {
         let elements = self.squares.len() * sizes.width();
         let chunks = Chunks::of_rows(sizes.rows, MIN_ELEMENTS.div_ceil(elements.max(1)));
         let to = Matrix::rows(to.as_mut_ptr(), sizes.width());
         let grades = self.grades.last().map_or(0, |last| last + 1);
+        let block = (BLOCK / sizes.width().max(1)).max(1);
         tasks::run::<T>(chunks.count(), &mut [], 0, |_, chunk| {
-            let mut scratch = Scratch {
-                norms: vec![T::default(); grades * sizes.width()],
-                mean: vec![T::default(); sizes.width()],
-                scale: vec![T::default(); sizes.width()],
-                product: vec![T::default(); sizes.width()],
-            };
-            for row in chunks.range(chunk) {
-                work(row, &mut scratch, &to);
+            let range = chunks.range(chunk);
+            let mut scratch = Scratch::default();
+            for start in range.clone().step_by(block) {
+                let rows = start..range.end.min(start + block);
+                scratch.resize(grades, rows.len() * sizes.width());
+                work(rows, &mut scratch, &to);
             }
         });
     }
 
-    /// The squared norm of each grade and element of a row, and for each element the mean and the scale of its group.
+    /// The squared norm of each grade and element of some rows, and for each element the mean and the scale of its group.
     fn statistics<T: Element>(
         &self,
         sizes: NormSizes,
         eps: f64,
-        row: usize,
+        rows: &Range<usize>,
         x: &[T],
         scratch: &mut Scratch<T>,
     ) {
-        let width = sizes.width();
         scratch.norms.fill(T::default());
         for (blade, (&square, &grade)) in self.squares.iter().zip(&self.grades).enumerate() {
-            let x = sizes.row(x, blade, row);
-            let norms = scratch.norms[grade * width..][..width].iter_mut();
+            let x = sizes.of(x, blade, rows);
+            let norms = scratch.norms[grade * x.len()..][..x.len()].iter_mut();
             match square {
                 0 => {}
                 1 => norms.zip(x).for_each(|(norm, &x)| *norm += x * x),
@@ -194,28 +198,29 @@ impl InvariantNorm {
             }
         }
         scratch.mean.fill(T::default());
-        for norms in scratch.norms.chunks_exact(width.max(1)) {
+        for norms in scratch.norms.chunks_exact(scratch.mean.len().max(1)) {
             for (mean, &norm) in scratch.mean.iter_mut().zip(norms) {
                 *mean += norm * sign(norm);
             }
         }
-        sizes.sum_channels(&mut scratch.mean);
         let channels = T::from_f64(sizes.channels.max(1) as f64);
-        for index in 0..width {
-            if index < sizes.groups {
-                let mean = scratch.mean[index] / channels;
+        let width = sizes.width().max(1);
+        let of_rows = scratch.mean.chunks_exact_mut(width);
+        for (means, scales) in of_rows.zip(scratch.scale.chunks_exact_mut(width)) {
+            sizes.sum_channels(means);
+            let groups = means[..sizes.groups].iter_mut();
+            for (mean, scale) in groups.zip(&mut scales[..sizes.groups]) {
+                *mean = *mean / channels;
                 // NaN stays NaN.
-                let divisor = if mean < T::from_f64(eps) {
+                let divisor = if *mean < T::from_f64(eps) {
                     eps
                 } else {
                     mean.to_f64()
                 };
-                scratch.mean[index] = mean;
-                scratch.scale[index] = T::from_f64(1.0 / divisor.sqrt());
-            } else {
-                scratch.mean[index] = scratch.mean[index - sizes.groups];
-                scratch.scale[index] = scratch.scale[index - sizes.groups];
+                *scale = T::from_f64(1.0 / divisor.sqrt());
             }
+            sizes.spread(means);
+            sizes.spread(scales);
         }
     }
 }
@@ -226,19 +231,25 @@ impl NormSizes {
         self.channels * self.groups
     }
 
-    /// The elements of a blade and a row.
-    fn row<T>(self, data: &[T], blade: usize, row: usize) -> &[T] {
-        &data[(blade * self.rows + row) * self.width()..][..self.width()]
+    /// The elements of a blade and some rows.
+    fn of<'a, T>(self, data: &'a [T], blade: usize, rows: &Range<usize>) -> &'a [T] {
+        let start = (blade * self.rows + rows.start) * self.width();
+        &data[start..][..rows.len() * self.width()]
     }
 
-    /// The elements of a blade and a row, for writing.
+    /// The elements of a blade and some rows, for writing.
     ///
     /// # Safety
-    /// The row exists, and nobody else uses it during `'a`.
-    unsafe fn row_mut<'a, T: Copy>(self, data: Matrix<T>, blade: usize, row: usize) -> &'a mut [T] {
-        let start = data.from(blade * self.rows + row, 0).ptr;
+    /// The rows exist, and nobody else uses them during `'a`.
+    unsafe fn of_mut<'a, T: Copy>(
+        self,
+        data: Matrix<T>,
+        blade: usize,
+        rows: &Range<usize>,
+    ) -> &'a mut [T] {
+        let start = data.from(blade * self.rows + rows.start, 0).ptr;
         // SAFETY: the caller promises it.
-        unsafe { std::slice::from_raw_parts_mut(start, self.width()) }
+        unsafe { std::slice::from_raw_parts_mut(start, rows.len() * self.width()) }
     }
 
     /// Replaces the elements of a row by the sums over channels, the same for every channel of a group.
@@ -252,18 +263,37 @@ impl NormSizes {
                 *sum += value;
             }
         }
+        self.spread(elements);
+    }
+
+    /// Copies the elements of the first channel of a row to all others.
+    fn spread<T: Copy>(self, elements: &mut [T]) {
+        if self.width() == 0 {
+            return;
+        }
+        let (first, others) = elements.split_at_mut(self.groups);
         for channel in others.chunks_exact_mut(self.groups) {
-            channel.copy_from_slice(sums);
+            channel.copy_from_slice(first);
         }
     }
 }
 
-/// Memory of a task. All but the norms have an element for each channel and group.
+/// Memory of a block. All but the norms have an element for each row, channel and group.
+#[derive(Default)]
 struct Scratch<T> {
     norms: Vec<T>,
     mean: Vec<T>,
     scale: Vec<T>,
     product: Vec<T>,
+}
+
+impl<T: Element> Scratch<T> {
+    fn resize(&mut self, grades: usize, len: usize) {
+        self.norms.resize(grades * len, T::default());
+        for part in [&mut self.mean, &mut self.scale, &mut self.product] {
+            part.resize(len, T::default());
+        }
+    }
 }
 
 /// The sign of a number: 1, -1, or 0 for zero and NaN.
