@@ -162,8 +162,8 @@ fn the_report_of_a_benchmark_goes_where_it_is_sent() {
         arg(&link),
     ]);
     let report: serde_json::Value = serde_json::from_slice(&fs::read(&target).unwrap()).unwrap();
-    // Two types, and in each the forward pass and both passes.
-    assert_eq!(report["cases"].as_array().unwrap().len(), 4);
+    // Two types, and in each the forward pass and both passes; and a call that allocates.
+    assert_eq!(report["cases"].as_array().unwrap().len(), 5);
     assert_eq!(fs::metadata(&target).unwrap().mode() & 0o7777, 0o640);
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
 }

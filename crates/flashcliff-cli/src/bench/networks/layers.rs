@@ -5,8 +5,8 @@ use candle_nn::VarBuilder;
 use flashcliff::ops::LinearOptions;
 use flashcliff::{Algebra, Bias, Dtype, Invariant};
 use flashcliff_candle::layers::transformer::{
-    AttentionOptions, Block, Channels, EquiLayerNorm, EquiLinear, GeometricBilinear,
-    Initialization, ScalarGate, SelfAttention, Tokens, join_reference,
+    AttentionOptions, Block, Channels, CrossAttention, EquiLayerNorm, EquiLinear,
+    GeometricBilinear, Initialization, ScalarGate, SelfAttention, Tokens, join_reference,
 };
 use flashcliff_candle::layers::{
     FlashCliffordLayer, FlashCliffordOptions, FullyConnectedSteerableGeometricProduct, GradeNorm,
@@ -389,6 +389,17 @@ const LAYERS: &[Layer] = &[
         },
     },
     Layer {
+        name: "CrossAttention",
+        input: TOKENS,
+        on_gpu: EXACT,
+        is_of_rotors: false,
+        make: |size, vars| {
+            let (channels, options) = (size.tokens(), AttentionOptions::default());
+            let layer = CrossAttention::new(channels, channels, options, vars)?;
+            Ok(tokens(channels, move |x, _| layer.forward(x, x)))
+        },
+    },
+    Layer {
         name: "Block",
         input: TOKENS_WITH_REFERENCE,
         on_gpu: EXACT,
@@ -419,7 +430,17 @@ mod tests {
         });
         let names = uses.flat_map(|names| names.split(','));
         let names = names.map(|name| name.trim().to_owned());
-        let parts = ["Channels", "Initialization", "Tokens", "join_reference"];
+        let parts = [
+            "Channels",
+            "Geometry",
+            "Initialization",
+            "Mask",
+            "Scope",
+            "Sequences",
+            "Tokens",
+            "join_reference",
+            "join_reference_within",
+        ];
         let is_layer =
             |name: &String| !name.ends_with("Options") && !parts.contains(&name.as_str());
         names.filter(is_layer).collect()
