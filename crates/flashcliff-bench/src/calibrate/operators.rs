@@ -87,7 +87,7 @@ fn sizes<T: Calibrate>(target: &T, is_interpreted: bool, pace: Pace) -> Result<V
                     passes: Passes::Forward,
                     dims,
                 };
-                // What has no compiled kernels in this type is measured as it is.
+                // An operator without compiled kernels in this type is measured as it is.
                 if is_interpreted && place.is_interpreted(&compiled.bind()?, dtype) {
                     continue;
                 }

@@ -116,7 +116,7 @@ impl Gatr {
     /// [`join_reference_within`](crate::layers::transformer::join_reference_within) is taken: the items of a sequence have that of their sequence.
     ///
     /// # Errors
-    /// Those of [`Self::forward_with`], and a scope that does not fit the tokens.
+    /// The errors of [`Self::forward_with`], and a scope that does not fit the tokens.
     pub fn forward_within(
         &self,
         x: &Tokens,

@@ -77,7 +77,7 @@ impl Blocks {
 }
 
 impl Plan {
-    /// The same plan with memory that blocks share.
+    /// This plan, with memory that blocks share.
     pub(super) fn checkpointed(mut self) -> Self {
         let block_of: Vec<usize> = (0..self.nodes.len()).map(|at| self.blocks.of(at)).collect();
         let shared = self.shared(&block_of);

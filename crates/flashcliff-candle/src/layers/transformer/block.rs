@@ -83,7 +83,7 @@ impl Block {
     /// Applies the block to items that attend within a scope. Geometries without joins need no reference.
     ///
     /// # Errors
-    /// Those of [`Self::forward`], and a scope that does not fit the tokens.
+    /// The errors of [`Self::forward`], and a scope that does not fit the tokens.
     pub fn forward_within(
         &self,
         x: &Tokens,

@@ -127,8 +127,8 @@ impl CrossAttention {
     /// [`Scope::Between`] is of ragged batches.
     ///
     /// # Errors
-    /// Those of [`Self::forward`]; a mask of another shape ([`Error::Shape`]) or type; sequences of other tokens, or of different numbers
-    /// ([`Error::Offsets`]); a scope of one set ([`Error::Scope`]).
+    /// The errors of [`Self::forward`]; a mask of another shape ([`Error::Shape`]) or type; sequences of other tokens, or of different
+    /// numbers ([`Error::Offsets`]); a scope of one set ([`Error::Scope`]).
     pub fn forward_within(&self, x: &Tokens, others: &Tokens, scope: &Scope) -> Result<Tokens> {
         let crossing = match scope {
             Scope::Sample => self.crossing.clone(),

@@ -173,8 +173,8 @@ pub fn join_reference(input: &Tokens) -> Result<Tensor> {
     join_reference_within(input, &Scope::Sample)
 }
 
-/// The same for items that attend within a scope: each sequence of a ragged batch has a mean of its own. A mask does not change it, so the mean of a
-/// padded sample counts its padding.
+/// The reference of joins for items that attend within a scope, as [`join_reference`]: each sequence of a ragged batch has a mean of its own. A
+/// mask does not change it, so the mean of a padded sample counts its padding.
 ///
 /// # Errors
 /// [`Error::Scope`] for a scope of two sets, [`Error::Offsets`] for sequences of other tokens, and the errors of candle.

@@ -46,7 +46,7 @@ impl Crossing {
         }
     }
 
-    /// The same attention for items that attend otherwise.
+    /// This attention, for items that attend within a scope.
     ///
     /// # Errors
     /// [`Error::Scope`] for a ragged batch of one set.

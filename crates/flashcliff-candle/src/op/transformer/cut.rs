@@ -81,7 +81,7 @@ impl<'a> Cut<'a> {
         Self { all, chunks }
     }
 
-    /// The same samples of other tokens.
+    /// A cut of other tokens into the samples of this one.
     pub(super) fn alike<'b>(&self, all: All<'b>) -> Cut<'b> {
         Cut {
             all,

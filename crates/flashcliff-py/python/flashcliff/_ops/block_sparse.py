@@ -14,7 +14,7 @@ from torch import Tensor
 from .. import _core
 from .items import launch
 
-__all__ = ["Blocks", "Groups", "blocks_of", "product", "serves", "weights"]
+__all__ = ["Blocks", "Groups", "blocks_of", "product", "serves", "takes", "weights"]
 
 
 class Groups(NamedTuple):
@@ -38,13 +38,16 @@ class Blocks(NamedTuple):
     """Groups of few inputs and outputs, for the gradient of the matrix."""
 
 
+def takes(*sizes: int) -> bool:
+    """Whether there are kernels for so many columns each: whole units."""
+    return _core.CUDA and all(size % _core.BlockSparse.UNIT == 0 for size in sizes)
+
+
 def blocks_of(filled: Tensor, device: torch.device) -> Blocks | None:
     """The blocks of a matrix of booleans that are not all false, on a device; ``None`` if its sides are not whole units."""
-    if not _core.CUDA:
+    if not takes(*filled.shape) or not filled.numel():
         return None
     unit = _core.BlockSparse.UNIT
-    if any(size % unit for size in filled.shape) or not filled.numel():
-        return None
     rows, columns = (size // unit for size in filled.shape)
     units = filled.view(rows, unit, columns, unit).any(3).any(1)
     forward, backward = _alike(units), _alike(units.t())

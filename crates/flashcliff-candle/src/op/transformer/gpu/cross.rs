@@ -7,7 +7,7 @@ use flashcliff::{Dtype, Pass};
 
 use super::Kernels;
 use super::attention::Attended;
-use super::function::owned;
+use super::function::{owned, without_graph};
 use super::layout::Layout;
 use super::stages::{Given, Gradients};
 use crate::Error;
@@ -25,10 +25,7 @@ pub(in crate::op::transformer) fn apply<K: Kernels>(
     let sizes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
     let shape = crossing.check(&sizes)?;
     let items = [shapes[0][1], shapes[1][1]];
-    let seen = inputs.iter().zip(&shapes);
-    let seen: Vec<Tensor> = seen
-        .map(|(input, shape)| input.detach().reshape(shape.as_slice()))
-        .collect::<Result<_>>()?;
+    let seen = without_graph(&inputs, &shapes)?;
     let masks = usize::from(crossing.has_mask());
     let mask = seen[2..2 + masks].first();
     let layout = Layout::new(&crossing.scope, shape[0], items, mask, &seen[0])?;

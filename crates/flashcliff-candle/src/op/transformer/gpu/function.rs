@@ -23,10 +23,7 @@ pub(in crate::op::transformer) fn apply<K: Kernels>(
     let sizes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
     let shape = stages.check(&sizes)?;
     let (samples, items) = (shape[0], shape[1]);
-    let seen = inputs.iter().zip(&shapes);
-    let seen: Vec<Tensor> = seen
-        .map(|(input, shape)| input.detach().reshape(shape.as_slice()))
-        .collect::<Result<_>>()?;
+    let seen = without_graph(&inputs, &shapes)?;
     let rows = samples * items;
     let reference = match stages.has_joins {
         true => Some(seen[1].reshape((rows, 1))?),
@@ -72,6 +69,14 @@ fn operation(
         _ => Dtype::F32,
     };
     Arc::new(stages.described(shapes, dtype, pass, wanted))
+}
+
+/// The arguments of a node in their shapes, apart from the graph that they came by.
+pub(super) fn without_graph(inputs: &[Tensor], shapes: &[Vec<usize>]) -> Result<Vec<Tensor>> {
+    let given = inputs.iter().zip(shapes);
+    given
+        .map(|(input, shape)| input.detach().reshape(shape.as_slice()))
+        .collect()
 }
 
 /// The elements of a tensor in memory that belongs to nothing else.

@@ -156,7 +156,7 @@ def _is_sparse(layers: Sequence[Layer], x: Tensor, rows: int) -> bool:
 @functools.lru_cache(maxsize=1024)
 def _has_whole_units(layers: tuple[Layer, ...]) -> bool:
     """Whether all channels are whole units of block-sparse matrices."""
-    return all(size % 8 == 0 for layer in layers for size in layer.sizes)
+    return block_sparse.takes(*[size for layer in layers for size in layer.sizes])
 
 
 @functools.lru_cache(maxsize=1024)
@@ -434,7 +434,9 @@ def _table(
             for layer in layers:
                 flat = _place(layer, flat, column, index, factor)
                 column += layer.width
-            blocks = block_sparse.blocks_of(factor[:rows] != 0, device)
+            blocks = None
+            if dtype == torch.float32:
+                blocks = block_sparse.blocks_of(factor[:rows] != 0, device)
             shapes.append(_Shape(rows, shape[1], has_bias, blocks))
             rest = shapes[-1].sizes[2]
             indices.append(F.pad(index.view(-1), (0, rest)))
