@@ -7,8 +7,9 @@ use flashcliff_candle::layers::transformer::{
     AttentionOptions, Channels, CrossAttention, Mask, Scope, Sequences, Tokens,
 };
 use flashcliff_candle::models::{Gatr, GatrOptions};
+use flashcliff_candle::precision::{self, Precision};
 
-use crate::compare::{assert_close, assert_same, bound, random, variable, weighted};
+use crate::compare::{assert_close, assert_same, bound, random, values, variable, weighted};
 use crate::trials::{Tests, gpu};
 
 const SAMPLES: usize = 5;
@@ -35,6 +36,13 @@ enum Kind {
 
 const KINDS: [Kind; 4] = [Kind::Sample, Kind::Boolean, Kind::Additive, Kind::Ragged];
 
+/// Lengths of queries and of keys beyond those that a tile of a kernel has.
+const LONG: [(&str, &[usize], &[usize]); 3] = [
+    ("equal", &[130, 130], &[71, 71]),
+    ("ragged", &[70, 0, 3, 129, 1], &[65, 9, 0, 200, 1]),
+    ("one", &[300], &[300]),
+];
+
 pub(crate) fn add(tests: &mut Tests) {
     for (p, q, r) in ALGEBRAS {
         for kind in KINDS {
@@ -44,6 +52,17 @@ pub(crate) fn add(tests: &mut Tests) {
             tests.add(name, move || cross(algebra(p, q, r), kind));
         }
     }
+    for multi_query in [true, false] {
+        for (name, queries, keys) in LONG {
+            let name = format!("transformer::long::{name}::multi_query_{multi_query}");
+            let (queries, keys) = (queries.to_vec(), keys.to_vec());
+            tests.add(name, move || long(&queries, &keys, multi_query));
+        }
+    }
+    tests.add("transformer::many_keys".to_owned(), || {
+        long(&[65; 505], &[65; 505], true);
+    });
+    tests.add("transformer::rounding".to_owned(), rounding);
     tests.add("transformer::offsets_of_the_gpu".to_owned(), || {
         let offsets = Tensor::new(&[0_u32, 2, 5], gpu()).unwrap();
         let sequences = Sequences::from_tensor(&offsets).unwrap();
@@ -209,15 +228,85 @@ fn cross(algebra: Algebra, kind: Kind) {
                 &inputs,
                 dtype,
                 |layer, inputs, dtype, device| {
-                    let tokens = |at: usize, channels| {
-                        Tokens::from_packed(inputs[at].as_tensor().clone(), channels).unwrap()
-                    };
-                    let (x, others) = (tokens(0, FROM), tokens(1, OF_OTHERS));
-                    let scope = scope(kind, OTHERS, true, dtype, device);
-                    let out = layer.forward_within(&x, &others, &scope).unwrap();
-                    out.packed().clone()
+                    attended(layer, inputs, &scope(kind, OTHERS, true, dtype, device))
                 },
             );
         }
+    }
+}
+
+/// Attention of GATr between sequences of these lengths: samples if all are equal, else a ragged batch.
+fn long(queries: &[usize], keys: &[usize], multi_query: bool) {
+    let algebra = algebra(3, 0, 1);
+    let is_equal = |lengths: &[usize]| lengths.windows(2).all(|pair| pair[0] == pair[1]);
+    let ragged = !is_equal(queries) || !is_equal(keys);
+    let input = |channels: Channels, lengths: &[usize], seed| {
+        let [samples, items] = match ragged {
+            true => [1, lengths.iter().sum()],
+            false => [lengths.len(), lengths[0]],
+        };
+        let width = channels.width_over(algebra.blade_count());
+        random(&[samples, items, width], seed, DType::F32)
+    };
+    let scope = match ragged {
+        true => Scope::Between(Sequences::of_lengths(queries), Sequences::of_lengths(keys)),
+        false => Scope::Sample,
+    };
+    let make = |parameters: &Parameters, dtype, device: &Device| {
+        let vb = parameters.builder(dtype, device);
+        CrossAttention::over(algebra, FROM, OF_OTHERS, options(multi_query), vb).unwrap()
+    };
+    compare(
+        &both(make, DType::F32),
+        &[input(FROM, queries, 8), input(OF_OTHERS, keys, 9)],
+        DType::F32,
+        |layer, inputs, _, _| attended(layer, inputs, &scope),
+    );
+}
+
+/// Attention of queries to others.
+fn attended(layer: &CrossAttention, inputs: &[Var], scope: &Scope) -> Tensor {
+    let tokens = |at: usize, channels| {
+        Tokens::from_packed(inputs[at].as_tensor().clone(), channels).unwrap()
+    };
+    let (x, others) = (tokens(0, FROM), tokens(1, OF_OTHERS));
+    let out = layer.forward_within(&x, &others, scope).unwrap();
+    out.packed().clone()
+}
+
+/// Attention in `f32` has the precision of `f32`. In TF32 it differs from that, by as much as TF32 rounds.
+fn rounding() {
+    // Without distances, whose features enlarge rounding.
+    let algebra = algebra(3, 0, 0);
+    let make = |parameters: &Parameters, dtype, device: &Device| {
+        let vb = parameters.builder(dtype, device);
+        CrossAttention::over(algebra, FROM, OF_OTHERS, options(true), vb).unwrap()
+    };
+    let [(on_gpu, _), (on_cpu, _)] = both(make, DType::F32);
+    let run = |layer: &CrossAttention, precision, dtype, device: &Device| {
+        let input = |channels: Channels, items, seed| {
+            let width = channels.width_over(algebra.blade_count());
+            variable(
+                &random(&[SAMPLES, items, width], seed, DType::F32),
+                dtype,
+                device,
+            )
+        };
+        let inputs = [input(FROM, ITEMS, 8), input(OF_OTHERS, OTHERS, 9)];
+        precision::set(precision);
+        let out = attended(layer, &inputs, &Scope::Sample);
+        let gradients = weighted(&out, DType::F32).backward().unwrap();
+        let gradient = gradients.get(&inputs[0]).unwrap().clone();
+        precision::set(Precision::Highest);
+        [out, gradient]
+    };
+    let wide = run(&on_cpu, Precision::Highest, DType::F64, &Device::Cpu);
+    let exact = run(&on_gpu, Precision::Highest, DType::F32, gpu());
+    let rounded = run(&on_gpu, Precision::Tf32, DType::F32, gpu());
+    for ((wide, exact), rounded) in wide.iter().zip(&exact).zip(&rounded) {
+        // A tenth of what TF32 rounds a number by.
+        assert_close(exact, wide, 5e-5, "f32");
+        assert!(values(exact) != values(rounded));
+        assert_close(rounded, wide, 3e-2, "TF32");
     }
 }

@@ -117,8 +117,9 @@ pub(super) fn log_weights(
 /// and the distance of points `(p, w)` is that of `w p / (w^2 + 0.001)`, each times the other's `w^2 / (w^2 + 0.001)`. With `head_norm` in the geometry,
 /// as in L-GATr, queries, keys and values are normalised first.
 ///
-/// All items of a sample see each other; [`Self::forward_within`] has masks and ragged batches. On the CPU no matrix of all scores is made. On a GPU
-/// there is one, and a ragged batch is padded to its longest sequence there.
+/// All items of a sample see each other; [`Self::forward_within`] has masks and ragged batches. No matrix of all scores is made on the CPU, nor on
+/// a GPU for tokens of `f32` without a mask whose heads have at most 96 features. Else there is one on a GPU, and a ragged batch is padded to its
+/// longest sequence.
 ///
 /// Parameters: those of [`EquiLinear`](super::EquiLinear) under `qkv_module.q_linear`, `.k_linear` and `.v_linear`, or `qkv_module.in_linear`
 /// without `multi_query`, and `out_linear`; with distances `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0.

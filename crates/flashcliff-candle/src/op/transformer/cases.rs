@@ -232,7 +232,7 @@ fn scoped(geometry: Geometry) -> Vec<Case> {
     for shared in [true, false] {
         let [samples, items] = TOKENS;
         let stages = Stages::new("case", geometry, attention_layer(geometry, 2, shared));
-        let ragged = Sequences::of_lengths(&[4, 0, 9, 30, 1, 7]);
+        let ragged = Sequences::of_lengths(&[4, 0, 9, 70, 1, 7]);
         let tokens = [1, ragged.items()];
         let masked = masks([samples, 2, items, items]).into_iter();
         let masked = masked.map(|(name, scope)| (name, scope, TOKENS));
@@ -267,7 +267,7 @@ pub(super) fn cross_cases() -> Vec<CrossCase> {
             let mut scopes = vec![("all", Scope::Sample)];
             scopes.extend(masks([samples, 2, items, others]));
             let queries = Sequences::of_lengths(&[4, 2, 0, 20, 17]);
-            let keys = Sequences::of_lengths(&[1, 0, 3, 8, 40]);
+            let keys = Sequences::of_lengths(&[1, 0, 3, 8, 70]);
             let ragged = (queries.items(), keys.items());
             scopes.push(("ragged batches", Scope::Between(queries, keys)));
             for (name, scope) in scopes {

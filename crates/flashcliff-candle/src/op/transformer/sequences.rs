@@ -24,6 +24,9 @@ pub struct Sequences {
     offsets: Arc<[usize]>,
     /// What GPUs need, made once for each type and device, so that a captured step copies nothing from the host.
     paddings: Arc<Mutex<Vec<Arc<Padding>>>>,
+    /// The offsets on each device, likewise.
+    #[cfg(any(feature = "cuda", test))]
+    bounds: Arc<Mutex<Vec<Tensor>>>,
 }
 
 impl Sequences {
@@ -48,10 +51,7 @@ impl Sequences {
         if let Some(before) = falls {
             return error(before + 1, format!("{} or more", offsets[before]));
         }
-        Ok(Self {
-            offsets: offsets.into(),
-            paddings: Arc::default(),
-        })
+        Ok(Self::between(offsets.into()))
     }
 
     /// Sequences of these lengths.
@@ -62,9 +62,16 @@ impl Sequences {
             end += length;
             end
         }));
+        Self::between(offsets.into())
+    }
+
+    /// Sequences between offsets that ascend from 0.
+    fn between(offsets: Arc<[usize]>) -> Self {
         Self {
-            offsets: offsets.into(),
+            offsets,
             paddings: Arc::default(),
+            #[cfg(any(feature = "cuda", test))]
+            bounds: Arc::default(),
         }
     }
 
@@ -131,6 +138,33 @@ impl Sequences {
         })
     }
 
+    /// The items of the longest sequence.
+    pub(crate) fn longest(&self) -> usize {
+        self.lengths().max().unwrap_or(0)
+    }
+
+    /// The offsets as `U32` on the device of a tensor. All are less than 2 to the 31st, as kernels read them as `i32`.
+    #[cfg(any(feature = "cuda", test))]
+    pub(crate) fn bounds(&self, like: &Tensor) -> Result<Tensor> {
+        // The list is whole even after a panic.
+        let mut made = self.bounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let device = like.device();
+        if let Some(bounds) = made
+            .iter()
+            .find(|bounds| bounds.device().same_device(device))
+        {
+            return Ok(bounds.clone());
+        }
+        let offsets = self.offsets.iter().map(|&offset| {
+            let signed = i32::try_from(offset).map_err(candle_core::Error::wrap)?;
+            Ok(signed.unsigned_abs())
+        });
+        let offsets: Vec<u32> = offsets.collect::<Result<_>>()?;
+        let bounds = Tensor::from_vec(offsets, self.offsets.len(), device)?;
+        made.push(bounds.clone());
+        Ok(bounds)
+    }
+
     /// The same sequences padded to the longest, for tensors like another.
     pub(crate) fn padding(&self, like: &Tensor) -> Result<Arc<Padding>> {
         // The list is whole even after a panic.
@@ -168,7 +202,7 @@ pub(crate) struct Padding {
 impl Padding {
     fn new(sequences: &Sequences, like: &Tensor) -> Result<Self> {
         let (samples, rows) = (sequences.len(), sequences.items());
-        let longest = sequences.lengths().max().unwrap_or(0);
+        let longest = sequences.longest();
         let mut source = vec![rows; samples * longest];
         let (mut place, mut sequence) = (Vec::with_capacity(rows), Vec::with_capacity(rows));
         let mut mask = vec![f64::NEG_INFINITY; samples * longest];

@@ -5,6 +5,7 @@
 
 use candle_core::{Result, Tensor};
 
+use super::Kernels;
 use crate::op::transformer::Channels;
 use crate::op::transformer::constants::{constant, indices};
 use crate::op::transformer::geometry::Geometry;
@@ -32,7 +33,11 @@ struct Entry {
 impl Linear {
     /// The matrix of all layers with their bias as the last row, `[inputs + 1, outputs]`. Columns are in the order of the output's rows. If the
     /// output has the scalars of the input, so has the matrix a part of ones.
-    pub(super) fn matrix_and_bias(&self, parameters: &[Tensor]) -> Result<Tensor> {
+    pub(super) fn matrix_and_bias(
+        &self,
+        kernels: &dyn Kernels,
+        parameters: &[Tensor],
+    ) -> Result<Tensor> {
         let name = self.description();
         let like = parameters.first().ok_or_else(missing)?;
         let one = constant("one", || Ok(vec![1.0]), like)?;
@@ -40,21 +45,26 @@ impl Linear {
         let all: Vec<Tensor> = flat.chain([Ok(one)]).collect::<Result<_>>()?;
         let sources = indices(&format!("sources of {name}"), || self.sources(), like)?;
         let scales = constant(&format!("scales of {name}"), || self.scales(), like)?;
-        let dense = (Tensor::cat(&all, 0)?.index_select(&sources, 0)? * scales)?;
         let (rows, columns) = self.dense_shape();
+        let one_use = (1, (rows + 1) * columns);
+        let (sources, scales) = (sources.reshape(one_use)?, scales.reshape(one_use)?);
+        let dense = kernels.pack(&Tensor::cat(&all, 0)?, &sources, &scales)?;
         dense.reshape((rows + 1, columns))
     }
 
     /// The gradients of the weights of all layers, one after another, from that of the matrix.
-    pub(super) fn weight_gradients(&self, of_matrix: &Tensor) -> Result<Tensor> {
+    pub(super) fn weight_gradients(
+        &self,
+        kernels: &dyn Kernels,
+        of_matrix: &Tensor,
+    ) -> Result<Tensor> {
         let name = self.description();
         let places = || Ok(self.places()?.into_iter().map(|(at, _)| at).collect());
         let scales = || Ok(self.places()?.into_iter().map(|(_, scale)| scale).collect());
         let places = indices(&format!("places in {name}"), places, of_matrix)?;
         let scales = constant(&format!("scales in {name}"), scales, of_matrix)?;
-        let taken = (of_matrix.flatten_all()?.index_select(&places, 0)? * scales)?;
-        let most = most(&entries(&self.geometry)?);
-        taken.reshape((most, taken.elem_count() / most))?.sum(0)
+        let uses = (most(&entries(&self.geometry)?), self.weights());
+        kernels.pack(of_matrix, &places.reshape(uses)?, &scales.reshape(uses)?)
     }
 
     /// A name of the matrix, the same for layers whose matrices are made alike.
@@ -222,8 +232,10 @@ fn entries(geometry: &Geometry) -> Result<Vec<Entry>> {
     Ok(all)
 }
 
+/// Kernels read positions as `i32`.
 fn position(at: usize) -> Result<u32> {
-    u32::try_from(at).map_err(candle_core::Error::wrap)
+    let signed = i32::try_from(at).map_err(candle_core::Error::wrap)?;
+    Ok(signed.unsigned_abs())
 }
 
 fn missing() -> candle_core::Error {

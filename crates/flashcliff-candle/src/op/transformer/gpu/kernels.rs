@@ -1,21 +1,24 @@
-//! The kernels of NVIDIA GPUs for the stages.
+//! The kernels of NVIDIA GPUs for the stages; `attend` has those of attention.
 //!
 //! Outputs are allocated through candle's device, in the order of its stream, on which everything is launched.
+
+mod attend;
 
 use std::sync::Arc;
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CudaDevice, CudaStorage, Device, Result, Storage, Tensor};
-use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
+use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
 use flashcliff::cuda::items::{
     Activation, Columns, Distances, Features, ItemEps, ItemGains, ItemPart, ItemSizes, ItemTensor,
-    Items, Split, Target,
+    Items, Pack, Split, Target,
 };
 use flashcliff::cuda::{StridedSizes, StridedTensor};
 use flashcliff::{Dtype, Operator};
 
 use super::Kernels;
+use super::fused::Heads;
 use crate::Error;
 use crate::op::core_dtype;
 use crate::op::gpu::library;
@@ -130,6 +133,19 @@ impl Cuda {
         })
     }
 
+    /// The address of contiguous indices, whose tensor the caller keeps.
+    fn indices(&self, indices: &Tensor) -> std::result::Result<CUdeviceptr, Error> {
+        let (storage, layout) = indices.storage_and_layout();
+        let error = || misplaced("transformer");
+        let Storage::Cuda(storage) = &*storage else {
+            return Err(error());
+        };
+        let (start, end) = layout.contiguous_offsets().ok_or_else(error)?;
+        let numbers = storage.as_cuda_slice::<u32>()?;
+        let view = numbers.try_slice(start..end).ok_or_else(error)?;
+        Ok(view.device_ptr(&self.stream).0)
+    }
+
     /// The address so many elements further.
     fn after(&self, address: CUdeviceptr, elements: usize) -> CUdeviceptr {
         address + (elements * self.dtype.bytes()) as CUdeviceptr
@@ -194,6 +210,7 @@ impl Cuda {
         attention: &Attention,
         side: usize,
         address: CUdeviceptr,
+        [width, value_width]: [usize; 2],
     ) -> Vec<(ItemPart, usize)> {
         let head = &attention.head;
         let all = attention.sides()[side];
@@ -212,7 +229,10 @@ impl Cuda {
                 Part::Key => (taken, 0, has_points.then_some(Distances::Key)),
                 Part::Value => (every, 0, None),
             };
-            let width = head.features(place.part);
+            let width = match place.part {
+                Part::Query | Part::Key => width,
+                Part::Value => value_width,
+            };
             let part = ItemPart {
                 items: self.part(all, own, place.first, address),
                 features: 0,
@@ -240,9 +260,9 @@ impl Cuda {
         }
     }
 
-    fn features(&self, attention: &Attention, address: CUdeviceptr, shape: [usize; 4]) -> Features {
+    fn features(&self, address: CUdeviceptr, shape: [usize; 4], by_item: bool) -> Features {
         let [_, second, third, width] = shape;
-        let (heads, inner, head, item) = match attention.shared {
+        let (heads, inner, head, item) = match by_item {
             true => (third, second, width, third * width),
             false => (second, third, third * width, width),
         };
@@ -259,13 +279,12 @@ impl Cuda {
     fn merge_at(
         &self,
         attention: &Attention,
-        (features, shape): (CUdeviceptr, [usize; 4]),
+        features: Features,
+        rows: usize,
         merged: CUdeviceptr,
         back: bool,
     ) -> std::result::Result<(), Error> {
         let head = attention.head.channels();
-        let rows = shape[0] * shape[1] * shape[2] / attention.heads;
-        let features = self.features(attention, features, shape);
         let merged = self.packed(attention.output(), merged);
         let sizes = self.sizes(rows, head);
         #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
@@ -431,9 +450,10 @@ impl Kernels for Cuda {
         side: usize,
         x: &Tensor,
         weights: Option<&Tensor>,
+        widths: [usize; 2],
     ) -> Result<Vec<Tensor>> {
         let rows = x.dim(0)?;
-        let parts = self.parts(attention, side, 0);
+        let parts = self.parts(attention, side, 0, widths);
         let len: usize = parts.iter().map(|(_, of_row)| rows * of_row).sum();
         // One allocation for all.
         let to = self.output(&[len])?;
@@ -441,7 +461,7 @@ impl Kernels for Cuda {
         let weighed = weights.is_some();
         self.read([x, weights.unwrap_or(x)], |[x, weights]| {
             let mut first = 0;
-            let parts = self.parts(attention, side, x).into_iter();
+            let parts = self.parts(attention, side, x, widths).into_iter();
             let parts = parts.map(|(part, of_row)| {
                 let features = self.after(to.address, first);
                 first += rows * of_row;
@@ -475,6 +495,7 @@ impl Kernels for Cuda {
         x: &Tensor,
         weights: Option<&Tensor>,
         features: &[Tensor],
+        widths: [usize; 2],
     ) -> Result<(Tensor, Option<Tensor>)> {
         let rows = x.dim(0)?;
         let to = self.output(x.dims())?;
@@ -498,7 +519,7 @@ impl Kernels for Cuda {
             let [x, weight_address, gradients @ ..] = &addresses[..] else {
                 return Err(misplaced("transformer"));
             };
-            let parts = self.parts(attention, side, *x).into_iter();
+            let parts = self.parts(attention, side, *x, widths).into_iter();
             let parts = parts.zip(gradients).map(|((part, _), &features)| {
                 let is_query = part.distances == Some(Distances::Query);
                 let given = of_weights.as_ref().filter(|_| is_query);
@@ -510,7 +531,7 @@ impl Kernels for Cuda {
                 }
             });
             let parts: Vec<ItemPart> = parts.collect();
-            let places = self.parts(attention, side, to.address).into_iter();
+            let places = self.parts(attention, side, to.address, widths).into_iter();
             let places: Vec<ItemTensor> = places.map(|(part, _)| part.items).collect();
             let (sizes, split) = (self.sizes(rows, head), self.split(attention));
             #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
@@ -523,13 +544,31 @@ impl Kernels for Cuda {
         Ok((to.written(), of_weights.map(Output::written)))
     }
 
-    fn merge(&self, attention: &Attention, features: &Tensor) -> Result<Tensor> {
-        let (outer, second, third, width) = features.dims4()?;
+    fn attended_widths(&self, features: [usize; 2]) -> Option<[usize; 2]> {
+        attend::widths(self.dtype, features)
+    }
+
+    fn attend(&self, heads: &Heads, parts: [&Tensor; 3]) -> Result<(Tensor, Tensor)> {
+        Ok(self.attended(heads, parts)?)
+    }
+
+    fn attend_gradient(
+        &self,
+        heads: &Heads,
+        features: [&Tensor; 4],
+        log_sums: &Tensor,
+        g: &Tensor,
+    ) -> Result<[Tensor; 3]> {
+        Ok(self.attended_gradient(heads, features, log_sums, g)?)
+    }
+
+    fn merge(&self, attention: &Attention, features: &Tensor, by_item: bool) -> Result<Tensor> {
+        let shape @ (outer, second, third, _) = features.dims4()?;
         let rows = outer * second * third / attention.heads;
         let to = self.output(&[rows, attention.output().width_over(self.blades)])?;
         self.read([features], |[features]| {
-            let features = (features, [outer, second, third, width]);
-            self.merge_at(attention, features, to.address, false)
+            let features = self.features(features, shape.into(), by_item);
+            self.merge_at(attention, features, rows, to.address, false)
         })?;
         Ok(to.written())
     }
@@ -539,10 +578,39 @@ impl Kernels for Cuda {
         attention: &Attention,
         g: &Tensor,
         features: [usize; 4],
+        by_item: bool,
     ) -> Result<Tensor> {
-        let to = self.output(&features)?;
+        let mut to = self.output(&features)?;
+        let [outer, second, third, width] = features;
+        if width > attention.head.features(Part::Value) {
+            // The kernel writes no more than the features.
+            let len = features.iter().product();
+            memory::clear(&self.candle, &mut to.storage, 0..len)?;
+        }
+        let rows = outer * second * third / attention.heads;
         self.read([g], |[g]| {
-            self.merge_at(attention, (to.address, features), g, true)
+            let features = self.features(to.address, features, by_item);
+            self.merge_at(attention, features, rows, g, true)
+        })?;
+        Ok(to.written())
+    }
+
+    fn pack(&self, from: &Tensor, places: &Tensor, factors: &Tensor) -> Result<Tensor> {
+        let (uses, count) = places.dims2()?;
+        let to = self.output(&[count])?;
+        self.read([from, factors], |[from, factors]| {
+            let pack = Pack {
+                from,
+                places: self.indices(places)?,
+                factors,
+                to: to.address,
+                count,
+                uses,
+                dtype: self.dtype,
+            };
+            #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+            // SAFETY: as in `norm`: there is a factor for each place, the caller's places are those of numbers, and `to` has the results.
+            Ok(unsafe { Items::pack(self.target(), pack) }?)
         })?;
         Ok(to.written())
     }

@@ -9,8 +9,13 @@ use crate::op::transformer::linear::{Kind, Linear};
 
 impl Linear {
     /// The outputs of all layers side by side, and the matrix.
-    pub(super) fn on_gpu(&self, x: &Tensor, parameters: &[Tensor]) -> Result<(Tensor, Tensor)> {
-        let dense = self.matrix_and_bias(parameters)?;
+    pub(super) fn on_gpu(
+        &self,
+        kernels: &dyn Kernels,
+        x: &Tensor,
+        parameters: &[Tensor],
+    ) -> Result<(Tensor, Tensor)> {
+        let dense = self.matrix_and_bias(kernels, parameters)?;
         let inputs = self.geometry.width(self.input());
         let (matrix, bias) = (dense.narrow(0, 0, inputs)?, dense.narrow(0, inputs, 1)?);
         Ok((x.matmul(&matrix)?.broadcast_add(&bias)?, matrix))
@@ -46,7 +51,7 @@ impl Linear {
         g: &Tensor,
     ) -> Result<Vec<Tensor>> {
         let of_matrix = x.t()?.matmul(g)?;
-        let weights = self.weight_gradients(&of_matrix)?;
+        let weights = self.weight_gradients(kernels, &of_matrix)?;
         let (input, made) = (self.input, self.made());
         let blades = self.geometry.blades();
         let first_scalar = blades * made.multivectors;

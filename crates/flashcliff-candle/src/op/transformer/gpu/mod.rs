@@ -1,6 +1,6 @@
 //! Stages with kernels of their own, as one node of candle's graph.
 //!
-//! Each stage reads the packed rows `[rows, width]` of its input and writes those of its output. Matrix products, softmax and sums of small
+//! Each stage reads the packed rows `[rows, width]` of its input and writes those of its output. Matrix products, masked softmax and sums of small
 //! tensors are operations of candle on tensors without a graph; all else is a kernel of the core for [`Kernels`]. Gradients are written by hand.
 //! Nothing is copied from the host after the first call on a device, so that a step can be captured.
 //!
@@ -8,7 +8,8 @@
 //! * `function` - the node.
 //! * `linear`, `dense` - linear layers as one matrix product, and the matrix.
 //! * `products` - signs and references of joins.
-//! * `attention` - scores and softmax between the kernels of heads; `layout` has how items lie for them.
+//! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax.
+//!   `layout` has how items lie for them.
 //! * `cross` - the node of attention to another set.
 //! * `kernels` - the kernels on NVIDIA GPUs.
 
@@ -16,11 +17,13 @@ mod attention;
 mod cross;
 mod dense;
 mod function;
+mod fused;
 #[cfg(feature = "cuda")]
 mod kernels;
 mod layout;
 mod linear;
 mod products;
+mod scores;
 mod stages;
 
 use candle_core::{Result, Tensor};
@@ -33,6 +36,7 @@ use super::product::Products;
 pub(super) use cross::apply as apply_crossing;
 #[cfg(feature = "cuda")]
 pub(super) use function::apply;
+use fused::Heads;
 #[cfg(feature = "cuda")]
 pub(super) use kernels::Cuda;
 
@@ -64,13 +68,15 @@ pub(super) trait Kernels: Send + Sync + 'static {
     /// The gradient of the input of [`Self::products`].
     fn products_gradient(&self, products: &Products, x: &Tensor, g: &Tensor) -> Result<Tensor>;
 
-    /// The features of the parts of an input of attention, `[rows, heads, features]` each. `weights` of distances are `[channels, heads]`.
+    /// The features of the parts of an input of attention, `[rows, heads, width]` each, with zeros behind them up to the width of queries and keys
+    /// or that of values. `weights` of distances are `[channels, heads]`.
     fn heads(
         &self,
         attention: &Attention,
         side: usize,
         x: &Tensor,
         weights: Option<&Tensor>,
+        widths: [usize; 2],
     ) -> Result<Vec<Tensor>>;
 
     /// The gradient of the input of [`Self::heads`], and if it has queries the share of each row in that of the weights, `[rows, channels * heads]`.
@@ -81,19 +87,41 @@ pub(super) trait Kernels: Send + Sync + 'static {
         x: &Tensor,
         weights: Option<&Tensor>,
         features: &[Tensor],
+        widths: [usize; 2],
     ) -> Result<(Tensor, Option<Tensor>)>;
 
-    /// The output of attention as tokens. `features` are `[samples, items, heads, width]`, or `[samples, heads, items, width]` if heads do not
-    /// share keys.
-    fn merge(&self, attention: &Attention, features: &Tensor) -> Result<Tensor>;
+    /// The widths that [`Self::attend`] wants of queries and keys and of values with so many features; `None` if it does not serve them.
+    fn attended_widths(&self, features: [usize; 2]) -> Option<[usize; 2]>;
 
-    /// The gradient of the features of [`Self::merge`], of this shape.
+    /// What queries attend to of keys and values, `[rows, heads, width]`, and the logarithms of the sums of exponentials, `[heads, queries]`. A query
+    /// without keys gets zeros. Keys and values have the heads of queries, or one for all.
+    fn attend(&self, heads: &Heads, parts: [&Tensor; 3]) -> Result<(Tensor, Tensor)>;
+
+    /// The gradients of queries, keys and values from that of the result. `features` are the parts and the result of [`Self::attend`].
+    fn attend_gradient(
+        &self,
+        heads: &Heads,
+        features: [&Tensor; 4],
+        log_sums: &Tensor,
+        g: &Tensor,
+    ) -> Result<[Tensor; 3]>;
+
+    /// The output of attention as tokens. `features` are `[samples, items, heads, width]` if `by_item`, else `[samples, heads, items, width]`. The
+    /// width may be more than the features.
+    fn merge(&self, attention: &Attention, features: &Tensor, by_item: bool) -> Result<Tensor>;
+
+    /// The gradient of the features of [`Self::merge`], of this shape, with zeros behind them.
     fn merge_gradient(
         &self,
         attention: &Attention,
         g: &Tensor,
         features: [usize; 4],
+        by_item: bool,
     ) -> Result<Tensor>;
+
+    /// Sums of a few numbers, each times a factor, `[count]`. `places` among the elements of `from`, of `U32` and each less than their number, and
+    /// `factors` are `[uses, count]`.
+    fn pack(&self, from: &Tensor, places: &Tensor, factors: &Tensor) -> Result<Tensor>;
 
     /// The sums over rows of some runs of columns, `[width]`. Other columns may have any value.
     fn column_sums(&self, x: &Tensor, runs: &[(usize, usize)]) -> Result<Tensor>;

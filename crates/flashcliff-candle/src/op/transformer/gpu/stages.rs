@@ -58,7 +58,7 @@ pub(super) fn forward(
         let kernels = given.kernels;
         let (output, kept) = match stage {
             Stage::Linear(linear) => {
-                let (output, matrix) = linear.on_gpu(&x, own)?;
+                let (output, matrix) = linear.on_gpu(kernels, &x, own)?;
                 (output, Kept::Matrix(matrix))
             }
             Stage::Norm(norm) => (kernels.norm(norm, &x)?, Kept::Nothing),

@@ -8,11 +8,19 @@ use candle_core::{D, Var};
 use super::*;
 use crate::op::node::{self, Argument};
 use crate::op::transformer::cases::{cases, close, cross_cases, cross_inputs, inputs, variable};
+use crate::op::transformer::features::Part;
 use crate::op::transformer::gate::Gated;
 use crate::op::transformer::geometry::Geometry;
 
 /// Kernels of candle's operations on the CPU.
-struct Composed(Geometry);
+struct Composed {
+    geometry: Geometry,
+    /// Whether attention is one of the kernels.
+    fused: bool,
+}
+
+/// Kernels want widths that are multiples of this.
+const ALIGNED: usize = 4;
 
 /// The gradients of an output of variables, of which the values are given.
 fn gradients<const N: usize>(
@@ -42,6 +50,7 @@ fn features(
     side: usize,
     x: &Tensor,
     weights: Option<&Tensor>,
+    [width, value_width]: [usize; 2],
 ) -> Result<Vec<Tensor>> {
     let weights = weights.map(|weights| weights.t()?.contiguous());
     let weights = weights.transpose()?;
@@ -49,9 +58,83 @@ fn features(
     let features = places.map(|place| {
         // `[1, heads, rows, features]`
         let features = attention.features(&place, &sample(x)?, weights.as_ref())?;
-        features.squeeze(0)?.transpose(0, 1)?.contiguous()
+        let features = features.squeeze(0)?.transpose(0, 1)?.contiguous()?;
+        let width = match place.part {
+            Part::Query | Part::Key => width,
+            Part::Value => value_width,
+        };
+        let missing = width - features.dim(D::Minus1)?;
+        features.pad_with_zeros(D::Minus1, 0, missing)
     });
     features.collect()
+}
+
+/// Attention within sequences, one after another, and the logarithms of sums.
+fn attended(heads: &Heads, [query, key, value]: [&Tensor; 3]) -> Result<(Tensor, Tensor)> {
+    let rows = [query, key].map(|x| x.dims()[0]);
+    let bounds: Vec<Vec<u32>> = match &heads.bounds {
+        Some(bounds) => bounds.iter().map(Tensor::to_vec1).collect::<Result<_>>()?,
+        None => heads
+            .longest
+            .iter()
+            .map(|&longest| {
+                (0..=heads.sequences)
+                    .map(|at| (at * longest) as u32)
+                    .collect()
+            })
+            .collect(),
+    };
+    for side in 0..2 {
+        let bounds = &bounds[side];
+        let longest = bounds.windows(2).map(|pair| pair[1] - pair[0]).max();
+        assert_eq!(bounds.len(), heads.sequences + 1);
+        assert_eq!(bounds.last().map(|&end| end as usize), Some(rows[side]));
+        assert_eq!(
+            longest.map(|longest| longest as usize),
+            Some(heads.longest[side])
+        );
+    }
+    let width = value.dim(2)?;
+    let (mut outs, mut sums) = (Vec::new(), Vec::new());
+    for at in 0..heads.sequences {
+        let own = |x: &Tensor, side: usize| {
+            let (start, end) = (bounds[side][at] as usize, bounds[side][at + 1] as usize);
+            // `[heads, items, width]`
+            x.narrow(0, start, end - start)?
+                .transpose(0, 1)?
+                .contiguous()
+        };
+        let (query, key, value) = (own(query, 0)?, own(key, 1)?, own(value, 1)?);
+        let (count, items) = (heads.heads, query.dim(1)?);
+        if items == 0 {
+            continue;
+        }
+        if key.dim(1)? == 0 {
+            outs.push(Tensor::zeros(
+                (items, count, width),
+                query.dtype(),
+                query.device(),
+            )?);
+            sums.push(Tensor::zeros(
+                (count, items),
+                query.dtype(),
+                query.device(),
+            )?);
+            continue;
+        }
+        let scores = query
+            .broadcast_matmul(&key.t()?)?
+            .affine(heads.scale, 0.0)?;
+        let shares = candle_nn::ops::softmax(&scores, D::Minus1)?;
+        outs.push(
+            shares
+                .broadcast_matmul(&value)?
+                .transpose(0, 1)?
+                .contiguous()?,
+        );
+        sums.push(scores.log_sum_exp(D::Minus1)?);
+    }
+    Ok((Tensor::cat(&outs, 0)?, Tensor::cat(&sums, 1)?))
 }
 
 impl Kernels for Composed {
@@ -71,7 +154,7 @@ impl Kernels for Composed {
     }
 
     fn gate(&self, channels: Channels, x: &Tensor) -> Result<Tensor> {
-        let blades = self.0.blades();
+        let blades = self.geometry.blades();
         Gated::new(channels)?
             .compose(blades, &sample(x)?)?
             .squeeze(0)
@@ -117,8 +200,9 @@ impl Kernels for Composed {
         side: usize,
         x: &Tensor,
         weights: Option<&Tensor>,
+        widths: [usize; 2],
     ) -> Result<Vec<Tensor>> {
-        features(attention, side, x, weights)
+        features(attention, side, x, weights, widths)
     }
 
     fn heads_gradient(
@@ -128,6 +212,7 @@ impl Kernels for Composed {
         x: &Tensor,
         weights: Option<&Tensor>,
         of_features: &[Tensor],
+        widths: [usize; 2],
     ) -> Result<(Tensor, Option<Tensor>)> {
         let flat = |all: &[Tensor]| {
             let flat: Vec<Tensor> = all.iter().map(Tensor::flatten_all).collect::<Result<_>>()?;
@@ -135,12 +220,13 @@ impl Kernels for Composed {
         };
         let g = flat(of_features)?;
         let Some(weights) = weights else {
-            let output = |[x]: [&Tensor; 1]| flat(&features(attention, side, x, None)?);
+            let output = |[x]: [&Tensor; 1]| flat(&features(attention, side, x, None, widths)?);
             let [of_x] = gradients([x], &g, output)?;
             return Ok((of_x, None));
         };
-        let output =
-            |[x, weights]: [&Tensor; 2]| flat(&features(attention, side, x, Some(weights))?);
+        let output = |[x, weights]: [&Tensor; 2]| {
+            flat(&features(attention, side, x, Some(weights), widths)?)
+        };
         let [of_x, of_weights] = gradients([x, weights], &g, output)?;
         // All of it is the share of the first row.
         let rows = x.dim(0)?;
@@ -149,8 +235,39 @@ impl Kernels for Composed {
         Ok((of_x, (side == 0).then_some(of_weights)))
     }
 
-    fn merge(&self, attention: &Attention, features: &Tensor) -> Result<Tensor> {
-        let features = match attention.shared {
+    fn attended_widths(&self, features: [usize; 2]) -> Option<[usize; 2]> {
+        let widths = features.map(|count| count.next_multiple_of(ALIGNED));
+        self.fused.then_some(widths)
+    }
+
+    fn attend(&self, heads: &Heads, parts: [&Tensor; 3]) -> Result<(Tensor, Tensor)> {
+        attended(heads, parts)
+    }
+
+    fn attend_gradient(
+        &self,
+        heads: &Heads,
+        [query, key, value, out]: [&Tensor; 4],
+        log_sums: &Tensor,
+        g: &Tensor,
+    ) -> Result<[Tensor; 3]> {
+        // Each head has keys of its own, or there is one for all.
+        let own = |x: &Tensor| match heads.key_heads {
+            1 => Ok(x.clone()),
+            count => {
+                let (rows, _, width) = x.dims3()?;
+                x.broadcast_as((rows, count, width))?.contiguous()
+            }
+        };
+        let given = [query, &own(key)?, &own(value)?];
+        let (again, sums) = attended(heads, given)?;
+        close(&again, out, "the result of attention that was kept");
+        close(&sums, log_sums, "the logarithms that were kept");
+        gradients(given, g, |parts| Ok(attended(heads, parts)?.0))
+    }
+
+    fn merge(&self, attention: &Attention, features: &Tensor, by_item: bool) -> Result<Tensor> {
+        let features = match by_item {
             true => features.clone(),
             false => features.transpose(1, 2)?.contiguous()?,
         };
@@ -175,10 +292,18 @@ impl Kernels for Composed {
         attention: &Attention,
         g: &Tensor,
         features: [usize; 4],
+        by_item: bool,
     ) -> Result<Tensor> {
         let zeros = Tensor::zeros(&features[..], g.dtype(), g.device())?;
-        let [found] = gradients([&zeros], g, |[x]| self.merge(attention, x))?;
+        let [found] = gradients([&zeros], g, |[x]| self.merge(attention, x, by_item))?;
         Ok(found)
+    }
+
+    fn pack(&self, from: &Tensor, places: &Tensor, factors: &Tensor) -> Result<Tensor> {
+        let taken = from
+            .flatten_all()?
+            .index_select(&places.flatten_all()?, 0)?;
+        (taken.reshape(factors.shape())? * factors)?.sum(0)
     }
 
     fn column_sums(&self, x: &Tensor, runs: &[(usize, usize)]) -> Result<Tensor> {
@@ -237,37 +362,33 @@ fn compare(
 #[test]
 fn stages_of_kernels() {
     for case in cases() {
-        compare(
-            &case.name,
-            case.stages.geometry,
-            &inputs(&case),
-            |arguments| {
-                let whole = node::apply(&case.stages, arguments).unwrap();
-                let kernels = Composed(case.stages.geometry);
+        let geometry = case.stages.geometry;
+        for fused in [false, true] {
+            let name = format!("{}, fused: {fused}", case.name);
+            compare(&name, geometry, &inputs(&case), |arguments| {
+                let kernels = Composed { geometry, fused };
                 [
-                    whole,
+                    node::apply(&case.stages, arguments).unwrap(),
                     function::apply(&case.stages, kernels, arguments).unwrap(),
                 ]
-            },
-        );
+            });
+        }
     }
 }
 
 #[test]
 fn attention_to_another_set() {
     for case in cross_cases() {
-        compare(
-            &case.name,
-            case.crossing.attention.geometry,
-            &cross_inputs(&case),
-            |arguments| {
-                let whole = node::apply(&case.crossing, arguments).unwrap();
-                let kernels = Composed(case.crossing.attention.geometry);
+        let geometry = case.crossing.attention.geometry;
+        for fused in [false, true] {
+            let name = format!("{}, fused: {fused}", case.name);
+            compare(&name, geometry, &cross_inputs(&case), |arguments| {
+                let kernels = Composed { geometry, fused };
                 [
-                    whole,
+                    node::apply(&case.crossing, arguments).unwrap(),
                     cross::apply(&case.crossing, kernels, arguments).unwrap(),
                 ]
-            },
-        );
+            });
+        }
     }
 }
