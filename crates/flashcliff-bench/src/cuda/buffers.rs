@@ -30,8 +30,26 @@ pub(super) struct Buffers {
     workspaces: [CudaSlice<u8>; 2],
 }
 
-fn random(len: usize, seed: u64) -> Vec<f64> {
-    values(len, seed).into_iter().map(f64::from).collect()
+/// The most elements that differ. A prime number, so that no two rows begin alike.
+const DIFFERENT: usize = 65_521;
+
+/// An array of made-up numbers. Those of a large one repeat, because making and copying them takes the host longer than anything else.
+fn random(
+    stream: &Arc<CudaStream>,
+    dtype: Dtype,
+    shape: &[usize],
+    seed: u64,
+) -> Result<Array, Error> {
+    let len: usize = shape.iter().product();
+    let own: Vec<f64> = values(len.min(DIFFERENT), seed)
+        .into_iter()
+        .map(f64::from)
+        .collect();
+    if len <= DIFFERENT {
+        return Ok(Array::from_f64(stream, dtype, &own, shape)?);
+    }
+    let pattern = Array::from_f64(stream, dtype, &own, &[own.len()])?;
+    Ok(Array::repeating(stream, &pattern, shape)?)
 }
 
 fn views(inputs: &[Array]) -> Result<Vec<cuda::Tensor<'_>>, Error> {
@@ -69,9 +87,7 @@ impl Buffers {
         let gpu = operator.on_cuda(device)?.with_precision(precision);
         let dtypes = Dtypes::uniform(dtype);
         let input = |(seed, spec): (u64, &TensorSpec)| -> Result<Array, Error> {
-            let shape = spec.shape(&dims);
-            let data = random(shape.iter().product(), seed);
-            Ok(Array::from_f64(stream, dtype, &data, &shape)?)
+            random(stream, dtype, &spec.shape(&dims), seed)
         };
         let inputs = (1..).zip(operator.inputs()).map(input);
         let inputs: Vec<Array> = inputs.collect::<Result<_, _>>()?;
@@ -85,10 +101,9 @@ impl Buffers {
             Ok(memory.map_err(driver_error("cuMemAlloc"))?)
         };
         gpu.prepare(&dims, dtypes)?;
-        let len = shape.iter().product();
         Ok(Self {
             output: Array::zeros(stream, dtype, &shape)?,
-            grad_output: Array::from_f64(stream, dtype, &random(len, 99), &shape)?,
+            grad_output: random(stream, dtype, &shape, 99)?,
             saved: Array::zeros(stream, dtypes.arithmetic(), &[gpu.saved_len(&dims, dtypes)])?,
             workspaces: [workspace(Pass::Forward)?, workspace(Pass::Backward)?],
             grads,

@@ -23,8 +23,12 @@ impl Calibrate for Gpu {
         dtypes: &[Dtype::F32, Dtype::F64, Dtype::Bf16, Dtype::F16],
         interprets: false,
         grid: Grid {
-            // Lanes: a launch, a GPU that is partly busy, one that is.
-            widths: &[(8, &[1, 32, 512]), (1, &[1, 32, 512])],
+            // Lanes: a launch, a GPU that is partly busy, one that is. Channels: rows that a kernel keeps in registers, and those that it does not.
+            widths: &[
+                (8, &[1, 8, 64, 512]),
+                (2, &[1, 8, 64, 512]),
+                (1, &[1, 8, 64, 512]),
+            ],
             more_rows: &[0],
             by_bytes: false,
         },

@@ -77,6 +77,23 @@ pub(crate) fn assert_near(
     }
 }
 
+/// The largest element of tensors, by its absolute value.
+pub(crate) fn largest<'a>(tensors: impl IntoIterator<Item = &'a Tensor>) -> f64 {
+    let of_one = |tensor| values(tensor).into_iter().map(f64::abs).fold(0.0, f64::max);
+    tensors.into_iter().map(of_one).fold(0.0, f64::max)
+}
+
+/// Fails if a tensor differs from the expected one by more than so much.
+pub(crate) fn assert_within(got: &Tensor, expected: &Tensor, allowed: f64, what: &str) {
+    assert_eq!(got.dims(), expected.dims(), "{what}");
+    for (i, (got, expected)) in values(got).iter().zip(values(expected)).enumerate() {
+        assert!(
+            (got - expected).abs() <= allowed,
+            "{what}[{i}]: expected {expected} within {allowed:e}, got {got}"
+        );
+    }
+}
+
 /// Fails if a tensor differs from the expected one by more than the bound.
 pub(crate) fn assert_close(got: &Tensor, expected: &Tensor, bound: f64, what: &str) {
     assert_near(got, expected, &[], bound, what);

@@ -24,7 +24,7 @@ use operations::{List, in_order, mean_of, together, total};
 
 /// The seconds that the steps of a batch take about, and the least and the largest number of them.
 const EFFORT: (f64, usize, usize) = (0.04, 6, 60);
-/// The times that all batches are measured on a CPU. A disturbance of the machine hits one of them.
+/// The times that all batches are measured. A disturbance of the machine hits one of them.
 const SWEEPS: usize = 2;
 /// The rows of captured steps that are timed.
 const ROWS: usize = 3;
@@ -48,10 +48,9 @@ pub(crate) struct Seconds {
 impl Seconds {
     /// The lesser one of each kind.
     pub(crate) fn least(self, other: Self) -> Self {
-        let captured = [self.captured, other.captured].into_iter().flatten();
         Self {
             launched: self.launched.min(other.launched),
-            captured: captured.min_by(f64::total_cmp),
+            captured: least(self.captured, other.captured),
         }
     }
 }
@@ -84,12 +83,9 @@ impl Site {
         self.name != DeviceName::Cpu
     }
 
-    /// The number of times that all batches are measured. A GPU does nothing else meanwhile.
+    /// The number of times that all batches are measured. A GPU does nothing else meanwhile, but its host does.
     pub(crate) fn sweeps(&self, quick: bool) -> usize {
-        match quick || self.is_gpu() {
-            true => 1,
-            false => SWEEPS,
-        }
+        if quick { 1 } else { SWEEPS }
     }
 
     fn rehearsal(&self, task: TaskName, batch: usize) -> Result<Rehearsal, Error> {
@@ -114,28 +110,64 @@ fn count(rehearsal: &Rehearsal, quick: bool) -> Result<usize, Error> {
     })
 }
 
+/// The times of a batch's steps.
+#[derive(Default)]
+struct Times {
+    operations: List,
+    /// Seconds of a captured step, if there is one.
+    captured: Option<f64>,
+}
+
+impl Times {
+    /// Measures the steps of a batch.
+    fn measure(site: &Site, task: TaskName, batch: usize, quick: bool) -> Result<Self, Error> {
+        let rehearsal = site.rehearsal(task, batch)?;
+        let count = count(&rehearsal, quick)?;
+        let steps = measure::recorded(&rehearsal, count)?;
+        let mut operations = mean_of(&steps.iter().map(in_order).collect::<Vec<_>>());
+        let mut captured = None;
+        if site.is_gpu() {
+            let seconds = without_profile(&rehearsal, count)?;
+            scale(&mut operations, seconds.launched);
+            captured = seconds.captured;
+        }
+        Ok(Self {
+            operations,
+            captured,
+        })
+    }
+
+    /// The lesser ones of both.
+    fn least(self, other: Self) -> Self {
+        let is_less =
+            self.operations.is_empty() || total(&other.operations) < total(&self.operations);
+        Self {
+            operations: if is_less {
+                other.operations
+            } else {
+                self.operations
+            },
+            captured: least(self.captured, other.captured),
+        }
+    }
+}
+
+/// The lesser of two times, if there are any.
+fn least(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    [a, b].into_iter().flatten().min_by(f64::total_cmp)
+}
+
 /// Measures the operations of a task's step at several batches, on a GPU captured steps too.
 ///
 /// # Errors
 /// The errors of candle and of CUDA.
 pub(crate) fn calibrate(site: &Site, task: TaskName, quick: bool) -> Result<StepRates, Error> {
     let batches = batches::calibrated(site, task, quick);
-    let mut best: Vec<List> = vec![List::new(); batches.len()];
-    let mut captured: Vec<Option<f64>> = Vec::new();
+    let mut best: Vec<Times> = batches.iter().map(|_| Times::default()).collect();
     for _ in 0..site.sweeps(quick) {
         for (best, &batch) in best.iter_mut().zip(batches) {
-            let rehearsal = site.rehearsal(task, batch)?;
-            let count = count(&rehearsal, quick)?;
-            let steps = measure::recorded(&rehearsal, count)?;
-            let mut list = mean_of(&steps.iter().map(in_order).collect::<Vec<_>>());
-            if site.is_gpu() {
-                let seconds = without_profile(&rehearsal, count)?;
-                scale(&mut list, seconds.launched);
-                captured.push(seconds.captured);
-            }
-            if best.is_empty() || total(&list) < total(best) {
-                *best = list;
-            }
+            let times = Times::measure(site, task, batch, quick)?;
+            *best = std::mem::take(best).least(times);
         }
     }
     // Memory of a transformer grows evenly, and its steps take long.
@@ -148,13 +180,14 @@ pub(crate) fn calibrate(site: &Site, task: TaskName, quick: bool) -> Result<Step
     let peaks = peak_batches.iter();
     let peaks = peaks.map(|&batch| peak(site, task, batch, false));
     let peaks: Vec<usize> = peaks.collect::<Result<_, _>>()?;
-    let captured: Option<Vec<f64>> = captured.into_iter().collect();
+    let captured: Option<Vec<f64>> = best.iter().map(|times| times.captured).collect();
+    let operations: Vec<List> = best.into_iter().map(|times| times.operations).collect();
     Ok(StepRates {
         task: task.task().name().to_owned(),
         batches: batches.to_vec(),
         peak_batches,
         peak_bytes: peaks.into_iter().map(|bytes| bytes as f64).collect(),
-        operations: together(&best),
+        operations: together(&operations),
         captured_seconds: captured.unwrap_or_default(),
     })
 }

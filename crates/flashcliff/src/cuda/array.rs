@@ -84,6 +84,32 @@ impl Array {
         }
     }
 
+    /// An array whose elements in order are those of another, over and over: large data without a copy from the host.
+    ///
+    /// # Errors
+    /// The errors of [`Self::zeros`]; [`Error::LengthMismatch`] for a pattern without elements.
+    pub fn repeating(
+        stream: &Arc<CudaStream>,
+        pattern: &Self,
+        shape: &[usize],
+    ) -> Result<Self, Error> {
+        let mut this = Self::zeros(stream, pattern.dtype, shape)?;
+        let total = bytes(this.dtype, shape)?;
+        let step = bytes(pattern.dtype, &pattern.shape)?;
+        if step == 0 && total > 0 {
+            Shape::of(shape, 0)?;
+        }
+        for start in (0..total).step_by(step.max(1)) {
+            let end = total.min(start + step);
+            let copied = stream.memcpy_dtod(
+                &pattern.data.slice(..end - start),
+                &mut this.data.slice_mut(start..end),
+            );
+            copied.map_err(fault::driver("copying on the device"))?;
+        }
+        Ok(this)
+    }
+
     /// A copy in host memory, once the work on the stream is done.
     ///
     /// # Errors

@@ -450,6 +450,14 @@ fn arrays() {
     assert_eq!(array.to_host::<f32>(&stream), Ok(vec![1.0, 2.0]));
     let error = Array::from_host(&stream, &[1.0_f32], &[2]).expect_err("too short");
     assert!(matches!(error, Error::LengthMismatch { .. }), "{error}");
+    let longer = Array::repeating(&stream, &array, &[5]).expect("memory");
+    assert_eq!(
+        longer.to_host(&stream),
+        Ok(vec![1.0_f32, 2.0, 1.0, 2.0, 1.0])
+    );
+    let none = Array::zeros(&stream, Dtype::F32, &[0]).expect("memory");
+    let error = Array::repeating(&stream, &none, &[5]).expect_err("nothing to repeat");
+    assert!(matches!(error, Error::LengthMismatch { .. }), "{error}");
 }
 
 /// A call that finds no memory says what it needs and which batch fits, and leaves the device usable.
