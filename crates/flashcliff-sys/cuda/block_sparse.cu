@@ -42,21 +42,36 @@ struct Group {
   }
 };
 
-// Begins to copy units of rows: row r and unit u to `to + r * stride + u * kUnit`; zeros behind the rows and units that there are.
-FC_INLINE void copy_units(float *to, int stride, const float *from, int64_t row_stride, const int32_t *units, int count, int room,
-                          int64_t rows, int padded) {
-  const int words = room * kWords;
-#pragma unroll 4
-  for (int at = int(threadIdx.x); at < padded * words; at += kThreads) {
-    const int row = at / words, word = at % words, unit = word / kWords;
-    float *place = to + row * stride + word * 4;
-    if (row < rows && unit < count) {
-      copy_async<16>(place, from + row * row_stride + units[unit] * kUnit + word % kWords * 4);
-    } else {
-      *reinterpret_cast<float4 *>(place) = make_float4(0, 0, 0, 0);
+// Copies units of rows to shared memory: row r and unit u to `to + r * Stride + u * kUnit`; zeros behind the rows and units that there are.
+template <int Room, int Stride, int Padded>
+struct UnitCopies {
+  static constexpr int kOfRow = Room * kWords, kStep = kThreads / kOfRow;
+  static_assert(kThreads % kOfRow == 0, "a thread copies one place of all its rows");
+  const float *from;
+  int64_t stride;
+  int first, place;
+  bool there;
+  FC_INLINE UnitCopies(const float *rows, int64_t row_stride, const int32_t *units, int count) : stride(row_stride) {
+    const int word = int(threadIdx.x) % kOfRow, unit = word / kWords;
+    first = int(threadIdx.x) / kOfRow;
+    place = first * Stride + word * 4;
+    there = unit < count;
+    from = rows + first * row_stride + (there ? units[unit] * kUnit + word % kWords * 4 : 0);
+  }
+  // Begins to copy rows from `start` on, of which there are so many.
+  FC_INLINE void begin(float *to, int64_t start, int64_t rows) const {
+    const float *row = from + start * stride;
+#pragma unroll
+    for (int i = 0; i < Padded / kStep; i++, row += kStep * stride) {
+      float *const own = to + place + i * kStep * Stride;
+      if (there && first + i * kStep < rows) {
+        copy_async<16>(own, row);
+      } else {
+        *reinterpret_cast<float4 *>(own) = make_float4(0, 0, 0, 0);
+      }
     }
   }
-}
+};
 
 // ---- rows times the matrix ----
 
@@ -85,8 +100,10 @@ template <int Tiles, bool Transposed>
 __global__ void __launch_bounds__(kThreads) product_kernel(const __grid_constant__ fc_block_sparse call) {
   constexpr int kOwn = Tiles * 16, kRows = kWarps * kOwn;
   constexpr int kOfRows = kRows * kAlong, kOfWeights = Transposed ? kColumns * kAlong : kDepth * kAcross;
-  const Group group(call.groups, blockIdx.y);
-  const int64_t start = int64_t(blockIdx.x) * kRows, rows = call.rows - start;
+  // The groups of the same rows run side by side: together they read whole rows.
+  const int64_t tile = blockIdx.x / call.groups.count;
+  const Group group(call.groups, blockIdx.x - tile * call.groups.count);
+  const int64_t start = tile * kRows, rows = call.rows - start;
   const int warp = int(threadIdx.x) / 32, g = int(threadIdx.x) % 32 / 4, t = int(threadIdx.x) % 4;
   float sums[Tiles][kUnits][4] = {};
   const int turns = (group.input_count + kInputs - 1) / kInputs;
@@ -94,7 +111,7 @@ __global__ void __launch_bounds__(kThreads) product_kernel(const __grid_constant
     if (turn < turns) {
       float *const to = shared + turn % 2 * (kOfRows + kOfWeights);
       const int first = turn * kInputs, count = min(kInputs, group.input_count - first);
-      copy_units(to, kAlong, call.x + start * call.x_stride, call.x_stride, group.inputs + first, count, kInputs, rows, kRows);
+      UnitCopies<kInputs, kAlong, kRows>(call.x, call.x_stride, group.inputs + first, count).begin(to, start, rows);
       copy_weights<Transposed>(to + kOfRows, call, group, first, count);
     }
     copy_commit();
@@ -158,20 +175,20 @@ int64_t splits_of(int64_t rows, int64_t groups) {
   return std::clamp<int64_t>((rows + kLeastRows - 1) / kLeastRows, 1, std::min<int64_t>(kMostSplits, wanted));
 }
 
-__global__ void __launch_bounds__(kThreads) weights_kernel(const __grid_constant__ fc_block_sparse_gradient call, int64_t of_split) {
+__global__ void __launch_bounds__(kThreads, 4) weights_kernel(const __grid_constant__ fc_block_sparse_gradient call, int64_t of_split) {
   constexpr int kOfRows = kRowsAtOnce * kAcrossInputs, kOfGradient = kRowsAtOnce * kAcross;
   constexpr int kTiles = kDepth / 16;
   const Group group(call.groups, blockIdx.x);
   const int64_t first = blockIdx.y * of_split, last = min(first + of_split, call.rows);
   const int warp = int(threadIdx.x) / 32, g = int(threadIdx.x) % 32 / 4, t = int(threadIdx.x) % 4;
   float sums[kTiles][kUnits][4] = {};
+  const UnitCopies<kInputs, kAcrossInputs, kRowsAtOnce> inputs(call.x, call.x_stride, group.inputs, group.input_count);
+  const UnitCopies<kUnits, kAcross, kRowsAtOnce> outputs(call.gradient, call.gradient_stride, group.outputs, group.output_count);
   const auto begin = [&](int64_t row, int buffer) {
     if (row < last) {
       float *const to = shared + buffer * (kOfRows + kOfGradient);
-      copy_units(to, kAcrossInputs, call.x + row * call.x_stride, call.x_stride, group.inputs, group.input_count, kInputs, last - row,
-                 kRowsAtOnce);
-      copy_units(to + kOfRows, kAcross, call.gradient + row * call.gradient_stride, call.gradient_stride, group.outputs,
-                 group.output_count, kUnits, last - row, kRowsAtOnce);
+      inputs.begin(to, row, last - row);
+      outputs.begin(to + kOfRows, row, last - row);
     }
     copy_commit();
   };
@@ -278,10 +295,9 @@ int product(const fc_block_sparse &call, void *stream) {
   const auto with_tiles = [&](auto tiles) {
     constexpr int kTiles = decltype(tiles)::value, kRows = kWarps * kTiles * 16;
     constexpr size_t kNumbers = 2 * (kRows * kAlong + (Transposed ? kColumns * kAlong : kDepth * kAcross));
-    const int64_t ctas = (call.rows + kRows - 1) / kRows;
+    const int64_t ctas = (call.rows + kRows - 1) / kRows * call.groups.count;
     if (ctas > INT32_MAX) return int(FC_ERROR_TOO_LARGE);
-    const dim3 grid(unsigned(ctas), unsigned(call.groups.count));
-    return run(product_kernel<kTiles, Transposed>, grid, kNumbers * sizeof(float), stream, call);
+    return run(product_kernel<kTiles, Transposed>, dim3(unsigned(ctas)), kNumbers * sizeof(float), stream, call);
   };
   if (call.rows >= kManyRows) return with_tiles(std::integral_constant<int, 2>{});
   return with_tiles(std::integral_constant<int, 1>{});
