@@ -271,7 +271,7 @@ def test_results_are_side_by_side(scalars, kernels):
     )
     for mv, of_s in found:
         rows = [mv.flatten(1, -2)] + ([] if of_s is None else [of_s.flatten(0, -2)])
-        assert packed._side_by_side(rows) is not None
+        assert packed.side_by_side(rows) is not None
 
 
 def test_the_current_device_stays(monkeypatch):

@@ -27,6 +27,7 @@ __all__ = [
     "normalised",
     "normalised_sum",
     "products",
+    "rows_of",
     "serves",
     "serves_features",
 ]
@@ -407,6 +408,11 @@ def _given(pair: Pair) -> tuple[Tensor, ...]:
 def _pair(found: Sequence[Tensor]) -> Pair:
     """The pair of given tensors."""
     return found[0], found[1] if len(found) > 1 else None
+
+
+def rows_of(pair: Sequence[Tensor | None]) -> Pair:
+    """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``, or ``None``, with one axis of rows."""
+    return _rows([x for x in pair if x is not None])
 
 
 def _rows(given: Sequence[Tensor]) -> Pair:
