@@ -88,19 +88,21 @@ def attended(call, query, key, value):
     """What queries attend to, and the logarithms of sums of exponentials `[*batch, heads, queries]`."""
     scores = query @ key.transpose(-1, -2) * call.scale
     if call.queries.bounds is not None:
-        bounds = call.queries.bounds[1:]
-        of_item = torch.bucketize(torch.arange(query.shape[-2], dtype=torch.int32), bounds, right=True)
-        scores = scores.masked_fill(of_item[:, None] != of_item, -torch.inf)
+        of_query, of_key = (
+            torch.bucketize(torch.arange(rows.total, dtype=torch.int32), rows.bounds[1:], right=True)
+            for rows in (call.queries, call.keys)
+        )
+        scores = scores.masked_fill(of_query[:, None] != of_key, -torch.inf)
     return scores.softmax(-1) @ value, scores.logsumexp(-1)
 
 
-def attention_forward(call, given, out):
+def attention_forward(call, given, out, regular=False):
     found, log_sums = attended(call, *(x.detach().double() for x in given))
     out.copy_(found)
     return log_sums.unflatten(0, (-1, log_sums.shape[-2])) if log_sums.dim() == 2 else log_sums
 
 
-def attention_backward(call, given, log_sums, gradient, to):
+def attention_backward(call, given, log_sums, gradient, to, regular=False):
     def run(*x):
         return [attended(call, *x)[0]]
 

@@ -205,7 +205,7 @@ def product(algebra: Algebra, kind: str, x: Factor, y: Factor, to: Factor) -> No
         place = device, stream, False
         operator.forward_strided(_strided_sizes(x), given, _strided(to), place)
 
-    launch(x.matrix if type(x) is Spot else x, run)
+    launch(x.matrix if isinstance(x, Spot) else x, run)
 
 
 def product_gradient(
@@ -219,7 +219,7 @@ def product_gradient(
         place = device, stream, False
         operator.backward_strided(_strided_sizes(x), given, _strided(gradient), places, place)
 
-    launch(x.matrix if type(x) is Spot else x, run)
+    launch(x.matrix if isinstance(x, Spot) else x, run)
 
 
 @functools.cache
@@ -239,13 +239,13 @@ def launch(x: Tensor, function: Callable[[int, int], None]) -> None:
 
 
 def _strided_sizes(x: Factor) -> tuple[int, int, str]:
-    if type(x) is Spot:
+    if isinstance(x, Spot):
         return x.matrix.shape[0], x.layout.channels, NAMES[x.matrix.dtype]
     return x.shape[1], x.shape[2], NAMES[x.dtype]
 
 
 def _strided(x: Factor) -> tuple[int, int, int]:
-    if type(x) is Spot:
+    if isinstance(x, Spot):
         return x.place()[:3]
     blade, row, last = x.stride()
     assert last == 1 or x.shape[2] <= 1
@@ -253,12 +253,16 @@ def _strided(x: Factor) -> tuple[int, int, int]:
 
 
 def _tensor(items: Items) -> Tensor:
-    return items.matrix if type(items) is Spot else items[0]  # type: ignore[index]
+    return items.matrix if isinstance(items, Spot) else items[0]
 
 
 def _call(algebra: Algebra, name: str, items: Items, *arguments: object) -> None:
-    function = getattr(_items(algebra), name)
-    launch(_tensor(items), lambda device, stream: function(*arguments, (device, stream)))
+    function, x = getattr(_items(algebra), name), _tensor(items)
+    device = x.get_device()
+    if device == torch.cuda.current_device():
+        function(*arguments, (device, torch._C._cuda_getCurrentRawStream(device)))
+    else:
+        launch(x, lambda *target: function(*arguments, target))
 
 
 @functools.cache
@@ -267,10 +271,10 @@ def _items(algebra: Algebra) -> _core.Items:
 
 
 def _sizes(items: Items) -> tuple[int, int, int, str]:
-    if type(items) is Spot:
+    if isinstance(items, Spot):
         matrix, layout = items.matrix, items.layout
         return matrix.shape[0], layout.channels, layout.scalars, NAMES[matrix.dtype]
-    mv, s = items  # type: ignore[misc]
+    mv, s = items
     return mv.shape[1], mv.shape[2], 0 if s is None else s.shape[1], NAMES[mv.dtype]
 
 
@@ -280,9 +284,9 @@ def _head_sizes(part: Part) -> tuple[int, int, int, str]:
 
 
 def _place(items: Items) -> tuple[int, int, int, int, int]:
-    if type(items) is Spot:
+    if isinstance(items, Spot):
         return items.place()
-    mv, s = items  # type: ignore[misc]
+    mv, s = items
     blade, row, last = mv.stride()
     assert last == 1 or mv.shape[2] <= 1
     if s is None:

@@ -62,8 +62,8 @@ class Spot:
         strides = [width]
         for size in reversed(shape[1:]):
             strides.insert(0, strides[0] * size)
-        size = (layout.blades, *shape, layout.channels)
-        return matrix.as_strided(size, (layout.step, *strides, 1), at)
+        size_of_all = (layout.blades, *shape, layout.channels)
+        return matrix.as_strided(size_of_all, (layout.step, *strides, 1), at)
 
     def scalars(self) -> Tensor:
         """Scalars ``[rows, scalars]``, in place."""

@@ -412,7 +412,14 @@ def _pair(found: Sequence[Tensor]) -> Pair:
 
 def rows_of(pair: Sequence[Tensor | None]) -> Pair:
     """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``, or ``None``, with one axis of rows."""
-    return _rows([x for x in pair if x is not None])
+    mv, s = pair
+    assert mv is not None
+    # Each operation costs the host a microsecond, so none is called for nothing.
+    if mv.dim() != 3:
+        mv = mv.flatten(1, -2)
+    if s is not None and s.dim() != 2:
+        s = s.flatten(0, -2)
+    return _last(mv), None if s is None else _last(s)
 
 
 def _rows(given: Sequence[Tensor]) -> Pair:

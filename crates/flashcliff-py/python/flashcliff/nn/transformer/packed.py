@@ -106,13 +106,9 @@ def matrices(
     if dtype is not None:
         flat = flat.to(dtype)
     table = table_of(groups, flat.device, flat.dtype)
-    return matrices_of(table, _Pack.apply(table, flat))
-
-
-def matrices_of(table: Table, elements: Tensor) -> list[Matrix]:
-    """The matrices, in place, whose elements lie one after another."""
+    packed = _Pack.apply(table, flat)
     # All at once, so that their gradients are put together once.
-    pieces = elements.split([size for shape in table.shapes for size in shape.sizes])
+    pieces = packed.split([size for shape in table.shapes for size in shape.sizes])
     return [
         Matrix(
             weight.view(shape.rows, shape.columns), bias if shape.bias else None, shape.blocks
@@ -393,6 +389,20 @@ class Table(NamedTuple):
     """``[uses, parameters]``: elements that are a parameter; any where it has fewer."""
     weights: Tensor
     """Their factors, 0 where it has fewer."""
+
+    def matrices(self, elements: Tensor) -> list[Matrix]:
+        """The matrices, in place, whose elements lie one after another; not for autograd."""
+        found, start = [], 0
+        for rows, columns, has_bias, blocks in self.shapes:
+            weight = elements.as_strided((rows, columns), (columns, 1), start)
+            start += rows * columns
+            bias = None
+            if has_bias:
+                bias = elements.as_strided((columns,), (1,), start)
+                start += columns
+            start += -start % _ALIGNED
+            found.append(Matrix(weight, bias, blocks))
+        return found
 
 
 class _Pack(torch.autograd.Function):

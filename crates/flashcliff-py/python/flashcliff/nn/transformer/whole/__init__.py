@@ -17,7 +17,7 @@ kernel. Gradients of gradients are those of the layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -37,6 +37,9 @@ from .forward import forward
 from .structure import Structure, structure_of
 
 __all__ = ["attempt"]
+
+_KNOWN = {"mask", "is_causal", "cu_seqlens", "cu_seqlens_key"}
+"""The options of attention that a call may have."""
 
 Composed = Callable[[Pair], tuple[Pair, Pair]]
 """The block of a sum by its layers."""
@@ -67,30 +70,40 @@ def attempt(
     if not structure.serves or not structure.is_whole():
         return None
     given = _given(structure, here, pending, options)
-    parameters = None if given is None else structure.parameters()
-    if given is None or parameters is None:
+    parameters, others = structure.parameters(), structure.others()
+    if given is None or parameters is None or others is None:
         return None
-    flat, gains = torch._C._nn.flatten_dense_tensors, structure.gains()
-    log_weights = structure.attention.log_weights
-    others = [x for x in (*gains, log_weights) if x is not None]
     if not kernels.serves(structure.algebra, mv, s, *(pending or ()), *others, parameters[0]):
         return None
     reference = None if factors is None else factors(mv)
     if torch.is_grad_enabled():
         more = (None, None) if pending is None else pending
-        call = _Context(given, composed, structure.slots, reference)
-        found = _Block.apply(call, mv, s, *more, log_weights, *gains, *parameters)
+        call = _Context(given, composed, reference)
+        found = _Block.apply(call, mv, s, *more, *others, *parameters)
         return (found[2], found[3]), (found[4], found[5])
-    elements = packed.elements_of(given.table, flat(parameters))
-    _, after, out, _ = forward(given, here, pending, reference, log_weights, gains, elements)
+    _, after, out, _ = _forward(given, here, pending, reference, others, parameters)
     return after, out
+
+
+def _forward(
+    given: Given,
+    here: Pair,
+    pending: Pair | None,
+    reference: Tensor | None,
+    others: Sequence[Tensor | None],
+    parameters: list[Tensor],
+) -> tuple[Pair, Pair, Pair, Kept]:
+    log_weights, *gains = others
+    elements = packed.elements_of(given.table, torch._C._nn.flatten_dense_tensors(parameters))
+    of_norms = (gains[0], gains[1]), (gains[2], gains[3])
+    return forward(given, here, pending, reference, log_weights, of_norms, elements)
 
 
 def _given(
     structure: Structure, here: Pair, pending: Pair | None, options: Mapping[str, Any]
 ) -> Given | None:
     """The properties of a call; ``None`` if there are no kernels for it."""
-    (mv, s), layout = here, structure.hidden
+    mv, layout = here[0], structure.hidden
     batch = tuple(mv.shape[1:-1])
     shapes = (layout.blades, *batch, layout.channels), (*batch, layout.scalars)
     for one, of_scalars in (here,) if pending is None else (here, pending):
@@ -106,32 +119,41 @@ def _given(
 
     elements, count = batch[:-1], batch[-1]
     shape = torch.Size(elements).numel(), count
-    sequences, rows = shape[0], Rows(shape[0] * count, count)
-    for name, value in options.items():
-        if name == "cu_seqlens" and value is not None:
-            if shape[0] != 1:
-                return None
-            bounds = as_sequences(name, value).check(count)
-            on_device = bounds.on(mv.device)
-            rows, sequences = Rows(count, bounds.longest, on_device), on_device.numel() - 1
-        elif value is not None and value is not False:
+    sequences, of_queries = shape[0], Rows(shape[0] * count, count)
+    of_keys = of_queries
+    if options.get("mask") is not None or options.get("is_causal"):
+        return None
+    if not _KNOWN.issuperset(options):
+        return None
+    if options.get("cu_seqlens") is not None:
+        if shape[0] != 1:
             return None
-    if not kernel.takes_longest(features.dtype, rows.longest):
+        of_queries = of_keys = _ragged(options, "cu_seqlens", mv)
+        sequences = of_queries.bounds.numel() - 1  # type: ignore[union-attr]
+        if options.get("cu_seqlens_key") is not None:
+            of_keys = _ragged(options, "cu_seqlens_key", mv)
+    if not kernel.takes_longest(features.dtype, max(of_queries.longest, of_keys.longest)):
         return None
     heads, shared = structure.counts[0], structure.counts[1] == 1
-    spread = shared and heads > 1 and kernel.spreads(heads, sequences, rows, rows)
-    call = Call(features.scale, sequences, rows, rows, takes_tf32())
+    spread = shared and heads > 1 and kernel.spreads(heads, sequences, of_queries, of_keys)
+    call = Call(features.scale, sequences, of_queries, of_keys, takes_tf32())
     eps = tuple([(layer.eps, SCALAR_EPS) for layer in structure.norms])
-    return Given(structure, batch, structure.table(mv), modes, features, call, shape, spread, eps)
+    rest = structure.table(mv), modes, features, call, shape, spread, eps
+    return Given(structure, batch, shape[0] * shape[1], *rest)
+
+
+def _ragged(options: Mapping[str, Any], name: str, mv: Tensor) -> Rows:
+    """The items of a ragged batch by an option."""
+    items = mv.shape[-2]
+    found = as_sequences(name, options[name]).check(items)
+    return Rows(items, found.longest, found.on(mv.device))
 
 
 class _Context:
     """What a call keeps besides tensors that autograd saves."""
 
-    def __init__(
-        self, given: Given, composed: Composed, slots: list[Any], reference: Tensor | None
-    ) -> None:
-        self.given, self.composed, self.slots, self.reference = given, composed, slots, reference
+    def __init__(self, given: Given, composed: Composed, reference: Tensor | None) -> None:
+        self.given, self.composed, self.reference = given, composed, reference
         self.parameters: tuple[Tensor, ...] = ()
         self.versions: list[int] = []
 
@@ -148,39 +170,33 @@ class _Block(torch.autograd.Function):
     """The sum, and two pairs whose sum is the block's output. Callers need no sum; gradients of gradients go by it."""
 
     @staticmethod
-    def forward(ctx: Any, call: _Context, *tensors: Tensor | None) -> Any:
+    def forward(ctx: Any, call: _Context, *tensors: Any) -> Any:
         ctx.set_materialize_grads(False)
-        mv, s, more, more_s, log_weights = tensors[:5]
-        gains, parameters = tensors[5:9], tensors[9:]
+        mv, s, more, more_s, *rest = tensors
+        others, parameters = rest[:5], rest[5:]
         pending = None if more is None else (more, more_s)
-        given = call.given
-        flat = torch._C._nn.flatten_dense_tensors(parameters)
-        elements = packed.elements_of(given.table, flat)
-        total, after, out, kept = forward(
-            given, (mv, s), pending, call.reference, log_weights, gains, elements  # type: ignore[arg-type]
+        here: Any = mv, s
+        total, after, out, kept = _forward(
+            call.given, here, pending, call.reference, others, parameters
         )
         ctx.call, ctx.has_pending = call, pending is not None
-        call.parameters = parameters  # type: ignore[assignment]
-        call.versions = [p._version for p in parameters]  # type: ignore[union-attr]
-        ctx.save_for_backward(*kept.flat(), log_weights)
+        call.parameters = tuple(parameters)
+        call.versions = [p._version for p in parameters]
+        ctx.save_for_backward(*kept.flat(), others[0])
         # An input would come back as an output of the same name.
         of_total = (None, None) if pending is None else total
         return *of_total, *after, *out
 
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor | None) -> Any:
-        *flat, log_weights = ctx.saved_tensors
-        call, kept = ctx.call, Kept.of(tuple(flat))
+        saved = ctx.saved_tensors
+        call, kept, log_weights = ctx.call, Kept.of(saved[:-1]), saved[-1]
         if torch.is_grad_enabled():
             found = _composed(call, kept, log_weights, incoming)
         else:
             given = call.given
             made = backward(given, kept, incoming[:2], incoming[2:4], incoming[4:])
-            sizes = [p.numel() for p in call.parameters]
-            of_parameters = [
-                g.view(p.shape)
-                for g, p in zip(made.parameters.split(sizes), call.parameters, strict=True)
-            ]
+            of_parameters = torch._C._nn.unflatten_dense_tensors(made.parameters, call.parameters)
             found = [*made.total, made.log_weights, *made.gains, *of_parameters]
         of_total = found[:2]
         of_pending = of_total if ctx.has_pending else (None, None)
@@ -192,7 +208,16 @@ def _composed(
 ) -> list[Tensor | None]:
     """The gradients by the block's layers, with derivatives of their own."""
     call.check()
-    before = [parts[name] for parts, name in call.slots]
+    structure = call.given.structure
+    own = log_weights, *kept.gains, *call.parameters
+    slots = [
+        (parts, name, tensor)
+        for (parts, name), tensor in zip(
+            (*structure.other_slots, *structure.slots), own, strict=True
+        )
+        if parts is not None and tensor is not None
+    ]
+    before = [parts[name] for parts, name, _ in slots]
 
     def function(*tensors: Tensor | None) -> list[Tensor]:
         after, out = call.composed((tensors[0], tensors[1]))  # type: ignore[arg-type]
@@ -202,13 +227,12 @@ def _composed(
     gradients = [g for g in incoming[2:] if g is not None]
     try:
         # Others may stand where the parameters of the call stood, such as those of `torch.func.functional_call`.
-        for (parts, name), parameter in zip(call.slots, call.parameters, strict=True):
-            parts[name] = parameter
-        given = (*kept.norms[:2], log_weights, *kept.gains, *call.parameters)
-        found = _again(function, given, gradients)
+        for parts, name, tensor in slots:
+            parts[name] = tensor
+        found = _again(function, (*kept.norms[:2], *own), gradients)
     finally:
-        for (parts, name), parameter in zip(call.slots, before, strict=True):
-            parts[name] = parameter
+        for (parts, name, _), tensor in zip(slots, before, strict=True):
+            parts[name] = tensor
     for at, g in enumerate(incoming[:2]):
         mine = found[at]
         found[at] = mine if g is None else g if mine is None else mine + g

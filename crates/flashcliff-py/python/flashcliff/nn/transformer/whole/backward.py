@@ -51,22 +51,22 @@ class _Pass:
         self.given, self.kept = given, kept
         self.structure, self.algebra = given.structure, given.structure.algebra
         self.of_elements = torch.empty_like(kept.elements)
-        self.matrices = packed.matrices_of(given.table, kept.elements)
-        self.grads = packed.matrices_of(given.table, self.of_elements)
+        self.matrices = given.table.matrices(kept.elements)
+        self.grads = given.table.matrices(self.of_elements)
 
     def run(self, of_total: Incoming, of_after: Incoming, of_out: Incoming) -> Gradients:
         given, kept = self.given, self.kept
-        g = self._mlp(_matrix(given, of_out, kept.elements))
-        second, of_second = self._norm(1, g, _filled(given, of_after))
+        of_normed = self._mlp(_matrix(given, of_out, kept.elements))
+        second, of_second = self._norm(1, of_normed, _filled(given, of_after))
         of_merged = Spot(self._linear(1, kept.merged, second.matrix), self.structure.merged)
-        g, of_weights = self._attention(of_merged)
-        g = Spot(self._linear(0, kept.normed[0], g), self.structure.hidden)
+        of_projected, of_weights = self._attention(of_merged)
+        of_rows = self._linear(0, kept.normed[0], of_projected)
         more = _filled(given, of_total)
         if more is not None:
             for part, extra in zip(second.pair(), more, strict=True):
-                if part is not None:
+                if part is not None and extra is not None:
                     part.add_(extra)
-        first, of_first = self._norm(0, g, second)
+        first, of_first = self._norm(0, Spot(of_rows, self.structure.hidden), second)
         parameters = packed.of_parameters(given.table, self.of_elements)
         gains = (*of_first, *of_second)
         return Gradients(first.tensors(given.batch), of_weights, gains, parameters)
@@ -154,23 +154,24 @@ class _Pass:
             seen(given, kept.attended),
         )
         to = seen(given, made[0]), seen(given, made[1]), seen(given, made[2])
-        attention.backward(given.attention, read, kept.log_sums, seen(given, g), to)
+        attention.backward(given.attention, read, kept.log_sums, seen(given, g), to, True)
         if given.spread:
             made[1:] = [x.sum(1, keepdim=True) for x in made[1:]]
 
-        weights = shares = None
-        if kept.weights is not None:
-            weights = kept.weights[:, 0, :].t().contiguous()
+        weights, shares = kept.weights, None
+        if weights is not None:
             shares = weights.new_empty(given.rows, *weights.shape)
         parts = parts_of(given, kept.projected, tuple(made), weights)
         parts = [p if p.weights is None else p._replace(of_weights=shares) for p in parts]
         of_projected = torch.empty_like(kept.projected)
         places = [Spot(of_projected, layout) for layout in structure.projected]
         items.heads_gradient(self.algebra, given.features.split, parts, places)
-        if shares is None or kept.weights is None:
+        if shares is None or weights is None:
             return of_projected, None
-        of_weights = shares.sum(0).t().unsqueeze(1)
-        return of_projected, torch.mul(of_weights, kept.weights, out=torch.empty_like(kept.weights))
+        # The derivative of an exponential is itself.
+        of_weights = weights.new_empty(weights.shape[::-1])
+        torch.mul(shares.sum(0), weights, out=of_weights.t())
+        return of_projected, of_weights.unsqueeze(1)
 
 
 def _filled(given: Given, some: Incoming) -> Pair | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,6 +23,8 @@ class Given(NamedTuple):
     structure: Structure
     batch: tuple[int, ...]
     """The axes of items."""
+    rows: int
+    """The items of all batch elements."""
     table: packed.Table
     modes: tuple[bool, ...]
     """For each group of layers whether its product is block-sparse."""
@@ -40,11 +42,6 @@ class Given(NamedTuple):
         width = layout.blades * layout.channels + layout.scalars
         return Spot(like.new_empty(self.rows, width), layout)
 
-    @property
-    def rows(self) -> int:
-        """Items of all batch elements."""
-        return self.shape[0] * self.shape[1]
-
 
 class Kept(NamedTuple):
     """The values that the backward pass reads."""
@@ -52,12 +49,12 @@ class Kept(NamedTuple):
     norms: tuple[Tensor | None, ...]
     """The inputs of both norms: multivectors, scalars, multivectors, scalars."""
     gains: tuple[Tensor | None, ...]
-    """The gains of both norms, likewise."""
+    """The gains of both norms, in the same order."""
     normed: tuple[Tensor, Tensor]
     """The results of both norms."""
     projected: Tensor
     weights: Tensor | None
-    """The weights of distances, ``[heads, 1, channels]``."""
+    """The weights of distances, ``[channels, heads]``."""
     features: tuple[Tensor, Tensor, Tensor]
     attended: Tensor
     log_sums: Tensor
@@ -74,19 +71,21 @@ class Kept(NamedTuple):
         return [x for part in self for x in (part if isinstance(part, tuple) else (part,))]
 
     @staticmethod
-    def of(flat: tuple[Tensor | None, ...]) -> Kept:
+    def of(flat: tuple[Any, ...]) -> Kept:
         """The same values from :meth:`flat`."""
         return Kept(
-            flat[:4],
-            flat[4:8],
-            flat[8:10],  # type: ignore[arg-type]
-            flat[10],  # type: ignore[arg-type]
-            flat[11],
-            flat[12:15],  # type: ignore[arg-type]
-            *flat[15:18],  # type: ignore[arg-type]
-            flat[18:22],  # type: ignore[arg-type]
-            flat[22:-1],  # type: ignore[arg-type]
-            flat[-1],  # type: ignore[arg-type]
+            norms=flat[:4],
+            gains=flat[4:8],
+            normed=flat[8:10],
+            projected=flat[10],
+            weights=flat[11],
+            features=flat[12:15],
+            attended=flat[15],
+            log_sums=flat[16],
+            merged=flat[17],
+            products=flat[18:22],
+            levels=flat[22:-1],
+            elements=flat[-1],
         )
 
 

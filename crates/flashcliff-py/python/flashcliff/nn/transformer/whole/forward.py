@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ...._ops import attention, items
-from ...._ops.items import Pair
+from ...._ops.items import Gains, Pair
 from ...._ops.spots import Spot
 from .. import packed
 from ..items import rows_of
@@ -21,7 +21,7 @@ def forward(
     pending: Pair | None,
     reference: Tensor | None,
     log_weights: Tensor | None,
-    gains: tuple[Tensor | None, ...],
+    gains: tuple[Gains, Gains],
     elements: Tensor,
 ) -> tuple[Pair, Pair, Pair, Kept]:
     """The block of a sum that has not been formed.
@@ -32,30 +32,31 @@ def forward(
         pending: what is to be added to them, if anything is.
         reference: the factors of joins, if there are any.
         log_weights: the logarithms of weights of distances, if there are any.
-        gains: those of both norms, of multivectors and of scalars.
+        gains: those of both norms.
         elements: the elements of the packed matrices.
 
     Returns:
         The sum, two pairs whose sum is the output, and what the backward pass reads.
     """
     structure, algebra, like = given.structure, given.structure.algebra, here[0]
-    hidden, matrices = structure.hidden, packed.matrices_of(given.table, elements)
+    hidden, matrices = structure.hidden, given.table.matrices(elements)
 
     first = given.new(like, hidden)
     total = here
     if pending is None:
-        items.norm(algebra, given.eps[0], gains[:2], rows_of(here), None, first)
+        items.norm(algebra, given.eps[0], gains[0], rows_of(here), None, first)
     else:
         place = given.new(like, hidden)
         sums = rows_of(pending), place
-        items.norm(algebra, given.eps[0], gains[:2], rows_of(here), sums, first)
+        items.norm(algebra, given.eps[0], gains[0], rows_of(here), sums, first)
         total = place.tensors(given.batch)
 
     projected = linear(given, matrices, 0, first.matrix)
-    weights = of_weights = None
+    weights = None
     if log_weights is not None:
-        of_weights = log_weights.exp()
-        weights = of_weights[:, 0, :].t().contiguous()
+        heads, _, channels = log_weights.shape
+        weights = log_weights.new_empty(channels, heads)
+        torch.exp(log_weights.squeeze(1).t(), out=weights)
     widths, kind = given.features.widths, given.features.dtype
     made = tuple(
         like.new_empty(given.rows, heads, width, dtype=kind)
@@ -64,13 +65,13 @@ def forward(
     items.heads(algebra, given.features.split, parts_of(given, projected, made, weights))
     attended = made[0].new_empty(given.rows, structure.counts[0], widths[2])
     q, (k, v) = seen(given, made[0]), (seen(given, x, given.spread) for x in made[1:])
-    log_sums = attention.forward(given.attention, (q, k, v), seen(given, attended))
+    log_sums = attention.forward(given.attention, (q, k, v), seen(given, attended), True)
     merged = given.new(like, structure.merged)
     items.merge(algebra, attended.transpose(0, 1).unsqueeze(0), merged, False)
     added = Spot(linear(given, matrices, 1, merged.matrix), hidden)
 
     second, place = given.new(like, hidden), given.new(like, hidden)
-    items.norm(algebra, given.eps[1], gains[2:], rows_of(total), (added, place), second)
+    items.norm(algebra, given.eps[1], gains[1], rows_of(total), (added, place), second)
     after = place.tensors(given.batch)
 
     x, at = second.matrix, 2
@@ -89,10 +90,10 @@ def forward(
 
     kept = Kept(
         (*total, *after),
-        gains,
+        (*gains[0], *gains[1]),
         (first.matrix, second.matrix),
         projected,
-        of_weights,
+        weights,
         made,  # type: ignore[arg-type]
         attended,
         log_sums,

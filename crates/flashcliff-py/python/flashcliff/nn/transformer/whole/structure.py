@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -36,6 +37,7 @@ _OWN = (
     *_LAYERS,
 )
 _PLAIN = {Tensor, nn.Parameter}
+_PLAIN_OR_NONE = {*_PLAIN, type(None)}
 # Ragged batches have ever new numbers of rows.
 _MOST_MODES = 256
 
@@ -72,12 +74,17 @@ class Structure:
         found = [module for module in block.modules() if module is not block]
         self.has_own_modules = all(type(module) in _OWN for module in found)
         # The block itself is not among them: a structure must not keep it alive.
-        self._modules = [(module, type(module)) for module in found]
-        self._links = [
+        self._modules = found
+        self._kinds = [type(module) for module in found]
+        self._own = [module.__dict__ for module in found]
+        # The dictionaries of submodules, their keys and their values.
+        links = [
             (module._modules, name, child)
             for module in (block, *found)
             for name, child in module._modules.items()
         ]
+        self._holders, self._names, self._held = (list(x) for x in zip(*links, strict=True))
+        self._counts = list(map(len, self._holders))
         # Hooks of the block itself follow its call, which this is a part of.
         self._hooks: list[Any] = [
             hooks
@@ -105,7 +112,7 @@ class Structure:
         layer, after = block.attention, block.mlp
         self.algebra = block.geometry.algebra
         self.attention = layer.attention
-        self.norms = [block.norm1, block.norm2]
+        self.norms: list[Any] = [block.norm1, block.norm2]
         self.normalises = block.geometry.product and block.geometry.product_norm
         if self.normalises:
             self.norms.append(after.layers[0].norm)
@@ -113,6 +120,8 @@ class Structure:
         self.parts = tuple(linear._parts(group) for group in self.groups)
         self.biased = tuple(packed._biased(parts) for parts in self.parts)
         self.slots = [slot for group in self.groups for x in group for slot in _slots(x)]
+        self._keepers, self._keys = (list(x) for x in zip(*self.slots, strict=True))
+        self.other_slots = self._others(block)
         self.gates = [x for x in after.layers if isinstance(x, gate.ScalarGate)]
         self.blades = blades = self.algebra.blade_count
 
@@ -127,6 +136,16 @@ class Structure:
         self._features: dict[Any, Features | None] = {}
         self._tables: dict[Any, Any] = {}
         self._modes: dict[Any, tuple[bool, ...] | None] = {}
+
+    def _others(self, block: Block) -> list[tuple[dict[str, Any] | None, str]]:
+        has_scalars = bool(self.parts[0][0].sizes.in_scalars)
+        wanted: list[tuple[nn.Module, str]] = [(self.attention, "log_weights")]
+        for layer in (block.norm1, block.norm2):
+            wanted += [(layer, "weight_mv"), (layer, "weight_s")]
+        return [
+            (module._parameters if name != "weight_s" or has_scalars else None, name)
+            for module, name in wanted
+        ]
 
     def _projections(self) -> tuple[tuple[Layout, ...], tuple[int, ...]]:
         """Where queries, keys and values are in the output of their layers, and their heads."""
@@ -160,7 +179,8 @@ class Structure:
         """The layouts before each gate of the MLP, and of its output."""
         made = self.parts[3:] if self.products else self.parts[2:]
         found = [
-            side_by_side(self.blades, part.sizes.outputs, part.sizes.out_scalars) for (part,) in made
+            side_by_side(self.blades, part.sizes.outputs, part.sizes.out_scalars)
+            for (part,) in made
         ]
         return tuple(found if self.products else [self.hidden, *found])
 
@@ -168,26 +188,27 @@ class Structure:
         """Whether nothing follows or changes the calls of modules within the block."""
         if any(self._hooks) or modules_of_torch._has_any_global_hook():
             return False
-        for module, kind in self._modules:
-            if type(module) is not kind or "forward" in module.__dict__:
-                return False
+        # These loops run in every call of a block, so they are those of built-in functions.
+        if list(map(type, self._modules)) != self._kinds or any(map(_has_forward, self._own)):
+            return False
         return not any(layer.training for layer in self._drops)
 
     def is_current(self) -> bool:
         """Whether the block has the modules that it had when this was made."""
-        return all(parts.get(name) is child for parts, name, child in self._links)
+        # Modules are equal only to themselves.
+        same = list(map(dict.get, self._holders, self._names)) == self._held
+        return same and list(map(len, self._holders)) == self._counts
 
     def parameters(self) -> list[Tensor] | None:
         """The parameters of all linear layers, in the order of tables; ``None`` if some are not plain tensors."""
-        found = [parts.get(name) for parts, name in self.slots]
+        found = list(map(dict.get, self._keepers, self._keys))
         return found if _PLAIN.issuperset(map(type, found)) else None  # type: ignore[return-value]
 
-    def gains(self) -> tuple[Tensor | None, ...]:
-        """The gains of both norms of blocks, of multivectors and of scalars."""
-        found = []
-        for layer in self.norms[:2]:
-            found += [layer.weight_mv, layer.weight_s if self.hidden.scalars else None]
-        return tuple(found)
+    def others(self) -> list[Tensor | None] | None:
+        """The logarithms of the weights of distances, and the gains of both norms, of multivectors and of scalars; ``None``
+        for what there is not. ``None`` for all if some are not plain tensors."""
+        found = [None if parts is None else parts.get(name) for parts, name in self.other_slots]
+        return found if _PLAIN_OR_NONE.issuperset(map(type, found)) else None
 
     def table(self, x: Tensor) -> packed.Table:
         """The table of the packed matrices of all layers."""
@@ -243,6 +264,10 @@ class Structure:
         if not kernels.serves(*tried):
             return None
         return Features(dtype, roles, split, (wide, wide, width), 1 / math.sqrt(of_query))
+
+
+_has_forward = methodcaller("__contains__", "forward")
+"""Whether a module's own attributes have a function that is called in the place of its class's."""
 
 
 def _one_by_one(parts: tuple[packed.Layer, ...]) -> tuple[Layout, ...]:
