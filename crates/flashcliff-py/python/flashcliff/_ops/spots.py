@@ -73,6 +73,15 @@ class Spot:
         """Multivectors ``[blades, rows, channels]`` and scalars ``[rows, scalars]``, in place."""
         return self.multivectors(), self.scalars() if self.layout.scalars else None
 
+    def pair_of(
+        self, batch: tuple[int, ...], differentiated: bool
+    ) -> tuple[Tensor, Tensor | None]:
+        """The same for autograd, or else as views, which take the host less time."""
+        if differentiated:
+            return self.tensors(batch)
+        mv, s = self.multivectors(*batch), self.scalars() if self.layout.scalars else None
+        return mv, s if s is None or len(batch) == 1 else s.unflatten(0, batch)
+
     def tensors(self, batch: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
         """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``.
 

@@ -71,12 +71,12 @@ def attempt(
         return None
     given = _given(structure, here, pending, options)
     parameters, others = structure.parameters(), structure.others()
-    if given is None or parameters is None or others is None:
+    if given is None or not parameters or others is None:
         return None
     if not kernels.serves(structure.algebra, mv, s, *(pending or ()), *others, parameters[0]):
         return None
     reference = None if factors is None else factors(mv)
-    if torch.is_grad_enabled():
+    if given.differentiated:
         more = (None, None) if pending is None else pending
         call = _Context(given, composed, reference)
         found = _Block.apply(call, mv, s, *more, *others, *parameters)
@@ -138,7 +138,7 @@ def _given(
     spread = shared and heads > 1 and kernel.spreads(heads, sequences, of_queries, of_keys)
     call = Call(features.scale, sequences, of_queries, of_keys, takes_tf32())
     eps = tuple([(layer.eps, SCALAR_EPS) for layer in structure.norms])
-    rest = structure.table(mv), modes, features, call, shape, spread, eps
+    rest = structure.table(mv), modes, features, call, shape, spread, torch.is_grad_enabled(), eps
     return Given(structure, batch, shape[0] * shape[1], *rest)
 
 

@@ -58,9 +58,13 @@ class _Pass:
         given, kept = self.given, self.kept
         of_normed = self._mlp(_matrix(given, of_out, kept.elements))
         second, of_second = self._norm(1, of_normed, _filled(given, of_after))
+        # Memory that nothing reads any more goes to what follows.
+        del of_normed
         of_merged = Spot(self._linear(1, kept.merged, second.matrix), self.structure.merged)
         of_projected, of_weights = self._attention(of_merged)
+        del of_merged
         of_rows = self._linear(0, kept.normed[0], of_projected)
+        del of_projected
         more = _filled(given, of_total)
         if more is not None:
             for part, extra in zip(second.pair(), more, strict=True):
@@ -198,7 +202,6 @@ def _matrix(given: Given, some: Incoming, like: Tensor) -> Tensor:
     mv, s = rows_of(_complete(given, some))
     parts = (mv,) if s is None else (mv, s)
     found = packed.side_by_side(parts)
-    # Kernels of block-sparse products take aligned matrices.
-    if found is None or found.data_ptr() % 16:
+    if found is None or (any(given.modes) and not block_sparse.serves(found)):
         return packed.copied_together(parts)
     return found

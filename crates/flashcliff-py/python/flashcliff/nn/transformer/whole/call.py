@@ -34,6 +34,8 @@ class Given(NamedTuple):
     """Batch elements of attention, and the items of each."""
     spread: bool
     """Whether heads that share keys and values each have a kernel of their own."""
+    differentiated: bool
+    """Whether autograd follows the call."""
     eps: tuple[tuple[float, float], ...]
     """The smallest norms of both layer norms, and of that of products."""
 

@@ -41,15 +41,16 @@ def forward(
     structure, algebra, like = given.structure, given.structure.algebra, here[0]
     hidden, matrices = structure.hidden, given.table.matrices(elements)
 
-    first = given.new(like, hidden)
-    total = here
+    first, total, rows = given.new(like, hidden), here, rows_of(here)
     if pending is None:
-        items.norm(algebra, given.eps[0], gains[0], rows_of(here), None, first)
+        items.norm(algebra, given.eps[0], gains[0], rows, None, first)
     else:
         place = given.new(like, hidden)
         sums = rows_of(pending), place
-        items.norm(algebra, given.eps[0], gains[0], rows_of(here), sums, first)
-        total = place.tensors(given.batch)
+        items.norm(algebra, given.eps[0], gains[0], rows, sums, first)
+        rows = place  # type: ignore[assignment]
+        if given.differentiated:
+            total = place.tensors(given.batch)
 
     projected = linear(given, matrices, 0, first.matrix)
     weights = None
@@ -71,8 +72,8 @@ def forward(
     added = Spot(linear(given, matrices, 1, merged.matrix), hidden)
 
     second, place = given.new(like, hidden), given.new(like, hidden)
-    items.norm(algebra, given.eps[1], gains[1], rows_of(total), (added, place), second)
-    after = place.tensors(given.batch)
+    items.norm(algebra, given.eps[1], gains[1], rows, (added, place), second)
+    after = place.pair_of(given.batch, given.differentiated)
 
     x, at = second.matrix, 2
     products: tuple[Tensor | None, ...] = (None,) * 4
@@ -86,7 +87,7 @@ def forward(
         items.gate(algebra, names, Spot(x, layout), gated)
         levels += [x, gated.matrix]
         x, at = linear(given, matrices, at, gated.matrix), at + 1
-    out = Spot(x, structure.levels[-1]).tensors(given.batch)
+    out = Spot(x, structure.levels[-1]).pair_of(given.batch, given.differentiated)
 
     kept = Kept(
         (*total, *after),

@@ -120,7 +120,8 @@ class Structure:
         self.parts = tuple(linear._parts(group) for group in self.groups)
         self.biased = tuple(packed._biased(parts) for parts in self.parts)
         self.slots = [slot for group in self.groups for x in group for slot in _slots(x)]
-        self._keepers, self._keys = (list(x) for x in zip(*self.slots, strict=True))
+        self._keepers = [parts for parts, _ in self.slots]
+        self._keys = [name for _, name in self.slots]
         self.other_slots = self._others(block)
         self.gates = [x for x in after.layers if isinstance(x, gate.ScalarGate)]
         self.blades = blades = self.algebra.blade_count
