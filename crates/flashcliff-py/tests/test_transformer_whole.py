@@ -421,3 +421,11 @@ def test_a_wrong_place_is_seen(kernels, monkeypatch):
             alike(results(net, *given), want)
         monkeypatch.setattr(found, name, right)
     alike(results(net, *given), want)
+
+
+def test_parameters_of_another_type_are_left_to_the_layers(kernels):
+    net = network((1, 3, 0))
+    x, s, _ = inputs(net, 2, 3)
+    net.blocks[0].mlp.layers[-1].float()
+    net(x, s)
+    assert kernels == [False, True]

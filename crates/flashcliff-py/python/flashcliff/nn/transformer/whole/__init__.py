@@ -10,6 +10,7 @@ kernels and matrix products in the same order, between matrices that have an ite
 | `call`      | what a call has besides; the values that its backward pass reads                         |
 | `forward`   | the forward pass                                                                         |
 | `backward`  | the backward pass                                                                        |
+| `function`  | both as a function of autograd, and gradients of gradients                               |
 
 :func:`attempt` leaves a block to its layers wherever something follows or changes the calls of one of them, or a layer has no
 kernel. Gradients of gradients are those of the layers.
@@ -17,7 +18,7 @@ kernel. Gradients of gradients are those of the layers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -28,21 +29,16 @@ from ...._ops.attention import Call, Rows
 from ...._ops.items import Pair
 from ...._ops.run import takes_tf32
 from .. import kernel, packed
-from ..items import _again
 from ..norm import SCALAR_EPS
 from ..ragged import as_sequences
-from .backward import backward
-from .call import Given, Kept
-from .forward import forward
+from .call import Given
+from .function import Composed, Context, differentiated, packed_forward
 from .structure import Structure, structure_of
 
 __all__ = ["attempt"]
 
 _KNOWN = {"mask", "is_causal", "cu_seqlens", "cu_seqlens_key"}
 """The options of attention that a call may have."""
-
-Composed = Callable[[Pair], tuple[Pair, Pair]]
-"""The block of a sum by its layers."""
 
 
 def attempt(
@@ -70,33 +66,17 @@ def attempt(
     if not structure.serves or not structure.is_whole():
         return None
     given = _given(structure, here, pending, options)
-    parameters, others = structure.parameters(), structure.others()
+    parameters, others = structure.parameters(mv.dtype), structure.others()
     if given is None or not parameters or others is None:
         return None
     if not kernels.serves(structure.algebra, mv, s, *(pending or ()), *others, parameters[0]):
         return None
     reference = None if factors is None else factors(mv)
     if given.differentiated:
-        more = (None, None) if pending is None else pending
-        call = _Context(given, composed, reference)
-        found = _Block.apply(call, mv, s, *more, *others, *parameters)
-        return (found[2], found[3]), (found[4], found[5])
-    _, after, out, _ = _forward(given, here, pending, reference, others, parameters)
+        call = Context(given, composed, reference)
+        return differentiated(call, here, pending, others, parameters)
+    _, after, out, _ = packed_forward(given, here, pending, reference, others, parameters)
     return after, out
-
-
-def _forward(
-    given: Given,
-    here: Pair,
-    pending: Pair | None,
-    reference: Tensor | None,
-    others: Sequence[Tensor | None],
-    parameters: list[Tensor],
-) -> tuple[Pair, Pair, Pair, Kept]:
-    log_weights, *gains = others
-    elements = packed.elements_of(given.table, torch._C._nn.flatten_dense_tensors(parameters))
-    of_norms = (gains[0], gains[1]), (gains[2], gains[3])
-    return forward(given, here, pending, reference, log_weights, of_norms, elements)
 
 
 def _given(
@@ -147,93 +127,3 @@ def _ragged(options: Mapping[str, Any], name: str, mv: Tensor) -> Rows:
     items = mv.shape[-2]
     found = as_sequences(name, options[name]).check(items)
     return Rows(items, found.longest, found.on(mv.device))
-
-
-class _Context:
-    """What a call keeps besides tensors that autograd saves."""
-
-    def __init__(self, given: Given, composed: Composed, reference: Tensor | None) -> None:
-        self.given, self.composed, self.reference = given, composed, reference
-        self.parameters: tuple[Tensor, ...] = ()
-        self.versions: list[int] = []
-
-    def check(self) -> None:
-        """Raises if a parameter was changed in place since the call."""
-        if [p._version for p in self.parameters] != self.versions:
-            raise RuntimeError(
-                "a parameter of a transformer block has been modified by an inplace operation before a backward pass with "
-                "create_graph=True; call backward first, and then change parameters"
-            )
-
-
-class _Block(torch.autograd.Function):
-    """The sum, and two pairs whose sum is the block's output. Callers need no sum; gradients of gradients go by it."""
-
-    @staticmethod
-    def forward(ctx: Any, call: _Context, *tensors: Any) -> Any:
-        ctx.set_materialize_grads(False)
-        mv, s, more, more_s, *rest = tensors
-        others, parameters = rest[:5], rest[5:]
-        pending = None if more is None else (more, more_s)
-        here: Any = mv, s
-        total, after, out, kept = _forward(
-            call.given, here, pending, call.reference, others, parameters
-        )
-        ctx.call, ctx.has_pending = call, pending is not None
-        call.parameters = tuple(parameters)
-        call.versions = [p._version for p in parameters]
-        ctx.save_for_backward(*kept.flat(), others[0])
-        # An input would come back as an output of the same name.
-        of_total = (None, None) if pending is None else total
-        return *of_total, *after, *out
-
-    @staticmethod
-    def backward(ctx: Any, *incoming: Tensor | None) -> Any:
-        saved = ctx.saved_tensors
-        call, kept, log_weights = ctx.call, Kept.of(saved[:-1]), saved[-1]
-        if torch.is_grad_enabled():
-            found = _composed(call, kept, log_weights, incoming)
-        else:
-            given = call.given
-            made = backward(given, kept, incoming[:2], incoming[2:4], incoming[4:])
-            of_parameters = torch._C._nn.unflatten_dense_tensors(made.parameters, call.parameters)
-            found = [*made.total, made.log_weights, *made.gains, *of_parameters]
-        of_total = found[:2]
-        of_pending = of_total if ctx.has_pending else (None, None)
-        return None, *of_total, *of_pending, *found[2:]
-
-
-def _composed(
-    call: _Context, kept: Kept, log_weights: Tensor | None, incoming: tuple[Tensor | None, ...]
-) -> list[Tensor | None]:
-    """The gradients by the block's layers, with derivatives of their own."""
-    call.check()
-    structure = call.given.structure
-    own = log_weights, *kept.gains, *call.parameters
-    slots = [
-        (parts, name, tensor)
-        for (parts, name), tensor in zip(
-            (*structure.other_slots, *structure.slots), own, strict=True
-        )
-        if parts is not None and tensor is not None
-    ]
-    before = [parts[name] for parts, name, _ in slots]
-
-    def function(*tensors: Tensor | None) -> list[Tensor]:
-        after, out = call.composed((tensors[0], tensors[1]))  # type: ignore[arg-type]
-        pairs = zip((*after, *out), incoming[2:], strict=True)
-        return [x for x, g in pairs if x is not None and g is not None]
-
-    gradients = [g for g in incoming[2:] if g is not None]
-    try:
-        # Others may stand where the parameters of the call stood, such as those of `torch.func.functional_call`.
-        for parts, name, tensor in slots:
-            parts[name] = tensor
-        found = _again(function, (*kept.norms[:2], *own), gradients)
-    finally:
-        for (parts, name, _), tensor in zip(slots, before, strict=True):
-            parts[name] = tensor
-    for at, g in enumerate(incoming[:2]):
-        mine = found[at]
-        found[at] = mine if g is None else g if mine is None else mine + g
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import weakref
-from operator import methodcaller
+from operator import attrgetter, methodcaller
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -200,10 +200,12 @@ class Structure:
         same = list(map(dict.get, self._holders, self._names)) == self._held
         return same and list(map(len, self._holders)) == self._counts
 
-    def parameters(self) -> list[Tensor] | None:
-        """The parameters of all linear layers, in the order of tables; ``None`` if some are not plain tensors."""
-        found = list(map(dict.get, self._keepers, self._keys))
-        return found if _PLAIN.issuperset(map(type, found)) else None  # type: ignore[return-value]
+    def parameters(self, dtype: torch.dtype) -> list[Tensor] | None:
+        """The parameters of all linear layers, in the order of tables; ``None`` if some are not plain tensors of a type."""
+        found: Any = list(map(dict.get, self._keepers, self._keys))
+        if not _PLAIN.issuperset(map(type, found)) or {dtype} != set(map(_dtype, found)):
+            return None
+        return found  # type: ignore[no-any-return]
 
     def others(self) -> list[Tensor | None] | None:
         """The logarithms of the weights of distances, and the gains of both norms, of multivectors and of scalars; ``None``
@@ -267,6 +269,7 @@ class Structure:
         return Features(dtype, roles, split, (wide, wide, width), 1 / math.sqrt(of_query))
 
 
+_dtype = attrgetter("dtype")
 _has_forward = methodcaller("__contains__", "forward")
 """Whether a module's own attributes have a function that is called in the place of its class's."""
 
