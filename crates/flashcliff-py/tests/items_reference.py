@@ -7,8 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from flashcliff import functional
-from flashcliff._ops import items
-from flashcliff.nn.transformer import packed
+from flashcliff._ops import attention, items
+from flashcliff._ops.spots import Spot
+from flashcliff.nn.transformer import kernel, packed
 from flashcliff.nn.transformer.gate import ACTIVATIONS
 
 NAMES = (
@@ -33,7 +34,8 @@ def install(monkeypatch):
     def recorded(name):
         def run(*arguments):
             called.append(name)
-            return globals()[name](*arguments)
+            place = multivectors if name.startswith("product") else tensors
+            return globals()[name](*placed(arguments, place))
 
         return run
 
@@ -42,6 +44,70 @@ def install(monkeypatch):
     monkeypatch.setattr(items, "serves", lambda algebra, *tensors: algebra.dim in (2, 3, 4, 5))
     monkeypatch.setattr(packed, "is_plain", lambda x: not torch.compiler.is_compiling())
     return called
+
+
+def install_attention(monkeypatch):
+    """Replaces the kernels of attention too."""
+    monkeypatch.setattr(attention, "serves", lambda *features: True)
+    monkeypatch.setattr(attention, "forward", attention_forward)
+    monkeypatch.setattr(attention, "backward", attention_backward)
+    monkeypatch.setattr(kernel, "is_plain", packed.is_plain)
+    monkeypatch.setattr(kernel, "_LONGEST", {8: 1 << 14, 4: 1 << 14, 2: 16})
+
+
+def placed(given, place):
+    """Arguments whose places in matrices are tensors."""
+    if isinstance(given, Spot):
+        return place(given)
+    if isinstance(given, items.Part):
+        return given._replace(items=placed(given.items, place))
+    if type(given) in (tuple, list):
+        return type(given)(placed(x, place) for x in given)
+    return given
+
+
+def tensors(spot):
+    """Multivectors and scalars, by the address and the strides that a kernel gets."""
+    matrix, layout = spot.matrix, spot.layout
+    address, blade, row, scalars, row_s = spot.place()
+
+    def at(where, shape, strides):
+        start = (where - matrix.untyped_storage().data_ptr()) // matrix.itemsize
+        return matrix.as_strided(shape, strides, start)
+
+    rows = len(matrix)
+    mv = at(address, (layout.blades, rows, layout.channels), (blade, row, 1))
+    return mv, at(scalars, (rows, layout.scalars), (row_s, 1)) if layout.scalars else None
+
+
+def multivectors(spot):
+    return tensors(spot)[0]
+
+
+def attended(call, query, key, value):
+    """What queries attend to, and the logarithms of sums of exponentials `[*batch, heads, queries]`."""
+    scores = query @ key.transpose(-1, -2) * call.scale
+    if call.queries.bounds is not None:
+        of_query, of_key = (
+            torch.bucketize(torch.arange(rows.total, dtype=torch.int32), rows.bounds[1:], right=True)
+            for rows in (call.queries, call.keys)
+        )
+        scores = scores.masked_fill(of_query[:, None] != of_key, -torch.inf)
+    return scores.softmax(-1) @ value, scores.logsumexp(-1)
+
+
+def attention_forward(call, given, out, regular=False):
+    found, log_sums = attended(call, *(x.detach().double() for x in given))
+    out.copy_(found)
+    return log_sums.unflatten(0, (-1, log_sums.shape[-2])) if log_sums.dim() == 2 else log_sums
+
+
+def attention_backward(call, given, log_sums, gradient, to, regular=False):
+    def run(*x):
+        return [attended(call, *x)[0]]
+
+    assert torch.isfinite(log_sums).all()
+    write(to, gradients(run, [x.detach().double().requires_grad_() for x in given[:3]], [gradient]))
 
 
 def write(to, values):
@@ -206,8 +272,8 @@ def merge(algebra, features, merged, back):
         s.copy_(features[..., count:].transpose(1, 2).reshape(s.shape))
 
 
-def column_sums(algebra, x, runs):
-    to = x.new_zeros(x.shape[1])
+def column_sums(algebra, x, runs, to=None):
+    to = x.new_zeros(x.shape[1]) if to is None else to
     for start, stop in runs:
         to[start:stop] = x[:, start:stop].double().sum(0)
     return to

@@ -163,6 +163,25 @@ def test_attention(signature, batch, multi_query, scalars, kernels):
     alike(got, run())
 
 
+@pytest.mark.parametrize("others", [3, 5])
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0)], ids=str)
+def test_cross_attention(signature, joint, others, kernels):
+    torch.manual_seed(0)
+    layer = gt.CrossAttention(signature, 4, 8, 2, 6, heads=2, joint=joint).double()
+    x, s = leaf(16, 2, 3, 4), leaf(2, 3, 8, seed=1)
+    y, t = leaf(16, 2, others, 2, seed=2), leaf(2, others, 6, seed=3)
+    leaves = [x, s, y, t, *layer.parameters()]
+
+    def run():
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return derivatives(lambda: layer(x, y, s, t), leaves)
+
+    got, called = kernels(run)
+    assert ("heads" in called) == (others == 3) and "merge" in called
+    alike(got, run())
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("multi_query", [False, True])
 @pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0)], ids=str)
@@ -271,7 +290,7 @@ def test_results_are_side_by_side(scalars, kernels):
     )
     for mv, of_s in found:
         rows = [mv.flatten(1, -2)] + ([] if of_s is None else [of_s.flatten(0, -2)])
-        assert packed._side_by_side(rows) is not None
+        assert packed.side_by_side(rows) is not None
 
 
 def test_the_current_device_stays(monkeypatch):

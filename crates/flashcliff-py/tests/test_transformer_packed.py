@@ -150,7 +150,7 @@ def test_matrices_begin_aligned_and_follow_the_parameters(dense):
     disturb(net.double())
     x, s = random(16, 2, 4, 1), random(2, 4, 1, seed=1)
     layers = tuple((layer._layer,) for layer in net.modules() if isinstance(layer, gt.EquiLinear))
-    table = packed._table(layers, torch.device("cpu"), torch.float64)
+    table = packed.table_of(layers, torch.device("cpu"), torch.float64)
     assert all(sum(shape.sizes) % 16 == 0 for shape in table.shapes)
 
     def step():

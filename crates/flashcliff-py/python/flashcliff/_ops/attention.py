@@ -67,6 +67,8 @@ def _is_regular(x: Tensor) -> bool:
 
 def _sequence_stride(x: Tensor) -> int | None:
     """The elements from a batch element to the next, or ``None`` if there is no such number."""
+    if x.dim() == 4:
+        return x.stride(0) if x.shape[0] != 1 else 0
     found = expected = None
     for size, stride in zip(reversed(x.shape[:-3]), reversed(x.stride()[:-3])):
         if size == 1:
@@ -91,12 +93,15 @@ def empty_features(like: Tensor, shape: Sequence[int]) -> Tensor:
     return like.new_empty(*batch, items, heads, width).movedim(-2, -3)
 
 
-def forward(call: Call, given: tuple[Tensor, Tensor, Tensor], out: Tensor) -> Tensor:
+def forward(
+    call: Call, given: tuple[Tensor, Tensor, Tensor], out: Tensor, regular: bool = False
+) -> Tensor:
     """Writes what queries attend to, of keys and values. Returns the logarithms of the sums of exponentials, ``[heads,
-    queries]``."""
+    queries]``. ``regular``: whether the kernels are known to read features where they are."""
     query = given[0]
     log_sums = query.new_empty(query.shape[-3], call.queries.total, dtype=torch.float32)
-    described = _described(call, (*map(_regular, given), out), log_sums)
+    read = given if regular else tuple(map(_regular, given))
+    described = _described(call, (*read, out), log_sums)
     launch(query, lambda *target: _kernels().forward(*described, target))
     return log_sums
 
@@ -107,10 +112,13 @@ def backward(
     log_sums: Tensor,
     gradient: Tensor,
     gradients: tuple[Tensor, Tensor, Tensor],
+    regular: bool = False,
 ) -> None:
-    """Writes the gradients of queries, keys and values; ``given`` are these and what the queries attend to."""
-    described = _described(call, tuple(map(_regular, given)), log_sums)
-    gradient = _regular(gradient)
+    """Writes the gradients of queries, keys and values; ``given`` are these and what the queries attend to. ``regular``:
+    as in :func:`forward`."""
+    read = given if regular else tuple(map(_regular, given))
+    described = _described(call, read, log_sums)
+    gradient = gradient if regular else _regular(gradient)
     places = _place(gradient), [_place(x) for x in gradients]
     launch(gradient, lambda *target: _kernels().backward(*described, places, target))
 

@@ -109,9 +109,9 @@ def product(
     return out
 
 
-def weights(x: Tensor, gradient: Tensor, groups: Groups) -> Tensor:
-    """``x.t() @ gradient``, of the blocks of groups; zeros elsewhere."""
-    to = x.new_zeros(x.shape[1], gradient.shape[1])
+def weights(x: Tensor, gradient: Tensor, groups: Groups, to: Tensor | None = None) -> Tensor:
+    """``x.t() @ gradient``, of the blocks of groups; zeros elsewhere. Written to a tensor if one is given."""
+    to = x.new_zeros(x.shape[1], gradient.shape[1]) if to is None else to.zero_()
     partials = x.new_empty(_kernels().partials(x.shape[0], len(groups.groups)))
     tensors = [_place(t) for t in (x, gradient, to)]
     given = tensors, partials.data_ptr(), x.shape[0], _described(groups)

@@ -1,7 +1,8 @@
 """Calls the kernels of the items of transformers with tensors on CUDA: norms, gates, the features of attention.
 
 Items are multivectors ``[blades, rows, channels]`` and scalars ``[rows, scalars]``, or ``None``. The last axis is
-contiguous, all others may have any stride, so items can lie side by side in the rows of a matrix.
+contiguous, all others may have any stride, so items can lie side by side in the rows of a matrix. A :class:`~.spots.Spot`
+stands for both tensors, or for the multivectors of a product.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from torch import Tensor
 from .. import _core
 from ..algebra import Algebra
 from .run import saved_dtype
+from .spots import Spot
 from .tensor_types import NAMES
 
 Pair = tuple[Tensor, Tensor | None]
 """Multivectors and scalars."""
+
+Items = Pair | Spot
+"""Items as tensors, or as a place in a matrix."""
 
 Eps = tuple[float, float]
 """The smallest mean norm of multivectors, and what is added to the variance of scalars."""
@@ -28,7 +33,7 @@ Eps = tuple[float, float]
 class Part(NamedTuple):
     """Queries, keys or values: items whose channels are ``[channels, heads]``."""
 
-    items: Pair
+    items: Items
     features: Tensor
     """``[rows, heads, width]``, contiguous: of each taken blade its channels, features of distances, scalars, zeros."""
     heads: int
@@ -78,9 +83,9 @@ def norm(
     algebra: Algebra,
     eps: Eps,
     gains: Gains,
-    x: Pair,
-    residual: tuple[Pair, Pair] | None,
-    to: Pair,
+    x: Items,
+    residual: tuple[Items, Items] | None,
+    to: Items,
 ) -> None:
     """Writes the norm of items, times gains, to ``to``. With a residual, of the sum of the items and its first part,
     and the sum to its second part."""
@@ -93,38 +98,39 @@ def norm_gradient(
     algebra: Algebra,
     eps: Eps,
     gains: Gains,
-    x: Pair,
-    gradient: Pair,
-    through: Pair | None,
-    to: Pair,
+    x: Items,
+    gradient: Items,
+    through: Items | None,
+    to: Items,
 ) -> Gains:
     """Writes the gradient of the norm's input from that of its result, plus ``through``. Returns the gradients of the
     gains."""
     sizes, partials = _sizes(x), None
     counts = [0 if gain is None else gain.numel() for gain in gains]
     if sum(counts):
-        dtype = saved_dtype(x[0].dtype)
-        partials = x[0].new_empty(_items(algebra).norm_partials(sizes), sum(counts), dtype=dtype)
+        like = _tensor(x)
+        dtype = saved_dtype(like.dtype)
+        partials = like.new_empty(_items(algebra).norm_partials(sizes), sum(counts), dtype=dtype)
     given = _address(gains[0]), _address(gains[1]), _address(partials)
     other = None if through is None else _place(through)
     places = _place(x), _place(gradient), other, _place(to)
     _call(algebra, "norm_gradient", x, sizes, eps, given, *places)
     if partials is None:
         return None, None
-    found = partials.sum(0).to(x[0].dtype).split(counts)
+    found = partials.sum(0).to(like.dtype).split(counts)
     of_mv, of_s = (
         None if gain is None else part.view(gain.shape) for gain, part in zip(gains, found)
     )
     return of_mv, of_s
 
 
-def gate(algebra: Algebra, activations: tuple[str, str], x: Pair, to: Pair) -> None:
+def gate(algebra: Algebra, activations: tuple[str, str], x: Items, to: Items) -> None:
     """Writes multivectors times the first activation of their scalar blade, and the second activation of scalars."""
     _call(algebra, "gate", x, _sizes(x), activations, _place(x), _place(to))
 
 
 def gate_gradient(
-    algebra: Algebra, activations: tuple[str, str], x: Pair, gradient: Pair, to: Pair
+    algebra: Algebra, activations: tuple[str, str], x: Items, gradient: Items, to: Items
 ) -> None:
     """Writes the gradient of the gate's input from that of its result."""
     places = _place(x), _place(gradient), _place(to)
@@ -139,7 +145,7 @@ def heads(algebra: Algebra, split: Split, parts: Sequence[Part]) -> None:
 
 
 def heads_gradient(
-    algebra: Algebra, split: Split, parts: Sequence[Part], to: Sequence[Pair]
+    algebra: Algebra, split: Split, parts: Sequence[Part], to: Sequence[Items]
 ) -> None:
     """Writes the gradients of the parts' items from those of their features, which ``parts`` have."""
     first = parts[0]
@@ -149,21 +155,22 @@ def heads_gradient(
     _call(algebra, "heads_gradient", first.items, sizes, how, described, places)
 
 
-def merge(algebra: Algebra, features: Tensor, merged: Pair, back: bool) -> None:
+def merge(algebra: Algebra, features: Tensor, merged: Items, back: bool) -> None:
     """Writes features ``[outer, heads, inner, features]`` to items whose channels are ``[heads, channels]``, or back;
     the rows of the items are ``[outer, inner]``."""
-    mv, s = merged
     count, inner = features.shape[1:3]
-    scalars = 0 if s is None else s.shape[-1] // count
-    sizes = (mv.shape[1], mv.shape[2] // count, scalars, NAMES[mv.dtype])
+    rows, channels, scalars, dtype = _sizes(merged)
+    sizes = (rows, channels // count, scalars // count, dtype)
     place = features.data_ptr(), NAMES[features.dtype]
     described = (*place, inner, count, features.stride()[:3])
     _call(algebra, "merge", merged, sizes, described, _place(merged), back)
 
 
-def column_sums(algebra: Algebra, x: Tensor, runs: Sequence[tuple[int, int]]) -> Tensor:
+def column_sums(
+    algebra: Algebra, x: Tensor, runs: Sequence[tuple[int, int]], to: Tensor | None = None
+) -> Tensor:
     """The sums over rows of runs of columns of a matrix ``[rows, width]``, ascending pairs of a start and a stop:
-    ``[width]``. The values of other columns are arbitrary."""
+    ``[width]``, written to a tensor if one is given. The values of other columns are arbitrary."""
     rows, width = x.shape
     if len(runs) > _core.Items.MOST_RUNS:
         runs = [(0, width)]
@@ -172,7 +179,7 @@ def column_sums(algebra: Algebra, x: Tensor, runs: Sequence[tuple[int, int]]) ->
     taken = sum(stop - start for start, stop in runs)
     parts = _items(algebra).sum_partials(columns)
     partials = x.new_empty(max(parts * taken, 1), dtype=saved_dtype(x.dtype))
-    to = x.new_empty(width)
+    to = x.new_empty(width) if to is None else to
     _call(algebra, "column_sums", (x, None), columns, partials.data_ptr(), to.data_ptr())
     return to
 
@@ -186,7 +193,11 @@ def pack(algebra: Algebra, x: Tensor, places: Tensor, factors: Tensor) -> Tensor
     return to
 
 
-def product(algebra: Algebra, kind: str, x: Tensor, y: Tensor, to: Tensor) -> None:
+Factor = Tensor | Spot
+"""Multivectors ``[blades, rows, channels]``."""
+
+
+def product(algebra: Algebra, kind: str, x: Factor, y: Factor, to: Factor) -> None:
     """Writes the product of a kind of multivectors ``[blades, rows, channels]``."""
     operator, given = _product(algebra, kind), [_strided(x), _strided(y)]
 
@@ -194,11 +205,11 @@ def product(algebra: Algebra, kind: str, x: Tensor, y: Tensor, to: Tensor) -> No
         place = device, stream, False
         operator.forward_strided(_strided_sizes(x), given, _strided(to), place)
 
-    launch(x, run)
+    launch(x.matrix if isinstance(x, Spot) else x, run)
 
 
 def product_gradient(
-    algebra: Algebra, kind: str, x: Tensor, y: Tensor, gradient: Tensor, to: tuple[Tensor, Tensor]
+    algebra: Algebra, kind: str, x: Factor, y: Factor, gradient: Factor, to: tuple[Factor, Factor]
 ) -> None:
     """Writes the gradients of both factors of :func:`product`."""
     operator, given = _product(algebra, kind), [_strided(x), _strided(y)]
@@ -208,7 +219,7 @@ def product_gradient(
         place = device, stream, False
         operator.backward_strided(_strided_sizes(x), given, _strided(gradient), places, place)
 
-    launch(x, run)
+    launch(x.matrix if isinstance(x, Spot) else x, run)
 
 
 @functools.cache
@@ -227,19 +238,31 @@ def launch(x: Tensor, function: Callable[[int, int], None]) -> None:
     function(device, torch._C._cuda_getCurrentRawStream(device))
 
 
-def _strided_sizes(x: Tensor) -> tuple[int, int, str]:
+def _strided_sizes(x: Factor) -> tuple[int, int, str]:
+    if isinstance(x, Spot):
+        return x.matrix.shape[0], x.layout.channels, NAMES[x.matrix.dtype]
     return x.shape[1], x.shape[2], NAMES[x.dtype]
 
 
-def _strided(x: Tensor) -> tuple[int, int, int]:
+def _strided(x: Factor) -> tuple[int, int, int]:
+    if isinstance(x, Spot):
+        return x.place()[:3]
     blade, row, last = x.stride()
     assert last == 1 or x.shape[2] <= 1
     return x.data_ptr(), blade, row
 
 
-def _call(algebra: Algebra, name: str, pair: Pair, *arguments: object) -> None:
-    function = getattr(_items(algebra), name)
-    launch(pair[0], lambda device, stream: function(*arguments, (device, stream)))
+def _tensor(items: Items) -> Tensor:
+    return items.matrix if isinstance(items, Spot) else items[0]
+
+
+def _call(algebra: Algebra, name: str, items: Items, *arguments: object) -> None:
+    function, x = getattr(_items(algebra), name), _tensor(items)
+    device = x.get_device()
+    if device == torch.cuda.current_device():
+        function(*arguments, (device, torch._C._cuda_getCurrentRawStream(device)))
+    else:
+        launch(x, lambda *target: function(*arguments, target))
 
 
 @functools.cache
@@ -247,8 +270,11 @@ def _items(algebra: Algebra) -> _core.Items:
     return _core.Items(algebra._core)
 
 
-def _sizes(pair: Pair) -> tuple[int, int, int, str]:
-    mv, s = pair
+def _sizes(items: Items) -> tuple[int, int, int, str]:
+    if isinstance(items, Spot):
+        matrix, layout = items.matrix, items.layout
+        return matrix.shape[0], layout.channels, layout.scalars, NAMES[matrix.dtype]
+    mv, s = items
     return mv.shape[1], mv.shape[2], 0 if s is None else s.shape[1], NAMES[mv.dtype]
 
 
@@ -257,8 +283,10 @@ def _head_sizes(part: Part) -> tuple[int, int, int, str]:
     return rows, channels // part.heads, scalars // part.heads, dtype
 
 
-def _place(pair: Pair) -> tuple[int, int, int, int, int]:
-    mv, s = pair
+def _place(items: Items) -> tuple[int, int, int, int, int]:
+    if isinstance(items, Spot):
+        return items.place()
+    mv, s = items
     blade, row, last = mv.stride()
     assert last == 1 or mv.shape[2] <= 1
     if s is None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ... import functional
 from ...algebra import Algebra
 from . import items
-from .geometry import GeometryLike, constant, geometry_of
+from .geometry import Geometry, GeometryLike, constant, geometry_of
 from .linear import EquiLinear, Group, together
 from .norm import EquiLayerNorm
 
@@ -35,6 +35,12 @@ def equi_join(x: Tensor, y: Tensor, reference: Tensor, geometry: GeometryLike) -
     product = functional.product(x, y, algebra, "regressive")
     factors = constant(_join_signs(algebra), product).view(-1, *[1] * (product.dim() - 1))
     return product * (factors * reference.to(product.dtype))
+
+
+def join_factors(geometry: Geometry, like: Tensor, reference: Tensor) -> Tensor:
+    """The factors by which the join of multivectors like some differs from the regressive product."""
+    signs = constant(_join_signs(geometry.algebra), like)
+    return signs.view(-1, *[1] * (like.dim() - 1)) * reference.to(like.dtype)
 
 
 @functools.cache
@@ -123,8 +129,7 @@ class GeometricBilinear(nn.Module):
         if self.geometry.bivectors and fixed and items.serves(algebra, *made, scalars):
             of_join = None
             if reference is not None:
-                signs = constant(_join_signs(algebra), made[0])
-                of_join = signs.view(-1, *[1] * (made[0].dim() - 1)) * reference.to(made[0].dtype)
+                of_join = join_factors(self.geometry, made[0], reference)
             pairs = list(zip(made[::2], made[1::2]))
             return items.products(algebra, of_join, scalars, pairs, self._composed)
 

@@ -12,85 +12,16 @@ from torch.utils.checkpoint import checkpoint as computed_again
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from . import packed
-from .bilinear import GeometricBilinear
-from .gate import GradeDropout, ScalarGate
+from .bilinear import join_factors
+from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .heads import CrossAttention, Pair, SelfAttention
-from .linear import EquiLinear, Group, packed_ahead
+from .linear import packed_ahead
+from .mlp import GeometricMLP
 from .norm import EquiLayerNorm
+from .whole import attempt
 
 __all__ = ["Block", "ConditionalBlock", "GeometricMLP", "checkpoint_items"]
-
-
-class GeometricMLP(nn.Module):
-    """A bilinear layer, then gates and linear layers.
-
-    Shapes: multivectors ``[blades, *batch, channels[0]]`` to ``[blades, *batch, channels[-1]]``, scalars likewise.
-
-    Args:
-        geometry: an algebra, or a :class:`Geometry`. Without ``geometry.product`` the first layer is a gate and a
-            linear map.
-        channels: multivector channels before and after each layer, at least two numbers.
-        scalars: scalar channels, as many numbers.
-        activation: the activation of gates, see :class:`ScalarGate`.
-        scalar_activation: the activation of scalars.
-        dropout: probability of :class:`GradeDropout` after each layer.
-    """
-
-    def __init__(
-        self,
-        geometry: GeometryLike,
-        channels: tuple[int, ...],
-        scalars: tuple[int, ...],
-        *,
-        activation: str = "gelu_tanh",
-        scalar_activation: str | None = None,
-        dropout: float | None = None,
-    ) -> None:
-        super().__init__()
-        self.geometry = geometry_of(geometry)
-        if len(channels) < 2 or len(channels) != len(scalars):
-            raise ValueError(
-                f"channels: expected two or more numbers, and as many scalars, got {channels} and {scalars}"
-            )
-        layers: list[nn.Module] = []
-
-        def gate() -> ScalarGate:
-            return ScalarGate(activation, scalar_activation)
-
-        sizes = list(zip(channels[:-1], channels[1:], scalars[:-1], scalars[1:], strict=True))
-        for at, (before, after, before_s, after_s) in enumerate(sizes):
-            if at == 0 and self.geometry.product:
-                bilinear = GeometricBilinear(
-                    self.geometry, before, after, in_scalars=before_s, out_scalars=after_s
-                )
-                layers.append(bilinear)
-            else:
-                layers += [gate(), EquiLinear(self.geometry, before, after, before_s, after_s)]
-            if dropout is not None:
-                layers.append(GradeDropout(self.geometry, dropout))
-        self.layers = nn.ModuleList(layers)
-
-    def groups(self) -> list[Group]:
-        """The linear layers, as they are called together."""
-        found: list[Group] = []
-        for layer in self.layers:
-            if isinstance(layer, GeometricBilinear):
-                found += layer.groups()
-            elif isinstance(layer, EquiLinear):
-                found.append((layer,))
-        return found
-
-    def forward(
-        self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
-    ) -> Pair:
-        pair: Pair = multivectors, scalars
-        for layer in self.layers:
-            if isinstance(layer, GeometricBilinear):
-                pair = layer(*pair, reference)
-            else:
-                pair = layer(*pair)
-        return pair
 
 
 T = TypeVar("T")
@@ -227,6 +158,37 @@ class Block(nn.Module):
         )
 
     def _chained(
+        self,
+        here: Pair,
+        pending: Pair | None,
+        extra: tuple[Tensor | None, Tensor | None],
+        reference: Tensor | None,
+        **options: Any,
+    ) -> tuple[Pair, Pair]:
+        again = self.checkpoint == _ITEMS and torch.is_grad_enabled()
+        if extra == (None, None) and not again:
+            found = self._whole(here, pending, reference, **options)
+            if found is not None:
+                return found
+        return self._by_layers(here, pending, extra, reference, **options)
+
+    def _whole(
+        self, here: Pair, pending: Pair | None, reference: Tensor | None, **options: Any
+    ) -> tuple[Pair, Pair] | None:
+        """The same as one function of autograd, where that is known."""
+        joins = self.geometry.join and self.geometry.product
+        if joins and (reference is None or reference.requires_grad):
+            return None
+
+        def composed(total: Pair) -> tuple[Pair, Pair]:
+            return self._by_layers(total, None, (None, None), reference, **options)
+
+        def factors(like: Tensor) -> Tensor:
+            return join_factors(self.geometry, like, reference)  # type: ignore[arg-type]
+
+        return attempt(self, here, pending, factors if joins else None, composed, options)
+
+    def _by_layers(
         self,
         here: Pair,
         pending: Pair | None,

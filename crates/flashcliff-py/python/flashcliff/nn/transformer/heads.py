@@ -74,6 +74,8 @@ class _Heads:
         of_items = pairs[0][0].dtype
         dtype = attention.dtype or of_items
         known = items.serves_features(of_items, dtype)
+        # The kernels take queries, keys and values of the same items.
+        known = known and len({mv.shape[:-1] for mv, _ in pairs}) == 1
         if follow or mixed or not known or not items.serves(algebra, *tensors, weights):
             out: Pair = attention(*self._parts(projections), **options)
             return out

@@ -27,6 +27,7 @@ __all__ = [
     "normalised",
     "normalised_sum",
     "products",
+    "rows_of",
     "serves",
     "serves_features",
 ]
@@ -407,6 +408,18 @@ def _given(pair: Pair) -> tuple[Tensor, ...]:
 def _pair(found: Sequence[Tensor]) -> Pair:
     """The pair of given tensors."""
     return found[0], found[1] if len(found) > 1 else None
+
+
+def rows_of(pair: Sequence[Tensor | None]) -> Pair:
+    """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``, or ``None``, with one axis of rows."""
+    mv, s = pair
+    assert mv is not None
+    # Each operation costs the host a microsecond, so none is called for nothing.
+    if mv.dim() != 3:
+        mv = mv.flatten(1, -2)
+    if s is not None and s.dim() != 2:
+        s = s.flatten(0, -2)
+    return _last(mv), None if s is None else _last(s)
 
 
 def _rows(given: Sequence[Tensor]) -> Pair:

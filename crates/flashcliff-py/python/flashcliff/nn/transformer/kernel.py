@@ -18,7 +18,7 @@ from ..._ops.run import takes_tf32
 from .packed import is_plain
 from .ragged import Sequences
 
-__all__ = ["attend_by_kernel", "serves"]
+__all__ = ["attend_by_kernel", "serves", "spreads", "takes_longest"]
 
 # The most items of a sequence for which the kernel is faster than PyTorch's, by the bytes of a feature. Of float32 it is always
 # faster; it counts up to so many items.
@@ -43,7 +43,7 @@ def serves(
         return False
     of_queries, of_keys = _rows(query, key, ragged)
     longest = max(of_queries.longest, of_keys.longest)
-    return longest <= _LONGEST.get(query.dtype.itemsize, 0) and kernels.serves(query, key, value)
+    return takes_longest(query.dtype, longest) and kernels.serves(query, key, value)
 
 
 def attend_by_kernel(
@@ -59,16 +59,25 @@ def attend_by_kernel(
         sequences = query.shape[:-3].numel()
     else:
         sequences = of_queries.bounds.numel() - 1  # type: ignore[union-attr]
-    heads, longest = query.shape[-3], of_keys.longest
-    # All heads in one place would leave a GPU idle, or be more rows than the kernel counts.
-    is_few = longest > _SHORT and sequences * longest < _FEW_KEYS
-    is_much = heads * of_queries.longest**2 >= _MANY_ROWS
-    if key.shape[-3] == 1 and (is_few or is_much):
+    heads = query.shape[-3]
+    if key.shape[-3] == 1 and spreads(heads, sequences, of_queries, of_keys):
         # Gradients of the heads are summed behind the kernel.
         key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
     call = Call(scale, sequences, of_queries, of_keys, takes_tf32())
     out: Tensor = _Attention.apply(call, _composed(scale, ragged), query, key, value)
     return out
+
+
+def spreads(heads: int, sequences: int, queries: Rows, keys: Rows) -> bool:
+    """Whether heads that share keys and values each have a kernel of their own."""
+    # All heads in one place would leave a GPU idle, or be more rows than the kernel counts.
+    is_few = keys.longest > _SHORT and sequences * keys.longest < _FEW_KEYS
+    return is_few or heads * queries.longest**2 >= _MANY_ROWS
+
+
+def takes_longest(dtype: torch.dtype, longest: int) -> bool:
+    """Whether sequences of up to so many items are attended by the kernel, by the type of features."""
+    return longest <= _LONGEST.get(dtype.itemsize, 0)
 
 
 def _rows(

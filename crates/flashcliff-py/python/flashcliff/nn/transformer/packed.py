@@ -105,7 +105,7 @@ def matrices(
     flat = given[0] if len(given) == 1 else torch.cat(given)
     if dtype is not None:
         flat = flat.to(dtype)
-    table = _table(groups, flat.device, flat.dtype)
+    table = table_of(groups, flat.device, flat.dtype)
     packed = _Pack.apply(table, flat)
     # All at once, so that their gradients are put together once.
     pieces = packed.split([size for shape in table.shapes for size in shape.sizes])
@@ -199,7 +199,7 @@ class _Affine(torch.autograd.Function):
         _, _, wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
         of_rows = g @ weight.t() if wants_rows else None
         of_weight = rows.t() @ g if wants_weight else None
-        of_bias = _bias_gradient(ctx.algebra, ctx.biased, g) if wants_bias else None
+        of_bias = bias_gradient(ctx.algebra, ctx.biased, g) if wants_bias else None
         return None, None, of_rows, of_weight, of_bias
 
 
@@ -234,18 +234,19 @@ class _Sparse(torch.autograd.Function):
                 of_rows = block_sparse.product(g, weight, None, ctx.blocks.backward, True)
             if wants_weight:
                 of_weight = block_sparse.weights(rows, g, ctx.blocks.weights)
-        of_bias = _bias_gradient(ctx.algebra, ctx.biased, g) if wants_bias else None
+        of_bias = bias_gradient(ctx.algebra, ctx.biased, g) if wants_bias else None
         return None, None, None, of_rows, of_weight, of_bias
 
 
-def _bias_gradient(
-    algebra: Algebra, biased: tuple[tuple[int, int], ...], g: Tensor
+def bias_gradient(
+    algebra: Algebra, biased: tuple[tuple[int, int], ...], g: Tensor, to: Tensor | None = None
 ) -> Tensor:
+    """The gradient of a bias from that of the outputs, written to a tensor if one is given."""
     has_kernel = items.serves(algebra, g) and not torch.is_grad_enabled()
     if g.numel() < _MANY or not has_kernel:
-        return g.sum(0)
+        return g.sum(0) if to is None else torch.sum(g, 0, out=to)
     # The gradients of the other columns are nobody's.
-    return items.column_sums(algebra, g.contiguous(), biased)
+    return items.column_sums(algebra, g.contiguous(), biased, to)
 
 
 def _joined(*parts: Tensor) -> Tensor:
@@ -268,20 +269,11 @@ class _Join(torch.autograd.Function):
             (part.shape[0], part.shape[2]) if part.dim() == 3 else (part.shape[1],)
             for part in parts
         )
-        side_by_side = _side_by_side(parts) if in_place else None
-        if side_by_side is not None:
+        found = side_by_side(parts) if in_place else None
+        if found is not None:
             ctx.save_for_backward(*parts)
-            return side_by_side
-        pieces: list[Tensor] = []
-        for part in parts:
-            if part.dim() == 2:
-                pieces.append(part)
-            elif part.stride()[::2] == (part.shape[2], 1):
-                pieces.append(part.transpose(0, 1).flatten(1))
-            else:
-                # One kernel reads all blades where they are.
-                pieces += part.unbind(0)
-        return torch.cat(pieces, 1)
+            return found
+        return copied_together(parts)
 
     @staticmethod
     def backward(ctx: Any, joined: Tensor) -> Any:
@@ -290,7 +282,21 @@ class _Join(torch.autograd.Function):
         return None, *_Part.apply(ctx.shapes, joined)
 
 
-def _side_by_side(parts: Sequence[Tensor]) -> Tensor | None:
+def copied_together(parts: Sequence[Tensor]) -> Tensor:
+    """Copies of multivectors ``[blades, rows, channels]`` and scalars ``[rows, channels]``, an item in a row."""
+    pieces: list[Tensor] = []
+    for part in parts:
+        if part.dim() == 2:
+            pieces.append(part)
+        elif part.stride()[::2] == (part.shape[2], 1):
+            pieces.append(part.transpose(0, 1).flatten(1))
+        else:
+            # One kernel reads all blades where they are.
+            pieces += part.unbind(0)
+    return torch.cat(pieces, 1)
+
+
+def side_by_side(parts: Sequence[Tensor]) -> Tensor | None:
     """The joined rows, if the parts are where :class:`_Part` has them."""
     first = parts[0]
     storage, start, rows = first.untyped_storage(), first.storage_offset(), first.shape[-2]
@@ -370,7 +376,7 @@ class _Shape(NamedTuple):
         return weight, bias, -(weight + bias) % _ALIGNED
 
 
-class _Table(NamedTuple):
+class Table(NamedTuple):
     """Where the elements of matrices come from, and where those of their gradients go."""
 
     algebra: Algebra
@@ -384,16 +390,28 @@ class _Table(NamedTuple):
     weights: Tensor
     """Their factors, 0 where it has fewer."""
 
+    def matrices(self, elements: Tensor) -> list[Matrix]:
+        """The matrices, in place, whose elements lie one after another; not for autograd."""
+        found, start = [], 0
+        for rows, columns, has_bias, blocks in self.shapes:
+            weight = elements.as_strided((rows, columns), (columns, 1), start)
+            start += rows * columns
+            bias = None
+            if has_bias:
+                bias = elements.as_strided((columns,), (1,), start)
+                start += columns
+            start += -start % _ALIGNED
+            found.append(Matrix(weight, bias, blocks))
+        return found
+
 
 class _Pack(torch.autograd.Function):
     """The elements of all matrices from all parameters, one after another."""
 
     @staticmethod
-    def forward(ctx: Any, table: _Table, flat: Tensor) -> Tensor:
+    def forward(ctx: Any, table: Table, flat: Tensor) -> Tensor:
         ctx.table = table
-        if items.serves(table.algebra, flat):
-            return items.pack(table.algebra, flat, table.source[None], table.factor[None])
-        return flat.index_select(0, table.source).mul_(table.factor)
+        return elements_of(table, flat)
 
     @staticmethod
     def backward(ctx: Any, elements: Tensor) -> Any:
@@ -404,22 +422,34 @@ class _Unpack(torch.autograd.Function):
     """The gradients of parameters from those of matrices: the adjoint of :class:`_Pack`, without atomics."""
 
     @staticmethod
-    def forward(ctx: Any, table: _Table, elements: Tensor) -> Tensor:
+    def forward(ctx: Any, table: Table, elements: Tensor) -> Tensor:
         ctx.table = table
-        if items.serves(table.algebra, elements):
-            return items.pack(table.algebra, elements.contiguous(), table.places, table.weights)
-        used = elements.index_select(0, table.places.view(-1)).view(table.places.shape)
-        return used.mul_(table.weights).sum(0)
+        return of_parameters(table, elements)
 
     @staticmethod
     def backward(ctx: Any, flat: Tensor) -> Any:
         return None, _Pack.apply(ctx.table, flat)
 
 
+def elements_of(table: Table, flat: Tensor) -> Tensor:
+    """The elements of all matrices from all parameters one after another."""
+    if items.serves(table.algebra, flat):
+        return items.pack(table.algebra, flat, table.source[None], table.factor[None])
+    return flat.index_select(0, table.source).mul_(table.factor)
+
+
+def of_parameters(table: Table, elements: Tensor) -> Tensor:
+    """The gradients of all parameters from those of the elements of all matrices."""
+    if items.serves(table.algebra, elements):
+        return items.pack(table.algebra, elements.contiguous(), table.places, table.weights)
+    used = elements.index_select(0, table.places.view(-1)).view(table.places.shape)
+    return used.mul_(table.weights).sum(0)
+
+
 @functools.lru_cache(maxsize=1024)
-def _table(
+def table_of(
     groups: tuple[tuple[Layer, ...], ...], device: torch.device, dtype: torch.dtype
-) -> _Table:
+) -> Table:
     # A tensor made in inference mode could not be saved for a later backward pass.
     with torch.inference_mode(False):
         shapes, indices, factors = [], [], []
@@ -445,7 +475,7 @@ def _table(
         places, weights = _inverse(source, signs, flat)
         to = device, dtype
         on = source.to(device), signs.to(*to), places.to(device), weights.to(*to)
-        return _Table(groups[0][0].geometry.algebra, tuple(shapes), *on)
+        return Table(groups[0][0].geometry.algebra, tuple(shapes), *on)
 
 
 def _place(layer: Layer, flat: int, column: int, index: Tensor, factor: Tensor) -> int:

@@ -1,0 +1,84 @@
+"""The MLP of multivectors: a bilinear layer, gates and linear layers."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from .bilinear import GeometricBilinear
+from .gate import GradeDropout, ScalarGate
+from .geometry import GeometryLike, geometry_of
+from .heads import Pair
+from .linear import EquiLinear, Group
+
+__all__ = ["GeometricMLP"]
+
+
+class GeometricMLP(nn.Module):
+    """A bilinear layer, then gates and linear layers.
+
+    Shapes: multivectors ``[blades, *batch, channels[0]]`` to ``[blades, *batch, channels[-1]]``, scalars likewise.
+
+    Args:
+        geometry: an algebra, or a :class:`Geometry`. Without ``geometry.product`` the first layer is a gate and a
+            linear map.
+        channels: multivector channels before and after each layer, at least two numbers.
+        scalars: scalar channels, as many numbers.
+        activation: the activation of gates, see :class:`ScalarGate`.
+        scalar_activation: the activation of scalars.
+        dropout: probability of :class:`GradeDropout` after each layer.
+    """
+
+    def __init__(
+        self,
+        geometry: GeometryLike,
+        channels: tuple[int, ...],
+        scalars: tuple[int, ...],
+        *,
+        activation: str = "gelu_tanh",
+        scalar_activation: str | None = None,
+        dropout: float | None = None,
+    ) -> None:
+        super().__init__()
+        self.geometry = geometry_of(geometry)
+        if len(channels) < 2 or len(channels) != len(scalars):
+            raise ValueError(
+                f"channels: expected two or more numbers, and as many scalars, got {channels} and {scalars}"
+            )
+        layers: list[nn.Module] = []
+
+        def gate() -> ScalarGate:
+            return ScalarGate(activation, scalar_activation)
+
+        sizes = list(zip(channels[:-1], channels[1:], scalars[:-1], scalars[1:], strict=True))
+        for at, (before, after, before_s, after_s) in enumerate(sizes):
+            if at == 0 and self.geometry.product:
+                bilinear = GeometricBilinear(
+                    self.geometry, before, after, in_scalars=before_s, out_scalars=after_s
+                )
+                layers.append(bilinear)
+            else:
+                layers += [gate(), EquiLinear(self.geometry, before, after, before_s, after_s)]
+            if dropout is not None:
+                layers.append(GradeDropout(self.geometry, dropout))
+        self.layers = nn.ModuleList(layers)
+
+    def groups(self) -> list[Group]:
+        """The linear layers, as they are called together."""
+        found: list[Group] = []
+        for layer in self.layers:
+            if isinstance(layer, GeometricBilinear):
+                found += layer.groups()
+            elif isinstance(layer, EquiLinear):
+                found.append((layer,))
+        return found
+
+    def forward(
+        self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
+    ) -> Pair:
+        pair: Pair = multivectors, scalars
+        for layer in self.layers:
+            if isinstance(layer, GeometricBilinear):
+                pair = layer(*pair, reference)
+            else:
+                pair = layer(*pair)
+        return pair

@@ -1,0 +1,129 @@
+"""A whole block as one function of autograd on CUDA.
+
+Composed of layers, a block is some ten functions of autograd with views between them, and the host takes longer to call them
+than a GPU takes to compute them for few items. Here its forward pass and its backward pass are straight lines of the same
+kernels and matrix products in the same order, between matrices that have an item in a row.
+
+| module      | what                                                                                     |
+|-------------|------------------------------------------------------------------------------------------|
+| `structure` | what is fixed in a block: modules, parameters, layouts; and whether it still is the same |
+| `call`      | what a call has besides; the values that its backward pass reads                         |
+| `forward`   | the forward pass                                                                         |
+| `backward`  | the backward pass                                                                        |
+| `function`  | both as a function of autograd, and gradients of gradients                               |
+
+:func:`attempt` leaves a block to its layers wherever something follows or changes the calls of one of them, or a layer has no
+kernel. Gradients of gradients are those of the layers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ...._ops import items as kernels
+from ...._ops.attention import Call, Rows
+from ...._ops.items import Pair
+from ...._ops.run import takes_tf32
+from .. import kernel, packed
+from ..norm import SCALAR_EPS
+from ..ragged import as_sequences
+from .call import Given
+from .function import Composed, Context, differentiated, packed_forward
+from .structure import Structure, structure_of
+
+__all__ = ["attempt"]
+
+_KNOWN = {"mask", "is_causal", "cu_seqlens", "cu_seqlens_key"}
+"""The options of attention that a call may have."""
+
+
+def attempt(
+    block: Any,
+    here: Pair,
+    pending: Pair | None,
+    factors: Callable[[Tensor], Tensor] | None,
+    composed: Composed,
+    options: Mapping[str, Any],
+) -> tuple[Pair, Pair] | None:
+    """The two pairs of :meth:`~flashcliff.nn.transformer.block.Block.chained`; ``None`` if the layers must be called.
+
+    Args:
+        block: the block.
+        here: multivectors and scalars.
+        pending: what is to be added to them, if anything is.
+        factors: a function of multivectors: the factors of joins. ``None`` if there are no joins.
+        composed: the block of the sum by its layers.
+        options: those of attention.
+    """
+    mv, s = here
+    if not packed.is_plain(mv) or mv.dim() < 3 or mv.numel() == 0:
+        return None
+    structure = structure_of(block)
+    if not structure.serves or not structure.is_whole():
+        return None
+    given = _given(structure, here, pending, options)
+    parameters, others = structure.parameters(mv.dtype), structure.others()
+    if given is None or not parameters or others is None:
+        return None
+    if not kernels.serves(structure.algebra, mv, s, *(pending or ()), *others, parameters[0]):
+        return None
+    reference = None if factors is None else factors(mv)
+    if given.differentiated:
+        call = Context(given, composed, reference)
+        return differentiated(call, here, pending, others, parameters)
+    _, after, out, _ = packed_forward(given, here, pending, reference, others, parameters)
+    return after, out
+
+
+def _given(
+    structure: Structure, here: Pair, pending: Pair | None, options: Mapping[str, Any]
+) -> Given | None:
+    """The properties of a call; ``None`` if there are no kernels for it."""
+    mv, layout = here[0], structure.hidden
+    batch = tuple(mv.shape[1:-1])
+    shapes = (layout.blades, *batch, layout.channels), (*batch, layout.scalars)
+    for one, of_scalars in (here,) if pending is None else (here, pending):
+        if one.shape != shapes[0] or (of_scalars is None) != (not layout.scalars):
+            return None
+        if of_scalars is not None and of_scalars.shape != shapes[1]:
+            return None
+    if torch.is_autocast_enabled(mv.device.type):
+        return None
+    features, modes = structure.features(mv), structure.modes(mv)
+    if features is None or modes is None:
+        return None
+
+    elements, count = batch[:-1], batch[-1]
+    shape = torch.Size(elements).numel(), count
+    sequences, of_queries = shape[0], Rows(shape[0] * count, count)
+    of_keys = of_queries
+    if options.get("mask") is not None or options.get("is_causal"):
+        return None
+    if not _KNOWN.issuperset(options):
+        return None
+    if options.get("cu_seqlens") is not None:
+        if shape[0] != 1:
+            return None
+        of_queries = of_keys = _ragged(options, "cu_seqlens", mv)
+        sequences = of_queries.bounds.numel() - 1  # type: ignore[union-attr]
+        if options.get("cu_seqlens_key") is not None:
+            of_keys = _ragged(options, "cu_seqlens_key", mv)
+    if not kernel.takes_longest(features.dtype, max(of_queries.longest, of_keys.longest)):
+        return None
+    heads, shared = structure.counts[0], structure.counts[1] == 1
+    spread = shared and heads > 1 and kernel.spreads(heads, sequences, of_queries, of_keys)
+    call = Call(features.scale, sequences, of_queries, of_keys, takes_tf32())
+    eps = tuple([(layer.eps, SCALAR_EPS) for layer in structure.norms])
+    rest = structure.table(mv), modes, features, call, shape, spread, torch.is_grad_enabled(), eps
+    return Given(structure, batch, shape[0] * shape[1], *rest)
+
+
+def _ragged(options: Mapping[str, Any], name: str, mv: Tensor) -> Rows:
+    """The items of a ragged batch by an option."""
+    items = mv.shape[-2]
+    found = as_sequences(name, options[name]).check(items)
+    return Rows(items, found.longest, found.on(mv.device))

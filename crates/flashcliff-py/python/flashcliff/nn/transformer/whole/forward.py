@@ -1,0 +1,131 @@
+"""The forward pass of a block: kernels and matrix products one after another, between matrices with an item in a row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...._ops import attention, items
+from ...._ops.items import Gains, Pair
+from ...._ops.spots import Spot
+from .. import packed
+from ..items import rows_of
+from .call import Given, Kept, linear, parts_of, seen
+
+__all__ = ["forward"]
+
+
+def forward(
+    given: Given,
+    here: Pair,
+    pending: Pair | None,
+    reference: Tensor | None,
+    log_weights: Tensor | None,
+    gains: tuple[Gains, Gains],
+    elements: Tensor,
+) -> tuple[Pair, Pair, Pair, Kept]:
+    """The block of a sum that has not been formed.
+
+    Args:
+        given: the properties of the call.
+        here: multivectors and scalars.
+        pending: what is to be added to them, if anything is.
+        reference: the factors of joins, if there are any.
+        log_weights: the logarithms of weights of distances, if there are any.
+        gains: those of both norms.
+        elements: the elements of the packed matrices.
+
+    Returns:
+        The sum, two pairs whose sum is the output, and what the backward pass reads.
+    """
+    structure, algebra, like = given.structure, given.structure.algebra, here[0]
+    hidden, matrices = structure.hidden, given.table.matrices(elements)
+
+    first, total, rows = given.new(like, hidden), here, rows_of(here)
+    if pending is None:
+        items.norm(algebra, given.eps[0], gains[0], rows, None, first)
+    else:
+        place = given.new(like, hidden)
+        sums = rows_of(pending), place
+        items.norm(algebra, given.eps[0], gains[0], rows, sums, first)
+        rows = place  # type: ignore[assignment]
+        if given.differentiated:
+            total = place.tensors(given.batch)
+
+    projected = linear(given, matrices, 0, first.matrix)
+    weights = None
+    if log_weights is not None:
+        heads, _, channels = log_weights.shape
+        weights = log_weights.new_empty(channels, heads)
+        torch.exp(log_weights.squeeze(1).t(), out=weights)
+    widths, kind = given.features.widths, given.features.dtype
+    made = tuple(
+        like.new_empty(given.rows, heads, width, dtype=kind)
+        for heads, width in zip(structure.counts, widths, strict=True)
+    )
+    items.heads(algebra, given.features.split, parts_of(given, projected, made, weights))
+    attended = made[0].new_empty(given.rows, structure.counts[0], widths[2])
+    q, (k, v) = seen(given, made[0]), (seen(given, x, given.spread) for x in made[1:])
+    log_sums = attention.forward(given.attention, (q, k, v), seen(given, attended), True)
+    merged = given.new(like, structure.merged)
+    items.merge(algebra, attended.transpose(0, 1).unsqueeze(0), merged, False)
+    added = Spot(linear(given, matrices, 1, merged.matrix), hidden)
+
+    second, place = given.new(like, hidden), given.new(like, hidden)
+    items.norm(algebra, given.eps[1], gains[1], rows, (added, place), second)
+    after = place.pair_of(given.batch, given.differentiated)
+
+    x, at = second.matrix, 2
+    products: tuple[Tensor | None, ...] = (None,) * 4
+    if structure.products:
+        x, products = _products(given, matrices, second, reference)
+        at = 4
+    levels: list[Tensor] = []
+    for layer, layout in zip(structure.gates, structure.levels):
+        gated = given.new(like, layout)
+        names = layer.activation, layer.scalar_activation
+        items.gate(algebra, names, Spot(x, layout), gated)
+        levels += [x, gated.matrix]
+        x, at = linear(given, matrices, at, gated.matrix), at + 1
+    out = Spot(x, structure.levels[-1]).pair_of(given.batch, given.differentiated)
+
+    kept = Kept(
+        (*total, *after),
+        (*gains[0], *gains[1]),
+        (first.matrix, second.matrix),
+        projected,
+        weights,
+        made,  # type: ignore[arg-type]
+        attended,
+        log_sums,
+        merged.matrix,
+        products,  # type: ignore[arg-type]
+        tuple(levels),
+        elements,
+    )
+    return total, after, out, kept
+
+
+def _products(
+    given: Given, matrices: list[packed.Matrix], second: Spot, reference: Tensor | None
+) -> tuple[Tensor, tuple[Tensor | None, ...]]:
+    """The output of the bilinear layer, and ``products`` of :class:`~.call.Kept`."""
+    structure = given.structure
+    factors = linear(given, matrices, 2, second.matrix)
+    to = given.new(factors, structure.multiplied)
+    if structure.multiplied.scalars:
+        # Beside the products, where the next linear layer reads both without a copy of the products.
+        to.scalars().copy_(second.scalars())
+    for kind, left, right, layout in structure.products:
+        place = Spot(to.matrix, layout)
+        items.product(structure.algebra, kind, Spot(factors, left), Spot(factors, right), place)
+        if kind == "regressive":
+            assert reference is not None
+            place.multivectors(*given.batch).mul_(reference)
+    out = linear(given, matrices, 3, to.matrix)
+    if not structure.normalises:
+        return out, (factors, to.matrix, reference, None)
+    normed = given.new(out, structure.levels[0])
+    before = Spot(out, structure.levels[0])
+    items.norm(structure.algebra, given.eps[2], (None, None), before, None, normed)
+    return normed.matrix, (factors, to.matrix, reference, out)

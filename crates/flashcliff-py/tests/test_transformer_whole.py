@@ -1,0 +1,431 @@
+"""Blocks as one function of autograd: what layers give, and where layers must be called."""
+
+import copy
+import gc
+import weakref
+
+import items_reference
+import pytest
+import torch
+from nn_common import disturb, random
+
+import flashcliff
+from flashcliff.nn import transformer as gt
+from flashcliff.nn.transformer import block as blocks
+from flashcliff.nn.transformer import packed, whole
+from flashcliff.nn.transformer.whole import structure
+
+SIGNATURES = [(3, 0, 1), (1, 3, 0), (2, 0, 1)]
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """The kernels are their references, and the layers dense products. Counts blocks that are one function."""
+    items_reference.install(monkeypatch)
+    items_reference.install_attention(monkeypatch)
+    monkeypatch.setattr(packed, "serves", lambda layers, x: True)
+    # Features of float64 have the counts that CUDA wants of float32.
+    counted = structure.padded_counts
+    monkeypatch.setattr(
+        structure, "padded_counts", lambda *counts: counted(*counts[:2], torch.float32, True)
+    )
+    counts = []
+
+    def attempt(*arguments):
+        found = whole.attempt(*arguments)
+        counts.append(found is not None)
+        return found
+
+    monkeypatch.setattr(blocks, "attempt", attempt)
+    return counts
+
+
+def by_layers(monkeypatch, function):
+    with monkeypatch.context() as patch:
+        patch.setattr(blocks, "attempt", lambda *_: None)
+        return function()
+
+
+def network(signature, scalars=8, **options):
+    torch.manual_seed(0)
+    settings = {"blocks": 2, "attention": {"heads": 2}, **options}
+    some = 3 if scalars else 0
+    net = gt.GATransformer(signature, 2, 3, 4, some, some, scalars, **settings)
+    return disturb(net.double())
+
+
+def inputs(net, *batch):
+    x = random(net.geometry.algebra.blade_count, *batch, 2).requires_grad_()
+    some = net.linear_in.in_scalars
+    s = random(*batch, some, seed=1).requires_grad_() if some else None
+    # A reference that needs a gradient is not for the kernels of products.
+    reference = random(*batch[:1], *[1] * (len(batch) - 1), 1, seed=2)
+    return x, s, {"reference": reference} if net.geometry.join else {}
+
+
+def results(net, x, s, options, second=False):
+    """Outputs and gradients, and with ``second`` the gradients of a function of these."""
+    leaves = [t for t in (x, s, *net.parameters()) if t is not None]
+    out = [t for t in net(x, s, **options) if t is not None]
+    total = sum((t * t.detach().cos()).sum() + t.pow(3).sum() for t in out)
+    found = torch.autograd.grad(total, leaves, create_graph=second)
+    if second:
+        more = torch.autograd.grad(sum(g.pow(2).sum() for g in found), leaves, allow_unused=True)
+        found = [*found, *(g for g in more if g is not None)]
+    return [*out, *found]
+
+
+def alike(got, want, limit=1e-11):
+    assert len(got) == len(want)
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == w.shape
+        assert (g - w).abs().max() <= limit * max(w.abs().max().item(), 1)
+
+
+@pytest.mark.parametrize("scalars", [0, 8])
+@pytest.mark.parametrize("batch", [(2, 5), (2, 1, 3)], ids=str)
+@pytest.mark.parametrize("multi_query", [False, True])
+@pytest.mark.parametrize("signature", SIGNATURES, ids=str)
+def test_blocks_are_their_layers(signature, multi_query, batch, scalars, kernels, monkeypatch):
+    net = network(signature, scalars, attention={"heads": 2, "multi_query": multi_query})
+    given = inputs(net, *batch)
+    want = by_layers(monkeypatch, lambda: results(net, *given))
+    alike(results(net, *given), want)
+    assert kernels == [True, True]
+    with torch.no_grad():
+        alike(
+            [t for t in net(*given[:2], **given[2]) if t is not None], want[: 2 if scalars else 1]
+        )
+
+
+WITHOUT_PRODUCTS = [
+    {"algebra": (3, 0, 1), "product": False, "distances": True},
+    {"algebra": (1, 3, 0), "product": False, "head_norm": True, "group": "spin"},
+]
+
+
+@pytest.mark.parametrize("choices", WITHOUT_PRODUCTS, ids=lambda c: str(c["algebra"]))
+def test_gradients_of_gradients_are_those_of_layers(choices, kernels, monkeypatch):
+    chosen = {**choices, "algebra": flashcliff.Algebra(*choices["algebra"])}
+    net = network(gt.Geometry(**chosen), affine=True)
+    given = inputs(net, 2, 3)
+    want = by_layers(monkeypatch, lambda: results(net, *given, second=True))
+    alike(results(net, *given, second=True), want, 1e-9)
+    assert all(kernels[:2])
+
+
+@pytest.mark.parametrize("signature", SIGNATURES, ids=str)
+def test_gradients_with_a_graph(signature, kernels, monkeypatch):
+    """Products have no second derivatives, but gradients that have a graph."""
+    net = network(signature, affine=True)
+    x, s, options = inputs(net, 2, 3)
+    leaves = [x, s, *net.parameters()]
+
+    def run():
+        total = sum(t.pow(3).sum() for t in net(x, s, **options))
+        return torch.autograd.grad(total, leaves, create_graph=True)
+
+    got = run()
+    alike(got, by_layers(monkeypatch, run))
+    assert all(kernels[:2]) and got[0].requires_grad
+
+
+@pytest.mark.parametrize(
+    "options", [{"affine": True}, {"mlp_layers": 1}, {"mlp_layers": 3}], ids=str
+)
+@pytest.mark.parametrize("signature", SIGNATURES, ids=str)
+def test_choices_of_blocks(signature, options, kernels, monkeypatch):
+    net = network(signature, **options)
+    given = inputs(net, 2, 3)
+    want = by_layers(monkeypatch, lambda: results(net, *given))
+    alike(results(net, *given), want)
+    assert kernels == [True, True]
+
+
+def test_blocks_without_products(kernels, monkeypatch):
+    geometry = gt.Geometry(flashcliff.Algebra(3, 0, 1), product=False, distances=True)
+    net = network(geometry)
+    given = inputs(net, 2, 3)
+    want = by_layers(monkeypatch, lambda: results(net, *given))
+    alike(results(net, *given), want)
+    assert kernels == [True, True]
+
+
+@pytest.mark.parametrize("keys", [False, True])
+@pytest.mark.parametrize("leading", [(), (1,)], ids=str)
+@pytest.mark.parametrize("multi_query", [False, True])
+@pytest.mark.parametrize("signature", SIGNATURES, ids=str)
+def test_ragged_batches(signature, multi_query, leading, keys, kernels, monkeypatch):
+    net = network(signature, attention={"heads": 2, "multi_query": multi_query})
+    x, s, options = inputs(net, *leading, 7)
+    if "reference" in options:
+        options["reference"] = random(7, 1, seed=2)
+    options["cu_seqlens"] = torch.tensor([0, 2, 3, 7])
+    if keys:
+        options["cu_seqlens_key"] = torch.tensor([0, 1, 5, 7])
+    want = by_layers(monkeypatch, lambda: results(net, x, s, options))
+    alike(results(net, x, s, options), want)
+    assert kernels == [True, True]
+
+
+def test_heads_that_share_keys_in_kernels_of_their_own(kernels, monkeypatch):
+    net = network((3, 0, 1), attention={"heads": 2, "multi_query": True})
+    given = inputs(net, 2, 3)
+    want = by_layers(monkeypatch, lambda: results(net, *given))
+    monkeypatch.setattr(whole.kernel, "spreads", lambda *_: True)
+    alike(results(net, *given), want)
+    assert kernels == [True, True]
+
+
+@pytest.mark.parametrize("used", range(4))
+def test_results_that_nobody_uses(used, kernels, monkeypatch):
+    block = network((1, 3, 0)).blocks[1]
+    pairs = [random(16, 2, 3, 4, seed=at).requires_grad_() for at in (0, 1)]
+    scalars = [random(2, 3, 8, seed=at).requires_grad_() for at in (2, 3)]
+    leaves = [*pairs, *scalars, *block.parameters()]
+
+    def run():
+        first, second = zip(pairs, scalars)
+        here, pending = block.chained(first, second, (None, None), None)
+        one = (*here, *pending)[used]
+        return torch.autograd.grad(
+            (one * random(*one.shape, seed=9)).sum(), leaves, allow_unused=True
+        )
+
+    got, want = run(), by_layers(monkeypatch, run)
+    assert kernels == [True]
+    for g, w in zip(got, want, strict=True):
+        # Layers that nothing depends on have gradients of zero, or none.
+        alike([torch.zeros_like(w) if g is None else g], [w]) if w is not None else None
+        assert w is not None or g is None or not g.any()
+
+
+def test_gradients_of_some_parameters(kernels, monkeypatch):
+    net = network((1, 3, 0))
+    for at, p in enumerate(net.parameters()):
+        p.requires_grad_(at % 3 == 0)
+    x, s, options = inputs(net, 2, 3)
+
+    def run():
+        net.zero_grad()
+        sum(t.square().sum() for t in net(x, s)).backward()
+        return [p.grad.clone() for p in net.parameters() if p.requires_grad]
+
+    alike(run(), by_layers(monkeypatch, run))
+    assert kernels == [True, True]
+    assert all(p.grad is None for p in net.parameters() if not p.requires_grad)
+
+
+def under_autocast(net, call):
+    net.float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return net(random(16, 2, 3, 2).float(), random(2, 3, 3).float())
+
+
+def with_hook_of_a_layer(net, call):
+    net.blocks[0].mlp.layers[0].linear_out.register_forward_hook(lambda *_: None)
+    net.blocks[1].norm2.register_full_backward_hook(lambda *_: None)
+    return call()
+
+
+def with_global_hook(net, call):
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        return call()
+    finally:
+        handle.remove()
+
+
+def with_another_forward(net, call):
+    for block in net.blocks:
+        block.attention.forward = block.attention.forward
+    return call()
+
+
+def with_another_layer(net, call):
+    class Other(gt.EquiLinear):
+        pass
+
+    for block in net.blocks:
+        block.mlp.layers[-1].__class__ = Other
+    return call()
+
+
+class Mine(torch.Tensor):
+    pass
+
+
+def with_another_parameter(net, call):
+    for block in net.blocks:
+        parameters = block.attention.out_linear.s2s._parameters
+        parameters["weight"] = parameters["weight"].detach().as_subclass(Mine)
+    return call()
+
+
+def with_dropout(net, call):
+    for block in net.blocks:
+        block.mlp.layers.append(gt.GradeDropout((1, 3, 0), 0.5))
+    return call()
+
+
+def computed_again(net, call):
+    assert gt.checkpoint_items(net) == 2
+    return call()
+
+
+def with_mask(net, call):
+    return call(mask=torch.ones(3, 3, dtype=torch.bool))
+
+
+def causal(net, call):
+    return call(is_causal=True)
+
+
+FOLLOWED = (
+    under_autocast,
+    with_hook_of_a_layer,
+    with_global_hook,
+    with_another_forward,
+    with_another_layer,
+    with_another_parameter,
+    with_dropout,
+    computed_again,
+    with_mask,
+    causal,
+)
+
+
+@pytest.mark.parametrize("change", FOLLOWED, ids=lambda f: f.__name__)
+def test_layers_are_called_where_something_follows_them(change, kernels):
+    net = network((1, 3, 0))
+    x, s, _ = inputs(net, 2, 3)
+    net(x, s)
+    assert kernels == [True, True]
+    kernels.clear()
+    change(net, lambda **options: net(x, s, **options))
+    assert not any(kernels)
+
+
+def test_dropout_counts_in_training_alone(kernels):
+    net = network((1, 3, 0), dropout=0.5)
+    x, s, _ = inputs(net, 2, 3)
+    net(x, s)
+    assert not any(kernels)
+    net.eval()(x, s)
+    assert kernels[2:] == [True, True]
+
+
+def test_replaced_layers_are_called(kernels, monkeypatch):
+    net = network((1, 3, 0))
+    x, s, _ = inputs(net, 2, 3)
+    before = net(x, s)[0]
+    for block in net.blocks:
+        block.attention.out_linear = copy.deepcopy(block.attention.out_linear)
+        with torch.no_grad():
+            block.attention.out_linear.weight.mul_(2)
+    got, want = net(x, s), by_layers(monkeypatch, lambda: net(x, s))
+    alike(got, want)
+    assert kernels == [True] * 4 and not torch.allclose(got[0], before)
+
+
+def test_parameters_of_a_functional_call(kernels, monkeypatch):
+    net = network((3, 0, 1))
+    x, s, options = inputs(net, 2, 3)
+    mine = {name: (2 * p.detach()).requires_grad_() for name, p in net.named_parameters()}
+
+    def run():
+        out = torch.func.functional_call(net, mine, (x, s), options)
+        total = sum(t.pow(3).sum() for t in out)
+        first = torch.autograd.grad(total, list(mine.values()), create_graph=True)
+        return [*out, *first, *torch.autograd.grad(total, list(mine.values()))]
+
+    own = [p.detach().clone() for p in net.parameters()]
+    alike(run(), by_layers(monkeypatch, run), 1e-9)
+    assert all(kernels)
+    assert all(map(torch.equal, own, net.parameters()))
+
+
+def test_parameters_that_changed_before_a_second_derivative(kernels):
+    net = network((1, 3, 0))
+    x, s, _ = inputs(net, 2, 3)
+    total = sum(t.square().sum() for t in net(x, s))
+    with torch.no_grad():
+        net.blocks[0].mlp.layers[-1].weight.mul_(2)
+    torch.autograd.grad(total, x, retain_graph=True)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        torch.autograd.grad(total, x, create_graph=True)
+
+
+def test_sums_that_changed_before_the_backward_pass(kernels):
+    block = network((1, 3, 0)).blocks[0]
+    here = random(16, 2, 3, 4).requires_grad_() * 1, random(2, 3, 8, seed=1)
+    total, _ = block.chained(here, None, (None, None), None)
+    total[0].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        total[0].sum().backward()
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_calls_without_gradients_keep_nothing(context, kernels):
+    net = network((1, 3, 0))
+    x, s, _ = inputs(net, 2, 3)
+    want = net(x, s)
+    with context():
+        got = net(x, s)
+    assert kernels == [True] * 4
+    assert all(map(torch.equal, got, want)) and not got[0].requires_grad
+
+
+def test_blocks_are_freed_with_their_last_name(kernels):
+    net = network((1, 3, 0))
+    x, s, _ = inputs(net, 2, 3)
+    net(x, s)[0].sum().backward()
+    gone = weakref.ref(net.blocks[0])
+    gc.disable()
+    try:
+        del net
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_copies_have_parameters_of_their_own(kernels):
+    net = network((1, 3, 0))
+    x, s, _ = inputs(net, 2, 3)
+    want = net(x, s)
+    other = copy.deepcopy(net)
+    with torch.no_grad():
+        for p in net.parameters():
+            p.zero_()
+    assert all(map(torch.equal, other(x, s), want))
+
+
+def test_a_wrong_place_is_seen(kernels, monkeypatch):
+    """A fault in a layout changes what a block gives."""
+    net = network((3, 0, 1))
+    given = inputs(net, 2, 3)
+    want = by_layers(monkeypatch, lambda: results(net, *given))
+    results(net, *given)
+    found = structure.structure_of(net.blocks[0])
+    first, *others = found.products
+    faults = {
+        "projected": found.projected[::-1],
+        "products": (first._replace(left=first.right, right=first.left), *others),
+        "merged": found.merged._replace(start=1),
+        "multiplied": found.multiplied._replace(scalar_start=found.multiplied.scalar_start - 1),
+    }
+    for name, wrong in faults.items():
+        right = getattr(found, name)
+        monkeypatch.setattr(found, name, wrong)
+        with pytest.raises(AssertionError):
+            alike(results(net, *given), want)
+        monkeypatch.setattr(found, name, right)
+    alike(results(net, *given), want)
+
+
+def test_parameters_of_another_type_are_left_to_the_layers(kernels):
+    net = network((1, 3, 0))
+    x, s, _ = inputs(net, 2, 3)
+    net.blocks[0].mlp.layers[-1].float()
+    net(x, s)
+    assert kernels == [False, True]
