@@ -13,7 +13,7 @@ import flashcliff
 from flashcliff.nn import transformer as gt
 from flashcliff.nn.transformer import block as blocks
 from flashcliff.nn.transformer import packed, whole
-from flashcliff.nn.transformer.whole import structure
+from flashcliff.nn.transformer.whole import forward, structure
 
 SIGNATURES = [(3, 0, 1), (1, 3, 0), (2, 0, 1)]
 
@@ -429,3 +429,33 @@ def test_parameters_of_another_type_are_left_to_the_layers(kernels):
     net.blocks[0].mlp.layers[-1].float()
     net(x, s)
     assert kernels == [False, True]
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_an_inference_holds_no_longer_what_it_has_read(kernels, monkeypatch, grad):
+    """Outputs of linear layers, and whether each is still there when the kernel behind its reader runs."""
+    made, held = [], []
+    linear, merge, gate = forward.linear, forward.items.merge, forward.items.gate
+
+    def noted(given, matrices, index, rows):
+        out = linear(given, matrices, index, rows)
+        made.append(weakref.ref(out))
+        return out
+
+    def behind_heads(*arguments):
+        held.append(made[-1]() is not None)
+        return merge(*arguments)
+
+    def behind_products(*arguments):
+        held.append(made[-2]() is not None)
+        return gate(*arguments)
+
+    net = network((3, 0, 1), blocks=1)
+    x, s, options = inputs(net, 2, 3)
+    monkeypatch.setattr(forward, "linear", noted)
+    monkeypatch.setattr(forward.items, "merge", behind_heads)
+    monkeypatch.setattr(forward.items, "gate", behind_products)
+    with torch.set_grad_enabled(grad):
+        net(x, s, **options)
+    # Queries, keys and values before attention; factors before the gate behind their products.
+    assert held == [grad, grad] and len(made) == 5

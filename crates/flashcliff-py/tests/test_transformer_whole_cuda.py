@@ -38,7 +38,8 @@ def tf32():
 
 def network(signature, multi_query=False, channels=8, **options):
     torch.manual_seed(0)
-    attention = {"heads": 2, "multi_query": multi_query}
+    # Four channels a head: attention of wider heads has no kernel.
+    attention = {"heads": channels // 4, "multi_query": multi_query}
     algebra = flashcliff.Algebra(*signature)
     net = gt.GATransformer(
         algebra, 2, 3, channels, 3, 2, 16, blocks=2, attention=attention, affine=True, **options

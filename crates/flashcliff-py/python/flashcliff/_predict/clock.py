@@ -9,8 +9,8 @@ import torch
 
 from .._profile.events import Event, Log
 
-_CYCLES = 1_000_000_000
-"""How long a GPU is kept busy at first, so that the host does not hold up the calls that follow: some tenths of a second."""
+_CYCLES = 500_000
+"""How long a GPU is kept busy before each call, so that its kernels follow each other however long the host takes: some tenths of a millisecond."""
 
 
 class Clock:
@@ -58,7 +58,10 @@ class GpuClock(Clock):
 
     def begin(self) -> None:
         torch.cuda.synchronize()
+
+    def start(self) -> Any:
         torch.cuda._sleep(_CYCLES)
+        return super().start()
 
     def stop(self, reading: Any, call: Any) -> None:
         seen, start = reading

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -23,7 +25,7 @@ def forward(
     log_weights: Tensor | None,
     gains: tuple[Gains, Gains],
     elements: Tensor,
-) -> tuple[Pair, Pair, Pair, Kept]:
+) -> tuple[Pair, Pair, Pair, Kept | None]:
     """The block of a sum that has not been formed.
 
     Args:
@@ -36,10 +38,11 @@ def forward(
         elements: the elements of the packed matrices.
 
     Returns:
-        The sum, two pairs whose sum is the output, and what the backward pass reads.
+        The sum, two pairs whose sum is the output, and what the backward pass reads, if there is one.
     """
     structure, algebra, like = given.structure, given.structure.algebra, here[0]
     hidden, matrices = structure.hidden, given.table.matrices(elements)
+    saved: dict[str, Any] = {}
 
     first, total, rows = given.new(like, hidden), here, rows_of(here)
     if pending is None:
@@ -52,6 +55,55 @@ def forward(
         if given.differentiated:
             total = place.tensors(given.batch)
 
+    added = Spot(_attended(given, matrices, first, log_weights, saved), hidden)
+    second, place = given.new(like, hidden), given.new(like, hidden)
+    items.norm(algebra, given.eps[1], gains[1], rows, (added, place), second)
+    # Memory that nothing reads any more goes to what follows.
+    del rows, added
+    after = place.pair_of(given.batch, given.differentiated)
+    if given.differentiated:
+        saved["normed"] = first.matrix, second.matrix
+    del first
+
+    x, at = second.matrix, 2
+    products: tuple[Tensor | None, ...] = (None,) * 4
+    if structure.products:
+        x, products = _products(given, matrices, second, reference)
+        at = 4
+    del second
+    levels: list[Tensor] = []
+    for layer, layout in zip(structure.gates, structure.levels):
+        gated = given.new(like, layout)
+        names = layer.activation, layer.scalar_activation
+        items.gate(algebra, names, Spot(x, layout), gated)
+        if given.differentiated:
+            levels += [x, gated.matrix]
+        del x
+        x, at = linear(given, matrices, at, gated.matrix), at + 1
+    out = Spot(x, structure.levels[-1]).pair_of(given.batch, given.differentiated)
+
+    if not given.differentiated:
+        return total, after, out, None
+    kept = Kept(
+        norms=(*total, *after),
+        gains=(*gains[0], *gains[1]),
+        products=products,  # type: ignore[arg-type]
+        levels=tuple(levels),
+        elements=elements,
+        **saved,
+    )
+    return total, after, out, kept
+
+
+def _attended(
+    given: Given,
+    matrices: list[packed.Matrix],
+    first: Spot,
+    log_weights: Tensor | None,
+    saved: dict[str, Any],
+) -> Tensor:
+    """The output of attention. What the backward pass reads of it goes to ``saved``, if there is one."""
+    structure, algebra, like = given.structure, given.structure.algebra, first.matrix
     projected = linear(given, matrices, 0, first.matrix)
     weights = None
     if log_weights is not None:
@@ -64,52 +116,25 @@ def forward(
         for heads, width in zip(structure.counts, widths, strict=True)
     )
     items.heads(algebra, given.features.split, parts_of(given, projected, made, weights))
+    if given.differentiated:
+        saved.update(projected=projected, weights=weights, features=made)
+    del projected
     attended = made[0].new_empty(given.rows, structure.counts[0], widths[2])
     q, (k, v) = seen(given, made[0]), (seen(given, x, given.spread) for x in made[1:])
     log_sums = attention.forward(given.attention, (q, k, v), seen(given, attended), True)
+    del made, q, k, v
     merged = given.new(like, structure.merged)
     items.merge(algebra, attended.transpose(0, 1).unsqueeze(0), merged, False)
-    added = Spot(linear(given, matrices, 1, merged.matrix), hidden)
-
-    second, place = given.new(like, hidden), given.new(like, hidden)
-    items.norm(algebra, given.eps[1], gains[1], rows, (added, place), second)
-    after = place.pair_of(given.batch, given.differentiated)
-
-    x, at = second.matrix, 2
-    products: tuple[Tensor | None, ...] = (None,) * 4
-    if structure.products:
-        x, products = _products(given, matrices, second, reference)
-        at = 4
-    levels: list[Tensor] = []
-    for layer, layout in zip(structure.gates, structure.levels):
-        gated = given.new(like, layout)
-        names = layer.activation, layer.scalar_activation
-        items.gate(algebra, names, Spot(x, layout), gated)
-        levels += [x, gated.matrix]
-        x, at = linear(given, matrices, at, gated.matrix), at + 1
-    out = Spot(x, structure.levels[-1]).pair_of(given.batch, given.differentiated)
-
-    kept = Kept(
-        (*total, *after),
-        (*gains[0], *gains[1]),
-        (first.matrix, second.matrix),
-        projected,
-        weights,
-        made,  # type: ignore[arg-type]
-        attended,
-        log_sums,
-        merged.matrix,
-        products,  # type: ignore[arg-type]
-        tuple(levels),
-        elements,
-    )
-    return total, after, out, kept
+    if given.differentiated:
+        saved.update(attended=attended, log_sums=log_sums, merged=merged.matrix)
+    del attended, log_sums
+    return linear(given, matrices, 1, merged.matrix)
 
 
 def _products(
     given: Given, matrices: list[packed.Matrix], second: Spot, reference: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
-    """The output of the bilinear layer, and ``products`` of :class:`~.call.Kept`."""
+    """The output of the bilinear layer, and ``products`` of :class:`~.call.Kept`, all ``None`` without a backward pass."""
     structure = given.structure
     factors = linear(given, matrices, 2, second.matrix)
     to = given.new(factors, structure.multiplied)
@@ -122,10 +147,12 @@ def _products(
         if kind == "regressive":
             assert reference is not None
             place.multivectors(*given.batch).mul_(reference)
+    read = (factors, to.matrix, reference) if given.differentiated else (None,) * 3
+    del factors
     out = linear(given, matrices, 3, to.matrix)
     if not structure.normalises:
-        return out, (factors, to.matrix, reference, None)
+        return out, (*read, None)
     normed = given.new(out, structure.levels[0])
     before = Spot(out, structure.levels[0])
     items.norm(structure.algebra, given.eps[2], (None, None), before, None, normed)
-    return normed.matrix, (factors, to.matrix, reference, out)
+    return normed.matrix, (*read, out if given.differentiated else None)

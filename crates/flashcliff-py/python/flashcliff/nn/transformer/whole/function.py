@@ -41,7 +41,7 @@ def packed_forward(
     reference: Tensor | None,
     others: Sequence[Tensor | None],
     parameters: list[Tensor],
-) -> tuple[Pair, Pair, Pair, Kept]:
+) -> tuple[Pair, Pair, Pair, Kept | None]:
     """:func:`~.forward.forward` with parameters that are packed first."""
     log_weights, *gains = others
     elements = packed.elements_of(given.table, torch._C._nn.flatten_dense_tensors(parameters))
@@ -79,6 +79,7 @@ class _Block(torch.autograd.Function):
         total, after, out, kept = packed_forward(
             call.given, here, pending, call.reference, others, parameters
         )
+        assert kept is not None
         ctx.call, ctx.has_pending = call, pending is not None
         call.parameters = tuple(parameters)
         call.versions = [p._version for p in parameters]
