@@ -189,8 +189,7 @@ def _plain(*tensors: Tensor | None) -> list[Tensor | None]:
                 f"expected all tensors and parameters of type {first.dtype} on the CPU, got "
                 f"{tensor.dtype} on {tensor.device}"
             )
-    plain = [t if t is None or t.is_contiguous() else t.contiguous() for t in tensors]
-    return [t.resolve_neg() if t is not None and t.is_neg() else t for t in plain]
+    return [None if t is None else t.contiguous().resolve_neg() for t in tensors]
 
 
 def _address(tensor: Tensor | None) -> int:

@@ -63,10 +63,16 @@ class Output(torch.autograd.Function):
         x, s, *parameters = ctx.saved_tensors
         of_input: Any = (None, None)
         of_parameters: Any = (None,) * len(parameters)
+        # Without a graph of gradients, functions of their own would only cost time.
+        differentiated = torch.is_grad_enabled()
         if any(ctx.needs_input_grad[1:3]):
-            of_input = Input.apply(ctx.form, y, t, *parameters)
+            if differentiated:
+                of_input = Input.apply(ctx.form, y, t, *parameters)
+            else:
+                of_input = _run(False, ctx.form, tuple(parameters), y, t)
         if any(ctx.needs_input_grad[3:]):
-            of_parameters = Weight.apply(ctx.form, y, t, x, s)
+            weight = Weight.apply if differentiated else _weight
+            of_parameters = weight(ctx.form, y, t, x, s)
         return (None, *of_input, *_only(parameters, of_parameters))
 
 
