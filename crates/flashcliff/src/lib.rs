@@ -60,6 +60,7 @@ mod element;
 pub mod environment;
 pub mod equivariant;
 mod error;
+mod few;
 pub mod files;
 pub mod host_memory;
 mod interpreter;

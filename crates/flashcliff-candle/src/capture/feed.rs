@@ -3,11 +3,13 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use candle_core::{DType, Device, Tensor};
+use candle_core::{DType, Device, Storage, Tensor};
 
 #[cfg(feature = "cuda")]
 use super::gpu::OnGpu;
 use crate::Error;
+use crate::op::{Scalar, in_place};
+use crate::optim::number;
 
 /// Data on a device, from which each step takes the next batch, and the losses of the steps.
 ///
@@ -35,6 +37,8 @@ enum Place {
     Cpu {
         order: RefCell<Vec<u32>>,
         losses: RefCell<Vec<f32>>,
+        /// The batch, which each step overwrites.
+        batch: RefCell<Option<Rc<[Tensor]>>>,
     },
     #[cfg(feature = "cuda")]
     Gpu(Box<OnGpu>),
@@ -144,10 +148,13 @@ impl Feed {
             });
         }
         match &self.inner.place {
-            Place::Cpu { order: own, losses } => {
+            Place::Cpu {
+                order: own, losses, ..
+            } => {
                 own.borrow_mut().clear();
                 own.borrow_mut().extend_from_slice(order);
                 losses.borrow_mut().clear();
+                losses.borrow_mut().reserve(steps);
             }
             #[cfg(feature = "cuda")]
             Place::Gpu(gpu) => gpu.load(order)?,
@@ -182,21 +189,27 @@ impl Feed {
     }
 
     /// The batch of the next step, one tensor `[rows, ...]` for each of the data.
-    pub(super) fn batch(&self) -> Result<Vec<Tensor>, Error> {
+    pub(super) fn batch(&self) -> Result<Rc<[Tensor]>, Error> {
         match &self.inner.place {
-            Place::Cpu { order, .. } => {
-                let start = self.inner.done.get() * self.inner.rows;
-                let order = &order.borrow()[start..start + self.inner.rows];
-                let places = Tensor::from_slice(order, self.inner.rows, &Device::Cpu)?;
-                let rows = self
-                    .inner
-                    .tensors
-                    .iter()
-                    .map(|data| data.index_select(&places, 0));
-                Ok(rows.collect::<candle_core::Result<_>>()?)
+            Place::Cpu { order, batch, .. } => {
+                let (tensors, rows) = (&self.inner.tensors, self.inner.rows);
+                let start = self.inner.done.get() * rows;
+                let order = &order.borrow()[start..start + rows];
+                let known = batch.borrow().clone();
+                let own = match known {
+                    Some(own) => own,
+                    None => batch.borrow_mut().insert(room(tensors, rows)?).clone(),
+                };
+                for (from, to) in tensors.iter().zip(&*own) {
+                    match from.dtype() {
+                        DType::F64 => gather::<f64>(from, order, to)?,
+                        _ => gather::<f32>(from, order, to)?,
+                    }
+                }
+                Ok(own)
             }
             #[cfg(feature = "cuda")]
-            Place::Gpu(gpu) => gpu.batch(&self.inner.tensors, self.inner.rows),
+            Place::Gpu(gpu) => Ok(gpu.batch(&self.inner.tensors, self.inner.rows)?.into()),
         }
     }
 
@@ -209,11 +222,12 @@ impl Feed {
                 got: loss.dims().to_vec(),
             });
         }
-        let loss = loss.detach().flatten_all()?.to_dtype(DType::F32)?;
         match &self.inner.place {
-            Place::Cpu { losses, .. } => losses.borrow_mut().extend(loss.to_vec1::<f32>()?),
+            Place::Cpu { losses, .. } => losses.borrow_mut().push(number(loss)? as f32),
             #[cfg(feature = "cuda")]
-            Place::Gpu(gpu) => gpu.record(&loss)?,
+            Place::Gpu(gpu) => {
+                gpu.record(&loss.detach().flatten_all()?.to_dtype(DType::F32)?)?;
+            }
         }
         Ok(())
     }
@@ -239,6 +253,7 @@ impl Place {
             Device::Cpu => Ok(Self::Cpu {
                 order: RefCell::new(Vec::with_capacity(rows.saturating_mul(capacity.min(64)))),
                 losses: RefCell::new(Vec::with_capacity(capacity.min(64))),
+                batch: RefCell::new(None),
             }),
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => Ok(Self::Gpu(Box::new(OnGpu::new(device, rows, capacity)?))),
@@ -250,4 +265,33 @@ impl Place {
             }),
         }
     }
+}
+
+/// Tensors for a batch of so many rows on the CPU.
+fn room(tensors: &[Tensor], rows: usize) -> Result<Rc<[Tensor]>, Error> {
+    let of = |tensor: &Tensor| {
+        let mut shape = tensor.dims().to_vec();
+        shape[0] = rows;
+        Tensor::zeros(shape, tensor.dtype(), &Device::Cpu)
+    };
+    let room = tensors.iter().map(of);
+    Ok(room.collect::<candle_core::Result<_>>()?)
+}
+
+/// Copies some samples of contiguous data to a batch.
+fn gather<T: Scalar>(from: &Tensor, order: &[u32], to: &Tensor) -> Result<(), Error> {
+    let (storage, layout) = from.storage_and_layout();
+    let (Storage::Cpu(storage), Some((start, end))) = (&*storage, layout.contiguous_offsets())
+    else {
+        return Err(candle_core::Error::RequiresContiguous { op: "feed" }.into());
+    };
+    let from = &T::cpu_storage_as_slice(storage)?[start..end];
+    in_place::change(to, |to: &mut [T]| {
+        let len = to.len() / order.len().max(1);
+        if len > 0 {
+            for (to, &sample) in to.chunks_exact_mut(len).zip(order) {
+                to.copy_from_slice(&from[sample as usize * len..][..len]);
+            }
+        }
+    })
 }

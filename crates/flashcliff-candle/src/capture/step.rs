@@ -62,7 +62,7 @@ impl fmt::Display for Fallback {
 ///
 /// The function must keep some rules for that: launch all work on the stream of the feed's device; read no number back from it; drop every
 /// tensor it makes, except the loss that it returns; own the tensors that it uses, or clones of them, and never replace them (writing to
-/// a [`candle_core::Var`] keeps its place). It must not keep the batch: on a GPU the next one has the same memory.
+/// a [`candle_core::Var`] keeps its place). It must not keep the batch: the next one has the same memory.
 /// [`Adam`](crate::optim::Adam), [`Model`](crate::models::Model) and [`Objective`](crate::objective::Objective) fit.
 ///
 /// If the capture fails, all steps are run by the function, and [`Step::fallback`] has the reason. A tensor that was kept of the failed

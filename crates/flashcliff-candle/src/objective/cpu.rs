@@ -1,6 +1,8 @@
 //! A plan on the CPU: its buffers, and both passes.
 
-use candle_core::{CpuStorage, Layout, Storage, Tensor};
+use std::ops::Deref;
+
+use candle_core::{Layout, Storage, Tensor};
 use flashcliff::{Operator, Pass, TensorMut};
 
 use super::Part;
@@ -8,9 +10,8 @@ use super::operations::Reports;
 use super::plan::{Activation, Holder, Node, Operand, Plan, Value, ValueId, Wanted, Work};
 use crate::Error;
 use crate::op::Scalar;
-use crate::op::blade_norm::BladeNorm;
+use crate::op::blade_norm::{self, BladeNorm};
 use crate::op::function::{Array, Function};
-use crate::op::node;
 
 /// The most inputs of a node: those of a weighted product with normalisation and first-order term.
 const MOST_INPUTS: usize = 5;
@@ -32,10 +33,34 @@ pub(super) struct OnCpu<T> {
     loss: f64,
 }
 
-/// The elements of the tensors that a pass reads.
-struct Given<'a, T> {
-    batch: &'a [&'a [T]],
-    parameters: &'a [&'a [T]],
+/// The batch, and the plan that has the parameters.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    plan: &'a Plan,
+    batch: &'a [Tensor],
+}
+
+/// The tensors that a node reads, locked while it runs. A list of all tensors of a plan would be made anew in each step, for their locks end with it.
+struct Held<'a, G>([Option<(G, &'a Layout)>; MOST_INPUTS]);
+
+impl<'a> Given<'a> {
+    /// The tensor that holds a value; `None` where a buffer does.
+    fn tensor(self, value: ValueId) -> Option<&'a Tensor> {
+        match self.plan.values[value.0].holder {
+            Holder::Batch(tensor) => Some(&self.batch[tensor]),
+            Holder::Parameter(parameter) => Some(&self.plan.parameters[parameter]),
+            Holder::Buffer => None,
+        }
+    }
+
+    /// The tensors of a node. They differ: a parameter has one use in a plan.
+    fn hold(self, node: &Node) -> Held<'a, impl Deref<Target = Storage> + use<'a>> {
+        let mut held = Held(std::array::from_fn(|_| None));
+        for (held, input) in held.0.iter_mut().zip(&node.inputs) {
+            *held = self.tensor(input.value).map(Tensor::storage_and_layout);
+        }
+        held
+    }
 }
 
 impl<T: Scalar> OnCpu<T> {
@@ -73,15 +98,8 @@ impl<T: Scalar> OnCpu<T> {
         part: Part,
         loss_scale: f64,
     ) -> Result<(), Error> {
-        node::with_storages(&plan.parameters, |parameters| {
-            node::with_storages(batch, |batch| {
-                let given = Given {
-                    batch: &slices(batch)?,
-                    parameters: &slices(parameters)?,
-                };
-                self.both_passes((plan, reports), &given, part, loss_scale)
-            })
-        })
+        let given = Given { plan, batch };
+        self.both_passes((plan, reports), given, part, loss_scale)
     }
 
     /// The bytes of all buffers.
@@ -105,16 +123,16 @@ impl<T: Scalar> OnCpu<T> {
     fn both_passes(
         &mut self,
         (plan, reports): (&Plan, Reports<'_>),
-        given: &Given<'_, T>,
+        given: Given<'_>,
         part: Part,
         loss_scale: f64,
     ) -> Result<(), Error> {
         for (at, node) in plan.nodes.iter().enumerate() {
             reports.node(at, Pass::Forward);
-            self.forward(plan, given, at, node)?;
+            self.forward(given, at, node)?;
         }
         reports.error();
-        self.error(plan, given, part, loss_scale);
+        self.error(given, part, loss_scale)?;
         if part.adds && self.shares.is_empty() {
             let of = |sum: &Vec<T>| vec![T::zero(); sum.len()];
             self.shares = self.sums.iter().map(of).collect();
@@ -122,10 +140,10 @@ impl<T: Scalar> OnCpu<T> {
         for (at, node) in plan.nodes.iter().enumerate().rev() {
             for &again in plan.blocks.again(at) {
                 reports.node(again, Pass::Forward);
-                self.forward(plan, given, again, &plan.nodes[again])?;
+                self.forward(given, again, &plan.nodes[again])?;
             }
             reports.node(at, Pass::Backward);
-            self.backward(plan, given, at, node, part)?;
+            self.backward(given, at, node, part)?;
         }
         reports.end();
         if part.adds {
@@ -155,32 +173,28 @@ impl<T: Scalar> OnCpu<T> {
         workspace
     }
 
-    fn forward(
-        &mut self,
-        plan: &Plan,
-        given: &Given<'_, T>,
-        at: usize,
-        node: &Node,
-    ) -> Result<(), Error> {
+    fn forward(&mut self, given: Given<'_>, at: usize, node: &Node) -> Result<(), Error> {
+        let (plan, held) = (given.plan, given.hold(node));
         let place = plan.blocks.memory(node.output.value);
         let mut output = std::mem::take(&mut self.values[place]);
         let own = &mut output[..node.output.len()];
         let done = match &node.work {
             Work::Points => {
-                points(self.input(plan, given, &node.inputs[0]), own);
+                points(self.input(plan, &held, node, 0)?, own);
                 Ok(())
             }
             Work::Norm => {
-                let x = self.input(plan, given, &node.inputs[0]);
+                let x = self.input(plan, &held, node, 0)?;
                 BladeNorm.forward(&[x], own)
             }
             Work::Activation(kind) => {
-                let x = self.input(plan, given, &node.inputs[0]);
+                let x = self.input(plan, &held, node, 0)?;
                 activate(*kind, x.data, own);
                 Ok(())
             }
             Work::ScaledSum(scale) => {
-                let [x, y] = [0, 1].map(|at| self.input(plan, given, &node.inputs[at]).data);
+                let x = self.input(plan, &held, node, 0)?.data;
+                let y = self.input(plan, &held, node, 1)?.data;
                 let scale = <T as candle_core::WithDType>::from_f64(*scale);
                 for ((o, &x), &y) in own.iter_mut().zip(x).zip(y) {
                     *o = scale * (x + y);
@@ -188,18 +202,18 @@ impl<T: Scalar> OnCpu<T> {
                 Ok(())
             }
             Work::Blade(blade) => {
-                let x = self.input(plan, given, &node.inputs[0]).data;
+                let x = self.input(plan, &held, node, 0)?.data;
                 own.copy_from_slice(&x[blade * own.len()..][..own.len()]);
                 Ok(())
             }
             Work::ReverseAxes => {
-                reverse_axes(self.input(plan, given, &node.inputs[0]), own);
+                reverse_axes(self.input(plan, &held, node, 0)?, own);
                 Ok(())
             }
             Work::Operator(operator, dims) => {
                 let mut saved = std::mem::take(&mut self.saved[at]);
                 let mut workspace = self.take_workspace(operator, dims, Pass::Forward);
-                let done = self.with_inputs(plan, given, node, |inputs| {
+                let done = self.with_inputs(plan, &held, node, |inputs| {
                     let output = TensorMut::new(own, &node.output.shape)?;
                     operator.forward(inputs, output, &mut saved, &mut workspace)?;
                     Ok(())
@@ -213,13 +227,15 @@ impl<T: Scalar> OnCpu<T> {
     }
 
     /// The error of a part, and the gradient of the prediction.
-    fn error(&mut self, plan: &Plan, given: &Given<'_, T>, part: Part, loss_scale: f64) {
+    fn error(&mut self, given: Given<'_>, part: Part, loss_scale: f64) -> Result<(), Error> {
+        let plan = given.plan;
         let Some(buffer) = plan.gradient_of[plan.prediction.0] else {
-            return;
+            return Ok(());
         };
         let scale = <T as candle_core::WithDType>::from_f64(2.0 * part.scale * loss_scale);
         let mut sum = 0.0;
-        let targets = given.batch[plan.targets];
+        let targets = given.batch[plan.targets].storage_and_layout();
+        let targets = elements(&targets)?;
         let prediction = &self.values[plan.blocks.memory(plan.prediction)];
         let pairs = prediction.iter().zip(targets);
         for (grad, (&y, &target)) in self.gradients[buffer].iter_mut().zip(pairs) {
@@ -230,16 +246,17 @@ impl<T: Scalar> OnCpu<T> {
         }
         let before = if part.adds { self.loss } else { 0.0 };
         self.loss = before + part.scale * sum;
+        Ok(())
     }
 
     fn backward(
         &mut self,
-        plan: &Plan,
-        given: &Given<'_, T>,
+        given: Given<'_>,
         at: usize,
         node: &Node,
         part: Part,
     ) -> Result<(), Error> {
+        let plan = given.plan;
         let wanted = &plan.wanted[at];
         let Some(buffer) = plan.gradient_of[node.output.value.0] else {
             return Ok(());
@@ -247,6 +264,7 @@ impl<T: Scalar> OnCpu<T> {
         if wanted.iter().all(|&wanted| wanted == Wanted::No) {
             return Ok(());
         }
+        let held = given.hold(node);
         let mut grads: [Vec<T>; MOST_INPUTS] = std::array::from_fn(|_| Vec::new());
         for ((grad, &wanted), input) in grads.iter_mut().zip(wanted).zip(&node.inputs) {
             if let Some(place) = self.place(plan, wanted, input, part) {
@@ -261,19 +279,13 @@ impl<T: Scalar> OnCpu<T> {
         let done = match &node.work {
             Work::Points => Ok(()),
             Work::Norm => {
-                let x = self.input(plan, given, &node.inputs[0]);
-                let shape = &node.output.shape[1..];
-                let data = self.value(plan, node.output.value);
-                let o = Array { data, shape };
-                let grad_output = Array {
-                    data: grad_output,
-                    shape,
-                };
-                let slot = Some(&mut grads[0][..node.inputs[0].len()]);
-                BladeNorm.backward(&[x], o, &(), grad_output, vec![slot])
+                let x = self.input(plan, &held, node, 0)?.data;
+                let o = self.value(plan, node.output.value);
+                blade_norm::pull_back(x, o, grad_output, &mut grads[0][..node.inputs[0].len()]);
+                Ok(())
             }
             Work::Activation(kind) => {
-                let x = self.input(plan, given, &node.inputs[0]);
+                let x = self.input(plan, &held, node, 0)?;
                 activate_backward(*kind, x.data, grad_output, &mut grads[0]);
                 Ok(())
             }
@@ -306,7 +318,7 @@ impl<T: Scalar> OnCpu<T> {
                 let mut workspace = self.take_workspace(operator, dims, Pass::Backward);
                 let done = self.operator_backward(
                     plan,
-                    given,
+                    &held,
                     (at, node),
                     operator,
                     &mut grads,
@@ -327,7 +339,7 @@ impl<T: Scalar> OnCpu<T> {
     fn operator_backward(
         &self,
         plan: &Plan,
-        given: &Given<'_, T>,
+        held: &Held<'_, impl Deref<Target = Storage>>,
         (at, node): (usize, &Node),
         operator: &Operator,
         grads: &mut [Vec<T>; MOST_INPUTS],
@@ -351,7 +363,7 @@ impl<T: Scalar> OnCpu<T> {
         let output = flashcliff::Tensor::new(output, shape)?;
         let grad_output = flashcliff::Tensor::new(&self.gradients[buffer][..len], shape)?;
         let saved = &self.saved[at];
-        self.with_inputs(plan, given, node, |inputs| {
+        self.with_inputs(plan, held, node, |inputs| {
             match wanted.contains(&Wanted::Added) {
                 false => {
                     operator.backward(inputs, output, saved, grad_output, slots, workspace)?;
@@ -389,21 +401,23 @@ impl<T: Scalar> OnCpu<T> {
         }
     }
 
+    /// An input of a node.
     fn input<'a>(
         &'a self,
         plan: &Plan,
-        given: &Given<'a, T>,
-        operand: &'a Operand,
-    ) -> Array<'a, T> {
-        let data = match plan.values[operand.value.0].holder {
-            Holder::Batch(tensor) => given.batch[tensor],
-            Holder::Parameter(parameter) => given.parameters[parameter],
-            Holder::Buffer => self.value(plan, operand.value),
+        held: &'a Held<'_, impl Deref<Target = Storage>>,
+        node: &'a Node,
+        at: usize,
+    ) -> Result<Array<'a, T>, Error> {
+        let operand = &node.inputs[at];
+        let data = match &held.0[at] {
+            Some(locked) => elements(locked)?,
+            None => self.value(plan, operand.value),
         };
-        Array {
+        Ok(Array {
             data: &data[..operand.len()],
             shape: &operand.shape,
-        }
+        })
     }
 
     /// The elements of a value in a buffer.
@@ -415,31 +429,29 @@ impl<T: Scalar> OnCpu<T> {
     fn with_inputs(
         &self,
         plan: &Plan,
-        given: &Given<'_, T>,
+        held: &Held<'_, impl Deref<Target = Storage>>,
         node: &Node,
         f: impl FnOnce(&[flashcliff::Tensor<'_, T>]) -> Result<(), Error>,
     ) -> Result<(), Error> {
-        let first = self.input(plan, given, &node.inputs[0]).tensor()?;
+        let first = self.input(plan, held, node, 0)?.tensor()?;
         let mut inputs = [first; MOST_INPUTS];
-        for (tensor, operand) in inputs.iter_mut().zip(&node.inputs).skip(1) {
-            *tensor = self.input(plan, given, operand).tensor()?;
+        for (at, tensor) in inputs[..node.inputs.len()].iter_mut().enumerate().skip(1) {
+            *tensor = self.input(plan, held, node, at)?.tensor()?;
         }
         f(&inputs[..node.inputs.len()])
     }
 }
 
-/// The elements of contiguous tensors.
-fn slices<'a, T: Scalar>(storages: &[(&'a Storage, &Layout)]) -> Result<Vec<&'a [T]>, Error> {
-    let slice = |&(storage, layout): &(&'a Storage, &Layout)| {
-        let (Storage::Cpu(storage), Some((start, end))) = (storage, layout.contiguous_offsets())
-        else {
-            let op = "objective";
-            return Err(candle_core::Error::RequiresContiguous { op }.into());
-        };
-        let storage: &'a CpuStorage = storage;
-        Ok(&T::cpu_storage_as_slice(storage)?[start..end])
+/// The elements of a contiguous tensor.
+fn elements<'a, T: Scalar>(
+    (storage, layout): &'a (impl Deref<Target = Storage>, &Layout),
+) -> Result<&'a [T], Error> {
+    let (Storage::Cpu(storage), Some((start, end))) = (&**storage, layout.contiguous_offsets())
+    else {
+        let op = "objective";
+        return Err(candle_core::Error::RequiresContiguous { op }.into());
     };
-    storages.iter().map(slice).collect()
+    Ok(&T::cpu_storage_as_slice(storage)?[start..end])
 }
 
 /// `to[0] = 0`, `to[1 + i][b][p] = from[b][p][i]`.

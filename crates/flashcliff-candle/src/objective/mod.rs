@@ -2,7 +2,7 @@
 //!
 //! candle's backward pass clears a tensor for each edge of the graph and adds to it, allocates each time, and frees. An
 //! [`Objective`] knows the network before it runs: it takes all memory once, and each gradient is written where it is
-//! read. On a GPU a captured step then has no nodes for memory, and on the CPU a step allocates next to nothing.
+//! read. On a GPU a captured step then has no nodes for memory, and on the CPU a step allocates nothing of ours.
 //!
 //! * `plan` - a network with its error as a list of operations.
 //! * `blocks` - gradient checkpointing: memory that the blocks of a network share.
@@ -37,6 +37,7 @@ use crate::Error;
 use crate::models::Model;
 #[cfg(feature = "cuda")]
 use crate::op::gpu::memory::{self, View};
+use crate::op::in_place;
 use crate::optim::LossScale;
 use crate::timeline;
 use cpu::OnCpu;
@@ -99,6 +100,8 @@ struct Planned {
     dtypes: [Dtype; 2],
     /// The operations that a timeline hears of, made when there is one.
     operations: OnceCell<Operations>,
+    /// The error of batches that are evaluated in place on the CPU, made by the first of them.
+    error: OnceCell<Tensor>,
 }
 
 #[derive(Debug)]
@@ -234,6 +237,22 @@ impl Objective {
                 *gradients = Some(sum);
                 Ok(loss)
             }
+        }
+    }
+
+    /// Does the same as [`Objective::evaluate`], but on the CPU too the error is memory that the next call overwrites. With a plan, calls
+    /// after the first allocate nothing of ours there.
+    ///
+    /// # Errors
+    /// The errors of [`Objective::evaluate`].
+    pub fn evaluate_in_place(&mut self, batch: &[Tensor]) -> Result<Tensor, Error> {
+        let batch = self.check(batch)?;
+        match &mut self.work {
+            Work::Planned(planned) => {
+                let scale = self.loss_scale.as_ref();
+                planned.run_in_place(&batch, self.rows, self.parts, scale)
+            }
+            Work::Graph(_) => self.evaluate(&batch),
         }
     }
 
@@ -450,10 +469,11 @@ impl Planned {
             place,
             dtypes: [features, model],
             operations: OnceCell::new(),
+            error: OnceCell::new(),
         }))
     }
 
-    /// Computes a batch of contiguous tensors, part by part.
+    /// Computes a batch of contiguous tensors, part by part. The error is a new tensor on the CPU.
     fn run(
         &mut self,
         batch: &[Tensor; 2],
@@ -461,6 +481,42 @@ impl Planned {
         parts: usize,
         loss_scale: Option<&LossScale>,
     ) -> Result<Tensor, Error> {
+        self.compute(batch, rows, parts, loss_scale)?;
+        self.place.error()
+    }
+
+    /// Does the same, but the error is one tensor for all batches.
+    fn run_in_place(
+        &mut self,
+        batch: &[Tensor; 2],
+        rows: usize,
+        parts: usize,
+        loss_scale: Option<&LossScale>,
+    ) -> Result<Tensor, Error> {
+        self.compute(batch, rows, parts, loss_scale)?;
+        if let Some(error) = self.error.get() {
+            match &self.place {
+                Place::F32(cpu) => {
+                    in_place::change(error, |x: &mut [f32]| x.fill(cpu.loss() as f32))?
+                }
+                Place::F64(cpu) => in_place::change(error, |x: &mut [f64]| x.fill(cpu.loss()))?,
+                #[cfg(feature = "cuda")]
+                Place::Gpu(_) => {}
+            }
+            return Ok(error.clone());
+        }
+        let error = self.place.error()?;
+        Ok(self.error.get_or_init(|| error).clone())
+    }
+
+    /// Computes a batch of contiguous tensors, part by part.
+    fn compute(
+        &mut self,
+        batch: &[Tensor; 2],
+        rows: usize,
+        parts: usize,
+        loss_scale: Option<&LossScale>,
+    ) -> Result<(), Error> {
         // A GPU reads it where it lies.
         let factor = match (&self.place, loss_scale) {
             (Place::F32(_) | Place::F64(_), Some(scale)) => scale.state()?.scale,
@@ -468,7 +524,9 @@ impl Planned {
         };
         #[cfg(feature = "cuda")]
         if let Place::Gpu(_) = &self.place {
-            return self.run_on_gpu(batch, [rows, parts], loss_scale, None);
+            return self
+                .run_on_gpu(batch, [rows, parts], loss_scale, None)
+                .map(drop);
         }
         let plan = (
             &self.plan,
@@ -483,12 +541,7 @@ impl Planned {
                 Place::Gpu(_) => {}
             }
         }
-        Ok(match &self.place {
-            Place::F32(cpu) => Tensor::new(cpu.loss() as f32, &Device::Cpu)?,
-            Place::F64(cpu) => Tensor::new(cpu.loss(), &Device::Cpu)?,
-            #[cfg(feature = "cuda")]
-            Place::Gpu(gpu) => gpu.loss().clone(),
-        })
+        Ok(())
     }
 
     /// Launches the work on a batch of contiguous tensors, part by part. Buckets of gradients are complete in the last part.
@@ -513,6 +566,18 @@ impl Planned {
             gpu.run(plan, &batch, part, loss_scale, watch)?;
         }
         Ok(gpu.loss().clone())
+    }
+}
+
+impl Place {
+    /// The error of the last batch: a new tensor on the CPU, the memory of all batches on a GPU.
+    fn error(&self) -> Result<Tensor, Error> {
+        Ok(match self {
+            Self::F32(cpu) => Tensor::new(cpu.loss() as f32, &Device::Cpu)?,
+            Self::F64(cpu) => Tensor::new(cpu.loss(), &Device::Cpu)?,
+            #[cfg(feature = "cuda")]
+            Self::Gpu(gpu) => gpu.loss().clone(),
+        })
     }
 }
 

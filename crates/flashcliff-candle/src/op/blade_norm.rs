@@ -26,6 +26,27 @@ impl BladeNorm {
     }
 }
 
+/// The gradient of the input, from the output and its gradient.
+pub(crate) fn pull_back<T: Scalar>(x: &[T], output: &[T], grad_output: &[T], grad: &mut [T]) {
+    if output.is_empty() {
+        return;
+    }
+    let mut scale = Buffer::take(output.len());
+    for ((scale, &grad), &norm) in scale.iter_mut().zip(grad_output).zip(output) {
+        *scale = if norm == T::zero() {
+            T::zero()
+        } else {
+            grad / norm
+        };
+    }
+    let blades = x.chunks_exact(scale.len());
+    for (grad, blade) in grad.chunks_exact_mut(scale.len()).zip(blades) {
+        for ((grad, &x), &scale) in grad.iter_mut().zip(blade).zip(&*scale) {
+            *grad = scale * x;
+        }
+    }
+}
+
 impl<T: Scalar> Function<T> for BladeNorm {
     type Saved = ();
 
@@ -86,25 +107,8 @@ impl<T: Scalar> Function<T> for BladeNorm {
         grad_output: Array<T>,
         mut slots: Slots<T>,
     ) -> Result<(), Error> {
-        let Some(grad) = &mut slots[0] else {
-            return Ok(());
-        };
-        if output.data.is_empty() {
-            return Ok(());
-        }
-        let mut scale = Buffer::take(output.data.len());
-        for ((scale, &grad), &norm) in scale.iter_mut().zip(grad_output.data).zip(output.data) {
-            *scale = if norm == T::zero() {
-                T::zero()
-            } else {
-                grad / norm
-            };
-        }
-        let blades = inputs[0].data.chunks_exact(scale.len());
-        for (grad, blade) in grad.chunks_exact_mut(scale.len()).zip(blades) {
-            for ((grad, &x), &scale) in grad.iter_mut().zip(blade).zip(&*scale) {
-                *grad = scale * x;
-            }
+        if let Some(grad) = &mut slots[0] {
+            pull_back(inputs[0].data, output.data, grad_output.data, grad);
         }
         Ok(())
     }

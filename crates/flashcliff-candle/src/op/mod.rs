@@ -13,12 +13,14 @@
 //! * `trunk` - embedding, layers and norm of an invariant model as one function.
 //! * `gpu` - functions on GPUs.
 //! * `node` - puts functions into candle's graph.
+//! * `in_place` - changes of tensors on the CPU.
 //! * `scratch` - the pool of workspaces.
 
 pub(crate) mod blade_norm;
 pub(crate) mod embed;
 pub(crate) mod function;
 pub(crate) mod gpu;
+pub(crate) mod in_place;
 pub(crate) mod node;
 pub(crate) mod operator;
 pub(crate) mod rotor;

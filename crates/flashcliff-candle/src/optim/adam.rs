@@ -450,7 +450,7 @@ impl OnCpu {
     ) -> Result<(), Error> {
         let loss = match loss {
             None => 0.0,
-            Some(loss) => loss.flatten_all()?.to_dtype(DType::F64)?.to_vec1::<f64>()?[0],
+            Some(loss) => cpu::number(loss)?,
         };
         let mut squares = 0.0;
         for slot in slots {

@@ -1,15 +1,13 @@
 //! The arithmetic of Adam on the CPU.
 
-use std::cell::RefCell;
-
-use candle_core::{CpuStorage, InplaceOp1, Layout, Storage, Tensor, Var, backend::BackendStorage};
+use candle_core::{CpuStorage, DType, Storage, Tensor, Var, backend::BackendStorage};
 
 use flashcliff::{Loop, Tier};
 
 use super::options::AdamOptions;
 use crate::Error;
 use crate::objective::Gradient;
-use crate::op::Scalar;
+use crate::op::{Scalar, in_place};
 
 /// The first and second moments of a parameter, in its type.
 #[derive(Debug, Clone)]
@@ -77,6 +75,23 @@ pub(super) fn squares(gradient: &Gradient<'_>) -> Result<f64, Error> {
         Gradient::Tensor(tensor) => with_elements(tensor, |gradient| squares(&gradient)),
         #[cfg(feature = "cuda")]
         Gradient::Gpu(storage) => Err(wrong_type(storage.dtype()).into()),
+    }
+}
+
+/// A tensor of one element on the CPU as a number.
+pub(crate) fn number(tensor: &Tensor) -> Result<f64, Error> {
+    match tensor.dtype() {
+        DType::F32 | DType::F64 => with_elements(tensor, |element| {
+            Ok(match element {
+                Gradient::F32(data) => data.first().map_or(f64::NAN, |&x| x.into()),
+                Gradient::F64(data) => data.first().map_or(f64::NAN, |&x| x),
+                _ => f64::NAN,
+            })
+        }),
+        _ => Ok(tensor
+            .flatten_all()?
+            .to_dtype(DType::F64)?
+            .to_vec1::<f64>()?[0]),
     }
 }
 
@@ -159,13 +174,6 @@ pub(super) fn update(
     }
 }
 
-/// The update of one parameter, as an in-place operation on its variable.
-struct InPlace<'a, T> {
-    gradient: &'a [T],
-    moments: RefCell<(&'a mut [T], &'a mut [T])>,
-    coefficients: Coefficients,
-}
-
 fn apply<T: Scalar>(
     var: &Var,
     gradient: &[T],
@@ -173,42 +181,15 @@ fn apply<T: Scalar>(
     v: &mut [T],
     coefficients: Coefficients,
 ) -> Result<(), Error> {
-    let op = InPlace {
-        gradient,
-        moments: RefCell::new((m, v)),
-        coefficients,
-    };
-    Ok(var.inplace_op1(&op)?)
-}
-
-impl<T: Scalar> InplaceOp1 for InPlace<'_, T> {
-    fn name(&self) -> &'static str {
-        "adam"
-    }
-
-    fn cpu_fwd(&self, parameter: &mut CpuStorage, layout: &Layout) -> candle_core::Result<()> {
-        let Some((start, end)) = layout.contiguous_offsets() else {
-            return Err(candle_core::Error::RequiresContiguous { op: "adam" });
-        };
-        let got = parameter.dtype();
-        let Some(parameter) = T::elements_mut(parameter) else {
-            return Err(candle_core::Error::UnexpectedDType {
-                msg: "adam",
-                expected: <T as candle_core::WithDType>::DTYPE,
-                got,
-            });
-        };
-        let mut moments = self.moments.borrow_mut();
-        let (m, v) = &mut *moments;
+    in_place::change(var, |parameter| {
         Tier::best().run(Update {
-            parameter: &mut parameter[start..end],
-            gradient: self.gradient,
+            parameter,
+            gradient,
             m,
             v,
-            coefficients: self.coefficients,
+            coefficients,
         });
-        Ok(())
-    }
+    })
 }
 
 /// The update of the numbers of a parameter and of its moments.

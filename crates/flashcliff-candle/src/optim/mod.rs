@@ -17,6 +17,7 @@ mod scale;
 mod schedule;
 
 pub use adam::{Adam, Refusals};
+pub(crate) use cpu::number;
 pub use options::AdamOptions;
 pub use scale::{LossScale, LossScaleOptions, LossScaleState};
 pub use schedule::{Schedule, ScheduleShape};

@@ -219,7 +219,7 @@ impl<'a> Session<'a> {
             let (adam, team) = (adam.clone(), team.clone());
             Step::new(&feed, steps.capture.into(), move |batch| {
                 let loss = match &team {
-                    None => objective.evaluate(batch)?,
+                    None => objective.evaluate_in_place(batch)?,
                     Some(team) => team.evaluate(&mut objective, batch, steps.buckets())?,
                 };
                 adam.borrow_mut().objective_step(&mut objective, &loss)?;

@@ -78,13 +78,8 @@ pub(crate) fn run<T: Send>(
             work(state, chunk);
         }
     };
-    let mut states = &mut states[..state_len * tasks];
-    let states = (0..tasks).map(move |_| {
-        let (state, rest) = std::mem::take(&mut states).split_at_mut(state_len);
-        states = rest;
-        state
-    });
-    threads::each(states, drain);
+    let states = &mut states[..state_len * tasks];
+    threads::each_part(states, [tasks, state_len], |_, state| drain(state));
 }
 
 /// Runs `work(part, elements)` for every part of `len` elements; the last may be shorter.
@@ -95,8 +90,8 @@ pub(crate) fn run_parts<T: Send>(
 ) {
     let parts = data.len().div_ceil(len);
     let share = parts.div_ceil(task_count(parts).max(1)).max(1);
-    let shares = data.chunks_mut(share * len).enumerate();
-    threads::each(shares, |(index, data)| {
+    let shares = parts.div_ceil(share);
+    threads::each_part(data, [shares, share * len], |index, data| {
         let first = index * share;
         for (part, data) in data.chunks_mut(len).enumerate() {
             work(first + part, data);

@@ -5,10 +5,14 @@ use cayley::GradeSet;
 use super::shape::{Dim, Dims, TensorSpec};
 use super::{Cost, Pass};
 use crate::Element;
-use crate::kernel::lanes::{self, Call, Operand, Parameter};
+use crate::few::Few;
+use crate::kernel::lanes::{self, Call, MAX_PARAMS, MAX_TENSORS, Operand, Parameter};
 use crate::tensor::Tensor;
 use crate::{Algebra, Error, Gate, Norm, Tier};
 use flashcliff_kernels::program::{Argument, Program};
+
+/// The largest number of inputs of an operator: tensors and parameters of a lane program.
+pub(super) const MAX_INPUTS: usize = MAX_TENSORS + MAX_PARAMS;
 
 /// A program with its options.
 #[derive(Clone)]
@@ -121,7 +125,7 @@ impl LaneOperator {
                 lanes::workspace_len(&self.call(tier, dims, Pass::Forward, operands, null))
             }
             Pass::Backward => {
-                let mut inputs = lanes.clone();
+                let mut inputs = lanes;
                 inputs.push(self.output(dims, null));
                 let operands = (&inputs[..], &lanes[..], &params[..], &params[..]);
                 lanes::workspace_len(&self.call(tier, dims, Pass::Backward, operands, null))
@@ -161,20 +165,17 @@ impl LaneOperator {
         grads: &mut [Option<&mut [T]>],
         workspace: &mut [T],
     ) {
+        let null = std::ptr::null_mut::<T>;
         let input = |index: usize| inputs[index].data().as_ptr().cast_mut();
         let mut lanes = self.lanes(dims, input);
         lanes.push(self.output(dims, grad_output.as_ptr().cast_mut()));
         let params = self.params(input);
-        let grads: Vec<*mut T> = grads
-            .iter_mut()
-            .map(|grad| {
-                grad.as_mut()
-                    .map_or(std::ptr::null_mut(), |g| g.as_mut_ptr())
-            })
-            .collect();
+        let grads = grads.iter_mut();
+        let grads = grads.map(|grad| grad.as_mut().map_or(null(), |grad| grad.as_mut_ptr()));
+        let grads: Few<*mut T, MAX_INPUTS> = Few::of(null(), grads);
         let mut outputs = self.lanes(dims, |index| grads[index]);
-        for output in &mut outputs {
-            if output.ptr.is_null() {
+        for output in outputs.iter_mut() {
+            if output.is_unwanted() {
                 *output = Operand::unwanted(output.components);
             }
         }
@@ -188,24 +189,26 @@ impl LaneOperator {
     }
 
     /// The lane inputs, by the pointer of each input of the operator.
-    fn lanes<T>(&self, dims: &Dims, pointer: impl Fn(usize) -> *mut T) -> Vec<Operand<T>> {
-        let mut lanes: Vec<(usize, Operand<T>)> = Vec::new();
+    fn lanes<T: Copy>(
+        &self,
+        dims: &Dims,
+        pointer: impl Fn(usize) -> *mut T,
+    ) -> Few<Operand<T>, MAX_TENSORS> {
+        let (batch, channels) = (dims.batch, dims.in_channels);
+        let lane = |&(_, components)| {
+            Operand::contiguous(std::ptr::null_mut(), components, batch, channels)
+        };
+        let mut lanes = Few::of(Operand::unwanted(0), self.program.inputs.iter().map(lane));
+        // Arguments are in the order of callers, lanes in that of the program.
         for (index, argument) in self.program.arguments.iter().enumerate() {
             if let Argument::Input(tensor) = *argument {
-                let components = self.program.inputs[tensor].1;
-                let ptr = pointer(index);
-                let (batch, channels) = (dims.batch, dims.in_channels);
-                lanes.push((
-                    tensor,
-                    Operand::contiguous(ptr, components, batch, channels),
-                ));
+                lanes[tensor].ptr = pointer(index);
             }
         }
-        lanes.sort_by_key(|&(tensor, _)| tensor);
-        lanes.into_iter().map(|(_, operand)| operand).collect()
+        lanes
     }
 
-    fn params<T>(&self, pointer: impl Fn(usize) -> *mut T) -> Vec<Parameter<T>> {
+    fn params<T: Copy>(&self, pointer: impl Fn(usize) -> *mut T) -> Few<Parameter<T>, MAX_PARAMS> {
         let arguments = self.program.arguments.iter().enumerate();
         let params = arguments.filter_map(|(index, argument)| match *argument {
             Argument::Param(param) => Some(Parameter {
@@ -214,7 +217,11 @@ impl LaneOperator {
             }),
             Argument::Input(_) => None,
         });
-        params.collect()
+        let none = Parameter {
+            ptr: std::ptr::null_mut(),
+            count: 0,
+        };
+        Few::of(none, params)
     }
 
     fn output<T>(&self, dims: &Dims, ptr: *mut T) -> Operand<T> {

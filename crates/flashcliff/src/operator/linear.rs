@@ -113,20 +113,23 @@ impl Linear {
         0
     }
 
-    /// The matrices, each with the rows (blade, batch element) it acts on.
-    fn products(&self, dims: &Dims) -> Vec<(usize, Range<usize>)> {
-        let rows = |blades: &Range<usize>| blades.start * dims.batch..blades.end * dims.batch;
-        if self.per_grade {
-            let ranges = self.grades.iter().map(rows);
-            ranges.enumerate().collect()
-        } else {
-            vec![(0, 0..self.blades() * dims.batch)]
-        }
+    /// The number of matrices.
+    fn products(&self) -> usize {
+        if self.per_grade { self.grades.len() } else { 1 }
+    }
+
+    /// The rows (blade, batch element) that a matrix acts on.
+    fn rows(&self, index: usize, dims: &Dims) -> Range<usize> {
+        let blades = match self.per_grade {
+            true => self.grades[index].clone(),
+            false => 0..self.blades(),
+        };
+        blades.start * dims.batch..blades.end * dims.batch
     }
 
     /// The matrix of a grade as `in x out`.
     fn weight<T>(&self, ptr: *mut T, index: usize, dims: &Dims) -> Matrix<T> {
-        let grades = if self.per_grade { self.grades.len() } else { 1 };
+        let grades = self.products();
         let (k, n) = (dims.in_channels, dims.out_channels);
         match self.layout {
             WeightLayout::OutInGrade => Matrix {
@@ -138,17 +141,24 @@ impl Linear {
         }
     }
 
-    /// Blocks of rows as (matrix, rows). No block spans two matrices.
-    fn blocks(&self, dims: &Dims) -> Vec<(usize, Range<usize>)> {
-        let mut blocks = Vec::new();
-        for (index, rows) in self.products(dims) {
-            let chunks = Chunks::of_rows(rows.len(), block_rows(dims));
-            for chunk in 0..chunks.count() {
-                let range = chunks.range(chunk);
-                blocks.push((index, rows.start + range.start..rows.start + range.end));
+    /// Runs `work(matrix, rows)` for every block of rows, on threads. No block spans two matrices.
+    fn for_blocks(&self, dims: &Dims, work: impl Fn(usize, Range<usize>) + Sync) {
+        let of = |index: usize| {
+            let rows = self.rows(index, dims);
+            (rows.start, Chunks::of_rows(rows.len(), block_rows(dims)))
+        };
+        let count = (0..self.products()).map(|index| of(index).1.count()).sum();
+        tasks::run::<u8>(count, &mut [], 0, |_, block| {
+            let mut chunk = block;
+            for index in 0..self.products() {
+                let (start, chunks) = of(index);
+                if chunk < chunks.count() {
+                    let rows = chunks.range(chunk);
+                    return work(index, start + rows.start..start + rows.end);
+                }
+                chunk -= chunks.count();
             }
-        }
-        blocks
+        });
     }
 
     pub(super) fn forward<T: Element>(
@@ -167,14 +177,12 @@ impl Linear {
             Bias::Scalar => Some((inputs[2].data(), dims.batch)),
             Bias::EveryBlade => Some((inputs[2].data(), dims.batch * self.blades())),
         };
-        let blocks = self.blocks(dims);
         let (out, x, weight) = (&out, &x, &weight);
-        tasks::run::<T>(blocks.len(), &mut [], 0, |_, block| {
-            let (index, rows) = &blocks[block];
+        self.for_blocks(dims, |index, rows| {
             let (start, m) = (rows.start, rows.len());
             // SAFETY: shapes were checked; blocks are disjoint rows of the output.
             unsafe {
-                let w = self.weight(weight.ptr, *index, dims);
+                let w = self.weight(weight.ptr, index, dims);
                 matmul((m, k, n), out.from(start, 0), x.from(start, 0), w, false);
                 if let Some((bias, with_bias)) = bias {
                     for row in rows.start..rows.end.min(with_bias) {
@@ -202,12 +210,10 @@ impl Linear {
         if let Some(grad_x) = grads[0].as_deref_mut() {
             let grad_x = Matrix::rows(grad_x.as_mut_ptr(), k);
             let weight = Matrix::rows(weight, 1);
-            let blocks = self.blocks(dims);
             let (grad_x, grad_o, weight) = (&grad_x, &grad_o, &weight);
-            tasks::run::<T>(blocks.len(), &mut [], 0, |_, block| {
-                let (index, rows) = &blocks[block];
+            self.for_blocks(dims, |index, rows| {
                 let (start, m) = (rows.start, rows.len());
-                let w = self.weight(weight.ptr, *index, dims).transposed();
+                let w = self.weight(weight.ptr, index, dims).transposed();
                 // SAFETY: shapes were checked; blocks are disjoint rows of the gradient.
                 unsafe {
                     matmul(
@@ -245,15 +251,15 @@ impl Linear {
         grad_weight: &mut [T],
     ) {
         let (k, n) = (dims.in_channels, dims.out_channels);
-        let products = self.products(dims);
         let tiles = Chunks::of_rows(n, block_rows(dims).min(64));
         let out = Matrix::rows(grad_weight.as_mut_ptr(), 1);
         let (out, x, grad_o) = (&out, &x, &grad_o);
-        let count = products.len() * tiles.count();
+        let count = self.products() * tiles.count();
         tasks::run::<T>(count, &mut [], 0, |_, task| {
-            let (index, rows) = &products[task / tiles.count()];
+            let index = task / tiles.count();
+            let rows = self.rows(index, dims);
             let columns = tiles.range(task % tiles.count());
-            let out = self.weight(out.ptr, *index, dims);
+            let out = self.weight(out.ptr, index, dims);
             // SAFETY: shapes were checked; tiles are disjoint.
             unsafe {
                 matmul(

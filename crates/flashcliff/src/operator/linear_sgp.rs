@@ -17,12 +17,20 @@ pub(crate) struct LinearSgp {
     linear: Linear,
     product: LaneOperator,
     recompute: bool,
+    /// The tensor `y`, the output of the map.
+    y: TensorSpec,
 }
 
 impl LinearSgp {
     pub(crate) fn new(algebra: Algebra, options: &LinearSgpOptions) -> Result<Self, Error> {
+        let linear = Linear::new(algebra, &options.linear)?;
+        let (_, y) = linear.specs();
         Ok(Self {
-            linear: Linear::new(algebra, &options.linear)?,
+            y: TensorSpec {
+                name: "y",
+                ..square(&y)
+            },
+            linear,
             product: options.product().lane(algebra)?,
             recompute: options.recompute,
         })
@@ -50,17 +58,8 @@ impl LinearSgp {
         (inputs, output)
     }
 
-    /// The tensor `y`, the output of the map.
-    fn y(&self) -> TensorSpec {
-        let (_, y) = self.linear.specs();
-        TensorSpec {
-            name: "y",
-            ..square(&y)
-        }
-    }
-
     pub(super) fn kept(&self) -> Option<TensorSpec> {
-        (!self.recompute).then(|| self.y())
+        (!self.recompute).then(|| self.y.clone())
     }
 
     pub(super) fn row_sums(&self) -> usize {
@@ -85,7 +84,7 @@ impl LinearSgp {
     }
 
     fn y_len(&self, dims: &Dims) -> usize {
-        self.y().sizes(dims).product()
+        self.y.sizes(dims).product()
     }
 
     pub(super) fn forward<T: Element>(
@@ -172,7 +171,8 @@ impl LinearSgp {
         inputs: &[Tensor<'t, T>],
         y: &'t [T],
     ) -> Result<[Tensor<'t, T>; 3], Error> {
-        let y = Tensor::new(y, &self.y().shape(dims))?;
+        let shape = [self.linear.blades(), dims.batch, dims.in_channels];
+        let y = Tensor::new(y, &shape)?;
         // `Operator` has checked the number of inputs.
         Ok([inputs[0], y, inputs[inputs.len() - 1]])
     }

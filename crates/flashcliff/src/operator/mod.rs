@@ -403,11 +403,11 @@ impl Operator {
         self.check_buffer("saved", self.saved_len(&dims), saved.len())?;
         let needed = self.workspace_len::<T>(&dims, Pass::Backward);
         self.check_buffer("workspace", needed, workspace.len())?;
-        let mut grads: Vec<Option<&mut [T]>> = grads
-            .iter_mut()
-            .map(|grad| grad.as_mut().map(TensorMut::data_mut))
-            .collect();
-        let grads = &mut grads[..];
+        let mut data: [Option<&mut [T]>; lane::MAX_INPUTS] = std::array::from_fn(|_| None);
+        for (data, grad) in data.iter_mut().zip(grads.iter_mut()) {
+            *data = grad.as_mut().map(TensorMut::data_mut);
+        }
+        let grads = &mut data[..self.inputs.len()];
         let (output, grad_output) = (output.data(), grad_output.data());
         match &self.kind {
             Kind::Lanes(lane) => {

@@ -22,6 +22,7 @@
 //! thread, unless it calls [`set`]. A process may be forked while other threads run operators.
 
 mod choice;
+mod parts;
 mod workers;
 
 use std::cell::Cell;
@@ -29,7 +30,7 @@ use std::cell::Cell;
 use crate::Error;
 
 pub use choice::{Choice, Source, limit};
-pub(crate) use workers::{each, note_process};
+pub(crate) use workers::{each, each_part, note_process};
 
 /// The choice that is in force outside of rayon pools.
 ///

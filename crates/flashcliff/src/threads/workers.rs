@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rayon::{ThreadPool, ThreadPoolBuildError, ThreadPoolBuilder};
 
 use super::choice::Choice;
+use super::parts::Parts;
 use crate::Error;
 
 /// The threads of one process.
@@ -152,16 +153,38 @@ pub(crate) fn each<I: Send>(
     if items.len() <= 1 {
         return items.for_each(work);
     }
-    let pool = match rayon::current_thread_index() {
-        Some(_) => Pool::Global,
-        None => workers().started().pool,
-    };
     let work = &work;
-    match pool {
-        // The current pool is the one whose thread runs this, else the global one.
+    match pool() {
         Pool::Global => spread(items, work),
         Pool::Own(pool) => pool.install(|| spread(items, work)),
         Pool::Caller => items.for_each(work),
+    }
+}
+
+/// Runs `work(part, elements)` on so many parts of `len` elements, each perhaps on a thread of its own. The last part may be shorter.
+/// In contrast to [`each`] this allocates nothing.
+pub(crate) fn each_part<T: Send>(
+    data: &mut [T],
+    [parts, len]: [usize; 2],
+    work: impl Fn(usize, &mut [T]) + Sync,
+) {
+    let all = Parts::of(data, parts, len);
+    if parts <= 1 {
+        return all.each(&work);
+    }
+    match pool() {
+        Pool::Global => all.spread(&work),
+        Pool::Own(pool) => pool.install(|| all.spread(&work)),
+        Pool::Caller => all.each(&work),
+    }
+}
+
+/// The pool that takes work of the calling thread.
+fn pool() -> Pool {
+    match rayon::current_thread_index() {
+        // The current pool is the one whose thread runs this, else the global one.
+        Some(_) => Pool::Global,
+        None => workers().started().pool,
     }
 }
 

@@ -47,7 +47,7 @@ pub(super) struct Training {
 impl Training {
     /// One step. Returns the loss before it.
     pub(super) fn step(&mut self) -> Result<Tensor, Error> {
-        let loss = self.objective.evaluate(&self.batch)?;
+        let loss = self.objective.evaluate_in_place(&self.batch)?;
         self.adam.objective_step(&mut self.objective, &loss)?;
         Ok(loss)
     }

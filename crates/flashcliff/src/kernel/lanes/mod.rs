@@ -23,11 +23,11 @@ use flashcliff_kernels::program::Plan;
 use flashcliff_program::plan::Limits;
 
 /// The largest number of lane tensors that a pass reads, or that it writes.
-const MAX_TENSORS: usize = Limits::CPU.tensors;
+pub(crate) const MAX_TENSORS: usize = Limits::CPU.tensors;
 /// The largest number of cuts of a pass.
 const MAX_CUTS: usize = Limits::CPU.cuts;
 /// The largest number of parameters of a pass.
-const MAX_PARAMS: usize = Limits::CPU.params;
+pub(crate) const MAX_PARAMS: usize = Limits::CPU.params;
 
 /// A lane tensor in memory: component `k` of row `b` starts at `ptr + k component + b row`.
 #[derive(Clone, Copy, Debug)]
@@ -59,7 +59,7 @@ impl<T> Operand<T> {
         Self::contiguous(std::ptr::null_mut(), components, 0, 0)
     }
 
-    fn is_unwanted(&self) -> bool {
+    pub(crate) fn is_unwanted(&self) -> bool {
         self.ptr.is_null()
     }
 }

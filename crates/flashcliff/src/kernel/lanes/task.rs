@@ -9,11 +9,33 @@ use super::{Call, MAX_CUTS, MAX_PARAMS, MAX_TENSORS, Parameter};
 use crate::Element;
 use flashcliff_kernels::program::{Slot, StageCall};
 
+/// The stages for which a task has room of its own. No compiled plan has more; interpreted ones may.
+const OWN_STAGES: usize = 9;
+
+/// The stages of a pass, in order: the first ones in an array, the others in a list.
+struct Stages<'a, T> {
+    own: [Option<Bound<'a, T>>; OWN_STAGES],
+    more: Vec<Bound<'a, T>>,
+}
+
+impl<'a, T> Stages<'a, T> {
+    fn of(mut stages: impl Iterator<Item = Bound<'a, T>>) -> Self {
+        Self {
+            own: std::array::from_fn(|_| stages.next()),
+            more: stages.collect(),
+        }
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Bound<'a, T>> {
+        self.own.iter_mut().flatten().chain(&mut self.more)
+    }
+}
+
 /// A task: the bound stages of a pass, with scratch memory.
 pub(super) struct Task<'a, T> {
     call: &'a Call<'a, T>,
     layout: &'a Layout,
-    stages: Vec<Bound<'a, T>>,
+    stages: Stages<'a, T>,
     /// The places of the inputs: in memory, or in scratch memory if rows are ragged.
     inputs: [Place<T>; MAX_TENSORS],
     /// The places of the outputs: in scratch memory if they are staged or unwanted, else in memory.
@@ -86,7 +108,7 @@ impl<'a, T: Element> Task<'a, T> {
         Self {
             call,
             layout,
-            stages: call.plan.stages.iter().map(bind).collect(),
+            stages: Stages::of(call.plan.stages.iter().map(bind)),
             inputs,
             outputs,
             staged,
@@ -129,7 +151,7 @@ impl<'a, T: Element> Task<'a, T> {
             // SAFETY: the caller promises it.
             *sum = unsafe { *saved(index) };
         }
-        for stage in &mut self.stages {
+        for stage in self.stages.iter_mut() {
             // SAFETY: the caller promises it, and every place holds whole vectors. The tier was checked when the
             // operator was made.
             unsafe { stage.run(row, &mut sums, &self.rest) };

@@ -22,7 +22,8 @@ use super::gemm::{Matrix, matmul};
 use super::shape::{Dim, Dims, TensorSpec};
 use super::{Cost, Pass};
 use crate::Element;
-use crate::kernel::lanes::{self, Call, Operand};
+use crate::few::Few;
+use crate::kernel::lanes::{self, Call, MAX_TENSORS, Operand};
 use crate::kernel::tasks::{self, Chunks};
 use crate::ops::ProductOptions;
 use crate::tensor::Tensor;
@@ -244,7 +245,7 @@ impl FullyConnected {
                 let block = Block::new(self, tier, dims, inputs, rows.clone());
                 block.form_gates(&mut scratch);
                 let count = rows.len();
-                let mut started = vec![false; self.output.ranges.len()];
+                let mut started = GradeSet::EMPTY;
                 for (index, product) in self.paths.iter().enumerate() {
                     block.form_path(product, &mut scratch);
                     let blades = self.output.grade(product.path.output);
@@ -252,7 +253,8 @@ impl FullyConnected {
                     let out = Matrix::rows(out, dims.out_channels).from(blades.start * count, 0);
                     let a = Matrix::rows(scratch.formed.as_mut_ptr(), dims.in_channels);
                     let sizes = (blades.len() * count, dims.in_channels, dims.out_channels);
-                    let again = std::mem::replace(&mut started[product.path.output], true);
+                    let again = started.contains(product.path.output);
+                    started = started.union(GradeSet::single(product.path.output));
                     // SAFETY: the scratch parts have these sizes; shapes were checked.
                     unsafe { matmul(sizes, out, a, w.from(index * dims.in_channels, 0), again) };
                 }
@@ -539,9 +541,10 @@ impl FullyConnected {
                 Operand::contiguous(null, components, rows, channels)
             };
             let inputs = program.inputs.iter();
-            let inputs: Vec<_> = inputs.map(|&(_, count)| operand(count)).collect();
+            let inputs = inputs.map(|&(_, count)| operand(count));
+            let inputs: Few<_, MAX_TENSORS> = Few::of(operand(0), inputs);
             let output = operand(program.output_components);
-            let mut given = inputs.clone();
+            let mut given = inputs;
             given.push(output);
             let need = |pass, inputs: &[Operand<T>], outputs: &[Operand<T>]| {
                 lanes::workspace_len(&Call {
