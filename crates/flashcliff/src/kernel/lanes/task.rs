@@ -10,10 +10,14 @@ use crate::Element;
 use crate::few::Few;
 use flashcliff_kernels::program::{Slot, StageCall};
 
-/// The stages for which a task has room of its own. No compiled plan has more; interpreted ones may.
+/// The stages for which a task has room of its own: the most of any plan of the shipped operators in up to five dimensions.
 const OWN_STAGES: usize = 9;
 
 /// The stages of a pass, in order.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each task"
+)]
 enum Stages<'a, T> {
     Own(Few<Bound<'a, T>, OWN_STAGES>),
     Many(Vec<Bound<'a, T>>),
