@@ -10,7 +10,7 @@ use crate::Element;
 use crate::few::Few;
 use flashcliff_kernels::program::{Slot, StageCall};
 
-/// The stages for which a task has room of its own: the most of any plan of the shipped operators in up to five dimensions.
+/// The stages for which a task has room of its own. Few plans have more.
 const OWN_STAGES: usize = 9;
 
 /// The stages of a pass, in order.
