@@ -90,6 +90,8 @@ pub(super) struct Session<'a> {
     model: Model,
     adam: Rc<RefCell<Adam>>,
     batches: Batches,
+    /// The samples of the next steps.
+    order: Vec<u32>,
     feed: Feed,
     step: Step<'static>,
     steps: StepArgs,
@@ -228,6 +230,7 @@ impl<'a> Session<'a> {
         };
         Ok(Self {
             batches: Batches::new(data.train.len(), settings.batch, settings.seed),
+            order: Vec::new(),
             adam,
             feed,
             step,
@@ -333,16 +336,16 @@ impl<'a> Session<'a> {
         if self.adam.borrow().options().learning_rate != rate {
             self.adam.borrow_mut().set_learning_rate(rate)?;
         }
-        let mut order = Vec::with_capacity(steps * self.feed.rows());
+        self.order.clear();
         for step in first..first + steps {
             let batch = self.batches.at(step);
             let own = match &self.team {
                 Some(team) => team.share(batch),
                 None => batch,
             };
-            order.extend(own.iter().map(|&sample| sample as u32));
+            self.order.extend(own.iter().map(|&sample| sample as u32));
         }
-        self.feed.load(&order)?;
+        self.feed.load(&self.order)?;
         if let Some(team) = &self.team {
             team.order(&Order::Advance(steps))?;
         }

@@ -32,6 +32,7 @@ pub(super) struct Rest<T> {
 
 /// A stage with the places of its tensors, list after list. It is made once a task and runs on many rows, so `run` has
 /// little left to do.
+#[derive(Clone, Copy)]
 pub(super) struct Bound<'a, T> {
     call: &'a StageCall,
     function: StageFn<T>,

@@ -7,27 +7,38 @@ use super::layout::Layout;
 use super::place::{Place, Row};
 use super::{Call, MAX_CUTS, MAX_PARAMS, MAX_TENSORS, Parameter};
 use crate::Element;
+use crate::few::Few;
 use flashcliff_kernels::program::{Slot, StageCall};
 
-/// The stages for which a task has room of its own. No compiled plan has more; interpreted ones may.
+/// The stages for which a task has room of its own. Few plans have more.
 const OWN_STAGES: usize = 9;
 
-/// The stages of a pass, in order: the first ones in an array, the others in a list.
-struct Stages<'a, T> {
-    own: [Option<Bound<'a, T>>; OWN_STAGES],
-    more: Vec<Bound<'a, T>>,
+/// The stages of a pass, in order.
+#[expect(
+    clippy::large_enum_variant,
+    reason = "a box would be an allocation for each task"
+)]
+enum Stages<'a, T> {
+    Own(Few<Bound<'a, T>, OWN_STAGES>),
+    Many(Vec<Bound<'a, T>>),
 }
 
-impl<'a, T> Stages<'a, T> {
-    fn of(mut stages: impl Iterator<Item = Bound<'a, T>>) -> Self {
-        Self {
-            own: std::array::from_fn(|_| stages.next()),
-            more: stages.collect(),
+impl<'a, T: Copy> Stages<'a, T> {
+    fn of(call: &'a [StageCall], bind: impl Fn(&'a StageCall) -> Bound<'a, T>) -> Self {
+        match call {
+            [first, ..] if call.len() <= OWN_STAGES => {
+                Self::Own(Few::of(bind(first), call.iter().map(bind)))
+            }
+            _ => Self::Many(call.iter().map(bind).collect()),
         }
     }
 
-    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Bound<'a, T>> {
-        self.own.iter_mut().flatten().chain(&mut self.more)
+    /// All of them. A row goes over a plain slice: an iterator over optional stages takes some hundredths of a short row.
+    fn all(&mut self) -> &mut [Bound<'a, T>] {
+        match self {
+            Self::Own(stages) => stages,
+            Self::Many(stages) => stages,
+        }
     }
 }
 
@@ -108,7 +119,7 @@ impl<'a, T: Element> Task<'a, T> {
         Self {
             call,
             layout,
-            stages: Stages::of(call.plan.stages.iter().map(bind)),
+            stages: Stages::of(call.plan.stages, bind),
             inputs,
             outputs,
             staged,
@@ -151,7 +162,7 @@ impl<'a, T: Element> Task<'a, T> {
             // SAFETY: the caller promises it.
             *sum = unsafe { *saved(index) };
         }
-        for stage in self.stages.iter_mut() {
+        for stage in self.stages.all() {
             // SAFETY: the caller promises it, and every place holds whole vectors. The tier was checked when the
             // operator was made.
             unsafe { stage.run(row, &mut sums, &self.rest) };
