@@ -141,7 +141,8 @@ impl Calibration {
             serde_json::from_slice(text).map_err(|error| error.to_string())?;
         let format = value.get("format").and_then(serde_json::Value::as_u64);
         if format != Some(u64::from(FORMAT)) {
-            return Err(format!("expected format {FORMAT}, got {format:?}"));
+            let got = format.map_or("none".to_owned(), |format| format.to_string());
+            return Err(format!("expected format {FORMAT}, got {got}"));
         }
         let read: Self = serde_json::from_value(value).map_err(|error| error.to_string())?;
         let version = env!("CARGO_PKG_VERSION");
@@ -332,7 +333,7 @@ pub(crate) mod tests {
             change(&mut other);
             Calibration::parse(&text(&other), &machine()).unwrap_err()
         };
-        assert!(reason(|r| r.format = 9).contains("format 3, got Some(9)"));
+        assert!(reason(|r| r.format = 9).contains("format 3, got 9"));
         assert!(reason(|r| r.version = "0".to_owned()).contains("got 0"));
         assert!(reason(|r| r.machine.threads = 3).contains("another machine"));
         assert!(reason(|r| r.operators[1].unit_seconds = 0.0).contains("above 0"));

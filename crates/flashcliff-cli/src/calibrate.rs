@@ -53,6 +53,8 @@ pub(crate) fn run(args: &CalibrateArgs) -> Result<(), Error> {
     if !args.quick {
         let path = rates.store()?;
         info!("kept in {}", path.display());
+    } else {
+        info!("not kept: --quick only shows that everything runs");
     }
     if args.json {
         return print(&(serde_json::to_string_pretty(&rates)? + "\n"));

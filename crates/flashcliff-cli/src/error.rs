@@ -144,7 +144,7 @@ pub(crate) enum Error {
         path: PathBuf,
         /// The tensor.
         tensor: String,
-        /// The types that the operator takes.
+        /// The names, types and algebras that were chosen.that the operator takes.
         expected: String,
         /// The type in the file.
         got: String,
@@ -338,6 +338,15 @@ pub(crate) enum Error {
         /// The names that exist.
         expected: String,
         /// The name that was asked for.
+        got: String,
+    },
+
+    /// Nothing that was chosen runs so.
+    #[error(
+        "no benchmark case is left: expected names, types, algebras and shapes that go together on this device, got {got}"
+    )]
+    NoCase {
+        /// The names, types and algebras that were chosen.
         got: String,
     },
 

@@ -147,6 +147,11 @@ fn the_benchmark_runs_and_writes_json() {
         );
         assert!(case["flops"].as_u64().unwrap() > 0);
     }
+    let none = failure(
+        &["bench", "--quick", "--network", "hulls", "--dtype", "bf16"],
+        1,
+    );
+    assert!(none.contains("on this device, got hulls, bf16"), "{none}");
     assert!(failure(&["bench", "--quick", "--only", "nothing"], 1).contains("fcgp_norm cl300"));
     let unwritable = folder.path("no/such/file");
     assert!(failure(&["bench", "--quick", "--json", arg(&unwritable)], 1).contains("cannot write"));

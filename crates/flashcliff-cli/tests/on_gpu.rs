@@ -52,7 +52,26 @@ fn everything() {
     let dtypes = ["f32", "f64", "bf16", "f16"];
     let chosen: Vec<&str> = dtypes.iter().flat_map(|dtype| ["--dtype", dtype]).collect();
     let nothing: [&str; 0] = [];
-    assert_eq!(lacking(&bench(&chosen), &dtypes), nothing);
+    let report = bench(&chosen);
+    assert_eq!(lacking(&report, &dtypes), nothing);
+    let rows = report["cases"].as_array().unwrap();
+    for network in ["hulls", "regression", "volumes"] {
+        for dtype in ["f32", "bf16", "f16"] {
+            let is_step = |row: &&Value| {
+                let of = &row["network"];
+                of["name"] == network && of["dtype"] == dtype && of["work"] == "training step"
+            };
+            let row = rows.iter().find(is_step);
+            let row = row.unwrap_or_else(|| panic!("no step of {network} in {dtype}"));
+            assert!(number(row, "captured_seconds") > 0.0, "{row}");
+            // Features of 16 bits round what f32 does not.
+            let difference = number(row, "relative_difference");
+            assert!(
+                difference > 0.0 && (dtype != "f32" || difference < 1e-4),
+                "{row}"
+            );
+        }
+    }
 }
 
 /// What allocates can be captured too.

@@ -100,3 +100,60 @@ def test_captured_steps():
             step(x)
     assert counts(p) == {("CUDA graph of `step`", "replay"): 7}
     check_sums(p)
+
+
+def transformer():
+    torch.manual_seed(0)
+    net = flashcliff.nn.transformer.GATransformer(
+        (3, 0, 1), 2, 2, 8, blocks=2, attention={"heads": 4}
+    ).cuda()
+    x = torch.randn(16, 8, 128, 2, device="cuda")
+
+    def step():
+        out, _ = net(x, reference=x[:, :, :1].mean(-1, keepdim=True))
+        out.square().sum().backward()
+
+    return step
+
+
+KERNELS = {
+    (name, phase)
+    for name in ("item_norm", "item_gate", "item_heads", "item_merge", "attention", "product")
+    for phase in ("forward", "backward")
+}
+
+
+def test_kernels_of_transformers():
+    step = transformer()
+    step()
+    before = places()
+    with flashcliff.profile(rates="measure") as p:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            for _ in range(3):
+                step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    check_nothing_left(before)
+    check_sums(p)
+    found = counts(p)
+    assert set(found) >= KERNELS, found
+    assert all(found[kernel] % 3 == 0 for kernel in KERNELS)
+    for row in p.rows[:-1]:
+        assert row.seconds > 0 and row.bytes > 0 and 0 < row.roofline < 2, row
+
+
+def test_kernels_of_transformers_in_a_graph():
+    step = transformer()
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with flashcliff.profile() as p:
+        with torch.cuda.graph(graph):
+            step()
+        graph.replay()
+    found = counts(p)
+    recorded = {name for name, phase in found if phase == "recorded"}
+    assert recorded >= {name for name, _ in KERNELS}, found
+    assert found["CUDA graph", "replay"] == 1
+    check_sums(p)

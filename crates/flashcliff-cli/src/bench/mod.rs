@@ -43,8 +43,9 @@ The least time of a case, its roofline, is that of its calls and the longer one 
 the measured rate of multiply-adds. Efficiency is the least time over the measured one. What takes longest names the class: launch-bound,
 cache-bound (the floor is faster than a large addition), bandwidth-bound or compute-bound. Each class has an efficiency to aim at.
 
-Layers and networks run in f32, layers in the sizes of --algebra and --shape too: the forward pass and both passes of a layer, predictions and
-training steps of a network, with Adam. Before they are timed they are compared with f64 on the CPU: outputs and gradients, predictions, losses,
+Layers run in the types that they take, in the sizes of --algebra and --shape too: the forward pass and both passes. Networks run in f32: predictions and
+training steps, with Adam; on a GPU the steps of hulls, regression and volumes in bf16 and f16 too, as by `train --precision`: there values between
+layers are of 16 bits, parameters of f32. Predictions are of f32 always. Before they are timed they are compared with f64 on the CPU: outputs and gradients, predictions, losses,
 and parameters after a step. Their bytes and operations are those of the calls that they make, of operators, matrix products and the optimiser; the
 floor is an addition for each call. There are no second derivatives: neither the library nor candle has any.
 

@@ -112,6 +112,16 @@ fn wanted(args: &BenchArgs, names: Vec<String>) -> Result<impl Fn(&str) -> bool 
     if names.iter().any(|name| is_wanted(name)) {
         return Ok(is_wanted);
     }
+    if names.is_empty() {
+        let types: Vec<String> = args.dtype.iter().map(|t| t.dtype().to_string()).collect();
+        let [named, algebras] = [
+            [&args.operator[..], &args.layer, &args.network].concat(),
+            args.algebra.iter().map(|a| a.name()).collect(),
+        ];
+        return Err(Error::NoCase {
+            got: [named, types, algebras].concat().join(", "),
+        });
+    }
     Err(Error::UnknownCase {
         expected: names.join(", "),
         got: args.only.clone().unwrap_or_default(),

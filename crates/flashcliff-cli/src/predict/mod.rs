@@ -57,7 +57,7 @@ pub(crate) struct PredictArgs {
     algebra: Vec<Signature>,
 
     /// Batch and channels, as 4096x512, or 4096x256x512 with other channels of the output; may be repeated.
-    #[arg(long, value_name = "BATCHxCHANNELS", required_unless_present_any = ["check", "batch"])]
+    #[arg(long, value_name = "BATCHxCHANNELS")]
     shape: Vec<Shape>,
 
     /// Samples of a task's training step; may be repeated.
@@ -107,7 +107,11 @@ struct Row {
 /// # Errors
 /// A machine without rates, a name that no operator has.
 pub(crate) fn run(args: &PredictArgs) -> Result<ExitCode, Error> {
-    let tasks = tasks(&args.names, args.check, !args.batch.is_empty())?;
+    let tasks = tasks(
+        &args.names,
+        args.check,
+        [!args.batch.is_empty(), !args.shape.is_empty()],
+    )?;
     match (args.check, tasks.is_empty()) {
         (true, true) => return check(args),
         (true, false) => return check_steps(args, &tasks),
@@ -146,7 +150,11 @@ pub(crate) fn run(args: &PredictArgs) -> Result<ExitCode, Error> {
 ///
 /// # Errors
 /// [`Error::OutOfRange`] for other mixtures.
-fn tasks(names: &[String], checks: bool, has_batch: bool) -> Result<Vec<TaskName>, Error> {
+fn tasks(
+    names: &[String],
+    checks: bool,
+    [has_batch, has_shape]: [bool; 2],
+) -> Result<Vec<TaskName>, Error> {
     let known = names
         .iter()
         .map(|name| TaskName::from_str(name, false).ok());
@@ -164,13 +172,14 @@ fn tasks(names: &[String], checks: bool, has_batch: bool) -> Result<Vec<TaskName
         })
     };
     match (tasks.len() == names.len(), has_batch, checks) {
-        (true, false, false) if !names.is_empty() => {
-            refuse("--shape", "operators with --shape, or tasks with --batch")
+        (true, false, false) if !names.is_empty() || !has_shape => {
+            refuse("names", "operators with --shape, or tasks with --batch")
         }
         (true, true, _) if names.is_empty() => refuse("--batch", "the names of tasks"),
         (false, true, _) => refuse("--batch", "the names of tasks only"),
         (false, _, true) => refuse("--check", "no name, or the names of tasks"),
         (false, ..) if !tasks.is_empty() => refuse("names", "operators or tasks, not both"),
+        (false, false, false) if !has_shape => refuse("names", "operators with --shape"),
         _ => Ok(tasks),
     }
 }

@@ -48,7 +48,7 @@ pub(in crate::bench) struct NetworkCase {
     pub(super) batch: usize,
     /// The channels of a layer.
     pub(super) channels: usize,
-    /// The type of all tensors.
+    /// The type of all tensors of a layer; of a network that of the values between layers.
     pub(super) dtype: Dtype,
     /// Whether the case is so small that targets mean nothing.
     pub(super) is_quick: bool,
@@ -68,19 +68,25 @@ impl NetworkCase {
         matches!(self.what, What::Layer(layer) if layer.is_of_rotors)
     }
 
+    /// The type of parameters. Training steps of 16 bits keep theirs in f32.
+    pub(super) fn parameter_type(&self) -> Dtype {
+        match (self.what, self.dtype) {
+            (What::Network(_), Dtype::Bf16 | Dtype::F16) => Dtype::F32,
+            (_, dtype) => dtype,
+        }
+    }
+
     /// The name in reports.
     pub(in crate::bench) fn name(&self) -> String {
         let (subject, run, algebra) = (self.subject_name(), self.run.name(), self.signature.name());
         let (batch, channels) = (self.batch, self.channels);
+        let dtype = match self.dtype {
+            Dtype::F32 => String::new(),
+            dtype => format!(" {dtype}"),
+        };
         match self.what {
-            What::Layer(_) => {
-                let dtype = match self.dtype {
-                    Dtype::F32 => String::new(),
-                    dtype => format!(" {dtype}"),
-                };
-                format!("{subject} {algebra} {batch}x{channels}{dtype} {run}")
-            }
-            What::Network(_) => format!("{subject} {run} {algebra} batch {batch}"),
+            What::Layer(_) => format!("{subject} {algebra} {batch}x{channels}{dtype} {run}"),
+            What::Network(_) => format!("{subject} {run} {algebra} batch {batch}{dtype}"),
         }
     }
 }
@@ -90,6 +96,17 @@ struct Network {
     architecture: Architecture,
     signature: Signature,
     batches: [usize; 2],
+}
+
+impl Network {
+    /// Whether a part of it runs in a type on the CPU or a GPU: all in f32; training steps on a GPU in 16 bits, if the network has a plan.
+    fn takes(&self, run: Run, dtype: Dtype, gpu: bool) -> bool {
+        match dtype {
+            Dtype::F32 => true,
+            Dtype::Bf16 | Dtype::F16 => gpu && run == Run::Step && self.architecture.has_plan(),
+            _ => false,
+        }
+    }
 }
 
 const NETWORKS: [Network; 4] = [
@@ -148,6 +165,9 @@ pub(in crate::bench) struct NetworkSelection {
 /// The types that layers are measured in on the CPU and on a GPU, if no type is chosen.
 const TYPES: [[Dtype; 2]; 2] = [[Dtype::F32, Dtype::F64], [Dtype::F32, Dtype::Bf16]];
 
+/// The types that networks are measured in, if no type is chosen and they take them.
+const OF_NETWORKS: [Dtype; 3] = [Dtype::F32, Dtype::Bf16, Dtype::F16];
+
 /// The names of all layers, and of the functions of rotors.
 pub(in crate::bench) fn layer_names() -> Vec<&'static str> {
     layers::all().map(|layer| layer.name).collect()
@@ -160,7 +180,7 @@ pub(in crate::bench) fn network_names() -> Vec<&'static str> {
 }
 
 impl NetworkSelection {
-    /// The cases. Networks are of f32, layers of the types that they take.
+    /// The cases, in the types that layers and networks take.
     pub(in crate::bench) fn cases(&self) -> Vec<NetworkCase> {
         let mut cases = Vec::new();
         for layer in layers::all() {
@@ -170,9 +190,6 @@ impl NetworkSelection {
         }
         // Networks have an algebra and channels of their own.
         let is_restricted = !self.algebras.is_empty() || !self.shapes.is_empty();
-        if !self.dtypes.is_empty() && !self.dtypes.contains(&Dtype::F32) {
-            return cases;
-        }
         for network in &NETWORKS {
             let is_named = !self.networks.is_empty();
             if self.wants(&self.networks, network.architecture.name())
@@ -254,19 +271,28 @@ impl NetworkSelection {
     }
 
     fn add_network(&self, network: &Network, cases: &mut Vec<NetworkCase>) {
+        let dtypes = match &self.dtypes[..] {
+            [] => &OF_NETWORKS,
+            list => list,
+        };
         for run in [Run::Inference, Run::Step] {
-            cases.push(NetworkCase {
-                what: What::Network(network.architecture),
-                run,
-                signature: network.signature,
-                batch: match self.quick {
-                    true => QUICK,
-                    false => network.batches[usize::from(self.gpu)],
-                },
-                channels: 0,
-                dtype: Dtype::F32,
-                is_quick: self.quick,
-            });
+            for &dtype in dtypes {
+                if !network.takes(run, dtype, self.gpu) {
+                    continue;
+                }
+                cases.push(NetworkCase {
+                    what: What::Network(network.architecture),
+                    run,
+                    signature: network.signature,
+                    batch: match self.quick {
+                        true => QUICK,
+                        false => network.batches[usize::from(self.gpu)],
+                    },
+                    channels: 0,
+                    dtype,
+                    is_quick: self.quick,
+                });
+            }
         }
     }
 }
@@ -328,7 +354,30 @@ mod tests {
             let halves = of(dtype, true);
             assert!(halves.contains(&format!("MVLinear cl300 4096x128 {dtype} forward")));
             assert!(!halves.iter().any(|name| name.starts_with("Block")));
+            let of_networks = halves.iter().filter(|name| name.contains(" batch "));
+            let expected = [
+                format!("hulls training step cl500 batch 1024 {dtype}"),
+                format!("regression training step cl500 batch 1024 {dtype}"),
+                format!("volumes training step cl300 batch 1024 {dtype}"),
+            ];
+            assert!(of_networks.eq(&expected), "{halves:?}");
         }
+    }
+
+    /// The usual choice on a GPU has the steps of 16 bits too.
+    #[test]
+    fn networks_run_in_each_type_that_their_device_takes() {
+        let of = |gpu| {
+            let selection = NetworkSelection {
+                gpu,
+                networks: network_names().iter().map(ToString::to_string).collect(),
+                ..NetworkSelection::default()
+            };
+            names(&selection).len()
+        };
+        let with_plan = NETWORKS.iter().filter(|n| n.architecture.has_plan());
+        assert_eq!(of(false), 2 * NETWORKS.len());
+        assert_eq!(of(true), 2 * NETWORKS.len() + 2 * with_plan.count());
     }
 
     #[test]

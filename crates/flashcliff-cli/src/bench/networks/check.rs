@@ -2,58 +2,15 @@
 
 use candle_core::backprop::GradStore;
 use candle_core::{DType, Device, Tensor, Var};
-use flashcliff::Dtype;
 
 use super::cases::{NetworkCase, What};
 use super::formula;
+use super::tolerance::{Norms, Tolerance};
 use super::work::{LayerWork, Training, Work, other_type};
 use crate::error::Error;
 
-/// The differences that rounding explains, relative to the largest element.
-#[derive(Clone, Copy, Debug)]
-struct Tolerance {
-    /// The difference of outputs, predictions and losses.
-    output: f64,
-    /// The difference of gradients, which add over the batch.
-    gradient: f64,
-    /// Gradients below this part of the largest one of all are 0 but for rounding.
-    zero: f64,
-}
-
-impl Tolerance {
-    const F32: Self = Self {
-        output: 1e-4,
-        gradient: 1e-3,
-        zero: 1e-6,
-    };
-
-    /// The tolerance of a case beside numbers of a type.
-    fn of(case: &NetworkCase, other: DType) -> Self {
-        match (case.dtype, other) {
-            (Dtype::Bf16, _) => Self {
-                output: 5e-2,
-                gradient: 1e-1,
-                zero: 1e-2,
-            },
-            (Dtype::F16, _) => Self {
-                output: 1e-2,
-                gradient: 2e-2,
-                zero: 2e-3,
-            },
-            (Dtype::F64, DType::F64) => Self {
-                output: 1e-10,
-                gradient: 1e-9,
-                zero: 1e-13,
-            },
-            _ => Self::F32,
-        }
-    }
-}
-
 /// The difference of a change of a parameter, relative to the learning rate.
 const CHANGE: f64 = 0.02;
-/// Gradients below this part of the largest one of their parameter may be rounding alone, so that Adam may take them for either sign.
-const SIGNIFICANT: f64 = 1e-2;
 /// The steps whose losses are compared. A wrong step shows in the next loss.
 const STEPS: usize = 3;
 
@@ -101,6 +58,18 @@ fn largest(values: &[f64]) -> f64 {
     values
         .iter()
         .fold(0.0, |largest, value| largest.max(value.abs()))
+}
+
+fn norm(values: impl Iterator<Item = f64>) -> f64 {
+    values.map(|x| x * x).sum::<f64>().sqrt()
+}
+
+/// The norm of all expected gradients together.
+fn whole(all: &[Compared]) -> f64 {
+    norm(
+        all.iter()
+            .flat_map(|(_, _, expected)| expected.iter().copied()),
+    )
 }
 
 /// The elements of a gradient: the name of its variable, those that came, and those that were expected.
@@ -170,14 +139,57 @@ impl Checker {
 
     /// Compares gradients: name, got, expected.
     fn gradients(&self, all: &[Compared]) -> Result<(), Error> {
-        let scale = all.iter().map(|(_, _, expected)| largest(expected));
-        let Tolerance { gradient, zero, .. } = self.tolerance;
-        let least = zero * scale.fold(0.0, f64::max);
+        if let Some(norms) = self.tolerance.norms {
+            return self.norms(norms, all);
+        }
+        let gradient = self.tolerance.gradient;
+        let least = self.least(all);
         for (name, got, expected) in all {
             let name = format!("gradient of {name}");
-            self.close(&name, got, expected, gradient, least / gradient)?;
+            self.close(&name, got, expected, gradient, least)?;
         }
         Ok(())
+    }
+
+    /// Compares the norms of the errors of gradients with those of the gradients.
+    fn norms(&self, bounds: Norms, all: &[Compared]) -> Result<(), Error> {
+        let small = |name: &str, error: f64, bound: f64| {
+            let name = format!("norm of the error of {name}");
+            self.close(&name, &[error], &[0.0], bound, 1.0)
+        };
+        let least = self.least(all);
+        let mut errors = Vec::new();
+        for (name, got, expected) in all {
+            let name = format!("gradient of {name}");
+            if got.len() != expected.len() {
+                // A gradient that is missing, or of another size.
+                self.close(&name, got, expected, 0.0, 0.0)?;
+            }
+            let error = norm(got.iter().zip(expected).map(|(got, wanted)| got - wanted));
+            if let Some(own) = bounds.own {
+                let bound = own * norm(expected.iter().copied()) + least;
+                small(&name, error, bound)?;
+            }
+            errors.push(error);
+        }
+        let bound = bounds.all * whole(all);
+        small("all gradients", norm(errors.into_iter()), bound)?;
+        Ok(())
+    }
+
+    /// The size of gradients that may be rounding alone.
+    fn least(&self, all: &[Compared]) -> f64 {
+        let Tolerance {
+            gradient,
+            zero,
+            norms,
+            ..
+        } = self.tolerance;
+        let largest = all.iter().map(|(_, _, expected)| largest(expected));
+        match norms {
+            Some(norms) => norms.roundoff * whole(all),
+            None => zero * largest.fold(0.0, f64::max) / gradient,
+        }
     }
 
     /// Compares losses of some steps, and of the first one gradients and changes of parameters.
@@ -224,8 +236,11 @@ impl Checker {
         let own = training.model.parameters().variables();
         let others = reference.model.parameters().variables();
         let mut all = Vec::new();
+        let scale = training.loss_scale()?;
         for ((name, own), (_, other)) in own.into_iter().zip(others) {
-            all.push((name, of(training, &own)?, of(reference, &other)?));
+            let got = of(training, &own)?.into_iter();
+            let got = got.map(|gradient| gradient / scale).collect();
+            all.push((name, got, of(reference, &other)?));
         }
         Ok(all)
     }
@@ -238,12 +253,10 @@ impl Checker {
         after: &[[Vec<f64>; 2]],
         rate: f64,
     ) -> Result<(), Error> {
-        let of_all = gradients.iter().map(|(_, _, gradient)| largest(gradient));
-        let Tolerance { gradient, zero, .. } = self.tolerance;
-        let least = zero * of_all.fold(0.0, f64::max) / gradient;
+        let least = self.least(gradients);
         for ((name, _, gradient), (before, after)) in gradients.iter().zip(before.iter().zip(after))
         {
-            let significant = (SIGNIFICANT * largest(gradient)).max(least);
+            let significant = (self.tolerance.significant * largest(gradient)).max(least);
             let places = (0..gradient.len()).filter(|&at| gradient[at].abs() > significant);
             let change = |which: usize| -> Vec<f64> {
                 let each = places.clone();

@@ -2,6 +2,11 @@
 
 use candle_core::{Device, Tensor};
 
+use flashcliff::Dtype;
+use flashcliff_candle::models::Architecture;
+use flashcliff_candle::objective::{Objective, ObjectiveOptions};
+use flashcliff_candle::optim::{Adam, AdamOptions, LossScaleOptions};
+
 use super::*;
 use crate::bench::networks::cases::{NetworkSelection, Run};
 
@@ -131,6 +136,103 @@ fn steps_on_other_data_are_found() {
             "{}",
             case.name()
         );
+    }
+}
+
+/// Parameters and points that are rounded to 16 bits give errors of the size that features of that type give.
+#[test]
+fn steps_that_round_to_16_bits_pass_their_tolerance_alone() {
+    let halves = [
+        (DType::BF16, 2.0_f64.powi(-8)),
+        (DType::F16, 2.0_f64.powi(-11)),
+    ];
+    for case in cases(Run::Step) {
+        let What::Network(architecture) = case.what else {
+            unreachable!("training steps are those of networks");
+        };
+        if !architecture.has_plan() {
+            continue;
+        }
+        for (dtype, roundoff) in halves {
+            let check = |tolerance: Tolerance, factor: f64| {
+                let mut work = Work::new(&case, &Device::Cpu).unwrap();
+                let mut reference = work.reference(&case, DType::F64).unwrap();
+                let (Work::Step(training), Work::Step(reference)) = (&mut work, &mut reference)
+                else {
+                    unreachable!("training steps");
+                };
+                let rounded = |tensor: &Tensor| {
+                    let narrow = tensor.to_dtype(dtype).unwrap();
+                    narrow.to_dtype(DType::F32).unwrap()
+                };
+                for (_, var) in training.model.parameters().variables() {
+                    var.set(&rounded(&var)).unwrap();
+                }
+                training.batch[0] = (rounded(&training.batch[0]) * factor).unwrap();
+                let checker = Checker {
+                    tolerance,
+                    ..checker()
+                };
+                checker.steps(training, reference)
+            };
+            let tolerance = Tolerance::of_steps(architecture, roundoff);
+            check(tolerance, 1.0).unwrap();
+            assert!(check(Tolerance::F32, 1.0).is_err(), "{}", case.name());
+            assert!(check(tolerance, 2.0).is_err(), "{}", case.name());
+        }
+    }
+}
+
+/// Gradients that are compared by norms: one that is missing, not a number, of the other sign or of another factor is found.
+#[test]
+fn wrong_gradients_are_found_by_their_norms() {
+    let checker = Checker {
+        tolerance: Tolerance::of_steps(Architecture::Hulls, 2.0_f64.powi(-8)),
+        ..checker()
+    };
+    let (large, small) = (vec![1.0, -2.0, 3.0], vec![0.05, 0.1]);
+    let check = |got: Vec<f64>| {
+        checker.gradients(&[
+            ("large".to_owned(), large.clone(), large.clone()),
+            ("small".to_owned(), got, small.clone()),
+        ])
+    };
+    check(small.clone()).unwrap();
+    check(vec![0.051, 0.101]).unwrap();
+    for wrong in [
+        vec![],
+        vec![0.05],
+        vec![0.05, f64::NAN],
+        vec![0.05, -0.1],
+        vec![0.075, 0.15],
+    ] {
+        assert!(check(wrong.clone()).is_err(), "{wrong:?}");
+    }
+}
+
+/// Gradients are compared without the scale of the loss.
+#[test]
+fn a_scale_of_the_loss_changes_nothing() {
+    for case in cases(Run::Step) {
+        let mut work = Work::new(&case, &Device::Cpu).unwrap();
+        let mut reference = work.reference(&case, DType::F64).unwrap();
+        let (Work::Step(training), Work::Step(reference)) = (&mut work, &mut reference) else {
+            unreachable!("training steps");
+        };
+        let variables = training.model.parameters().variables();
+        let options = AdamOptions {
+            loss_scale: Some(LossScaleOptions::default()),
+            ..AdamOptions::default()
+        };
+        training.adam = Adam::new(variables, options).unwrap();
+        let options = ObjectiveOptions {
+            loss_scale: training.adam.loss_scale().cloned(),
+            ..ObjectiveOptions::default()
+        };
+        training.objective =
+            Objective::with_options(&training.model, case.batch, 1, &options).unwrap();
+        assert_eq!(training.loss_scale().unwrap(), 65_536.0);
+        checker().steps(training, reference).unwrap();
     }
 }
 

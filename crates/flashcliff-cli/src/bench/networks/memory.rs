@@ -25,7 +25,7 @@ pub(super) fn counted(
     operations: &[Arc<Operation>],
     parameters: usize,
 ) -> usize {
-    let parameters = parameters * case.dtype.bytes();
+    let parameters = parameters * case.parameter_type().bytes();
     let forward = operations.iter();
     let forward = forward.filter(|operation| operation.phase == Some(Pass::Forward));
     let tensors = forward.clone();

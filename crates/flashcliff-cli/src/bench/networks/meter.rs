@@ -142,7 +142,9 @@ mod gpu {
             let floors = Floors::of(&self.gpu, &case.name(), &bytes)?;
             let rates = self.gpu.rates_of_this_run()?;
             let seconds = |operation: &Arc<Operation>| {
-                let rate = rates.flops(case.dtype, operation.has_matrix_products, false);
+                // The last layer of a network of 16 bits is of f32.
+                let dtype = operation.dtype.unwrap_or(case.dtype);
+                let rate = rates.flops(dtype, operation.has_matrix_products, false);
                 operation.flops.unwrap_or(0) as f64 / rate
             };
             let compute = operations.iter().map(seconds).sum();

@@ -7,7 +7,7 @@
 //! * `cases` - what is measured, and at which sizes.
 //! * `layers`, `rotors` - the layers and the functions of rotors, and what they read.
 //! * `work` - a case with its tensors, which can run.
-//! * `check` - the comparison with f64; `formula` computes predictions of the hulls network without kernels.
+//! * `check` - the comparison with f64; `tolerance` the differences that rounding explains; `formula` computes predictions of the hulls network without kernels.
 //! * `memory` - the bytes that must be held, and the peak.
 //! * `meter` - how a device measures: the CPU, and with the feature `cuda` a GPU.
 
@@ -18,6 +18,7 @@ mod layers;
 mod memory;
 mod meter;
 mod rotors;
+mod tolerance;
 mod work;
 
 use std::collections::HashMap;

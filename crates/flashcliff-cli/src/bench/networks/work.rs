@@ -6,8 +6,8 @@ use candle_core::{DType, Device, Tensor, Var};
 use flashcliff::{Algebra, Dtype, Pass};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::models::{Architecture, Model};
-use flashcliff_candle::objective::Objective;
-use flashcliff_candle::optim::{Adam, AdamOptions};
+use flashcliff_candle::objective::{Features, Objective, ObjectiveOptions};
+use flashcliff_candle::optim::{Adam, AdamOptions, LossScaleOptions};
 use flashcliff_candle::timeline::{self, Operation};
 use flashcliff_floor::values;
 
@@ -44,7 +44,43 @@ pub(super) struct Training {
     pub(super) batch: [Tensor; 2],
 }
 
+/// The first scale of the loss for gradients of f16. No gradient of a case overflows with it, so that no step is skipped.
+const LOSS_SCALE: f64 = 1024.0;
+
 impl Training {
+    /// A model in training with features of a type.
+    pub(super) fn new(model: Model, batch: [Tensor; 2], features: Features) -> Result<Self, Error> {
+        let scale = LossScaleOptions {
+            initial: LOSS_SCALE,
+            ..LossScaleOptions::default()
+        };
+        let options = AdamOptions {
+            loss_scale: (features == Features::F16).then_some(scale),
+            ..AdamOptions::default()
+        };
+        let adam = Adam::new(model.parameters().variables(), options)?;
+        let options = ObjectiveOptions {
+            features,
+            loss_scale: adam.loss_scale().cloned(),
+            ..ObjectiveOptions::default()
+        };
+        let rows = batch[0].dims()[0];
+        Ok(Self {
+            objective: Objective::with_options(&model, rows, 1, &options)?,
+            adam,
+            batch,
+            model,
+        })
+    }
+
+    /// The factor of all gradients.
+    pub(super) fn loss_scale(&self) -> Result<f64, Error> {
+        Ok(match self.objective.loss_scale() {
+            Some(scale) => scale.state()?.scale,
+            None => 1.0,
+        })
+    }
+
     /// One step. Returns the loss before it.
     pub(super) fn step(&mut self) -> Result<Tensor, Error> {
         let loss = self.objective.evaluate_in_place(&self.batch)?;
@@ -103,7 +139,12 @@ impl Work {
     /// # Errors
     /// The errors of layers, models and candle.
     pub(super) fn new(case: &NetworkCase, device: &Device) -> Result<Self, Error> {
-        Self::of(case, candle_type(case.dtype), device)
+        let features = match (case.what, case.dtype) {
+            (What::Network(_), Dtype::Bf16) => Features::Bf16,
+            (What::Network(_), Dtype::F16) => Features::F16,
+            _ => Features::Model,
+        };
+        Self::of(case, candle_type(case.parameter_type()), features, device)
     }
 
     /// The same case in another type on the CPU, with the parameters and inputs of this one. Training steps go through candle's graph.
@@ -111,7 +152,7 @@ impl Work {
     /// # Errors
     /// The errors of layers, models and candle.
     pub(super) fn reference(&self, case: &NetworkCase, dtype: DType) -> Result<Self, Error> {
-        let mut reference = Self::of(case, dtype, &Device::Cpu)?;
+        let mut reference = Self::of(case, dtype, Features::Model, &Device::Cpu)?;
         let same = |from: &Tensor| from.to_device(&Device::Cpu)?.to_dtype(dtype);
         if let (Self::Layer(own), Self::Layer(reference)) = (self, &mut reference) {
             reference.x.set(&same(&own.x)?)?;
@@ -132,7 +173,12 @@ impl Work {
         Ok(reference)
     }
 
-    fn of(case: &NetworkCase, dtype: DType, device: &Device) -> Result<Self, Error> {
+    fn of(
+        case: &NetworkCase,
+        dtype: DType,
+        features: Features,
+        device: &Device,
+    ) -> Result<Self, Error> {
         match case.what {
             What::Layer(layer) => {
                 let size = Size {
@@ -158,13 +204,8 @@ impl Work {
                     let [points, _] = batch;
                     return Ok(Self::Inference(model, points));
                 }
-                let variables = model.parameters().variables();
-                Ok(Self::Step(Box::new(Training {
-                    adam: Adam::new(variables, AdamOptions::default())?,
-                    objective: Objective::new(&model, case.batch, 1)?,
-                    batch,
-                    model,
-                })))
+                let training = Training::new(model, batch, features)?;
+                Ok(Self::Step(Box::new(training)))
             }
         }
     }

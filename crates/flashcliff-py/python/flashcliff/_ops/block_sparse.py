@@ -25,6 +25,8 @@ class Groups(NamedTuple):
     their number."""
     units: Tensor
     """Numbers of units."""
+    entries: int
+    """The elements of the blocks."""
 
 
 class Blocks(NamedTuple):
@@ -83,7 +85,8 @@ def _groups(found: list[tuple[list[int], list[int]]], device: torch.device) -> G
             groups += [len(units), len(part)]
             units += part
     made = [torch.tensor(numbers, dtype=torch.int32, device=device) for numbers in (groups, units)]
-    return Groups(made[0].view(-1, 4), made[1])
+    pairs = sum(len(inputs) * len(outputs) for inputs, outputs in found)
+    return Groups(made[0].view(-1, 4), made[1], pairs * _core.BlockSparse.UNIT**2)
 
 
 def serves(x: Tensor, *others: Tensor) -> bool:

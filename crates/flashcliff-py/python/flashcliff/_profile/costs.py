@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 from .._ops.op import Made, operator
 from . import flops
-from .events import Key, Layer
-
-_SIZES = {"f32": 4, "f64": 8, "bf16": 2, "f16": 2}
+from .events import Kernel, Key, Layer
+from .kernel_costs import SIZES as _SIZES
+from .kernel_costs import work
 
 
 class Cost(NamedTuple):
@@ -37,6 +37,9 @@ def cost(key: Key) -> Cost:
         return _of_operator(key, key.subject)
     if isinstance(key.subject, Layer):
         return _of_norm(key) if key.subject.group is None else _of_linear(key, key.subject)
+    if isinstance(key.subject, Kernel):
+        # Functions of autograd decide what they keep.
+        return Cost(*work(key, key.subject), 0 if key.phase == "backward" else None)
     return NOTHING
 
 

@@ -21,13 +21,28 @@ class Layer(NamedTuple):
     """The group that a linear layer commutes with; ``None`` for the norm."""
 
 
+class Kernel(NamedTuple):
+    """Kernels of transformers on a GPU that one function launches."""
+
+    name: str
+    algebra: Any
+    """The algebra; ``None`` where there is none."""
+    details: tuple[tuple[str, Any], ...]
+    """What costs follow from beside shapes, by name."""
+
+    @property
+    def blades(self) -> int:
+        """The blades of a multivector."""
+        return int(self.algebra.blade_count)
+
+
 class Replay(NamedTuple):
     """A CUDA graph that is replayed."""
 
     name: str
 
 
-Subject = Made | Layer | Replay
+Subject = Made | Layer | Kernel | Replay
 
 
 class Key(NamedTuple):

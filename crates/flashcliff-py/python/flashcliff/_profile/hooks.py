@@ -15,7 +15,7 @@ import torch
 
 from .._capture.step import Captured
 from .._ops import borrowed, equivariant, library, run
-from . import compiled
+from . import compiled, kernels
 from .clock import TimedLayer, TimedNorm, TimedOperator, timed_replay
 
 _Swap = tuple[Any, str, Any, Any]
@@ -34,6 +34,8 @@ def install() -> None:
         _swap(borrowed, "operator", _operator(borrowed.operator))
         _swap(equivariant, "_layer", _layer(equivariant._layer))
         _swap(equivariant, "_norm", _norm(equivariant._norm))
+        for place, name, describe in kernels.places():
+            _swap(place, name, kernels.clocked(vars(place)[name], describe))
         _swap(torch.cuda.CUDAGraph, "replay", timed_replay(torch.cuda.CUDAGraph.replay, _of_graph))
         _swap(Captured, "_replay", timed_replay(Captured._replay, _of_captured))
         compiled.install()

@@ -8,7 +8,7 @@ from typing import Any
 
 from .._ops.op import Made
 from .costs import Cost, cost
-from .events import Event, Key, Layer
+from .events import Event, Kernel, Key, Layer, Replay
 from .rates import Rates
 
 REST = "the rest"
@@ -29,7 +29,8 @@ class Row:
     """The inputs whose gradients a backward call computes."""
     shapes: tuple[tuple[int, ...], ...]
     """An operator has the shapes of its inputs here. A linear map of transformers has its rows, channels of inputs and outputs, and scalar
-    channels of both; a norm has rows, channels and groups."""
+    channels of both; a norm has rows, channels and groups.
+    A kernel of transformers on a GPU has rows, channels and scalars of its items, or the shapes of its matrices and features."""
     dtype: str
     device: str
     calls: int
@@ -127,7 +128,9 @@ def _algebra(key: Key) -> str:
     subject = key.subject
     if isinstance(subject, Made):
         return subject.algebra
-    return subject.algebra.name if isinstance(subject, Layer) else ""
+    if isinstance(subject, Replay) or subject.algebra is None:
+        return ""
+    return str(subject.algebra.name)
 
 
 def _gradients(key: Key) -> tuple[str, ...]:
@@ -145,4 +148,6 @@ def options(key: Key) -> dict[str, Any]:
     if isinstance(subject, Made):
         pairs = zip(subject.op.options, subject.options)
         return {option.name: value for option, value in pairs if value != option.default}
+    if isinstance(subject, Kernel):
+        return dict(subject.details)
     return {"group": subject.group} if isinstance(subject, Layer) and subject.group else {}
