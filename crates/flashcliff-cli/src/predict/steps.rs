@@ -95,7 +95,16 @@ pub(super) fn text(rows: &[Row]) -> String {
         }
         table.row(cells);
     }
-    table.render()
+    let mut text = table.render();
+    for row in rows {
+        let batch = row.prediction.batch;
+        if let Some(largest) = row.largest_batch.filter(|&largest| largest < batch) {
+            let task = &row.prediction.task;
+            let (batch, largest) = (grouped(batch), grouped(largest));
+            text += &format!("{task}: a batch of {batch} does not fit in memory; {largest} does\n");
+        }
+    }
+    text
 }
 
 /// The place of the time of a captured step, behind the parts of a launched one.
@@ -258,5 +267,39 @@ impl Errors {
             percent(self.memory_median),
             percent(self.memory_worst),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_that_does_not_fit_is_said_to() {
+        let row = |batch, largest_batch| Row {
+            prediction: StepPrediction {
+                task: "hulls".to_owned(),
+                batch,
+                seconds: 1.0,
+                forward_seconds: 0.4,
+                backward_seconds: 0.5,
+                other_seconds: 0.1,
+                captured_seconds: None,
+                peak_bytes: 1e6,
+            },
+            largest_batch,
+        };
+        let rows = [
+            row(9, Some(10)),
+            row(10, Some(10)),
+            row(11, None),
+            row(11, Some(10)),
+        ];
+        let text = text(&rows);
+        let said: Vec<&str> = text.lines().filter(|line| line.contains("fit")).collect();
+        assert_eq!(
+            said,
+            ["hulls: a batch of 11 does not fit in memory; 10 does"]
+        );
     }
 }
