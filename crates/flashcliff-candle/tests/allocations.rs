@@ -102,7 +102,7 @@ enum Way {
     Graph,
 }
 
-/// What all counted steps of a task take: the bytes of each of the functions of other crates, and the allocations of ours.
+/// Allocations in all counted steps of a task: the bytes of each of the functions of other crates, and the allocations of ours.
 fn later_steps(architecture: Architecture, way: Way) -> ([usize; OF_OTHERS.len()], Vec<Note>) {
     let model = Model::new(architecture, 1, DType::F32).unwrap();
     let mut adam = Adam::new(model.parameters().variables(), AdamOptions::default()).unwrap();

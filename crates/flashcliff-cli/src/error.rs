@@ -144,7 +144,7 @@ pub(crate) enum Error {
         path: PathBuf,
         /// The tensor.
         tensor: String,
-        /// The names, types and algebras that were chosen.that the operator takes.
+        /// The types that the operator takes.
         expected: String,
         /// The type in the file.
         got: String,

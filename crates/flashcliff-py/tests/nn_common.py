@@ -36,6 +36,14 @@ def disturb(module, seed=7):
     return module
 
 
+def alike(got, want, limit=1e-11):
+    assert len(got) == len(want)
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == w.shape
+        # Gradients of gradients may be zero but for rounding.
+        assert (g - w).abs().max() <= limit * max(w.abs().max().item(), 1)
+
+
 def parameters_of(module):
     """Leaves of their own, by the names of the state dict."""
     named = module.named_parameters()

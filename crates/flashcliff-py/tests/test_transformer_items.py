@@ -5,7 +5,7 @@ import contextlib
 import items_reference
 import pytest
 import torch
-from nn_common import difference, disturb, random
+from nn_common import alike, difference, disturb, random
 
 import flashcliff
 from flashcliff._ops import items
@@ -47,14 +47,6 @@ def joined(gradients):
 
 def leaf(*shape, seed=0):
     return random(*shape, seed=seed).requires_grad_()
-
-
-def alike(got, want, limit=1e-11):
-    assert len(got) == len(want)
-    for g, w in zip(got, want, strict=True):
-        assert g.shape == w.shape
-        # Gradients of gradients may be zero but for rounding.
-        assert (g - w).abs().max() <= limit * max(w.abs().max().item(), 1)
 
 
 @pytest.mark.parametrize("scalars", [0, 3])

@@ -7,11 +7,11 @@ import weakref
 import items_reference
 import pytest
 import torch
-from nn_common import disturb, random
+from nn_common import alike, disturb, random
+from whole_common import by_layers, count_whole
 
 import flashcliff
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer import block as blocks
 from flashcliff.nn.transformer import packed, whole
 from flashcliff.nn.transformer.whole import forward, structure
 
@@ -29,21 +29,7 @@ def kernels(monkeypatch):
     monkeypatch.setattr(
         structure, "padded_counts", lambda *counts: counted(*counts[:2], torch.float32, True)
     )
-    counts = []
-
-    def attempt(*arguments):
-        found = whole.attempt(*arguments)
-        counts.append(found is not None)
-        return found
-
-    monkeypatch.setattr(blocks, "attempt", attempt)
-    return counts
-
-
-def by_layers(monkeypatch, function):
-    with monkeypatch.context() as patch:
-        patch.setattr(blocks, "attempt", lambda *_: None)
-        return function()
+    return count_whole(monkeypatch)
 
 
 def network(signature, scalars=8, **options):
@@ -73,13 +59,6 @@ def results(net, x, s, options, second=False):
         more = torch.autograd.grad(sum(g.pow(2).sum() for g in found), leaves, allow_unused=True)
         found = [*found, *(g for g in more if g is not None)]
     return [*out, *found]
-
-
-def alike(got, want, limit=1e-11):
-    assert len(got) == len(want)
-    for g, w in zip(got, want, strict=True):
-        assert g.shape == w.shape
-        assert (g - w).abs().max() <= limit * max(w.abs().max().item(), 1)
 
 
 @pytest.mark.parametrize("scalars", [0, 8])

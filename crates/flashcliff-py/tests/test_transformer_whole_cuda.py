@@ -4,11 +4,10 @@ import pytest
 import torch
 from nn_common import disturb
 from torch.profiler import ProfilerActivity, profile
+from whole_common import by_layers, count_whole
 
 import flashcliff
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer import block as blocks
-from flashcliff.nn.transformer import whole
 
 pytestmark = pytest.mark.cuda
 LENGTHS = [3, 1, 6, 2]
@@ -17,15 +16,7 @@ LENGTHS = [3, 1, 6, 2]
 @pytest.fixture
 def count(monkeypatch):
     """Whether each block that was called was one function."""
-    counts = []
-
-    def attempt(*arguments):
-        found = whole.attempt(*arguments)
-        counts.append(found is not None)
-        return found
-
-    monkeypatch.setattr(blocks, "attempt", attempt)
-    return counts
+    return count_whole(monkeypatch)
 
 
 @pytest.fixture
@@ -57,12 +48,6 @@ def step(net, given, options):
     out = net(*given, **options)
     sum(x.square().sum() for x in out).backward()
     return [x.detach().clone() for x in out], [p.grad for p in net.parameters()]
-
-
-def by_layers(monkeypatch, function):
-    with monkeypatch.context() as patch:
-        patch.setattr(blocks, "attempt", lambda *_: None)
-        return function()
 
 
 def check(net, given, options, count, monkeypatch):

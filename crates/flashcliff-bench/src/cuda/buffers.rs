@@ -30,7 +30,7 @@ pub(super) struct Buffers {
     workspaces: [CudaSlice<u8>; 2],
 }
 
-/// The most elements that differ. A prime number, so that no two rows begin alike.
+/// The most elements that differ. A prime number, so that neighbouring rows begin with others.
 const DIFFERENT: usize = 65_521;
 
 /// An array of made-up numbers. Those of a large one repeat, because making and copying them takes the host longer than anything else.

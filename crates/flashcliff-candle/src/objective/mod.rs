@@ -100,8 +100,8 @@ struct Planned {
     dtypes: [Dtype; 2],
     /// The operations that a timeline hears of, made when there is one.
     operations: OnceCell<Operations>,
-    /// The error of batches that are evaluated in place on the CPU, made by the first of them.
-    error: OnceCell<Tensor>,
+    /// The error of batches that are evaluated in place, made by the first of them.
+    error: Option<Tensor>,
 }
 
 #[derive(Debug)]
@@ -227,7 +227,8 @@ impl Objective {
         match &mut self.work {
             Work::Planned(planned) => {
                 let scale = self.loss_scale.as_ref();
-                planned.run(&batch, self.rows, self.parts, scale)
+                planned.run(&batch, self.rows, self.parts, scale)?;
+                planned.place.error()
             }
             Work::Graph(gradients) => {
                 // The memory of the batch before is free during this one.
@@ -240,7 +241,7 @@ impl Objective {
         }
     }
 
-    /// Does the same as [`Objective::evaluate`], but on the CPU too the error is memory that the next call overwrites. With a plan, calls
+    /// Evaluates a batch as [`Objective::evaluate`] does, but on the CPU too the error is memory that the next call overwrites. With a plan, calls
     /// after the first allocate nothing of ours there.
     ///
     /// # Errors
@@ -250,7 +251,8 @@ impl Objective {
         match &mut self.work {
             Work::Planned(planned) => {
                 let scale = self.loss_scale.as_ref();
-                planned.run_in_place(&batch, self.rows, self.parts, scale)
+                planned.run(&batch, self.rows, self.parts, scale)?;
+                planned.error_in_place()
             }
             Work::Graph(_) => self.evaluate(&batch),
         }
@@ -469,48 +471,12 @@ impl Planned {
             place,
             dtypes: [features, model],
             operations: OnceCell::new(),
-            error: OnceCell::new(),
+            error: None,
         }))
     }
 
-    /// Computes a batch of contiguous tensors, part by part. The error is a new tensor on the CPU.
-    fn run(
-        &mut self,
-        batch: &[Tensor; 2],
-        rows: usize,
-        parts: usize,
-        loss_scale: Option<&LossScale>,
-    ) -> Result<Tensor, Error> {
-        self.compute(batch, rows, parts, loss_scale)?;
-        self.place.error()
-    }
-
-    /// Does the same, but the error is one tensor for all batches.
-    fn run_in_place(
-        &mut self,
-        batch: &[Tensor; 2],
-        rows: usize,
-        parts: usize,
-        loss_scale: Option<&LossScale>,
-    ) -> Result<Tensor, Error> {
-        self.compute(batch, rows, parts, loss_scale)?;
-        if let Some(error) = self.error.get() {
-            match &self.place {
-                Place::F32(cpu) => {
-                    in_place::change(error, |x: &mut [f32]| x.fill(cpu.loss() as f32))?
-                }
-                Place::F64(cpu) => in_place::change(error, |x: &mut [f64]| x.fill(cpu.loss()))?,
-                #[cfg(feature = "cuda")]
-                Place::Gpu(_) => {}
-            }
-            return Ok(error.clone());
-        }
-        let error = self.place.error()?;
-        Ok(self.error.get_or_init(|| error).clone())
-    }
-
     /// Computes a batch of contiguous tensors, part by part.
-    fn compute(
+    fn run(
         &mut self,
         batch: &[Tensor; 2],
         rows: usize,
@@ -542,6 +508,22 @@ impl Planned {
             }
         }
         Ok(())
+    }
+
+    /// The error of the last batch, in one tensor for all batches.
+    fn error_in_place(&mut self) -> Result<Tensor, Error> {
+        let error = match (self.error.take(), &self.place) {
+            (Some(error), Place::F32(cpu)) => {
+                in_place::change(&error, |x: &mut [f32]| x.fill(cpu.loss() as f32))?;
+                error
+            }
+            (Some(error), Place::F64(cpu)) => {
+                in_place::change(&error, |x: &mut [f64]| x.fill(cpu.loss()))?;
+                error
+            }
+            _ => self.place.error()?,
+        };
+        Ok(self.error.insert(error).clone())
     }
 
     /// Launches the work on a batch of contiguous tensors, part by part. Buckets of gradients are complete in the last part.

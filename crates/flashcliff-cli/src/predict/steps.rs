@@ -189,7 +189,7 @@ pub(super) fn check(
     };
     // A disturbance of the machine hits one sweep.
     let mut least: Vec<Option<Seconds>> = vec![None; all().count()];
-    for _ in 0..site.sweeps(quick) {
+    for _ in 0..steps::sweeps(quick) {
         for ((rates, task, batch), least) in all().zip(&mut least) {
             info!("{} batch {batch}", rates.task);
             let now = steps::seconds(site, task, batch, quick)?;

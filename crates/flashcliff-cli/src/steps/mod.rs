@@ -83,11 +83,6 @@ impl Site {
         self.name != DeviceName::Cpu
     }
 
-    /// The number of times that all batches are measured. A GPU does nothing else meanwhile, but its host does.
-    pub(crate) fn sweeps(&self, quick: bool) -> usize {
-        if quick { 1 } else { SWEEPS }
-    }
-
     fn rehearsal(&self, task: TaskName, batch: usize) -> Result<Rehearsal, Error> {
         let play = Play {
             task,
@@ -96,6 +91,11 @@ impl Site {
         };
         Rehearsal::new(play, self.name, &self.device)
     }
+}
+
+/// The number of times that all batches are measured. A GPU does nothing else meanwhile, but its host does.
+pub(crate) fn sweeps(quick: bool) -> usize {
+    if quick { 1 } else { SWEEPS }
 }
 
 /// So many steps as last about as long as [`EFFORT`] says.
@@ -164,7 +164,7 @@ fn least(a: Option<f64>, b: Option<f64>) -> Option<f64> {
 pub(crate) fn calibrate(site: &Site, task: TaskName, quick: bool) -> Result<StepRates, Error> {
     let batches = batches::calibrated(site, task, quick);
     let mut best: Vec<Times> = batches.iter().map(|_| Times::default()).collect();
-    for _ in 0..site.sweeps(quick) {
+    for _ in 0..sweeps(quick) {
         for (best, &batch) in best.iter_mut().zip(batches) {
             let times = Times::measure(site, task, batch, quick)?;
             *best = std::mem::take(best).least(times);

@@ -21,41 +21,37 @@ impl<'a, T: Send> Parts<'a, T> {
         }
     }
 
-    /// The first parts, so many, and the others.
-    fn split(&mut self, count: usize) -> (Parts<'_, T>, Parts<'_, T>) {
-        let at = (count * self.len).min(self.data.len());
-        let (data, rest) = self.data.split_at_mut(at);
-        let (first, len) = (self.first, self.len);
-        let parts = |data, first, count| Parts {
-            data,
-            first,
-            count,
-            len,
-        };
-        (
-            parts(data, first, count),
-            parts(rest, first + count, self.count - count),
-        )
+    /// The elements before a part, as far as there are any.
+    fn before(&self, part: usize) -> usize {
+        (part * self.len).min(self.data.len())
     }
 
     /// Runs work on the parts in order.
-    pub(super) fn each(mut self, work: &impl Fn(usize, &mut [T])) {
+    pub(super) fn each(self, work: &impl Fn(usize, &mut [T])) {
         for part in 0..self.count {
-            let (_, mut rest) = self.split(part);
-            let (own, _) = rest.split(1);
-            work(own.first, own.data);
+            let own = self.before(part)..self.before(part + 1);
+            work(self.first + part, &mut self.data[own]);
         }
     }
 
     /// Runs work on the parts, one half perhaps on another thread.
-    pub(super) fn spread(mut self, work: &(impl Fn(usize, &mut [T]) + Sync)) {
-        match self.count {
-            0 | 1 => self.each(work),
-            count => {
-                let (left, right) = self.split(count / 2);
-                rayon::join(|| left.spread(work), || right.spread(work));
-            }
+    pub(super) fn spread(self, work: &(impl Fn(usize, &mut [T]) + Sync)) {
+        if self.count <= 1 {
+            return self.each(work);
         }
+        let count = self.count / 2;
+        let (left, right) = self
+            .data
+            .split_at_mut((count * self.len).min(self.data.len()));
+        let parts = |data, first, count| Parts {
+            data,
+            first,
+            count,
+            len: self.len,
+        };
+        let left = parts(left, self.first, count);
+        let right = parts(right, self.first + count, self.count - count);
+        rayon::join(|| left.spread(work), || right.spread(work));
     }
 }
 

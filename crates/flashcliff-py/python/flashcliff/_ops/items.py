@@ -205,7 +205,7 @@ def product(algebra: Algebra, kind: str, x: Factor, y: Factor, to: Factor) -> No
         place = device, stream, False
         operator.forward_strided(_strided_sizes(x), given, _strided(to), place)
 
-    launch(x.matrix if isinstance(x, Spot) else x, run)
+    launch(factor_tensor(x), run)
 
 
 def product_gradient(
@@ -219,7 +219,7 @@ def product_gradient(
         place = device, stream, False
         operator.backward_strided(_strided_sizes(x), given, _strided(gradient), places, place)
 
-    launch(x.matrix if isinstance(x, Spot) else x, run)
+    launch(factor_tensor(x), run)
 
 
 @functools.cache
@@ -236,6 +236,11 @@ def launch(x: Tensor, function: Callable[[int, int], None]) -> None:
             function(device, torch._C._cuda_getCurrentRawStream(device))
         return
     function(device, torch._C._cuda_getCurrentRawStream(device))
+
+
+def factor_tensor(x: Factor) -> Tensor:
+    """The tensor that a factor lies in."""
+    return x.matrix if isinstance(x, Spot) else x
 
 
 def _strided_sizes(x: Factor) -> tuple[int, int, str]:
@@ -257,12 +262,8 @@ def _tensor(items: Items) -> Tensor:
 
 
 def _call(algebra: Algebra, name: str, items: Items, *arguments: object) -> None:
-    function, x = getattr(_items(algebra), name), _tensor(items)
-    device = x.get_device()
-    if device == torch.cuda.current_device():
-        function(*arguments, (device, torch._C._cuda_getCurrentRawStream(device)))
-    else:
-        launch(x, lambda *target: function(*arguments, target))
+    function = getattr(_items(algebra), name)
+    launch(_tensor(items), lambda *target: function(*arguments, target))
 
 
 @functools.cache

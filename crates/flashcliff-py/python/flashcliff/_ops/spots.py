@@ -56,14 +56,17 @@ class Spot:
     def multivectors(self, *batch: int) -> Tensor:
         """Multivectors ``[blades, *batch, channels]``, in place; one axis of all rows by default."""
         matrix, layout = self.matrix, self.layout
-        width = matrix.stride(0)
         at = matrix.storage_offset() + layout.start
         shape = batch or (matrix.shape[0],)
-        strides = [width]
-        for size in reversed(shape[1:]):
-            strides.insert(0, strides[0] * size)
         size_of_all = (layout.blades, *shape, layout.channels)
-        return matrix.as_strided(size_of_all, (layout.step, *strides, 1), at)
+        return matrix.as_strided(size_of_all, (layout.step, *self._strides(shape), 1), at)
+
+    def _strides(self, batch: tuple[int, ...]) -> list[int]:
+        """The strides of the axes of rows."""
+        strides = [self.matrix.stride(0)]
+        for size in reversed(batch[1:]):
+            strides.insert(0, strides[0] * size)
+        return strides
 
     def scalars(self) -> Tensor:
         """Scalars ``[rows, scalars]``, in place."""
@@ -76,7 +79,7 @@ class Spot:
     def pair_of(
         self, batch: tuple[int, ...], differentiated: bool
     ) -> tuple[Tensor, Tensor | None]:
-        """The same for autograd, or else as views, which take the host less time."""
+        """The pair with the axes of a batch: tensors for autograd, or else views, which take the host less time."""
         if differentiated:
             return self.tensors(batch)
         mv, s = self.multivectors(*batch), self.scalars() if self.layout.scalars else None
@@ -89,9 +92,7 @@ class Spot:
         """
         matrix, layout = self.matrix, self.layout
         storage, at = matrix.untyped_storage(), matrix.storage_offset()
-        strides = [matrix.stride(0)]
-        for size in reversed(batch[1:]):
-            strides.insert(0, strides[0] * size)
+        strides = self._strides(batch)
         shape = (layout.blades, *batch, layout.channels)
         mv = matrix.new_empty(0).set_(storage, at + layout.start, shape, (layout.step, *strides, 1))
         if not layout.scalars:

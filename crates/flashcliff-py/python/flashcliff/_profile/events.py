@@ -28,7 +28,7 @@ class Kernel(NamedTuple):
     algebra: Any
     """The algebra; ``None`` where there is none."""
     details: tuple[tuple[str, Any], ...]
-    """What costs follow from beside shapes, by name."""
+    """Properties that costs follow from, beside shapes, by name."""
 
     @property
     def blades(self) -> int:

@@ -28,6 +28,11 @@ def work(key: Key, kernel: Kernel) -> Work:
     return _COSTS[kernel.name](key, kernel, dict(kernel.details))
 
 
+def _of_norm(multivectors: int, scalars: int, is_backward: bool) -> int:
+    """The operations of a norm without gains, of so many numbers."""
+    return multivectors * (7 if is_backward else 3) + scalars * (11 if is_backward else 5)
+
+
 def _norm(key: Key, kernel: Kernel, details: dict[str, Any]) -> Work:
     multivectors, scalars = _numbers(kernel, key.shapes[0])
     numbers = multivectors + scalars
@@ -35,7 +40,7 @@ def _norm(key: Key, kernel: Kernel, details: dict[str, Any]) -> Work:
     is_backward = key.phase == "backward"
     # Input and output, and backward the gradient. A residual is read and its sum written; backward a gradient is added.
     tensors = 2 + (1 + residual if is_backward else 2 * residual)
-    flops = multivectors * (7 if is_backward else 3) + scalars * (11 if is_backward else 5)
+    flops = _of_norm(multivectors, scalars, is_backward)
     flops += numbers * ((3 if is_backward else 1) * bool(gains) + residual)
     return Work(SIZES[key.dtype] * (tensors * numbers + gains * (1 + is_backward)), flops)
 
@@ -65,7 +70,7 @@ def _heads(key: Key, kernel: Kernel, details: dict[str, Any]) -> Work:
         moved += SIZES[key.dtype] * reads * numbers
         moved += SIZES[details["features"]] * math.prod(features)
         if normed:
-            flops += multivectors * (7 if is_backward else 3) + scalars * (11 if is_backward else 5)
+            flops += _of_norm(multivectors, scalars, is_backward)
         if role:
             lanes = multivectors // kernel.blades
             # A factor, the scaled coordinates, their square, and the features.

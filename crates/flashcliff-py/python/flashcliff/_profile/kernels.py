@@ -62,12 +62,15 @@ def clocked(inner: Callable[..., Any], describe: Callable[..., Described]) -> Ca
     return call
 
 
+def _device(tensor: Tensor) -> str:
+    return f"cuda:{tensor.get_device()}" if tensor.is_cuda else "cpu"
+
+
 def _key(
     name: str, algebra: Any, phase: str, tensor: Tensor, shapes: Any, *details: tuple[str, Any]
 ) -> Described:
     subject = Kernel(name, algebra, tuple(pair for pair in details if pair[1]))
-    device = f"cuda:{tensor.get_device()}" if tensor.is_cuda else "cpu"
-    return Key(subject, phase, tuple(shapes), NAMES[tensor.dtype], device), tensor
+    return Key(subject, phase, tuple(shapes), NAMES[tensor.dtype], _device(tensor)), tensor
 
 
 def _sized(given: items.Items) -> tuple[tuple[int, int, int], Tensor]:
@@ -151,16 +154,15 @@ def _multiplied(algebra: Any, kind: str, phase: str, x: Any, y: Any) -> Describe
     """The operator of the table, whose tensors have strides here."""
     options = tuple(kind if o.name == "kind" else o.default for o in _PRODUCT.options)
     made = Made(_PRODUCT, algebra.name, _PRODUCT.everything, options)
-    tensor = x.matrix if isinstance(x, Spot) else x
+    tensor = items.factor_tensor(x)
     shapes = tuple(
         (f.layout.blades, f.matrix.shape[0], f.layout.channels)
         if isinstance(f, Spot)
         else tuple(f.shape)
         for f in (x, y)
     )
-    device = f"cuda:{tensor.get_device()}" if tensor.is_cuda else "cpu"
     wanted = (True, True) if phase == "backward" else ()
-    return Key(made, phase, shapes, NAMES[tensor.dtype], device, wanted), tensor
+    return Key(made, phase, shapes, NAMES[tensor.dtype], _device(tensor), wanted), tensor
 
 
 def product(algebra: Any, kind: str, x: Any, y: Any, to: Any) -> Described:

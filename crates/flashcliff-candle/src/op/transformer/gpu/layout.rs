@@ -73,7 +73,7 @@ impl Layout {
         })
     }
 
-    /// What hides keys of samples, or of padded sequences.
+    /// The mask that hides keys of samples, or of padded sequences.
     pub(super) fn mask(&self) -> Result<Option<&Added>> {
         match &self.ragged {
             None => Ok(self.mask.as_ref()),

@@ -93,7 +93,7 @@ pub(super) trait Kernels: Send + Sync + 'static {
     /// The widths that [`Self::attend`] wants of queries and keys and of values with so many features; `None` if it does not serve them.
     fn attended_widths(&self, features: [usize; 2]) -> Option<[usize; 2]>;
 
-    /// What queries attend to of keys and values, `[rows, heads, width]`, and the logarithms of the sums of exponentials, `[heads, queries]`. A query
+    /// The result of attention, `[rows, heads, width]`, and the logarithms of the sums of exponentials, `[heads, queries]`. A query
     /// without keys gets zeros. Keys and values have the heads of queries, or one for all.
     fn attend(&self, heads: &Heads, parts: [&Tensor; 3]) -> Result<(Tensor, Tensor)>;
 

@@ -133,7 +133,7 @@ impl Attention {
         }
     }
 
-    /// What each query has, `[groups, queries, width]`, with zeros for queries that the mask shows no key.
+    /// The results of queries, `[groups, queries, width]`, with zeros for queries that the mask shows no key.
     fn shown(&self, layout: &Layout, x: &Tensor) -> Result<Tensor> {
         let Some((_, shown)) = layout.mask()? else {
             return Ok(x.clone());

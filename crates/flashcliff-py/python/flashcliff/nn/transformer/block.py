@@ -175,7 +175,7 @@ class Block(nn.Module):
     def _whole(
         self, here: Pair, pending: Pair | None, reference: Tensor | None, **options: Any
     ) -> tuple[Pair, Pair] | None:
-        """The same as one function of autograd, where that is known."""
+        """The block as one function of autograd; ``None`` where its layers must be called."""
         joins = self.geometry.join and self.geometry.product
         if joins and (reference is None or reference.requires_grad):
             return None

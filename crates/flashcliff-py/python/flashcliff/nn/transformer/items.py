@@ -411,23 +411,20 @@ def _pair(found: Sequence[Tensor]) -> Pair:
 
 
 def rows_of(pair: Sequence[Tensor | None]) -> Pair:
-    """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``, or ``None``, with one axis of rows."""
+    """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``, or ``None``, with one axis of rows and a
+    contiguous last axis."""
     mv, s = pair
     assert mv is not None
     # Each operation costs the host a microsecond, so none is called for nothing.
     if mv.dim() != 3:
-        mv = mv.flatten(1, -2)
+        mv = mv.reshape(mv.shape[0], mv.shape[1:-1].numel(), mv.shape[-1])
     if s is not None and s.dim() != 2:
-        s = s.flatten(0, -2)
+        s = s.reshape(s.shape[:-1].numel(), s.shape[-1])
     return _last(mv), None if s is None else _last(s)
 
 
 def _rows(given: Sequence[Tensor]) -> Pair:
-    """Multivectors ``[blades, rows, channels]`` and scalars ``[rows, scalars]`` whose last axis is contiguous."""
-    mv, s = _pair(given)
-    rows = mv.shape[1:-1].numel()
-    mv = _last(mv.reshape(mv.shape[0], rows, mv.shape[-1]))
-    return mv, None if s is None else _last(s.reshape(rows, s.shape[-1]))
+    return rows_of(_pair(given))
 
 
 def _last(x: Tensor) -> Tensor:

@@ -393,15 +393,12 @@ class Table(NamedTuple):
     def matrices(self, elements: Tensor) -> list[Matrix]:
         """The matrices, in place, whose elements lie one after another; not for autograd."""
         found, start = [], 0
-        for rows, columns, has_bias, blocks in self.shapes:
-            weight = elements.as_strided((rows, columns), (columns, 1), start)
-            start += rows * columns
-            bias = None
-            if has_bias:
-                bias = elements.as_strided((columns,), (1,), start)
-                start += columns
-            start += -start % _ALIGNED
-            found.append(Matrix(weight, bias, blocks))
+        for shape in self.shapes:
+            weight = elements.as_strided((shape.rows, shape.columns), (shape.columns, 1), start)
+            of_weight, of_bias, behind = shape.sizes
+            bias = elements.as_strided((of_bias,), (1,), start + of_weight) if of_bias else None
+            start += of_weight + of_bias + behind
+            found.append(Matrix(weight, bias, shape.blocks))
         return found
 
 

@@ -28,7 +28,7 @@ class Gradients(NamedTuple):
     log_weights: Tensor | None
     gains: tuple[Tensor | None, ...]
     parameters: Tensor
-    """Those of all linear layers, one after another."""
+    """The gradients of all linear layers, one after another."""
 
 
 def backward(
