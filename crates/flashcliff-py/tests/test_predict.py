@@ -13,7 +13,7 @@ from flashcliff._predict import prediction as predictions
 from flashcliff._predict import rates as rates_of_machine
 from flashcliff._predict.rates import Rates
 from flashcliff._predict.record import Call
-from flashcliff._predict.scale import largest, times
+from flashcliff._predict.scale import Sample, largest, times
 from flashcliff._predict.step import Model, Probe
 from flashcliff.nn import transformer
 from flashcliff.nn.models import Hulls
@@ -193,14 +193,14 @@ def calls(bytes_, seconds, name="op", flops=0):
 def test_a_call_grows_with_its_bytes_at_the_rates_of_the_machine(work, expected):
     view = calls(0, 1e-6, "view")
     small, large = calls(1000, 1e-6 + work), calls(10_000_000, 0.0)
-    found = times(RATES, Probe(0, 0, [view, small]), [view, small], [view, large])
+    found = times(RATES, [Sample(Probe(0, 0, [view, small]), [view, small])], [view, large])
     assert found == [1e-6, pytest.approx(1e-6 + expected)]
 
 
 def test_a_call_that_was_not_measured_is_like_others_of_its_name():
     probe = Probe(0, 0, [calls(0, 0.0, "view"), calls(1000, 5e-6)])
     other = calls(2000, 0.0)
-    found = times(RATES, probe, [other], [other])
+    found = times(RATES, [Sample(probe, [other])], [other])
     assert found == [pytest.approx(1e-5)]
 
 

@@ -83,9 +83,7 @@ STEERABLE_PRODUCT = Op(
 MV_SILU = Op(
     "mv_silu",
     ("x", "a", "b"),
-    (
-        Option("invariant", "str", "mag2", "invariant"),
-    ),
+    (Option("invariant", "str", "mag2", "invariant"),),
     parameters=("a", "b"),
 )
 MV_LAYER_NORM = Op(
@@ -157,9 +155,7 @@ GRADE_NORMS = Op(
 GATE = Op(
     "gate",
     ("x",),
-    (
-        Option("gate", "str", "gelu", "gate"),
-    ),
+    (Option("gate", "str", "gelu", "gate"),),
 )
 GRADE_RMS = Op(
     "grade_rms",

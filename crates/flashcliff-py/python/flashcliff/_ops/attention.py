@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from .items import launch
+from . import items
 from .tensor_types import NAMES
 
 __all__ = ["Call", "Rows", "backward", "empty_features", "forward", "serves"]
@@ -62,7 +62,9 @@ def _is_regular(x: Tensor) -> bool:
     step = _core.Attention.ALIGNED
     strides = (sequence, *x.stride()[-3:-1])
     start = x.data_ptr() % (step * x.element_size())
-    return x.stride(-1) == 1 and start == 0 and all(n is not None and n % step == 0 for n in strides)
+    return (
+        x.stride(-1) == 1 and start == 0 and all(n is not None and n % step == 0 for n in strides)
+    )
 
 
 def _sequence_stride(x: Tensor) -> int | None:
@@ -102,7 +104,7 @@ def forward(
     log_sums = query.new_empty(query.shape[-3], call.queries.total, dtype=torch.float32)
     read = given if regular else tuple(map(_regular, given))
     described = _described(call, (*read, out), log_sums)
-    launch(query, lambda *target: _kernels().forward(*described, target))
+    items.launch(query, lambda *target: _kernels().forward(*described, target))
     return log_sums
 
 
@@ -120,7 +122,7 @@ def backward(
     described = _described(call, read, log_sums)
     gradient = gradient if regular else _regular(gradient)
     places = _place(gradient), [_place(x) for x in gradients]
-    launch(gradient, lambda *target: _kernels().backward(*described, places, target))
+    items.launch(gradient, lambda *target: _kernels().backward(*described, places, target))
 
 
 @functools.cache
@@ -143,4 +145,3 @@ def _place(x: Tensor) -> tuple[int, int, int, int]:
 
 def _rows(rows: Rows) -> tuple[int, int, int]:
     return rows.total, rows.longest, 0 if rows.bounds is None else rows.bounds.data_ptr()
-

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from .items import launch
+from . import items
 
 __all__ = ["Blocks", "Groups", "blocks_of", "product", "serves", "takes", "weights"]
 
@@ -108,7 +108,7 @@ def product(
     tensors = [_place(t) for t in (x, matrix, out)]
     place = 0 if bias is None else bias.data_ptr()
     given = tensors, place, x.shape[0], transposed, _described(groups)
-    launch(x, lambda *target: _kernels().product(*given, target))
+    items.launch(x, lambda *target: _kernels().product(*given, target))
     return out
 
 
@@ -118,7 +118,7 @@ def weights(x: Tensor, gradient: Tensor, groups: Groups, to: Tensor | None = Non
     partials = x.new_empty(_kernels().partials(x.shape[0], len(groups.groups)))
     tensors = [_place(t) for t in (x, gradient, to)]
     given = tensors, partials.data_ptr(), x.shape[0], _described(groups)
-    launch(x, lambda *target: _kernels().weights(*given, target))
+    items.launch(x, lambda *target: _kernels().weights(*given, target))
     return to
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from statistics import median
 from typing import Any
 
 import torch
@@ -11,6 +12,8 @@ from .._profile.events import Event, Log
 
 _CYCLES = 500_000
 """How long a GPU is kept busy before each call, so that its kernels follow each other however long the host takes: some tenths of a millisecond."""
+_IDLE = 5
+"""How many calls without work are timed before a step."""
 
 
 class Clock:
@@ -19,6 +22,9 @@ class Clock:
     Args:
         log: the records of a profile that is active.
     """
+
+    latency: float | None = None
+    """The seconds of a call with next to no work; ``None`` if they are not known."""
 
     def __init__(self, log: Log) -> None:
         self.log = log
@@ -50,6 +56,7 @@ class GpuClock(Clock):
     def __init__(self, log: Log) -> None:
         super().__init__(log)
         self._open: list[tuple[Any, Any, Any]] = []
+        self._idle: list[tuple[Any, Any]] = []
 
     def now(self) -> Any:
         event = torch.cuda.Event(enable_timing=True)
@@ -57,6 +64,12 @@ class GpuClock(Clock):
         return event
 
     def begin(self) -> None:
+        one = torch.ones(1, device="cuda")
+        for _ in range(_IDLE):
+            torch.cuda._sleep(_CYCLES)
+            start = self.now()
+            one.neg_()
+            self._idle.append((start, self.now()))
         torch.cuda.synchronize()
 
     def start(self) -> Any:
@@ -74,5 +87,8 @@ class GpuClock(Clock):
 
     def finish(self) -> None:
         torch.cuda.synchronize()
+        self.latency = median(start.elapsed_time(end) for start, end in self._idle) / 1e3
         for start, end, call in self._open:
-            call.seconds = start.elapsed_time(end) / 1e3
+            # Views and new memory are no work for a GPU.
+            has_work = call.bytes or call.flops
+            call.seconds = start.elapsed_time(end) / 1e3 if has_work else 0.0

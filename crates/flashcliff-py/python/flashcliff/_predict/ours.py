@@ -12,7 +12,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 
 from .. import _core
-from .._ops import equivariant, items
+from .._ops import equivariant
 from .._ops.library import REGISTERED, Registered
 from .._ops.op import MADE
 from .._ops.tensor_types import NAMES
@@ -63,16 +63,12 @@ def _workspace(core: _core.Operator, given: Sequence[Tensor], backward: bool) ->
 @contextlib.contextmanager
 def layers(recorder: Any) -> Iterator[None]:
     """Tells a recorder of the compiled layers of transformers. They run, unless tensors are fake."""
-    before = equivariant._layer, equivariant._norm, equivariant.is_native, equivariant._address
-    serves = items.serves
+    before = equivariant._layer, equivariant._norm, equivariant.is_native
 
     def is_native(x: Tensor) -> bool:
         if recorder.clock is None and isinstance(x, FakeTensor):
             return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
         return before[2](x)
-
-    def address(tensor: Tensor | None) -> int:
-        return 0 if recorder.clock is None else before[3](tensor)
 
     def layer(algebra: Any, group: str, unit: bool) -> _Recorded:
         subject = Layer("equivariant_linear", algebra, group)
@@ -82,15 +78,11 @@ def layers(recorder: Any) -> Iterator[None]:
         return _Recorded(recorder, before[1](algebra), Layer("invariant_norm", algebra, None))
 
     equivariant._layer, equivariant._norm = layer, norm  # type: ignore[assignment]
-    equivariant.is_native, equivariant._address = is_native, address
-    # Kernels of items on a GPU need addresses.
-    items.serves = lambda *_: False
+    equivariant.is_native = is_native
     try:
         yield
     finally:
-        equivariant._layer, equivariant._norm = before[:2]
-        equivariant.is_native, equivariant._address = before[2:]
-        items.serves = serves
+        equivariant._layer, equivariant._norm, equivariant.is_native = before
 
 
 class _Recorded:

@@ -14,13 +14,13 @@ from .._ops import room
 from .rates import checked, rates_of
 from .record import Call, tensors_of
 from .report import Prediction, Row
-from .scale import largest, times
+from .scale import Sample, largest, times
 from .step import Model
 
 _PROBE = {"cpu": 128 << 20, "cuda": 1 << 30}
 """The most bytes that the samples that run take."""
 _SHARE = 4
-"""At most a quarter of the batch runs."""
+"""At most a quarter of the batch runs, and on a GPU a quarter of that too, which few samples do not fill."""
 
 
 def predict(
@@ -69,13 +69,15 @@ def predict(
     taken = max(whole.held.peak - own, 1)
     few = max(1, min(wanted // _SHARE, wanted * _PROBE[device.type] // taken))
     part = example.fake(few)
-    probe = example.probe(few)
-    seconds = times(rates, probe, part.calls, whole.calls)
-    before = times(rates, probe, part.calls, part.calls)
-    forward = _phase("forward", probe.forward, device, (part.calls, before), (whole.calls, seconds))
-    behind = _phase(
-        "backward", probe.backward, device, (part.calls, before), (whole.calls, seconds)
-    )
+    samples = [Sample(example.probe(few), part.calls)]
+    if device.type == "cuda" and few >= _SHARE:
+        fewer = few // _SHARE
+        samples.insert(0, Sample(example.probe(fewer), example.fake(fewer).calls))
+    probe = samples[-1].probe
+    seconds = times(rates, samples, whole.calls)
+    pair = (part.calls, times(rates, samples, part.calls)), (whole.calls, seconds)
+    forward = _phase("forward", probe.forward, device, *pair)
+    behind = _phase("backward", probe.backward, device, *pair)
     available = _available(device) if memory is None else memory
     most = None
     if available is not None:

@@ -5,7 +5,8 @@ Tensors may be fake: then nothing is computed, and no memory is taken.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +16,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from .._ops.tensor_types import NAMES
 from . import ours
 from .clock import Clock
 
 Shapes = tuple[tuple[int, ...], ...]
+
+_DTYPES = {name: str(dtype).removeprefix("torch.") for dtype, name in NAMES.items()}
 
 _ONLY_MEMORY = frozenset(
     (
@@ -27,6 +31,7 @@ _ONLY_MEMORY = frozenset(
         "empty_like",
         "empty_strided",
         "new_empty_strided",
+        "set_",
         "detach",
         "lift_fresh",
     )
@@ -91,6 +96,7 @@ class Recorder(TorchDispatchMode):
         self.held = Held()
         self.phase = "forward"
         self.clock = clock
+        self._kernel: Call | None = None
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         kwargs = kwargs or {}
@@ -112,13 +118,45 @@ class Recorder(TorchDispatchMode):
 
     def layer(self, key: Any, seconds: float) -> None:
         """Records a call of a compiled layer, which PyTorch's dispatcher does not see."""
-        found = ours.cost(key)
-        name = f"flashcliff.{key.subject.name}"
-        dtype = "float64" if key.dtype == "f64" else "float32"
-        self.calls.append(
-            Call(name, key.shapes, self.phase, dtype, found.bytes, found.flops, 0, seconds)
-        )
+        self.calls.append(self._of(key, seconds))
         self.held.note(0)
+
+    @contextlib.contextmanager
+    def kernel(self, key: Any) -> Iterator[None]:
+        """Records a call of kernels of transformers, within which :meth:`launch` is called. Tensors that the call makes are
+        calls of their own."""
+        before, self._kernel = self._kernel, self._of(key, 0.0)
+        self.calls.append(self._kernel)
+        try:
+            yield
+        finally:
+            self._kernel = before
+        self.held.note(0)
+
+    def launch(self, run: Callable[[], None]) -> None:
+        """Launches kernels of the innermost call, and counts their time."""
+        if self.clock is None or self._kernel is None:
+            return run()
+        reading = self.clock.start()
+        run()
+        self.clock.stop(reading, self._kernel)
+
+    def _of(self, key: Any, seconds: float) -> Call:
+        """A call that PyTorch's dispatcher does not see."""
+        found = ours.cost(key)
+        subject = key.subject
+        name = getattr(subject, "name", None) or subject.op.name
+        suffix = "_backward" if key.phase == "backward" else ""
+        return Call(
+            f"flashcliff.{name}{suffix}",
+            key.shapes,
+            self.phase,
+            _DTYPES[key.dtype],
+            found.bytes,
+            found.flops,
+            0,
+            seconds,
+        )
 
     def _call(self, func, args, kwargs, results, given, made) -> tuple[Call, int]:
         name = str(func._schema.name).replace("::", ".").removeprefix("aten.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from statistics import median
+from typing import NamedTuple
 
 from .rates import Rates
 from .record import Call
@@ -16,41 +17,69 @@ _CLOSE = 0.005
 """How close the largest batch is found, as a share of it."""
 
 
-def times(rates: Rates, probe: Probe, small: Sequence[Call], large: Sequence[Call]) -> list[float]:
+class Sample(NamedTuple):
+    """A measured small step."""
+
+    probe: Probe
+    calls: Sequence[Call]
+    """Its calls by a run with fake tensors, in the order of those of a large step."""
+
+
+def times(rates: Rates, samples: Sequence[Sample], large: Sequence[Call]) -> list[float]:
     """The seconds of each call of a large step.
 
     Args:
         rates: the rates of the machine.
-        probe: the measured small step.
-        small: the calls of the small step, in the order of the large one.
+        samples: one or two small steps, the smaller one first.
         large: the calls of the large step.
     """
-    idle = [call.seconds for call in probe.calls if not call.bytes and not call.flops]
-    latency = median(idle) if idle else rates.call_seconds
-    measured = _Measured(rates, probe.calls, latency)
-    same_order = len(small) == len(large) and all(
-        one.name == two.name for one, two in zip(small, large)
-    )
-    pairs = zip(small, large) if same_order else ((call, call) for call in large)
+    last = samples[-1]
+    latency = _latency(rates, last.probe)
+    measured = [_Measured(rates, sample.probe.calls, latency) for sample in samples]
+    if not _same_order(last.calls, large):
+        last = Sample(last.probe, large)
+    smaller = samples[0] if _same_order(samples[0].calls, large) else last
     found = []
-    for one, two in pairs:
-        found.append(_grown(rates, one, two, measured.seconds(one), latency))
+    for few, more, all_ in zip(smaller.calls, last.calls, large):
+        seconds = measured[0].seconds(few), measured[-1].seconds(more)
+        found.append(_grown(rates, (few, more, all_), seconds, latency))
     return found
 
 
-def _grown(rates: Rates, small: Call, large: Call, seconds: float, latency: float) -> float:
-    """The seconds of a large call from those of a small one.
+def _latency(rates: Rates, probe: Probe) -> float:
+    """The seconds of a call with next to no work."""
+    if probe.latency is not None:
+        return probe.latency
+    idle = [call.seconds for call in probe.calls if not call.bytes and not call.flops]
+    return median(idle) if idle else rates.call_seconds
 
-    Work that is no bound of the machine grows as the numbers do. Bytes and products of matrices may not be faster than the small call was
-    beside the rates of its size.
+
+def _same_order(small: Sequence[Call], large: Sequence[Call]) -> bool:
+    same = (one.name == two.name for one, two in zip(small, large))
+    return len(small) == len(large) and all(same)
+
+
+def _grown(
+    rates: Rates, calls: tuple[Call, Call, Call], seconds: tuple[float, float], latency: float
+) -> float:
+    """The seconds of a large call from those of two smaller ones, or of one that is given twice.
+
+    Work that is no bound of the machine grows as the numbers do from one, and from two along a line, since few numbers do not fill a GPU.
+    Bytes and products of matrices may not be faster than the small call was beside the rates of its size.
     """
+    few, small, large = calls
     least = _model(rates, small)
-    work = max(seconds - latency, 0.0)
+    work = max(seconds[1] - latency, 0.0)
     if not least or not work:
-        return seconds
-    growth = large.flops / small.flops if small.flops else large.bytes / small.bytes
+        return seconds[1]
+    size = "flops" if small.flops else "bytes"
+    numbers = [getattr(call, size) for call in (few, small, large)]
+    grown = work * numbers[2] / numbers[1]
+    if numbers[0] < numbers[1]:
+        slope = max(seconds[1] - seconds[0], 0.0) / (numbers[1] - numbers[0])
+        grown = min(grown, work + slope * (numbers[2] - numbers[1]))
     bound = _model(rates, large) * min(work / least, 1.0)
-    return min(seconds, latency) + max(work * growth, bound)
+    return min(seconds[1], latency) + max(grown, bound)
 
 
 def _model(rates: Rates, call: Call) -> float:

@@ -1,12 +1,14 @@
 """Runs a step of a model under a recorder: with fake tensors for shapes and memory, or for real on few samples for times.
 
-The model is left as it is: it runs with parameters that share its memory and collect gradients of their own, and with copies of its buffers.
+The model is left as it is: recorded steps run with parameters that share its memory and collect gradients of their own, and with copies of
+its buffers; behind steps whose time is that of the whole, buffers are what they were.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,10 +26,13 @@ from .. import _core
 from .._profile.region import profile
 from . import ours
 from .clock import Clock, GpuClock
+from .kernels import kernels
 from .record import Call, Recorder, tensors_of
 
 _RUNS = (3, 12)
 """How often a step runs for its times, at least and at most."""
+_PLAIN = 2
+"""How many steps without a recorder follow each one with a recorder."""
 _SECONDS = 0.5
 """How long it runs, if that is often enough."""
 
@@ -91,7 +96,7 @@ class Model:
         recorder.held.add(parameters.values())
         recorder.held.add(tensors_of(inputs))
         try:
-            with mode, ours.layers(recorder), recorder:
+            with mode, ours.layers(recorder), kernels(recorder), recorder:
                 self._step(parameters, inputs, recorder)
         except (DataDependentOutputException, DynamicOutputShapeException) as error:
             raise _core.UnsupportedError(
@@ -119,13 +124,14 @@ class Model:
 
         first = tensors_of(self.inputs)[0]
         chosen = torch.arange(size, device=first.device) % self.size
-        on_gpu = any(tensor.is_cuda for tensor in tensors_of(self.inputs))
+        on_gpu = first.is_cuda
         runs: list[Probe] = []
         begun = time.perf_counter()
-        with torch.random.fork_rng(enabled=True):
-            # The first run is a warm-up.
-            while len(runs) <= often[0] or (
-                len(runs) <= often[1] and time.perf_counter() - begun < _SECONDS
+        here = torch.cuda.device(first.device) if on_gpu else nullcontext()
+        with here, torch.random.fork_rng(enabled=True), self._buffers_kept():
+            # The first round is a warm-up.
+            while len(runs) <= often[0] * _PLAIN or (
+                len(runs) <= often[1] * _PLAIN and time.perf_counter() - begun < _SECONDS
             ):
                 parameters = self._parameters(lambda tensor: tensor)
                 inputs = self._with(narrowed)
@@ -133,29 +139,57 @@ class Model:
                     clock = (GpuClock if on_gpu else Clock)(profiled.log)
                     recorder = Recorder(clock)
                     clock.begin()
-                    with ours.layers(recorder), recorder:
+                    with ours.layers(recorder), kernels(recorder), recorder:
                         self._step(parameters, inputs, recorder)
                     clock.finish()
-                parameters = self._parameters(lambda tensor: tensor)
-                inputs = self._with(narrowed)
-                phases = _Phases(on_gpu)
-                self._step(parameters, inputs, phases)
-                runs.append(Probe(phases.forward, phases.backward, recorder.calls))
-        return _least(runs[1:] or runs)
+                del parameters
+                # The first step behind a recorded one finds caches and the allocator cold.
+                for _ in range(_PLAIN):
+                    inputs = self._with(narrowed)
+                    phases = _Phases(on_gpu)
+                    self._step(None, inputs, phases)
+                    seconds = phases.forward, phases.backward
+                    runs.append(Probe(*seconds, recorder.calls, clock.latency))
+        return _least(runs[_PLAIN:] or runs)
 
-    def _step(self, parameters: dict[str, Tensor], inputs: Any, watch: Any) -> None:
+    @contextmanager
+    def _buffers_kept(self) -> Iterator[None]:
+        """Puts back the buffers of the model, and their contents."""
+        held = [(module._buffers, dict(module._buffers)) for module in self.module.modules()]
+        contents = [(buffer, buffer.clone()) for buffer in self.module.buffers()]
+        try:
+            yield
+        finally:
+            for buffers, before in held:
+                buffers.update(before)
+            with torch.no_grad():
+                for buffer, content in contents:
+                    buffer.copy_(content)
+
+    def _step(self, parameters: dict[str, Tensor] | None, inputs: Any, watch: Any) -> None:
+        """A step, with other parameters and buffers if some are given, and else by the model as its user calls it."""
         args = (
             inputs if isinstance(inputs, tuple) else () if isinstance(inputs, dict) else (inputs,)
         )
         kwargs = inputs if isinstance(inputs, dict) else {}
         watch.phase = "forward"
         with torch.set_grad_enabled(self.backward):
-            outputs = functional_call(self.module, parameters, args, kwargs)
+            if parameters is None:
+                outputs = self.module(*args, **kwargs)
+            else:
+                outputs = functional_call(self.module, parameters, args, kwargs)
             ends = [leaf for leaf in tree_leaves(outputs) if _has_gradient(leaf)]
         if self.backward:
             gradients = [torch.ones_like(end) for end in ends]
             watch.phase = "backward"
-            torch.autograd.backward(ends, gradients)
+            if parameters is None:
+                # Nothing is added to the gradients of the model.
+                given = (*self.module.parameters(), *tensors_of(inputs))
+                leaves = [leaf for leaf in given if leaf.requires_grad]
+                if ends and leaves:
+                    torch.autograd.grad(ends, leaves, gradients, allow_unused=True)
+            else:
+                torch.autograd.backward(ends, gradients)
         watch.phase = "end"
 
 
@@ -167,6 +201,8 @@ class Probe:
     """Seconds of the pass as it runs without a recorder."""
     backward: float
     calls: Sequence[Call]
+    latency: float | None = None
+    """Seconds of a call with next to no work; ``None`` if that was not measured."""
 
 
 class _Phases:
@@ -202,7 +238,10 @@ def _least(runs: Sequence[Probe]) -> Probe:
     if all(len(run.calls) == len(calls) for run in runs):
         for at, call in enumerate(calls):
             call.seconds = min(run.calls[at].seconds for run in runs)
-    return Probe(min(run.forward for run in runs), min(run.backward for run in runs), calls)
+    latency = runs[0].latency
+    return Probe(
+        min(run.forward for run in runs), min(run.backward for run in runs), calls, latency
+    )
 
 
 def _has_gradient(leaf: Any) -> bool:

@@ -36,8 +36,7 @@ _OWN = (
     nn.ModuleList,
     *_LAYERS,
 )
-_PLAIN = {Tensor, nn.Parameter}
-_PLAIN_OR_NONE = {*_PLAIN, type(None)}
+_NOTHING = {type(None)}
 # Ragged batches have ever new numbers of rows.
 _MOST_MODES = 256
 
@@ -203,7 +202,7 @@ class Structure:
     def parameters(self, dtype: torch.dtype) -> list[Tensor] | None:
         """The parameters of all linear layers, in the order of tables; ``None`` if some are not plain tensors of a type."""
         found: Any = list(map(dict.get, self._keepers, self._keys))
-        if not _PLAIN.issuperset(map(type, found)) or {dtype} != set(map(_dtype, found)):
+        if not packed.PLAIN.issuperset(map(type, found)) or {dtype} != set(map(_dtype, found)):
             return None
         return found  # type: ignore[no-any-return]
 
@@ -211,7 +210,7 @@ class Structure:
         """The logarithms of the weights of distances, and the gains of both norms, of multivectors and of scalars; ``None``
         for what there is not. ``None`` for all if some are not plain tensors."""
         found = [None if parts is None else parts.get(name) for parts, name in self.other_slots]
-        return found if _PLAIN_OR_NONE.issuperset(map(type, found)) else None
+        return found if packed.PLAIN.issuperset({*map(type, found)} - _NOTHING) else None
 
     def table(self, x: Tensor) -> packed.Table:
         """The table of the packed matrices of all layers."""

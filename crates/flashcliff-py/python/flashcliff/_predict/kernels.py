@@ -1,0 +1,62 @@
+"""The kernels of transformers on CUDA within a recorded step."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+
+from .._ops import items
+from .._profile.kernels import places
+from ..nn.transformer import packed
+
+__all__ = ["kernels"]
+
+
+@contextlib.contextmanager
+def kernels(recorder: Any) -> Iterator[None]:
+    """Tells a recorder of the kernels of transformers. They run, unless tensors are fake."""
+    launch = items.launch
+
+    def launched(x: Tensor, function: Callable[[int, int], None]) -> None:
+        if not isinstance(x, FakeTensor):
+            recorder.launch(lambda: launch(x, function))
+
+    swaps: list[tuple[Any, str, Any]] = [(items, "launch", launched)]
+    for place, name, describe in places():
+        swaps.append((place, name, _told(recorder, vars(place)[name], describe)))
+    with contextlib.ExitStack() as before:
+        for place, name, ours in swaps:
+            before.callback(setattr, place, name, vars(place)[name])
+            setattr(place, name, ours)
+        if recorder.clock is None:
+            before.enter_context(_fake_tensors_serve())
+        yield
+
+
+def _told(
+    recorder: Any, inner: Callable[..., Any], describe: Callable[..., tuple[Any, Tensor]]
+) -> Callable[..., Any]:
+    """A function that launches kernels, whose calls a recorder is told of."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        key, _ = describe(*arguments, **named)
+        with recorder.kernel(key):
+            return inner(*arguments, **named)
+
+    return call
+
+
+@contextlib.contextmanager
+def _fake_tensors_serve() -> Iterator[None]:
+    """Lets fake tensors pass for tensors with an address, which nothing reads."""
+    packed.PLAIN.add(FakeTensor)
+    FakeTensor.data_ptr = lambda self: 0  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del FakeTensor.data_ptr
+        packed.PLAIN.discard(FakeTensor)
