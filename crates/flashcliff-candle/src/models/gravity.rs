@@ -83,6 +83,13 @@ impl Gravity {
         })
     }
 
+    /// Whether the backward pass runs each block again, as in [`Gatr::with_gradient_checkpointing`].
+    #[must_use]
+    pub fn with_gradient_checkpointing(self, gradient_checkpointing: bool) -> Self {
+        let net = self.net.with_gradient_checkpointing(gradient_checkpointing);
+        Self { net, ..self }
+    }
+
     /// Positions `[samples, 12]`: three coordinates for each body.
     ///
     /// # Errors

@@ -92,4 +92,18 @@ impl Block {
     ) -> Result<Tokens> {
         self.function.apply_within(x, reference, scope)
     }
+
+    /// Does the same as [`Self::forward_within`] and keeps only its inputs: the backward pass runs the block again, see
+    /// [`op::recomputed`](crate::op::recomputed). Gradients are the same bit for bit.
+    ///
+    /// # Errors
+    /// The errors of [`Self::forward_within`].
+    pub fn recomputed_within(
+        &self,
+        x: &Tokens,
+        reference: Option<&Tensor>,
+        scope: &Scope,
+    ) -> Result<Tokens> {
+        self.function.recomputed_within(x, reference, scope)
+    }
 }

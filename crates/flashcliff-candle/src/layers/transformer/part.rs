@@ -1,5 +1,6 @@
 //! Stages with their parameters, of which layers are made.
 
+use std::iter;
 use std::sync::Arc;
 
 use candle_core::{Result, Tensor};
@@ -9,10 +10,13 @@ use super::{Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
 use crate::choices;
 use crate::init::{note_bounds, uniform};
-use crate::op::node::{self, Argument};
 use crate::op::transformer::function::Stages;
 use crate::op::transformer::linear::Linear;
 use crate::op::transformer::stage::Stage;
+use crate::op::{
+    self,
+    node::{self, Argument},
+};
 
 /// Stages, and the tensors of their parameters in order.
 #[derive(Debug, Default)]
@@ -92,6 +96,27 @@ impl Function {
         }
         arguments.extend(self.parameters.iter().map(Argument::whole));
         let out = node::apply(&stages, &arguments)?;
+        Tokens::over(out, stages.output(), stages.geometry())
+    }
+
+    /// Applies the part to items that attend within a scope, and keeps its input alone: the backward pass runs the part again.
+    pub(super) fn recomputed_within(
+        &self,
+        x: &Tokens,
+        reference: Option<&Tensor>,
+        scope: &Scope,
+    ) -> Result<Tokens> {
+        let (stages, channels) = (&self.stages, x.channels());
+        check_tokens(x, stages.input(), stages.geometry())?;
+        let reference = reference.filter(|_| stages.has_joins());
+        let inputs: Vec<&Tensor> = iter::once(x.packed()).chain(reference).collect();
+        let (function, scope) = (self.clone(), scope.clone());
+        let out = op::recomputed(&inputs, move |inputs| {
+            let geometry = function.stages.geometry();
+            let x = Tokens::over(inputs[0].clone(), channels, geometry)?;
+            let out = function.apply_within(&x, inputs.get(1), &scope)?;
+            Ok(out.packed().clone())
+        })?;
         Tokens::over(out, stages.output(), stages.geometry())
     }
 }
