@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Tensor, Var};
 use flashcliff::{Algebra, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::transformer::{
-    AttentionOptions, Channels, CrossAttention, Mask, Scope, Sequences, Tokens,
+    AttentionOptions, Channels, CrossAttention, Geometry, Mask, Scope, Sequences, Tokens,
 };
 use flashcliff_candle::models::{Gatr, GatrOptions};
 use flashcliff_candle::precision::{self, Precision};
@@ -202,8 +202,12 @@ fn network(algebra: Algebra, kind: Kind) {
                 blocks: 1,
                 attention: options(multi_query),
             };
+            let geometry = Geometry {
+                norm_gains: !multi_query,
+                ..Geometry::of(algebra)
+            };
             let make = |parameters: &Parameters, dtype, device: &Device| {
-                Gatr::over(algebra, options, parameters.builder(dtype, device)).unwrap()
+                Gatr::over(geometry, options, parameters.builder(dtype, device)).unwrap()
             };
             let [samples, items] = tokens(kind, ITEMS, &QUERIES);
             let width = FROM.width_over(algebra.blade_count());

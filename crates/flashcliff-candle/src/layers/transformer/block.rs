@@ -6,7 +6,7 @@ use candle_nn::VarBuilder;
 use super::attention::{AttentionOptions, attention};
 use super::bilinear::bilinear;
 use super::part::{Function, linear};
-use super::pointwise::{gate, norm};
+use super::pointwise::{block_norm, gate};
 use super::{Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
 
@@ -18,7 +18,8 @@ const WIDENING: usize = 2;
 /// The perceptron is a [`GeometricBilinear`](super::GeometricBilinear) to twice the channels, a [`ScalarGate`](super::ScalarGate) and an
 /// [`EquiLinear`](super::EquiLinear).
 ///
-/// Parameters: those of [`SelfAttention`](super::SelfAttention) under `attention`, of the perceptron under `mlp.layers.0` and `mlp.layers.2`.
+/// Parameters: those of [`SelfAttention`](super::SelfAttention) under `attention`, of the perceptron under `mlp.layers.0` and `mlp.layers.2`; with
+/// `norm_gains` in the geometry those of [`EquiLayerNorm::with_gains`](super::EquiLayerNorm::with_gains) under `norm1` and `norm2`.
 /// On the CPU the whole block is one node of the graph.
 ///
 /// Source: GATr (arXiv 2305.18415, section 3).
@@ -53,10 +54,14 @@ impl Block {
         let geometry = geometry.into();
         let hidden = channels.times(WIDENING);
         let vb_attention = vb.pp("attention");
-        let attended =
-            norm(geometry, channels).then(attention(geometry, channels, options, &vb_attention)?);
+        let attended = block_norm(geometry, channels, &vb.pp("norm1"))?.then(attention(
+            geometry,
+            channels,
+            options,
+            &vb_attention,
+        )?);
         let layers = vb.pp("mlp.layers");
-        let transformed = norm(geometry, channels)
+        let transformed = block_norm(geometry, channels, &vb.pp("norm2"))?
             .then(bilinear(geometry, channels, hidden, &layers.pp(0))?)
             .then(gate(hidden)?)
             .then(linear(

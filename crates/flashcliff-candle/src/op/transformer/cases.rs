@@ -9,6 +9,7 @@ use super::Channels;
 use super::attention::Attention;
 use super::cross::Crossing;
 use super::function::Stages;
+use super::gains::Gains;
 use super::gate::Gated;
 use super::geometry::Geometry;
 use super::linear::Linear;
@@ -147,6 +148,10 @@ fn norm(geometry: Geometry) -> Stage {
     Stage::Norm(Norm::new(geometry, FROM))
 }
 
+fn gains(geometry: Geometry, channels: Channels) -> Stage {
+    Stage::Gains(Gains::new(geometry, channels))
+}
+
 fn gate() -> Stage {
     Stage::Gated(Gated::new(FROM).unwrap())
 }
@@ -203,6 +208,12 @@ pub(super) fn cases() -> Vec<Case> {
         let again = linear(geometry, Channels::new(4, 3), vec![FROM]);
         add("two", vec![linear(geometry, FROM, to()), again]);
         add("norm", vec![norm(geometry)]);
+        for channels in [FROM, without, Channels::new(0, 3)] {
+            let name = format!("gains of {channels:?}");
+            add(&name, vec![gains(geometry, channels)]);
+        }
+        let scaled = vec![gains(geometry, FROM), norm(geometry), gains(geometry, FROM)];
+        add("gains in a residual", vec![Stage::Residual(scaled)]);
         add("gate", vec![gate()]);
         let inner = vec![Stage::Residual(vec![gate()]), norm(geometry)];
         add("residual in a residual", vec![Stage::Residual(inner)]);

@@ -11,6 +11,7 @@ use candle_core::{D, Result, Tensor};
 use super::Channels;
 use super::constants::constant;
 use super::function::Stages;
+use super::gains::Gains;
 use super::gate::Gated;
 use super::geometry::Geometry;
 use super::linear::{Kind, Linear};
@@ -71,6 +72,7 @@ fn compose(
         x = match stage {
             Stage::Linear(stage) => stage.compose(&x, own)?,
             Stage::Norm(stage) => stage.compose(&x)?,
+            Stage::Gains(stage) => stage.compose(&x, own)?,
             Stage::Gated(stage) => stage.compose(around.stages.geometry.blades(), &x)?,
             Stage::Products(stage) => stage.compose(&x, around.reference.as_ref())?,
             Stage::Attention(stage) => {
@@ -268,6 +270,24 @@ impl Norm {
         let mv = normed(&self.geometry, &mv)?;
         let s = s.map(|s| standardised(&s, 2)).transpose()?;
         join(&mv, s.as_ref())
+    }
+}
+
+impl Gains {
+    fn compose(&self, x: &Tensor, parameters: &[Tensor]) -> Result<Tensor> {
+        let channels = self.channels.multivectors;
+        let (of_mv, of_s) = parameters.split_at(usize::from(channels > 0));
+        let cayley = self.geometry.algebra.cayley();
+        let mut row = Vec::new();
+        for gains in of_mv {
+            for grade in 0..self.grades() {
+                let gains = gains.narrow(1, grade, 1)?.t()?.contiguous()?;
+                let blades = cayley.grade_range(grade).len();
+                row.push(gains.broadcast_as((blades, channels))?.flatten_all()?);
+            }
+        }
+        row.extend_from_slice(of_s);
+        x.broadcast_mul(&Tensor::cat(&row, 0)?)
     }
 }
 

@@ -72,6 +72,7 @@ fn flops(stages: &[Stage], chunk: &Chunk<'_, f32>, pass: Pass) -> usize {
             let channels = stage.channels;
             passes * rows * (2 * chunk.blades * channels.multivectors + 5 * channels.scalars)
         }
+        Stage::Gains(stage) => passes * rows * stage.channels.width_over(chunk.blades),
         Stage::Gated(stage) => {
             let channels = stage.channels;
             let of_blades = (chunk.blades + GELU) * channels.multivectors;

@@ -35,6 +35,8 @@ pub struct Geometry {
     pub head_norm: bool,
     /// Whether the result of the bilinear layer is normalised.
     pub product_norm: bool,
+    /// Whether the norms of blocks have gains, as in L-GATr since 2.0: a factor for each grade of a channel and for each scalar, which start at 1.
+    pub norm_gains: bool,
 }
 
 impl Geometry {
@@ -57,6 +59,7 @@ impl Geometry {
             distances: is_gatr,
             head_norm: is_lgatr,
             product_norm: is_lgatr,
+            norm_gains: false,
         }
     }
 

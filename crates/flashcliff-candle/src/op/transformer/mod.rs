@@ -8,7 +8,7 @@
 //! * `scope` - whom the items attend to, and masks; `sequences` - ragged batches.
 //! * `stage` - the stages and what they have in common.
 //! * `linear` - equivariant linear layers that share an input.
-//! * `norm`, `gate` - the invariant norm and gated nonlinearities.
+//! * `norm`, `gains`, `gate` - the invariant norm, factors of grades, and gated nonlinearities.
 //! * `product` - geometric products and joins of linear maps.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them.
 //! * `cost` - what a timeline says of them.
@@ -28,6 +28,7 @@ pub(crate) mod cross;
 mod cut;
 mod features;
 pub(crate) mod function;
+pub(crate) mod gains;
 pub(crate) mod gate;
 pub(crate) mod geometry;
 #[cfg(any(feature = "cuda", test))]

@@ -7,6 +7,7 @@
 //! * `stages` - stages one after another, forwards and backwards.
 //! * `function` - the node.
 //! * `linear`, `dense` - linear layers as one matrix product, and the matrix.
+//! * `gains` - factors of grades.
 //! * `products` - signs and references of joins.
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax.
 //!   `layout` has how items lie for them.
@@ -18,6 +19,7 @@ mod cross;
 mod dense;
 mod function;
 mod fused;
+mod gains;
 #[cfg(feature = "cuda")]
 mod kernels;
 mod layout;

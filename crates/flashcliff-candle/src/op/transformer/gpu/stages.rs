@@ -26,6 +26,8 @@ enum Kept {
     Nothing,
     /// The matrix of linear layers.
     Matrix(Tensor),
+    /// The gains of a row.
+    Gains(Tensor),
     Factors(Factors),
     Attended(Attended),
     Residual(Vec<Ran>),
@@ -62,6 +64,10 @@ pub(super) fn forward(
                 (output, Kept::Matrix(matrix))
             }
             Stage::Norm(norm) => (kernels.norm(norm, &x)?, Kept::Nothing),
+            Stage::Gains(gains) => {
+                let (output, row) = gains.on_gpu(kernels, &x, own)?;
+                (output, Kept::Gains(row))
+            }
             Stage::Gated(gated) => (kernels.gate(gated.channels, &x)?, Kept::Nothing),
             Stage::Products(products) => {
                 let (output, factors) = products.on_gpu(given, &x)?;
@@ -110,6 +116,9 @@ pub(super) fn backward(
             (Stage::Gated(gated), _) => Some(kernels.gate_gradient(gated.channels, x, &g)?),
             (Stage::Linear(linear), Kept::Matrix(matrix)) => {
                 linear.gradient_on_gpu(kernels, x, matrix, &g, first, to)?
+            }
+            (Stage::Gains(gains), Kept::Gains(row)) => {
+                gains.gradient_on_gpu(kernels, x, row, &g, first, to)?
             }
             (Stage::Products(products), Kept::Factors(factors)) => {
                 Some(products.gradient_on_gpu(given, x, factors, &g, to)?)
