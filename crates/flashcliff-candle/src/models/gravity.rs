@@ -32,6 +32,7 @@ const OPTIONS: GatrOptions = GatrOptions {
         heads: 8,
         ratio: 2,
         multi_query: true,
+        rotary: None,
     },
 };
 

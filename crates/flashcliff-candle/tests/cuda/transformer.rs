@@ -81,6 +81,7 @@ fn options(multi_query: bool) -> AttentionOptions {
         heads: HEADS,
         ratio: 2,
         multi_query,
+        rotary: None,
     }
 }
 
@@ -205,6 +206,15 @@ fn network(algebra: Algebra, kind: Kind) {
             let geometry = Geometry {
                 norm_gains: !multi_query,
                 ..Geometry::of(algebra)
+            };
+            // Positions too, where heads are not normalised.
+            let rotary = (!multi_query && !geometry.head_norm).then_some(50);
+            let options = GatrOptions {
+                attention: AttentionOptions {
+                    rotary,
+                    ..options.attention
+                },
+                ..options
             };
             let make = |parameters: &Parameters, dtype, device: &Device| {
                 Gatr::over(geometry, options, parameters.builder(dtype, device)).unwrap()

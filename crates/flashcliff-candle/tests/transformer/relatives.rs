@@ -24,6 +24,7 @@ fn options(multi_query: bool) -> GatrOptions {
             heads: HEADS,
             ratio: 2,
             multi_query,
+            rotary: None,
         },
     }
 }

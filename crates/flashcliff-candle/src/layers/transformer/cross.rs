@@ -83,6 +83,13 @@ impl CrossAttention {
     ) -> std::result::Result<Self, Error> {
         let geometry = geometry.into();
         options.check()?;
+        if let Some(base) = options.rotary {
+            return Err(Error::Option {
+                option: "rotary positions of attention to another set",
+                expected: "none",
+                got: f64::from(base),
+            });
+        }
         let head = options.head(others);
         let attention = Attention::new(geometry, options.heads, head, options.multi_query);
         let [query, key, value] = attention.parts();

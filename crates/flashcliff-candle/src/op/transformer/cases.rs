@@ -15,6 +15,7 @@ use super::geometry::Geometry;
 use super::linear::Linear;
 use super::norm::Norm;
 use super::product::Products;
+use super::rotary::Rotary;
 use super::scope::{Mask, Scope};
 use super::sequences::Sequences;
 use super::stage::Stage;
@@ -179,6 +180,15 @@ fn attention_layer(geometry: Geometry, heads: usize, shared: bool) -> Vec<Stage>
     vec![parts, Stage::Attention(attention), out]
 }
 
+/// Attention whose queries and keys are turned by their positions.
+fn rotary_layer(geometry: Geometry, shared: bool) -> Vec<Stage> {
+    let attention = Attention::new(geometry, 2, Channels::new(2, 4), shared);
+    let parts = linear(geometry, FROM, attention.parts().into());
+    let out = linear(geometry, attention.output(), vec![FROM]);
+    let rotary = Stage::Rotary(Rotary::new(&attention, 7));
+    vec![parts, rotary, Stage::Attention(attention), out]
+}
+
 fn block(geometry: Geometry) -> Vec<Stage> {
     let mut attention = vec![norm(geometry)];
     attention.extend(attention_layer(geometry, 2, true));
@@ -227,6 +237,9 @@ pub(super) fn cases() -> Vec<Case> {
             let name = format!("attention, {heads} heads, shared: {shared}");
             add(&name, vec![Stage::Residual(layer)]);
         }
+        for shared in [true, false] {
+            add("rotary positions", rotary_layer(geometry, shared));
+        }
         let attention = Attention::new(geometry, 2, Channels::new(1, 0), true);
         add("attention alone", vec![Stage::Attention(attention)]);
         add("block", block(geometry));
@@ -260,6 +273,12 @@ fn scoped(geometry: Geometry) -> Vec<Case> {
     let stages = Stages::new("case", geometry, block(geometry));
     all.push(Case {
         name: format!("a block of a ragged batch, {algebra}"),
+        stages: Arc::new(stages.within(&scope).unwrap()),
+        tokens: [1, 13],
+    });
+    let stages = Stages::new("case", geometry, rotary_layer(geometry, true));
+    all.push(Case {
+        name: format!("rotary positions of a ragged batch, {algebra}"),
         stages: Arc::new(stages.within(&scope).unwrap()),
         tokens: [1, 13],
     });

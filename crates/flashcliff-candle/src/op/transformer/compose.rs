@@ -17,6 +17,7 @@ use super::geometry::Geometry;
 use super::linear::{Kind, Linear};
 use super::norm::{self, Norm};
 use super::product::Products;
+use super::rotary::Way;
 use super::stage::Stage;
 use crate::Error;
 use crate::op::gpu::OnGpu;
@@ -73,6 +74,7 @@ fn compose(
             Stage::Linear(stage) => stage.compose(&x, own)?,
             Stage::Norm(stage) => stage.compose(&x)?,
             Stage::Gains(stage) => stage.compose(&x, own)?,
+            Stage::Rotary(stage) => stage.turned(&x, Way::Forth)?,
             Stage::Gated(stage) => stage.compose(around.stages.geometry.blades(), &x)?,
             Stage::Products(stage) => stage.compose(&x, around.reference.as_ref())?,
             Stage::Attention(stage) => {

@@ -11,6 +11,7 @@
 //! * `norm`, `gains`, `gate` - the invariant norm, factors of grades, and gated nonlinearities.
 //! * `product` - geometric products and joins of linear maps.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them.
+//! * `rotary` - positions of items among the scalars of queries and keys.
 //! * `cost` - what a timeline says of them.
 //! * `chunk` - the layout of a chunk; `cut` - how samples are cut.
 //! * `function` - a list of stages as a node of candle's graph; `cross` - attention of the items of one set to those of another.
@@ -37,6 +38,7 @@ mod head_norm;
 pub(crate) mod linear;
 pub(crate) mod norm;
 pub(crate) mod product;
+pub(crate) mod rotary;
 pub(crate) mod scope;
 pub(crate) mod sequences;
 pub(crate) mod stage;

@@ -8,6 +8,7 @@ use super::gate::Gated;
 use super::linear::Linear;
 use super::norm::Norm;
 use super::product::Products;
+use super::rotary::{Rotary, Way};
 use crate::Error;
 use crate::op::Scalar;
 use crate::op::scratch::Buffer;
@@ -18,6 +19,7 @@ pub(crate) enum Stage {
     Linear(Linear),
     Norm(Norm),
     Gains(Gains),
+    Rotary(Rotary),
     Gated(Gated),
     Products(Products),
     Attention(Attention),
@@ -59,6 +61,7 @@ impl Stage {
             Self::Linear(stage) => stage.input(),
             Self::Norm(stage) => stage.channels,
             Self::Gains(stage) => stage.channels,
+            Self::Rotary(stage) => stage.channels,
             Self::Gated(stage) => stage.channels,
             Self::Products(stage) => stage.input(),
             Self::Attention(stage) => stage.input(),
@@ -71,7 +74,11 @@ impl Stage {
             Self::Linear(stage) => stage.output(),
             Self::Products(stage) => stage.output(),
             Self::Attention(stage) => stage.output(),
-            Self::Norm(_) | Self::Gains(_) | Self::Gated(_) | Self::Residual(_) => self.input(),
+            Self::Norm(_)
+            | Self::Gains(_)
+            | Self::Rotary(_)
+            | Self::Gated(_)
+            | Self::Residual(_) => self.input(),
         }
     }
 
@@ -82,7 +89,7 @@ impl Stage {
             Self::Gains(stage) => stage.shapes(),
             Self::Attention(stage) => stage.shapes(),
             Self::Residual(stages) => stages.iter().flat_map(Self::shapes).collect(),
-            Self::Norm(_) | Self::Gated(_) | Self::Products(_) => Vec::new(),
+            Self::Norm(_) | Self::Rotary(_) | Self::Gated(_) | Self::Products(_) => Vec::new(),
         }
     }
 
@@ -93,7 +100,7 @@ impl Stage {
             Self::Gains(stage) => (0..stage.shapes().len()).map(|at| vec![at]).collect(),
             Self::Attention(stage) => stage.shapes().iter().map(|_| vec![0]).collect(),
             Self::Residual(stages) => joins(stages),
-            Self::Norm(_) | Self::Gated(_) | Self::Products(_) => Vec::new(),
+            Self::Norm(_) | Self::Rotary(_) | Self::Gated(_) | Self::Products(_) => Vec::new(),
         }
     }
 
@@ -104,7 +111,7 @@ impl Stage {
             Self::Gains(stage) => stage.shapes().len(),
             Self::Attention(stage) => stage.shapes().len(),
             Self::Residual(stages) => stages.iter().map(Self::parameters).sum(),
-            Self::Norm(_) | Self::Gated(_) | Self::Products(_) => 0,
+            Self::Norm(_) | Self::Rotary(_) | Self::Gated(_) | Self::Products(_) => 0,
         }
     }
 
@@ -149,6 +156,10 @@ impl Stage {
                 stage.forward(given, x, y);
                 Ok(())
             }
+            Self::Rotary(stage) => {
+                stage.turn(&given.chunk, Way::Forth, x, y);
+                Ok(())
+            }
             Self::Gated(stage) => stage.forward(&given.chunk, x, y),
             Self::Products(stage) => stage.forward(&given.chunk, x, y),
             Self::Attention(stage) => stage.forward(given, x, y, kept),
@@ -173,6 +184,10 @@ impl Stage {
             Self::Norm(stage) => stage.backward(&given.chunk, x, g, to.input),
             Self::Gains(stage) => {
                 stage.backward(given, x, g, to);
+                Ok(())
+            }
+            Self::Rotary(stage) => {
+                stage.turn(&given.chunk, Way::Back, g, to.input);
                 Ok(())
             }
             Self::Gated(stage) => stage.backward(&given.chunk, x, g, to.input),
