@@ -32,7 +32,7 @@ const NAME: &str = "recomputed";
 /// The function must compute the same from the same inputs whenever it is called, and variables must keep their values until the backward pass has run.
 /// It gets its inputs contiguous and apart from the graph. A tensor that leads to variables should be an input: if the function holds it instead,
 /// they get their gradients too, but candle goes the way to them once more for this node. A call may be inside the function of another. If
-/// nothing leads to a variable, this is a plain call. It works on all devices, and in captured steps.
+/// nothing leads to a variable, this is a plain call. It works on the CPU, on CUDA devices, and in captured steps.
 ///
 /// No layer of this crate draws random numbers. A function that does must draw the same ones in both runs.
 ///
