@@ -204,7 +204,10 @@ fn network(algebra: Algebra, kind: Kind) {
                 attention: options(multi_query),
             };
             let geometry = Geometry {
+                // The choices of L-GATr 2.0.
                 norm_gains: !multi_query,
+                attention_bias: multi_query,
+                tanh_scalars: !multi_query,
                 ..Geometry::of(algebra)
             };
             // Positions too, where heads are not normalised.

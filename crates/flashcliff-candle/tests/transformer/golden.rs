@@ -56,7 +56,7 @@ fn the_network_is_that_of_pytorch() {
     }
 }
 
-/// Gains of norms in L-GATr, and rotary positions in GATr.
+/// Gains of norms in L-GATr, all that its version 2.0 changed, and rotary positions in GATr.
 #[test]
 fn choices_are_those_of_the_python_package() {
     let golden: Value = serde_json::from_str(LAYERS).unwrap();
@@ -74,6 +74,7 @@ fn choices_are_those_of_the_python_package() {
     };
     for (name, geometry, options) in [
         ("gains", gains, plain),
+        ("lgatr_2", Geometry::lgatr_2().unwrap(), plain),
         ("rotary", geometry(3, 0, 1), rotary),
     ] {
         let net = network(geometry, options);

@@ -22,9 +22,12 @@ from golden import (
     noise,
 )
 
+# That of GATr, and of L-GATr before 2.0.
+OF_SCALARS = {"scalar_activation": "gelu"}
 NETWORKS = {
-    "gains": (Algebra(1, 3, 0), {"affine": True}, {}),
-    "rotary": (Algebra(3, 0, 1), {}, {"rotary": True, "rotary_base": 50}),
+    "gains": (Algebra(1, 3, 0), {"affine": True, **OF_SCALARS}, {}),
+    "lgatr_2": (Algebra(1, 3, 0), {"affine": True}, {"bias": False}),
+    "rotary": (Algebra(3, 0, 1), OF_SCALARS, {"rotary": True, "rotary_base": 50}),
 }
 
 
@@ -38,8 +41,6 @@ def output(algebra, options, attention):
         OUTPUT[1],
         HIDDEN[1],
         blocks=BLOCKS,
-        # That of GATr, and of L-GATr before 2.0.
-        scalar_activation="gelu",
         attention={"heads": HEADS, "ratio": RATIO, "multi_query": True, **attention},
         **options,
     ).double()

@@ -111,7 +111,14 @@ pub(super) fn attention(
     let mut parameters = Vec::new();
     for (name, &output) in names.iter().zip(&layers) {
         let vb = projections.pp(name);
-        let made = linear_parameters(geometry, channels, output, Initialization::Default, &vb)?;
+        let made = linear_parameters(
+            geometry,
+            channels,
+            output,
+            Initialization::Default,
+            geometry.attention_bias,
+            &vb,
+        )?;
         parameters.extend(made);
     }
     parameters.extend(log_weights(geometry, options, head, vb)?);

@@ -63,7 +63,7 @@ impl Block {
         let layers = vb.pp("mlp.layers");
         let transformed = block_norm(geometry, channels, &vb.pp("norm2"))?
             .then(bilinear(geometry, channels, hidden, &layers.pp(0))?)
-            .then(gate(hidden)?)
+            .then(gate(geometry, hidden)?)
             .then(linear(
                 geometry,
                 hidden,

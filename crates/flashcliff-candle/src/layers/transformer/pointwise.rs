@@ -49,8 +49,8 @@ fn norm_with_gains(
     Ok(norm(geometry, channels).then(scaled))
 }
 
-pub(super) fn gate(channels: Channels) -> std::result::Result<Part, Error> {
-    Ok(Part::plain(Stage::Gated(Gated::new(channels)?)))
+pub(super) fn gate(geometry: Geometry, channels: Channels) -> std::result::Result<Part, Error> {
+    Ok(Part::plain(Stage::Gated(Gated::new(&geometry, channels)?)))
 }
 
 /// `x / sqrt(max(mean over channels of <x, x>, 0.01))`, and a layer norm of the scalars. [`Self::with_gains`] multiplies both by gains.
@@ -109,7 +109,8 @@ impl EquiLayerNorm {
 
 /// Multivectors times `g(x_0)`, and GELU of scalars.
 ///
-/// `g(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))` is GELU in its tanh form, as in GATr; scalars have the exact form.
+/// `g(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))` is GELU in its tanh form, as in GATr; scalars have the exact form, with `tanh_scalars`
+/// in the geometry this one.
 ///
 /// Source: GATr (arXiv 2305.18415, section 3).
 #[derive(Clone, Debug)]
@@ -134,8 +135,9 @@ impl ScalarGate {
         geometry: impl Into<Geometry>,
         channels: Channels,
     ) -> std::result::Result<Self, Error> {
+        let geometry = geometry.into();
         Ok(Self {
-            function: Function::new("scalar_gate", geometry.into(), gate(channels)?),
+            function: Function::new("scalar_gate", geometry, gate(geometry, channels)?),
         })
     }
 

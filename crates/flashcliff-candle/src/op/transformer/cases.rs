@@ -50,6 +50,7 @@ fn geometries() -> Vec<Geometry> {
         join: true,
         distances: true,
         product_norm: true,
+        tanh_scalars: true,
         ..geometry(2, 0, 1)
     };
     let others = [(3, 0, 1), (1, 3, 0), (3, 0, 0), (4, 1, 0)];
@@ -153,8 +154,8 @@ fn gains(geometry: Geometry, channels: Channels) -> Stage {
     Stage::Gains(Gains::new(geometry, channels))
 }
 
-fn gate() -> Stage {
-    Stage::Gated(Gated::new(FROM).unwrap())
+fn gate(geometry: Geometry) -> Stage {
+    Stage::Gated(Gated::new(&geometry, FROM).unwrap())
 }
 
 fn bilinear(geometry: Geometry) -> Vec<Stage> {
@@ -194,7 +195,7 @@ fn block(geometry: Geometry) -> Vec<Stage> {
     attention.extend(attention_layer(geometry, 2, true));
     let mut perceptron = vec![norm(geometry)];
     perceptron.extend(bilinear(geometry));
-    perceptron.extend([gate(), linear(geometry, FROM, vec![FROM])]);
+    perceptron.extend([gate(geometry), linear(geometry, FROM, vec![FROM])]);
     vec![Stage::Residual(attention), Stage::Residual(perceptron)]
 }
 
@@ -224,8 +225,8 @@ pub(super) fn cases() -> Vec<Case> {
         }
         let scaled = vec![gains(geometry, FROM), norm(geometry), gains(geometry, FROM)];
         add("gains in a residual", vec![Stage::Residual(scaled)]);
-        add("gate", vec![gate()]);
-        let inner = vec![Stage::Residual(vec![gate()]), norm(geometry)];
+        add("gate", vec![gate(geometry)]);
+        let inner = vec![Stage::Residual(vec![gate(geometry)]), norm(geometry)];
         add("residual in a residual", vec![Stage::Residual(inner)]);
         let products = Products::new(geometry, 2, 3).unwrap();
         add("products", vec![Stage::Products(products)]);

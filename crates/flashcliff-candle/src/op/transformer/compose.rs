@@ -297,12 +297,18 @@ impl Gated {
     pub(super) fn compose(&self, blades: usize, x: &Tensor) -> Result<Tensor> {
         let (mv, s) = split(blades, self.channels, x)?;
         let scalar = mv.narrow(2, 0, 1)?.contiguous()?;
-        let inner = (scalar.sqr()?.affine(0.044715, 1.0)? * &scalar)?;
-        let inner = inner.affine((2.0 / std::f64::consts::PI).sqrt(), 0.0)?;
-        let gate = (inner.tanh()?.affine(0.5, 0.5)? * &scalar)?;
-        let s = s.map(|s| gelu(&s.contiguous()?)).transpose()?;
+        let gate = gelu_tanh(&scalar)?;
+        let of_scalars = if self.tanh_scalars { gelu_tanh } else { gelu };
+        let s = s.map(|s| of_scalars(&s.contiguous()?)).transpose()?;
         join(&mv.broadcast_mul(&gate)?, s.as_ref())
     }
+}
+
+/// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`.
+fn gelu_tanh(x: &Tensor) -> Result<Tensor> {
+    let inner = (x.sqr()?.affine(0.044715, 1.0)? * x)?;
+    let inner = inner.affine((2.0 / std::f64::consts::PI).sqrt(), 0.0)?;
+    inner.tanh()?.affine(0.5, 0.5)? * x
 }
 
 /// `x (1 + erf(x / sqrt 2)) / 2`. The gradient of candle's own function has a constant of six digits.

@@ -70,7 +70,7 @@ pub(super) fn forward(
                 (output, Kept::Gains(row))
             }
             Stage::Rotary(rotary) => (turned(rotary, given, &x, Way::Forth)?, Kept::Nothing),
-            Stage::Gated(gated) => (kernels.gate(gated.channels, &x)?, Kept::Nothing),
+            Stage::Gated(gated) => (kernels.gate(gated, &x)?, Kept::Nothing),
             Stage::Products(products) => {
                 let (output, factors) = products.on_gpu(given, &x)?;
                 (output, Kept::Factors(factors))
@@ -115,7 +115,7 @@ pub(super) fn backward(
                 g = kernels.norm_gradient(norm, x, &g, through)?;
                 continue;
             }
-            (Stage::Gated(gated), _) => Some(kernels.gate_gradient(gated.channels, x, &g)?),
+            (Stage::Gated(gated), _) => Some(kernels.gate_gradient(gated, x, &g)?),
             (Stage::Linear(linear), Kept::Matrix(matrix)) => {
                 linear.gradient_on_gpu(kernels, x, matrix, &g, first, to)?
             }
