@@ -248,14 +248,15 @@ pub enum Error {
         advice: &'static str,
     },
 
-    /// A network cannot be trained with gradient checkpointing.
+    /// A function that runs again in the backward pass did not do the same as before.
     #[error(
-        "gradient checkpointing: expected a model that is computed in buffers taken once, got {model}, which goes through candle's graph; \
-         compute its batches in parts for less memory"
+        "recomputed: expected {expected}, got {got}; the function must do the same whenever it is called"
     )]
-    Checkpointing {
-        /// The name of the model.
-        model: &'static str,
+    Recomputed {
+        /// What the first run gave.
+        expected: String,
+        /// What the second run gave.
+        got: String,
     },
 
     /// An optimiser and an objective have different scales of the loss.

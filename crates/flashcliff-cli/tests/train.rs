@@ -558,11 +558,21 @@ fn gradient_checkpointing_changes_memory_alone() {
     }
     let before = Checkpoint::load(folder.path("hulls-kept/state.safetensors")).unwrap();
     assert!(!before.text("settings").unwrap().contains("checkpointing"));
-    let mut args = tiny("gravity", Path::new("nowhere"));
+}
+
+/// So do those of gravity, which go through candle's graph and have no buffers of their own.
+#[test]
+fn gradient_checkpointing_works_without_a_plan() {
+    let folder = Folder::new();
+    let [kept, again] = ["kept", "again"].map(|name| folder.path(name));
+    stdout(&tiny("gravity", &kept));
+    let mut args = tiny("gravity", &again);
     args.push("--gradient-checkpointing");
-    let message = failure(&args, 1);
-    assert!(
-        message.contains("gradient checkpointing") && message.contains("gravity"),
-        "{message}"
-    );
+    stdout(&args);
+    same(&kept, &again);
+    for (out, expected) in [(&kept, false), (&again, true)] {
+        let steps = &metrics(out)["steps"];
+        assert_eq!(steps["gradient_checkpointing"].as_bool(), Some(expected));
+        assert!(steps["buffer_bytes"].is_null());
+    }
 }

@@ -58,6 +58,8 @@ pub struct Gatr {
     first: EquiLinear,
     blocks: Vec<Block>,
     last: EquiLinear,
+    /// Whether blocks run again in the backward pass.
+    gradient_checkpointing: bool,
 }
 
 impl Gatr {
@@ -93,7 +95,18 @@ impl Gatr {
                 .map(block)
                 .collect::<std::result::Result<_, _>>()?,
             last: linear(options.hidden, options.output, "linear_out")?,
+            gradient_checkpointing: false,
         })
+    }
+
+    /// With gradient checkpointing the forward pass keeps only the inputs of blocks, and the backward pass runs each block again. A step takes less
+    /// memory and more time; results and gradients are the same bit for bit. Other blocks of your own: [`op::recomputed`](crate::op::recomputed).
+    #[must_use]
+    pub fn with_gradient_checkpointing(self, gradient_checkpointing: bool) -> Self {
+        Self {
+            gradient_checkpointing,
+            ..self
+        }
     }
 
     /// Applies the network, with the mean of each sample's input as the reference of joins.
@@ -130,7 +143,10 @@ impl Gatr {
         let reference = reference.or(made.as_ref());
         let mut x = self.first.forward(x)?;
         for block in &self.blocks {
-            x = block.forward_within(&x, reference, scope)?;
+            x = match self.gradient_checkpointing {
+                true => block.recomputed_within(&x, reference, scope)?,
+                false => block.forward_within(&x, reference, scope)?,
+            };
         }
         self.last.forward(&x)
     }

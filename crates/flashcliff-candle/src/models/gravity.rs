@@ -32,6 +32,7 @@ const OPTIONS: GatrOptions = GatrOptions {
         heads: 8,
         ratio: 2,
         multi_query: true,
+        rotary: None,
     },
 };
 
@@ -81,6 +82,13 @@ impl Gravity {
             embedding: (made(matrix, &[ROW, width])?, made(constant, &[width])?),
             net: Gatr::new(OPTIONS, vb)?,
         })
+    }
+
+    /// Whether the backward pass runs each block again, as in [`Gatr::with_gradient_checkpointing`].
+    #[must_use]
+    pub fn with_gradient_checkpointing(self, gradient_checkpointing: bool) -> Self {
+        let net = self.net.with_gradient_checkpointing(gradient_checkpointing);
+        Self { net, ..self }
     }
 
     /// Positions `[samples, 12]`: three coordinates for each body.

@@ -234,6 +234,15 @@ impl Model {
         }
     }
 
+    /// The same model, sharing the parameters, whose blocks run again in the backward pass of candle's graph. Networks that have a plan are as before.
+    pub(crate) fn recomputing(&self) -> Self {
+        let mut model = self.clone();
+        if let Network::Gravity(network) = model.network {
+            model.network = Network::Gravity(network.with_gradient_checkpointing(true));
+        }
+        model
+    }
+
     /// Adds the parameters to a checkpoint, under `{prefix}{name}`, with the algebra and the norm of each layer.
     pub fn export(&self, prefix: &str, checkpoint: &mut Checkpoint) {
         self.parameters.export(prefix, checkpoint);

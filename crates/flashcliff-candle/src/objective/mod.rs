@@ -180,7 +180,10 @@ impl Objective {
             None => Work::Graph(None),
         };
         Ok(Self {
-            model: model.clone(),
+            model: match options.gradient_checkpointing {
+                true => model.recomputing(),
+                false => model.clone(),
+            },
             rows,
             parts,
             loss_scale: options.loss_scale.clone(),

@@ -90,7 +90,8 @@ pub struct ObjectiveOptions {
     /// The type of the features.
     pub features: Features,
     /// Whether the forward pass keeps the values between the blocks of the network only. The backward pass then computes those within a block
-    /// again. Gradients are the same bit for bit; a step takes less memory and more time.
+    /// again: in buffers of a plan, or by [`Gatr::with_gradient_checkpointing`](crate::models::Gatr::with_gradient_checkpointing). Gradients are
+    /// the same bit for bit; a step takes less memory and more time.
     pub gradient_checkpointing: bool,
     /// The scale of the loss, of the optimiser that takes the gradients: [`Adam::loss_scale`](crate::optim::Adam::loss_scale). All gradients
     /// are multiplied by it; the error is not.
@@ -100,12 +101,6 @@ pub struct ObjectiveOptions {
 impl ObjectiveOptions {
     /// Checks that a model can have them.
     pub(super) fn check(&self, model: &Model) -> Result<(), Error> {
-        let architecture = model.architecture();
-        if self.gradient_checkpointing && !architecture.has_plan() {
-            return Err(Error::Checkpointing {
-                model: architecture.name(),
-            });
-        }
         match model.parameters().first() {
             None => Ok(()),
             Some(var) => {

@@ -304,17 +304,6 @@ fn buckets_are_complete_behind_their_nodes() {
     assert_eq!(plan.buckets(4).len(), 4);
 }
 
-#[test]
-fn checkpointing_of_a_graph_is_refused() {
-    let model = Model::new(Architecture::Gravity, 3, DType::F64).unwrap();
-    let error = Objective::with_options(&model, 4, 1, &CHECKPOINTING).unwrap_err();
-    let text = error.to_string();
-    assert!(
-        text.contains("got gravity") && text.contains("in parts"),
-        "{text}"
-    );
-}
-
 fn line() -> Algebra {
     Algebra::new(Signature::of(3, 0, 0)).unwrap()
 }

@@ -13,6 +13,7 @@
 //! * `trunk` - embedding, layers and norm of an invariant model as one function.
 //! * `gpu` - functions on GPUs.
 //! * `node` - puts functions into candle's graph.
+//! * `recomputed` - functions that run again in the backward pass.
 //! * `in_place` - changes of tensors on the CPU.
 //! * `scratch` - the pool of workspaces.
 
@@ -23,6 +24,7 @@ pub(crate) mod gpu;
 pub(crate) mod in_place;
 pub(crate) mod node;
 pub(crate) mod operator;
+mod recomputed;
 pub(crate) mod rotor;
 mod scalar;
 pub(crate) mod scratch;
@@ -35,6 +37,7 @@ use std::sync::Arc;
 use candle_core::{DType, Tensor};
 use flashcliff::{Dtype, Operator};
 
+pub use recomputed::recomputed;
 pub use scalar::Scalar;
 pub use scratch::release_scratch;
 

@@ -19,6 +19,7 @@ mod models;
 mod objective;
 mod operators;
 mod optim;
+mod recomputed;
 mod refused;
 mod rotors;
 mod timeline;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     missing::add(&mut tests);
     operators::add(&mut tests);
     refused::add(&mut tests);
+    recomputed::add(&mut tests);
     rotors::add(&mut tests);
     timeline::add(&mut tests);
     layers::add(&mut tests);

@@ -48,6 +48,14 @@ pub(crate) fn add(tests: &mut Tests) {
             }
         });
     }
+    tests.add("objective::gravity::checkpointing", || {
+        for capture in [Capture::Off, Capture::Auto] {
+            for parts in [1, 3] {
+                checkpointed(Architecture::Gravity, parts, capture, Features::Model);
+            }
+        }
+    });
+    tests.add("objective::gravity::checkpointing::memory", gravity_memory);
     tests.add("objective::checkpointing::memory", checkpointed_memory);
     tests.add("objective::nodes", nodes);
     tests.add("objective::precision", rounding);
@@ -75,9 +83,13 @@ fn data(architecture: Architecture, rows: usize, dtype: DType, device: &Device) 
         let tensor = tensor.to_dtype(dtype).unwrap();
         tensor.to_device(device).unwrap()
     };
+    let targets = match architecture.targets() {
+        1 => vec![rows],
+        several => vec![rows, several],
+    };
     vec![
         put(random(&points, 1, DType::F32)),
-        put(random(&[rows], 2, DType::F32)),
+        put(random(&targets, 2, DType::F32)),
     ]
 }
 
@@ -213,6 +225,34 @@ fn checkpointed_memory() {
     println!("hulls, {rows} rows: {kept} bytes, {again} with checkpointing");
     assert!(kept - again >= 6 * activation, "{kept}, {again}");
     assert!(kept - again <= 7 * activation, "{kept}, {again}");
+}
+
+/// The most that a step of gravity takes from the pool is less than half with checkpointing: one block of ten, and the inputs of all.
+fn gravity_memory() {
+    let rows = 1024;
+    let device = flashcliff::Device::cuda(0).unwrap();
+    let model = Model::on_device(Architecture::Gravity, 5, DType::F32, gpu()).unwrap();
+    let batch = data(Architecture::Gravity, rows, DType::F32, gpu());
+    let peak = |gradient_checkpointing| {
+        let options = ObjectiveOptions {
+            gradient_checkpointing,
+            ..ObjectiveOptions::default()
+        };
+        let mut objective = Objective::with_options(&model, rows, 1, &options).unwrap();
+        // The first batch makes the constants of the device.
+        objective.evaluate(&batch).unwrap();
+        drop(objective);
+        let mut objective = Objective::with_options(&model, rows, 1, &options).unwrap();
+        gpu().synchronize().unwrap();
+        device.reset_pool_peak().unwrap();
+        let before = device.pool_memory().unwrap().used;
+        objective.evaluate(&batch).unwrap();
+        gpu().synchronize().unwrap();
+        device.pool_memory().unwrap().used_peak - before
+    };
+    let [kept, again] = [peak(false), peak(true)];
+    println!("gravity, {rows} rows: {kept} bytes, {again} with checkpointing");
+    assert!(2 * again < kept, "{kept}, {again}");
 }
 
 /// Products in TF32 differ from products in `f32`, by as much as TF32 rounds.

@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Tensor, Var};
 use flashcliff::{Algebra, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::transformer::{
-    AttentionOptions, Channels, CrossAttention, Mask, Scope, Sequences, Tokens,
+    AttentionOptions, Channels, CrossAttention, Geometry, Mask, Scope, Sequences, Tokens,
 };
 use flashcliff_candle::models::{Gatr, GatrOptions};
 use flashcliff_candle::precision::{self, Precision};
@@ -81,6 +81,7 @@ fn options(multi_query: bool) -> AttentionOptions {
         heads: HEADS,
         ratio: 2,
         multi_query,
+        rotary: None,
     }
 }
 
@@ -202,8 +203,24 @@ fn network(algebra: Algebra, kind: Kind) {
                 blocks: 1,
                 attention: options(multi_query),
             };
+            let geometry = Geometry {
+                // The choices of L-GATr 2.0.
+                norm_gains: !multi_query,
+                attention_bias: multi_query,
+                tanh_scalars: !multi_query,
+                ..Geometry::of(algebra)
+            };
+            // Positions too, where heads are not normalised.
+            let rotary = (!multi_query && !geometry.head_norm).then_some(50);
+            let options = GatrOptions {
+                attention: AttentionOptions {
+                    rotary,
+                    ..options.attention
+                },
+                ..options
+            };
             let make = |parameters: &Parameters, dtype, device: &Device| {
-                Gatr::over(algebra, options, parameters.builder(dtype, device)).unwrap()
+                Gatr::over(geometry, options, parameters.builder(dtype, device)).unwrap()
             };
             let [samples, items] = tokens(kind, ITEMS, &QUERIES);
             let width = FROM.width_over(algebra.blade_count());

@@ -77,6 +77,7 @@ fn predictions_and_losses_are_those_of_the_formulas() {
     let oracle = Oracle {
         parameters: model.parameters(),
         heads: 8,
+        rotary: None,
     };
     let out = oracle.network(10, &items);
     let expected: Vec<f64> = out

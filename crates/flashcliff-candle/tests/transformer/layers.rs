@@ -2,10 +2,11 @@
 
 use candle_core::{DType, Device, Tensor};
 use candle_nn::VarBuilder;
+use flashcliff::{Algebra, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::transformer::{
-    AttentionOptions, Block, Channels, EquiLayerNorm, EquiLinear, GeometricBilinear,
-    Initialization, ScalarGate, SelfAttention, Tokens,
+    AttentionOptions, Block, Channels, CrossAttention, EquiLayerNorm, EquiLinear,
+    GeometricBilinear, Initialization, ScalarGate, Scope, SelfAttention, Sequences, Tokens,
 };
 
 use crate::common::{assert_close, disturb, parameter, random, values};
@@ -30,6 +31,7 @@ fn check<L>(
     let oracle = Oracle {
         parameters: &parameters,
         heads,
+        rotary: None,
     };
     let x = input(from, 17);
     let got = values(apply(&layer, &x).packed());
@@ -126,6 +128,7 @@ fn attention_with_shared_and_own_keys() {
                 heads,
                 ratio: 2,
                 multi_query,
+                rotary: None,
             };
             check(
                 &format!("attention {options:?}"),
@@ -137,6 +140,77 @@ fn attention_with_shared_and_own_keys() {
             );
         }
     }
+}
+
+/// Rotary positions are those of the oracle; a shift of all positions changes nothing, another order of the items does.
+#[test]
+fn attention_with_rotary_positions() {
+    for multi_query in [true, false] {
+        // Five scalars of a head are made eight, nine ten, none eight.
+        for (from, heads) in [
+            (FROM, 2),
+            (Channels::new(4, 9), 2),
+            (Channels::new(2, 0), 1),
+        ] {
+            let options = AttentionOptions {
+                heads,
+                ratio: 2,
+                multi_query,
+                rotary: Some(50),
+            };
+            check(
+                &format!("attention {options:?}"),
+                heads,
+                from,
+                |vb| SelfAttention::new(from, options, vb).unwrap(),
+                |layer, x| layer.forward(x).unwrap(),
+                |oracle, _, items| {
+                    let oracle = Oracle {
+                        rotary: Some(50.0),
+                        ..*oracle
+                    };
+                    oracle.attention("", items)
+                },
+            );
+        }
+    }
+    let options = AttentionOptions {
+        heads: 2,
+        rotary: Some(4096),
+        ..AttentionOptions::default()
+    };
+    let parameters = Parameters::seeded(5);
+    let vb = || parameters.builder(DType::F64, &Device::Cpu);
+    let layer = SelfAttention::new(FROM, options, vb()).unwrap();
+    disturb(&parameters, 11);
+    let x = random(&[1, 6, FROM.width()], 3);
+    let out = |x: &Tensor, scope: &Scope| {
+        let x = Tokens::from_packed(x.clone(), FROM).unwrap();
+        let out = layer.forward_within(&x, scope).unwrap();
+        out.packed().clone()
+    };
+    let two = Scope::Within(Sequences::new(&[0, 2, 6]).unwrap());
+    let shifted = out(&x, &two).narrow(1, 2, 4).unwrap();
+    let last = x.narrow(1, 2, 4).unwrap().contiguous().unwrap();
+    let alone = out(&last, &Scope::Sample);
+    assert_close(&values(&shifted), &values(&alone), TOLERANCE, "shifted");
+    let order = Tensor::new(&[3_u32, 1, 2, 0], &Device::Cpu).unwrap();
+    let of_swapped = out(&last.index_select(&order, 1).unwrap(), &Scope::Sample);
+    let back = of_swapped.index_select(&order, 1).unwrap();
+    let differs = |(a, b): (&f64, &f64)| (a - b).abs() > 1e-6;
+    assert!(values(&back).iter().zip(&values(&alone)).any(differs));
+
+    let zero = AttentionOptions {
+        rotary: Some(0),
+        ..options
+    };
+    let error = SelfAttention::new(FROM, zero, vb()).unwrap_err();
+    assert!(error.to_string().contains("rotary"), "{error}");
+    let error = CrossAttention::new(FROM, FROM, options, vb()).unwrap_err();
+    assert!(error.to_string().contains("rotary"), "{error}");
+    let lorentz = Algebra::new(Signature::new(1, 3, 0).unwrap()).unwrap();
+    let error = SelfAttention::over(lorentz, FROM, options, vb()).unwrap_err();
+    assert!(error.to_string().contains("head_norm"), "{error}");
 }
 
 #[test]
@@ -159,6 +233,7 @@ fn blocks_and_the_network() {
         let oracle = Oracle {
             parameters: &parameters,
             heads: 2,
+            rotary: None,
         };
         let all = samples(&x);
         let expected: Vec<f64> = all

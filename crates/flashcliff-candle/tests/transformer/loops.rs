@@ -136,6 +136,23 @@ impl Loops {
         }
     }
 
+    /// The norm of a block, times its gains if it has some.
+    fn block_norm(&self, name: &str, x: &Item) -> Item {
+        let mut x = self.norm(x);
+        if let Some(gains) = self.get(&format!("{name}.weight_mv")) {
+            let grades = self.blades.grades();
+            for (channel, x) in x.mv.iter_mut().enumerate() {
+                for (blade, x) in x.iter_mut().enumerate() {
+                    *x *= gains[channel * grades + self.blades.grade(blade)];
+                }
+            }
+        }
+        if let Some(gains) = self.get(&format!("{name}.weight_s")) {
+            x.s.iter_mut().zip(gains).for_each(|(x, gain)| *x *= gain);
+        }
+        x
+    }
+
     fn gate(&self, x: &Item) -> Item {
         let tanh_form = |z: f64| {
             let inner = (2.0 / std::f64::consts::PI).sqrt() * (z + 0.044715 * z.powi(3));
@@ -277,13 +294,17 @@ impl Loops {
     ) -> Vec<Item> {
         let mut all: Vec<Item> = items.iter().map(|x| self.linear("linear_in", x)).collect();
         for block in 0..blocks {
-            let normed: Vec<Item> = all.iter().map(|x| self.norm(x)).collect();
+            let normed: Vec<Item> = {
+                let name = format!("blocks.{block}.norm1");
+                all.iter().map(|x| self.block_norm(&name, x)).collect()
+            };
             let name = format!("blocks.{block}.attention");
             let attended = self.self_attention(&name, &normed, shared, added);
             all = all.iter().zip(&attended).map(|(x, y)| sum(x, y)).collect();
             let layer = |at: usize| format!("blocks.{block}.mlp.layers.{at}");
             let transformed = all.iter().map(|x| {
-                let hidden = self.bilinear(&layer(0), &self.norm(x));
+                let normed = self.block_norm(&format!("blocks.{block}.norm2"), x);
+                let hidden = self.bilinear(&layer(0), &normed);
                 sum(x, &self.linear(&layer(2), &self.gate(&hidden)))
             });
             all = transformed.collect();

@@ -31,6 +31,7 @@ fn options(multi_query: bool) -> GatrOptions {
             heads: 2,
             ratio: 2,
             multi_query,
+            rotary: None,
         },
     }
 }

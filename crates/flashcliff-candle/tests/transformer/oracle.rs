@@ -88,6 +88,8 @@ pub(crate) fn erf(x: f64) -> f64 {
 pub(crate) struct Oracle<'a> {
     pub(crate) parameters: &'a Parameters,
     pub(crate) heads: usize,
+    /// The base of rotary positions.
+    pub(crate) rotary: Option<f64>,
 }
 
 impl Oracle<'_> {
@@ -208,6 +210,21 @@ impl Oracle<'_> {
         }
     }
 
+    /// A query or a key at its position. Pairs of scalars are complex numbers, multiplied by `exp(i angle)`.
+    fn at_position(&self, mut x: Token, position: usize) -> Token {
+        let Some(base) = self.rotary else {
+            return x;
+        };
+        let half = x.s.len() / 2;
+        for c in 0..half {
+            let angle = position as f64 / base.powf(c as f64 / half as f64);
+            let (real, imaginary) = (x.s[c], x.s[c + half]);
+            x.s[c] = real * angle.cos() - imaginary * angle.sin();
+            x.s[c + half] = real * angle.sin() + imaginary * angle.cos();
+        }
+        x
+    }
+
     pub(crate) fn attention(&self, name: &str, items: &[Token]) -> Vec<Token> {
         let log_weights = parameter(self.parameters, &dotted(name, "attention.log_weights"));
         let module = dotted(name, "qkv_module");
@@ -237,12 +254,13 @@ impl Oracle<'_> {
                 (false, _) => self.head(x, (0, 1), 0, 1),
             };
             for (i, out) in merged.iter_mut().enumerate() {
-                let query = part(&q[i], 0);
+                let query = self.at_position(part(&q[i], 0), i);
                 let count = 12 * query.mv.len() + query.s.len();
                 let logits: Vec<f64> = k
                     .iter()
-                    .map(|k| {
-                        let key = part(k, 1);
+                    .enumerate()
+                    .map(|(at, k)| {
+                        let key = self.at_position(part(k, 1), at);
                         let weights = &log_weights[head * query.mv.len()..];
                         logit(&query, &key, weights) / (count as f64).sqrt()
                     })

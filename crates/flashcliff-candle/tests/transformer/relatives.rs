@@ -24,6 +24,7 @@ fn options(multi_query: bool) -> GatrOptions {
             heads: HEADS,
             ratio: 2,
             multi_query,
+            rotary: None,
         },
     }
 }
@@ -94,6 +95,52 @@ fn networks_are_those_of_the_loops_with_masks_and_ragged_batches() {
             let ragged = Scope::Within(Sequences::of_lengths(&lengths));
             check(&x, &ragged, &lengths, &none, "a ragged batch");
         }
+    }
+}
+
+/// Gains are in the state dict under the names of L-GATr 2.0, start at 1 and multiply what blocks normalise.
+#[test]
+fn blocks_may_have_norms_with_gains() {
+    for (p, q) in ALGEBRAS {
+        let blades = Oracle::new(p, q);
+        let grades = blades.grades();
+        let geometry = Geometry {
+            norm_gains: true,
+            ..Geometry::of(blades.algebra())
+        };
+        let parameters = Parameters::seeded(5);
+        let vb = || parameters.builder(DType::F64, &Device::Cpu);
+        let net = Gatr::over(geometry, options(true), vb()).unwrap();
+        for block in 0..2 {
+            for norm in ["norm1", "norm2"] {
+                let of = |rest: &str| {
+                    let var = parameters.get(&format!("blocks.{block}.{norm}.{rest}"));
+                    let var = var.expect("a gain");
+                    assert!(values(&var).iter().all(|&gain| gain == 1.0));
+                    var.dims().to_vec()
+                };
+                assert_eq!(of("weight_mv"), [4, grades]);
+                assert_eq!(of("weight_s"), [6]);
+            }
+        }
+        // Gains of 1 change nothing.
+        let (plain, loops) = network((p, q), true);
+        let x = input(&loops, 3, 4);
+        for (name, var) in loops.parameters.variables() {
+            parameters.get(&name).unwrap().set(&var).unwrap();
+        }
+        let forward = |net: &Gatr| values(net.forward(&x).unwrap().packed());
+        assert_eq!(forward(&net), forward(&plain));
+
+        disturb(&parameters, 13);
+        let loops = Loops { blades, parameters };
+        let none = |_: usize, _: usize, _: usize| 0.0;
+        let expected = items(&x);
+        let expected = expected
+            .chunks(4)
+            .map(|sample| loops.network(2, sample, true, &none));
+        let expected: Vec<f64> = expected.flat_map(|items| packed(&items)).collect();
+        assert_close(&forward(&net), &expected, 1e-10, &format!("Cl({p},{q})"));
     }
 }
 

@@ -4,7 +4,6 @@ use std::num::NonZero;
 
 use clap::{Args, ValueEnum};
 use flashcliff_candle::capture::{Capture, Feed, Step};
-use flashcliff_candle::models::Architecture;
 use serde::Serialize;
 
 use super::optimiser::name;
@@ -28,20 +27,6 @@ pub(super) struct StepArgs {
 }
 
 impl StepArgs {
-    /// Checks that a network can be trained so.
-    ///
-    /// # Errors
-    /// [`flashcliff_candle::Error::Checkpointing`].
-    pub(super) fn check(self, network: Architecture) -> Result<(), Error> {
-        match self.gradient_checkpointing && !network.has_plan() {
-            false => Ok(()),
-            true => {
-                let model = network.name();
-                Err(flashcliff_candle::Error::Checkpointing { model }.into())
-            }
-        }
-    }
-
     /// The buckets in which ranks average gradients.
     pub(super) fn buckets(self) -> usize {
         self.gradient_buckets.get()

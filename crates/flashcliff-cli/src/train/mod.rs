@@ -334,7 +334,6 @@ fn read_for(args: &TrainArgs, role: &Role) -> Result<(Settings, Option<State>), 
     ranks::check(&settings, role.size())?;
     settings.check_memory(args.steps_run.gradient_checkpointing)?;
     let network = settings.architecture();
-    args.steps_run.check(network)?;
     settings.precision.check(args.device.name(), network)?;
     Ok((settings, state))
 }

@@ -8,6 +8,7 @@ use super::{Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
 use crate::op::transformer::attention::Attention;
 use crate::op::transformer::linear::Linear;
+use crate::op::transformer::rotary::Rotary;
 use crate::op::transformer::stage::Stage;
 
 /// Options of [`SelfAttention`].
@@ -19,6 +20,10 @@ pub struct AttentionOptions {
     pub ratio: usize,
     /// Whether all heads share keys and values.
     pub multi_query: bool,
+    /// The base of rotary positions, which turn the scalars of queries and keys of self-attention; `None` leaves positions out. Published GATr takes 4096. Heads
+    /// then have an even number of scalars, at least 8. Positions are those of items in a sample, and in a ragged batch among all items.
+    /// Geometries with `head_norm` do not have them.
+    pub rotary: Option<u32>,
 }
 
 impl Default for AttentionOptions {
@@ -27,6 +32,7 @@ impl Default for AttentionOptions {
             heads: 8,
             ratio: 2,
             multi_query: true,
+            rotary: None,
         }
     }
 }
@@ -38,6 +44,10 @@ impl AttentionOptions {
         let scalars = match channels.scalars {
             0 => 0,
             scalars => share(scalars, 4),
+        };
+        let scalars = match self.rotary {
+            None => scalars,
+            Some(_) => scalars.next_multiple_of(2).max(8),
         };
         Channels::new(share(channels.multivectors, 1), scalars)
     }
@@ -52,7 +62,32 @@ impl AttentionOptions {
                 });
             }
         }
-        Ok(())
+        match self.rotary {
+            Some(0) => Err(Error::Option {
+                option: "the base of rotary positions",
+                expected: "a number from 1 up",
+                got: 0.0,
+            }),
+            _ => Ok(()),
+        }
+    }
+
+    /// The turn between queries, keys and values and their attention, if there is one.
+    fn rotary(
+        &self,
+        attention: &Attention,
+        geometry: Geometry,
+    ) -> Option<std::result::Result<Stage, Error>> {
+        let base = self.rotary?;
+        Some(match geometry.head_norm {
+            false => Ok(Stage::Rotary(Rotary::new(attention, base))),
+            // The norm of a head comes first in published networks, and it is a part of attention here.
+            true => Err(Error::Geometry {
+                choice: "rotary positions",
+                expected: "a geometry without head_norm",
+                got: format!("one with it, over {}", geometry.algebra.name()),
+            }),
+        })
     }
 }
 
@@ -66,6 +101,7 @@ pub(super) fn attention(
     options.check()?;
     let head = options.head(channels);
     let attention = Attention::new(geometry, options.heads, head, options.multi_query);
+    let rotary = options.rotary(&attention, geometry).transpose()?;
     let parts = attention.parts();
     let projections = vb.pp("qkv_module");
     let (layers, names): (Vec<Channels>, &[&str]) = match options.multi_query {
@@ -75,17 +111,21 @@ pub(super) fn attention(
     let mut parameters = Vec::new();
     for (name, &output) in names.iter().zip(&layers) {
         let vb = projections.pp(name);
-        let made = linear_parameters(geometry, channels, output, Initialization::Default, &vb)?;
+        let made = linear_parameters(
+            geometry,
+            channels,
+            output,
+            Initialization::Default,
+            geometry.attention_bias,
+            &vb,
+        )?;
         parameters.extend(made);
     }
     parameters.extend(log_weights(geometry, options, head, vb)?);
-    let part = Part {
-        stages: vec![
-            Stage::Linear(Linear::new(geometry, channels, layers)?),
-            Stage::Attention(attention),
-        ],
-        parameters,
-    };
+    let mut stages = vec![Stage::Linear(Linear::new(geometry, channels, layers)?)];
+    stages.extend(rotary);
+    stages.push(Stage::Attention(attention));
+    let part = Part { stages, parameters };
     let all = head.times(options.heads);
     let vb = vb.pp("out_linear");
     let out = linear(geometry, all, channels, Initialization::Small, &vb)?;

@@ -45,7 +45,7 @@ pub(super) fn bilinear(
         };
         let output = Channels::new(each, 0);
         let vb = vb.pp(name);
-        let made = linear_parameters(geometry, input, output, initialization, &vb)?;
+        let made = linear_parameters(geometry, input, output, initialization, true, &vb)?;
         parameters.extend(made);
     }
     let layers = vec![each; factors.len()];

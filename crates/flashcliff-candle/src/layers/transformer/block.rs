@@ -6,7 +6,7 @@ use candle_nn::VarBuilder;
 use super::attention::{AttentionOptions, attention};
 use super::bilinear::bilinear;
 use super::part::{Function, linear};
-use super::pointwise::{gate, norm};
+use super::pointwise::{block_norm, gate};
 use super::{Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
 
@@ -18,7 +18,8 @@ const WIDENING: usize = 2;
 /// The perceptron is a [`GeometricBilinear`](super::GeometricBilinear) to twice the channels, a [`ScalarGate`](super::ScalarGate) and an
 /// [`EquiLinear`](super::EquiLinear).
 ///
-/// Parameters: those of [`SelfAttention`](super::SelfAttention) under `attention`, of the perceptron under `mlp.layers.0` and `mlp.layers.2`.
+/// Parameters: those of [`SelfAttention`](super::SelfAttention) under `attention`, of the perceptron under `mlp.layers.0` and `mlp.layers.2`; with
+/// `norm_gains` in the geometry those of [`EquiLayerNorm::with_gains`](super::EquiLayerNorm::with_gains) under `norm1` and `norm2`.
 /// On the CPU the whole block is one node of the graph.
 ///
 /// Source: GATr (arXiv 2305.18415, section 3).
@@ -53,12 +54,16 @@ impl Block {
         let geometry = geometry.into();
         let hidden = channels.times(WIDENING);
         let vb_attention = vb.pp("attention");
-        let attended =
-            norm(geometry, channels).then(attention(geometry, channels, options, &vb_attention)?);
+        let attended = block_norm(geometry, channels, &vb.pp("norm1"))?.then(attention(
+            geometry,
+            channels,
+            options,
+            &vb_attention,
+        )?);
         let layers = vb.pp("mlp.layers");
-        let transformed = norm(geometry, channels)
+        let transformed = block_norm(geometry, channels, &vb.pp("norm2"))?
             .then(bilinear(geometry, channels, hidden, &layers.pp(0))?)
-            .then(gate(hidden)?)
+            .then(gate(geometry, hidden)?)
             .then(linear(
                 geometry,
                 hidden,
@@ -91,5 +96,19 @@ impl Block {
         scope: &Scope,
     ) -> Result<Tokens> {
         self.function.apply_within(x, reference, scope)
+    }
+
+    /// Does the same as [`Self::forward_within`] and keeps only its inputs: the backward pass runs the block again, see
+    /// [`op::recomputed`](crate::op::recomputed). Gradients are the same bit for bit.
+    ///
+    /// # Errors
+    /// The errors of [`Self::forward_within`].
+    pub fn recomputed_within(
+        &self,
+        x: &Tokens,
+        reference: Option<&Tensor>,
+        scope: &Scope,
+    ) -> Result<Tokens> {
+        self.function.recomputed_within(x, reference, scope)
     }
 }

@@ -83,15 +83,27 @@ impl CrossAttention {
     ) -> std::result::Result<Self, Error> {
         let geometry = geometry.into();
         options.check()?;
+        if let Some(base) = options.rotary {
+            return Err(Error::Option {
+                option: "rotary positions of attention to another set",
+                expected: "none",
+                got: f64::from(base),
+            });
+        }
         let head = options.head(others);
         let attention = Attention::new(geometry, options.heads, head, options.multi_query);
         let [query, key, value] = attention.parts();
-        let start = Initialization::Default;
-        let queries = linear(geometry, channels, query, start, &vb.pp("q_linear"))?;
+        let projection = |from, to, name| {
+            let (start, biased) = (Initialization::Default, geometry.attention_bias);
+            linear_parameters(geometry, from, to, start, biased, &vb.pp(name))
+        };
+        let queries = Part {
+            stages: vec![Stage::Linear(Linear::new(geometry, channels, vec![query])?)],
+            parameters: projection(channels, query, "q_linear")?,
+        };
         let mut parameters = Vec::new();
         for (name, made) in [("k_linear", key), ("v_linear", value)] {
-            let vb = vb.pp(name);
-            parameters.extend(linear_parameters(geometry, others, made, start, &vb)?);
+            parameters.extend(projection(others, made, name)?);
         }
         let keys_and_values = Part {
             stages: vec![Stage::Linear(Linear::new(

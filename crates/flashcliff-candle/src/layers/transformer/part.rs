@@ -1,5 +1,6 @@
 //! Stages with their parameters, of which layers are made.
 
+use std::iter;
 use std::sync::Arc;
 
 use candle_core::{Result, Tensor};
@@ -9,10 +10,13 @@ use super::{Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
 use crate::choices;
 use crate::init::{note_bounds, uniform};
-use crate::op::node::{self, Argument};
 use crate::op::transformer::function::Stages;
 use crate::op::transformer::linear::Linear;
 use crate::op::transformer::stage::Stage;
+use crate::op::{
+    self,
+    node::{self, Argument},
+};
 
 /// Stages, and the tensors of their parameters in order.
 #[derive(Debug, Default)]
@@ -94,6 +98,27 @@ impl Function {
         let out = node::apply(&stages, &arguments)?;
         Tokens::over(out, stages.output(), stages.geometry())
     }
+
+    /// Applies the part to items that attend within a scope, and keeps its input alone: the backward pass runs the part again.
+    pub(super) fn recomputed_within(
+        &self,
+        x: &Tokens,
+        reference: Option<&Tensor>,
+        scope: &Scope,
+    ) -> Result<Tokens> {
+        let (stages, channels) = (&self.stages, x.channels());
+        check_tokens(x, stages.input(), stages.geometry())?;
+        let reference = reference.filter(|_| stages.has_joins());
+        let inputs: Vec<&Tensor> = iter::once(x.packed()).chain(reference).collect();
+        let (function, scope) = (self.clone(), scope.clone());
+        let out = op::recomputed(&inputs, move |inputs| {
+            let geometry = function.stages.geometry();
+            let x = Tokens::over(inputs[0].clone(), channels, geometry)?;
+            let out = function.apply_within(&x, inputs.get(1), &scope)?;
+            Ok(out.packed().clone())
+        })?;
+        Tokens::over(out, stages.output(), stages.geometry())
+    }
 }
 
 /// Tokens must have some channels of an algebra.
@@ -119,16 +144,21 @@ pub(super) fn check_tokens(x: &Tokens, channels: Channels, geometry: Geometry) -
     Ok(())
 }
 
-/// The parameters of an equivariant linear layer, in the order of [`Linear`].
+/// The parameters of an equivariant linear layer, in the order of [`Linear`]. Without biases zeros that are no parameters take their places.
 pub(super) fn linear_parameters(
     geometry: Geometry,
     input: Channels,
     output: Channels,
     initialization: Initialization,
+    biased: bool,
     vb: &VarBuilder,
 ) -> std::result::Result<Vec<Tensor>, Error> {
     geometry.check()?;
     choices::note_algebra(vb, geometry.algebra);
+    let bias = |vb: &VarBuilder, shape: &[usize], name: &str, init: Init| match biased {
+        true => vb.get_with_hints(shape, name, init),
+        false => Tensor::zeros(shape, vb.dtype(), vb.device()),
+    };
     let invariant = geometry.scalar_blades();
     let (factor, of_scalars, mean) = initialization.numbers();
     let (mv, s) = (input.multivectors as f64, input.scalars as f64);
@@ -138,7 +168,7 @@ pub(super) fn linear_parameters(
     note_bounds(vb, "weight", &bounds);
     let mut made = vec![vb.get_with_hints(shape, "weight", uniform(1.0))?];
     if input.scalars == 0 {
-        made.push(vb.get_with_hints((out, 1), "bias", Init::Const(0.0))?);
+        made.push(bias(vb, &[out, 1], "bias", Init::Const(0.0))?);
     } else {
         let vb = vb.pp("s2mvs");
         let init = uniform(factor / (2.0 * s).sqrt());
@@ -148,7 +178,7 @@ pub(super) fn linear_parameters(
             lo: mean - spread,
             up: mean + spread,
         };
-        made.push(vb.get_with_hints(invariant * out, "bias", init)?);
+        made.push(bias(&vb, &[invariant * out], "bias", init)?);
     }
     if output.scalars > 0 {
         let maps = if input.scalars > 0 { 2.0 } else { 1.0 };
@@ -159,7 +189,7 @@ pub(super) fn linear_parameters(
         let shape = (scalars, invariant * input.multivectors);
         made.push(of_blades.get_with_hints(shape, "weight", init)?);
         let init = uniform(of_scalars / (mixed + s).sqrt());
-        made.push(of_blades.get_with_hints(scalars, "bias", init)?);
+        made.push(bias(&of_blades, &[scalars], "bias", init)?);
         if input.scalars > 0 {
             let init = uniform(of_scalars / (s * maps).sqrt());
             let shape = (scalars, input.scalars);
@@ -179,6 +209,6 @@ pub(super) fn linear(
 ) -> std::result::Result<Part, Error> {
     Ok(Part {
         stages: vec![Stage::Linear(Linear::new(geometry, input, vec![output])?)],
-        parameters: linear_parameters(geometry, input, output, initialization, vb)?,
+        parameters: linear_parameters(geometry, input, output, initialization, true, vb)?,
     })
 }

@@ -1,10 +1,13 @@
 //! The invariant norm, and the gated nonlinearity.
 
 use candle_core::Result;
+use candle_nn::{Init, VarBuilder};
 
 use super::part::{Function, Part};
 use super::{Channels, Geometry, Tokens};
 use crate::Error;
+use crate::choices;
+use crate::op::transformer::gains::Gains;
 use crate::op::transformer::gate::Gated;
 use crate::op::transformer::norm::Norm;
 use crate::op::transformer::stage::Stage;
@@ -13,11 +16,44 @@ pub(super) fn norm(geometry: Geometry, channels: Channels) -> Part {
     Part::plain(Stage::Norm(Norm::new(geometry, channels)))
 }
 
-pub(super) fn gate(channels: Channels) -> std::result::Result<Part, Error> {
-    Ok(Part::plain(Stage::Gated(Gated::new(channels)?)))
+/// The norm of a block, with gains if the geometry says so.
+pub(super) fn block_norm(
+    geometry: Geometry,
+    channels: Channels,
+    vb: &VarBuilder,
+) -> std::result::Result<Part, Error> {
+    match geometry.norm_gains {
+        true => norm_with_gains(geometry, channels, vb),
+        false => Ok(norm(geometry, channels)),
+    }
 }
 
-/// `x / sqrt(max(mean over channels of <x, x>, 0.01))`, and a layer norm of the scalars. Neither has parameters.
+fn norm_with_gains(
+    geometry: Geometry,
+    channels: Channels,
+    vb: &VarBuilder,
+) -> std::result::Result<Part, Error> {
+    choices::note_algebra(vb, geometry.algebra);
+    let gains = Gains::new(geometry, channels);
+    // A matrix for multivectors, a list for scalars.
+    let make = |shape: Vec<usize>| match shape.len() {
+        2 => vb.get_with_hints(shape, "weight_mv", Init::Const(1.0)),
+        _ => vb.get_with_hints(shape, "weight_s", Init::Const(1.0)),
+    };
+    let parameters = gains.shapes().into_iter().map(make);
+    let parameters = parameters.collect::<Result<Vec<_>>>()?;
+    let scaled = Part {
+        stages: vec![Stage::Gains(gains)],
+        parameters,
+    };
+    Ok(norm(geometry, channels).then(scaled))
+}
+
+pub(super) fn gate(geometry: Geometry, channels: Channels) -> std::result::Result<Part, Error> {
+    Ok(Part::plain(Stage::Gated(Gated::new(&geometry, channels)?)))
+}
+
+/// `x / sqrt(max(mean over channels of <x, x>, 0.01))`, and a layer norm of the scalars. [`Self::with_gains`] multiplies both by gains.
 ///
 /// `<x, x>` is the sum over grades of the magnitudes of squared norms: in GATr the sum of the squares of the blades without the null vector. Scalars
 /// have the eps `1e-5`.
@@ -45,6 +81,23 @@ impl EquiLayerNorm {
         }
     }
 
+    /// A norm with gains, as L-GATr has them since 2.0. Parameters, which start at 1: `weight_mv` `[channels, grades]` and `weight_s` `[scalars]`, each
+    /// only if there are such channels.
+    ///
+    /// # Errors
+    /// The errors of the builder.
+    pub fn with_gains(
+        geometry: impl Into<Geometry>,
+        channels: Channels,
+        vb: VarBuilder,
+    ) -> std::result::Result<Self, Error> {
+        let geometry = geometry.into();
+        let part = norm_with_gains(geometry, channels, &vb)?;
+        Ok(Self {
+            function: Function::new("equi_layer_norm", geometry, part),
+        })
+    }
+
     /// Applies the norm.
     ///
     /// # Errors
@@ -56,7 +109,8 @@ impl EquiLayerNorm {
 
 /// Multivectors times `g(x_0)`, and GELU of scalars.
 ///
-/// `g(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))` is GELU in its tanh form, as in GATr; scalars have the exact form.
+/// `g(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))` is GELU in its tanh form, as in GATr; scalars have the exact form, with `tanh_scalars`
+/// in the geometry this one.
 ///
 /// Source: GATr (arXiv 2305.18415, section 3).
 #[derive(Clone, Debug)]
@@ -81,8 +135,9 @@ impl ScalarGate {
         geometry: impl Into<Geometry>,
         channels: Channels,
     ) -> std::result::Result<Self, Error> {
+        let geometry = geometry.into();
         Ok(Self {
-            function: Function::new("scalar_gate", geometry.into(), gate(channels)?),
+            function: Function::new("scalar_gate", geometry, gate(geometry, channels)?),
         })
     }
 

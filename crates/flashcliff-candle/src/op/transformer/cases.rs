@@ -9,11 +9,13 @@ use super::Channels;
 use super::attention::Attention;
 use super::cross::Crossing;
 use super::function::Stages;
+use super::gains::Gains;
 use super::gate::Gated;
 use super::geometry::Geometry;
 use super::linear::Linear;
 use super::norm::Norm;
 use super::product::Products;
+use super::rotary::Rotary;
 use super::scope::{Mask, Scope};
 use super::sequences::Sequences;
 use super::stage::Stage;
@@ -48,6 +50,7 @@ fn geometries() -> Vec<Geometry> {
         join: true,
         distances: true,
         product_norm: true,
+        tanh_scalars: true,
         ..geometry(2, 0, 1)
     };
     let others = [(3, 0, 1), (1, 3, 0), (3, 0, 0), (4, 1, 0)];
@@ -147,8 +150,12 @@ fn norm(geometry: Geometry) -> Stage {
     Stage::Norm(Norm::new(geometry, FROM))
 }
 
-fn gate() -> Stage {
-    Stage::Gated(Gated::new(FROM).unwrap())
+fn gains(geometry: Geometry, channels: Channels) -> Stage {
+    Stage::Gains(Gains::new(geometry, channels))
+}
+
+fn gate(geometry: Geometry) -> Stage {
+    Stage::Gated(Gated::new(&geometry, FROM).unwrap())
 }
 
 fn bilinear(geometry: Geometry) -> Vec<Stage> {
@@ -174,12 +181,21 @@ fn attention_layer(geometry: Geometry, heads: usize, shared: bool) -> Vec<Stage>
     vec![parts, Stage::Attention(attention), out]
 }
 
+/// Attention whose queries and keys are turned by their positions.
+fn rotary_layer(geometry: Geometry, shared: bool) -> Vec<Stage> {
+    let attention = Attention::new(geometry, 2, Channels::new(2, 4), shared);
+    let parts = linear(geometry, FROM, attention.parts().into());
+    let out = linear(geometry, attention.output(), vec![FROM]);
+    let rotary = Stage::Rotary(Rotary::new(&attention, 7));
+    vec![parts, rotary, Stage::Attention(attention), out]
+}
+
 fn block(geometry: Geometry) -> Vec<Stage> {
     let mut attention = vec![norm(geometry)];
     attention.extend(attention_layer(geometry, 2, true));
     let mut perceptron = vec![norm(geometry)];
     perceptron.extend(bilinear(geometry));
-    perceptron.extend([gate(), linear(geometry, FROM, vec![FROM])]);
+    perceptron.extend([gate(geometry), linear(geometry, FROM, vec![FROM])]);
     vec![Stage::Residual(attention), Stage::Residual(perceptron)]
 }
 
@@ -203,8 +219,14 @@ pub(super) fn cases() -> Vec<Case> {
         let again = linear(geometry, Channels::new(4, 3), vec![FROM]);
         add("two", vec![linear(geometry, FROM, to()), again]);
         add("norm", vec![norm(geometry)]);
-        add("gate", vec![gate()]);
-        let inner = vec![Stage::Residual(vec![gate()]), norm(geometry)];
+        for channels in [FROM, without, Channels::new(0, 3)] {
+            let name = format!("gains of {channels:?}");
+            add(&name, vec![gains(geometry, channels)]);
+        }
+        let scaled = vec![gains(geometry, FROM), norm(geometry), gains(geometry, FROM)];
+        add("gains in a residual", vec![Stage::Residual(scaled)]);
+        add("gate", vec![gate(geometry)]);
+        let inner = vec![Stage::Residual(vec![gate(geometry)]), norm(geometry)];
         add("residual in a residual", vec![Stage::Residual(inner)]);
         let products = Products::new(geometry, 2, 3).unwrap();
         add("products", vec![Stage::Products(products)]);
@@ -215,6 +237,9 @@ pub(super) fn cases() -> Vec<Case> {
             let layer = attention_layer(geometry, heads, shared);
             let name = format!("attention, {heads} heads, shared: {shared}");
             add(&name, vec![Stage::Residual(layer)]);
+        }
+        for shared in [true, false] {
+            add("rotary positions", rotary_layer(geometry, shared));
         }
         let attention = Attention::new(geometry, 2, Channels::new(1, 0), true);
         add("attention alone", vec![Stage::Attention(attention)]);
@@ -249,6 +274,12 @@ fn scoped(geometry: Geometry) -> Vec<Case> {
     let stages = Stages::new("case", geometry, block(geometry));
     all.push(Case {
         name: format!("a block of a ragged batch, {algebra}"),
+        stages: Arc::new(stages.within(&scope).unwrap()),
+        tokens: [1, 13],
+    });
+    let stages = Stages::new("case", geometry, rotary_layer(geometry, true));
+    all.push(Case {
+        name: format!("rotary positions of a ragged batch, {algebra}"),
         stages: Arc::new(stages.within(&scope).unwrap()),
         tokens: [1, 13],
     });

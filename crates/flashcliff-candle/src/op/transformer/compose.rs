@@ -11,11 +11,13 @@ use candle_core::{D, Result, Tensor};
 use super::Channels;
 use super::constants::constant;
 use super::function::Stages;
+use super::gains::Gains;
 use super::gate::Gated;
 use super::geometry::Geometry;
 use super::linear::{Kind, Linear};
 use super::norm::{self, Norm};
 use super::product::Products;
+use super::rotary::Way;
 use super::stage::Stage;
 use crate::Error;
 use crate::op::gpu::OnGpu;
@@ -71,6 +73,8 @@ fn compose(
         x = match stage {
             Stage::Linear(stage) => stage.compose(&x, own)?,
             Stage::Norm(stage) => stage.compose(&x)?,
+            Stage::Gains(stage) => stage.compose(&x, own)?,
+            Stage::Rotary(stage) => stage.turned(&x, Way::Forth)?,
             Stage::Gated(stage) => stage.compose(around.stages.geometry.blades(), &x)?,
             Stage::Products(stage) => stage.compose(&x, around.reference.as_ref())?,
             Stage::Attention(stage) => {
@@ -271,16 +275,40 @@ impl Norm {
     }
 }
 
+impl Gains {
+    fn compose(&self, x: &Tensor, parameters: &[Tensor]) -> Result<Tensor> {
+        let channels = self.channels.multivectors;
+        let (of_mv, of_s) = parameters.split_at(usize::from(channels > 0));
+        let cayley = self.geometry.algebra.cayley();
+        let mut row = Vec::new();
+        for gains in of_mv {
+            for grade in 0..self.grades() {
+                let gains = gains.narrow(1, grade, 1)?.t()?.contiguous()?;
+                let blades = cayley.grade_range(grade).len();
+                row.push(gains.broadcast_as((blades, channels))?.flatten_all()?);
+            }
+        }
+        row.extend_from_slice(of_s);
+        x.broadcast_mul(&Tensor::cat(&row, 0)?)
+    }
+}
+
 impl Gated {
     pub(super) fn compose(&self, blades: usize, x: &Tensor) -> Result<Tensor> {
         let (mv, s) = split(blades, self.channels, x)?;
         let scalar = mv.narrow(2, 0, 1)?.contiguous()?;
-        let inner = (scalar.sqr()?.affine(0.044715, 1.0)? * &scalar)?;
-        let inner = inner.affine((2.0 / std::f64::consts::PI).sqrt(), 0.0)?;
-        let gate = (inner.tanh()?.affine(0.5, 0.5)? * &scalar)?;
-        let s = s.map(|s| gelu(&s.contiguous()?)).transpose()?;
+        let gate = gelu_tanh(&scalar)?;
+        let of_scalars = if self.tanh_scalars { gelu_tanh } else { gelu };
+        let s = s.map(|s| of_scalars(&s.contiguous()?)).transpose()?;
         join(&mv.broadcast_mul(&gate)?, s.as_ref())
     }
+}
+
+/// `x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2`.
+fn gelu_tanh(x: &Tensor) -> Result<Tensor> {
+    let inner = (x.sqr()?.affine(0.044715, 1.0)? * x)?;
+    let inner = inner.affine((2.0 / std::f64::consts::PI).sqrt(), 0.0)?;
+    inner.tanh()?.affine(0.5, 0.5)? * x
 }
 
 /// `x (1 + erf(x / sqrt 2)) / 2`. The gradient of candle's own function has a constant of six digits.

@@ -19,7 +19,6 @@ pub(super) fn constant(
 }
 
 /// Indices on the device of a tensor, likewise.
-#[cfg(any(feature = "cuda", test))]
 pub(super) fn indices(
     name: &str,
     values: impl FnOnce() -> Result<Vec<u32>>,

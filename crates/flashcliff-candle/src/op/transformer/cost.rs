@@ -72,6 +72,9 @@ fn flops(stages: &[Stage], chunk: &Chunk<'_, f32>, pass: Pass) -> usize {
             let channels = stage.channels;
             passes * rows * (2 * chunk.blades * channels.multivectors + 5 * channels.scalars)
         }
+        Stage::Gains(stage) => passes * rows * stage.channels.width_over(chunk.blades),
+        // Two products and a sum, the same in the backward pass.
+        Stage::Rotary(stage) => rows * 3 * stage.channels.scalars,
         Stage::Gated(stage) => {
             let channels = stage.channels;
             let of_blades = (chunk.blades + GELU) * channels.multivectors;

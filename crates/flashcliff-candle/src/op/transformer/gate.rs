@@ -4,13 +4,14 @@ use flashcliff::{Algebra, Gate, Operator, Signature, ops};
 
 use super::Channels;
 use super::chunk::Chunk;
+use super::geometry::Geometry;
 use crate::Error;
 use crate::op::Scalar;
 use crate::op::function::Array;
 use crate::op::operator::{run_backward, run_forward};
 use crate::op::scratch::Buffer;
 
-/// Multivectors times GELU of their scalar blade in its tanh form, and the exact GELU of scalars.
+/// Multivectors times GELU of their scalar blade in its tanh form, and GELU of scalars, exact or in that form too.
 ///
 /// The core's gate multiplies a scalar to its GELU. So in the algebra of one blade it is GELU.
 #[derive(Debug)]
@@ -18,16 +19,23 @@ pub(crate) struct Gated {
     of_scalar_blade: Operator,
     of_scalars: Operator,
     pub(super) channels: Channels,
+    /// Whether scalars have the tanh form.
+    pub(super) tanh_scalars: bool,
 }
 
 impl Gated {
-    pub(crate) fn new(channels: Channels) -> Result<Self, Error> {
+    pub(crate) fn new(geometry: &Geometry, channels: Channels) -> Result<Self, Error> {
         let one_blade = Signature::new(0, 0, 0).map_err(flashcliff::Error::from)?;
         let one_blade = Algebra::new(one_blade)?;
+        let of_scalars = match geometry.tanh_scalars {
+            true => Gate::GeluTanh,
+            false => Gate::Gelu,
+        };
         Ok(Self {
             of_scalar_blade: ops::gate(one_blade, Gate::GeluTanh)?,
-            of_scalars: ops::gate(one_blade, Gate::Gelu)?,
+            of_scalars: ops::gate(one_blade, of_scalars)?,
             channels,
+            tanh_scalars: geometry.tanh_scalars,
         })
     }
 

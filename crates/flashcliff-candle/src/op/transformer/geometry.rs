@@ -35,6 +35,12 @@ pub struct Geometry {
     pub head_norm: bool,
     /// Whether the result of the bilinear layer is normalised.
     pub product_norm: bool,
+    /// Whether the norms of blocks have gains, as in L-GATr since 2.0: a factor for each grade of a channel and for each scalar, which start at 1.
+    pub norm_gains: bool,
+    /// Whether projections to queries, keys and values have biases.
+    pub attention_bias: bool,
+    /// Whether GELU of scalars has the tanh form that gates of multivectors have.
+    pub tanh_scalars: bool,
 }
 
 impl Geometry {
@@ -43,7 +49,7 @@ impl Geometry {
     /// | algebra | choices |
     /// |---|---|
     /// | Cl(3,0,1) | GATr (arXiv 2305.18415): E(3), unit maps, joins, distances in attention |
-    /// | Cl(1,3) | L-GATr (arXiv 2405.14806): connected Lorentz group, norms of queries, keys, values and products |
+    /// | Cl(1,3) | L-GATr (arXiv 2405.14806) before 2.0, see [`Self::lgatr_2`]: connected Lorentz group, norms of queries, keys, values and products |
     /// | others | as E-GATr and C-GATr (arXiv 2311.04744): the full group, no join, no distances |
     pub fn of(algebra: Algebra) -> Self {
         let signature = algebra.signature();
@@ -57,7 +63,25 @@ impl Geometry {
             distances: is_gatr,
             head_norm: is_lgatr,
             product_norm: is_lgatr,
+            norm_gains: false,
+            attention_bias: true,
+            tanh_scalars: false,
         }
+    }
+
+    /// The choices of L-GATr since version 2.0, over Cl(1,3): as [`Self::of`], with gains of norms, without biases of queries, keys and values, and with
+    /// the tanh form of GELU for scalars.
+    ///
+    /// # Errors
+    /// None: the signature is supported.
+    pub fn lgatr_2() -> Result<Self, Error> {
+        let signature = Signature::new(1, 3, 0).map_err(flashcliff::Error::from)?;
+        Ok(Self {
+            norm_gains: true,
+            attention_bias: false,
+            tanh_scalars: true,
+            ..Self::of(Algebra::new(signature)?)
+        })
     }
 
     /// The choices of GATr.

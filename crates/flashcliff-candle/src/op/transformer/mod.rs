@@ -8,9 +8,10 @@
 //! * `scope` - whom the items attend to, and masks; `sequences` - ragged batches.
 //! * `stage` - the stages and what they have in common.
 //! * `linear` - equivariant linear layers that share an input.
-//! * `norm`, `gate` - the invariant norm and gated nonlinearities.
+//! * `norm`, `gains`, `gate` - the invariant norm, factors of grades, and gated nonlinearities.
 //! * `product` - geometric products and joins of linear maps.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them.
+//! * `rotary` - positions of items among the scalars of queries and keys.
 //! * `cost` - what a timeline says of them.
 //! * `chunk` - the layout of a chunk; `cut` - how samples are cut.
 //! * `function` - a list of stages as a node of candle's graph; `cross` - attention of the items of one set to those of another.
@@ -28,6 +29,7 @@ pub(crate) mod cross;
 mod cut;
 mod features;
 pub(crate) mod function;
+pub(crate) mod gains;
 pub(crate) mod gate;
 pub(crate) mod geometry;
 #[cfg(any(feature = "cuda", test))]
@@ -36,6 +38,7 @@ mod head_norm;
 pub(crate) mod linear;
 pub(crate) mod norm;
 pub(crate) mod product;
+pub(crate) mod rotary;
 pub(crate) mod scope;
 pub(crate) mod sequences;
 pub(crate) mod stage;

@@ -3,10 +3,12 @@
 use super::Channels;
 use super::attention::Attention;
 use super::chunk::Chunk;
+use super::gains::Gains;
 use super::gate::Gated;
 use super::linear::Linear;
 use super::norm::Norm;
 use super::product::Products;
+use super::rotary::{Rotary, Way};
 use crate::Error;
 use crate::op::Scalar;
 use crate::op::scratch::Buffer;
@@ -16,6 +18,8 @@ use crate::op::scratch::Buffer;
 pub(crate) enum Stage {
     Linear(Linear),
     Norm(Norm),
+    Gains(Gains),
+    Rotary(Rotary),
     Gated(Gated),
     Products(Products),
     Attention(Attention),
@@ -56,6 +60,8 @@ impl Stage {
         match self {
             Self::Linear(stage) => stage.input(),
             Self::Norm(stage) => stage.channels,
+            Self::Gains(stage) => stage.channels,
+            Self::Rotary(stage) => stage.channels,
             Self::Gated(stage) => stage.channels,
             Self::Products(stage) => stage.input(),
             Self::Attention(stage) => stage.input(),
@@ -68,7 +74,11 @@ impl Stage {
             Self::Linear(stage) => stage.output(),
             Self::Products(stage) => stage.output(),
             Self::Attention(stage) => stage.output(),
-            Self::Norm(_) | Self::Gated(_) | Self::Residual(_) => self.input(),
+            Self::Norm(_)
+            | Self::Gains(_)
+            | Self::Rotary(_)
+            | Self::Gated(_)
+            | Self::Residual(_) => self.input(),
         }
     }
 
@@ -76,9 +86,10 @@ impl Stage {
     pub(crate) fn shapes(&self) -> Vec<Vec<usize>> {
         match self {
             Self::Linear(stage) => stage.shapes(),
+            Self::Gains(stage) => stage.shapes(),
             Self::Attention(stage) => stage.shapes(),
             Self::Residual(stages) => stages.iter().flat_map(Self::shapes).collect(),
-            Self::Norm(_) | Self::Gated(_) | Self::Products(_) => Vec::new(),
+            Self::Norm(_) | Self::Rotary(_) | Self::Gated(_) | Self::Products(_) => Vec::new(),
         }
     }
 
@@ -86,9 +97,10 @@ impl Stage {
     pub(crate) fn joins(&self) -> Vec<Vec<usize>> {
         match self {
             Self::Linear(stage) => stage.joins(),
+            Self::Gains(stage) => (0..stage.shapes().len()).map(|at| vec![at]).collect(),
             Self::Attention(stage) => stage.shapes().iter().map(|_| vec![0]).collect(),
             Self::Residual(stages) => joins(stages),
-            Self::Norm(_) | Self::Gated(_) | Self::Products(_) => Vec::new(),
+            Self::Norm(_) | Self::Rotary(_) | Self::Gated(_) | Self::Products(_) => Vec::new(),
         }
     }
 
@@ -96,9 +108,10 @@ impl Stage {
     fn parameters(&self) -> usize {
         match self {
             Self::Linear(_) => Linear::PARAMETERS,
+            Self::Gains(stage) => stage.shapes().len(),
             Self::Attention(stage) => stage.shapes().len(),
             Self::Residual(stages) => stages.iter().map(Self::parameters).sum(),
-            Self::Norm(_) | Self::Gated(_) | Self::Products(_) => 0,
+            Self::Norm(_) | Self::Rotary(_) | Self::Gated(_) | Self::Products(_) => 0,
         }
     }
 
@@ -139,6 +152,14 @@ impl Stage {
         match self {
             Self::Linear(stage) => stage.forward(given, x, y),
             Self::Norm(stage) => stage.forward(&given.chunk, x, y),
+            Self::Gains(stage) => {
+                stage.forward(given, x, y);
+                Ok(())
+            }
+            Self::Rotary(stage) => {
+                stage.turn(&given.chunk, Way::Forth, x, y);
+                Ok(())
+            }
             Self::Gated(stage) => stage.forward(&given.chunk, x, y),
             Self::Products(stage) => stage.forward(&given.chunk, x, y),
             Self::Attention(stage) => stage.forward(given, x, y, kept),
@@ -161,6 +182,14 @@ impl Stage {
         match self {
             Self::Linear(stage) => stage.backward(given, x, g, to),
             Self::Norm(stage) => stage.backward(&given.chunk, x, g, to.input),
+            Self::Gains(stage) => {
+                stage.backward(given, x, g, to);
+                Ok(())
+            }
+            Self::Rotary(stage) => {
+                stage.turn(&given.chunk, Way::Back, g, to.input);
+                Ok(())
+            }
             Self::Gated(stage) => stage.backward(&given.chunk, x, g, to.input),
             Self::Products(stage) => stage.backward(&given.chunk, x, g, to),
             Self::Attention(stage) => stage.backward(given, x, kept, g, to),

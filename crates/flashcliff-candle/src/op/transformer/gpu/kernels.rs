@@ -27,6 +27,7 @@ use crate::op::node::{self, Argument};
 use crate::op::transformer::Channels;
 use crate::op::transformer::attention::Attention;
 use crate::op::transformer::features::{EPS, Part};
+use crate::op::transformer::gate::Gated;
 use crate::op::transformer::geometry::Geometry;
 use crate::op::transformer::norm::{self, Norm};
 use crate::op::transformer::product::Products;
@@ -35,9 +36,6 @@ const NORM_EPS: ItemEps = ItemEps {
     multivectors: norm::EPS,
     scalars: norm::SCALAR_EPS,
 };
-/// The gate of multivectors and that of scalars, as [`Gated`](crate::op::transformer::gate::Gated) has them.
-const GATES: [Activation; 2] = [Activation::GeluTanh, Activation::Gelu];
-
 /// The kernels for one type of elements on the stream of a device of candle.
 pub(in crate::op::transformer) struct Cuda {
     candle: CudaDevice,
@@ -332,6 +330,15 @@ impl Cuda {
     }
 }
 
+/// The gate of multivectors and that of scalars.
+fn activations(gated: &Gated) -> [Activation; 2] {
+    let of_scalars = match gated.tanh_scalars {
+        true => Activation::GeluTanh,
+        false => Activation::Gelu,
+    };
+    [Activation::GeluTanh, of_scalars]
+}
+
 impl Kernels for Cuda {
     fn norm(&self, norm: &Norm, x: &Tensor) -> Result<Tensor> {
         let channels = norm.channels;
@@ -377,19 +384,21 @@ impl Kernels for Cuda {
         Ok(to.written())
     }
 
-    fn gate(&self, channels: Channels, x: &Tensor) -> Result<Tensor> {
+    fn gate(&self, gated: &Gated, x: &Tensor) -> Result<Tensor> {
+        let (channels, gates) = (gated.channels, activations(gated));
         let to = self.output(x.dims())?;
         let sizes = self.sizes(x.dim(0)?, channels);
         self.read([x], |[x]| {
             let (x, to) = (self.packed(channels, x), self.packed(channels, to.address));
             #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
             // SAFETY: as in `norm`.
-            Ok(unsafe { self.items.gate(self.target(), sizes, GATES, x, to) }?)
+            Ok(unsafe { self.items.gate(self.target(), sizes, gates, x, to) }?)
         })?;
         Ok(to.written())
     }
 
-    fn gate_gradient(&self, channels: Channels, x: &Tensor, g: &Tensor) -> Result<Tensor> {
+    fn gate_gradient(&self, gated: &Gated, x: &Tensor, g: &Tensor) -> Result<Tensor> {
+        let (channels, gates) = (gated.channels, activations(gated));
         let to = self.output(x.dims())?;
         let sizes = self.sizes(x.dim(0)?, channels);
         self.read([x, g], |addresses| {
@@ -399,7 +408,7 @@ impl Kernels for Cuda {
             // SAFETY: as in `norm`, for three tensors of these sizes.
             Ok(unsafe {
                 self.items
-                    .gate_gradient(self.target(), sizes, GATES, x, g, to)
+                    .gate_gradient(self.target(), sizes, gates, x, g, to)
             }?)
         })?;
         Ok(to.written())

@@ -7,6 +7,7 @@
 //! * `stages` - stages one after another, forwards and backwards.
 //! * `function` - the node.
 //! * `linear`, `dense` - linear layers as one matrix product, and the matrix.
+//! * `gains` - factors of grades.
 //! * `products` - signs and references of joins.
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax.
 //!   `layout` has how items lie for them.
@@ -18,6 +19,7 @@ mod cross;
 mod dense;
 mod function;
 mod fused;
+mod gains;
 #[cfg(feature = "cuda")]
 mod kernels;
 mod layout;
@@ -28,8 +30,8 @@ mod stages;
 
 use candle_core::{Result, Tensor};
 
-use super::Channels;
 use super::attention::Attention;
+use super::gate::Gated;
 use super::norm::Norm;
 use super::product::Products;
 #[cfg(feature = "cuda")]
@@ -57,10 +59,10 @@ pub(super) trait Kernels: Send + Sync + 'static {
     ) -> Result<Tensor>;
 
     /// The gated nonlinearity.
-    fn gate(&self, channels: Channels, x: &Tensor) -> Result<Tensor>;
+    fn gate(&self, gated: &Gated, x: &Tensor) -> Result<Tensor>;
 
     /// The gradient of the input of [`Self::gate`].
-    fn gate_gradient(&self, channels: Channels, x: &Tensor, g: &Tensor) -> Result<Tensor>;
+    fn gate_gradient(&self, gated: &Gated, x: &Tensor, g: &Tensor) -> Result<Tensor>;
 
     /// The geometric products and the regressive products of the factors, and the scalars.
     fn products(&self, products: &Products, x: &Tensor) -> Result<Tensor>;

@@ -6,6 +6,7 @@ use super::Kernels;
 use super::attention::Attended;
 use super::layout::Layout;
 use super::products::Factors;
+use crate::op::transformer::rotary::{Rotary, Way};
 use crate::op::transformer::stage::Stage;
 
 /// The needs of all stages besides their input and parameters.
@@ -26,6 +27,8 @@ enum Kept {
     Nothing,
     /// The matrix of linear layers.
     Matrix(Tensor),
+    /// The gains of a row.
+    Gains(Tensor),
     Factors(Factors),
     Attended(Attended),
     Residual(Vec<Ran>),
@@ -62,7 +65,12 @@ pub(super) fn forward(
                 (output, Kept::Matrix(matrix))
             }
             Stage::Norm(norm) => (kernels.norm(norm, &x)?, Kept::Nothing),
-            Stage::Gated(gated) => (kernels.gate(gated.channels, &x)?, Kept::Nothing),
+            Stage::Gains(gains) => {
+                let (output, row) = gains.on_gpu(kernels, &x, own)?;
+                (output, Kept::Gains(row))
+            }
+            Stage::Rotary(rotary) => (turned(rotary, given, &x, Way::Forth)?, Kept::Nothing),
+            Stage::Gated(gated) => (kernels.gate(gated, &x)?, Kept::Nothing),
             Stage::Products(products) => {
                 let (output, factors) = products.on_gpu(given, &x)?;
                 (output, Kept::Factors(factors))
@@ -107,10 +115,14 @@ pub(super) fn backward(
                 g = kernels.norm_gradient(norm, x, &g, through)?;
                 continue;
             }
-            (Stage::Gated(gated), _) => Some(kernels.gate_gradient(gated.channels, x, &g)?),
+            (Stage::Gated(gated), _) => Some(kernels.gate_gradient(gated, x, &g)?),
             (Stage::Linear(linear), Kept::Matrix(matrix)) => {
                 linear.gradient_on_gpu(kernels, x, matrix, &g, first, to)?
             }
+            (Stage::Gains(gains), Kept::Gains(row)) => {
+                gains.gradient_on_gpu(kernels, x, row, &g, first, to)?
+            }
+            (Stage::Rotary(rotary), _) => Some(turned(rotary, given, &g, Way::Back)?),
             (Stage::Products(products), Kept::Factors(factors)) => {
                 Some(products.gradient_on_gpu(given, x, factors, &g, to)?)
             }
@@ -129,6 +141,21 @@ pub(super) fn backward(
         };
     }
     Ok(wants_input.then_some(g))
+}
+
+/// Rows that are turned as tokens.
+fn turned(rotary: &Rotary, given: &Given, x: &Tensor, way: Way) -> Result<Tensor> {
+    let (rows, width) = x.dims2()?;
+    // The items of a ragged batch are counted through.
+    let samples = match given.layout.is_ragged() {
+        true => 1,
+        false => given.layout.samples,
+    };
+    if rows == 0 {
+        return Ok(x.clone());
+    }
+    let x = x.reshape((samples, rows / samples, width))?;
+    rotary.turned(&x, way)?.reshape((rows, width))
 }
 
 fn mixed_up() -> candle_core::Error {

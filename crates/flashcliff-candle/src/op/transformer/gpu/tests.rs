@@ -153,15 +153,13 @@ impl Kernels for Composed {
         through.map_or(Ok(found.clone()), |through| found + through)
     }
 
-    fn gate(&self, channels: Channels, x: &Tensor) -> Result<Tensor> {
+    fn gate(&self, gated: &Gated, x: &Tensor) -> Result<Tensor> {
         let blades = self.geometry.blades();
-        Gated::new(channels)?
-            .compose(blades, &sample(x)?)?
-            .squeeze(0)
+        gated.compose(blades, &sample(x)?)?.squeeze(0)
     }
 
-    fn gate_gradient(&self, channels: Channels, x: &Tensor, g: &Tensor) -> Result<Tensor> {
-        let [found] = gradients([x], g, |[x]| self.gate(channels, x))?;
+    fn gate_gradient(&self, gated: &Gated, x: &Tensor, g: &Tensor) -> Result<Tensor> {
+        let [found] = gradients([x], g, |[x]| self.gate(gated, x))?;
         Ok(found)
     }
 
