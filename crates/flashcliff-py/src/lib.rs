@@ -4,6 +4,8 @@
 //! modules above know who owns the memory, and on which stream it may be used. Errors of the library become Python
 //! exceptions, and so would a panic.
 
+#[cfg(feature = "cuda")]
+mod adamw;
 mod algebra;
 #[cfg(feature = "cuda")]
 mod attention;
@@ -48,6 +50,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<attention::Attention>()?;
     #[cfg(feature = "cuda")]
     module.add_class::<block_sparse::BlockSparse>()?;
+    #[cfg(feature = "cuda")]
+    module.add_class::<adamw::AdamW>()?;
     module.add_class::<dlpack::Array>()?;
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(algebra::shipped, module)?)?;

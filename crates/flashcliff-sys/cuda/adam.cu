@@ -1,42 +1,10 @@
 // Adam and AdamW for many parameters at once.
-#include "adam.h"
-
-#include <cuda_runtime.h>
+#include "adam.cuh"
 
 namespace fc {
 namespace {
 
-constexpr int kThreads = 256;
-// Elements of a CTA of the update. One thread has few, since the parameters of small networks must fill the GPU.
-constexpr int kUpdate = 1024;
-
-// Arithmetic that is rounded after each operation, as on the CPU: nothing is fused.
-__device__ float mul(float a, float b) { return __fmul_rn(a, b); }
-__device__ float add(float a, float b) { return __fadd_rn(a, b); }
-__device__ float sub(float a, float b) { return __fsub_rn(a, b); }
-__device__ float quotient(float a, float b) { return __fdiv_rn(a, b); }
-__device__ float root(float a) { return __fsqrt_rn(a); }
-__device__ double mul(double a, double b) { return __dmul_rn(a, b); }
-__device__ double add(double a, double b) { return __dadd_rn(a, b); }
-__device__ double sub(double a, double b) { return __dsub_rn(a, b); }
-__device__ double quotient(double a, double b) { return __ddiv_rn(a, b); }
-__device__ double root(double a) { return __dsqrt_rn(a); }
-
-// The first CTA of each tensor of a chunk; the last number is that of all.
-struct Starts {
-  uint32_t at[FC_ADAM_TENSORS + 1];
-};
-
-// The CTAs of a chunk, with so many elements each; false if there are too many.
-bool starts_of(const fc_adam_chunk &chunk, int64_t elements, Starts *starts) {
-  int64_t ctas = 0;
-  for (int i = 0; i <= chunk.count; i++) {
-    if (ctas > 0x7fffffff) return false;
-    starts->at[i] = uint32_t(ctas);
-    if (i < chunk.count) ctas += (chunk.tensors[i].count + elements - 1) / elements;
-  }
-  return true;
-}
+using Starts = StartsOf<FC_ADAM_TENSORS>;
 
 // The tensor of a CTA.
 __device__ int tensor_of(const Starts &starts, int count, uint32_t cta) {
@@ -52,33 +20,13 @@ __device__ int tensor_of(const Starts &starts, int count, uint32_t cta) {
   return low;
 }
 
-// The sum over a CTA, in a fixed order, for its first thread.
-__device__ double sum_over_cta(double value) {
-  __shared__ double warps[kThreads / 32];
-  for (int offset = 16; offset > 0; offset /= 2) value = add(value, __shfl_down_sync(0xffffffffu, value, offset));
-  if (threadIdx.x % 32 == 0) warps[threadIdx.x / 32] = value;
-  __syncthreads();
-  double total = 0;
-  if (threadIdx.x == 0) {
-    for (int warp = 0; warp < kThreads / 32; warp++) total = add(total, warps[warp]);
-  }
-  return total;
-}
-
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     norm(const __grid_constant__ fc_adam_chunk chunk, const __grid_constant__ Starts starts, double *sums) {
   const int index = tensor_of(starts, chunk.count, blockIdx.x);
   const fc_adam_tensor &tensor = chunk.tensors[index];
   const T *gradient = static_cast<const T *>(tensor.gradient);
-  const int64_t first = int64_t(blockIdx.x - starts.at[index]) * FC_ADAM_BLOCK;
-  const int64_t end = min(tensor.count, first + FC_ADAM_BLOCK);
-  double sum = 0;
-  for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
-    const double g = gradient[i];
-    sum = add(sum, mul(g, g));
-  }
-  sum = sum_over_cta(sum);
+  const double sum = sum_of_squares(gradient, tensor.count, blockIdx.x - starts.at[index]);
   if (threadIdx.x == 0) sums[blockIdx.x] = sum;
 }
 
@@ -91,16 +39,6 @@ __device__ double factor(const fc_adam_options &options, int64_t step) {
   if (options.schedule == FC_SCHEDULE_COSINE) wave = mul(0.5, add(1.0, cospi(t)));
   if (options.schedule == FC_SCHEDULE_HALF_COSINE) wave = cospi(mul(0.5, t));
   return add(options.floor, mul(sub(1.0, options.floor), wave));
-}
-
-// A power by repeated squaring, as the CPU computes it: functions of libraries differ in the last bit.
-__device__ double power(double base, uint32_t exponent) {
-  double result = 1;
-  for (; exponent != 0; exponent >>= 1) {
-    if (exponent & 1) result = mul(result, base);
-    base = mul(base, base);
-  }
-  return result;
 }
 
 struct Prepare {
@@ -211,10 +149,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t slot = chunk.tensors[threadIdx.x].slot;
   const uint32_t step = ++call.steps[slot];
   const fc_adam_options &options = call.options;
-  fc_adam_coefficients &own = call.coefficients[slot];
-  own.step_size = quotient(rate, sub(1.0, power(options.beta1, step)));
-  own.correction2 = root(sub(1.0, power(options.beta2, step)));
-  own.keep = options.decoupled ? sub(1.0, mul(rate, options.weight_decay)) : 1.0;
+  const double decay = options.decoupled ? options.weight_decay : 0.0;
+  call.coefficients[slot] = coefficients_at(options.beta1, options.beta2, decay, rate, step);
 }
 
 template <typename T>
@@ -225,25 +161,20 @@ __global__ void __launch_bounds__(kThreads)
   if (state->refuse) return;
   const int index = tensor_of(starts, chunk.count, blockIdx.x);
   const fc_adam_tensor &tensor = chunk.tensors[index];
-  const fc_adam_coefficients own = coefficients[tensor.slot];
-  // Two factors, since their product may be too small for T.
-  const T unscale = T(state->unscale), clip = T(state->clip);
-  const T decay = T(options.decoupled ? 0.0 : options.weight_decay), keep = T(own.keep);
-  const T gain1 = T(sub(1.0, options.beta1)), beta2 = T(options.beta2), gain2 = T(sub(1.0, options.beta2));
-  const T correction2 = T(own.correction2), eps = T(options.eps), step_size = T(own.step_size);
+  const double decay = options.decoupled ? 0.0 : options.weight_decay;
+  const Numbers<T> own = Numbers<T>::of(options.beta1, options.beta2, options.eps, decay, coefficients[tensor.slot],
+                                        state->unscale, state->clip);
   T *parameter = static_cast<T *>(tensor.parameter);
   T *mean = static_cast<T *>(tensor.mean), *square = static_cast<T *>(tensor.square);
   const T *gradient = static_cast<const T *>(tensor.gradient);
   const int64_t first = int64_t(blockIdx.x - starts.at[index]) * kUpdate;
   const int64_t end = min(tensor.count, first + kUpdate);
   for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
-    const T p = parameter[i];
-    const T g = add(mul(mul(gradient[i], unscale), clip), mul(decay, p));
-    const T m = add(mean[i], mul(gain1, sub(g, mean[i])));
-    const T v = add(mul(beta2, square[i]), mul(mul(gain2, g), g));
+    T p = parameter[i], m = mean[i], v = square[i];
+    own.apply(p, gradient[i], m, v);
     mean[i] = m;
     square[i] = v;
-    parameter[i] = sub(mul(keep, p), mul(step_size, quotient(m, add(quotient(root(v), correction2), eps))));
+    parameter[i] = p;
   }
 }
 
@@ -257,14 +188,14 @@ bool is_whole(const fc_adam_chunk *chunk) {
 
 extern "C" int64_t fc_adam_sums(const fc_adam_chunk *chunk) {
   fc::Starts starts;
-  if (!fc::is_whole(chunk) || !fc::starts_of(*chunk, FC_ADAM_BLOCK, &starts)) return 0;
+  if (!fc::is_whole(chunk) || !fc::starts_of(chunk->tensors, chunk->count, FC_ADAM_BLOCK, &starts)) return 0;
   return starts.at[chunk->count];
 }
 
 extern "C" int fc_adam_norm(const fc_adam_chunk *chunk, double *sums, void *stream) {
   fc::Starts starts;
   if (!fc::is_whole(chunk) || sums == nullptr) return FC_ERROR_BAD_CALL;
-  if (!fc::starts_of(*chunk, FC_ADAM_BLOCK, &starts)) return FC_ERROR_TOO_LARGE;
+  if (!fc::starts_of(chunk->tensors, chunk->count, FC_ADAM_BLOCK, &starts)) return FC_ERROR_TOO_LARGE;
   const uint32_t ctas = starts.at[chunk->count];
   if (ctas == 0) return 0;
   const cudaStream_t on = static_cast<cudaStream_t>(stream);
@@ -295,7 +226,7 @@ extern "C" int fc_adam_update(const fc_adam_chunk *chunk, const fc_adam_options 
                               const fc_adam_coefficients *coefficients, void *stream) {
   fc::Starts starts;
   if (!fc::is_whole(chunk) || options == nullptr || state == nullptr || coefficients == nullptr) return FC_ERROR_BAD_CALL;
-  if (!fc::starts_of(*chunk, fc::kUpdate, &starts)) return FC_ERROR_TOO_LARGE;
+  if (!fc::starts_of(chunk->tensors, chunk->count, fc::kUpdate, &starts)) return FC_ERROR_TOO_LARGE;
   const uint32_t ctas = starts.at[chunk->count];
   if (ctas == 0) return 0;
   const cudaStream_t on = static_cast<cudaStream_t>(stream);

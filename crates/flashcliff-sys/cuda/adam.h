@@ -121,6 +121,63 @@ int fc_adam_prepare(const fc_adam_chunk *chunk, const fc_adam_options *options, 
 int fc_adam_update(const fc_adam_chunk *chunk, const fc_adam_options *options, const fc_adam_state *state,
                    const fc_adam_coefficients *coefficients, void *stream);
 
+/* AdamW for a host whose optimiser has its state in tensors of its own, such as PyTorch: a step count for each parameter, options for
+ * each group of parameters, learning rates that a schedule of the host changes. A step is these calls, on one stream:
+ *   with clipping, for each list: fc_adam_list_norm;
+ *   for each list: fc_adam_list_update.
+ * Lists are passed by value, so that a captured step holds them, and nothing is uploaded. */
+
+/* The most parameters and groups of a list: kernels take 32,764 bytes of arguments since CUDA 12.1. */
+#define FC_ADAM_MEMBERS 512
+#define FC_ADAM_GROUPS 16
+
+/* Options of a group of parameters. The decay is decoupled. */
+typedef struct fc_adam_group {
+  double learning_rate;         /* where learning_rate_at is null */
+  const void *learning_rate_at; /* one element in device memory, which the kernel reads, or null */
+  fc_dtype learning_rate_dtype; /* of that element: FC_F32 or FC_F64 */
+  int32_t maximize;             /* whether steps go along the gradient, not against it */
+  double beta1, beta2, eps, weight_decay;
+} fc_adam_group;
+
+/* One parameter of a list. Its four arrays have the same element type and so many elements. */
+typedef struct fc_adam_member {
+  void *parameter;
+  const void *gradient; /* null: the step leaves this parameter as it is */
+  void *mean;
+  void *square;
+  float *step; /* the steps that the parameter has done, which the call counts */
+  int64_t count;
+  int32_t group;
+} fc_adam_member;
+
+/* Some parameters, all of one element type. */
+typedef struct fc_adam_list {
+  fc_adam_member members[FC_ADAM_MEMBERS];
+  fc_adam_group groups[FC_ADAM_GROUPS];
+  int32_t count;
+  fc_dtype dtype; /* FC_F32 or FC_F64 */
+} fc_adam_list;
+
+/* Device memory of an optimiser, zeros at first. Between calls `done` is 0. */
+typedef struct fc_adam_shared {
+  double norm;   /* the norm of all gradients in the last step with clipping */
+  double clip;   /* the factor of its gradients */
+  uint64_t done; /* the CTAs of a launch that are done */
+} fc_adam_shared;
+
+/* The sums that fc_adam_list_norm writes for a list. */
+int64_t fc_adam_list_sums(const fc_adam_list *list);
+
+/* Writes the sums of the squares of parts of the gradients, in f64. The last call of a step, which has the number of `all` sums from
+ * `first_sum` on (0 in other calls), adds them in a fixed order and leaves the norm of all gradients, and
+ * `clip = min(1, max_norm / (norm + 1e-6))`, as PyTorch has it; not a number if the norm is none. */
+int fc_adam_list_norm(const fc_adam_list *list, fc_adam_shared *shared, double *sums, const double *first_sum, int64_t all,
+                      double max_norm, void *stream);
+
+/* Changes the parameters that have a gradient, their moments and step counts. With `clips`, gradients are multiplied by `shared->clip`. */
+int fc_adam_list_update(const fc_adam_list *list, fc_adam_shared *shared, int clips, void *stream);
+
 #ifdef __cplusplus
 }
 #endif

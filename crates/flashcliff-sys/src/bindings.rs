@@ -17,6 +17,8 @@ pub const FC_CLIP_RECORDS: u32 = 50;
 pub const FC_CLIP_MEAN: f64 = 1.5;
 pub const FC_CLIP_DEVIATION: f64 = 2.0;
 pub const FC_CLIP_FIRST: f64 = 100000.0;
+pub const FC_ADAM_MEMBERS: u32 = 512;
+pub const FC_ADAM_GROUPS: u32 = 16;
 pub const FC_ITEM_BLADES: u32 = 32;
 pub const FC_ITEM_PARTS: u32 = 3;
 pub const FC_ITEM_RUNS: u32 = 24;
@@ -1015,6 +1017,171 @@ const _: () = {
     [
         "Offset of field: fc_adam_coefficients::keep",
     ][::core::mem::offset_of!(fc_adam_coefficients, keep) - 16usize];
+};
+/// Options of a group of parameters. The decay is decoupled.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_adam_group {
+    /// where learning_rate_at is null
+    pub learning_rate: f64,
+    /// one element in device memory, which the kernel reads, or null
+    pub learning_rate_at: *const ::core::ffi::c_void,
+    /// of that element: FC_F32 or FC_F64
+    pub learning_rate_dtype: fc_dtype,
+    /// whether steps go along the gradient, not against it
+    pub maximize: i32,
+    pub beta1: f64,
+    pub beta2: f64,
+    pub eps: f64,
+    pub weight_decay: f64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_adam_group"][::core::mem::size_of::<fc_adam_group>() - 56usize];
+    ["Alignment of fc_adam_group"][::core::mem::align_of::<fc_adam_group>() - 8usize];
+    [
+        "Offset of field: fc_adam_group::learning_rate",
+    ][::core::mem::offset_of!(fc_adam_group, learning_rate) - 0usize];
+    [
+        "Offset of field: fc_adam_group::learning_rate_at",
+    ][::core::mem::offset_of!(fc_adam_group, learning_rate_at) - 8usize];
+    [
+        "Offset of field: fc_adam_group::learning_rate_dtype",
+    ][::core::mem::offset_of!(fc_adam_group, learning_rate_dtype) - 16usize];
+    [
+        "Offset of field: fc_adam_group::maximize",
+    ][::core::mem::offset_of!(fc_adam_group, maximize) - 20usize];
+    [
+        "Offset of field: fc_adam_group::beta1",
+    ][::core::mem::offset_of!(fc_adam_group, beta1) - 24usize];
+    [
+        "Offset of field: fc_adam_group::beta2",
+    ][::core::mem::offset_of!(fc_adam_group, beta2) - 32usize];
+    [
+        "Offset of field: fc_adam_group::eps",
+    ][::core::mem::offset_of!(fc_adam_group, eps) - 40usize];
+    [
+        "Offset of field: fc_adam_group::weight_decay",
+    ][::core::mem::offset_of!(fc_adam_group, weight_decay) - 48usize];
+};
+impl Default for fc_adam_group {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// One parameter of a list. Its four arrays have the same element type and so many elements.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_adam_member {
+    pub parameter: *mut ::core::ffi::c_void,
+    /// null: the step leaves this parameter as it is
+    pub gradient: *const ::core::ffi::c_void,
+    pub mean: *mut ::core::ffi::c_void,
+    pub square: *mut ::core::ffi::c_void,
+    /// the steps that the parameter has done, which the call counts
+    pub step: *mut f32,
+    pub count: i64,
+    pub group: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_adam_member"][::core::mem::size_of::<fc_adam_member>() - 56usize];
+    ["Alignment of fc_adam_member"][::core::mem::align_of::<fc_adam_member>() - 8usize];
+    [
+        "Offset of field: fc_adam_member::parameter",
+    ][::core::mem::offset_of!(fc_adam_member, parameter) - 0usize];
+    [
+        "Offset of field: fc_adam_member::gradient",
+    ][::core::mem::offset_of!(fc_adam_member, gradient) - 8usize];
+    [
+        "Offset of field: fc_adam_member::mean",
+    ][::core::mem::offset_of!(fc_adam_member, mean) - 16usize];
+    [
+        "Offset of field: fc_adam_member::square",
+    ][::core::mem::offset_of!(fc_adam_member, square) - 24usize];
+    [
+        "Offset of field: fc_adam_member::step",
+    ][::core::mem::offset_of!(fc_adam_member, step) - 32usize];
+    [
+        "Offset of field: fc_adam_member::count",
+    ][::core::mem::offset_of!(fc_adam_member, count) - 40usize];
+    [
+        "Offset of field: fc_adam_member::group",
+    ][::core::mem::offset_of!(fc_adam_member, group) - 48usize];
+};
+impl Default for fc_adam_member {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// Some parameters, all of one element type.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_adam_list {
+    pub members: [fc_adam_member; 512usize],
+    pub groups: [fc_adam_group; 16usize],
+    pub count: i32,
+    /// FC_F32 or FC_F64
+    pub dtype: fc_dtype,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_adam_list"][::core::mem::size_of::<fc_adam_list>() - 29576usize];
+    ["Alignment of fc_adam_list"][::core::mem::align_of::<fc_adam_list>() - 8usize];
+    [
+        "Offset of field: fc_adam_list::members",
+    ][::core::mem::offset_of!(fc_adam_list, members) - 0usize];
+    [
+        "Offset of field: fc_adam_list::groups",
+    ][::core::mem::offset_of!(fc_adam_list, groups) - 28672usize];
+    [
+        "Offset of field: fc_adam_list::count",
+    ][::core::mem::offset_of!(fc_adam_list, count) - 29568usize];
+    [
+        "Offset of field: fc_adam_list::dtype",
+    ][::core::mem::offset_of!(fc_adam_list, dtype) - 29572usize];
+};
+impl Default for fc_adam_list {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// Device memory of an optimiser, zeros at first. Between calls `done` is 0.
+#[repr(C)]
+#[derive(Debug, Default, Copy, Clone)]
+pub struct fc_adam_shared {
+    /// the norm of all gradients in the last step with clipping
+    pub norm: f64,
+    /// the factor of its gradients
+    pub clip: f64,
+    /// the CTAs of a launch that are done
+    pub done: u64,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_adam_shared"][::core::mem::size_of::<fc_adam_shared>() - 24usize];
+    ["Alignment of fc_adam_shared"][::core::mem::align_of::<fc_adam_shared>() - 8usize];
+    [
+        "Offset of field: fc_adam_shared::norm",
+    ][::core::mem::offset_of!(fc_adam_shared, norm) - 0usize];
+    [
+        "Offset of field: fc_adam_shared::clip",
+    ][::core::mem::offset_of!(fc_adam_shared, clip) - 8usize];
+    [
+        "Offset of field: fc_adam_shared::done",
+    ][::core::mem::offset_of!(fc_adam_shared, done) - 16usize];
 };
 impl fc_activation {
     /// max(x, 0); the slope at 0 is 0
@@ -2046,6 +2213,27 @@ unsafe extern "C" {
         options: *const fc_adam_options,
         state: *const fc_adam_state,
         coefficients: *const fc_adam_coefficients,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// The sums that fc_adam_list_norm writes for a list.
+    pub fn fc_adam_list_sums(list: *const fc_adam_list) -> i64;
+    /** Writes the sums of the squares of parts of the gradients, in f64. The last call of a step, which has the number of `all` sums from
+ `first_sum` on (0 in other calls), adds them in a fixed order and leaves the norm of all gradients, and
+ `clip = min(1, max_norm / (norm + 1e-6))`, as PyTorch has it; not a number if the norm is none.*/
+    pub fn fc_adam_list_norm(
+        list: *const fc_adam_list,
+        shared: *mut fc_adam_shared,
+        sums: *mut f64,
+        first_sum: *const f64,
+        all: i64,
+        max_norm: f64,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// Changes the parameters that have a gradient, their moments and step counts. With `clips`, gradients are multiplied by `shared->clip`.
+    pub fn fc_adam_list_update(
+        list: *const fc_adam_list,
+        shared: *mut fc_adam_shared,
+        clips: ::core::ffi::c_int,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /** to\[r\] = from\[order\[(*step % steps) * rows + r\]\], r < rows, in rows of so many words of 4 bytes. Words of a row whose place is not

@@ -4,6 +4,7 @@
   GPUs.
 - :mod:`flashcliff.nn`: layers and models as modules of PyTorch.
 - :mod:`flashcliff.rotors`: exponentials and logarithms of bivectors, and versors that act.
+- :mod:`flashcliff.optim`: AdamW with all parameters of a GPU in one launch.
 - :mod:`flashcliff.arrays`: the same operators, forward only, on arrays of NumPy, JAX, CuPy and
   others.
 - :mod:`flashcliff.compat`: drop-in layers and networks of other libraries; :func:`flashcliff.accelerate` replaces them
@@ -50,13 +51,14 @@ __all__ = [
     "functional",
     "get_num_threads",
     "nn",
+    "optim",
     "predict",
     "profile",
     "rotors",
     "set_num_threads",
 ]
 
-_MODULES = ("arrays", "compat", "functional", "nn", "rotors")
+_MODULES = ("arrays", "compat", "functional", "nn", "optim", "rotors")
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_core.after_fork)

@@ -120,6 +120,17 @@ class BlockSparse:
     def product(self, *arguments: object) -> None: ...
     def weights(self, *arguments: object) -> None: ...
 
+class AdamW:
+    """AdamW over some parameters on one GPU: of builds with CUDA only. A member is the addresses of parameter, means and step
+    count, the elements, the group, and the type."""
+
+    def __new__(cls, members: list[tuple[int, int, int, int, int, int, str]]) -> AdamW: ...
+    NORM: int
+    @property
+    def workspace_bytes(self) -> int: ...
+    # Called with what `_ops/adamw.py` makes of tensors and options.
+    def step(self, *arguments: object) -> None: ...
+
 class Operator:
     """An operator by its name in the table, with settings by name; those not given have their
     defaults."""

@@ -72,7 +72,10 @@ mod tensor;
 pub mod tuning;
 mod zero;
 
-pub use adam::{Adam, AdamParameter, AdamSettings, AdamState, LossScaling, ScheduleShape};
+pub use adam::{
+    Adam, AdamGroup, AdamList, AdamMember, AdamParameter, AdamRate, AdamSettings, AdamState,
+    LossScaling, ScheduleShape,
+};
 pub use array::Array;
 pub use cudarc;
 pub use device::Device;

@@ -3,12 +3,15 @@
 //! * `settings` - the options.
 //! * `state` - what a step reads and changes, in device memory.
 //! * `launch` - the checks and launches of a step.
+//! * `list` - steps for hosts that keep the state themselves.
 
 mod launch;
+mod list;
 mod settings;
 mod state;
 
 pub use launch::AdamParameter;
+pub use list::{AdamGroup, AdamList, AdamMember, AdamRate};
 pub use settings::{AdamSettings, LossScaling, ScheduleShape};
 pub use state::AdamState;
 

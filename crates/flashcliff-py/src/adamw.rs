@@ -1,0 +1,93 @@
+//! AdamW on NVIDIA GPUs, over memory that Python owns.
+
+use flashcliff::cuda::{AdamGroup, AdamList, AdamMember, AdamRate};
+use pyo3::prelude::*;
+
+use crate::convert::dtype_of;
+use crate::devices::{Devices, PyTarget};
+use crate::error::raise;
+
+/// The addresses of parameter, both means and step count; elements, group, type.
+type PyMember = (usize, usize, usize, usize, usize, usize, String);
+
+/// The learning rate, or 0 with its address and type; both decay rates, the number below fractions, the decay of parameters; whether
+/// steps go along the gradient.
+type PyGroup = (f64, Option<(usize, String)>, (f64, f64), f64, f64, bool);
+
+/// AdamW over some parameters on one GPU.
+///
+/// Not for users: memory is not checked. All addresses hold what `flashcliff::cuda::AdamList` says, and nobody else uses what is
+/// written until the stream is done.
+#[pyclass(frozen, module = "flashcliff._core")]
+pub(crate) struct AdamW {
+    inner: AdamList,
+    devices: Devices,
+}
+
+#[pymethods]
+impl AdamW {
+    #[new]
+    fn new(members: Vec<PyMember>) -> PyResult<Self> {
+        let members = members.iter().map(member).collect::<PyResult<Vec<_>>>()?;
+        Ok(Self {
+            inner: AdamList::new(&members).map_err(raise)?,
+            devices: Devices::default(),
+        })
+    }
+
+    /// The offset of the norm of all gradients in the workspace, an f64.
+    #[classattr]
+    const NORM: usize = AdamList::NORM;
+
+    /// The bytes of a workspace, which are zeros at first.
+    #[getter]
+    fn workspace_bytes(&self) -> usize {
+        self.inner.workspace_bytes()
+    }
+
+    /// Launches a step; a gradient of 0 stands for none.
+    fn step(
+        &self,
+        gradients: Vec<u64>,
+        groups: Vec<PyGroup>,
+        max_norm: Option<f64>,
+        workspace: usize,
+        target: PyTarget,
+    ) -> PyResult<()> {
+        let groups = groups.iter().map(group).collect::<PyResult<Vec<_>>>()?;
+        // SAFETY: the caller's, who is the Python package itself.
+        self.devices.on(target, |target| unsafe {
+            self.inner
+                .step(target, &gradients, &groups, max_norm, workspace as u64)
+        })
+    }
+}
+
+fn member((parameter, mean, square, step, count, group, dtype): &PyMember) -> PyResult<AdamMember> {
+    let [parameter, mean, square, step] =
+        [parameter, mean, square, step].map(|address| *address as u64);
+    Ok(AdamMember {
+        parameter,
+        mean,
+        square,
+        step,
+        count: *count,
+        group: *group,
+        dtype: dtype_of(dtype)?,
+    })
+}
+
+fn group((rate, at, (beta1, beta2), eps, weight_decay, maximize): &PyGroup) -> PyResult<AdamGroup> {
+    let learning_rate = match at {
+        None => AdamRate::Value(*rate),
+        Some((address, dtype)) => AdamRate::At(*address as u64, dtype_of(dtype)?),
+    };
+    Ok(AdamGroup {
+        learning_rate,
+        beta1: *beta1,
+        beta2: *beta2,
+        eps: *eps,
+        weight_decay: *weight_decay,
+        maximize: *maximize,
+    })
+}

@@ -1,0 +1,312 @@
+"""AdamW on a GPU: beside PyTorch's, and recorded into CUDA graphs."""
+
+from __future__ import annotations
+
+import copy
+
+import optim_common as common
+import pytest
+import torch
+from optim_common import Pair, bits
+
+import flashcliff
+from flashcliff import CaptureError, nn, optim
+
+pytestmark = pytest.mark.cuda
+DTYPES = [torch.float64, torch.float32]
+# More than two launches hold, with sizes around those of blocks.
+MANY = [(at % 7 + 1, at % 5) for at in range(1100)] + [(1024,), (1025,), (4096,), (4097,), (70000,)]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_training_is_that_of_pytorch(dtype):
+    common.trains_alike(dtype, "cuda")
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_clipping_is_that_of_pytorch(dtype):
+    common.clips_alike(dtype, "cuda")
+
+
+def test_clipping_of_what_is_no_number():
+    common.clips_what_is_no_number("cuda")
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_schedules(dtype, tensor):
+    common.schedules_alike(dtype, "cuda", tensor)
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_states_are_exchanged(dtype):
+    common.exchanges_states(dtype, "cuda")
+
+
+def test_changes_count():
+    common.follows_changes("cuda")
+
+
+def test_strides():
+    common.takes_strides("cuda")
+
+
+def test_determinism():
+    common.repeats("cuda")
+
+
+def test_autograd_sees_the_change():
+    common.is_caught_by_autograd("cuda")
+
+
+@pytest.mark.parametrize("max_norm", [None, 3.0])
+def test_more_parameters_and_groups_than_a_launch_holds(max_norm):
+    pair = Pair(torch.float64, "cuda", MANY)
+    options = [{"lr": 1e-3 * (at % 37 + 1), "weight_decay": 0.01 * (at % 3)} for at in range(40)]
+
+    def split(parameters):
+        return [{"params": parameters[at::40], **own} for at, own in enumerate(options)]
+
+    ours = optim.AdamW(split(pair.ours), max_norm=max_norm)
+    theirs = torch.optim.AdamW(split(pair.theirs))
+    for step in range(4):
+        pair.draw(lambda at, step=step: at % 4 == step)
+        if max_norm is not None:
+            torch.nn.utils.clip_grad_norm_(pair.theirs, max_norm)
+        ours.step()
+        theirs.step()
+        pair.compare(ours, theirs)
+
+
+@pytest.mark.parametrize("max_norm", [None, 1.0])
+def test_both_types_at_once(max_norm):
+    pairs = [Pair(dtype, "cuda") for dtype in DTYPES]
+    ours = optim.AdamW([p for pair in pairs for p in pair.ours], max_norm=max_norm)
+    theirs = torch.optim.AdamW([p for pair in pairs for p in pair.theirs])
+    for _ in range(4):
+        for pair in pairs:
+            pair.draw()
+        if max_norm is not None:
+            gradients = [p.grad for pair in pairs for p in pair.theirs]
+            norm = torch.stack([g.double().square().sum() for g in gradients]).sum().sqrt()
+            for gradient in gradients:
+                gradient *= (max_norm / (norm + 1e-6)).clamp(max=1).to(gradient.dtype)
+        ours.step()
+        theirs.step()
+        for pair in pairs:
+            pair.compare(ours, theirs)
+
+
+def test_many_steps_before():
+    pair = Pair(torch.float64, "cuda")
+    ours, theirs = optim.AdamW(pair.ours), torch.optim.AdamW(pair.theirs)
+    for count in (1e3, 123456.0, 2.0**24 - 3):
+        for optimiser, parameters in ((ours, pair.ours), (theirs, pair.theirs)):
+            for p in parameters:
+                if p in optimiser.state:
+                    optimiser.state[p]["step"].fill_(count)
+        for _ in range(2):
+            pair.draw()
+            ours.step()
+            theirs.step()
+            pair.compare(ours, theirs)
+
+
+def test_parameters_on_both_devices():
+    pairs = [Pair(torch.float64, device) for device in ("cpu", "cuda")]
+    ours = optim.AdamW([p for pair in pairs for p in pair.ours])
+    theirs = torch.optim.AdamW([p for pair in pairs for p in pair.theirs])
+    for _ in range(3):
+        for pair in pairs:
+            pair.draw()
+        ours.step()
+        theirs.step()
+        for pair in pairs:
+            pair.compare(ours, theirs)
+    for group in ours.param_groups:
+        group["max_norm"] = 1.0
+    with pytest.raises(ValueError, match="all parameters on one device, got cpu and cuda:0"):
+        ours.step()
+
+
+def test_a_model_that_moves():
+    """From the CPU to the GPU between steps, with its state."""
+    torch.manual_seed(0)
+    net = torch.nn.Linear(3, 2).double()
+    twin = copy.deepcopy(net)
+    ours = optim.AdamW(net.parameters(), lr=1e-2)
+    theirs = torch.optim.AdamW(twin.parameters(), lr=1e-2)
+    for device in ("cpu", "cuda"):
+        net.to(device)
+        for _ in range(3):
+            x = torch.randn(4, 3, dtype=torch.float64)
+            for model, optimiser, place in ((net, ours, device), (twin, theirs, "cpu")):
+                optimiser.zero_grad()
+                model(x.to(place)).square().sum().backward()
+                optimiser.step()
+    for p, q in zip(net.parameters(), twin.parameters()):
+        common.close(p.cpu(), q)
+    assert all(value.is_cuda for state in ours.state.values() for value in state.values())
+
+
+def kernels(function):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        function()
+        torch.cuda.synchronize()
+    device = torch.autograd.DeviceType.CUDA
+    return [e.name for e in profile.events() if e.device_type == device]
+
+
+@pytest.mark.parametrize("max_norm", [None, 1.0])
+def test_few_launches_that_neither_wait_nor_allocate(max_norm):
+    pair = Pair(torch.float32, "cuda", MANY[:400])
+    lr = torch.tensor(1e-3, device="cuda")
+    ours = optim.AdamW(common.groups(pair.ours), lr=lr, max_norm=max_norm)
+    pair.draw()
+    ours.step()
+    pair.draw(lambda at: at % 5 == 0)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_stats()["allocation.all.allocated"]
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        ours.step()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert torch.cuda.memory_stats()["allocation.all.allocated"] == before
+    names = kernels(ours.step)
+    assert len(names) == (1 if max_norm is None else 2), names
+    assert all("list_" in name for name in names)
+
+
+# In CUDA graphs
+
+
+@pytest.mark.parametrize("max_norm", [None, 0.5])
+def test_replays_are_steps(max_norm):
+    """Of gradients that are written in place, with a learning rate that changes between replays."""
+    captured, eager = Pair(torch.float32, "cuda"), Pair(torch.float32, "cuda")
+    optimisers, rates = [], []
+    for pair in (captured, eager):
+        rates.append(torch.tensor(1e-2, device="cuda"))
+        optimisers.append(
+            optim.AdamW([{"params": pair.ours[:3]}, {"params": pair.ours[3:], "weight_decay": 0.5}],
+                        lr=rates[-1], max_norm=max_norm)
+        )
+        pair.draw()
+    for optimiser in optimisers:
+        optimiser.step()
+    before = bits(captured.ours, optimisers[0])
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        optimisers[0].step()
+    assert all(map(torch.equal, before, bits(captured.ours, optimisers[0])))
+    for step in range(6):
+        for pair in (captured, eager):
+            kept = [p.grad for p in pair.ours]
+            pair.draw()
+            for parameter, gradient in zip(pair.ours, kept):
+                gradient.copy_(parameter.grad)
+                parameter.grad = gradient
+        for rate in rates:
+            rate.fill_(1e-2 / (step + 1))
+        graph.replay()
+        optimisers[1].step()
+        got, want = (bits(p.ours, o) for p, o in zip((captured, eager), optimisers))
+        assert all(map(torch.equal, got, want)), step
+        if max_norm is not None:
+            assert torch.equal(optimisers[0].grad_norm, optimisers[1].grad_norm)
+    # Eager steps go on where replays ended.
+    for optimiser in optimisers:
+        optimiser.step()
+    got, want = (bits(p.ours, o) for p, o in zip((captured, eager), optimisers))
+    assert all(map(torch.equal, got, want))
+
+
+def test_captured_training_with_a_schedule():
+    torch.manual_seed(0)
+    r3 = flashcliff.Algebra(3, 0, 0)
+    model = torch.nn.Sequential(*(nn.FlashCliffordLayer(r3, 16) for _ in range(3))).cuda()
+    runs = []
+    for wrap in (True, False):
+        own = copy.deepcopy(model)
+        lr = torch.tensor(1e-2, device="cuda")
+        optimiser = optim.AdamW(own.parameters(), lr=lr, max_norm=0.1)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, 12)
+
+        def step(x, own=own, optimiser=optimiser):
+            optimiser.zero_grad()
+            loss = own(x).square().mean()
+            loss.backward()
+            optimiser.step()
+            return loss
+
+        run = flashcliff.capture(step, modules=own, fallback="error") if wrap else step
+        losses = []
+        for at in range(12):
+            torch.manual_seed(at)
+            losses.append(run(torch.randn(8, 6, 16, device="cuda")).detach())
+            schedule.step()
+        if wrap:
+            assert run.graph_count == 1
+        runs.append((losses, bits(own.parameters(), optimiser)))
+    for got, want in zip(*runs):
+        assert all(map(torch.equal, got, want))
+
+
+def test_a_number_that_changes_after_a_recording():
+    x = torch.nn.Parameter(torch.ones(3, device="cuda"))
+    ours = optim.AdamW([x], lr=1e-2, max_norm=1.0)
+
+    @flashcliff.capture(warmup=1, fallback="error")
+    def step():
+        x.grad = x.detach() + 1
+        ours.step()
+
+    step(), step()
+    for name, value in (("lr", 2e-2), ("max_norm", 2.0)):
+        kept, ours.param_groups[0][name] = ours.param_groups[0][name], value
+        with pytest.raises(CaptureError, match=f"`{name}` of group 0 was changed"):
+            step()
+        ours.param_groups[0][name] = kept
+    step()
+
+
+def recorded(function):
+    with torch.cuda.graph(torch.cuda.CUDAGraph()):
+        function()
+
+
+def test_recordings_that_would_be_wrong():
+    x = torch.nn.Parameter(torch.ones(3, device="cuda"))
+    x.grad = torch.ones_like(x)
+    with pytest.raises(CaptureError, match="call `step\\(\\)` once before it is recorded"):
+        recorded(optim.AdamW([x]).step)
+    ours = optim.AdamW([x], lr=torch.tensor(1e-3))
+    ours.step()
+    with pytest.raises(CaptureError, match="the tensor `lr` now has; make it on cuda:0"):
+        recorded(ours.step)
+    # The device works on.
+    ours.step()
+    assert int(ours.state[x]["step"]) == 2
+
+
+def test_a_state_that_was_loaded_is_recorded_after_a_step():
+    x = torch.nn.Parameter(torch.ones(3, device="cuda"))
+    x.grad = torch.ones_like(x)
+    ours = optim.AdamW([x])
+    ours.step()
+    again = optim.AdamW([x])
+    again.load_state_dict(copy.deepcopy(ours.state_dict()))
+    with pytest.raises(CaptureError, match="once before it is recorded"):
+        recorded(again.step)
+    again.step()
+    recorded(again.step)
+
+
+def test_gradient_scaler():
+    x = torch.nn.Parameter(torch.ones(2, device="cuda"))
+    ours, scaler = optim.AdamW([x], lr=0.1), torch.amp.GradScaler("cuda", init_scale=4.0)
+    scaler.scale(x.square().sum()).backward()
+    scaler.step(ours)
+    scaler.update()
+    assert ours.state[x]["exp_avg"].tolist() == pytest.approx([0.2, 0.2])
