@@ -55,54 +55,72 @@ __device__ int64_t place(const fc_linear_weights &shape, int64_t i, int g) {
   return shape.order == FC_LINEAR_GRADES_FIRST ? g * shape.rows * shape.columns + i : i * shape.grades + g;
 }
 
-// Packs weights: each thread copies an element of one grade to all of its matrices. The bias comes after the grades.
+// The weights of a kernel. A single one takes less to launch.
+template <int N>
+struct Packings {
+  fc_linear_packing of[N];
+};
+
+// Packs a grade: each thread copies an element to all of its matrices.
 template <class From, class To>
-__global__ void __launch_bounds__(kThreads)
-    pack(const From *weight, To *packed, fc_linear_weights shape, fc_linear_parts copies, fc_linear_bias bias) {
-  const int g = int(blockIdx.y);
-  if (g == shape.grades) return pack_bias<From, To>(bias);
-  const int first = g == 0 ? 0 : copies.end[g - 1];
+__device__ void pack_grade(const fc_linear_packing &own, int g) {
+  const fc_linear_weights &shape = own.shape;
+  const From *weight = static_cast<const From *>(own.from);
+  To *packed = static_cast<To *>(own.to);
+  const int first = g == 0 ? 0 : own.matrices.end[g - 1], last = own.matrices.end[g];
   const int64_t step = int64_t(gridDim.x) * kThreads, elements = shape.rows * shape.columns;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += step) {
     To value;
     narrow(widen(weight[place(shape, i, g)]), &value);
-    for (int copy = first; copy < copies.end[g]; copy++) packed[copy * shape.stride + i] = value;
+    for (int copy = first; copy < last; copy++) packed[copy * shape.stride + i] = value;
   }
 }
 
-// Packs weights transposed, in small squares: weights of few channels are only a few of them. A write is a loop over copies.
+// Packs a grade transposed, in small squares: weights of few channels are only a few of them. A write is a loop over copies.
 using Squares = TransposedSquares<32, kThreads>;
 template <class From, class To>
-__global__ void __launch_bounds__(kThreads)
-    pack_transposed(const From *weight, To *packed, const __grid_constant__ fc_linear_weights shape,
-                    const __grid_constant__ fc_linear_parts copies, const __grid_constant__ fc_linear_bias bias) {
-  const int g = int(blockIdx.y);
-  if (g == shape.grades) return pack_bias<From, To>(bias);
-  const int first = g == 0 ? 0 : copies.end[g - 1], last = copies.end[g];
+__device__ void pack_grade_transposed(const fc_linear_packing &own, int g) {
+  const fc_linear_weights &shape = own.shape;
+  const int first = g == 0 ? 0 : own.matrices.end[g - 1], last = own.matrices.end[g];
   Squares::walk<To>(
       shape.rows, shape.columns,
       [&](int64_t row, int64_t column) {
         To value;
-        narrow(widen(weight[place(shape, row * shape.columns + column, g)]), &value);
+        narrow(widen(static_cast<const From *>(own.from)[place(shape, row * shape.columns + column, g)]), &value);
         return value;
       },
       [&](int64_t column, int64_t row, To value) {
-        To *to = packed + column * shape.rows + row;
+        To *to = static_cast<To *>(own.to) + column * shape.rows + row;
         for (int copy = first; copy < last; copy++) to[copy * shape.stride] = value;
       });
 }
 
-// Unpacks gradients: each thread adds the parts of an element of one grade.
-template <class From, class To>
-__global__ void __launch_bounds__(kThreads) unpack(const From *packed, To *weight, fc_linear_weights shape, fc_linear_parts parts) {
+// Packs a grade of some weights by the CTAs of a row of the grid. The bias comes after the grades.
+template <class From, class To, int N>
+__global__ void __launch_bounds__(kThreads) pack(const __grid_constant__ Packings<N> all) {
+  const fc_linear_packing &own = all.of[N == 1 ? 0 : blockIdx.z];
   const int g = int(blockIdx.y);
-  const int first = g == 0 ? 0 : parts.end[g - 1];
+  if (g > own.shape.grades) return;
+  if (g == own.shape.grades) return pack_bias<From, To>(own.bias);
+  if (own.shape.transposed) return pack_grade_transposed<From, To>(own, g);
+  pack_grade<From, To>(own, g);
+}
+
+// Unpacks gradients: each thread adds the parts of an element of one grade.
+template <class From, class To, int N>
+__global__ void __launch_bounds__(kThreads) unpack(const __grid_constant__ Packings<N> all) {
+  const fc_linear_packing &own = all.of[N == 1 ? 0 : blockIdx.z];
+  const fc_linear_weights &shape = own.shape;
+  const int g = int(blockIdx.y);
+  if (g >= shape.grades) return;
+  const From *packed = static_cast<const From *>(own.from);
+  const int first = g == 0 ? 0 : own.matrices.end[g - 1], last = own.matrices.end[g];
   const int64_t step = int64_t(gridDim.x) * kThreads, elements = shape.rows * shape.columns;
   for (int64_t i = int64_t(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += step) {
     typename Accumulator<From>::Type sum = widen(packed[first * shape.stride + i]);
 #pragma unroll 8
-    for (int part = first + 1; part < parts.end[g]; part++) sum += widen(packed[part * shape.stride + i]);
-    narrow(sum, weight + place(shape, i, g));
+    for (int part = first + 1; part < last; part++) sum += widen(packed[part * shape.stride + i]);
+    narrow(sum, static_cast<To *>(own.to) + place(shape, i, g));
   }
 }
 
@@ -134,6 +152,17 @@ struct Chunks {
   }
 };
 
+// The sum over every kParts-th row of a chunk.
+template <class A, class From>
+__device__ A sum_of_part(const From *rows, int64_t chunk, int64_t chunk_rows, int64_t row_count, int64_t channels, int64_t column) {
+  const int64_t first = chunk * chunk_rows;
+  const int64_t end = first + chunk_rows < row_count ? first + chunk_rows : row_count;
+  A sum = 0;
+#pragma unroll 4
+  for (int64_t r = first + threadIdx.y; r < end; r += kParts) sum += A(widen(rows[r * channels + column]));
+  return sum;
+}
+
 // The column sums of each chunk of rows: [chunks, channels]. Each of kParts rows of threads adds every kParts-th row of a
 // chunk; then these sums are added in order.
 template <class A, class From, class To>
@@ -141,19 +170,38 @@ __global__ void __launch_bounds__(kColumns *kParts)
     sum_columns(const From *rows, To *sums, int64_t row_count, int64_t chunk_rows, int64_t channels) {
   __shared__ A parts[kParts][kColumns + 1];
   const int64_t column = int64_t(blockIdx.x) * kColumns + threadIdx.x;
-  const int64_t first = int64_t(blockIdx.y) * chunk_rows;
-  const int64_t end = first + chunk_rows < row_count ? first + chunk_rows : row_count;
-  A sum = 0;
-  if (column < channels) {
-#pragma unroll 4
-    for (int64_t r = first + threadIdx.y; r < end; r += kParts) sum += A(widen(rows[r * channels + column]));
-  }
+  A sum = column < channels ? sum_of_part<A>(rows, blockIdx.y, chunk_rows, row_count, channels, column) : A(0);
   parts[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();
   if (threadIdx.y != 0 || column >= channels) return;
 #pragma unroll
   for (int part = 1; part < kParts; part++) sum += parts[part][threadIdx.x];
   narrow(sum, sums + blockIdx.y * channels + column);
+}
+
+// The chunks that one CTA adds, and its columns: a sector of the memory of each row in f32.
+constexpr int kFewChunks = 8;
+constexpr int kFewColumns = 8;
+
+// The column sums of few chunks of rows, each by a layer of the threads. Numbers are added in the order of sum_columns for the
+// chunks, and then for their sums.
+template <class A, class From, class To>
+__global__ void __launch_bounds__(kFewColumns *kParts *kFewChunks)
+    sum_few(const From *rows, To *sums, int64_t row_count, int64_t chunk_rows, int64_t channels) {
+  __shared__ A parts[kFewChunks][kParts][kFewColumns + 1];
+  const int64_t column = int64_t(blockIdx.x) * kFewColumns + threadIdx.x;
+  A sum = column < channels ? sum_of_part<A>(rows, threadIdx.z, chunk_rows, row_count, channels, column) : A(0);
+  parts[threadIdx.z][threadIdx.y][threadIdx.x] = sum;
+  __syncthreads();
+  if (threadIdx.y == 0) {
+#pragma unroll
+    for (int part = 1; part < kParts; part++) sum += parts[threadIdx.z][part][threadIdx.x];
+    parts[threadIdx.z][0][threadIdx.x] = sum;
+  }
+  __syncthreads();
+  if (threadIdx.y != 0 || threadIdx.z != 0 || column >= channels) return;
+  for (int chunk = 1; chunk < int(blockDim.z); chunk++) sum += parts[chunk][0][threadIdx.x];
+  narrow(sum, sums + column);
 }
 
 // ---- launches ----
@@ -191,13 +239,53 @@ int with_rounding(fc_dtype from, fc_dtype to, F &&f) {
   }
 }
 
+// Calls f with lists of at most FC_LINEAR_MOST_AT_ONCE of the weights that are not empty, and their grids, in order. CTAs of the grid
+// go through the elements (x) of the grades, and of the bias if there is one (y), of the weights (z).
+template <class F>
+int in_lists(const fc_linear_packing *all, int32_t count, F &&f) {
+  if (count < 0 || (count > 0 && all == nullptr)) return FC_ERROR_BAD_CALL;
+  for (int32_t i = 0; i < count; i++) {
+    const fc_linear_bias &bias = all[i].bias;
+    if (!valid(all[i].shape, all[i].matrices) || bias.channels < 0 || bias.stride < bias.channels) return FC_ERROR_BAD_CALL;
+  }
+  for (int32_t next = 0; next < count;) {
+    Packings<FC_LINEAR_MOST_AT_ONCE> list = {};
+    dim3 grid(1);
+    int32_t taken = 0;
+    for (; next < count && taken < FC_LINEAR_MOST_AT_ONCE; next++) {
+      const fc_linear_weights &shape = all[next].shape;
+      if (is_empty(shape)) continue;
+      const dim3 own = shape.transposed ? Squares::grid(shape.rows, shape.columns, kMostBlocks) : walk(shape.rows * shape.columns);
+      const unsigned grades = unsigned(shape.grades) + (all[next].bias.channels > 0);
+      grid = dim3(grid.x > own.x ? grid.x : own.x, grid.y > grades ? grid.y : grades);
+      list.of[taken++] = all[next];
+    }
+    if (taken == 0) break;
+    grid.z = unsigned(taken);
+    if (const int error = f(list, grid)) return error;
+  }
+  return 0;
+}
+
+// Launches a kernel of single weights or one of many.
+template <class One, class Many>
+int launch_list(One *one, Many *many, const Packings<FC_LINEAR_MOST_AT_ONCE> &list, dim3 grid, void *stream) {
+  if (grid.z == 1) return launch(one, grid, dim3(kThreads), stream, Packings<1>{{list.of[0]}});
+  return launch(many, grid, dim3(kThreads), stream, list);
+}
+
 template <class A, class From, class To>
 int launch_column_sums(const void *rows, void *sums, void *workspace, int64_t row_count, int64_t channels,
                        void *stream) {
   const Chunks chunks(row_count);
+  const From *from = static_cast<const From *>(rows);
+  if (chunks.count <= kFewChunks) {
+    return launch(sum_few<A, From, To>, dim3(unsigned(ceil_div(channels, kFewColumns))),
+                  dim3(kFewColumns, kParts, unsigned(chunks.count)), stream, from, static_cast<To *>(sums), row_count, chunks.rows,
+                  channels);
+  }
   const dim3 block(kColumns, kParts);
   const unsigned columns = unsigned(ceil_div(channels, kColumns));
-  const From *from = static_cast<const From *>(rows);
   A *partial = static_cast<A *>(workspace);
   const cudaError_t error = launch(sum_columns<A, From, A>, dim3(columns, unsigned(chunks.count)), block, stream, from,
                                    partial, row_count, chunks.rows, channels);
@@ -209,35 +297,26 @@ int launch_column_sums(const void *rows, void *sums, void *workspace, int64_t ro
 }  // namespace
 }  // namespace fc
 
-extern "C" int fc_linear_pack(const void *weight, void *packed, const fc_linear_weights *shape, const fc_linear_parts *copies,
-                              const fc_linear_bias *bias, fc_dtype from, fc_dtype to, void *stream) {
-  if (!fc::valid(*shape, *copies)) return FC_ERROR_BAD_CALL;
-  if (bias != nullptr && (bias->channels < 0 || bias->stride < bias->channels)) return FC_ERROR_BAD_CALL;
-  if (fc::is_empty(*shape)) return 0;
-  const fc_linear_bias none = {};
-  dim3 grid = shape->transposed ? fc::Squares::grid(shape->rows, shape->columns, fc::kMostBlocks)
-                                : fc::walk(shape->rows * shape->columns);
-  grid.y = unsigned(shape->grades) + (bias != nullptr);
+extern "C" int fc_linear_pack(const fc_linear_packing *all, int32_t count, fc_dtype from, fc_dtype to, void *stream) {
   return fc::with_rounding(from, to, [&](auto *s, auto *t) -> int {
     using From = typename fc::Pointee<decltype(s)>::Type;
     using To = typename fc::Pointee<decltype(t)>::Type;
-    const auto kernel = shape->transposed ? fc::pack_transposed<From, To> : fc::pack<From, To>;
-    return fc::launch(kernel, grid, dim3(fc::kThreads), stream, static_cast<const From *>(weight), static_cast<To *>(packed),
-                      *shape, *copies, bias != nullptr ? *bias : none);
+    return fc::in_lists(all, count, [&](const auto &list, dim3 grid) -> int {
+      return fc::launch_list(fc::pack<From, To, 1>, fc::pack<From, To, FC_LINEAR_MOST_AT_ONCE>, list, grid, stream);
+    });
   });
 }
 
-extern "C" int fc_linear_unpack(const void *packed, void *weight, const fc_linear_weights *shape, const fc_linear_parts *parts,
-                                fc_dtype from, fc_dtype to, void *stream) {
-  if (!fc::valid(*shape, *parts) || shape->transposed) return FC_ERROR_BAD_CALL;
-  if (fc::is_empty(*shape)) return 0;
-  dim3 grid = fc::walk(shape->rows * shape->columns);
-  grid.y = unsigned(shape->grades);
+extern "C" int fc_linear_unpack(const fc_linear_packing *all, int32_t count, fc_dtype from, fc_dtype to, void *stream) {
+  for (int32_t i = 0; i < count; i++) {
+    if (all[i].shape.transposed) return FC_ERROR_BAD_CALL;
+  }
   return fc::with_rounding(from, to, [&](auto *s, auto *t) -> int {
     using From = typename fc::Pointee<decltype(s)>::Type;
     using To = typename fc::Pointee<decltype(t)>::Type;
-    return fc::launch(fc::unpack<From, To>, grid, dim3(fc::kThreads), stream, static_cast<const From *>(packed),
-                      static_cast<To *>(weight), *shape, *parts);
+    return fc::in_lists(all, count, [&](const auto &list, dim3 grid) -> int {
+      return fc::launch_list(fc::unpack<From, To, 1>, fc::unpack<From, To, FC_LINEAR_MOST_AT_ONCE>, list, grid, stream);
+    });
   });
 }
 

@@ -46,16 +46,26 @@ typedef struct fc_linear_weights {
   int32_t transposed; /* packed as [columns, rows] */
 } fc_linear_weights;
 
-/* Packs as many equal matrices for each grade as `copies` says: packed[p, r, c] = weight[r, c, g] for the matrices p of g.
- * `to` equals `from`, or is a 16-bit type if `from` is f32. A bias of the same types, unless null, is packed by the same
- * launch. */
-int fc_linear_pack(const void *weight, void *packed, const fc_linear_weights *shape, const fc_linear_parts *copies,
-                   const fc_linear_bias *bias, fc_dtype from, fc_dtype to, void *stream);
+/* Weights and their packed form. */
+typedef struct fc_linear_packing {
+  const void *from;
+  void *to;
+  fc_linear_weights shape;
+  fc_linear_parts matrices;
+  fc_linear_bias bias; /* packed too; without channels there is none */
+} fc_linear_packing;
 
-/* Gradients of weights from the parts of the gradient of each grade: weight[r, c, g] = sum of packed[p, r, c] over the
- * matrices p of g, in order, none of them transposed. Summed in f32, or in f64 for f64. Types as for fc_linear_pack. */
-int fc_linear_unpack(const void *packed, void *weight, const fc_linear_weights *shape, const fc_linear_parts *parts,
-                     fc_dtype from, fc_dtype to, void *stream);
+/* The most weights that one kernel packs. */
+#define FC_LINEAR_MOST_AT_ONCE 24
+
+/* Packs as many equal matrices for each grade as `matrices` says: to[p, r, c] = from[r, c, g] for the matrices p of g. `to` equals
+ * `from`, or is a 16-bit type if `from` is f32; biases have the same types. Takes as few kernels as hold all weights. */
+int fc_linear_pack(const fc_linear_packing *all, int32_t count, fc_dtype from, fc_dtype to, void *stream);
+
+/* Gradients of weights from the parts of the gradient of each grade: to[r, c, g] = sum of from[p, r, c] over the matrices p of g,
+ * in order, none of them transposed. Summed in f32, or in f64 for f64. Types and kernels as for fc_linear_pack; biases are not
+ * looked at. */
+int fc_linear_unpack(const fc_linear_packing *all, int32_t count, fc_dtype from, fc_dtype to, void *stream);
 
 /* rows[r, c] = bias[c], for a product over no channels. `to` equals `from`, or is a 16-bit type if `from` is f32. */
 int fc_linear_broadcast(const void *bias, void *rows, int64_t row_count, int64_t channels, fc_dtype from, fc_dtype to,

@@ -6,6 +6,7 @@ pub const FC_VARIANTS: u32 = 5;
 pub const FC_ERROR_BAD_CALL: u32 = 100001;
 pub const FC_ERROR_TOO_LARGE: u32 = 100002;
 pub const FC_LINEAR_MAX_GRADES: u32 = 9;
+pub const FC_LINEAR_MOST_AT_ONCE: u32 = 24;
 pub const FC_MAX_GRADES: u32 = 9;
 pub const FC_MAX_PATHS: u32 = 165;
 pub const FC_WEIGHT_SCALES: u32 = 257;
@@ -424,6 +425,50 @@ const _: () = {
     ][::core::mem::offset_of!(fc_linear_weights, transposed) - 36usize];
 };
 impl Default for fc_linear_weights {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// Weights and their packed form.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_linear_packing {
+    pub from: *const ::core::ffi::c_void,
+    pub to: *mut ::core::ffi::c_void,
+    pub shape: fc_linear_weights,
+    pub matrices: fc_linear_parts,
+    /// packed too; without channels there is none
+    pub bias: fc_linear_bias,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    [
+        "Size of fc_linear_packing",
+    ][::core::mem::size_of::<fc_linear_packing>() - 136usize];
+    [
+        "Alignment of fc_linear_packing",
+    ][::core::mem::align_of::<fc_linear_packing>() - 8usize];
+    [
+        "Offset of field: fc_linear_packing::from",
+    ][::core::mem::offset_of!(fc_linear_packing, from) - 0usize];
+    [
+        "Offset of field: fc_linear_packing::to",
+    ][::core::mem::offset_of!(fc_linear_packing, to) - 8usize];
+    [
+        "Offset of field: fc_linear_packing::shape",
+    ][::core::mem::offset_of!(fc_linear_packing, shape) - 16usize];
+    [
+        "Offset of field: fc_linear_packing::matrices",
+    ][::core::mem::offset_of!(fc_linear_packing, matrices) - 56usize];
+    [
+        "Offset of field: fc_linear_packing::bias",
+    ][::core::mem::offset_of!(fc_linear_packing, bias) - 96usize];
+};
+impl Default for fc_linear_packing {
     fn default() -> Self {
         let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -2016,26 +2061,21 @@ unsafe extern "C" {
     pub fn fc_error_string(code: ::core::ffi::c_int) -> *const ::core::ffi::c_char;
     /// The compute capabilities the library holds machine code for, as "80 90a 100 120 ptx80".
     pub fn fc_architectures() -> *const ::core::ffi::c_char;
-    /** Packs as many equal matrices for each grade as `copies` says: packed\[p, r, c\] = weight\[r, c, g\] for the matrices p of g.
- `to` equals `from`, or is a 16-bit type if `from` is f32. A bias of the same types, unless null, is packed by the same
- launch.*/
+    /** Packs as many equal matrices for each grade as `matrices` says: to\[p, r, c\] = from\[r, c, g\] for the matrices p of g. `to` equals
+ `from`, or is a 16-bit type if `from` is f32; biases have the same types. Takes as few kernels as hold all weights.*/
     pub fn fc_linear_pack(
-        weight: *const ::core::ffi::c_void,
-        packed: *mut ::core::ffi::c_void,
-        shape: *const fc_linear_weights,
-        copies: *const fc_linear_parts,
-        bias: *const fc_linear_bias,
+        all: *const fc_linear_packing,
+        count: i32,
         from: fc_dtype,
         to: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /** Gradients of weights from the parts of the gradient of each grade: weight\[r, c, g\] = sum of packed\[p, r, c\] over the
- matrices p of g, in order, none of them transposed. Summed in f32, or in f64 for f64. Types as for fc_linear_pack.*/
+    /** Gradients of weights from the parts of the gradient of each grade: to\[r, c, g\] = sum of from\[p, r, c\] over the matrices p of g,
+ in order, none of them transposed. Summed in f32, or in f64 for f64. Types and kernels as for fc_linear_pack; biases are not
+ looked at.*/
     pub fn fc_linear_unpack(
-        packed: *const ::core::ffi::c_void,
-        weight: *mut ::core::ffi::c_void,
-        shape: *const fc_linear_weights,
-        parts: *const fc_linear_parts,
+        all: *const fc_linear_packing,
+        count: i32,
         from: fc_dtype,
         to: fc_dtype,
         stream: *mut ::core::ffi::c_void,

@@ -142,6 +142,18 @@ pub enum Error {
         /// The name of the operator.
         operator: String,
     },
+    /// A call of other sizes or types than those that weights were packed for.
+    #[error(
+        "{operator}: expected the sizes and types that weights were packed for, {expected}, got {got}"
+    )]
+    NotPacked {
+        /// The operator.
+        operator: String,
+        /// The sizes and types that weights were packed for.
+        expected: String,
+        /// The sizes and types of the call.
+        got: String,
+    },
     /// An option that is not a number the operator can use.
     #[error("{option} must be {expected}, got {got}")]
     InvalidOption {

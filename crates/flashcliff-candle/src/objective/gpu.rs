@@ -1,10 +1,16 @@
 //! A plan on a GPU: its buffers, and the launches of both passes.
+//!
+//! Weights are packed for matrix products by one kernel before the first part of a batch, and their gradients are added up by one behind
+//! the backward pass, or behind the part of it that completes a bucket ([`Packing`]).
+
+use std::ops::Range;
+use std::sync::Arc;
 
 use candle_core::backend::BackendDevice;
 use candle_core::{CudaDevice, CudaStorage, DType, Storage, Tensor};
 use flashcliff::cuda::cudarc::driver::CudaSlice;
 use flashcliff::cuda::network;
-use flashcliff::cuda::{self, Dtypes, Scratch, TensorMut};
+use flashcliff::cuda::{self, Dtypes, Packed, PackedGradient, Packing, Scratch, TensorMut};
 use flashcliff::{Device, Dtype, Pass};
 
 use super::Part;
@@ -28,6 +34,14 @@ pub(super) struct OnGpu {
     dtypes: [Dtype; 2],
     /// For each node its operator on the device.
     operators: Vec<Option<cuda::Operator>>,
+    /// The same operators, with packed weights.
+    packing: Arc<Packing>,
+    /// For each node the number of its operator there.
+    numbers: Vec<Option<usize>>,
+    /// The memory of packed weights and of the parts of their gradients.
+    packed: Option<CudaSlice<u8>>,
+    /// For each parameter the input whose gradient the backward pass leaves in parts, if it is one.
+    left: Vec<Option<Left>>,
     /// For each place of memory of the plan; `None` where a tensor holds the value.
     values: Vec<Option<CudaStorage>>,
     /// For each node the values that its forward pass saves.
@@ -50,6 +64,25 @@ pub(super) struct Watch<'a> {
     /// The buckets of gradients, in the order of the pass.
     pub(super) buckets: &'a [Bucket],
     pub(super) ready: &'a mut Ready<'a>,
+}
+
+impl Watch<'_> {
+    /// Whether the backward pass of a node completes the next bucket.
+    fn completes(&self, node: usize) -> bool {
+        self.buckets
+            .first()
+            .is_some_and(|bucket| bucket.node == node)
+    }
+}
+
+/// An input of an operator whose gradient is added up later.
+#[derive(Clone, Debug)]
+struct Left {
+    node: usize,
+    /// The number of the operator of the node.
+    operator: usize,
+    input: usize,
+    shape: Vec<usize>,
 }
 
 /// The elements of the tensors that a pass reads.
@@ -84,9 +117,11 @@ impl OnGpu {
             });
         }
         let (mut operators, mut saved, mut bytes) = (Vec::new(), Vec::new(), 1);
+        let (mut numbers, mut members) = (Vec::new(), Vec::new());
         for node in &plan.nodes {
             let Work::Operator(operator, dims) = &node.work else {
                 operators.push(None);
+                numbers.push(None);
                 saved.push(None);
                 continue;
             };
@@ -99,8 +134,13 @@ impl OnGpu {
             }
             // Row sums are of the type of the arithmetic, which is that of the model.
             saved.push(zeros(operator.saved_len(dims, dtypes), candle[1])?);
+            numbers.push(Some(members.len()));
+            members.push((operator.clone(), *dims, dtypes));
             operators.push(Some(operator));
         }
+        let packing = Arc::new(Packing::new(&library, members)?);
+        let left = left(plan, &packing, &numbers);
+        let packed = memory::allocate_bytes(device, packing.bytes())?;
         let parameters = |wanted: bool| {
             let parameters = plan.parameters.iter().filter(|_| wanted);
             let zeros = parameters.map(|tensor| zeros(tensor.elem_count(), candle[1]));
@@ -119,6 +159,10 @@ impl OnGpu {
         let loss = Storage::Cuda(device.zeros_impl(&1.into(), candle[1])?);
         Ok(Self {
             operators,
+            packing,
+            numbers,
+            packed: Some(packed),
+            left,
             values,
             saved,
             gradients,
@@ -132,53 +176,148 @@ impl OnGpu {
         })
     }
 
-    /// Launches the error of a part of a batch, and its gradients.
+    /// Launches the error of a batch, part by part, and its gradients. Buckets of them are complete in the last part.
     /// Gradients are multiplied by the scale of the loss.
     pub(super) fn run(
         &mut self,
+        plan: (&Plan, Reports<'_>),
+        parts: &[(Part, [Tensor; 2])],
+        loss_scale: Option<&LossScale>,
+        watch: Option<Watch<'_>>,
+    ) -> Result<(), Error> {
+        // The memory is borrowed beside the buffers.
+        let mut memory = self.packed.take();
+        let done = self.run_in(plan, parts, loss_scale, watch, memory.as_mut());
+        self.packed = memory;
+        done
+    }
+
+    fn run_in(
+        &mut self,
         (plan, reports): (&Plan, Reports<'_>),
-        batch: &[Tensor],
-        part: Part,
+        parts: &[(Part, [Tensor; 2])],
         loss_scale: Option<&LossScale>,
         mut watch: Option<Watch<'_>>,
+        memory: Option<&mut CudaSlice<u8>>,
     ) -> Result<(), Error> {
+        let packing = self.packing.clone();
+        let memory = Scratch::new(memory.ok_or_else(|| misplaced("objective"))?);
         with_views(&plan.parameters, |parameters| {
-            with_views(batch, |batch| {
-                let given = Given { batch, parameters };
-                for (at, node) in plan.nodes.iter().enumerate() {
-                    reports.node(at, Pass::Forward);
-                    self.forward(plan, &given, at, node)?;
-                }
-                reports.error();
-                self.error(plan, &given, part, loss_scale)?;
-                for (at, node) in plan.nodes.iter().enumerate().rev() {
-                    for &again in plan.blocks.again(at) {
-                        reports.node(again, Pass::Forward);
-                        self.forward(plan, &given, again, &plan.nodes[again])?;
-                    }
-                    reports.node(at, Pass::Backward);
-                    self.backward(plan, &given, at, node, part)?;
-                    if part.adds {
-                        self.add_shares(plan, at)?;
-                    }
-                    if let Some(watch) = &mut watch {
-                        self.tell(plan, at, watch)?;
-                    }
-                }
-                reports.end();
-                Ok(())
-            })
+            let weights = self.weights(plan, parameters)?;
+            let mut packed = packing.pack(&self.device.cuda_stream(), &weights, memory)?;
+            for (at, (part, batch)) in parts.iter().enumerate() {
+                let watch = watch.take_if(|_| at + 1 == parts.len());
+                with_views(batch, |batch| {
+                    let given = Given { batch, parameters };
+                    let launched = (*part, loss_scale, watch);
+                    self.run_part((plan, reports), &given, launched, &mut packed)
+                })?;
+            }
+            Ok(())
         })
     }
 
-    /// Tells the observer of the bucket that the backward pass of a node has completed, if there is one.
-    fn tell(&self, plan: &Plan, node: usize, watch: &mut Watch<'_>) -> Result<(), Error> {
+    fn run_part(
+        &mut self,
+        (plan, reports): (&Plan, Reports<'_>),
+        given: &Given<'_>,
+        (part, loss_scale, mut watch): (Part, Option<&LossScale>, Option<Watch<'_>>),
+        packed: &mut Packed<'_>,
+    ) -> Result<(), Error> {
+        for (at, node) in plan.nodes.iter().enumerate() {
+            reports.node(at, Pass::Forward);
+            self.forward(plan, given, packed, at, node)?;
+        }
+        reports.error();
+        self.error(plan, given, part, loss_scale)?;
+        let mut settled = plan.nodes.len();
+        for (at, node) in plan.nodes.iter().enumerate().rev() {
+            for &again in plan.blocks.again(at) {
+                reports.node(again, Pass::Forward);
+                self.forward(plan, given, packed, again, &plan.nodes[again])?;
+            }
+            reports.node(at, Pass::Backward);
+            self.backward(plan, given, packed, at, node, part)?;
+            if let Some(watch) = watch.as_mut().filter(|watch| watch.completes(at)) {
+                self.settle(plan, packed, at..settled, part)?;
+                settled = at;
+                self.tell(plan, watch)?;
+            }
+        }
+        reports.end();
+        self.settle(plan, packed, 0..settled, part)
+    }
+
+    /// For each operator its parameters, if they are packed.
+    fn weights<'a>(
+        &self,
+        plan: &Plan,
+        parameters: &'a [View<'a>],
+    ) -> Result<Vec<Vec<cuda::Tensor<'a>>>, Error> {
+        let mut weights = Vec::new();
+        for (node, number) in plan.nodes.iter().zip(&self.numbers) {
+            let (Work::Operator(operator, _), Some(number)) = (&node.work, *number) else {
+                continue;
+            };
+            let mut own = Vec::new();
+            if self.packing.packs(number) {
+                for (input, spec) in node.inputs.iter().zip(operator.inputs()) {
+                    if !spec.is_parameter() {
+                        continue;
+                    }
+                    let Holder::Parameter(parameter) = plan.values[input.value.0].holder else {
+                        return Err(misplaced("objective"));
+                    };
+                    own.push(parameters[parameter].tensor(&input.shape)?);
+                }
+            }
+            weights.push(own);
+        }
+        Ok(weights)
+    }
+
+    /// Completes the gradients of the parameters of some nodes, whose backward passes are launched.
+    fn settle(
+        &mut self,
+        plan: &Plan,
+        packed: &mut Packed<'_>,
+        nodes: Range<usize>,
+        part: Part,
+    ) -> Result<(), Error> {
+        let places = match part.adds {
+            true => &mut self.shares,
+            false => &mut self.sums,
+        };
+        let mut views = Vec::new();
+        for (place, left) in places.iter_mut().zip(&self.left) {
+            let Some(left) = left.as_ref().filter(|left| nodes.contains(&left.node)) else {
+                continue;
+            };
+            let storage = place.as_mut().ok_or_else(|| misplaced("objective"))?;
+            views.push((left, writable(storage, left.shape.iter().product())?));
+        }
+        let mut gradients = Vec::with_capacity(views.len());
+        for (left, view) in &mut views {
+            gradients.push(PackedGradient {
+                operator: left.operator,
+                input: left.input,
+                gradient: view.tensor(&left.shape)?,
+            });
+        }
+        packed.add_up(&self.device.cuda_stream(), &mut gradients)?;
+        if part.adds {
+            for node in nodes.rev() {
+                self.add_shares(plan, node)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Tells the observer of the next bucket, which is complete.
+    fn tell(&self, plan: &Plan, watch: &mut Watch<'_>) -> Result<(), Error> {
         let Some((bucket, later)) = watch.buckets.split_first() else {
             return Ok(());
         };
-        if bucket.node != node {
-            return Ok(());
-        }
         watch.buckets = later;
         let mut views = Vec::with_capacity(bucket.parameters.len());
         for &parameter in &bucket.parameters {
@@ -207,6 +346,7 @@ impl OnGpu {
         &mut self,
         plan: &Plan,
         given: &Given<'_>,
+        packed: &mut Packed<'_>,
         at: usize,
         node: &Node,
     ) -> Result<(), Error> {
@@ -215,7 +355,7 @@ impl OnGpu {
         let mut saved = self.saved[at].take();
         let mut workspace = self.workspace.take();
         let done = self.launch_forward(
-            (plan, given),
+            (plan, given, packed),
             at,
             node,
             &mut output,
@@ -230,7 +370,7 @@ impl OnGpu {
 
     fn launch_forward(
         &self,
-        (plan, given): (&Plan, &Given<'_>),
+        (plan, given, packed): (&Plan, &Given<'_>, &mut Packed<'_>),
         at: usize,
         node: &Node,
         output: &mut CudaStorage,
@@ -242,7 +382,7 @@ impl OnGpu {
         let output = output.tensor(&node.output.shape)?;
         let views = self.inputs(plan, given, node)?;
         let inputs = tensors(&views, node)?;
-        match (&node.work, &self.operators[at]) {
+        match (&node.work, self.operator(at)) {
             (Work::Points, _) => network::points(&self.library, &stream, inputs[0], output)?,
             (Work::Norm, _) => network::blade_norm(&self.library, &stream, inputs[0], output)?,
             (Work::Activation(kind), _) => {
@@ -258,11 +398,12 @@ impl OnGpu {
             (Work::ReverseAxes, _) => {
                 network::reverse_axes(&self.library, &stream, inputs[0], output)?;
             }
-            (Work::Operator(_, dims), Some(operator)) => {
+            (Work::Operator(_, dims), Some((operator, number))) => {
                 let len = operator.saved_len(dims, types(self.dtypes, plan, node));
                 let saved = saved.ok_or_else(|| misplaced("objective"))?;
                 let mut saved = writable(saved, len)?;
-                operator.forward(
+                packed.forward(
+                    number,
                     &stream,
                     &inputs,
                     output,
@@ -328,6 +469,7 @@ impl OnGpu {
         &mut self,
         plan: &Plan,
         given: &Given<'_>,
+        packed: &mut Packed<'_>,
         at: usize,
         node: &Node,
         part: Part,
@@ -347,7 +489,7 @@ impl OnGpu {
         let mut workspace = self.workspace.take();
         let place = plan.values[node.output.value.0].gradient_place(self.dtypes);
         let done = self.launch_backward(
-            (plan, given),
+            (plan, given, packed),
             at,
             node,
             self.gradients[buffer][place].as_ref(),
@@ -365,7 +507,7 @@ impl OnGpu {
 
     fn launch_backward(
         &self,
-        (plan, given): (&Plan, &Given<'_>),
+        (plan, given, packed): (&Plan, &Given<'_>, &mut Packed<'_>),
         at: usize,
         node: &Node,
         grad_output: Option<&CudaStorage>,
@@ -396,7 +538,7 @@ impl OnGpu {
         let views = self.inputs(plan, given, node)?;
         let inputs = tensors(&views, node)?;
         let mut first = || grads[0].take().ok_or_else(|| misplaced("objective"));
-        match (&node.work, &self.operators[at]) {
+        match (&node.work, self.operator(at)) {
             (Work::Points, _) => {}
             (Work::Norm, _) => {
                 let given = [inputs[0], output, grad_output];
@@ -419,13 +561,14 @@ impl OnGpu {
             (Work::ReverseAxes, _) => {
                 network::reverse_axes(&self.library, &stream, grad_output, first()?)?;
             }
-            (Work::Operator(_, dims), Some(operator)) => {
+            (Work::Operator(_, dims), Some((operator, number))) => {
                 let saved_len = operator.saved_len(dims, types(self.dtypes, plan, node));
                 let saved = view(self.saved[at].as_ref(), saved_len)?;
                 let saved = Some(saved.tensor(&[saved_len])?);
                 let workspace = workspace.map(Scratch::new);
                 match wanted.contains(&Wanted::Added) {
-                    false => operator.backward(
+                    false => packed.backward(
+                        number,
                         &stream,
                         &inputs,
                         output,
@@ -434,7 +577,8 @@ impl OnGpu {
                         &mut grads,
                         workspace,
                     )?,
-                    true => operator.backward_adding(
+                    true => packed.backward_adding(
+                        number,
                         &stream,
                         &inputs,
                         output,
@@ -490,6 +634,11 @@ impl OnGpu {
         }
     }
 
+    /// The operator of a node, and its number.
+    fn operator(&self, node: usize) -> Option<(&cuda::Operator, usize)> {
+        self.operators[node].as_ref().zip(self.numbers[node])
+    }
+
     /// The memory of a value in a buffer.
     fn value(&self, plan: &Plan, value: ValueId) -> Option<&CudaStorage> {
         self.values[plan.blocks.memory(value)].as_ref()
@@ -512,6 +661,30 @@ impl OnGpu {
         };
         node.inputs.iter().map(source).collect()
     }
+}
+
+/// For each parameter the input of an operator whose gradient is left in parts, if it is one.
+fn left(plan: &Plan, packing: &Packing, numbers: &[Option<usize>]) -> Vec<Option<Left>> {
+    let mut all = vec![None; plan.parameters.len()];
+    for (node, wanted) in plan.wanted.iter().enumerate() {
+        let Some(operator) = numbers[node] else {
+            continue;
+        };
+        for (input, wanted) in wanted.iter().enumerate() {
+            if let Wanted::Parameter(parameter) = *wanted
+                && packing.leaves_parts(operator, input)
+            {
+                let shape = plan.nodes[node].inputs[input].shape.clone();
+                all[parameter] = Some(Left {
+                    node,
+                    operator,
+                    input,
+                    shape,
+                });
+            }
+        }
+    }
+    all
 }
 
 /// The types of an operator's tensors, with those of features and of the model.

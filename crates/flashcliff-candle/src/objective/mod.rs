@@ -109,7 +109,7 @@ enum Place {
     F32(OnCpu<f32>),
     F64(OnCpu<f64>),
     #[cfg(feature = "cuda")]
-    Gpu(OnGpu),
+    Gpu(Box<OnGpu>),
 }
 
 /// A part of a batch.
@@ -463,7 +463,7 @@ impl Planned {
             #[cfg(feature = "cuda")]
             (Device::Cuda(device), DType::F32 | DType::F64) => {
                 let dtypes = [options.features.dtype(var.dtype()), var.dtype()];
-                Place::Gpu(OnGpu::new(&plan, device, dtypes, parts)?)
+                Place::Gpu(Box::new(OnGpu::new(&plan, device, dtypes, parts)?))
             }
             _ => return Ok(None),
         };
@@ -536,7 +536,7 @@ impl Planned {
         batch: &[Tensor; 2],
         [rows, parts]: [usize; 2],
         loss_scale: Option<&LossScale>,
-        mut watch: Option<gpu::Watch<'_>>,
+        watch: Option<gpu::Watch<'_>>,
     ) -> Result<Tensor, Error> {
         let Place::Gpu(gpu) = &mut self.place else {
             return Err(memory::misplaced("objective"));
@@ -545,11 +545,10 @@ impl Planned {
             &self.plan,
             reports(&self.operations, &self.plan, self.dtypes),
         );
-        for index in 0..parts {
-            let (part, batch) = part(batch, [rows, parts], index)?;
-            let watch = watch.take_if(|_| index + 1 == parts);
-            gpu.run(plan, &batch, part, loss_scale, watch)?;
-        }
+        let parts: Result<Vec<_>, Error> = (0..parts)
+            .map(|index| part(batch, [rows, parts], index))
+            .collect();
+        gpu.run(plan, &parts?, loss_scale, watch)?;
         Ok(gpu.loss().clone())
     }
 }

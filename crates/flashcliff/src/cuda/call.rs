@@ -28,7 +28,20 @@ pub(super) struct Call {
     pub(super) grads: Gradients,
     pub(super) workspace: CUdeviceptr,
     pub(super) workspace_bytes: usize,
+    /// Memory of a packing; the default without one.
+    pub(super) kept: Kept,
     pub(super) stream: CUstream,
+}
+
+/// Memory that a packing keeps for an operator, as addresses: what a pass would otherwise make in its workspace.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Kept {
+    /// The weight as the products of this pass read it.
+    pub(super) weight: Option<CUdeviceptr>,
+    /// The bias as products read it.
+    pub(super) bias: Option<CUdeviceptr>,
+    /// Room for the parts of the gradients of parameters, which are added up after the pass.
+    pub(super) parts: Option<CUdeviceptr>,
 }
 
 impl Call {

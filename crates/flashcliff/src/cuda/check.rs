@@ -157,7 +157,21 @@ impl Checks<'_> {
         self.device(Label::Tensor("workspace"), ordinal)
     }
 
-    fn gradient(
+    /// Checks a parameter of a call of some sizes and types.
+    pub(super) fn parameter(
+        &self,
+        spec: &TensorSpec,
+        dims: &Dims,
+        dtypes: Dtypes,
+        layout: &Layout,
+    ) -> Result<(), Error> {
+        let label = Label::Tensor(spec.name);
+        let shape = layout.shape.as_slice();
+        self.operator.check_shape(label, spec, dims, shape)?;
+        self.tensor(label, layout, dtypes.of(spec))
+    }
+
+    pub(super) fn gradient(
         &self,
         spec: &TensorSpec,
         dims: &Dims,
@@ -177,7 +191,7 @@ impl Checks<'_> {
         self.device(label, layout.ordinal)
     }
 
-    fn device(&self, label: Label, got: usize) -> Result<(), Error> {
+    pub(super) fn device(&self, label: Label, got: usize) -> Result<(), Error> {
         if got == self.ordinal {
             return Ok(());
         }

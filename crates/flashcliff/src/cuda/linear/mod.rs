@@ -5,6 +5,7 @@
 //! Weights are first packed into one matrix for each grade or blade, unless they are already stored as products read
 //! them. Their gradients are summed over parts and unpacked at the end.
 
+mod kept;
 mod pack;
 mod workspace;
 
@@ -18,6 +19,8 @@ use crate::operator::{self, Dims, Pass};
 use flashcliff_sys as sys;
 
 use crate::{Bias, Dtype, Error, WeightLayout};
+pub(super) use kept::Places;
+pub(super) use pack::{pack, unpack};
 use workspace::{Workspace, bias_stride, stride};
 
 /// The largest number of rows of a product. Some versions of cuBLASLt fail for a few million.
@@ -162,7 +165,7 @@ impl Linear {
             }
             Some(grad_weight) if k > 0 && n > 0 => {
                 let packed = match self.unpacks_gradients(&dims) {
-                    true => space.weight_grads,
+                    true => call.kept.parts.unwrap_or(space.weight_grads),
                     false => grad_weight,
                 };
                 self.weight_gradients(&dims, dtypes, [x, call.output, packed], &mut run)?;
@@ -432,7 +435,7 @@ impl Linear {
     }
 
     /// The type of the packed gradients: the type of sums if they are unpacked, else that of the parameters.
-    fn gradient_type(&self, dims: &Dims, dtypes: Dtypes) -> Dtype {
+    pub(super) fn gradient_type(&self, dims: &Dims, dtypes: Dtypes) -> Dtype {
         match self.unpacks_gradients(dims) {
             true => dtypes.params.arithmetic(),
             false => dtypes.params,

@@ -1,8 +1,6 @@
 //! The work around the matrix products: packing, biases, zeros.
 
-use std::ptr;
-
-use cudarc::driver::sys::CUdeviceptr;
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_sys as sys;
 
 use super::Linear;
@@ -13,7 +11,7 @@ use crate::cuda::fault;
 use crate::cuda::lane::address;
 use crate::cuda::matmul::BIAS_ALIGNMENT;
 use crate::operator::{Dims, Pass};
-use crate::{Error, WeightLayout};
+use crate::{Dtype, Error, WeightLayout};
 
 impl Linear {
     /// The weight and the bias of the forward pass, in the form that products take.
@@ -27,30 +25,24 @@ impl Linear {
         [weight, bias]: [CUdeviceptr; 2],
         space: &Workspace,
     ) -> Result<(CUdeviceptr, CUdeviceptr), Error> {
-        let Call { dims, dtypes, .. } = call;
-        if !self.packs_bias(dims) {
+        if let (Some(weight), Some(bias)) = (call.kept.weight, call.kept.bias) {
+            return Ok((weight, bias));
+        }
+        if !self.packs_bias(&call.dims) {
             // SAFETY: the caller promises it.
             return unsafe {
                 let weight = self.pack(call, Pass::Forward, weight, space.weights, None)?;
                 Ok((weight, self.usable_bias(call, bias, space.bias)?))
             };
         }
-        let biases = sys::fc_linear_bias {
-            bias: address(bias),
-            packed: address(space.bias),
-            channels: dims.out_channels as i64,
-            stride: bias_stride(dims, dtypes.lanes.bytes()) as i64,
-            // There are at most 2^8 blades.
-            blades: self.blades() as i32,
-            biased: self.biased_blades() as i32,
-        };
+        let biases = self.biases(&call.dims, call.dtypes, [bias, space.bias]);
         // SAFETY: the caller promises it.
         let weight =
-            unsafe { self.pack(call, Pass::Forward, weight, space.weights, Some(&biases)) }?;
+            unsafe { self.pack(call, Pass::Forward, weight, space.weights, Some(biases)) }?;
         Ok((weight, space.bias))
     }
 
-    /// Returns one matrix for each grade or blade, in the type of the lanes: packed at `space`, or the stored weight if
+    /// Returns one matrix for each grade or blade, in the type of the lanes: that of a packing, packed at `space`, or the stored weight if
     /// products can read it. Packs the biases too.
     ///
     /// # Safety
@@ -62,33 +54,61 @@ impl Linear {
         pass: Pass,
         weight: CUdeviceptr,
         space: CUdeviceptr,
-        biases: Option<&sys::fc_linear_bias>,
+        biases: Option<sys::fc_linear_bias>,
     ) -> Result<CUdeviceptr, Error> {
         let Call { dims, dtypes, .. } = call;
+        if let Some(packed) = call.kept.weight {
+            return Ok(packed);
+        }
         if !self.packs_weights(dims, *dtypes, pass) {
             return Ok(weight);
         }
-        let ends = self.ends(self.at_once(dims).then_some(1));
-        let shape = self.weights(dims, stride(dims, dtypes.lanes.bytes()));
-        let shape = sys::fc_linear_weights {
-            transposed: self.transposes(*dtypes, pass).into(),
-            ..shape
+        let packing = sys::fc_linear_packing {
+            bias: biases.unwrap_or_default(),
+            ..self.packing(dims, *dtypes, pass, [weight, space])
         };
         // SAFETY: the caller promises it.
-        let code = unsafe {
-            sys::fc_linear_pack(
-                address(weight),
-                address(space),
-                &raw const shape,
-                &raw const ends,
-                biases.map_or(ptr::null(), ptr::from_ref),
-                code(dtypes.params),
-                code(dtypes.lanes),
-                call.stream.cast(),
-            )
-        };
-        fault::kernel("fc_linear_pack", code)?;
+        unsafe { pack(&[packing], *dtypes, call.stream) }?;
         Ok(space)
+    }
+
+    /// How the weight of a pass is packed from one address to another.
+    pub(super) fn packing(
+        &self,
+        dims: &Dims,
+        dtypes: Dtypes,
+        pass: Pass,
+        [from, to]: [CUdeviceptr; 2],
+    ) -> sys::fc_linear_packing {
+        sys::fc_linear_packing {
+            from: address(from),
+            to: address(to),
+            shape: sys::fc_linear_weights {
+                transposed: self.transposes(dtypes, pass).into(),
+                ..self.weights(dims, stride(dims, dtypes.lanes.bytes()))
+            },
+            matrices: self.ends(self.at_once(dims).then_some(1)),
+            bias: sys::fc_linear_bias::default(),
+        }
+    }
+
+    /// How the bias is packed from one address to another.
+    pub(super) fn biases(
+        &self,
+        dims: &Dims,
+        dtypes: Dtypes,
+        [from, to]: [CUdeviceptr; 2],
+    ) -> sys::fc_linear_bias {
+        let blades = self.packed_biases(dims);
+        sys::fc_linear_bias {
+            bias: address(from),
+            packed: address(to),
+            channels: dims.out_channels as i64,
+            stride: bias_stride(dims, dtypes.lanes.bytes()) as i64,
+            // There are at most 2^8 blades.
+            blades: blades as i32,
+            biased: self.biased_blades().min(blades) as i32,
+        }
     }
 
     /// The layout of the weights for the C interface.
@@ -108,7 +128,8 @@ impl Linear {
         }
     }
 
-    /// The converse of [`Self::pack`] for gradients: adds up the parts of each gradient, unless gradients are in place.
+    /// The converse of [`Self::pack`] for gradients: adds up the parts of each gradient, unless gradients are in place, or a packing adds
+    /// them up later.
     ///
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current; the other addresses
@@ -120,25 +141,30 @@ impl Linear {
         weight: CUdeviceptr,
     ) -> Result<(), Error> {
         let Call { dims, dtypes, .. } = call;
-        if !self.unpacks_gradients(dims) {
+        if !self.unpacks_gradients(dims) || call.kept.parts.is_some() {
             return Ok(());
         }
+        let unpacking = self.unpacking(dims, *dtypes, [packed, weight]);
         let from = self.gradient_type(dims, *dtypes);
-        let ends = self.ends(self.parts(dims));
-        let shape = self.weights(dims, stride(dims, from.bytes()));
         // SAFETY: the caller promises it.
-        let code = unsafe {
-            sys::fc_linear_unpack(
-                address(packed),
-                address(weight),
-                &raw const shape,
-                &raw const ends,
-                code(from),
-                code(dtypes.params),
-                call.stream.cast(),
-            )
-        };
-        fault::kernel("fc_linear_unpack", code)
+        unsafe { unpack(&[unpacking], [from, dtypes.params], call.stream) }
+    }
+
+    /// How the gradient of the weight is added up from its parts at one address to another.
+    pub(in crate::cuda) fn unpacking(
+        &self,
+        dims: &Dims,
+        dtypes: Dtypes,
+        [from, to]: [CUdeviceptr; 2],
+    ) -> sys::fc_linear_packing {
+        let stride = stride(dims, self.gradient_type(dims, dtypes).bytes());
+        sys::fc_linear_packing {
+            from: address(from),
+            to: address(to),
+            shape: self.weights(dims, stride),
+            matrices: self.ends(self.parts(dims)),
+            bias: sys::fc_linear_bias::default(),
+        }
     }
 
     /// The bias in the type of the lanes, with the alignment that cuBLASLt needs: copied to `space`, or the stored one.
@@ -157,34 +183,24 @@ impl Linear {
             return Ok(bias);
         }
         let n = call.dims.out_channels as i64;
-        let shape = sys::fc_linear_weights {
-            rows: 1,
-            columns: n,
-            grades: 1,
-            stride: n,
-            order: sys::fc_linear_order::FC_LINEAR_GRADES_FIRST,
-            transposed: 0,
-        };
-        let (from, to) = (address(bias), address(space));
-        let stream = call.stream.cast();
-        let one = sys::fc_linear_parts {
-            end: [1; sys::FC_LINEAR_MAX_GRADES as usize],
+        let mut one = sys::fc_linear_parts::default();
+        one.end[0] = 1;
+        let packing = sys::fc_linear_packing {
+            from: address(bias),
+            to: address(space),
+            shape: sys::fc_linear_weights {
+                rows: 1,
+                columns: n,
+                grades: 1,
+                stride: n,
+                order: sys::fc_linear_order::FC_LINEAR_GRADES_FIRST,
+                transposed: 0,
+            },
+            matrices: one,
+            bias: sys::fc_linear_bias::default(),
         };
         // SAFETY: the caller promises it.
-        let code = unsafe {
-            let (from_type, to_type) = (code(params), code(lanes));
-            sys::fc_linear_pack(
-                from,
-                to,
-                &raw const shape,
-                &raw const one,
-                ptr::null(),
-                from_type,
-                to_type,
-                stream,
-            )
-        };
-        fault::kernel("fc_linear_pack", code)?;
+        unsafe { pack(&[packing], call.dtypes, call.stream) }?;
         Ok(space)
     }
 
@@ -246,4 +262,50 @@ impl Linear {
         };
         fault::kernel("fc_linear_column_sums", code)
     }
+}
+
+/// Packs weights of parameters of one type for lanes of one type.
+///
+/// # Safety
+/// The addresses have room for the matrices of their shapes in the current context, and the stream is valid.
+pub(in crate::cuda) unsafe fn pack(
+    all: &[sys::fc_linear_packing],
+    dtypes: Dtypes,
+    stream: CUstream,
+) -> Result<(), Error> {
+    let types = [dtypes.params, dtypes.lanes].map(code);
+    // SAFETY: the caller promises it. There are at most a few operators.
+    let code = unsafe {
+        sys::fc_linear_pack(
+            all.as_ptr(),
+            all.len() as i32,
+            types[0],
+            types[1],
+            stream.cast(),
+        )
+    };
+    fault::kernel("fc_linear_pack", code)
+}
+
+/// Adds up the parts of gradients, from parts of one type to gradients of one type.
+///
+/// # Safety
+/// The contract of [`pack`] holds.
+pub(in crate::cuda) unsafe fn unpack(
+    all: &[sys::fc_linear_packing],
+    types: [Dtype; 2],
+    stream: CUstream,
+) -> Result<(), Error> {
+    let types = types.map(code);
+    // SAFETY: the caller promises it. There are at most a few operators.
+    let code = unsafe {
+        sys::fc_linear_unpack(
+            all.as_ptr(),
+            all.len() as i32,
+            types[0],
+            types[1],
+            stream.cast(),
+        )
+    };
+    fault::kernel("fc_linear_unpack", code)
 }

@@ -2,37 +2,77 @@
 
 use super::{Operator, Work};
 use crate::Error;
-use crate::cuda::call::{Call, MAX_INPUTS, NO_GRADIENTS};
+use crate::cuda::call::{Call, Kept, MAX_INPUTS, NO_GRADIENTS};
 use crate::cuda::check::{Label, SAVED};
+use crate::cuda::dtype::Dtypes;
 use crate::cuda::queue::Queue;
 use crate::cuda::spans::Spans;
 use crate::cuda::tensor::{Scratch, Tensor, TensorMut};
 use crate::cuda::zero;
-use crate::operator::{Pass, TensorSpec};
+use crate::operator::{Dims, Pass, TensorSpec};
 
 /// The tensors that a backward pass reads.
-pub(super) struct Given<'a> {
-    pub(super) inputs: &'a [Tensor<'a>],
-    pub(super) output: Tensor<'a>,
-    pub(super) saved: Option<Tensor<'a>>,
-    pub(super) grad_output: Tensor<'a>,
+pub(in crate::cuda) struct Given<'a> {
+    pub(in crate::cuda) inputs: &'a [Tensor<'a>],
+    pub(in crate::cuda) output: Tensor<'a>,
+    pub(in crate::cuda) saved: Option<Tensor<'a>>,
+    pub(in crate::cuda) grad_output: Tensor<'a>,
     /// Whether the gradient of the first input is added to what is there.
-    pub(super) adds: bool,
+    pub(in crate::cuda) adds: bool,
+    /// What a packing keeps for the operator, if one does.
+    pub(in crate::cuda) member: Option<Member<'a>>,
+}
+
+/// An operator of a packing, whose memory is at an address.
+#[derive(Clone, Copy)]
+pub(in crate::cuda) struct Member<'a> {
+    pub(in crate::cuda) dims: &'a Dims,
+    pub(in crate::cuda) dtypes: Dtypes,
+    pub(in crate::cuda) kept: Kept,
+}
+
+impl Member<'_> {
+    /// Checks that a call has the sizes and types that were packed for.
+    fn check(&self, operator: &str, dims: &Dims, dtypes: Dtypes) -> Result<(), Error> {
+        if (self.dims, self.dtypes) == (dims, dtypes) {
+            return Ok(());
+        }
+        let of = |dims: &Dims, dtypes: Dtypes| {
+            let Dims {
+                batch,
+                in_channels,
+                out_channels,
+            } = dims;
+            let Dtypes { lanes, params } = dtypes;
+            format!(
+                "{batch} x {in_channels} -> {out_channels} of {lanes} with parameters of {params}"
+            )
+        };
+        Err(Error::NotPacked {
+            operator: operator.to_owned(),
+            expected: of(self.dims, self.dtypes),
+            got: of(dims, dtypes),
+        })
+    }
 }
 
 impl Operator {
     /// # Safety
     /// The stream of the queue is valid and belongs to the context of the device.
-    pub(super) unsafe fn forward_on(
+    pub(in crate::cuda) unsafe fn forward_on(
         &self,
         queue: &Queue<'_>,
         inputs: &[Tensor<'_>],
         mut output: TensorMut<'_>,
         mut saved: Option<TensorMut<'_>>,
         mut workspace: Option<Scratch<'_>>,
+        member: Option<Member<'_>>,
     ) -> Result<(), Error> {
         let checks = self.checks();
         let (dims, dtypes) = checks.inputs(inputs)?;
+        if let Some(member) = member {
+            member.check(self.operator.name(), &dims, dtypes)?;
+        }
         checks.output(&dims, dtypes, output.layout())?;
         if saved.is_some() || self.operator.kept().is_some() {
             let saved = saved.as_ref().map(TensorMut::layout);
@@ -65,6 +105,7 @@ impl Operator {
             grads: NO_GRADIENTS,
             workspace: space,
             workspace_bytes: needed,
+            kept: member.map(|member| member.kept).unwrap_or_default(),
             stream: queue.raw(),
         };
         // SAFETY: everything was checked, and the context made current; the caller promises the stream.
@@ -81,7 +122,7 @@ impl Operator {
 
     /// # Safety
     /// The contract of [`Self::forward_on`] holds.
-    pub(super) unsafe fn backward_on(
+    pub(in crate::cuda) unsafe fn backward_on(
         &self,
         queue: &Queue<'_>,
         given: &Given<'_>,
@@ -90,6 +131,9 @@ impl Operator {
     ) -> Result<(), Error> {
         let checks = self.checks();
         let (dims, dtypes) = checks.inputs(given.inputs)?;
+        if let Some(member) = given.member {
+            member.check(self.operator.name(), &dims, dtypes)?;
+        }
         checks.output(&dims, dtypes, given.output.layout())?;
         checks.grad_output(&dims, dtypes, given.grad_output.layout())?;
         checks.gradients(&dims, dtypes, grads)?;
@@ -135,6 +179,7 @@ impl Operator {
             grads: wanted,
             workspace: space,
             workspace_bytes: needed,
+            kept: given.member.map(|member| member.kept).unwrap_or_default(),
             stream: queue.raw(),
         };
         // SAFETY: everything was checked, and the context made current; the caller promises the stream.

@@ -23,7 +23,7 @@ use super::tensor::{Scratch, Tensor, TensorMut};
 use crate::Error;
 use crate::operator::{Dims, Kind, Pass};
 pub use evaluate::Evaluation;
-use launch::Given;
+pub(super) use launch::{Given, Member};
 pub use strided::{StridedSizes, StridedTensor};
 
 /// An operator, bound to a device; made by [`crate::Operator::on_cuda`]. Cheap to clone.
@@ -34,11 +34,11 @@ pub use strided::{StridedSizes, StridedTensor};
 pub struct Operator {
     operator: Arc<crate::Operator>,
     device: Device,
-    work: Work,
+    pub(super) work: Work,
 }
 
 #[derive(Clone, Debug)]
-enum Work {
+pub(super) enum Work {
     Lanes(Arc<Lanes>),
     Linear(Linear),
     FullyConnected(Box<FullyConnected>),
@@ -191,7 +191,7 @@ impl Operator {
         self.checks().stream(stream, &self.device)?;
         let queue = Queue::of(stream);
         // SAFETY: the stream is alive, and of the context of the device.
-        unsafe { self.forward_on(&queue, inputs, output, saved, workspace) }
+        unsafe { self.forward_on(&queue, inputs, output, saved, workspace, None) }
     }
 
     /// Does the same as [`Self::forward`], on a stream that is not cudarc's.
@@ -213,7 +213,7 @@ impl Operator {
         // SAFETY: the caller promises it.
         unsafe {
             let queue = Queue::from_raw(stream, self.device.context());
-            self.forward_on(&queue, inputs, output, saved, workspace)
+            self.forward_on(&queue, inputs, output, saved, workspace, None)
         }
     }
 
@@ -247,6 +247,7 @@ impl Operator {
             saved,
             grad_output,
             adds: false,
+            member: None,
         };
         // SAFETY: the stream is alive, and of the context of the device.
         unsafe { self.backward_on(&queue, &given, grads, workspace) }
@@ -280,6 +281,7 @@ impl Operator {
             saved,
             grad_output,
             adds: true,
+            member: None,
         };
         // SAFETY: the stream is alive, and of the context of the device.
         unsafe { self.backward_on(&queue, &given, grads, workspace) }
@@ -312,6 +314,7 @@ impl Operator {
             saved,
             grad_output,
             adds: false,
+            member: None,
         };
         // SAFETY: the caller promises it.
         unsafe {
