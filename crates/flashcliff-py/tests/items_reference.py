@@ -89,9 +89,7 @@ def attended(call, query, key, value):
     scores = query @ key.transpose(-1, -2) * call.scale
     if call.queries.bounds is not None:
         of_query, of_key = (
-            torch.bucketize(
-                torch.arange(rows.total, dtype=torch.int32), rows.bounds[1:], right=True
-            )
+            torch.bucketize(torch.arange(rows.total, dtype=torch.int32), rows.bounds[1:], right=True)
             for rows in (call.queries, call.keys)
         )
         scores = scores.masked_fill(of_query[:, None] != of_key, -torch.inf)

@@ -178,9 +178,7 @@ def grade_rms(signature, x, norm="invariant", eps=1e-6, outputs=None):
     return torch.cat(parts)
 
 
-def sgp_norm(
-    signature, x, y, weight, gate="gelu", norm="invariant", eps=1e-6, left=None, right=None
-):
+def sgp_norm(signature, x, y, weight, gate="gelu", norm="invariant", eps=1e-6, left=None, right=None):
     tables, outputs = weighted_tables(signature, left, right)
     x, y = (globals()["gate"](signature, t, gate, grades) for t, grades in ((x, left), (y, right)))
     o = torch.einsum("pikj,cp,ibc,kbc->jbc", tables.to(x), weight, x, y)

@@ -64,9 +64,7 @@ def compare(kind, given, scale, attended, same=None):
     """Results and gradients of a call beside the formula's."""
     assert kernels.serves(*given)
     out = attended(*given)
-    assert "_AttentionBackward" in str(
-        [out.grad_fn, *(edge[0] for edge in out.grad_fn.next_functions)]
-    )
+    assert "_AttentionBackward" in str([out.grad_fn, *(edge[0] for edge in out.grad_fn.next_functions)])
     want = formula(*given, scale, same)
     check(kind, [out], [want])
     (weights,) = tensors(kind, out.shape, seed=1)
@@ -79,11 +77,7 @@ def compare(kind, given, scale, attended, same=None):
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_results_and_gradients(kind, shape):
     items, keys, heads, of_keys, width, width_v = shape
-    sizes = (
-        (2, 3, heads, items, width),
-        (2, 3, of_keys, keys, width),
-        (2, 3, of_keys, keys, width_v),
-    )
+    sizes = (2, 3, heads, items, width), (2, 3, of_keys, keys, width), (2, 3, of_keys, keys, width_v)
     given = tensors(kind, *sizes)
     first = compare(kind, given, 0.3, lambda *x: attend(*x, scale=0.3))
     again = compare(kind, given, 0.3, lambda *x: attend(*x, scale=0.3))
@@ -102,8 +96,7 @@ def test_ragged_batches(kind, of_keys, given_longest):
     of_query, of_key = Sequences(bounds, longest[0]), Sequences(bounds_k, longest[1])
     given = tensors(kind, (3, 90, 20), (of_keys, 113, 20), (of_keys, 113, 24))
     own, own_k = (
-        torch.repeat_interleave(torch.arange(5), torch.tensor(x)).cuda()
-        for x in (lengths, lengths_k)
+        torch.repeat_interleave(torch.arange(5), torch.tensor(x)).cuda() for x in (lengths, lengths_k)
     )
     same = own[:, None] == own_k
 

@@ -9,14 +9,7 @@ pytestmark = pytest.mark.cuda
 # TF32 has 11 bits.
 LIMIT = 1e-3
 # Rows; inputs and outputs in units of 8; the blocks that are filled, of a hundred.
-SHAPES = [
-    (1, 1, 1, 100),
-    (5, 3, 2, 50),
-    (130, 40, 17, 10),
-    (1000, 12, 70, 30),
-    (9001, 9, 20, 40),
-    (40000, 6, 6, 50),
-]
+SHAPES = [(1, 1, 1, 100), (5, 3, 2, 50), (130, 40, 17, 10), (1000, 12, 70, 30), (9001, 9, 20, 40), (40000, 6, 6, 50)]
 
 
 def case(shape):
@@ -30,14 +23,7 @@ def case(shape):
     mask = units.repeat_interleave(8, 0).repeat_interleave(8, 1)
     blocks = block_sparse.blocks_of(mask.cpu(), torch.device("cuda"))
     matrix = drawn(8 * inputs, 8 * outputs) * mask
-    return (
-        drawn(rows, 8 * inputs),
-        matrix,
-        drawn(8 * outputs),
-        drawn(rows, 8 * outputs),
-        mask,
-        blocks,
-    )
+    return drawn(rows, 8 * inputs), matrix, drawn(8 * outputs), drawn(rows, 8 * outputs), mask, blocks
 
 
 def close(got, want):

@@ -68,11 +68,9 @@ def batch(seed, size=6):
 
 def state(model, optimiser):
     moments = [value for s in optimiser.state.values() for value in s.values()]
-    return (
-        [p.detach().clone() for p in model.parameters()]
-        + [m.clone() for m in moments]
-        + [p.grad.clone() for p in model.parameters()]
-    )
+    return [p.detach().clone() for p in model.parameters()] + [m.clone() for m in moments] + [
+        p.grad.clone() for p in model.parameters()
+    ]
 
 
 def same(left, right):
@@ -88,9 +86,7 @@ def test_without_a_gpu_the_step_runs_eagerly_and_says_so_once():
     optimiser, other = Descent(model.parameters()), Descent(twin.parameters())
     step = flashcliff.capture(trainer(model, optimiser), modules=model)
     assert step.reason is None and step.graph_count == 0
-    with pytest.warns(
-        CaptureWarning, match="`step` runs without a graph: PyTorch finds no GPU"
-    ) as said:
+    with pytest.warns(CaptureWarning, match="`step` runs without a graph: PyTorch finds no GPU") as said:
         got = [step(*batch(i)) for i in range(5)]
     assert len(said) == 1 and said[0].filename == __file__
     assert step.reason == "PyTorch finds no GPU" and step.graph_count == 0
@@ -339,9 +335,7 @@ def test_options_of_optimisers_that_change(fake):
     step = flashcliff.capture(trainer(model, optimiser), warmup=1, modules=model)
     step(*batch(0)), step(*batch(1))
     optimiser.param_groups[0]["lr"] = 0.05
-    with pytest.raises(
-        CaptureError, match=r"Descent: `lr` of group 0 was changed from 0.1 to 0.05.*lr=torch"
-    ):
+    with pytest.raises(CaptureError, match=r"Descent: `lr` of group 0 was changed from 0.1 to 0.05.*lr=torch"):
         step(*batch(2))
     optimiser.param_groups[0]["lr"] = 0.1
     step(*batch(2))
@@ -432,9 +426,7 @@ def parameters():
     return [torch.nn.Parameter(torch.ones(3))]
 
 
-@pytest.mark.parametrize(
-    "kind", ["Adam", "AdamW", "NAdam", "RAdam", "RMSprop", "Adamax", "Adadelta"]
-)
+@pytest.mark.parametrize("kind", ["Adam", "AdamW", "NAdam", "RAdam", "RMSprop", "Adamax", "Adadelta"])
 def test_optimisers_must_be_capturable(kind):
     make = getattr(torch.optim, kind)
     with pytest.raises(CaptureError, match=f"{kind} counts its steps.*`capturable=True`, as in"):
@@ -444,9 +436,7 @@ def test_optimisers_must_be_capturable(kind):
 
 def test_optimisers_without_that_option():
     training.check(torch.optim.SGD(parameters(), lr=0.1, momentum=0.9), "cuda")
-    with pytest.raises(
-        CaptureError, match="Adagrad counts its steps on cpu.*the option `capturable`"
-    ):
+    with pytest.raises(CaptureError, match="Adagrad counts its steps on cpu.*the option `capturable`"):
         training.check(torch.optim.Adagrad(parameters()), "cuda")
 
 

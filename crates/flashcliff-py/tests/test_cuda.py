@@ -51,9 +51,7 @@ def check(case, tensors):
     spreads = [0.0] * len(got)
     if output.dtype in HALF:
         spreads = spread(case, exact, cotangent, expected, output.dtype, between)
-    for (name, tensor), one, two, moved in zip(
-        tensors.items(), got, expected, spreads, strict=True
-    ):
+    for (name, tensor), one, two, moved in zip(tensors.items(), got, expected, spreads, strict=True):
         assert one.dtype == tensor.dtype and one.shape == tensor.shape
         assert relative_error(one, two) < max(tolerance, moved), name
 

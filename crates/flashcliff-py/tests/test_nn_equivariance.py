@@ -82,10 +82,7 @@ def test_a_bias_on_every_blade_breaks_it():
     # The bias starts at zero, and so does no harm yet.
     assert violation(layer, table, 1) < 1e-9
     assert violation(disturb(layer), table, 1) > 1e-2
-    assert (
-        violation(disturb(nn.MVLinear(algebra, 3, 4, bias_mode="every_blade", **F64)), table, 1)
-        > 1e-2
-    )
+    assert violation(disturb(nn.MVLinear(algebra, 3, 4, bias_mode="every_blade", **F64)), table, 1) > 1e-2
 
 
 def test_products_and_sandwich():

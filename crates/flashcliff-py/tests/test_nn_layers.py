@@ -162,9 +162,7 @@ def test_flash_clifford_layer(both, norm, fully_connected, bias_mode):
     assert_same(
         layer,
         [multivectors(table, 3)],
-        lambda x, p: reference.flash_layer(
-            table, x, p, every_blade=bias_mode == "every_blade", **options
-        ),
+        lambda x, p: reference.flash_layer(table, x, p, every_blade=bias_mode == "every_blade", **options),
     )
 
 

@@ -454,9 +454,7 @@ def test_wrong_saved_sums():
         with pytest.raises(ValueError, match=f"{expected} {got}"):
             torch.ops.flashcliff.sgp_norm_backward(*before, wrong, *after)
     grad, *tensors = before
-    core = op_module.operator(
-        table.SGP_NORM, "cl300", (True,) * 3, ("gelu", "rms", 1e-6, None, None)
-    )
+    core = op_module.operator(table.SGP_NORM, "cl300", (True,) * 3, ("gelu", "rms", 1e-6, None, None))
     with pytest.raises(ValueError, match=f"{expected} 24, torch.float64 on meta"):
         run.backward(core, tensors, after[0], saved.to("meta"), grad, [True] * 3)
     before, saved, after = backward_of_a_norm(torch.float32)

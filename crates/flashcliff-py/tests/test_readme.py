@@ -59,10 +59,7 @@ def test_points_of_gatr_move_along(capsys):
 def test_a_profile(capsys):
     exec(compile(BLOCKS[6], str(README), "exec"), {"__name__": "readme"})
     printed = capsys.readouterr().out
-    assert (
-        "backward of linear_weight, linear_bias, weight " in printed
-        and "in 4 calls of flashcliff" in printed
-    )
+    assert "backward of linear_weight, linear_bias, weight " in printed and "in 4 calls of flashcliff" in printed
 
 
 def test_all_blocks_are_run():

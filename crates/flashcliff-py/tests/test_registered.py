@@ -124,9 +124,7 @@ def test_options_are_told_apart(python):
     x, y = torch.randn(2, 8, 6, 5)
     weight = torch.randn(5, 20)
     options = [("gelu", "invariant", eps, None, None) for eps in (1e-6, 0.1, 1.0, 0.0, -0.0)]
-    options += [
-        (gate, norm, 1e-6, None, None) for gate in ("none", "silu") for norm in ("none", "rms")
-    ]
+    options += [(gate, norm, 1e-6, None, None) for gate in ("none", "silu") for norm in ("none", "rms")]
     options += [("gelu", "invariant", 1e-6, grades, None) for grades in ([0, 1, 2, 3], [])]
     options += [("gelu", "invariant", 1e-6, [0, 1, 2, 3], [0, 1, 2, 3])]
 
@@ -147,9 +145,7 @@ def test_options_are_told_apart(python):
     # More than are kept.
     for index in range(150):
         eps = 1 + index / 100
-        assert torch.equal(
-            ops.sgp_norm(x, y, weight, "cl300", eps=eps)[0], F.sgp_norm(x, y, weight, R3, eps=eps)
-        )
+        assert torch.equal(ops.sgp_norm(x, y, weight, "cl300", eps=eps)[0], F.sgp_norm(x, y, weight, R3, eps=eps))
 
 
 def test_tensors_that_are_missing_are_told_apart(alone):
@@ -200,10 +196,8 @@ def test_other_tensors_go_by_python():
 
     negative = torch._neg_view(x)
     assert torch.equal(ops.sgp_norm(x.as_subclass(Sub), x, weight, "cl300")[0], wanted)
-    assert torch.equal(
-        ops.sgp_norm(negative, negative, weight, "cl300", gate="none")[0],
-        ops.sgp_norm(x, x, weight, "cl300", gate="none")[0],
-    )
+    assert torch.equal(ops.sgp_norm(negative, negative, weight, "cl300", gate="none")[0],
+                       ops.sgp_norm(x, x, weight, "cl300", gate="none")[0])
     batched = torch.func.vmap(lambda x: ops.sgp_norm(x, x, weight, "cl300")[0])(torch.stack([x, x]))
     assert torch.equal(batched[1], wanted)
     swapped = x.transpose(0, 1).contiguous().transpose(0, 1)

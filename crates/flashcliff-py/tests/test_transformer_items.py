@@ -362,9 +362,7 @@ def both(name, arguments, outputs, limit):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize(
-    "sizes", [(37, 16, 64), (5, 3, 7), (1, 1, 1), (70, 2, 0), (9, 33, 40)], ids=str
-)
+@pytest.mark.parametrize("sizes", [(37, 16, 64), (5, 3, 7), (1, 1, 1), (70, 2, 0), (9, 33, 40)], ids=str)
 @pytest.mark.parametrize("aligned", [True, False])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("signature", SIGNATURES, ids=str)

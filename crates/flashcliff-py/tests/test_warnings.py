@@ -84,9 +84,7 @@ def test_bias_on_every_blade():
         lambda: nn.MVLinear(R3, 4, 4, bias_mode="every_blade"),
     ):
         surprises._SAID.clear()
-        with pytest.warns(
-            flashcliff.EquivarianceWarning, match='bias_mode="every_blade"'
-        ) as caught:
+        with pytest.warns(flashcliff.EquivarianceWarning, match='bias_mode="every_blade"') as caught:
             make()
         assert len(caught) == 1 and caught[0].filename == __file__
 

@@ -55,15 +55,11 @@ def main() -> int:
         mirrored = model(vectors * torch.tensor([-1.0, 1.0, 1.0]))
     error = ((guess - wanted).square().mean() / wanted.square().mean()).item()
     off = ((guess + mirrored).abs().max() / guess.abs().max()).item()
-    print(
-        f"trained in {seconds:.1f} s; unseen vectors: {100 * error:.2f} % of the variance is left"
-    )
+    print(f"trained in {seconds:.1f} s; unseen vectors: {100 * error:.2f} % of the variance is left")
     print(f"a mirror changes the sign of the result, to {off:.0e}")
     learned = error < 0.05 and off < 1e-4
     if not learned:
-        print(
-            "expected less than 5 % and 1e-4: this installation computes wrongly", file=sys.stderr
-        )
+        print("expected less than 5 % and 1e-4: this installation computes wrongly", file=sys.stderr)
     return 0 if learned else 1
 
 

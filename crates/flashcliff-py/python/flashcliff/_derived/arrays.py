@@ -163,7 +163,9 @@ def mv_silu(
     x: Array, a: Array, b: Array, algebra: AlgebraLike, *, invariant: str = "mag2"
 ) -> Array:
     """As :func:`flashcliff.functional.mv_silu`, forward only."""
-    options = (checks.choice("invariant", invariant),)
+    options = (
+        checks.choice("invariant", invariant),
+    )
     return call(table.MV_SILU, (x, a, b), algebra, options)
 
 
@@ -287,7 +289,9 @@ def grade_norms(x: Array, algebra: AlgebraLike) -> Array:
 
 def gate(x: Array, algebra: AlgebraLike, *, gate: str = "gelu") -> Array:
     """As :func:`flashcliff.functional.gate`, forward only."""
-    options = (checks.choice("gate", gate),)
+    options = (
+        checks.choice("gate", gate),
+    )
     return call(table.GATE, (x,), algebra, options)
 
 

@@ -430,7 +430,9 @@ def mv_silu(
         output = native(x, a, b, algebra, invariant)
         if output is not None:
             return output
-    options = (checks.choice("invariant", invariant),)
+    options = (
+        checks.choice("invariant", invariant),
+    )
     return call(table.MV_SILU, (x, a, b), algebra, options)
 
 
@@ -605,8 +607,7 @@ def reverse(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor
         grades: The grades that ``x`` carries; ``None`` is all of them.
     """
     if (
-        grades is None
-        and not is_dynamo_compiling()
+        grades is None and not is_dynamo_compiling()
         and (native := table.REVERSE.native) is not None
     ):
         output = native(x, algebra)
@@ -629,8 +630,7 @@ def grade_involution(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) 
         grades: The grades that ``x`` carries; ``None`` is all of them.
     """
     if (
-        grades is None
-        and not is_dynamo_compiling()
+        grades is None and not is_dynamo_compiling()
         and (native := table.GRADE_INVOLUTION.native) is not None
     ):
         output = native(x, algebra)
@@ -653,8 +653,7 @@ def clifford_conjugate(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None
         grades: The grades that ``x`` carries; ``None`` is all of them.
     """
     if (
-        grades is None
-        and not is_dynamo_compiling()
+        grades is None and not is_dynamo_compiling()
         and (native := table.CLIFFORD_CONJUGATE.native) is not None
     ):
         output = native(x, algebra)
@@ -775,7 +774,9 @@ def gate(x: Tensor, algebra: AlgebraLike, *, gate: str = "gelu") -> Tensor:
         output = native(x, algebra, gate)
         if output is not None:
             return output
-    options = (checks.choice("gate", gate),)
+    options = (
+        checks.choice("gate", gate),
+    )
     return call(table.GATE, (x,), algebra, options)
 
 

@@ -83,7 +83,9 @@ STEERABLE_PRODUCT = Op(
 MV_SILU = Op(
     "mv_silu",
     ("x", "a", "b"),
-    (Option("invariant", "str", "mag2", "invariant"),),
+    (
+        Option("invariant", "str", "mag2", "invariant"),
+    ),
     parameters=("a", "b"),
 )
 MV_LAYER_NORM = Op(
@@ -155,7 +157,9 @@ GRADE_NORMS = Op(
 GATE = Op(
     "gate",
     ("x",),
-    (Option("gate", "str", "gelu", "gate"),),
+    (
+        Option("gate", "str", "gelu", "gate"),
+    ),
 )
 GRADE_RMS = Op(
     "grade_rms",

@@ -62,9 +62,7 @@ def _is_regular(x: Tensor) -> bool:
     step = _core.Attention.ALIGNED
     strides = (sequence, *x.stride()[-3:-1])
     start = x.data_ptr() % (step * x.element_size())
-    return (
-        x.stride(-1) == 1 and start == 0 and all(n is not None and n % step == 0 for n in strides)
-    )
+    return x.stride(-1) == 1 and start == 0 and all(n is not None and n % step == 0 for n in strides)
 
 
 def _sequence_stride(x: Tensor) -> int | None:
@@ -145,3 +143,4 @@ def _place(x: Tensor) -> tuple[int, int, int, int]:
 
 def _rows(rows: Rows) -> tuple[int, int, int]:
     return rows.total, rows.longest, 0 if rows.bounds is None else rows.bounds.data_ptr()
+

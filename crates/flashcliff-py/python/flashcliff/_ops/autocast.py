@@ -41,9 +41,7 @@ def cast(op: Op, tensors: Sequence[Tensor | None], device: str) -> tuple[Tensor 
             t for t, name, ok in zip(types, op.names, eligible) if name in op.parameters and ok
         }
         if len(parameters) > 1:
-            types = [
-                torch.float32 if name in op.parameters else t for t, name in zip(types, op.names)
-            ]
+            types = [torch.float32 if name in op.parameters else t for t, name in zip(types, op.names)]
     return tuple(
         tensor if tensor is None or not ok else tensor.to(dtype)
         for tensor, ok, dtype in zip(tensors, eligible, types)

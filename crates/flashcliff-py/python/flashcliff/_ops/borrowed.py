@@ -21,7 +21,9 @@ _DTYPES = ("f32", "f64", "bf16", "f16")
 def call(
     op: Op, arrays: tuple[Array | None, ...], algebra: AlgebraLike, options: tuple[Any, ...]
 ) -> Array:
-    core = operator(op, as_algebra(algebra).name, tuple(a is not None for a in arrays), options)
+    core = operator(
+        op, as_algebra(algebra).name, tuple(a is not None for a in arrays), options
+    )
     given = [
         (name, array, lane)
         for name, array, lane, optional in zip(op.names, arrays, op.lanes, op.optional)

@@ -65,7 +65,9 @@ def serves(algebra: Algebra, *tensors: Tensor | None) -> bool:
     first = tensors[0]
     if first is None or not first.is_cuda or first.dtype not in NAMES:
         return False
-    return all(t is None or (t.dtype == first.dtype and t.device == first.device) for t in tensors)
+    return all(
+        t is None or (t.dtype == first.dtype and t.device == first.device) for t in tensors
+    )
 
 
 def serves_features(items: torch.dtype, features: torch.dtype) -> bool:

@@ -105,7 +105,9 @@ class Op:
 def _bias(mode: str, is_given: bool) -> str:
     """The bias of the compiled half: whether there is one, the tensor says."""
     if mode not in BIAS_MODES:
-        raise ValueError(f"unknown bias mode `{mode}`: expected one of {', '.join(BIAS_MODES)}")
+        raise ValueError(
+            f"unknown bias mode `{mode}`: expected one of {', '.join(BIAS_MODES)}"
+        )
     return mode if is_given else "none"
 
 

@@ -47,7 +47,9 @@ def _of_shape(name: str, axes: Sequence[int | str], tensor: Tensor, first: Tenso
             return f"blades are the first axis: call `{name}.movedim(-1, 0)`"
         channels_fit = shape[0] == blades and shape[2] == first.shape[-1]
         if channels_fit and shape[1] == 1 and first.dim() == 3:
-            return f"operators do not broadcast: call `{name}.expand(-1, {first.shape[1]}, -1)`"
+            return (
+                f"operators do not broadcast: call `{name}.expand(-1, {first.shape[1]}, -1)`"
+            )
     if len(axes) == len(shape) == 2 and axes == ("in", axes[1]):
         channels = first.shape[-1]
         if shape == (axes[1], channels) and shape[0] != shape[1]:

@@ -76,7 +76,9 @@ class Spot:
         """Multivectors ``[blades, rows, channels]`` and scalars ``[rows, scalars]``, in place."""
         return self.multivectors(), self.scalars() if self.layout.scalars else None
 
-    def pair_of(self, batch: tuple[int, ...], differentiated: bool) -> tuple[Tensor, Tensor | None]:
+    def pair_of(
+        self, batch: tuple[int, ...], differentiated: bool
+    ) -> tuple[Tensor, Tensor | None]:
         """The pair with the axes of a batch: tensors for autograd, or else views, which take the host less time."""
         if differentiated:
             return self.tensors(batch)

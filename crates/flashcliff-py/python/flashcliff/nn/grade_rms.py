@@ -20,7 +20,9 @@ class GradeRMSNorm(Normed):
     Source: the norm of flash-clifford's fused functions.
     """
 
-    def __init__(self, algebra: AlgebraLike, eps: float = 1e-6, *, norm: str = "invariant") -> None:
+    def __init__(
+        self, algebra: AlgebraLike, eps: float = 1e-6, *, norm: str = "invariant"
+    ) -> None:
         super().__init__(algebra)
         self.norm = check_choice("norm", norm, NORMS[1:])
         self.eps = checks.epsilon("eps", eps)

@@ -288,7 +288,9 @@ def _padded(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, 
     return widened(query, features), widened(key, features), widened(value, width)
 
 
-def padded_counts(features: int, width: int, dtype: torch.dtype, on_cuda: bool) -> tuple[int, int]:
+def padded_counts(
+    features: int, width: int, dtype: torch.dtype, on_cuda: bool
+) -> tuple[int, int]:
     """The counts that fused kernels want for features of queries and keys, and for those of values.
 
     On CUDA those of float32 want multiples of 4 and take values of another count; those of 16 bits want multiples of 8,

@@ -57,9 +57,7 @@ class ScalarGate(nn.Module):
         if algebra is not None and items.serves(algebra, multivectors, scalars):
             names = self.activation, self.scalar_activation
             return items.gated(algebra, names, (multivectors, scalars), self._composed)
-        out, *given = self._composed(
-            *(multivectors,) if scalars is None else (multivectors, scalars)
-        )
+        out, *given = self._composed(*(multivectors,) if scalars is None else (multivectors, scalars))
         return out, given[0] if given else None
 
     def _composed(self, multivectors: Tensor, *scalars: Tensor) -> tuple[Tensor, ...]:

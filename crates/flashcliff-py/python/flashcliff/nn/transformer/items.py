@@ -43,7 +43,9 @@ def serves(algebra: Algebra, *tensors: Tensor | None) -> bool:
     return packed.is_plain(first) and items.serves(algebra, *tensors)
 
 
-def normalised(algebra: Algebra, eps: Eps, gains: Gains, pair: Pair, composed: Composed) -> Pair:
+def normalised(
+    algebra: Algebra, eps: Eps, gains: Gains, pair: Pair, composed: Composed
+) -> Pair:
     """The norms of multivectors ``[blades, *batch, channels]`` and of scalars ``[*batch, scalars]``, times gains.
 
     ``composed`` takes the gains, and then the tensors of the pair.
@@ -60,7 +62,9 @@ def normalised_sum(
     return _pair(found[:half]), _pair(found[half:])
 
 
-def gated(algebra: Algebra, activations: tuple[str, str], pair: Pair, composed: Composed) -> Pair:
+def gated(
+    algebra: Algebra, activations: tuple[str, str], pair: Pair, composed: Composed
+) -> Pair:
     """Multivectors times an activation of their scalar blade, and an activation of scalars."""
     return _pair(_Gate.apply(algebra, activations, composed, *_given(pair)))
 
@@ -324,9 +328,7 @@ class _Heads(torch.autograd.Function):
             mv = pair[0]
             features = mv.new_empty(mv.shape[1], of, width, dtype=heads.dtype)
             parts.append(Part(pair, features, of, *role))
-        parts = [
-            part._replace(weights=weights) if part.distances == "query" else part for part in parts
-        ]
+        parts = [part._replace(weights=weights) if part.distances == "query" else part for part in parts]
         items.heads(algebra, split, parts)
         return tuple([part.features for part in parts])
 
@@ -387,7 +389,9 @@ class _Merge(torch.autograd.Function):
         *batch, heads, inner, width = ctx.shape
         if torch.is_grad_enabled():
             zeros = like.new_zeros(ctx.shape).requires_grad_()
-            (found,) = torch.autograd.grad(ctx.composed(zeros), zeros, gradients, create_graph=True)
+            (found,) = torch.autograd.grad(
+                ctx.composed(zeros), zeros, gradients, create_graph=True
+            )
             return None, None, None, None, found
         rows = like.new_empty(torch.Size(batch).numel(), inner, heads, width)
         items.merge(ctx.algebra, rows.movedim(-2, -3), _rows(gradients), True)

@@ -127,7 +127,9 @@ class _Attention(torch.autograd.Function):
         query, key, value, out, log_sums = ctx.saved_tensors
         if torch.is_grad_enabled():
             given = query, key, value
-            found = torch.autograd.grad(ctx.composed(*given), given, gradient, create_graph=True)
+            found = torch.autograd.grad(
+                ctx.composed(*given), given, gradient, create_graph=True
+            )
             return None, None, *found
         to_q, to_k, to_v = (kernels.empty_features(x, x.shape) for x in (query, key, value))
         read = query, key, value, out

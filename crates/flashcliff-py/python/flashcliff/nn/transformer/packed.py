@@ -25,16 +25,7 @@ from ..._ops.equivariant import Sizes
 from ...algebra import Algebra
 from .geometry import Geometry
 
-__all__ = [
-    "Layer",
-    "Matrix",
-    "empty_items",
-    "empty_together",
-    "is_plain",
-    "matrices",
-    "outputs",
-    "serves",
-]
+__all__ = ["Layer", "Matrix", "empty_items", "empty_together", "is_plain", "matrices", "outputs", "serves"]
 
 # Up to this many multiplications and additions, launches cost more than arithmetic.
 _FEW = 2e9
@@ -120,7 +111,9 @@ def matrices(
     # All at once, so that their gradients are put together once.
     pieces = packed.split([size for shape in table.shapes for size in shape.sizes])
     return [
-        Matrix(weight.view(shape.rows, shape.columns), bias if shape.bias else None, shape.blocks)
+        Matrix(
+            weight.view(shape.rows, shape.columns), bias if shape.bias else None, shape.blocks
+        )
         for shape, weight, bias in zip(table.shapes, pieces[::3], pieces[1::3])
     ]
 
@@ -139,11 +132,7 @@ def outputs(
     rows = _joined(x) if s is None else _joined(x, s)
     weight, bias, blocks = matrix
     algebra, biased = layers[0].geometry.algebra, _biased(tuple(layers))
-    if (
-        blocks is not None
-        and _is_sparse(layers, rows, len(rows))
-        and block_sparse.serves(rows, weight)
-    ):
+    if blocks is not None and _is_sparse(layers, rows, len(rows)) and block_sparse.serves(rows, weight):
         joined = _Sparse.apply(algebra, biased, blocks, rows, weight, bias)
     elif bias is None:
         joined = rows @ weight
@@ -370,9 +359,7 @@ def empty_together(like: Sequence[Tensor]) -> list[Tensor]:
     blades, batch = first.shape[0], first.shape[1:-1]
     joined = first.new_empty(*batch, blades * sum(x.shape[-1] for x in like))
     parts = joined.split([blades * x.shape[-1] for x in like], -1)
-    return [
-        part.unflatten(-1, (blades, x.shape[-1])).movedim(-2, 0) for part, x in zip(parts, like)
-    ]
+    return [part.unflatten(-1, (blades, x.shape[-1])).movedim(-2, 0) for part, x in zip(parts, like)]
 
 
 class _Shape(NamedTuple):
