@@ -59,6 +59,7 @@ mod magnitudes;
 mod measure;
 mod memory;
 mod network;
+mod packing;
 mod refused;
 mod repeats;
 mod runner;
@@ -76,6 +77,7 @@ fn main() -> ExitCode {
     let mut tests = trials::Tests::new();
     comparators::add(&mut tests);
     network::add(&mut tests);
+    packing::add(&mut tests);
     exact::add(&mut tests);
     forward::add(&mut tests);
     gradients::add(&mut tests);
