@@ -22,6 +22,7 @@ Captured variants have more parts in their name, such as `ours-graph-bf16-items`
 | bf16  | features of attention in bfloat16                                               |
 | f16   | features of attention in float16                                                |
 | items | items between matrix products and attention are computed again in the backward pass |
+| adamw | `flashcliff.optim.AdamW` in the place of PyTorch's fused AdamW                  |
 
 Jets are ragged, without padding: `attn_bias=BlockDiagonalMask` for both. Without xformers the package gets a stand-in
 with PyTorch's copy of xformers' kernel (`transformers_xformers.py`).
@@ -64,6 +65,7 @@ KINDS = ("inference", "step")
 VARIANTS = (
     "ours",
     "ours-graph",
+    "ours-graph-adamw",
     "ours-graph-items",
     "ours-graph-bf16",
     "ours-graph-f16",
@@ -156,11 +158,14 @@ class Case:
 class Calls:
     """An inference and a training step of a network."""
 
-    def __init__(self, net, run, captured):
+    def __init__(self, net, run, captured, own_optimizer=False):
         self.net, self.run = net, run
-        self.optimizer = torch.optim.AdamW(
-            net.parameters(), lr=1e-6, fused=True, capturable=captured
-        )
+        if own_optimizer:
+            self.optimizer = flashcliff.optim.AdamW(net.parameters(), lr=1e-6)
+        else:
+            self.optimizer = torch.optim.AdamW(
+                net.parameters(), lr=1e-6, fused=True, capturable=captured
+            )
         self.graphs = {}
 
     def inference(self):
@@ -294,7 +299,7 @@ def measure(case, variant, wanted, arguments):
     start = time.perf_counter()
     result = {"differences": compare(variant, net, run, wanted), "seconds": {}, "peak": {}}
     set_tf32(arguments.tf32)
-    calls = Calls(net, run, captured and device == "cuda")
+    calls = Calls(net, run, captured and device == "cuda", "adamw" in variant.split("-"))
     for kind in KINDS:
         if device == "cuda":
             torch.cuda.empty_cache()
