@@ -3,7 +3,7 @@
 
 One process and the same weights for all. Before a variant is timed its outputs are compared with the package's; for
 eager variants with TF32 off, and gradients too. A training step is the forward pass, a sum of squares as the loss, the
-backward pass and fused AdamW. Times are medians: `gpu` between events around the call, `wall` of the host until the GPU
+backward pass and PyTorch's fused AdamW. Times are medians: `gpu` between events around the call, `wall` of the host until the GPU
 is done. `peak` is the largest amount of memory that PyTorch had allocated in a step, beyond what was there before the
 variant was made.
 
@@ -22,6 +22,7 @@ Captured variants have more parts in their name, such as `ours-graph-bf16-items`
 | bf16  | features of attention in bfloat16                                               |
 | f16   | features of attention in float16                                                |
 | items | items between matrix products and attention are computed again in the backward pass |
+| adamw | flashcliff.optim.AdamW in place of PyTorch's                                    |
 
 Jets are ragged, without padding: `attn_bias=BlockDiagonalMask` for both. Without xformers the package gets a stand-in
 with PyTorch's copy of xformers' kernel (`transformers_xformers.py`).
@@ -43,6 +44,7 @@ import warnings
 import flashcliff
 import torch
 from flashcliff.nn.transformer import attention_dtype, checkpoint_items
+from flashcliff.optim import AdamW
 
 import transformers_xformers
 from sweep_results import command, write
@@ -64,6 +66,7 @@ KINDS = ("inference", "step")
 VARIANTS = (
     "ours",
     "ours-graph",
+    "ours-graph-adamw",
     "ours-graph-items",
     "ours-graph-bf16",
     "ours-graph-f16",
@@ -156,11 +159,14 @@ class Case:
 class Calls:
     """An inference and a training step of a network."""
 
-    def __init__(self, net, run, captured):
+    def __init__(self, net, run, captured, ours=False):
         self.net, self.run = net, run
-        self.optimizer = torch.optim.AdamW(
-            net.parameters(), lr=1e-6, fused=True, capturable=captured
-        )
+        if ours:
+            self.optimizer = AdamW(net.parameters(), lr=1e-6)
+        else:
+            self.optimizer = torch.optim.AdamW(
+                net.parameters(), lr=1e-6, fused=True, capturable=captured
+            )
         self.graphs = {}
 
     def inference(self):
@@ -294,7 +300,7 @@ def measure(case, variant, wanted, arguments):
     start = time.perf_counter()
     result = {"differences": compare(variant, net, run, wanted), "seconds": {}, "peak": {}}
     set_tf32(arguments.tf32)
-    calls = Calls(net, run, captured and device == "cuda")
+    calls = Calls(net, run, captured and device == "cuda", "adamw" in variant.split("-"))
     for kind in KINDS:
         if device == "cuda":
             torch.cuda.empty_cache()
