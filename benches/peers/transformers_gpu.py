@@ -3,7 +3,7 @@
 
 One process and the same weights for all. Before a variant is timed its outputs are compared with the package's; for
 eager variants with TF32 off, and gradients too. A training step is the forward pass, a sum of squares as the loss, the
-backward pass and fused AdamW. Times are medians: `gpu` between events around the call, `wall` of the host until the GPU
+backward pass and PyTorch's fused AdamW. Times are medians: `gpu` between events around the call, `wall` of the host until the GPU
 is done. `peak` is the largest amount of memory that PyTorch had allocated in a step, beyond what was there before the
 variant was made.
 
@@ -22,7 +22,7 @@ Captured variants have more parts in their name, such as `ours-graph-bf16-items`
 | bf16  | features of attention in bfloat16                                               |
 | f16   | features of attention in float16                                                |
 | items | items between matrix products and attention are computed again in the backward pass |
-| adamw | `flashcliff.optim.AdamW` in the place of PyTorch's fused AdamW                  |
+| adamw | flashcliff.optim.AdamW in place of PyTorch's                                    |
 
 Jets are ragged, without padding: `attn_bias=BlockDiagonalMask` for both. Without xformers the package gets a stand-in
 with PyTorch's copy of xformers' kernel (`transformers_xformers.py`).
@@ -44,6 +44,7 @@ import warnings
 import flashcliff
 import torch
 from flashcliff.nn.transformer import attention_dtype, checkpoint_items
+from flashcliff.optim import AdamW
 
 import transformers_xformers
 from sweep_results import command, write
@@ -158,10 +159,10 @@ class Case:
 class Calls:
     """An inference and a training step of a network."""
 
-    def __init__(self, net, run, captured, own_optimizer=False):
+    def __init__(self, net, run, captured, ours=False):
         self.net, self.run = net, run
-        if own_optimizer:
-            self.optimizer = flashcliff.optim.AdamW(net.parameters(), lr=1e-6)
+        if ours:
+            self.optimizer = AdamW(net.parameters(), lr=1e-6)
         else:
             self.optimizer = torch.optim.AdamW(
                 net.parameters(), lr=1e-6, fused=True, capturable=captured

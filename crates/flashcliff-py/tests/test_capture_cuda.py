@@ -60,6 +60,7 @@ MODELS = [hulls, layers, gatr, dropping]
 OPTIMISERS = {
     "adamw": lambda p: torch.optim.AdamW(p, lr=1e-2, capturable=True),
     "fused": lambda p: torch.optim.AdamW(p, lr=1e-2, capturable=True, fused=True),
+    "ours": lambda p: flashcliff.optim.AdamW(p, lr=1e-2, max_norm=0.1),
     "sgd": lambda p: torch.optim.SGD(p, lr=1e-2, momentum=0.9),
 }
 

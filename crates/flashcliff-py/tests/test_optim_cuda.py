@@ -154,7 +154,9 @@ def kernels(function):
         function()
         torch.cuda.synchronize()
     device = torch.autograd.DeviceType.CUDA
-    return [e.name for e in profile.events() if e.device_type == device]
+    names = [e.name for e in profile.events() if e.device_type == device]
+    # PyTorch notes the span of a step beside its kernels.
+    return [name for name in names if not name.startswith("Optimizer.")]
 
 
 @pytest.mark.parametrize("max_norm", [None, 1.0])

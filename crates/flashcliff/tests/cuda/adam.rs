@@ -5,7 +5,11 @@
 use std::sync::Arc;
 
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream};
-use flashcliff::cuda::{Adam, AdamParameter, AdamSettings, Graph, Scratch, Tensor, TensorMut};
+use flashcliff::cuda::items::Target;
+use flashcliff::cuda::{
+    Adam, AdamGroup, AdamList, AdamMember, AdamParameter, AdamRate, AdamSettings, Graph, Scratch,
+    Tensor, TensorMut,
+};
 use flashcliff::{Dtype, Error};
 
 use crate::device::device;
@@ -20,6 +24,7 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(Needs::Gpu, "adam::recurrence", recurrence);
     tests.add(Needs::Gpu, "adam::refused_calls", refused);
     tests.add(Needs::Gpu, "adam::settings", settings);
+    tests.add(Needs::Gpu, "adam::lists", lists);
 }
 
 /// Parameters with everything that belongs to them.
@@ -188,6 +193,88 @@ fn recurrence() {
     assert!((state.norm / squares.sqrt() - 1.0).abs() < 1e-13);
     assert_eq!(state.steps, [0, 5, 0, 5]);
     assert_eq!((state.rate, state.clip, state.refused), (1e-3, 1.0, 0));
+}
+
+/// A list with step counts of its host gives the bits of chunks, and of them only what has a gradient.
+fn lists() {
+    let settings = AdamSettings {
+        learning_rate: 1e-2,
+        weight_decay: 0.1,
+        decoupled: true,
+        ..AdamSettings::default()
+    };
+    let (chunks, own) = (Program::new(&settings), Program::new(&settings));
+    let zeros = |bytes: usize| {
+        let mut memory = Memory::new(device(), bytes);
+        memory.write(&own.stream, 0, &vec![0; bytes]);
+        memory
+    };
+    let (steps, mut rate) = (zeros(4 * COUNTS.len()), zeros(8));
+    rate.write(&own.stream, 0, &settings.learning_rate.to_ne_bytes());
+    let member = |(slot, tensors): (usize, &[Memory; 4])| AdamMember {
+        parameter: tensors[0].address(),
+        mean: tensors[2].address(),
+        square: tensors[3].address(),
+        step: steps.address() + 4 * slot as u64,
+        count: COUNTS[slot],
+        group: slot % 2,
+        dtype: Dtype::F32,
+    };
+    let members: Vec<_> = own.tensors.iter().enumerate().map(member).collect();
+    let list = AdamList::new(&members).expect("types");
+    let workspace = zeros(list.workspace_bytes());
+    let rates = [
+        AdamRate::Value(settings.learning_rate),
+        AdamRate::At(rate.address(), Dtype::F64),
+    ];
+    let groups = rates.map(|learning_rate| AdamGroup {
+        learning_rate,
+        beta1: settings.beta1,
+        beta2: settings.beta2,
+        eps: settings.eps,
+        weight_decay: settings.weight_decay,
+        maximize: false,
+    });
+    let target = Target {
+        device: device(),
+        stream: own.stream.cu_stream(),
+    };
+    let step = |slots: &[usize], groups: &[AdamGroup]| {
+        let gradient = |slot| match slots.contains(&slot) {
+            true => own.tensors[slot][1].address(),
+            false => 0,
+        };
+        let gradients: Vec<_> = (0..COUNTS.len()).map(gradient).collect();
+        // SAFETY: the memory was made for the counts, each tensor is an allocation of its own, and all live until results were read.
+        unsafe { list.step(target, &gradients, groups, None, workspace.address()) }
+    };
+    for slots in [&[0, 1, 2, 3][..], &[1, 3], &[0], &[0, 1, 2, 3]] {
+        chunks.step(slots, None).expect("a step");
+        step(slots, &groups).expect("a step");
+    }
+    let [ours, theirs] = [&own, &chunks].map(|program| {
+        let tensors = program.bits();
+        tensors[..4 * COUNTS.len()].to_vec()
+    });
+    assert!(ours == theirs);
+    let mut counted = vec![0; steps.bytes()];
+    steps.read(&own.stream, 0, &mut counted);
+    assert_eq!(floats(&counted), [3.0, 3.0, 2.0, 3.0]);
+    assert!(matches!(
+        step(&[0], &groups[..1]),
+        Err(Error::InvalidOption {
+            option: "groups",
+            ..
+        })
+    ));
+    let halves = AdamMember {
+        dtype: Dtype::F16,
+        ..members[0]
+    };
+    assert!(matches!(
+        AdamList::new(&[halves]),
+        Err(Error::DtypeMismatch { .. })
+    ));
 }
 
 fn refused() {

@@ -20,6 +20,10 @@ from .tensor_types import NAMES
 __all__ = ["Group", "Launches", "Member", "Workspaces"]
 
 
+_EMPTY = 8
+"""Stands for the address of a gradient without elements. PyTorch says 0, which means no gradient here."""
+
+
 class Member(NamedTuple):
     """A parameter with its state, all of the parameter's type, shape and strides, but the step count: one float32."""
 
@@ -81,7 +85,11 @@ class Launches:
     ) -> None:
         """Launches a step of the parameters that have a gradient."""
         given = [
-            0 if gradient is None else gradient.data_ptr() if _fits(gradient, expected) else -1
+            0
+            if gradient is None
+            else (gradient.data_ptr() or _EMPTY)
+            if _fits(gradient, expected)
+            else -1
             for gradient, expected in zip(gradients, self._expected)
         ]
         copies = []
@@ -90,7 +98,7 @@ class Launches:
                 if given[at] == -1 and gradient is not None:
                     copy = torch.empty_like(self._parameters[at]).copy_(gradient)
                     copies.append(copy)
-                    given[at] = copy.data_ptr()
+                    given[at] = copy.data_ptr() or _EMPTY
         workspace = self._workspace.data_ptr()
         launch(
             self._workspace,

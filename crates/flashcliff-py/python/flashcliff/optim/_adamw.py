@@ -1,13 +1,8 @@
-"""AdamW: the optimiser, its state, and the plan of a step.
-
-A *plan* has the parameters that have a state, sorted by device, with all that a step needs but gradients and options. It is made at the first step, and
-again whenever one of its parameters moved or another parameter has a gradient.
-"""
+"""AdamW: the optimiser and its options; `_plan` has the parameters of a step, `_checks` what is refused."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, overload
 
 import torch
@@ -17,9 +12,9 @@ from torch.optim.optimizer import ParamsT
 
 from .._ops import adamw as kernels
 from ..errors import CaptureError
-from ._checks import check_options, check_parameter, check_place, check_theirs, refuse_gradients
+from ._checks import check_options, check_parameter, check_theirs, refuse_gradients
+from ._plan import Plan, planned
 
-_STATE = ("step", "exp_avg", "exp_avg_sq")
 # What torch.optim.AdamW has in its groups besides. Written to state dicts, so that it reads them.
 _THEIRS = {
     "amsgrad": False,
@@ -29,24 +24,6 @@ _THEIRS = {
     "fused": None,
     "decoupled_weight_decay": True,
 }
-
-
-@dataclass
-class _Plan:
-    """The parameters of a step."""
-
-    given: list[Tensor]
-    """All parameters of all groups."""
-    members: list[kernels.Member]
-    """The parameters that have a state."""
-    others: list[Tensor]
-    """The parameters that had no gradient so far."""
-    states: list[dict[str, Tensor]]
-    """The states of the members."""
-    order: list[dict[str, Tensor]]
-    """The same in the order in which the optimiser has them."""
-    on_gpus: list[kernels.Launches]
-    on_cpu: list[kernels.Member]
 
 
 class AdamW(torch.optim.Optimizer):
@@ -105,7 +82,7 @@ class AdamW(torch.optim.Optimizer):
         maximize: bool = False,
         max_norm: float | None = None,
     ) -> None:
-        self._plan: _Plan | None = None
+        self._plan: Plan | None = None
         self._workspaces = kernels.Workspaces()
         self._norm: Tensor | None = None
         defaults = {
@@ -182,8 +159,8 @@ class AdamW(torch.optim.Optimizer):
     @torch.no_grad()
     def _update(self) -> None:
         plan = self._plan
-        if plan is None or not self._stands(plan):
-            plan = self._plan = self._planned()
+        if plan is None or not plan.stands(self.param_groups, self.state):
+            plan = self._plan = planned(self.param_groups, self.state, self._workspaces)
         max_norm = self._max_norm(plan)
         for launches in plan.on_gpus:
             gradients = [member.parameter.grad for member in launches.members]
@@ -194,7 +171,7 @@ class AdamW(torch.optim.Optimizer):
         if plan.on_cpu:
             self._update_on_cpu(plan.on_cpu, max_norm)
 
-    def _max_norm(self, plan: _Plan) -> float | None:
+    def _max_norm(self, plan: Plan) -> float | None:
         wanted: set[float | None] = {group["max_norm"] for group in self.param_groups}
         if len(wanted) > 1:
             raise ValueError(
@@ -209,60 +186,6 @@ class AdamW(torch.optim.Optimizer):
                 "torch.nn.utils.clip_grad_norm_ instead"
             )
         return max_norm
-
-    # The plan
-
-    def _given(self) -> list[Tensor]:
-        return [parameter for group in self.param_groups for parameter in group["params"]]
-
-    def _stands(self, plan: _Plan) -> bool:
-        """Whether a plan is of the parameters and states that there are now."""
-        given = self._given()
-        return (
-            len(given) == len(plan.given)
-            and all([a is b for a, b in zip(given, plan.given)])
-            and len(self.state) == len(plan.order)
-            and all([a is b for a, b in zip(self.state.values(), plan.order)])
-            and all([p.grad is None for p in plan.others])
-            and all([launches.stand() for launches in plan.on_gpus])
-            and all([m.parameter.is_cpu for m in plan.on_cpu])
-            and all(
-                [
-                    s.get("step") is m.step
-                    and s.get("exp_avg") is m.mean
-                    and s.get("exp_avg_sq") is m.square
-                    for s, m in zip(plan.states, plan.members)
-                ]
-            )
-        )
-
-    def _planned(self) -> _Plan:
-        plan = _Plan(self._given(), [], [], [], [], [], [])
-        places: dict[torch.device, list[kernels.Member]] = {}
-        for index, group in enumerate(self.param_groups):
-            for parameter in group["params"]:
-                if parameter.grad is None and not self.state.get(parameter):
-                    plan.others.append(parameter)
-                    continue
-                check_parameter(parameter)
-                check_place(parameter)
-                state = self.state[parameter]
-                _complete(parameter, state)
-                member = kernels.Member(
-                    parameter, state["exp_avg"], state["exp_avg_sq"], state["step"], index
-                )
-                plan.members.append(member)
-                plan.states.append(state)
-                places.setdefault(parameter.device, []).append(member)
-        plan.order = list(self.state.values())
-        for device, members in places.items():
-            if device.type == "cuda":
-                plan.on_gpus.append(kernels.Launches(members, self._workspaces))
-            else:
-                plan.on_cpu = members
-        return plan
-
-    # The step
 
     def _groups(self, device: torch.device) -> list[kernels.Group]:
         return [
@@ -315,30 +238,6 @@ class AdamW(torch.optim.Optimizer):
                 maximize=bool(group["maximize"]),
             )
         torch.autograd.graph.increment_version([member.parameter for member in members])
-
-
-def _complete(parameter: Tensor, state: dict[str, Any]) -> None:
-    """Makes the state of a parameter, or brings one that was loaded into the form that the kernels take."""
-    if not state and parameter.is_cuda:
-        kernels.refuse_to_record(parameter.device)
-    step = state.get("step", 0.0)
-    if (
-        not isinstance(step, Tensor)
-        or step.dtype != torch.float32
-        or step.device != parameter.device
-        or step.dim()
-    ):
-        state["step"] = torch.tensor(float(step), dtype=torch.float32, device=parameter.device)
-    for name in _STATE[1:]:
-        mean = state.get(name)
-        if mean is None:
-            state[name] = torch.zeros_like(parameter)
-        elif (
-            mean.stride() != parameter.stride()
-            or mean.dtype != parameter.dtype
-            or mean.device != parameter.device
-        ):
-            state[name] = torch.empty_like(parameter).copy_(mean)
 
 
 def _rate(rate: float | Tensor, device: torch.device) -> tuple[float, tuple[int, str] | None]:
