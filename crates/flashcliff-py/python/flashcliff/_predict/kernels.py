@@ -8,10 +8,11 @@ from typing import Any
 
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.utils._python_dispatch import _disable_current_modes
 
 from .._ops import items
 from .._profile.kernels import places
-from ..nn.transformer import packed
+from ..nn.transformer import geometry, packed
 
 __all__ = ["kernels"]
 
@@ -52,11 +53,25 @@ def _told(
 
 @contextlib.contextmanager
 def _fake_tensors_serve() -> Iterator[None]:
-    """Lets fake tensors pass for tensors with an address, which nothing reads."""
+    """Lets fake tensors pass for tensors with an address, which nothing reads. Constants that outlast the step are real."""
+    kept = [(packed, "table_of"), (geometry, "_cached")]
+    before = [vars(place)[name] for place, name in kept]
     packed.PLAIN.add(FakeTensor)
     FakeTensor.data_ptr = lambda self: 0  # type: ignore[method-assign]
+    for (place, name), function in zip(kept, before):
+        setattr(place, name, _real(function))
     try:
         yield
     finally:
+        for (place, name), function in zip(kept, before):
+            setattr(place, name, function)
         del FakeTensor.data_ptr
         packed.PLAIN.discard(FakeTensor)
+
+
+def _real(function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*arguments: Any) -> Any:
+        with _disable_current_modes():
+            return function(*arguments)
+
+    return call

@@ -305,7 +305,7 @@ def side_by_side(parts: Sequence[Tensor]) -> Tensor | None:
     for part in parts:
         channels = part.shape[-1]
         strides = (channels, width, 1) if part.dim() == 3 else (width, 1)
-        same = part.untyped_storage().data_ptr() == storage.data_ptr()
+        same = part.untyped_storage()._cdata == storage._cdata
         if not same or part.stride() != strides or part.storage_offset() != at:
             return None
         at += part.shape[:-2].numel() * channels
