@@ -241,8 +241,6 @@ fn every_size() {
     let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
     let basis = Basis::new(algebra.signature());
     let mut runner = Runner::new(device());
-    let options = LinearOptions::default();
-    let spec = Spec::Linear(options.clone());
     let shapes = [
         [1, 1, 1],
         [33, 17, 64],
@@ -253,13 +251,19 @@ fn every_size() {
         // The first size has gradients of weights in parts with rows left over, the second has none left over.
         [1031, 2, 5],
         [1024, 24, 16],
+        // Gradients of weights without parts: those of the second layout go to where they stay.
         [2, 5, 1000],
+        [3, 130, 260],
     ];
-    for shape in shapes {
-        let case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 67);
-        for types in types() {
-            for offset in [0, 1] {
-                check(&mut runner, &case, &options, types, offset);
+    for layout in WeightLayout::ALL {
+        let options = LinearOptions::default().with_weight_layout(layout);
+        let spec = Spec::Linear(options.clone());
+        for shape in shapes {
+            let case = Case::new(algebra, &basis, &spec, shape, Fill::Reals, 67);
+            for types in types() {
+                for offset in [0, 1] {
+                    check(&mut runner, &case, &options, types, offset);
+                }
             }
         }
     }

@@ -353,7 +353,7 @@ fn errors() {
     for (given, expected) in [
         (vec![], "expected 1 lists of parameters"),
         (vec![vec![]], "expected 2 parameters"),
-        (vec![wide.parameters()], "expected shape [4, 5, 4]"),
+        (vec![wide.parameters()], "must be [4, 5, 4]"),
     ] {
         let error = packing
             .pack(&stream, &given, Scratch::new(&mut memory))

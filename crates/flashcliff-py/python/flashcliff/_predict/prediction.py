@@ -14,7 +14,7 @@ from .._ops import room
 from .rates import checked, rates_of
 from .record import Call, tensors_of
 from .report import Prediction, Row
-from .scale import Sample, largest, times
+from .scale import Sample, largest, same_order, times
 from .step import Model
 
 _PROBE = {"cpu": 128 << 20, "cuda": 1 << 30}
@@ -39,8 +39,8 @@ def predict(
         print(flashcliff.predict(model, x, size=4096))
 
     The calls of the step and its memory come from a run with fake tensors of the wanted size, which takes no memory. Times start from a
-    real run with few samples: at most a quarter of the batch, and at most 128 MiB of tensors on a CPU. From there each call grows as its
-    bytes and operations do at the rates of the machine, which :func:`flashcliff.calibrate` measures once. If they are not known, they are
+    real run with few samples: at most a quarter of the batch, and at most 128 MiB of tensors on a CPU. On a GPU it is at most 1 GiB, and all of
+    the batch where a quarter has other kernels. From there each call grows as its bytes and operations do at the rates of the machine, which :func:`flashcliff.calibrate` measures once. If they are not known, they are
     measured first, which takes some seconds. ``benches/predict_check.py`` compares predictions with steps that run.
 
     The model is left as it is. Modules that are compiled, or that read the values of their inputs, are not predicted.
@@ -67,8 +67,13 @@ def predict(
     whole = example.fake(wanted)
     own = sum(_bytes(t) for t in (*model.parameters(), *model.buffers()))
     taken = max(whole.held.peak - own, 1)
-    few = max(1, min(wanted // _SHARE, wanted * _PROBE[device.type] // taken))
+    most_samples = wanted * _PROBE[device.type] // taken
+    few = max(1, min(wanted // _SHARE, most_samples))
     part = example.fake(few)
+    if device.type == "cuda" and not same_order(part.calls, whole.calls):
+        # Many rows have other kernels than few.
+        few = max(1, min(wanted, most_samples))
+        part = example.fake(few)
     samples = [Sample(example.probe(few), part.calls)]
     if device.type == "cuda" and few >= _SHARE:
         fewer = few // _SHARE

@@ -13,6 +13,8 @@ from .step import Probe
 
 _LIMIT = 1 << 40
 """No batch is larger."""
+_TOLD = 0.1
+"""The least time of a call, as a share of the latency, from which calls of its name are predicted."""
 _CLOSE = 0.005
 """How close the largest batch is found, as a share of it."""
 
@@ -36,9 +38,9 @@ def times(rates: Rates, samples: Sequence[Sample], large: Sequence[Call]) -> lis
     last = samples[-1]
     latency = _latency(rates, last.probe)
     measured = [_Measured(rates, sample.probe.calls, latency) for sample in samples]
-    if not _same_order(last.calls, large):
+    if not same_order(last.calls, large):
         last = Sample(last.probe, large)
-    smaller = samples[0] if _same_order(samples[0].calls, large) else last
+    smaller = samples[0] if same_order(samples[0].calls, large) else last
     found = []
     for few, more, all_ in zip(smaller.calls, last.calls, large):
         seconds = measured[0].seconds(few), measured[-1].seconds(more)
@@ -54,7 +56,7 @@ def _latency(rates: Rates, probe: Probe) -> float:
     return median(idle) if idle else rates.call_seconds
 
 
-def _same_order(small: Sequence[Call], large: Sequence[Call]) -> bool:
+def same_order(small: Sequence[Call], large: Sequence[Call]) -> bool:
     same = (one.name == two.name for one, two in zip(small, large))
     return len(small) == len(large) and all(same)
 
@@ -99,7 +101,8 @@ class _Measured:
         for call in calls:
             by_key[call.key].append(call.seconds)
             model = _model(rates, call)
-            if model:
+            # The time of less work than that says nothing of more.
+            if model > _TOLD * latency:
                 by_name[call.name].append((max(call.seconds - latency, 0.0), model))
         self._by_key = {key: sum(all_) / len(all_) for key, all_ in by_key.items()}
         self._factors = {

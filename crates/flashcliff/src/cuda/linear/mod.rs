@@ -268,7 +268,7 @@ impl Linear {
         };
         let stride = match self.unpacks_gradients(dims) {
             true => stride(dims, grad_bytes),
-            false => k * n,
+            false => m * n,
         };
         if let Some(parts) = self.parts(dims) {
             let rows = dims.batch / parts;
