@@ -80,9 +80,10 @@ impl Transformers {
 pub(super) struct OnGpu(Data);
 
 /// The variants of a network: their names in the data, and here.
-const VARIANTS: [(&str, &str); 8] = [
+const VARIANTS: [(&str, &str); 9] = [
     ("ours", "flashcliff"),
     ("ours-graph", "flashcliff, captured"),
+    ("ours-graph-adamw", "captured, flashcliff's AdamW"),
     ("ours-graph-items", "captured, items again"),
     ("ours-graph-bf16", "captured, attention in bfloat16"),
     (
