@@ -4,6 +4,8 @@ Each process takes half of every batch. Losses and, at the end, parameters must 
 process to rounding, since no layer mixes batch elements.
 """
 
+import gc
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -74,6 +76,10 @@ def worker(rank, wrap, folder):
             for name, p in named.items()
         }
         torch.save((losses / WORLD, whole), f"{folder}/{rank}.pt")
+        # A process that ends while the other still talks to its threads, or before they are gone, may abort.
+        dist.barrier()
+        del model, named, whole
+        gc.collect()
     finally:
         dist.destroy_process_group()
 
