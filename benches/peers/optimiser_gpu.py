@@ -23,7 +23,7 @@ from transformers_cases import gatr_net
 from transformers_gpu import timed
 
 WHO = ("flashcliff", "pytorch")
-# Of the largest change of a parameter.
+# The difference of both must be a smaller share of the largest change of a parameter.
 TOLERANCE = 1e-9
 
 

@@ -253,9 +253,9 @@ pub enum Error {
         "recomputed: expected {expected}, got {got}; the function must do the same whenever it is called"
     )]
     Recomputed {
-        /// What the first run gave.
+        /// The result of the first run.
         expected: String,
-        /// What the second run gave.
+        /// The result of the second run.
         got: String,
     },
 

@@ -122,7 +122,7 @@ fn around(
     let [x, y, w] = [1, 2, 3].map(|seed| var(&[4, 4], seed, dtype));
     let held = w.clone();
     let function = move |inputs: &[Tensor]| function(inputs, &held);
-    // What leads to a variable, and is not contiguous.
+    // An input that leads to a variable, and is not contiguous.
     let (x_seen, y_seen) = (x.t().unwrap(), (y.as_tensor() * 2.0).unwrap());
     let out = match again {
         true => recomputed(&[&x_seen, &y_seen], function),

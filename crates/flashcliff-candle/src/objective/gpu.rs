@@ -34,7 +34,7 @@ pub(super) struct OnGpu {
     dtypes: [Dtype; 2],
     /// For each node its operator on the device.
     operators: Vec<Option<cuda::Operator>>,
-    /// The same operators, with packed weights.
+    /// The packing of the weights of all operators.
     packing: Arc<Packing>,
     /// For each node the number of its operator there.
     numbers: Vec<Option<usize>>,

@@ -29,11 +29,16 @@ def kernels(recorder: Any) -> Iterator[None]:
     swaps: list[tuple[Any, str, Any]] = [(items, "launch", launched)]
     for place, name, describe in places():
         swaps.append((place, name, _told(recorder, vars(place)[name], describe)))
+    is_fake = recorder.clock is None
+    if is_fake:
+        # Constants that outlast the step are real.
+        for place, name in ((packed, "table_of"), (geometry, "_cached")):
+            swaps.append((place, name, _real(vars(place)[name])))
     with contextlib.ExitStack() as before:
         for place, name, ours in swaps:
             before.callback(setattr, place, name, vars(place)[name])
             setattr(place, name, ours)
-        if recorder.clock is None:
+        if is_fake:
             before.enter_context(_fake_tensors_serve())
         yield
 
@@ -53,23 +58,19 @@ def _told(
 
 @contextlib.contextmanager
 def _fake_tensors_serve() -> Iterator[None]:
-    """Lets fake tensors pass for tensors with an address, which nothing reads. Constants that outlast the step are real."""
-    kept = [(packed, "table_of"), (geometry, "_cached")]
-    before = [vars(place)[name] for place, name in kept]
+    """Lets fake tensors pass for tensors with an address, which nothing reads."""
     packed.PLAIN.add(FakeTensor)
     FakeTensor.data_ptr = lambda self: 0  # type: ignore[method-assign]
-    for (place, name), function in zip(kept, before):
-        setattr(place, name, _real(function))
     try:
         yield
     finally:
-        for (place, name), function in zip(kept, before):
-            setattr(place, name, function)
         del FakeTensor.data_ptr
         packed.PLAIN.discard(FakeTensor)
 
 
 def _real(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that makes real tensors within a step of fake ones."""
+
     def call(*arguments: Any) -> Any:
         with _disable_current_modes():
             return function(*arguments)

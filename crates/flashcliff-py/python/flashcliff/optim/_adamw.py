@@ -15,7 +15,7 @@ from ..errors import CaptureError
 from ._checks import check_options, check_parameter, check_theirs, refuse_gradients
 from ._plan import Plan, planned
 
-# What torch.optim.AdamW has in its groups besides. Written to state dicts, so that it reads them.
+# Options of torch.optim.AdamW's groups that ours do not have. State dicts have them, so that it reads them.
 _THEIRS = {
     "amsgrad": False,
     "foreach": None,

@@ -33,7 +33,7 @@ class Plan:
     states: list[dict[str, Any]] = field(default_factory=list)
     """The states of the members."""
     order: list[dict[str, Any]] = field(default_factory=list)
-    """The same in the order in which the optimiser has them."""
+    """The states of the members, in the order of the optimiser."""
     on_gpus: list[kernels.Launches] = field(default_factory=list)
     on_cpu: list[kernels.Member] = field(default_factory=list)
 
