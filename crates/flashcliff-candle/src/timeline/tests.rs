@@ -212,7 +212,7 @@ fn windows_of_equal_steps_are_one_step() {
         let mut sampler = Sampler::new(&Device::Cpu, &whole, slices);
         for _ in 0..3 {
             sampler.plain(naps).unwrap();
-            for _ in 0..sampler.windows() {
+            for _ in 0..sampler.steps_of_a_round() {
                 sampler.sample(naps).unwrap();
             }
         }

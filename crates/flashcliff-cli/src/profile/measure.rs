@@ -12,13 +12,11 @@ const WARM_UP: usize = 4;
 /// The rows of captured steps that are timed.
 const ROWS: usize = 5;
 
-/// The seconds that a mark takes at most, about: an event on a GPU.
-const MARK: f64 = 1.5e-6;
 /// The share of a step that its marks may take.
 const SHARE: f64 = 0.01;
-/// The fewest slices of a window of marks.
-const LEAST: f64 = 4.0;
-/// The windows that follow each other before a step without marks.
+/// The steps of each kind that say what a mark takes, before those that count.
+const TRIALS: usize = 6;
+/// The steps with marks that follow each other before one without.
 const BETWEEN: usize = 4;
 
 /// Steps with and without marks, the faster half of each kind.
@@ -79,26 +77,43 @@ fn warm(rehearsal: &Rehearsal) -> Result<Step<'static>, Error> {
 /// The errors of the device.
 pub(crate) fn steps(rehearsal: &Rehearsal, count: usize, on_gpu: bool) -> Result<Steps, Error> {
     let mut step = warm(rehearsal)?;
-    let seconds = rehearsal.time(&mut step)?;
     let timeline = rehearsal.record(&mut step)?;
-    let slices = (SHARE * seconds / MARK).max(LEAST) as usize;
-    let mut sampler = Sampler::new(rehearsal.device(), &timeline, slices);
-    for _ in 0..count {
-        for window in 0..sampler.windows() {
-            if window % BETWEEN == 0 {
-                rehearsal.sample(&mut step, &mut sampler, false)?;
-            }
-            rehearsal.sample(&mut step, &mut sampler, true)?;
-        }
-    }
+    // A window of all slices: how much longer a step lasts with all marks.
+    let trial = Sampler::new(rehearsal.device(), &timeline, usize::MAX);
+    let trial = sampled(rehearsal, &mut step, trial, TRIALS)?;
+    let slices = slices_of_a_window(&trial, timeline.slices().len());
+    let sampler = Sampler::new(rehearsal.device(), &timeline, slices);
     Ok(Steps {
-        sampled: sampler.finish(),
+        sampled: sampled(rehearsal, &mut step, sampler, count)?,
         captured: if on_gpu {
             captured(rehearsal, ROWS)?
         } else {
             None
         },
     })
+}
+
+/// The slices between as many marks as take the share of a step that they may take. All of them where marks take no time.
+fn slices_of_a_window(trial: &Sampled, slices: usize) -> usize {
+    let marks = SHARE * trial.plain_seconds / trial.mark_seconds;
+    // A number that is too large, or none, becomes the largest one, or 0.
+    (marks as usize).saturating_sub(1).min(slices)
+}
+
+/// Runs so many rounds of a sampler, with steps without marks between those with marks.
+fn sampled(
+    rehearsal: &Rehearsal,
+    step: &mut Step<'_>,
+    mut sampler: Sampler,
+    rounds: usize,
+) -> Result<Sampled, Error> {
+    for at in 0..rounds * sampler.steps_of_a_round() {
+        if at % BETWEEN == 0 {
+            rehearsal.sample(step, &mut sampler, false)?;
+        }
+        rehearsal.sample(step, &mut sampler, true)?;
+    }
+    Ok(sampler.finish())
 }
 
 /// The median seconds of a captured step, of so many rows of steps; `None` if it cannot be captured.
