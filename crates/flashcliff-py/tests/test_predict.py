@@ -237,6 +237,42 @@ def test_a_model_that_reads_values_is_refused():
         flashcliff.predict(Reads(), torch.randn(4, 2))
 
 
+@pytest.mark.parametrize(
+    ("size", "few"),
+    [
+        pytest.param(None, 2, id="few samples"),
+        # Two blades: the first run has all of them, and only the fake one has more.
+        pytest.param(64, 64, id="more samples"),
+    ],
+)
+def test_an_axis_that_is_not_that_of_the_batch_is_named(size, few):
+    algebra = R3 if size is None else flashcliff.Algebra(1, 0, 0)
+    blades = 2**algebra.dim
+    model = nn.MVLinear(algebra, 4, 4)
+    with pytest.raises(ValueError) as found:
+        flashcliff.predict(model, torch.randn(blades, 6, 4), size=size)
+    said = str(found.value)
+    assert said.startswith("flashcliff.predict: `axis`: expected the axis of the batch")
+    assert f"got 0: the model takes an input of shape [{blades}, 6, 4], but not with {few}" in said
+    assert "`axis=1` for multivectors" in said
+    # The reason is in the message, not in a traceback before it.
+    assert found.value.__cause__ is None and found.value.__suppress_context__
+    right = flashcliff.predict(model, torch.randn(blades, 6, 4), size=size, axis=1)
+    assert right.batch == (size or 6)
+
+
+class Fails(torch.nn.Module):
+    def forward(self, x):
+        raise KeyError("of the model")
+
+
+def test_an_error_of_the_model_is_its_own():
+    with pytest.raises(KeyError, match="of the model"):
+        flashcliff.predict(Fails(), torch.randn(4, 2))
+    with pytest.raises(flashcliff.UnsupportedError):
+        flashcliff.predict(Reads(), torch.randn(2, 2), size=64)
+
+
 # Rates
 
 

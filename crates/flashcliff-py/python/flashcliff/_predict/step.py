@@ -105,9 +105,17 @@ class Model:
             ) from None
         return recorder
 
-    def warm(self) -> None:
-        """Runs a step with two samples, so that what a first call makes and keeps is no fake tensor."""
-        self._probe(min(self.size, 2), (0, 0))
+    def warm(self, size: int) -> None:
+        """Runs a step with few samples, so that what a first call makes and keeps is no fake tensor."""
+        self._probe(size, (0, 0))
+
+    def runs(self) -> bool:
+        """Whether a step with the example as it is runs."""
+        try:
+            self._probe(self.size, (0, 0))
+        except Exception:
+            return False
+        return True
 
     def probe(self, size: int) -> Probe:
         """The times of a step with samples of the example."""
