@@ -52,9 +52,9 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "N")]
     batch: Option<NonZero<usize>>,
 
-    /// Steps that the profile puts together.
-    #[arg(long, value_name = "N", default_value = "20")]
-    steps: NonZero<u16>,
+    /// Steps that the profile puts together [default: 20 to 100, as many as two seconds allow].
+    #[arg(long, value_name = "N")]
+    steps: Option<NonZero<u16>>,
 
     /// Rounding of training steps on a GPU.
     #[arg(long, value_name = "PRECISION", default_value = "highest")]
@@ -86,7 +86,11 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<(), Error> {
     };
     let (device, name) = (args.device.open()?, args.device.name());
     let rehearsal = Rehearsal::new(play, name, &device)?;
-    let steps = measure::steps(&rehearsal, args.steps.get().into(), name != DeviceName::Cpu)?;
+    let steps = measure::steps(
+        &rehearsal,
+        args.steps.map(|steps| steps.get().into()),
+        name != DeviceName::Cpu,
+    )?;
     let report = match name {
         DeviceName::Cpu => Report::new(play, name, &rehearsal, &steps, &mut Cpu::new(false))?,
         DeviceName::Cuda(ordinal) => on_gpu(play, ordinal, &rehearsal, &steps)?,
