@@ -174,8 +174,8 @@ pub(crate) fn calibrate(site: &Site, task: TaskName, quick: bool) -> Result<Step
     // Memory of a transformer grows evenly, and its steps take long.
     let peak_batches = match task {
         TaskName::Gravity => batches.to_vec(),
-        // A training on a GPU takes longer to begin than its steps.
-        _ if site.is_gpu() => batches::between(batches, 2),
+        // The workspaces of matrix products are others from batch to batch, by tens of megabytes, so batches lie close.
+        _ if site.is_gpu() => batches::between(batches, 16),
         _ => batches::between(batches, 4),
     };
     let peaks = peak_batches.iter();
