@@ -9,7 +9,7 @@ use candle_core::Device;
 
 use super::clock::Time;
 use super::recorder::{Recording, Sample};
-use super::windows::{Joined, Marks, Window, faster_half, join, mean};
+use super::windows::{Joined, Marks, Window, fastest_quarter, join, mean};
 use super::{Operation, Slice, Timeline};
 use crate::Error;
 
@@ -44,7 +44,7 @@ pub struct Sampler {
     plain: Vec<f64>,
 }
 
-/// The result of a [`Sampler`]. Of all steps the faster half counts: other work of the machine slows steps, and never makes one faster.
+/// The result of a [`Sampler`]. Of all steps the fastest quarter counts: other work of the machine slows steps, and never makes one faster.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sampled {
@@ -142,7 +142,7 @@ impl Sampler {
         Sampled {
             timeline: Timeline { slices },
             seconds,
-            plain_seconds: mean(&faster_half(self.plain, |seconds| *seconds)),
+            plain_seconds: mean(&fastest_quarter(self.plain, |seconds| *seconds)),
             mark_seconds: mark.device,
         }
     }

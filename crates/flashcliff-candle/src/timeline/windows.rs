@@ -85,11 +85,11 @@ impl Window {
         self.dense.len() <= self.sparse.len()
     }
 
-    /// The faster half of the samples of each kind.
-    fn faster_halves(self) -> Self {
+    /// The fastest quarter of the samples of each kind.
+    fn fastest(self) -> Self {
         Self {
-            dense: faster_half(self.dense, |sample| sample.whole.device),
-            sparse: faster_half(self.sparse, |sample| sample.whole.device),
+            dense: fastest_quarter(self.dense, |sample| sample.whole.device),
+            sparse: fastest_quarter(self.sparse, |sample| sample.whole.device),
             ..self
         }
     }
@@ -131,9 +131,9 @@ pub(super) struct Joined {
     pub(super) seconds: f64,
 }
 
-/// Puts the windows of a step together, from the faster half of the samples of each kind. Slices of a window without samples have no length.
+/// Puts the windows of a step together, from the fastest quarter of the samples of each kind. Slices of a window without samples have no length.
 pub(super) fn join(windows: Vec<Window>) -> Joined {
-    let windows: Vec<Window> = windows.into_iter().map(Window::faster_halves).collect();
+    let windows: Vec<Window> = windows.into_iter().map(Window::fastest).collect();
     let mark = mark(&windows);
     let wholes = windows
         .iter()
@@ -176,10 +176,10 @@ fn settled(lengths: Vec<Time>) -> Vec<Time> {
         .collect()
 }
 
-/// The smaller half of some values; at least one.
-pub(super) fn faster_half<T>(mut values: Vec<T>, seconds: impl Fn(&T) -> f64) -> Vec<T> {
+/// The smallest quarter of some values; at least one.
+pub(super) fn fastest_quarter<T>(mut values: Vec<T>, seconds: impl Fn(&T) -> f64) -> Vec<T> {
     values.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
-    values.truncate(values.len().div_ceil(2));
+    values.truncate(values.len().div_ceil(4));
     values
 }
 
@@ -271,7 +271,10 @@ mod tests {
                     plain.push(self.step(&Marks::none()).whole.device);
                 }
             }
-            (join(windows), mean(&faster_half(plain, |seconds| *seconds)))
+            (
+                join(windows),
+                mean(&fastest_quarter(plain, |seconds| *seconds)),
+            )
         }
     }
 

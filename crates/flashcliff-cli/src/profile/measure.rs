@@ -21,9 +21,9 @@ const TRIAL: (f64, usize, usize) = (0.1, 4, 40);
 /// The same of the steps that count, if nobody says how many.
 const STEPS: (f64, usize, usize) = (2.0, 20, 100);
 /// The steps with marks that follow each other before one without.
-const BETWEEN: usize = 4;
+const BETWEEN: usize = 2;
 
-/// Steps with and without marks, the faster half of each kind.
+/// Steps with and without marks, the fastest quarter of each kind.
 #[derive(Debug)]
 pub(crate) struct Steps {
     /// A step, put together from steps with few marks, and the seconds of steps with and without marks.

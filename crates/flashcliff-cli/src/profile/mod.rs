@@ -27,8 +27,8 @@ use report::Report;
 /// Say which operations of a task's training steps take the time, and how far each is from what the machine could reach.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Steps of the task's network with its usual optimiser run on made-up data, with and without a profile in turns; nothing is kept of them. The faster
-half of each is reported, since other work of the machine slows the others. All numbers are those of one step. A step with a profile notes the
+Steps of the task's network with its usual optimiser run on made-up data, with and without a profile in turns; nothing is kept of them. The fastest
+quarter of each is reported, since other work of the machine slows the others. All numbers are those of one step. A step with a profile notes the
 times of few operations, so that it lasts about as long as one without: the rows come from several steps, and what a note takes is taken off.
 
 A row is an operation: calls with the same operator, pass, shapes and type. Its time is its own, without that of operations within it, so the rows
