@@ -9,7 +9,7 @@ use candle_core::Device;
 
 use super::clock::Time;
 use super::recorder::{Recording, Sample};
-use super::windows::{Joined, Marks, Window, fastest_quarter, join, mean};
+use super::windows::{Joined, Marks, Plain, Window, join};
 use super::{Operation, Slice, Timeline};
 use crate::Error;
 
@@ -40,11 +40,11 @@ pub struct Sampler {
     windows: Vec<Window>,
     /// The samples until now.
     count: usize,
-    /// The seconds of steps without marks between their ends.
-    plain: Vec<f64>,
+    plain: Plain,
 }
 
-/// The result of a [`Sampler`]. Of all steps the fastest quarter counts: other work of the machine slows steps, and never makes one faster.
+/// The result of a [`Sampler`]. Steps with marks count by their relation to those without that ran just before and behind them; of each window the
+/// middle half, and of steps without marks the faster half: other work of the machine slows steps, and never makes one faster.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sampled {
@@ -59,10 +59,7 @@ pub struct Sampled {
 }
 
 impl Sampler {
-    /// The samples of each window in a round: with all its marks, and with a part of them.
-    const SAMPLES: usize = 2;
-
-    /// A sampler for steps like the one of a timeline, each with the marks of about so many slices, at least two.
+    /// A sampler for steps like the one of a timeline, each with the marks of at most so many slices, or of four with marks left out.
     pub fn new(device: &Device, of: &Timeline, slices: usize) -> Self {
         let layout: Vec<(Arc<Operation>, bool)> = of
             .slices()
@@ -74,13 +71,13 @@ impl Sampler {
             windows: Window::of_step(layout.len(), slices),
             layout,
             count: 0,
-            plain: Vec::new(),
+            plain: Plain::default(),
         }
     }
 
     /// The number of steps with marks that say each slice once, and what marks take.
     pub fn steps_of_a_round(&self) -> usize {
-        Self::SAMPLES * self.windows.len()
+        self.windows.len()
     }
 
     /// Runs a step, and records the next marks.
@@ -88,9 +85,9 @@ impl Sampler {
     /// # Errors
     /// The errors of CUDA; [`Error::OtherStep`] if the step has another number of marks than the one of the timeline.
     pub fn sample<R>(&mut self, work: impl FnOnce() -> R) -> Result<R, Error> {
-        let next = self.count / Self::SAMPLES % self.windows.len();
+        let next = self.count % self.windows.len();
         let (done, sample) = self.part(self.windows[next].marks(), work)?;
-        self.windows[next].add(sample);
+        self.windows[next].add(sample, self.plain.0.len());
         self.count += 1;
         Ok(done)
     }
@@ -101,7 +98,7 @@ impl Sampler {
     /// The errors of [`Self::sample`].
     pub fn plain<R>(&mut self, work: impl FnOnce() -> R) -> Result<R, Error> {
         let (done, sample) = self.part(Marks::none(), work)?;
-        self.plain.push(sample.whole.device);
+        self.plain.0.push(sample.whole.device);
         Ok(done)
     }
 
@@ -125,7 +122,8 @@ impl Sampler {
             lengths,
             mark,
             seconds,
-        } = join(self.windows);
+            plain_seconds,
+        } = join(&self.windows, &self.plain);
         let mut now = Time::ZERO;
         let mut slices = Vec::with_capacity(self.layout.len());
         for ((operation, begins), length) in self.layout.into_iter().zip(lengths) {
@@ -142,7 +140,7 @@ impl Sampler {
         Sampled {
             timeline: Timeline { slices },
             seconds,
-            plain_seconds: mean(&fastest_quarter(self.plain, |seconds| *seconds)),
+            plain_seconds,
             mark_seconds: mark.device,
         }
     }

@@ -23,7 +23,7 @@ const STEPS: (f64, usize, usize) = (2.0, 20, 100);
 /// The steps with marks that follow each other before one without.
 const BETWEEN: usize = 2;
 
-/// Steps with and without marks, the fastest quarter of each kind.
+/// Steps with and without marks.
 #[derive(Debug)]
 pub(crate) struct Steps {
     /// A step, put together from steps with few marks, and the seconds of steps with and without marks.
