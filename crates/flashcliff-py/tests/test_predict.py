@@ -43,7 +43,35 @@ class Block(torch.nn.Module):
         return self.block(x, s, reference=transformer.join_reference(x))
 
 
+class _Shared(torch.autograd.Function):
+    """Twice a tensor, as a tensor of its own on memory of another, as layers of transformers have parts of a matrix."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        doubled = x * 2
+        return x.new_empty(0).set_(doubled.untyped_storage(), 0, x.shape, x.stride())
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        grown = g * 2 + 0 * x
+        return g.new_empty(0).set_(grown.untyped_storage(), 0, g.shape, g.stride())
+
+
+class Shared(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = _Shared.apply(layer(x))
+        return x
+
+
 MODELS = {
+    "shared memory": (Shared, lambda n: (torch.randn(n, 64),), 0),
     "hulls": (lambda: Hulls(features=8, products=2), lambda n: (torch.randn(n, 16, 5),), 0),
     "layers": (
         lambda: torch.nn.Sequential(*(nn.FlashCliffordLayer(R3, 16) for _ in range(3))),
