@@ -29,6 +29,7 @@ pub const FC_ATTENTION_ALIGNED: u32 = 4;
 pub const FC_UNIT: u32 = 8;
 pub const FC_GROUP_UNITS: u32 = 8;
 pub const FC_GROUP_INPUTS: u32 = 4;
+pub const FC_GROUP_NUMBERS: u32 = 5;
 impl fc_dtype {
     pub const FC_F32: fc_dtype = fc_dtype(0);
     pub const FC_F64: fc_dtype = fc_dtype(1);
@@ -1851,7 +1852,8 @@ impl Default for fc_attention {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct fc_block_groups {
-    /// \[count, 4\]: the first of the inputs in `units`, their number, the first of the outputs, their number
+    /** \[count, FC_GROUP_NUMBERS\]: the first of the inputs in `units`, their number, the first of the outputs, their number, and 1 for the
+ first group with these outputs, else 0.*/
     pub groups: *const i32,
     /// numbers of units
     pub units: *const i32,
@@ -1958,10 +1960,12 @@ pub struct fc_block_sparse_gradient {
     pub x: *const f32,
     /// \[rows, outputs\]
     pub gradient: *const f32,
-    /// \[fc_block_sparse_splits, groups, FC_GROUP_INPUTS * FC_UNIT, FC_GROUP_UNITS * FC_UNIT\]
+    /// \[fc_block_sparse_partials\]
     pub partials: *mut f32,
     /// \[inputs, outputs\]
     pub to: *mut f32,
+    /// \[outputs\], or null: the gradient of the bias, of the outputs that groups have
+    pub of_bias: *mut f32,
     /// multiples of 4
     pub rows: i64,
     /// multiples of 4
@@ -1977,7 +1981,7 @@ pub struct fc_block_sparse_gradient {
 const _: () = {
     [
         "Size of fc_block_sparse_gradient",
-    ][::core::mem::size_of::<fc_block_sparse_gradient>() - 88usize];
+    ][::core::mem::size_of::<fc_block_sparse_gradient>() - 96usize];
     [
         "Alignment of fc_block_sparse_gradient",
     ][::core::mem::align_of::<fc_block_sparse_gradient>() - 8usize];
@@ -1994,20 +1998,23 @@ const _: () = {
         "Offset of field: fc_block_sparse_gradient::to",
     ][::core::mem::offset_of!(fc_block_sparse_gradient, to) - 24usize];
     [
+        "Offset of field: fc_block_sparse_gradient::of_bias",
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, of_bias) - 32usize];
+    [
         "Offset of field: fc_block_sparse_gradient::rows",
-    ][::core::mem::offset_of!(fc_block_sparse_gradient, rows) - 32usize];
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, rows) - 40usize];
     [
         "Offset of field: fc_block_sparse_gradient::x_stride",
-    ][::core::mem::offset_of!(fc_block_sparse_gradient, x_stride) - 40usize];
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, x_stride) - 48usize];
     [
         "Offset of field: fc_block_sparse_gradient::gradient_stride",
-    ][::core::mem::offset_of!(fc_block_sparse_gradient, gradient_stride) - 48usize];
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, gradient_stride) - 56usize];
     [
         "Offset of field: fc_block_sparse_gradient::to_stride",
-    ][::core::mem::offset_of!(fc_block_sparse_gradient, to_stride) - 56usize];
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, to_stride) - 64usize];
     [
         "Offset of field: fc_block_sparse_gradient::groups",
-    ][::core::mem::offset_of!(fc_block_sparse_gradient, groups) - 64usize];
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, groups) - 72usize];
 };
 impl Default for fc_block_sparse_gradient {
     fn default() -> Self {
@@ -2396,8 +2403,8 @@ unsafe extern "C" {
         call: *const fc_block_sparse,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// The parts of rows whose sums are added up.
-    pub fn fc_block_sparse_splits(rows: i64, groups: i64) -> i64;
+    /// The numbers that fc_block_sparse_weights writes between its steps.
+    pub fn fc_block_sparse_partials(rows: i64, groups: i64) -> i64;
     /// Writes the gradient of the matrix, x^T gradient, of the blocks that groups have; others keep what they are.
     pub fn fc_block_sparse_weights(
         call: *const fc_block_sparse_gradient,

@@ -114,6 +114,7 @@ class BlockSparse:
 
     UNIT: int
     GROUP_UNITS: int
+    GROUP_NUMBERS: int
     GROUP_INPUTS: int
     def partials(self, rows: int, groups: int) -> int: ...
     # The others are called with what `_ops/block_sparse.py` makes of tensors.

@@ -200,9 +200,9 @@ def sparse_product(
 
 
 def sparse_weights(
-    x: Tensor, gradient: Tensor, groups: block_sparse.Groups, to: Any = None
+    x: Tensor, gradient: Tensor, groups: block_sparse.Groups, to: Any, of_bias: Any = None
 ) -> Described:
     shapes = [tuple(x.shape), (x.shape[1], gradient.shape[1])]
-    entries = "entries", groups.entries
-    key, tensor = _key("block_sparse_linear", None, "backward", x, shapes, entries)
+    details = ("entries", groups.entries), ("bias", of_bias is not None)
+    key, tensor = _key("block_sparse_linear", None, "backward", x, shapes, *details)
     return key._replace(wanted=(False, True)), tensor

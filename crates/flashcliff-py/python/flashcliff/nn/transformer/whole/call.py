@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from ...._ops import block_sparse
 from ...._ops.attention import Call
 from ...._ops.items import Part
 from ...._ops.spots import Layout, Spot
-from .. import packed
+from .. import packed, products
+from ..products import Mode
 from .structure import Features, Structure
 
 __all__ = ["Given", "Kept", "linear", "parts_of", "seen"]
@@ -26,8 +25,8 @@ class Given(NamedTuple):
     rows: int
     """The items of all batch elements."""
     table: packed.Table
-    modes: tuple[bool, ...]
-    """For each group of layers whether its product is block-sparse."""
+    modes: tuple[Mode, ...]
+    """For each group of layers which of its products are block-sparse."""
     features: Features
     attention: Call
     shape: tuple[int, int]
@@ -93,11 +92,7 @@ class Kept(NamedTuple):
 
 def linear(given: Given, matrices: list[packed.Matrix], index: int, rows: Tensor) -> Tensor:
     """The output of a group of layers."""
-    weight, bias, blocks = matrices[index]
-    if given.modes[index]:
-        assert blocks is not None
-        return block_sparse.product(rows, weight, bias, blocks.forward)
-    return torch.mm(rows, weight) if bias is None else torch.addmm(bias, rows, weight)
+    return products.multiply(given.modes[index], rows, matrices[index])
 
 
 def parts_of(
