@@ -95,8 +95,11 @@ struct Head {
 
   FC_INLINE T weight(int c) const {
     if (part.weights == nullptr) return T(1);
-    return load_lanes<S, T, 1>(static_cast<const S *>(part.weights) + c * x.heads + head, x.dtype).v[0];
+    const T found = load_lanes<S, T, 1>(static_cast<const S *>(part.weights) + of_weight(c), x.dtype).v[0];
+    return part.logarithms ? exp(found) : found;
   }
+  // The place of a weight.
+  FC_INLINE int of_weight(int c) const { return part.logarithms ? head * channels + c : c * x.heads + head; }
   FC_INLINE bool takes(int b) const { return part.taken >> b & 1; }
   FC_INLINE T sign(int b) const { return part.negative >> b & 1 ? T(-1) : T(1); }
   FC_INLINE int offset_of_distances() const { return channels * __popc(part.taken); }
@@ -239,13 +242,13 @@ struct Head {
     const T g_first = g[Point::kCoordinates * channels], g_second = g[(Point::kCoordinates + 1) * channels];
     const T of_square = query ? -g_second : g_first, of_w_square = query ? -g_first : g_second;
     const T of_product = query ? T(2) : T(1);
-    T of_w = 2 * w * of_w_square, of_factor = 0, of_weight = w * w * of_w_square;
+    T of_w = 2 * w * of_w_square, of_factor = 0, share = w * w * of_w_square;
 #pragma unroll
     for (int i = 0; i < Point::kCoordinates; i++) {
       const T coordinate = values[Point::kFirst + i], p = coordinate * scaling.factor;
       const T slope = g[i * channels] * of_product;
       const T of_p = slope * w + 2 * p * of_square;
-      of_weight += slope * w * p + p * p * of_square;
+      share += slope * w * p + p * p * of_square;
       of_w += slope * p;
       of_factor += of_p * coordinate;
       slopes[Point::kFirst + i] += of_p * scaling.factor * factor;
@@ -253,8 +256,9 @@ struct Head {
     of_factor += of_w * weight_of_point;
     slopes[Point::kWeight] += (of_w * scaling.factor + of_factor * scaling.slope) * factor;
     if (part.of_weights != nullptr) {
-      S *place = static_cast<S *>(part.of_weights) + (row * channels + c) * x.heads + head;
-      store_lanes<S, T, 1>(place, Lanes<T, 1>{{of_weight}}, x.dtype);
+      S *place = static_cast<S *>(part.of_weights) + row * channels * x.heads + of_weight(c);
+      // The derivative of an exponential is itself.
+      store_lanes<S, T, 1>(place, Lanes<T, 1>{{part.logarithms ? share * factor : share}}, x.dtype);
     }
   }
 

@@ -24,6 +24,8 @@ pub const FC_ITEM_BLADES: u32 = 32;
 pub const FC_ITEM_PARTS: u32 = 3;
 pub const FC_ITEM_RUNS: u32 = 24;
 pub const FC_ITEM_PARTIALS: u32 = 1056;
+pub const FC_ITEM_TENSORS: u32 = 96;
+pub const FC_ITEM_PLACE_BITS: u32 = 24;
 pub const FC_ATTENTION_WIDTH: u32 = 96;
 pub const FC_ATTENTION_ALIGNED: u32 = 4;
 pub const FC_UNIT: u32 = 8;
@@ -1398,6 +1400,8 @@ pub struct fc_item_part {
     pub weights: *const ::core::ffi::c_void,
     /// gradients only: \[rows, channels, heads\], the share of each row; null if there are no weights
     pub of_weights: *mut ::core::ffi::c_void,
+    /// whether `weights` are logarithms, \[heads, channels\], and `of_weights` is of these, \[rows, heads, channels\]
+    pub logarithms: i32,
     pub heads: i64,
     /// blades, as a set of bits
     pub taken: u32,
@@ -1407,7 +1411,7 @@ pub struct fc_item_part {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_item_part"][::core::mem::size_of::<fc_item_part>() - 96usize];
+    ["Size of fc_item_part"][::core::mem::size_of::<fc_item_part>() - 104usize];
     ["Alignment of fc_item_part"][::core::mem::align_of::<fc_item_part>() - 8usize];
     [
         "Offset of field: fc_item_part::x",
@@ -1425,17 +1429,20 @@ const _: () = {
         "Offset of field: fc_item_part::of_weights",
     ][::core::mem::offset_of!(fc_item_part, of_weights) - 64usize];
     [
+        "Offset of field: fc_item_part::logarithms",
+    ][::core::mem::offset_of!(fc_item_part, logarithms) - 72usize];
+    [
         "Offset of field: fc_item_part::heads",
-    ][::core::mem::offset_of!(fc_item_part, heads) - 72usize];
+    ][::core::mem::offset_of!(fc_item_part, heads) - 80usize];
     [
         "Offset of field: fc_item_part::taken",
-    ][::core::mem::offset_of!(fc_item_part, taken) - 80usize];
+    ][::core::mem::offset_of!(fc_item_part, taken) - 88usize];
     [
         "Offset of field: fc_item_part::negative",
-    ][::core::mem::offset_of!(fc_item_part, negative) - 84usize];
+    ][::core::mem::offset_of!(fc_item_part, negative) - 92usize];
     [
         "Offset of field: fc_item_part::distances",
-    ][::core::mem::offset_of!(fc_item_part, distances) - 88usize];
+    ][::core::mem::offset_of!(fc_item_part, distances) - 96usize];
 };
 impl Default for fc_item_part {
     fn default() -> Self {
@@ -1470,7 +1477,7 @@ pub struct fc_item_split {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_item_split"][::core::mem::size_of::<fc_item_split>() - 400usize];
+    ["Size of fc_item_split"][::core::mem::size_of::<fc_item_split>() - 424usize];
     ["Alignment of fc_item_split"][::core::mem::align_of::<fc_item_split>() - 8usize];
     [
         "Offset of field: fc_item_split::items",
@@ -1483,28 +1490,28 @@ const _: () = {
     ][::core::mem::offset_of!(fc_item_split, parts) - 40usize];
     [
         "Offset of field: fc_item_split::count",
-    ][::core::mem::offset_of!(fc_item_split, count) - 328usize];
+    ][::core::mem::offset_of!(fc_item_split, count) - 352usize];
     [
         "Offset of field: fc_item_split::normalised",
-    ][::core::mem::offset_of!(fc_item_split, normalised) - 332usize];
+    ][::core::mem::offset_of!(fc_item_split, normalised) - 356usize];
     [
         "Offset of field: fc_item_split::metric",
-    ][::core::mem::offset_of!(fc_item_split, metric) - 336usize];
+    ][::core::mem::offset_of!(fc_item_split, metric) - 360usize];
     [
         "Offset of field: fc_item_split::eps",
-    ][::core::mem::offset_of!(fc_item_split, eps) - 368usize];
+    ][::core::mem::offset_of!(fc_item_split, eps) - 392usize];
     [
         "Offset of field: fc_item_split::scalar_eps",
-    ][::core::mem::offset_of!(fc_item_split, scalar_eps) - 376usize];
+    ][::core::mem::offset_of!(fc_item_split, scalar_eps) - 400usize];
     [
         "Offset of field: fc_item_split::first",
-    ][::core::mem::offset_of!(fc_item_split, first) - 384usize];
+    ][::core::mem::offset_of!(fc_item_split, first) - 408usize];
     [
         "Offset of field: fc_item_split::dim",
-    ][::core::mem::offset_of!(fc_item_split, dim) - 388usize];
+    ][::core::mem::offset_of!(fc_item_split, dim) - 412usize];
     [
         "Offset of field: fc_item_split::distance_eps",
-    ][::core::mem::offset_of!(fc_item_split, distance_eps) - 392usize];
+    ][::core::mem::offset_of!(fc_item_split, distance_eps) - 416usize];
 };
 impl Default for fc_item_split {
     fn default() -> Self {
@@ -2384,6 +2391,14 @@ unsafe extern "C" {
     /// Writes `to`.
     pub fn fc_item_packed(
         pack: *const fc_item_pack,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /** The same of numbers in several tensors, whose addresses are on the host: a place is the number of a tensor, shifted by
+ FC_ITEM_PLACE_BITS, plus the place in it. `from` is not read.*/
+    pub fn fc_item_packed_tensors(
+        pack: *const fc_item_pack,
+        tensors: *const *const ::core::ffi::c_void,
+        count: i32,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// Writes `out` and `log_sums`.

@@ -6,7 +6,7 @@ Each function here has the arguments of the one of the same name in ``_ops/items
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ def places() -> list[tuple[Any, str, Callable[..., Described]]]:
         merge,
         column_sums,
         pack,
+        pack_tensors,
         product,
         product_gradient,
     ]
@@ -145,6 +146,13 @@ def column_sums(algebra: Any, x: Tensor, runs: Any, to: Any = None) -> Described
 
 def pack(algebra: Any, x: Tensor, places: Tensor, factors: Tensor) -> Described:
     return _key("pack", algebra, "forward", x, [tuple(x.shape), tuple(places.shape)])
+
+
+def pack_tensors(
+    algebra: Any, tensors: Sequence[Tensor], places: Tensor, factors: Tensor
+) -> Described:
+    shapes = [(sum(t.numel() for t in tensors),), tuple(places.shape)]
+    return _key("pack", algebra, "forward", tensors[0], shapes)
 
 
 _PRODUCT = next(op for op in OPS if op.name == "product")

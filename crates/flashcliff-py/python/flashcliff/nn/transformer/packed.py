@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ... import _core
 from ..._ops import block_sparse, items, run
 from ..._ops.block_sparse import Blocks
 from ...algebra import Algebra
@@ -245,6 +246,8 @@ class Table(NamedTuple):
     shapes: tuple[_Shape, ...]
     source: Tensor
     """The parameter of each element; any for zeros."""
+    spread: Tensor | None
+    """The same parameter by its tensor and its place there; ``None`` where there are too many tensors, or too large ones."""
     factor: Tensor
     """Its factor, 0 for zeros."""
     places: Tensor
@@ -297,6 +300,13 @@ def elements_of(table: Table, flat: Tensor) -> Tensor:
     return flat.index_select(0, table.source).mul_(table.factor)
 
 
+def elements_from(table: Table, parameters: list[Tensor]) -> Tensor:
+    """The elements of all matrices from all parameters."""
+    if table.spread is None or not all(map(Tensor.is_contiguous, parameters)):
+        return elements_of(table, torch._C._nn.flatten_dense_tensors(parameters))
+    return items.pack_tensors(table.algebra, parameters, table.spread[None], table.factor[None])
+
+
 def of_parameters(table: Table, elements: Tensor) -> Tensor:
     """The gradients of all parameters from those of the elements of all matrices."""
     if items.serves(table.algebra, elements):
@@ -312,7 +322,7 @@ def table_of(
     # A tensor made in inference mode could not be saved for a later backward pass.
     with torch.inference_mode(False):
         shapes, indices, factors = [], [], []
-        flat = 0
+        sizes: list[int] = []
         for layers in groups:
             rows = layers[0].rows
             has_bias = any(layer.biased or layer.has_scalar_bias for layer in layers)
@@ -320,7 +330,7 @@ def table_of(
             index, factor = torch.zeros(shape, dtype=torch.int32), torch.zeros(shape).double()
             column = 0
             for layer in layers:
-                flat = _place(layer, flat, column, index, factor)
+                _place(layer, sizes, column, index, factor)
                 column += layer.width
             blocks = None
             if dtype == torch.float32:
@@ -330,14 +340,31 @@ def table_of(
             indices.append(F.pad(index.view(-1), (0, rest)))
             factors.append(F.pad(factor.view(-1), (0, rest)))
         source, signs = torch.cat(indices), torch.cat(factors)
-        places, weights = _inverse(source, signs, flat)
+        places, weights = _inverse(source, signs, sum(sizes))
+        spread = _spread(source, sizes)
         to = device, dtype
-        on = source.to(device), signs.to(*to), places.to(device), weights.to(*to)
+        on_device = None if spread is None else spread.to(device)
+        on = source.to(device), on_device, signs.to(*to), places.to(device), weights.to(*to)
         return Table(groups[0][0].geometry.algebra, tuple(shapes), *on)
 
 
-def _place(layer: Layer, flat: int, column: int, index: Tensor, factor: Tensor) -> int:
-    """Enters a layer's parameters into the table. Returns where the next layer's begin."""
+def _spread(source: Tensor, sizes: list[int]) -> Tensor | None:
+    """Places in tensors of some sizes from those in all tensors one after another."""
+    if not _core.CUDA:
+        return None
+    bits = _core.Items.PLACE_BITS
+    if len(sizes) > _core.Items.MOST_TENSORS or max(sizes, default=0) > 1 << bits:
+        return None
+    ends = torch.tensor(sizes).cumsum(0)
+    tensor = torch.bucketize(source.long(), ends, right=True)
+    behind = source - (ends - torch.tensor(sizes))[tensor]
+    return ((tensor << bits) + behind).int()
+
+
+def _place(
+    layer: Layer, parameters: list[int], column: int, index: Tensor, factor: Tensor
+) -> None:
+    """Enters a layer's parameters into the table, and their sizes into a list."""
     geometry, sizes = layer.geometry, layer.sizes
     plan, mixed = geometry.plan, geometry.scalar_blades
     blades, inputs, to = len(geometry.norms), sizes.inputs, sizes.outputs
@@ -351,11 +378,9 @@ def _place(layer: Layer, flat: int, column: int, index: Tensor, factor: Tensor) 
         return slice(column + blade * to, column + (blade + 1) * to)
 
     def parameter(*shape: int) -> Tensor:
-        nonlocal flat
-        size = torch.Size(shape).numel()
-        numbers = torch.arange(flat, flat + size, dtype=torch.int32).view(shape)
-        flat += size
-        return numbers
+        start, size = sum(parameters), torch.Size(shape).numel()
+        parameters.append(size)
+        return torch.arange(start, start + size, dtype=torch.int32).view(shape)
 
     def enter(rows: slice | int, columns: slice, numbers: Tensor, value: float = 1.0) -> None:
         assert not factor[rows, columns].any(), "two maps have the same entry"
@@ -386,7 +411,6 @@ def _place(layer: Layer, flat: int, column: int, index: Tensor, factor: Tensor) 
             enter(-1, written(blade), bias[:, at])
     if layer.has_scalar_bias:
         enter(-1, to_scalars, parameter(sizes.out_scalars))
-    return flat
 
 
 def _inverse(index: Tensor, factor: Tensor, count: int) -> tuple[Tensor, Tensor]:

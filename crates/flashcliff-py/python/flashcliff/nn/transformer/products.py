@@ -118,10 +118,15 @@ def biased_columns(layers: tuple[Layer, ...]) -> tuple[tuple[int, int], ...]:
     return tuple(zip(sorted(begins), sorted(ends), strict=True))
 
 
+def _served(mode: Mode, x: Tensor, *others: Tensor) -> Mode:
+    """The mode, if the kernels can read some tensors."""
+    return mode if not any(mode) or block_sparse.serves(x, *others) else _DENSE
+
+
 def multiply(mode: Mode, rows: Tensor, matrix: Matrix) -> Tensor:
-    """``bias + rows @ weight``; not for autograd."""
+    """``bias + rows @ weight``; not for autograd. A mode that is not dense needs matrices that the kernels serve."""
     weight, bias, blocks = matrix
-    if mode.rows and block_sparse.serves(rows, weight):
+    if mode.rows:
         assert blocks is not None
         return block_sparse.product(rows, weight, bias, blocks.forward)
     return torch.mm(rows, weight) if bias is None else torch.addmm(bias, rows, weight)
@@ -129,7 +134,7 @@ def multiply(mode: Mode, rows: Tensor, matrix: Matrix) -> Tensor:
 
 def of_rows(mode: Mode, g: Tensor, matrix: Matrix) -> Tensor:
     """The gradient of rows from that of outputs; not for autograd."""
-    if mode.rows and block_sparse.serves(g, matrix.weight):
+    if mode.rows:
         assert matrix.blocks is not None
         return block_sparse.product(g, matrix.weight, None, matrix.blocks.backward, True)
     return torch.mm(g, matrix.weight.t())
@@ -148,7 +153,7 @@ def of_matrix(
     Blocks of the weight that are zero, and elements of the bias that no column has, may keep what they are.
     """
     weight, bias, blocks = to
-    if mode.matrix and block_sparse.serves(rows, g, weight):
+    if mode.matrix:
         assert blocks is not None
         block_sparse.weights(rows, g, blocks.weights, weight, bias)
         return
@@ -186,6 +191,7 @@ class _Linear(torch.autograd.Function):
         weight: Tensor,
         bias: Tensor | None,
     ) -> Tensor:
+        mode = _served(mode, rows, weight)
         ctx.mode, ctx.algebra, ctx.biased, ctx.blocks = mode, algebra, biased, blocks
         ctx.has_bias = bias is not None
         ctx.save_for_backward(rows, weight)
@@ -202,13 +208,14 @@ class _Linear(torch.autograd.Function):
             of_bias = g.sum(0) if wants_bias else None
         else:
             g = g.contiguous()
+            mode = _served(ctx.mode, g)
             if wants_rows:
-                of_input = of_rows(ctx.mode, g, Matrix(weight, None, ctx.blocks))
+                of_input = of_rows(mode, g, Matrix(weight, None, ctx.blocks))
             if wants_weight:
-                of_weight = torch.zeros_like(weight) if ctx.mode.matrix else torch.empty_like(weight)
+                of_weight = torch.zeros_like(weight) if mode.matrix else torch.empty_like(weight)
                 of_bias = g.new_zeros(g.shape[1]) if wants_bias else None
                 to = Matrix(of_weight, of_bias, ctx.blocks)
-                of_matrix(ctx.mode, ctx.algebra, ctx.biased, rows, g, to)
+                of_matrix(mode, ctx.algebra, ctx.biased, rows, g, to)
             elif wants_bias:
                 of_bias = g.sum(0)
         return None, None, None, None, of_input, of_weight, of_bias

@@ -154,20 +154,15 @@ class _Pass:
         if given.spread:
             made[1:] = [x.sum(1, keepdim=True) for x in made[1:]]
 
-        weights, shares = kept.weights, None
-        if weights is not None:
-            shares = weights.new_empty(given.rows, *weights.shape)
-        parts = parts_of(given, kept.projected, tuple(made), weights)
+        log_weights, shares = kept.log_weights, None
+        if log_weights is not None:
+            shares = log_weights.new_empty(given.rows, *log_weights.shape)
+        parts = parts_of(given, kept.projected, tuple(made), log_weights)
         parts = [p if p.weights is None else p._replace(of_weights=shares) for p in parts]
         of_projected = torch.empty_like(kept.projected)
         places = [Spot(of_projected, layout) for layout in structure.projected]
         items.heads_gradient(self.algebra, given.features.split, parts, places)
-        if shares is None or weights is None:
-            return of_projected, None
-        # The derivative of an exponential is itself.
-        of_weights = weights.new_empty(weights.shape[::-1])
-        torch.mul(shares.sum(0), weights, out=of_weights.t())
-        return of_projected, of_weights.unsqueeze(1)
+        return of_projected, None if shares is None else shares.sum(0)
 
 
 def _filled(given: Given, some: Incoming) -> Pair | None:

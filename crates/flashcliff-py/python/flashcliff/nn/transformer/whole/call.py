@@ -54,8 +54,8 @@ class Kept(NamedTuple):
     normed: tuple[Tensor, Tensor]
     """The results of both norms."""
     projected: Tensor
-    weights: Tensor | None
-    """The weights of distances, ``[channels, heads]``."""
+    log_weights: Tensor | None
+    """The logarithms of the weights of distances, ``[heads, 1, channels]``."""
     features: tuple[Tensor, Tensor, Tensor]
     attended: Tensor
     log_sums: Tensor
@@ -79,7 +79,7 @@ class Kept(NamedTuple):
             gains=flat[4:8],
             normed=flat[8:10],
             projected=flat[10],
-            weights=flat[11],
+            log_weights=flat[11],
             features=flat[12:15],
             attended=flat[15],
             log_sums=flat[16],
@@ -96,15 +96,15 @@ def linear(given: Given, matrices: list[packed.Matrix], index: int, rows: Tensor
 
 
 def parts_of(
-    given: Given, projected: Tensor, features: tuple[Tensor, ...], weights: Tensor | None
+    given: Given, projected: Tensor, features: tuple[Tensor, ...], log_weights: Tensor | None
 ) -> list[Part]:
-    """Queries, keys and values with their features. ``weights``: those of distances, ``[channels, heads]``."""
+    """Queries, keys and values with their features. ``log_weights``: those of distances, ``[heads, 1, channels]``."""
     structure, found = given.structure, []
     for layout, to, heads, role in zip(
         structure.projected, features, structure.counts, given.features.roles, strict=True
     ):
-        own = weights if role.distances == "query" else None
-        found.append(Part(Spot(projected, layout), to, heads, *role, own))
+        own = log_weights if role.distances == "query" else None
+        found.append(Part(Spot(projected, layout), to, heads, *role, own, logarithms=True))
     return found
 
 

@@ -205,6 +205,8 @@ class Structure:
         found: Any = list(map(dict.get, self._keepers, self._keys))
         if not packed.PLAIN.issuperset(map(type, found)) or {dtype} != set(map(_dtype, found)):
             return None
+        if len(set(map(_device, found))) != 1:
+            return None
         return found  # type: ignore[no-any-return]
 
     def others(self) -> list[Tensor | None] | None:
@@ -270,6 +272,7 @@ class Structure:
 
 
 _dtype = attrgetter("dtype")
+_device = attrgetter("device")
 _has_forward = methodcaller("__contains__", "forward")
 """Whether a module's own attributes have a function that is called in the place of its class's."""
 
