@@ -36,6 +36,10 @@ impl BlockSparse {
     #[classattr]
     const GROUP_UNITS: usize = block_sparse::GROUP_UNITS;
 
+    /// The numbers that describe a group.
+    #[classattr]
+    const GROUP_NUMBERS: usize = block_sparse::GROUP_NUMBERS;
+
     /// The most input units of a group of `weights`.
     #[classattr]
     const GROUP_INPUTS: usize = block_sparse::GROUP_INPUTS;
@@ -76,6 +80,7 @@ impl BlockSparse {
         &self,
         tensors: [PyRows; 3],
         partials: usize,
+        of_bias: usize,
         rows: usize,
         groups: PyGroups,
         target: PyTarget,
@@ -86,6 +91,7 @@ impl BlockSparse {
             gradient,
             partials: partials as u64,
             to,
+            of_bias: of_bias as u64,
             rows,
             groups: groups_of(groups),
         };

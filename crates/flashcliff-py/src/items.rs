@@ -19,13 +19,12 @@ type PySizes = (usize, usize, usize, String);
 /// The address and the strides of blades and items of multivectors; the address and the stride of items of scalars.
 type PyTensor = (usize, usize, usize, usize, usize);
 
-/// Items, the address and the width of features, the addresses of weights and of their gradients, heads, taken and negated blades as sets
-/// of bits, and `query` or `key` for features of distances.
+/// Items, the address and the width of features, the addresses of weights and of their gradients and whether they are logarithms, heads,
+/// taken and negated blades as sets of bits, and `query` or `key` for features of distances.
 type PyPart = (
     PyTensor,
     (usize, usize),
-    usize,
-    usize,
+    (usize, usize, bool),
     usize,
     u32,
     u32,
@@ -68,6 +67,14 @@ impl Items {
     /// The most runs of columns of one call.
     #[classattr]
     const MOST_RUNS: usize = Columns::MOST;
+
+    /// The most tensors of `pack_tensors`.
+    #[classattr]
+    const MOST_TENSORS: usize = items::Items::MOST_TENSORS;
+
+    /// The bits of a place in a tensor.
+    #[classattr]
+    const PLACE_BITS: u32 = items::Items::PLACE_BITS;
 
     fn norm_partials(&self, sizes: PySizes) -> PyResult<usize> {
         Ok(self.inner.norm_partials(sizes_of(&sizes)?))
@@ -212,21 +219,26 @@ impl Items {
         dtype: String,
         target: PyTarget,
     ) -> PyResult<()> {
-        let [from, places, factors, to] = addresses.map(|address| address as u64);
-        let (count, uses) = sizes;
-        let dtype = dtype_of(&dtype)?;
-        let pack = Pack {
-            from,
-            places,
-            factors,
-            to,
-            count,
-            uses,
-            dtype,
-        };
+        let pack = pack_of(addresses, sizes, &dtype)?;
         // SAFETY: the same holds as above.
         self.devices
             .on(target, |target| unsafe { items::Items::pack(target, pack) })
+    }
+
+    /// `addresses` and `sizes` are those of `pack`; the address of numbers is not read.
+    fn pack_tensors(
+        &self,
+        tensors: Vec<u64>,
+        addresses: [usize; 4],
+        sizes: (usize, usize),
+        dtype: String,
+        target: PyTarget,
+    ) -> PyResult<()> {
+        let pack = pack_of(addresses, sizes, &dtype)?;
+        // SAFETY: the same holds as above.
+        self.devices.on(target, |target| unsafe {
+            items::Items::pack_tensors(target, pack, &tensors)
+        })
     }
 
     fn merge(
@@ -290,6 +302,24 @@ fn tensor(
     }
 }
 
+fn pack_of(
+    addresses: [usize; 4],
+    (count, uses): (usize, usize),
+    dtype: &str,
+) -> PyResult<Pack> {
+    let [from, places, factors, to] = addresses.map(|address| address as u64);
+    let dtype = dtype_of(dtype)?;
+    Ok(Pack {
+        from,
+        places,
+        factors,
+        to,
+        count,
+        uses,
+        dtype,
+    })
+}
+
 fn split_of((norm, points, features): &PySplit) -> PyResult<Split> {
     let (first, count, distance_eps) = *points;
     Ok(Split {
@@ -315,7 +345,8 @@ fn columns_of(
 
 fn parts_of(parts: &[PyPart]) -> PyResult<Vec<ItemPart>> {
     let part = |part: &PyPart| {
-        let (items, features, weights, of_weights, heads, taken, negative, distances) = part;
+        let (items, features, weights, heads, taken, negative, distances) = part;
+        let (weights, of_weights, logarithms) = *weights;
         let distances = match distances.as_deref() {
             None => None,
             Some("query") => Some(Distances::Query),
@@ -329,8 +360,9 @@ fn parts_of(parts: &[PyPart]) -> PyResult<Vec<ItemPart>> {
             items: tensor(*items),
             features: features.0 as u64,
             width: features.1,
-            weights: *weights as u64,
-            of_weights: *of_weights as u64,
+            weights: weights as u64,
+            of_weights: of_weights as u64,
+            logarithms,
             heads: *heads,
             taken: *taken,
             negative: *negative,

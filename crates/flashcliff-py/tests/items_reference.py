@@ -6,7 +6,7 @@
 import torch
 import torch.nn.functional as F
 
-from flashcliff import functional
+from flashcliff import _core, functional
 from flashcliff._ops import attention, items
 from flashcliff._ops.spots import Spot
 from flashcliff.nn.transformer import kernel, packed
@@ -22,6 +22,7 @@ NAMES = (
     "merge",
     "column_sums",
     "pack",
+    "pack_tensors",
     "product",
     "product_gradient",
 )
@@ -230,6 +231,8 @@ def of_part(algebra, split, part):
     weights = None if part.weights is None else part.weights.detach().double().requires_grad_()
 
     def run(mv, s, weights):
+        if weights is not None and part.logarithms:
+            weights = weights.view(*weights.shape[:-3], part.heads, -1).exp().mT
         found = features(algebra, split, part, mv, s, weights)
         return (F.pad(found, (0, part.features.shape[-1] - found.shape[-1])),)
 
@@ -281,6 +284,13 @@ def column_sums(algebra, x, runs, to=None):
 
 def pack(algebra, x, places, factors):
     return (x[places.long()] * factors).sum(0)
+
+
+def pack_tensors(algebra, tensors, places, factors):
+    starts = torch.tensor([0, *(t.numel() for t in tensors)], device=places.device).cumsum(0)
+    bits = _core.Items.PLACE_BITS
+    flat = starts[places.long() >> bits] + (places & ((1 << bits) - 1))
+    return pack(algebra, torch.cat([t.flatten() for t in tensors]), flat, factors)
 
 
 def multiplied(algebra, kind, x, y):

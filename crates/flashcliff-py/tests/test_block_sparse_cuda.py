@@ -9,7 +9,18 @@ pytestmark = pytest.mark.cuda
 # TF32 has 11 bits.
 LIMIT = 1e-3
 # Rows; inputs and outputs in units of 8; the blocks that are filled, of a hundred.
-SHAPES = [(1, 1, 1, 100), (5, 3, 2, 50), (130, 40, 17, 10), (1000, 12, 70, 30), (9001, 9, 20, 40), (40000, 6, 6, 50)]
+SHAPES = [
+    (1, 1, 1, 100),
+    (5, 3, 2, 50),
+    (64, 50, 5, 100),
+    (130, 40, 17, 10),
+    (1000, 12, 70, 30),
+    (1025, 19, 9, 50),
+    (2048, 7, 11, 40),
+    (2049, 7, 11, 40),
+    (9001, 9, 20, 40),
+    (40000, 6, 6, 50),
+]
 
 
 def case(shape):
@@ -26,8 +37,16 @@ def case(shape):
     return drawn(rows, 8 * inputs), matrix, drawn(8 * outputs), drawn(rows, 8 * outputs), mask, blocks
 
 
-def close(got, want):
-    assert (got.double() - want).abs().max() <= LIMIT * want.abs().max()
+def close(got, want, limit=LIMIT):
+    assert (got.double() - want).abs().max() <= limit * want.abs().max()
+
+
+def gradients(x, gradient, blocks, bias=True):
+    """Of the matrix and of the bias, on top of a number that blocks without entries keep."""
+    to = torch.full((x.shape[1], gradient.shape[1]), 7.0, device="cuda")
+    of_bias = torch.full((gradient.shape[1],), 7.0, device="cuda") if bias else None
+    block_sparse.weights(x, gradient, blocks.weights, to, of_bias)
+    return to, of_bias
 
 
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
@@ -38,9 +57,27 @@ def test_products_and_gradients(shape):
     close(block_sparse.product(x, matrix, None, blocks.forward), wide @ wide_matrix)
     of_x = block_sparse.product(gradient, matrix, None, blocks.backward, True)
     close(of_x, gradient.double() @ wide_matrix.t())
-    of_matrix = block_sparse.weights(x, gradient, blocks.weights)
-    close(of_matrix, wide.t() @ gradient.double() * mask)
-    assert torch.equal(of_matrix, block_sparse.weights(x, gradient, blocks.weights))
+    of_matrix, of_bias = gradients(x, gradient, blocks)
+    assert (of_matrix[~mask] == 7).all()
+    close(of_matrix * mask, wide.t() @ gradient.double() * mask)
+    # Sums of biases are not rounded to TF32.
+    close(of_bias, gradient.double().sum(0), 1e-5)
+    assert all(map(torch.equal, gradients(x, gradient, blocks), (of_matrix, of_bias)))
+    assert torch.equal(gradients(x, gradient, blocks, bias=False)[0], of_matrix)
+
+
+@pytest.mark.parametrize("rows", [20, 3000])
+def test_outputs_without_inputs_have_biases(rows):
+    """Their group has no inputs."""
+    mask = torch.ones(16, 24, dtype=torch.bool)
+    mask[:, 8:16] = False
+    blocks = block_sparse.blocks_of(mask, torch.device("cuda"))
+    x, bias = torch.randn(rows, 16, device="cuda"), torch.randn(24, device="cuda")
+    matrix = torch.randn(16, 24, device="cuda") * mask.cuda()
+    got = block_sparse.product(x, matrix, bias, blocks.forward)
+    assert torch.equal(got[:, 8:16], bias[8:16].expand(rows, 8))
+    gradient = torch.randn(rows, 24, device="cuda")
+    close(gradients(x, gradient, blocks)[1], gradient.double().sum(0), 1e-5)
 
 
 def test_rows_with_strides():

@@ -8,6 +8,7 @@ import torch
 from nn_common import alike, difference, disturb, random
 
 import flashcliff
+from flashcliff import _core
 from flashcliff._ops import items
 from flashcliff.nn import transformer as gt
 from flashcliff.nn.transformer import features, packed
@@ -302,7 +303,7 @@ def test_the_current_device_stays(monkeypatch):
     monkeypatch.setattr(torch.cuda, "device", guard)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda d: 70 + d, raising=False)
     for current in (0, 1):
-        monkeypatch.setattr(torch.cuda, "current_device", lambda current=current: current)
+        monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda current=current: current, raising=False)
         items.launch(Elsewhere(), lambda *place: seen.append(place))
     assert seen == ["enter", (1, 71), "leave", (1, 71)]
 
@@ -396,11 +397,12 @@ def test_kernels_are_their_references(signature, dtype, aligned, sizes):
 
 
 @pytest.mark.cuda
+@pytest.mark.parametrize("logarithms", [False, True])
 @pytest.mark.parametrize("eps", [None, EPS], ids=["plain", "normalised"])
-@pytest.mark.parametrize("sizes", [(37, 4, 8), (5, 3, 0), (1, 1, 5), (70, 2, 16)], ids=str)
+@pytest.mark.parametrize("sizes", [(37, 4, 8), (5, 3, 0), (1, 1, 5), (70, 2, 16), (19, 9, 70)], ids=str)
 @pytest.mark.parametrize("dtypes", TYPES_OF_FEATURES, ids=str)
 @pytest.mark.parametrize("signature", SIGNATURES, ids=str)
-def test_features_are_their_references(signature, dtypes, sizes, eps):
+def test_features_are_their_references(signature, dtypes, sizes, eps, logarithms):
     algebra = flashcliff.Algebra(*signature)
     attention = gt.GeometricAttention(algebra, 1, 1)
     dtype, of_features, more = dtypes
@@ -423,16 +425,20 @@ def test_features_are_their_references(signature, dtypes, sizes, eps):
             *role,
         )
         if role.distances == "query":
+            shape = (heads, 1, channels) if logarithms else (channels, heads)
             part = part._replace(
-                weights=memory.values(channels, heads),
-                of_weights=memory.values(rows, channels, heads),
+                # Weights are at most some units, or half precision would overflow.
+                weights=memory.values(*shape) / (4 if logarithms else 1),
+                of_weights=memory.values(rows, *shape),
+                logarithms=logarithms,
             )
         parts.append(part)
         to.append(memory.items(blades, rows, channels * heads, scalars * heads, fill=False))
     both("heads", (algebra, split, parts), lambda a: [p.features for p in a[2]], limit)
     # Gradients of features are others than the features.
     for part in parts:
-        part.features.copy_(memory.values(*part.features.shape))
+        # Gradients of points would overflow in half precision.
+        part.features.copy_(memory.values(*part.features.shape) / 8)
 
     def written(a):
         return [*(p.of_weights for p in a[2]), *(x for pair in a[3] for x in pair)]
@@ -454,6 +460,31 @@ def test_sums_of_columns_are_their_reference(runs, dtype, rows):
     # The rounding of a sum grows with what is summed, not with the result.
     scale = x.double().abs().sum(0).max().item() if rows else 1.0
     assert (got.double() - want).abs().max() <= DTYPES[dtype] * max(scale, 1e-30)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("tensors", [1, 7, 96])
+def test_packing_of_several_tensors_is_its_reference(tensors, dtype):
+    algebra = flashcliff.Algebra(3, 0, 1)
+    generator = torch.Generator("cuda").manual_seed(0)
+    given = [torch.randn(3, 5 + i, generator=generator, device="cuda").to(dtype) for i in range(tensors)]
+    bits = _core.Items.PLACE_BITS
+    chosen = torch.randint(tensors, (2, 3001), generator=generator, device="cuda")
+    behind = torch.randint(15, chosen.shape, generator=generator, device="cuda")
+    places = ((chosen << bits) + behind).int()
+    factors = torch.randn(chosen.shape, generator=generator, device="cuda").to(dtype)
+    got = items.pack_tensors(algebra, given, places, factors)
+    wide = [x.double() for x in given]
+    want = items_reference.pack_tensors(algebra, wide, places, factors.double())
+    assert got.dtype == dtype and difference(got.double(), want) <= DTYPES[dtype]
+
+
+@pytest.mark.cuda
+def test_packing_of_too_many_tensors_is_an_error():
+    algebra, place = flashcliff.Algebra(3, 0, 1), torch.zeros(1, 1, device="cuda")
+    with pytest.raises(RuntimeError):
+        items.pack_tensors(algebra, [place] * 97, place.int(), place)
 
 
 @pytest.mark.cuda
@@ -487,5 +518,18 @@ def test_merging_is_its_reference(dtypes, aligned, channels, scalars):
     found = memory.values(3, 7, 2, 16 * channels + scalars + more).to(of_features).transpose(1, 2)
     found = found[..., : 16 * channels + scalars]
     merged = memory.items(16, 21, 2 * channels, 2 * scalars)
+    both("merge", (algebra, found, merged, False), lambda a: a[2], 1e-30)
+    both("merge", (algebra, found, merged, True), lambda a: [a[1]], 1e-30)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("channels, scalars", [(8, 8), (7, 3)])
+@pytest.mark.parametrize("dtypes", TYPES_OF_FEATURES[:3], ids=str)
+def test_merging_of_many_rows_is_its_reference(dtypes, channels, scalars):
+    """A thread copies several rows, which end within a sequence or behind it."""
+    dtype, of_features, _ = dtypes
+    algebra, memory = flashcliff.Algebra(1, 3, 0), Memory(dtype, channels == 8)
+    found = memory.values(3, 9001, 4, 16 * channels + scalars).to(of_features).transpose(1, 2)
+    merged = memory.items(16, 27003, 4 * channels, 4 * scalars)
     both("merge", (algebra, found, merged, False), lambda a: a[2], 1e-30)
     both("merge", (algebra, found, merged, True), lambda a: [a[1]], 1e-30)

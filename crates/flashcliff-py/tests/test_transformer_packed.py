@@ -1,5 +1,7 @@
 """Linear layers as one dense matrix product, which is how they run on CUDA, beside the other ways."""
 
+from types import SimpleNamespace
+
 import items_reference
 import pytest
 import torch
@@ -9,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import flashcliff
 from flashcliff._ops import equivariant
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer import linear, packed, ragged
+from flashcliff.nn.transformer import linear, packed, products, ragged
 
 SIGNATURES = [(3, 0, 1), (1, 3, 0), (3, 0, 0), (4, 1, 0), (2, 0, 1), (0, 2, 0), (1, 1, 1)]
 
@@ -68,7 +70,7 @@ def test_gradients_of_biases_of_many_rows(group, dense, monkeypatch):
     layer = made((1, 3, 0), group, 2, 3, 4, 5)
     x, s = random(16, 7, 2).requires_grad_(), random(7, 4, seed=1).requires_grad_()
     want = dense(lambda: results(layer, x, s))
-    monkeypatch.setattr(packed, "_MANY", 0)
+    monkeypatch.setattr(products, "_MANY", 0)
     got = dense(lambda: results(layer, x, s))
     for g, w in zip(got, want, strict=True):
         assert difference(g, w) < 1e-13
@@ -134,10 +136,11 @@ def test_networks_are_the_same(signature, multi_query, all_ways, dense, monkeypa
     if all_ways:
         called = items_reference.install(monkeypatch)
         monkeypatch.setattr(equivariant, "is_native", lambda x: False)
-        monkeypatch.setattr(packed, "_MANY", 0)
+        monkeypatch.setattr(products, "_MANY", 0)
     got = dense(run)
     if all_ways:
-        assert set(called) == set(items_reference.NAMES)
+        # Builds without CUDA pack one tensor.
+        assert set(called) == set(items_reference.NAMES) - {"pack_tensors"}
     # Some gradients are zero but for rounding: those of biases of keys.
     largest = max(w.abs().max() for w in want)
     for g, w in zip(got, want, strict=True):
@@ -307,3 +310,17 @@ def test_items_are_computed_again_alone():
         gt.Block((1, 3, 0), 2, checkpoint=("items", "mlp"))
     block = gt.Block((1, 3, 0), 2, checkpoint=("mlp",), attention={"heads": 1})
     assert gt.checkpoint_items(block) == 0 and block.checkpoint == ("mlp",)
+
+
+def test_places_in_several_tensors(monkeypatch):
+    """Elements of matrices, once from parameters one after another and once from each where it is."""
+    kernels = SimpleNamespace(PLACE_BITS=24, MOST_TENSORS=4)
+    monkeypatch.setattr(packed, "_core", SimpleNamespace(CUDA=True, Items=kernels))
+    sizes = [6, 1, 0, 5]
+    source = torch.randperm(12).int()
+    spread = packed._spread(source, sizes)
+    starts = torch.tensor([0, 6, 7, 7])
+    assert torch.equal(starts[spread.long() >> 24] + (spread & ((1 << 24) - 1)), source.long())
+    assert 2 not in spread >> 24
+    assert packed._spread(source, [*sizes, 1]) is None
+    assert packed._spread(source, [(1 << 24) + 1]) is None

@@ -84,6 +84,14 @@ def test_block_sparse_products_and_long_sequences(signature, multi_query, tf32, 
     check(net, inputs(net, 128, 129), {}, count, monkeypatch)
 
 
+@pytest.mark.parametrize("items", [5, 300, 3000])
+@pytest.mark.parametrize("multi_query", [False, True])
+@pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0)], ids=str)
+def test_block_sparse_products_of_few_rows(signature, multi_query, items, tf32, count, monkeypatch):
+    net = network(signature, multi_query, 16)
+    check(net, inputs(net, 2, items), {}, count, monkeypatch)
+
+
 def kernels_of(function):
     function()
     torch.cuda.synchronize()

@@ -2,13 +2,12 @@
 //
 // A CTA has some rows and the output units of one group, and reads only the input units of the group. So a linear map of multivectors
 // takes a few multiplications for each number, and its time is that of reading and writing rows.
-#include "block_sparse.h"
-
 #include <cuda_runtime.h>
 
 #include <algorithm>
 #include <type_traits>
 
+#include "block_sparse.cuh"
 #include "skeleton/memory.cuh"
 #include "tensor_cores.cuh"
 
@@ -17,9 +16,6 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-constexpr int kUnit = FC_UNIT;
-constexpr int kUnits = FC_GROUP_UNITS;   // of outputs, at once
-constexpr int kInputs = FC_GROUP_INPUTS; // of inputs, at once
 constexpr int kColumns = kUnits * kUnit;
 constexpr int kDepth = kInputs * kUnit;
 // Strides in shared memory: fragments that are read along rows want 4 times an odd number, those along columns 8 times one.
@@ -29,18 +25,6 @@ constexpr int kAcrossInputs = kDepth + 8;
 constexpr int kWords = kUnit / 4;  // of 16 bytes in a unit
 
 extern __shared__ __align__(16) float shared[];
-
-struct Group {
-  const int32_t *inputs, *outputs;
-  int input_count, output_count;
-  FC_INLINE Group(const fc_block_groups &groups, int64_t at) {
-    const int32_t *group = groups.groups + 4 * at;
-    inputs = groups.units + group[0];
-    input_count = group[1];
-    outputs = groups.units + group[2];
-    output_count = group[3];
-  }
-};
 
 // Copies units of rows to shared memory: row r and unit u to `to + r * Stride + u * kUnit`; zeros behind the rows and units that there are.
 template <int Room, int Stride, int Padded>
@@ -169,6 +153,7 @@ constexpr int kRowsAtOnce = 64;
 constexpr int kMostSplits = 64;
 constexpr int kLeastRows = 256;  // of a part
 constexpr int kWantedCtas = 528;
+constexpr int kNumbers = kDepth * kColumns;  // of a group's part of the gradient
 
 int64_t splits_of(int64_t rows, int64_t groups) {
   const int64_t wanted = std::max<int64_t>(1, kWantedCtas / std::max<int64_t>(1, groups));
@@ -184,6 +169,10 @@ __global__ void __launch_bounds__(kThreads, 4) weights_kernel(const __grid_const
   float sums[kTiles][kUnits][4] = {};
   const UnitCopies<kInputs, kAcrossInputs, kRowsAtOnce> inputs(call.x, call.x_stride, group.inputs, group.input_count);
   const UnitCopies<kUnits, kAcross, kRowsAtOnce> outputs(call.gradient, call.gradient_stride, group.outputs, group.output_count);
+  const bool has_bias = call.of_bias != nullptr && group.leads;
+  const int column = int(threadIdx.x) % kColumns, half = int(threadIdx.x) / kColumns;
+  static_assert(kThreads == 2 * kColumns, "two threads a column sum the gradient of the bias");
+  float of_bias = 0;
   const auto begin = [&](int64_t row, int buffer) {
     if (row < last) {
       float *const to = shared + buffer * (kOfRows + kOfGradient);
@@ -200,6 +189,10 @@ __global__ void __launch_bounds__(kThreads, 4) weights_kernel(const __grid_const
     copy_wait(1);
     __syncthreads();
     const float *const x = shared + buffer * (kOfRows + kOfGradient), *const gradient = x + kOfRows;
+    if (has_bias) {
+#pragma unroll 8
+      for (int i = 0; i < kRowsAtOnce; i += 2) of_bias += gradient[(i + half) * kAcross + column];
+    }
 #pragma unroll
     for (int k = 0; k < kRowsAtOnce / kWarps; k += 8) {
       const int at = warp * (kRowsAtOnce / kWarps) + k + t;
@@ -243,24 +236,38 @@ __global__ void __launch_bounds__(kThreads, 4) weights_kernel(const __grid_const
     }
     __syncthreads();
   }
-  float *const to = call.partials + (int64_t(blockIdx.y) * gridDim.x + blockIdx.x) * (kDepth * kColumns);
-  for (int at = int(threadIdx.x) * 4; at < kDepth * kColumns; at += kThreads * 4) {
+  const int64_t part = int64_t(blockIdx.y) * gridDim.x + blockIdx.x, parts = int64_t(gridDim.x) * gridDim.y;
+  float *const to = call.partials + part * kNumbers;
+  for (int at = int(threadIdx.x) * 4; at < kNumbers; at += kThreads * 4) {
     *reinterpret_cast<float4 *>(to + at) = *reinterpret_cast<const float4 *>(shared + at);
   }
+  if (!has_bias) return;
+  __syncthreads();
+  shared[threadIdx.x] = of_bias;
+  __syncthreads();
+  if (half == 0) call.partials[parts * kNumbers + part * kColumns + column] = of_bias + shared[kColumns + column];
 }
 
+// The sums of all parts of the rows, in order.
 __global__ void __launch_bounds__(kThreads) sums_kernel(const __grid_constant__ fc_block_sparse_gradient call, int splits) {
   const Group group(call.groups, blockIdx.x);
-  const int64_t of_split = int64_t(gridDim.x) * (kDepth * kColumns);
+  const int64_t groups = gridDim.x;
+  if (call.of_bias != nullptr && group.leads && blockIdx.y == 0 && int(threadIdx.x) < group.output_count * kUnit) {
+    const int column = int(threadIdx.x);
+    const float *const from = call.partials + splits * groups * kNumbers + int64_t(blockIdx.x) * kColumns + column;
+    float sum = 0;
+#pragma unroll 8
+    for (int split = 0; split < splits; split++) sum += from[split * groups * kColumns];
+    call.of_bias[group.outputs[column / kUnit] * kUnit + column % kUnit] = sum;
+  }
   const int at = (int(blockIdx.y) * kThreads + int(threadIdx.x)) * 4;
   const int row = at / kColumns, column = at % kColumns;
   if (row / kUnit >= group.input_count || column / kUnit >= group.output_count) return;
-  const float *from = call.partials + int64_t(blockIdx.x) * (kDepth * kColumns) + at;
+  const float *const from = call.partials + int64_t(blockIdx.x) * kNumbers + at;
   float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll 8
   for (int split = 0; split < splits; split++) {
-    const float4 part = *reinterpret_cast<const float4 *>(from + split * of_split);
-    sum = make_float4(sum.x + part.x, sum.y + part.y, sum.z + part.z, sum.w + part.w);
+    sum = added(sum, *reinterpret_cast<const float4 *>(from + split * groups * kNumbers));
   }
   const int64_t to_row = group.inputs[row / kUnit] * kUnit + row % kUnit;
   *reinterpret_cast<float4 *>(call.to + to_row * call.to_stride + group.outputs[column / kUnit] * kUnit + column % kUnit) = sum;
@@ -313,25 +320,32 @@ extern "C" int fc_block_sparse_product(const fc_block_sparse *call, void *stream
       (call->bias != nullptr && !fc::good(call->bias, 0))) {
     return FC_ERROR_BAD_CALL;
   }
+  if (call->rows <= fc::kFewRowsOfProducts) return fc::few_rows_product(*call, stream);
   return call->transposed ? fc::product<true>(*call, stream) : fc::product<false>(*call, stream);
 }
 
-extern "C" int64_t fc_block_sparse_splits(int64_t rows, int64_t groups) { return fc::splits_of(rows, groups); }
+extern "C" int64_t fc_block_sparse_partials(int64_t rows, int64_t groups) {
+  if (rows <= fc::kFewRowsOfWeights) return 0;
+  return fc::splits_of(rows, groups) * groups * (fc::kNumbers + fc::kColumns);
+}
 
 extern "C" int fc_block_sparse_weights(const fc_block_sparse_gradient *call, void *stream) {
   if (call == nullptr || call->rows < 0 || !fc::good(call->groups)) return FC_ERROR_BAD_CALL;
   if (call->groups.count == 0) return 0;
-  if (!fc::good(call->to, call->to_stride) || !fc::good(call->partials, 0)) return FC_ERROR_BAD_CALL;
+  if (!fc::good(call->to, call->to_stride)) return FC_ERROR_BAD_CALL;
+  if (call->of_bias != nullptr && !fc::good(call->of_bias, 0)) return FC_ERROR_BAD_CALL;
   if (call->rows > 0 && (!fc::good(call->x, call->x_stride) || !fc::good(call->gradient, call->gradient_stride))) {
     return FC_ERROR_BAD_CALL;
   }
+  if (call->rows <= fc::kFewRowsOfWeights) return fc::few_rows_weights(*call, stream);
+  if (!fc::good(call->partials, 0)) return FC_ERROR_BAD_CALL;
   const int64_t splits = fc::splits_of(call->rows, call->groups.count), least = (call->rows + splits - 1) / splits;
   const int64_t of_split = (least + fc::kRowsAtOnce - 1) / fc::kRowsAtOnce * fc::kRowsAtOnce;
-  constexpr size_t kNumbers = 2 * fc::kRowsAtOnce * (fc::kAcrossInputs + fc::kAcross);
+  constexpr size_t kShared = 2 * fc::kRowsAtOnce * (fc::kAcrossInputs + fc::kAcross) * sizeof(float);
   const auto groups = unsigned(call->groups.count);
   const int error =
-      fc::run(fc::weights_kernel, dim3(groups, unsigned(splits)), kNumbers * sizeof(float), stream, *call, of_split);
+      fc::run(fc::weights_kernel, dim3(groups, unsigned(splits)), kShared, stream, *call, of_split);
   if (error != 0) return error;
-  constexpr unsigned kParts = fc::kDepth * fc::kColumns / (4 * fc::kThreads);
+  constexpr unsigned kParts = fc::kNumbers / (4 * fc::kThreads);
   return fc::run(fc::sums_kernel, dim3(groups, kParts), 0, stream, *call, int(splits));
 }

@@ -23,10 +23,14 @@ extern "C" {
 #define FC_GROUP_UNITS 8
 /* The most input units of a group of fc_block_sparse_weights. */
 #define FC_GROUP_INPUTS 4
+/* The numbers that describe a group. */
+#define FC_GROUP_NUMBERS 5
 
 /* Groups on the device. */
 typedef struct fc_block_groups {
-  const int32_t *groups; /* [count, 4]: the first of the inputs in `units`, their number, the first of the outputs, their number */
+  /* [count, FC_GROUP_NUMBERS]: the first of the inputs in `units`, their number, the first of the outputs, their number, and 1 for the
+   * first group with these outputs, else 0. */
+  const int32_t *groups;
   const int32_t *units;  /* numbers of units */
   int64_t count;
 } fc_block_groups;
@@ -47,14 +51,15 @@ int fc_block_sparse_product(const fc_block_sparse *call, void *stream);
 typedef struct fc_block_sparse_gradient {
   const float *x;        /* [rows, inputs] */
   const float *gradient; /* [rows, outputs] */
-  float *partials;       /* [fc_block_sparse_splits, groups, FC_GROUP_INPUTS * FC_UNIT, FC_GROUP_UNITS * FC_UNIT] */
+  float *partials;       /* [fc_block_sparse_partials] */
   float *to;             /* [inputs, outputs] */
+  float *of_bias;        /* [outputs], or null: the gradient of the bias, of the outputs that groups have */
   int64_t rows, x_stride, gradient_stride, to_stride; /* multiples of 4 */
   fc_block_groups groups; /* with at most FC_GROUP_INPUTS inputs each */
 } fc_block_sparse_gradient;
 
-/* The parts of rows whose sums are added up. */
-int64_t fc_block_sparse_splits(int64_t rows, int64_t groups);
+/* The numbers that fc_block_sparse_weights writes between its steps. */
+int64_t fc_block_sparse_partials(int64_t rows, int64_t groups);
 
 /* Writes the gradient of the matrix, x^T gradient, of the blocks that groups have; others keep what they are. */
 int fc_block_sparse_weights(const fc_block_sparse_gradient *call, void *stream);

@@ -1,15 +1,17 @@
 // The features of attention: from items to the features of each head and back.
 //
-// A thread has one head of one row. The features of the rows of a CTA are one piece of memory, which goes through shared memory,
-// so that it is read and written in order. Loops over channels and scalars stay loops: a longer kernel waits for its own
-// instructions.
+// A few threads share one head of one row: each has some of the channels and of the scalars. The features of the rows of a CTA are one
+// piece of memory, which goes through shared memory, so that it is read and written in order. Loops over channels and scalars stay
+// loops: a longer kernel waits for its own instructions.
 #include "items.cuh"
 
 namespace fc {
 namespace {
 
-// The features of a head, and a CTA's threads: fewer where their features would not fit.
-constexpr int kMostThreads = 64;
+// A CTA's threads: fewer where their features would not fit.
+constexpr int kMostThreads = 128;
+// The most threads that share a head.
+constexpr int kMostLanes = 4;
 // Loads that a thread has under way at once.
 constexpr int kAhead = 8;
 constexpr int kSharedBytes = 48 * 1024;
@@ -17,7 +19,8 @@ constexpr int kSharedBytes = 48 * 1024;
 struct HeadsCall {
   fc_item_split split;
   fc_item_tensor to[FC_ITEM_PARTS];
-  int stride;  // of a thread's features in shared memory: odd, against conflicts
+  int stride;  // of a head's features in shared memory: odd, against conflicts
+  int lanes;   // threads of a head: a power of two
   int joined;  // the features that go to and from memory at a time: 1, 2 or 4
 };
 
@@ -83,20 +86,26 @@ struct Head {
   const Place<T, S> x;
   const int64_t row;
   const int head, channels, scalars;
+  const int lane, lanes;  // of the threads that share the head
 
-  FC_INLINE Head(const HeadsCall &call, int at, int64_t own_row, int own_head)
+  FC_INLINE Head(const HeadsCall &call, int at, int64_t own_row, int own_head, int own_lane)
       : split(call.split),
         part(call.split.parts[at]),
         x(part.x, own_row, own_head, int(part.heads), call.split.items.dtype),
         row(own_row),
         head(own_head),
         channels(int(call.split.items.channels)),
-        scalars(int(call.split.items.scalars)) {}
+        scalars(int(call.split.items.scalars)),
+        lane(own_lane),
+        lanes(call.lanes) {}
 
   FC_INLINE T weight(int c) const {
     if (part.weights == nullptr) return T(1);
-    return load_lanes<S, T, 1>(static_cast<const S *>(part.weights) + c * x.heads + head, x.dtype).v[0];
+    const T found = load_lanes<S, T, 1>(static_cast<const S *>(part.weights) + of_weight(c), x.dtype).v[0];
+    return part.logarithms ? exp(found) : found;
   }
+  // The place of a weight.
+  FC_INLINE int of_weight(int c) const { return part.logarithms ? head * channels + c : c * x.heads + head; }
   FC_INLINE bool takes(int b) const { return part.taken >> b & 1; }
   FC_INLINE T sign(int b) const { return part.negative >> b & 1 ? T(-1) : T(1); }
   FC_INLINE int offset_of_distances() const { return channels * __popc(part.taken); }
@@ -106,56 +115,60 @@ struct Head {
   }
   FC_INLINE T scale_of(T sum) const { return reciprocal_root(larger(sum / T(channels), T(split.eps))); }
 
-  // The channels that a thread has in registers at once.
-  static constexpr int kKept = Blades * sizeof(T) <= 64 ? 2 : 1;
+  // The sum over the threads of the head.
+  FC_INLINE T over_lanes(T value) const {
+    const unsigned threads = ((1u << lanes) - 1) << (threadIdx.x % 32 - unsigned(lane));
+    for (int other = 1; other < lanes; other *= 2) value += __shfl_xor_sync(threads, value, other);
+    return value;
+  }
 
-  // Calls f with the turn and the first of a few channels, for all channels. Where there is a norm, turns up to 0 form its sums, from
-  // the last channels to the first, which stay in registers.
+  // Calls f with the turn and the channel, for all channels of the thread. Where there is a norm, turns up to 0 form its sums, from the
+  // last channel to the first, which stays in registers.
   template <class F>
   FC_INLINE void for_turns(F &&f) const {
-    const int turns = (channels + kKept - 1) / kKept;
+    const int turns = (channels - lane + lanes - 1) / lanes;
 #pragma unroll 1
-    for (int turn = split.normalised ? 1 - turns : 0; turn < turns; turn++) f(turn, (turn < 0 ? -turn : turn) * kKept);
+    for (int turn = split.normalised ? 1 - turns : 0; turn < turns; turn++) f(turn, lane + (turn < 0 ? -turn : turn) * lanes);
   }
 
   // The mean of the scalars, and the reciprocal of their standard deviation.
   FC_INLINE void moments(T *mean, T *scale) const {
     T sum = 0, squares = 0;
 #pragma unroll 4
-    for (int s = 0; s < scalars; s++) sum += x.scalar(s);
-    *mean = sum / T(scalars);
+    for (int s = lane; s < scalars; s += lanes) sum += x.scalar(s);
+    *mean = over_lanes(sum) / T(scalars);
 #pragma unroll 4
-    for (int s = 0; s < scalars; s++) squares += (x.scalar(s) - *mean) * (x.scalar(s) - *mean);
-    *scale = reciprocal_root(squares / T(scalars) + T(split.scalar_eps));
+    for (int s = lane; s < scalars; s += lanes) squares += (x.scalar(s) - *mean) * (x.scalar(s) - *mean);
+    *scale = reciprocal_root(over_lanes(squares) / T(scalars) + T(split.scalar_eps));
   }
 
   // The features, one after another, and zeros up to the width.
   FC_INLINE void write(T *to) const {
-    T values[kKept][Blades], scale = 1, sum = 0;
-    for_turns([&](int turn, int first) {
-      FC_EACH(kKept, if (first + i < channels) x.read(first + i, values[i]);)
+    T values[Blades], scale = 1, sum = 0;
+    for_turns([&](int turn, int c) {
+      x.read(c, values);
       if (split.normalised && turn <= 0) {
-        FC_EACH(kKept, if (first + i < channels) sum += grade_magnitudes<Blades>(values[i], split.metric);)
+        sum += grade_magnitudes<Blades>(values, split.metric);
         if (turn < 0) return;
-        scale = scale_of(sum);
+        scale = scale_of(over_lanes(sum));
       }
-      FC_EACH(kKept, if (first + i < channels) write_blades(values[i], scale, first + i, to + first + i);)
+      write_blades(values, scale, c, to + c);
     });
     const int offset = offset_of_scalars();
     T middle = 0, spread = 1;
     if (split.normalised && scalars > 0) moments(&middle, &spread);
 #pragma unroll 1
-    for (int first = 0; first < scalars; first += 2 * kAhead) {
+    for (int first = lane; first < scalars; first += 2 * kAhead * lanes) {
       T found[2 * kAhead];
 #pragma unroll
-      for (int i = 0; i < 2 * kAhead; i++) found[i] = x.scalar(min(first + i, scalars - 1));
+      for (int i = 0; i < 2 * kAhead; i++) found[i] = x.scalar(min(first + i * lanes, scalars - 1));
 #pragma unroll
       for (int i = 0; i < 2 * kAhead; i++) {
-        if (first + i < scalars) to[offset + first + i] = (found[i] - middle) * spread;
+        if (first + i * lanes < scalars) to[offset + first + i * lanes] = (found[i] - middle) * spread;
       }
     }
 #pragma unroll 1
-    for (int i = offset + scalars; i < part.width; i++) to[i] = 0;
+    for (int i = offset + scalars + lane; i < part.width; i += lanes) to[i] = 0;
   }
 
   FC_INLINE void write_blades(const T (&values)[Blades], T scale, int c, T *at) const {
@@ -186,36 +199,29 @@ struct Head {
     *at = (query ? -square : w * w) * factor;
   }
 
-  // The gradient of the items from that of the features, g. A few channels at a time are read before anything is written, because
-  // the compiler may not move a load across a store.
+  // The gradient of the items from that of the features, g.
   FC_INLINE void gradient(const T *g, const Place<T, S> &to) const {
-    T values[kKept][Blades], slopes[kKept][Blades];
+    T values[Blades], slopes[Blades];
     T scale = 1, share = 0, sum = 0, dot = 0;
-    for_turns([&](int turn, int first) {
-      FC_EACH(kKept, if (first + i < channels) {
-        x.read(first + i, values[i]);
-        of_blades(g + first + i, slopes[i]);
-      })
+    for_turns([&](int turn, int c) {
+      x.read(c, values);
+      of_blades(g + c, slopes);
       if (split.normalised && turn <= 0) {
-        FC_EACH(kKept, if (first + i < channels) {
-          sum += grade_magnitudes<Blades>(values[i], split.metric);
-          for (int b = 0; b < Blades; b++) dot += slopes[i][b] * values[i][b];
-        })
+        sum += grade_magnitudes<Blades>(values, split.metric);
+        for (int b = 0; b < Blades; b++) dot += slopes[b] * values[b];
         if (turn < 0) return;
+        sum = over_lanes(sum);
+        dot = over_lanes(dot);
         scale = scale_of(sum);
         if (sum / T(channels) > T(split.eps)) share = -dot * scale * scale * scale / T(channels);
       }
-      FC_EACH(kKept, if (first + i < channels) {
-        if (split.normalised) {
-          T turned[Blades];
-          grade_slopes<Blades>(values[i], split.metric, turned);
-          for (int b = 0; b < Blades; b++) slopes[i][b] = slopes[i][b] * scale + share * turned[b] * values[i][b];
-        }
-        if (part.distances != FC_DISTANCES_NONE) {
-          distance_gradient(values[i], first + i, g + first + i + offset_of_distances(), slopes[i]);
-        }
-      })
-      FC_EACH(kKept, if (first + i < channels) to.write(first + i, slopes[i]);)
+      if (split.normalised) {
+        T turned[Blades];
+        grade_slopes<Blades>(values, split.metric, turned);
+        for (int b = 0; b < Blades; b++) slopes[b] = slopes[b] * scale + share * turned[b] * values[b];
+      }
+      if (part.distances != FC_DISTANCES_NONE) distance_gradient(values, c, g + c + offset_of_distances(), slopes);
+      to.write(c, slopes);
     });
     scalar_gradient(g + offset_of_scalars(), to);
   }
@@ -239,13 +245,13 @@ struct Head {
     const T g_first = g[Point::kCoordinates * channels], g_second = g[(Point::kCoordinates + 1) * channels];
     const T of_square = query ? -g_second : g_first, of_w_square = query ? -g_first : g_second;
     const T of_product = query ? T(2) : T(1);
-    T of_w = 2 * w * of_w_square, of_factor = 0, of_weight = w * w * of_w_square;
+    T of_w = 2 * w * of_w_square, of_factor = 0, share = w * w * of_w_square;
 #pragma unroll
     for (int i = 0; i < Point::kCoordinates; i++) {
       const T coordinate = values[Point::kFirst + i], p = coordinate * scaling.factor;
       const T slope = g[i * channels] * of_product;
       const T of_p = slope * w + 2 * p * of_square;
-      of_weight += slope * w * p + p * p * of_square;
+      share += slope * w * p + p * p * of_square;
       of_w += slope * p;
       of_factor += of_p * coordinate;
       slopes[Point::kFirst + i] += of_p * scaling.factor * factor;
@@ -253,8 +259,9 @@ struct Head {
     of_factor += of_w * weight_of_point;
     slopes[Point::kWeight] += (of_w * scaling.factor + of_factor * scaling.slope) * factor;
     if (part.of_weights != nullptr) {
-      S *place = static_cast<S *>(part.of_weights) + (row * channels + c) * x.heads + head;
-      store_lanes<S, T, 1>(place, Lanes<T, 1>{{of_weight}}, x.dtype);
+      S *place = static_cast<S *>(part.of_weights) + row * channels * x.heads + of_weight(c);
+      // The derivative of an exponential is itself.
+      store_lanes<S, T, 1>(place, Lanes<T, 1>{{part.logarithms ? share * factor : share}}, x.dtype);
     }
   }
 
@@ -263,22 +270,22 @@ struct Head {
     if (split.normalised && scalars > 0) {
       moments(&middle, &spread);
 #pragma unroll 4
-      for (int s = 0; s < scalars; s++) {
+      for (int s = lane; s < scalars; s += lanes) {
         slopes += g[s];
         projected += g[s] * ((x.scalar(s) - middle) * spread);
       }
-      slopes /= T(scalars);
-      projected /= T(scalars);
+      slopes = over_lanes(slopes) / T(scalars);
+      projected = over_lanes(projected) / T(scalars);
     }
 #pragma unroll 1
-    for (int first = 0; first < scalars; first += kAhead) {
+    for (int first = lane; first < scalars; first += kAhead * lanes) {
       T found[kAhead];
-      FC_EACH(kAhead, if (first + i < scalars) {
-        const int s = first + i;
+      FC_EACH(kAhead, if (first + i * lanes < scalars) {
+        const int s = first + i * lanes;
         found[i] = g[s];
         if (split.normalised) found[i] = (g[s] - slopes - (x.scalar(s) - middle) * spread * projected) * spread;
       })
-      FC_EACH(kAhead, if (first + i < scalars) to.write_scalar(first + i, found[i]);)
+      FC_EACH(kAhead, if (first + i * lanes < scalars) to.write_scalar(first + i * lanes, found[i]);)
     }
   }
 };
@@ -321,17 +328,19 @@ template <int Blades, class T, class S, class F, bool Backward>
 __global__ void __launch_bounds__(kMostThreads) heads_kernel(const __grid_constant__ HeadsCall call) {
   const int at = int(blockIdx.y);
   const fc_item_part &part = call.split.parts[at];
-  const int64_t pairs = call.split.items.rows * part.heads, first = int64_t(blockIdx.x) * blockDim.x;
+  const int own_pairs = int(blockDim.x) / call.lanes;
+  const int64_t pairs = call.split.items.rows * part.heads, first = int64_t(blockIdx.x) * own_pairs;
   if (first >= pairs) return;
   const int width = int(part.width), dtype = call.split.features;
-  const int count = (pairs - first < blockDim.x ? int(pairs - first) : int(blockDim.x)) * width;
+  const int count = (pairs - first < own_pairs ? int(pairs - first) : own_pairs) * width;
+  const int place = int(threadIdx.x) / call.lanes, lane = int(threadIdx.x) % call.lanes;
   T *tile = reinterpret_cast<T *>(shared);
-  T *own = tile + threadIdx.x * call.stride;
+  T *own = tile + place * call.stride;
   F *memory = static_cast<F *>(part.features) + first * width;
   int64_t head;
-  const int64_t pair = first + threadIdx.x;
+  const int64_t pair = first + place;
   const int64_t row = divided(pair < pairs ? pair : pairs - 1, part.heads, &head);
-  const Head<Blades, T, S> mine(call, at, row, int(head));
+  const Head<Blades, T, S> mine(call, at, row, int(head), lane);
   const auto copy = [&](auto v) {
     copy_features<decltype(v)::value, Backward>(memory, tile, count, width, call.stride, dtype);
   };
@@ -392,11 +401,14 @@ int launch(HeadsCall &call, void *stream) {
   }
   if (split.items.rows == 0 || widest == 0) return 0;
   const int64_t bytes = (widest | 1) * (split.items.dtype == FC_F64 ? 8 : 4);
-  int threads = kMostThreads;
-  while (threads > 1 && threads * bytes > kSharedBytes) threads /= 2;
-  if (threads * bytes > kSharedBytes) return FC_ERROR_TOO_LARGE;
+  call.lanes = 1;
+  while (call.lanes < kMostLanes && 2 * call.lanes <= split.items.channels) call.lanes *= 2;
+  int own_pairs = kMostThreads / call.lanes;
+  while (own_pairs > 1 && own_pairs * bytes > kSharedBytes) own_pairs /= 2;
+  if (own_pairs * bytes > kSharedBytes) return FC_ERROR_TOO_LARGE;
+  const int threads = own_pairs * call.lanes;
   call.stride = int(widest | 1);
-  const int64_t ctas = ceil_quotient(split.items.rows * most_heads, threads);
+  const int64_t ctas = ceil_quotient(split.items.rows * most_heads, own_pairs);
   if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
   const dim3 grid(unsigned(ctas), unsigned(split.count));
   return with_types(split.items, [&](auto blades, auto *type) {
@@ -406,7 +418,7 @@ int launch(HeadsCall &call, void *stream) {
       using S = typename Element<decltype(of_items)>::Type;
       using F = typename Element<decltype(of_features)>::Type;
       heads_kernel<kBlades, T, S, F, Backward>
-          <<<grid, threads, size_t(threads * bytes), static_cast<cudaStream_t>(stream)>>>(call);
+          <<<grid, threads, size_t(own_pairs * bytes), static_cast<cudaStream_t>(stream)>>>(call);
       return int(cudaGetLastError());
     };
     if constexpr (sizeof(T) == 8) {

@@ -1,11 +1,13 @@
-// The heads of attention side by side, as the linear layer behind it reads them, and back. A thread copies one word, or
-// converts a few elements between f32 and 16 bits.
+// The heads of attention side by side, as the linear layer behind it reads them, and back. A thread copies a word of some rows, or
+// converts a few elements of each between f32 and 16 bits: where a word goes is found by divisions, which take longer than the copy.
 #include "items.cuh"
 
 namespace fc {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int kManyRows = 8;                      // of a thread, where there are threads enough
+constexpr int64_t kManyWords = int64_t(1) << 20;  // from so many words on
 
 struct MergeCall {
   fc_items items;
@@ -18,9 +20,12 @@ template <class S>
 struct Copy {
   using Merged = S;
   using Feature = S;
+  using Value = S;
   FC_INLINE explicit Copy(int) {}
-  FC_INLINE void there(S *merged, const S *feature) const { *merged = *feature; }
-  FC_INLINE void back(S *feature, const S *merged) const { *feature = *merged; }
+  FC_INLINE S of_merged(const S *merged) const { return *merged; }
+  FC_INLINE S of_feature(const S *feature) const { return *feature; }
+  FC_INLINE void to_merged(S *merged, S value) const { *merged = value; }
+  FC_INLINE void to_feature(S *feature, S value) const { *feature = value; }
 };
 
 // N neighbouring elements, of f32 and of 16 bits.
@@ -34,16 +39,19 @@ struct Converted {
   };
   int dtype;
   FC_INLINE explicit Converted(int of_features) : dtype(of_features) {}
-  FC_INLINE void there(Merged *merged, const Feature *feature) const {
-    store_lanes<float, float, N>(merged->elements, load_lanes<Bits16, float, N>(feature->elements, dtype), FC_F32);
+  using Value = Lanes<float, N>;
+  FC_INLINE Value of_merged(const Merged *merged) const { return load_lanes<float, float, N>(merged->elements, FC_F32); }
+  FC_INLINE Value of_feature(const Feature *feature) const { return load_lanes<Bits16, float, N>(feature->elements, dtype); }
+  FC_INLINE void to_merged(Merged *merged, const Value &value) const {
+    store_lanes<float, float, N>(merged->elements, value, FC_F32);
   }
-  FC_INLINE void back(Feature *feature, const Merged *merged) const {
-    store_lanes<Bits16, float, N>(feature->elements, load_lanes<float, float, N>(merged->elements, FC_F32), dtype);
+  FC_INLINE void to_feature(Feature *feature, const Value &value) const {
+    store_lanes<Bits16, float, N>(feature->elements, value, dtype);
   }
 };
 
 // All counts of the call are of words.
-template <class Words, bool Back>
+template <class Words, int Rows, bool Back>
 __global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__ MergeCall call) {
   using Merged = typename Words::Merged;
   using Feature = typename Words::Feature;
@@ -51,46 +59,66 @@ __global__ void __launch_bounds__(kThreads) merge_kernel(const __grid_constant__
   const int64_t of_blade = heads * channels, of_blades = call.items.blades * of_blade;
   const int64_t width = of_blades + heads * scalars;
   const int64_t at = int64_t(blockIdx.x) * kThreads + threadIdx.x;
-  if (at >= call.items.rows * width) return;
   int64_t column, inner, head, channel, rest;
-  const int64_t row = divided(at, width, &column);
+  const int64_t row = divided(at, width, &column) * Rows, left = call.items.rows - row;
+  if (left <= 0) return;
   const int64_t outer = divided(row, call.features.inner, &inner);
   Merged *merged;
-  int64_t feature;
+  int64_t feature, merged_stride;
   if (column < of_blades) {
     const int64_t blade = divided(column, of_blade, &rest);
     head = divided(rest, channels, &channel);
     feature = blade * channels + channel;
     merged = static_cast<Merged *>(call.merged.multivectors) + blade * call.merged.blade_stride + row * call.merged.row_stride + rest;
+    merged_stride = call.merged.row_stride;
   } else {
     rest = column - of_blades;
     head = divided(rest, scalars, &channel);
     feature = call.items.blades * channels + channel;
     merged = static_cast<Merged *>(call.merged.scalars) + row * call.merged.scalar_stride + rest;
+    merged_stride = call.merged.scalar_stride;
   }
   Feature *of_head = static_cast<Feature *>(call.features.features) + outer * call.features.outer_stride +
                      head * call.features.head_stride + inner * call.features.inner_stride + feature;
+  const int64_t to_next_outer = call.features.outer_stride - call.features.inner * call.features.inner_stride;
   const Words words(call.features.dtype);
-  if constexpr (Back) {
-    words.back(of_head, merged);
-  } else {
-    words.there(merged, of_head);
+  typename Words::Value values[Rows];
+  Feature *features[Rows];
+#pragma unroll
+  for (int i = 0; i < Rows; i++) {
+    features[i] = of_head;
+    if (i < left) values[i] = Back ? words.of_merged(merged + i * merged_stride) : words.of_feature(of_head);
+    of_head += call.features.inner_stride;
+    if (++inner == call.features.inner) {
+      of_head += to_next_outer;
+      inner = 0;
+    }
+  }
+#pragma unroll
+  for (int i = 0; i < Rows; i++) {
+    if (i >= left) break;
+    if constexpr (Back) {
+      words.to_feature(features[i], values[i]);
+    } else {
+      words.to_merged(merged + i * merged_stride, values[i]);
+    }
   }
 }
 
 template <class Words>
 int launch(const MergeCall &call, int back, void *stream) {
   const int64_t width = call.features.heads * (call.items.blades * call.items.channels + call.items.scalars);
-  const int64_t ctas = ceil_quotient(call.items.rows * width, kThreads);
-  if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
-  if (ctas == 0) return 0;
-  const auto on = static_cast<cudaStream_t>(stream);
-  if (back) {
-    merge_kernel<Words, true><<<unsigned(ctas), kThreads, 0, on>>>(call);
-  } else {
-    merge_kernel<Words, false><<<unsigned(ctas), kThreads, 0, on>>>(call);
-  }
-  return cudaGetLastError();
+  const auto run = [&](auto of_thread) {
+    constexpr int kRows = decltype(of_thread)::value;
+    const int64_t ctas = ceil_quotient(ceil_quotient(call.items.rows, kRows) * width, kThreads);
+    if (ctas > 0x7fffffff) return int(FC_ERROR_TOO_LARGE);
+    if (ctas == 0) return 0;
+    const auto kernel = back ? merge_kernel<Words, kRows, true> : merge_kernel<Words, kRows, false>;
+    kernel<<<unsigned(ctas), kThreads, 0, static_cast<cudaStream_t>(stream)>>>(call);
+    return int(cudaGetLastError());
+  };
+  if (call.items.rows * width >= kManyWords) return run(std::integral_constant<int, kManyRows>{});
+  return run(std::integral_constant<int, 1>{});
 }
 
 // The numbers that count elements.

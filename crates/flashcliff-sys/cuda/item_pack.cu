@@ -8,10 +8,26 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int kEach = 4;  // results of a thread, whose loads are under way at once
 
-template <class T, class S>
-__global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ fc_item_pack call) {
+// Numbers that lie in one tensor.
+struct OneTensor {
+  const void *from;
+  template <class S> FC_INLINE const S *at(int32_t place) const { return static_cast<const S *>(from) + place; }
+};
+
+// Numbers that lie in several tensors.
+struct SomeTensors {
+  const void *tensors[FC_ITEM_TENSORS];
+  template <class S> FC_INLINE const S *at(int32_t place) const {
+    constexpr int32_t kBehind = (1 << FC_ITEM_PLACE_BITS) - 1;
+    return static_cast<const S *>(tensors[place >> FC_ITEM_PLACE_BITS]) + (place & kBehind);
+  }
+};
+
+template <class T, class S, class Numbers>
+__global__ void __launch_bounds__(kThreads)
+    pack_kernel(const __grid_constant__ fc_item_pack call, const __grid_constant__ Numbers numbers) {
   const int64_t first = int64_t(blockIdx.x) * kThreads * kEach + threadIdx.x;
-  const S *from = static_cast<const S *>(call.from), *factors = static_cast<const S *>(call.factors);
+  const S *factors = static_cast<const S *>(call.factors);
   T sums[kEach] = {};
 #pragma unroll 1
   for (int64_t use = 0; use < call.uses; use++) {
@@ -24,7 +40,7 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ 
       weights[i] = load_lanes<S, T, 1>(factors + at, call.dtype).v[0];
     })
     // An element without a parameter is zero, whatever number it names.
-    FC_EACH(kEach, if (weights[i] != 0) values[i] = load_lanes<S, T, 1>(from + places[i], call.dtype).v[0];)
+    FC_EACH(kEach, if (weights[i] != 0) values[i] = load_lanes<S, T, 1>(numbers.template at<S>(places[i]), call.dtype).v[0];)
     FC_EACH(kEach, sums[i] += weights[i] * values[i];)
   }
   S *to = static_cast<S *>(call.to);
@@ -33,24 +49,42 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(const __grid_constant__ 
   })
 }
 
+template <class Numbers>
+int run(const fc_item_pack &call, const Numbers &numbers, void *stream) {
+  const int64_t ctas = ceil_quotient(call.count, kThreads * kEach);
+  if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
+  const auto on = static_cast<cudaStream_t>(stream);
+  switch (call.dtype) {
+    case FC_F64: pack_kernel<double, double><<<unsigned(ctas), kThreads, 0, on>>>(call, numbers); break;
+    case FC_F32: pack_kernel<float, float><<<unsigned(ctas), kThreads, 0, on>>>(call, numbers); break;
+    default: pack_kernel<float, Bits16><<<unsigned(ctas), kThreads, 0, on>>>(call, numbers); break;
+  }
+  return int(cudaGetLastError());
+}
+
+// Whether a call is whole, besides the numbers that it reads.
+bool good(const fc_item_pack *call) {
+  if (call == nullptr || call->count < 0 || call->uses < 0) return false;
+  if (call->dtype < FC_F32 || call->dtype > FC_F16) return false;
+  const bool reads = call->count > 0 && call->uses > 0;
+  return (call->count == 0 || call->to != nullptr) && (!reads || (call->places != nullptr && call->factors != nullptr));
+}
+
 }  // namespace
 }  // namespace fc
 
 extern "C" int fc_item_packed(const fc_item_pack *call, void *stream) {
-  if (call == nullptr || call->count < 0 || call->uses < 0) return FC_ERROR_BAD_CALL;
-  if (call->dtype < FC_F32 || call->dtype > FC_F16) return FC_ERROR_BAD_CALL;
+  if (!fc::good(call)) return FC_ERROR_BAD_CALL;
   if (call->count == 0) return 0;
-  const bool reads = call->uses > 0;
-  if (call->to == nullptr || (reads && (call->from == nullptr || call->places == nullptr || call->factors == nullptr))) {
-    return FC_ERROR_BAD_CALL;
-  }
-  const int64_t ctas = fc::ceil_quotient(call->count, fc::kThreads * fc::kEach);
-  if (ctas > 0x7fffffff) return FC_ERROR_TOO_LARGE;
-  const auto on = static_cast<cudaStream_t>(stream);
-  switch (call->dtype) {
-    case FC_F64: fc::pack_kernel<double, double><<<unsigned(ctas), fc::kThreads, 0, on>>>(*call); break;
-    case FC_F32: fc::pack_kernel<float, float><<<unsigned(ctas), fc::kThreads, 0, on>>>(*call); break;
-    default: fc::pack_kernel<float, fc::Bits16><<<unsigned(ctas), fc::kThreads, 0, on>>>(*call); break;
-  }
-  return cudaGetLastError();
+  if (call->uses > 0 && call->from == nullptr) return FC_ERROR_BAD_CALL;
+  return fc::run(*call, fc::OneTensor{call->from}, stream);
+}
+
+extern "C" int fc_item_packed_tensors(const fc_item_pack *call, const void *const *tensors, int32_t count, void *stream) {
+  if (!fc::good(call) || count < 0 || (count > 0 && tensors == nullptr)) return FC_ERROR_BAD_CALL;
+  if (count > FC_ITEM_TENSORS) return FC_ERROR_TOO_LARGE;
+  if (call->count == 0) return 0;
+  fc::SomeTensors numbers = {};
+  for (int32_t i = 0; i < count; i++) numbers.tensors[i] = tensors[i];
+  return fc::run(*call, numbers, stream);
 }

@@ -99,6 +99,7 @@ typedef struct fc_item_part {
   int64_t width;        /* at least the number of features */
   const void *weights;  /* [channels, heads], of the elements' type; null: 1 */
   void *of_weights;     /* gradients only: [rows, channels, heads], the share of each row; null if there are no weights */
+  int32_t logarithms;   /* whether `weights` are logarithms, [heads, channels], and `of_weights` is of these, [rows, heads, channels] */
   int64_t heads;
   uint32_t taken;       /* blades, as a set of bits */
   uint32_t negative;    /* those of them with the sign -1 */
@@ -171,6 +172,15 @@ typedef struct fc_item_pack {
 
 /* Writes `to`. */
 int fc_item_packed(const fc_item_pack *pack, void *stream);
+
+/* The most tensors of fc_item_packed_tensors. */
+#define FC_ITEM_TENSORS 96
+/* The bits of a place among several tensors that say where in a tensor it is. */
+#define FC_ITEM_PLACE_BITS 24
+
+/* The same of numbers in several tensors, whose addresses are on the host: a place is the number of a tensor, shifted by
+ * FC_ITEM_PLACE_BITS, plus the place in it. `from` is not read. */
+int fc_item_packed_tensors(const fc_item_pack *pack, const void *const *tensors, int32_t count, void *stream);
 
 #ifdef __cplusplus
 }

@@ -24,11 +24,14 @@ pub const FC_ITEM_BLADES: u32 = 32;
 pub const FC_ITEM_PARTS: u32 = 3;
 pub const FC_ITEM_RUNS: u32 = 24;
 pub const FC_ITEM_PARTIALS: u32 = 1056;
+pub const FC_ITEM_TENSORS: u32 = 96;
+pub const FC_ITEM_PLACE_BITS: u32 = 24;
 pub const FC_ATTENTION_WIDTH: u32 = 96;
 pub const FC_ATTENTION_ALIGNED: u32 = 4;
 pub const FC_UNIT: u32 = 8;
 pub const FC_GROUP_UNITS: u32 = 8;
 pub const FC_GROUP_INPUTS: u32 = 4;
+pub const FC_GROUP_NUMBERS: u32 = 5;
 impl fc_dtype {
     pub const FC_F32: fc_dtype = fc_dtype(0);
     pub const FC_F64: fc_dtype = fc_dtype(1);
@@ -1397,6 +1400,8 @@ pub struct fc_item_part {
     pub weights: *const ::core::ffi::c_void,
     /// gradients only: \[rows, channels, heads\], the share of each row; null if there are no weights
     pub of_weights: *mut ::core::ffi::c_void,
+    /// whether `weights` are logarithms, \[heads, channels\], and `of_weights` is of these, \[rows, heads, channels\]
+    pub logarithms: i32,
     pub heads: i64,
     /// blades, as a set of bits
     pub taken: u32,
@@ -1406,7 +1411,7 @@ pub struct fc_item_part {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_item_part"][::core::mem::size_of::<fc_item_part>() - 96usize];
+    ["Size of fc_item_part"][::core::mem::size_of::<fc_item_part>() - 104usize];
     ["Alignment of fc_item_part"][::core::mem::align_of::<fc_item_part>() - 8usize];
     [
         "Offset of field: fc_item_part::x",
@@ -1424,17 +1429,20 @@ const _: () = {
         "Offset of field: fc_item_part::of_weights",
     ][::core::mem::offset_of!(fc_item_part, of_weights) - 64usize];
     [
+        "Offset of field: fc_item_part::logarithms",
+    ][::core::mem::offset_of!(fc_item_part, logarithms) - 72usize];
+    [
         "Offset of field: fc_item_part::heads",
-    ][::core::mem::offset_of!(fc_item_part, heads) - 72usize];
+    ][::core::mem::offset_of!(fc_item_part, heads) - 80usize];
     [
         "Offset of field: fc_item_part::taken",
-    ][::core::mem::offset_of!(fc_item_part, taken) - 80usize];
+    ][::core::mem::offset_of!(fc_item_part, taken) - 88usize];
     [
         "Offset of field: fc_item_part::negative",
-    ][::core::mem::offset_of!(fc_item_part, negative) - 84usize];
+    ][::core::mem::offset_of!(fc_item_part, negative) - 92usize];
     [
         "Offset of field: fc_item_part::distances",
-    ][::core::mem::offset_of!(fc_item_part, distances) - 88usize];
+    ][::core::mem::offset_of!(fc_item_part, distances) - 96usize];
 };
 impl Default for fc_item_part {
     fn default() -> Self {
@@ -1469,7 +1477,7 @@ pub struct fc_item_split {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_item_split"][::core::mem::size_of::<fc_item_split>() - 400usize];
+    ["Size of fc_item_split"][::core::mem::size_of::<fc_item_split>() - 424usize];
     ["Alignment of fc_item_split"][::core::mem::align_of::<fc_item_split>() - 8usize];
     [
         "Offset of field: fc_item_split::items",
@@ -1482,28 +1490,28 @@ const _: () = {
     ][::core::mem::offset_of!(fc_item_split, parts) - 40usize];
     [
         "Offset of field: fc_item_split::count",
-    ][::core::mem::offset_of!(fc_item_split, count) - 328usize];
+    ][::core::mem::offset_of!(fc_item_split, count) - 352usize];
     [
         "Offset of field: fc_item_split::normalised",
-    ][::core::mem::offset_of!(fc_item_split, normalised) - 332usize];
+    ][::core::mem::offset_of!(fc_item_split, normalised) - 356usize];
     [
         "Offset of field: fc_item_split::metric",
-    ][::core::mem::offset_of!(fc_item_split, metric) - 336usize];
+    ][::core::mem::offset_of!(fc_item_split, metric) - 360usize];
     [
         "Offset of field: fc_item_split::eps",
-    ][::core::mem::offset_of!(fc_item_split, eps) - 368usize];
+    ][::core::mem::offset_of!(fc_item_split, eps) - 392usize];
     [
         "Offset of field: fc_item_split::scalar_eps",
-    ][::core::mem::offset_of!(fc_item_split, scalar_eps) - 376usize];
+    ][::core::mem::offset_of!(fc_item_split, scalar_eps) - 400usize];
     [
         "Offset of field: fc_item_split::first",
-    ][::core::mem::offset_of!(fc_item_split, first) - 384usize];
+    ][::core::mem::offset_of!(fc_item_split, first) - 408usize];
     [
         "Offset of field: fc_item_split::dim",
-    ][::core::mem::offset_of!(fc_item_split, dim) - 388usize];
+    ][::core::mem::offset_of!(fc_item_split, dim) - 412usize];
     [
         "Offset of field: fc_item_split::distance_eps",
-    ][::core::mem::offset_of!(fc_item_split, distance_eps) - 392usize];
+    ][::core::mem::offset_of!(fc_item_split, distance_eps) - 416usize];
 };
 impl Default for fc_item_split {
     fn default() -> Self {
@@ -1851,7 +1859,8 @@ impl Default for fc_attention {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct fc_block_groups {
-    /// \[count, 4\]: the first of the inputs in `units`, their number, the first of the outputs, their number
+    /** \[count, FC_GROUP_NUMBERS\]: the first of the inputs in `units`, their number, the first of the outputs, their number, and 1 for the
+ first group with these outputs, else 0.*/
     pub groups: *const i32,
     /// numbers of units
     pub units: *const i32,
@@ -1958,10 +1967,12 @@ pub struct fc_block_sparse_gradient {
     pub x: *const f32,
     /// \[rows, outputs\]
     pub gradient: *const f32,
-    /// \[fc_block_sparse_splits, groups, FC_GROUP_INPUTS * FC_UNIT, FC_GROUP_UNITS * FC_UNIT\]
+    /// \[fc_block_sparse_partials\]
     pub partials: *mut f32,
     /// \[inputs, outputs\]
     pub to: *mut f32,
+    /// \[outputs\], or null: the gradient of the bias, of the outputs that groups have
+    pub of_bias: *mut f32,
     /// multiples of 4
     pub rows: i64,
     /// multiples of 4
@@ -1977,7 +1988,7 @@ pub struct fc_block_sparse_gradient {
 const _: () = {
     [
         "Size of fc_block_sparse_gradient",
-    ][::core::mem::size_of::<fc_block_sparse_gradient>() - 88usize];
+    ][::core::mem::size_of::<fc_block_sparse_gradient>() - 96usize];
     [
         "Alignment of fc_block_sparse_gradient",
     ][::core::mem::align_of::<fc_block_sparse_gradient>() - 8usize];
@@ -1994,20 +2005,23 @@ const _: () = {
         "Offset of field: fc_block_sparse_gradient::to",
     ][::core::mem::offset_of!(fc_block_sparse_gradient, to) - 24usize];
     [
+        "Offset of field: fc_block_sparse_gradient::of_bias",
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, of_bias) - 32usize];
+    [
         "Offset of field: fc_block_sparse_gradient::rows",
-    ][::core::mem::offset_of!(fc_block_sparse_gradient, rows) - 32usize];
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, rows) - 40usize];
     [
         "Offset of field: fc_block_sparse_gradient::x_stride",
-    ][::core::mem::offset_of!(fc_block_sparse_gradient, x_stride) - 40usize];
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, x_stride) - 48usize];
     [
         "Offset of field: fc_block_sparse_gradient::gradient_stride",
-    ][::core::mem::offset_of!(fc_block_sparse_gradient, gradient_stride) - 48usize];
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, gradient_stride) - 56usize];
     [
         "Offset of field: fc_block_sparse_gradient::to_stride",
-    ][::core::mem::offset_of!(fc_block_sparse_gradient, to_stride) - 56usize];
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, to_stride) - 64usize];
     [
         "Offset of field: fc_block_sparse_gradient::groups",
-    ][::core::mem::offset_of!(fc_block_sparse_gradient, groups) - 64usize];
+    ][::core::mem::offset_of!(fc_block_sparse_gradient, groups) - 72usize];
 };
 impl Default for fc_block_sparse_gradient {
     fn default() -> Self {
@@ -2379,6 +2393,14 @@ unsafe extern "C" {
         pack: *const fc_item_pack,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
+    /** The same of numbers in several tensors, whose addresses are on the host: a place is the number of a tensor, shifted by
+ FC_ITEM_PLACE_BITS, plus the place in it. `from` is not read.*/
+    pub fn fc_item_packed_tensors(
+        pack: *const fc_item_pack,
+        tensors: *const *const ::core::ffi::c_void,
+        count: i32,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
     /// Writes `out` and `log_sums`.
     pub fn fc_attention_forward(
         attention: *const fc_attention,
@@ -2396,8 +2418,8 @@ unsafe extern "C" {
         call: *const fc_block_sparse,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// The parts of rows whose sums are added up.
-    pub fn fc_block_sparse_splits(rows: i64, groups: i64) -> i64;
+    /// The numbers that fc_block_sparse_weights writes between its steps.
+    pub fn fc_block_sparse_partials(rows: i64, groups: i64) -> i64;
     /// Writes the gradient of the matrix, x^T gradient, of the blocks that groups have; others keep what they are.
     pub fn fc_block_sparse_weights(
         call: *const fc_block_sparse_gradient,

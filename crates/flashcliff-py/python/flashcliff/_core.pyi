@@ -93,6 +93,8 @@ class Items:
 
     def __new__(cls, algebra: Algebra) -> Items: ...
     MOST_RUNS: int
+    MOST_TENSORS: int
+    PLACE_BITS: int
     def norm_partials(self, sizes: tuple[int, int, int, str]) -> int: ...
     def sum_partials(
         self, columns: tuple[int, int, int, int, str, list[tuple[int, int]]]
@@ -114,6 +116,7 @@ class BlockSparse:
 
     UNIT: int
     GROUP_UNITS: int
+    GROUP_NUMBERS: int
     GROUP_INPUTS: int
     def partials(self, rows: int, groups: int) -> int: ...
     # The others are called with what `_ops/block_sparse.py` makes of tensors.

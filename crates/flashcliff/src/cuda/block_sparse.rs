@@ -19,8 +19,8 @@ pub struct Rows {
 /// Groups of output units that depend on the same input units. A unit is [`UNIT`] neighbouring columns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Groups {
-    /// The address of `[count, 4]` `i32`: of each group the place of its first input in `units`, the number of inputs, the place of its
-    /// first output, and the number of outputs, at most [`GROUP_UNITS`].
+    /// The address of `[count, GROUP_NUMBERS]` `i32`: of each group the place of its first input in `units`, the number of inputs, the
+    /// place of its first output, the number of outputs, at most [`GROUP_UNITS`], and 1 for the first group with these outputs, else 0.
     pub groups: CUdeviceptr,
     /// The address of the numbers of units, `i32`.
     pub units: CUdeviceptr,
@@ -32,6 +32,8 @@ pub struct Groups {
 pub const UNIT: usize = sys::FC_UNIT as usize;
 /// The most output units of a group.
 pub const GROUP_UNITS: usize = sys::FC_GROUP_UNITS as usize;
+/// The numbers that describe a group.
+pub const GROUP_NUMBERS: usize = sys::FC_GROUP_NUMBERS as usize;
 /// The most input units of a group of [`weights`].
 pub const GROUP_INPUTS: usize = sys::FC_GROUP_INPUTS as usize;
 
@@ -92,17 +94,19 @@ pub unsafe fn product(target: Target<'_>, product: Product) -> Result<(), Error>
     })
 }
 
-/// The gradient of the matrix of a [`Product`]: `x^T gradient`, of the blocks of groups.
+/// The gradients of the matrix of a [`Product`], `x^T gradient` of the blocks of groups, and of its bias, the sum of all rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Weights {
     /// The rows `[rows, inputs]`.
     pub x: Rows,
     /// The gradient of the result `[rows, outputs]`.
     pub gradient: Rows,
-    /// The address of room for [`partials`] `f32`, a multiple of 16 bytes.
+    /// The address of room for [`partials`] `f32`, a multiple of 16 bytes. It may be 0 if there are none.
     pub partials: CUdeviceptr,
     /// The gradient of the matrix `[inputs, outputs]`. Blocks of no group keep what they are.
     pub to: Rows,
+    /// The address of the gradient of the bias `[outputs]`, a multiple of 16 bytes, or 0.
+    pub of_bias: CUdeviceptr,
     /// The rows.
     pub rows: usize,
     /// The groups, with at most [`GROUP_INPUTS`] inputs each.
@@ -112,11 +116,11 @@ pub struct Weights {
 /// The numbers that [`weights`] writes between its two steps.
 pub fn partials(rows: usize, groups: usize) -> usize {
     // SAFETY: the function reads its arguments only.
-    let splits = unsafe { sys::fc_block_sparse_splits(rows as i64, groups as i64) };
-    usize::try_from(splits).unwrap_or(0) * groups * GROUP_INPUTS * UNIT * GROUP_UNITS * UNIT
+    let count = unsafe { sys::fc_block_sparse_partials(rows as i64, groups as i64) };
+    usize::try_from(count).unwrap_or(0)
 }
 
-/// Launches the gradient of a matrix. Parts of the rows are summed in order.
+/// Launches the gradients of a matrix and of a bias. Parts of the rows are summed in order.
 ///
 /// # Errors
 /// [`Error::Cuda`], with `FC_ERROR_BAD_CALL` for a missing or unaligned address.
@@ -129,6 +133,7 @@ pub unsafe fn weights(target: Target<'_>, weights: Weights) -> Result<(), Error>
         gradient: pointer::<f32>(weights.gradient.elements).cast_const(),
         partials: pointer(weights.partials),
         to: pointer(weights.to.elements),
+        of_bias: pointer(weights.of_bias),
         rows: weights.rows as i64,
         x_stride: weights.x.stride as i64,
         gradient_stride: weights.gradient.stride as i64,

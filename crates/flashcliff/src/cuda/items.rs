@@ -1,5 +1,6 @@
 //! The items of geometric algebra transformers between matrix products: norms, gates, and the features of attention.
 
+use std::ffi::c_void;
 use std::ptr;
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
@@ -147,6 +148,8 @@ pub struct ItemPart {
     pub weights: CUdeviceptr,
     /// The address of the gradients of weights, `[rows, channels, heads]`: the share of each row; 0 if they are not wanted.
     pub of_weights: CUdeviceptr,
+    /// Whether `weights` are logarithms `[heads, channels]`, and `of_weights` are their gradients, `[rows, heads, channels]`.
+    pub logarithms: bool,
     /// The heads.
     pub heads: usize,
     /// The blades that are features, as a set of bits.
@@ -273,6 +276,11 @@ pub struct Items {
 }
 
 impl Items {
+    /// The most tensors of [`Items::pack_tensors`].
+    pub const MOST_TENSORS: usize = sys::FC_ITEM_TENSORS as usize;
+    /// The bits of a place among several tensors that say where in a tensor it is.
+    pub const PLACE_BITS: u32 = sys::FC_ITEM_PLACE_BITS;
+
     /// The functions of an algebra.
     ///
     /// # Errors
@@ -567,18 +575,33 @@ impl Items {
     /// # Safety
     /// The contract of the type holds, and places are those of numbers.
     pub unsafe fn pack(target: Target<'_>, pack: Pack) -> Result<(), Error> {
-        let raw = sys::fc_item_pack {
-            from: pointer(pack.from),
-            places: pointer::<i32>(pack.places).cast_const(),
-            factors: pointer(pack.factors),
-            to: pointer(pack.to),
-            count: pack.count as i64,
-            uses: pack.uses as i64,
-            dtype: code(pack.dtype),
-        };
+        let raw = raw_pack(pack);
         target.launch("fc_item_packed", |stream| {
             // SAFETY: the caller promises it; the structure lives until the function returns.
             unsafe { sys::fc_item_packed(&raw, stream) }
+        })
+    }
+
+    /// Writes sums of a few numbers in several tensors, at most [`Items::MOST_TENSORS`]: a place is the number of a tensor, shifted by
+    /// [`Items::PLACE_BITS`], plus the place in it. `from` is not read.
+    ///
+    /// # Errors
+    /// The errors of the type.
+    ///
+    /// # Safety
+    /// The contract of the type holds, and places are those of numbers.
+    pub unsafe fn pack_tensors(
+        target: Target<'_>,
+        pack: Pack,
+        tensors: &[CUdeviceptr],
+    ) -> Result<(), Error> {
+        let raw = raw_pack(pack);
+        let tensors: Vec<*const c_void> = tensors.iter().map(|&at| pointer::<c_void>(at).cast_const()).collect();
+        // More tensors than a call takes are an error of the function.
+        let count = i32::try_from(tensors.len()).unwrap_or(i32::MAX);
+        target.launch("fc_item_packed_tensors", |stream| {
+            // SAFETY: the caller promises it; the structure and the list live until the function returns.
+            unsafe { sys::fc_item_packed_tensors(&raw, tensors.as_ptr(), count, stream) }
         })
     }
 
@@ -618,6 +641,7 @@ impl Items {
                 width: part.width as i64,
                 weights: pointer(part.weights),
                 of_weights: pointer(part.of_weights),
+                logarithms: part.logarithms.into(),
                 heads: part.heads as i64,
                 taken: part.taken,
                 negative: part.negative,
@@ -632,12 +656,24 @@ impl Items {
     }
 }
 
+fn raw_pack(pack: Pack) -> sys::fc_item_pack {
+    sys::fc_item_pack {
+        from: pointer(pack.from),
+        places: pointer::<i32>(pack.places).cast_const(),
+        factors: pointer(pack.factors),
+        to: pointer(pack.to),
+        count: pack.count as i64,
+        uses: pack.uses as i64,
+        dtype: code(pack.dtype),
+    }
+}
+
 impl Target<'_> {
     /// Calls a function of the kernels with the stream.
     pub(super) fn launch(
         self,
         name: &'static str,
-        function: impl FnOnce(*mut std::ffi::c_void) -> std::ffi::c_int,
+        function: impl FnOnce(*mut c_void) -> std::ffi::c_int,
     ) -> Result<(), Error> {
         self.device.make_current()?;
         fault::kernel(name, function(self.stream.cast()))

@@ -21,8 +21,8 @@ class Groups(NamedTuple):
     """Groups of output units that depend on the same input units."""
 
     groups: Tensor
-    """``[count, 4]``: of each group the first of its inputs in ``units``, their number, the first of its outputs, and
-    their number."""
+    """``[count, 5]``: of each group the first of its inputs in ``units``, their number, the first of its outputs, their
+    number, and 1 for the first group with these outputs, else 0."""
     units: Tensor
     """Numbers of units."""
     entries: int
@@ -57,7 +57,7 @@ def blocks_of(filled: Tensor, device: torch.device) -> Blocks | None:
     few = [
         (inputs[at : at + most], outputs)
         for inputs, outputs in forward
-        for at in range(0, len(inputs), most)
+        for at in range(0, max(len(inputs), 1), most)
     ]
     return Blocks(*(_groups(found, device) for found in (forward, backward, few)))
 
@@ -80,13 +80,16 @@ def _alike(units: Tensor) -> list[tuple[list[int], list[int]]]:
 def _groups(found: list[tuple[list[int], list[int]]], device: torch.device) -> Groups:
     units: list[int] = []
     groups: list[int] = []
+    known: set[tuple[int, ...]] = set()
     for inputs, outputs in found:
         for part in (inputs, outputs):
             groups += [len(units), len(part)]
             units += part
+        groups.append(tuple(outputs) not in known)
+        known.add(tuple(outputs))
     made = [torch.tensor(numbers, dtype=torch.int32, device=device) for numbers in (groups, units)]
     pairs = sum(len(inputs) * len(outputs) for inputs, outputs in found)
-    return Groups(made[0].view(-1, 4), made[1], pairs * _core.BlockSparse.UNIT**2)
+    return Groups(made[0].view(-1, _core.BlockSparse.GROUP_NUMBERS), made[1], pairs * _core.BlockSparse.UNIT**2)
 
 
 def serves(x: Tensor, *others: Tensor) -> bool:
@@ -112,14 +115,16 @@ def product(
     return out
 
 
-def weights(x: Tensor, gradient: Tensor, groups: Groups, to: Tensor | None = None) -> Tensor:
-    """``x.t() @ gradient``, of the blocks of groups; zeros elsewhere. Written to a tensor if one is given."""
-    to = x.new_zeros(x.shape[1], gradient.shape[1]) if to is None else to.zero_()
+def weights(
+    x: Tensor, gradient: Tensor, groups: Groups, to: Tensor, of_bias: Tensor | None = None
+) -> None:
+    """Writes ``x.t() @ gradient``, of the blocks of groups, to a matrix that keeps its other elements, and the sums of all
+    rows of the gradient to that of a bias, if there is one."""
     partials = x.new_empty(_kernels().partials(x.shape[0], len(groups.groups)))
     tensors = [_place(t) for t in (x, gradient, to)]
-    given = tensors, partials.data_ptr(), x.shape[0], _described(groups)
+    bias = 0 if of_bias is None else of_bias.data_ptr()
+    given = tensors, partials.data_ptr(), bias, x.shape[0], _described(groups)
     items.launch(x, lambda *target: _kernels().weights(*given, target))
-    return to
 
 
 @functools.cache

@@ -47,6 +47,8 @@ class Part(NamedTuple):
     """The weights of distances ``[channels, heads]``."""
     of_weights: Tensor | None = None
     """The gradients of weights, ``[rows, channels, heads]``: the share of each row."""
+    logarithms: bool = False
+    """Whether ``weights`` are logarithms ``[heads, channels]``, and ``of_weights`` is of these, ``[rows, heads, channels]``."""
 
 
 class Split(NamedTuple):
@@ -193,6 +195,21 @@ def pack(algebra: Algebra, x: Tensor, places: Tensor, factors: Tensor) -> Tensor
     return to
 
 
+def pack_tensors(
+    algebra: Algebra, tensors: Sequence[Tensor], places: Tensor, factors: Tensor
+) -> Tensor:
+    """:func:`pack` of numbers in several contiguous tensors: a place is the number of a tensor, shifted by ``PLACE_BITS``,
+    plus the place in it."""
+    uses, count = places.shape
+    like = tensors[0]
+    to = like.new_empty(count)
+    given = [0, *[_address(t) for t in (places, factors, to)]]
+    of_tensors = [t.data_ptr() for t in tensors]
+    sizes = count, uses
+    _call(algebra, "pack_tensors", (like, None), of_tensors, given, sizes, NAMES[like.dtype])
+    return to
+
+
 Factor = Tensor | Spot
 """Multivectors ``[blades, rows, channels]``."""
 
@@ -230,7 +247,7 @@ def _product(algebra: Algebra, kind: str) -> _core.Operator:
 def launch(x: Tensor, function: Callable[[int, int], None]) -> None:
     """Calls a function with the device of a tensor and the address of PyTorch's stream there."""
     device = x.get_device()
-    if device != torch.cuda.current_device():
+    if device != torch._C._cuda_getDevice():
         # The extension makes the tensor's device current, which must not outlast the call.
         with torch.cuda.device(device):
             function(device, torch._C._cuda_getCurrentRawStream(device))
@@ -305,8 +322,7 @@ def _part(part: Part) -> tuple[object, ...]:
     return (
         _place(part.items),
         (part.features.data_ptr(), part.features.shape[-1]),
-        _address(part.weights),
-        _address(part.of_weights),
+        (_address(part.weights), _address(part.of_weights), part.logarithms),
         part.heads,
         part.taken,
         part.negative,

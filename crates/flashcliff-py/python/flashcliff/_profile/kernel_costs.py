@@ -121,10 +121,10 @@ def _attention(key: Key, kernel: Kernel, details: dict[str, Any]) -> Work:
 def _block_sparse(key: Key, kernel: Kernel, details: dict[str, Any]) -> Work:
     (rows, _), (inputs, outputs) = key.shapes
     entries = details.get("entries", 0)
-    written = inputs * outputs if key.wanted == (False, True) else entries
     bias = outputs if details.get("bias") else 0
-    numbers = rows * (inputs + outputs) + written + bias
-    return Work(SIZES[key.dtype] * numbers, 2 * rows * entries)
+    numbers = rows * (inputs + outputs) + entries + bias
+    sums = rows * bias if key.wanted == (False, True) else 0
+    return Work(SIZES[key.dtype] * numbers, 2 * rows * entries + sums)
 
 
 _COSTS: dict[str, Callable[[Key, Kernel, dict[str, Any]], Work]] = {

@@ -6,7 +6,7 @@ Each function here has the arguments of the one of the same name in ``_ops/items
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -36,6 +36,7 @@ def places() -> list[tuple[Any, str, Callable[..., Described]]]:
         merge,
         column_sums,
         pack,
+        pack_tensors,
         product,
         product_gradient,
     ]
@@ -147,6 +148,13 @@ def pack(algebra: Any, x: Tensor, places: Tensor, factors: Tensor) -> Described:
     return _key("pack", algebra, "forward", x, [tuple(x.shape), tuple(places.shape)])
 
 
+def pack_tensors(
+    algebra: Any, tensors: Sequence[Tensor], places: Tensor, factors: Tensor
+) -> Described:
+    shapes = [(sum(t.numel() for t in tensors),), tuple(places.shape)]
+    return _key("pack", algebra, "forward", tensors[0], shapes)
+
+
 _PRODUCT = next(op for op in OPS if op.name == "product")
 
 
@@ -200,9 +208,9 @@ def sparse_product(
 
 
 def sparse_weights(
-    x: Tensor, gradient: Tensor, groups: block_sparse.Groups, to: Any = None
+    x: Tensor, gradient: Tensor, groups: block_sparse.Groups, to: Any, of_bias: Any = None
 ) -> Described:
     shapes = [tuple(x.shape), (x.shape[1], gradient.shape[1])]
-    entries = "entries", groups.entries
-    key, tensor = _key("block_sparse_linear", None, "backward", x, shapes, entries)
+    details = ("entries", groups.entries), ("bias", of_bias is not None)
+    key, tensor = _key("block_sparse_linear", None, "backward", x, shapes, *details)
     return key._replace(wanted=(False, True)), tensor

@@ -237,6 +237,7 @@ impl Cuda {
                 width,
                 weights: 0,
                 of_weights: 0,
+                logarithms: false,
                 heads: place.heads,
                 taken,
                 negative,
@@ -536,6 +537,7 @@ impl Kernels for Cuda {
                     features,
                     weights: given.map_or(0, |_| *weight_address),
                     of_weights: given.map_or(0, |output| output.address),
+                    logarithms: false,
                     ..part
                 }
             });

@@ -43,6 +43,20 @@ def join_factors(geometry: Geometry, like: Tensor, reference: Tensor) -> Tensor:
     return signs.view(-1, *[1] * (like.dim() - 1)) * reference.to(like.dtype)
 
 
+class JoinFactors:
+    """The factors of joins by a reference, which all blocks of a network share: made once, when a block asks for them."""
+
+    def __init__(self, reference: Tensor) -> None:
+        self.reference = reference
+        self._made: Tensor | None = None
+
+    def of(self, geometry: Geometry, like: Tensor) -> Tensor:
+        """The factors of multivectors like some, which is the same kind in every call."""
+        if self._made is None:
+            self._made = join_factors(geometry, like, self.reference)
+        return self._made
+
+
 @functools.cache
 def _join_signs(algebra: Algebra) -> tuple[float, ...]:
     """The factors by which the join differs from the regressive product."""

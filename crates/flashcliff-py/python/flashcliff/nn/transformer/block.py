@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -12,7 +13,7 @@ from torch.utils.checkpoint import checkpoint as computed_again
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 from . import packed
-from .bilinear import join_factors
+from .bilinear import JoinFactors
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .heads import CrossAttention, Pair, SelfAttention
@@ -118,7 +119,8 @@ class Block(nn.Module):
         here: Pair = multivectors, scalars
         extra = extra_multivectors, extra_scalars
         if self.checkpoint in ((), _ITEMS):
-            return residual(*self.chained(here, None, extra, reference, **options))
+            joins = None if reference is None else JoinFactors(reference)
+            return residual(*self.chained(here, None, extra, joins, **options))
         here = residual(here, self._part("attention", self._attended, *here, *extra, **options))
         return residual(here, self._part("mlp", self._transformed, *here, reference))
 
@@ -134,7 +136,7 @@ class Block(nn.Module):
         here: Pair,
         pending: Pair | None,
         extra: tuple[Tensor | None, Tensor | None],
-        reference: Tensor | None,
+        joins: JoinFactors | None,
         **options: Any,
     ) -> tuple[Pair, Pair]:
         """The block of a sum that has not been formed, so that its norm forms it on the way.
@@ -142,12 +144,13 @@ class Block(nn.Module):
         Args:
             here: multivectors and scalars.
             pending: what is to be added to them, if anything is.
-            extra, reference, options: as for a call.
+            extra, options: as for a call.
+            joins: the factors of joins by the reference of a call.
 
         Returns:
             Two pairs, whose sum is the output.
         """
-        return self._part("items", self._chained, here, pending, extra, reference, **options)
+        return self._part("items", self._chained, here, pending, extra, joins, **options)
 
     @property
     def _draws(self) -> bool:
@@ -162,40 +165,40 @@ class Block(nn.Module):
         here: Pair,
         pending: Pair | None,
         extra: tuple[Tensor | None, Tensor | None],
-        reference: Tensor | None,
+        joins: JoinFactors | None,
         **options: Any,
     ) -> tuple[Pair, Pair]:
         again = self.checkpoint == _ITEMS and torch.is_grad_enabled()
         if extra == (None, None) and not again:
-            found = self._whole(here, pending, reference, **options)
+            found = self._whole(here, pending, joins, **options)
             if found is not None:
                 return found
-        return self._by_layers(here, pending, extra, reference, **options)
+        return self._by_layers(here, pending, extra, joins, **options)
 
     def _whole(
-        self, here: Pair, pending: Pair | None, reference: Tensor | None, **options: Any
+        self, here: Pair, pending: Pair | None, joins: JoinFactors | None, **options: Any
     ) -> tuple[Pair, Pair] | None:
         """The block as one function of autograd; ``None`` where its layers must be called."""
-        joins = self.geometry.join and self.geometry.product
-        if joins and (reference is None or reference.requires_grad):
-            return None
+        factors: Callable[[Tensor], Tensor] | None = None
+        if self.geometry.join and self.geometry.product:
+            if joins is None or joins.reference.requires_grad:
+                return None
+            factors = functools.partial(joins.of, self.geometry)
 
         def composed(total: Pair) -> tuple[Pair, Pair]:
-            return self._by_layers(total, None, (None, None), reference, **options)
+            return self._by_layers(total, None, (None, None), joins, **options)
 
-        def factors(like: Tensor) -> Tensor:
-            return join_factors(self.geometry, like, reference)  # type: ignore[arg-type]
-
-        return attempt(self, here, pending, factors if joins else None, composed, options)
+        return attempt(self, here, pending, factors, composed, options)
 
     def _by_layers(
         self,
         here: Pair,
         pending: Pair | None,
         extra: tuple[Tensor | None, Tensor | None],
-        reference: Tensor | None,
+        joins: JoinFactors | None,
         **options: Any,
     ) -> tuple[Pair, Pair]:
+        reference = None if joins is None else joins.reference
         with self._packed(here[0], extra != (None, None)):
             if pending is None:
                 normed = self.norm1(*here)

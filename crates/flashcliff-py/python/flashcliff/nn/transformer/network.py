@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from .bilinear import JoinFactors
 from .block import Block, residual
 from .geometry import GeometryLike, geometry_of, indices
 from .heads import Pair
@@ -169,10 +170,11 @@ class GATransformer(nn.Module):
             extra_s = _chosen(scalars, self.reinsert_scalars)
         here: Pair = self.linear_in(multivectors, scalars)
         pending: Pair | None = None
+        joins = None if reference is None else JoinFactors(reference)
         for block in self.blocks:
             again = self.checkpoint_blocks and torch.is_grad_enabled()
             if type(block) is Block and block.chains and not again:
-                here, pending = block.chained(here, pending, (extra, extra_s), reference, **options)
+                here, pending = block.chained(here, pending, (extra, extra_s), joins, **options)
                 continue
             if pending is not None:
                 here, pending = residual(here, pending), None

@@ -2,8 +2,8 @@
 
 All blades and scalars of an item are one row, ``[rows, blades * inputs + scalars]``, and the parameters are packed into
 one matrix, zeros included. That is up to 8 times the multiplications of :mod:`.contract`, on tensor cores and in one
-call: a matrix product of few rows takes as long as reading and writing them. Products of many rows leave the zeros out.
-Layers of one input are one product too.
+call: a matrix product of few rows takes as long as reading and writing them. :mod:`.products` says which products leave the
+zeros out. Layers of one input are one product too.
 
 Every step is an operator whose adjoint is another step, so gradients of every order exist. Outputs are ``[blades, rows,
 channels]`` like all multivectors, but an item is contiguous in memory, which the next layer reads without a copy.
@@ -19,11 +19,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from ... import _core
 from ..._ops import block_sparse, items, run
 from ..._ops.block_sparse import Blocks
-from ..._ops.equivariant import Sizes
 from ...algebra import Algebra
-from .geometry import Geometry
+from . import products
+from .products import Layer, Matrix
 
 __all__ = ["Layer", "Matrix", "empty_items", "empty_together", "is_plain", "matrices", "outputs", "serves"]
 
@@ -32,40 +33,10 @@ _FEW = 2e9
 # Up to this size of a matrix, its product takes less time than the passes over memory of the way with fewer
 # multiplications: `read written / (read + written)`, on tensor cores and without.
 _SIZES = (500, 90)
-# From this many rows on, leaving out blocks of zeros takes less time than the faster kernels of dense products.
-_MANY_ROWS = 1 << 14
-# From this many elements on, sums over all columns take longer than two kernels for the columns with biases.
-_MANY = 1 << 20
 # Elements of a matrix begin at a multiple of this, as tensor cores want them.
 _ALIGNED = 16
 PLAIN = {Tensor, torch.nn.Parameter}
 """The types of tensors that have memory of their own. A prediction adds fake tensors while it records a step."""
-
-
-class Layer(NamedTuple):
-    """The properties that a layer's part of the matrix depends on."""
-
-    geometry: Geometry
-    sizes: Sizes
-    biased: tuple[int, ...]
-    """The blades that have a bias."""
-    has_scalar_bias: bool
-
-    @property
-    def width(self) -> int:
-        """Columns of the matrix."""
-        return len(self.geometry.norms) * self.sizes.outputs + self.sizes.out_scalars
-
-
-class Matrix(NamedTuple):
-    """The parameters of layers that share their input."""
-
-    weight: Tensor
-    """``[inputs, outputs]``"""
-    bias: Tensor | None
-    """``[outputs]``"""
-    blocks: Blocks | None
-    """The blocks of the weight that are not zero, for kernels that read no others."""
 
 
 def is_plain(x: Tensor) -> bool:
@@ -79,11 +50,10 @@ def serves(layers: Sequence[Layer], x: Tensor) -> bool:
     """Whether layers of an input ``[blades, *batch, inputs]`` run as one dense product."""
     if not is_plain(x):
         return False
-    if _is_sparse(layers, x, x.shape[1:-1].numel()):
+    if products.is_sparse(layers, x, x.shape[1:-1].numel()):
         return True
     on_tensor_cores = x.dtype.itemsize == 2 or (x.dtype == torch.float32 and run.takes_tf32())
-    sizes = layers[0].sizes
-    read = x.shape[0] * sizes.inputs + sizes.in_scalars
+    read = layers[0].rows
     written = sum(layer.width for layer in layers)
     if 2 * x.shape[1:-1].numel() * read * written < _FEW:
         return True
@@ -130,14 +100,9 @@ def outputs(
         s: scalars ``[rows, in_scalars]``, or ``None``.
     """
     rows = _joined(x) if s is None else _joined(x, s)
-    weight, bias, blocks = matrix
-    algebra, biased = layers[0].geometry.algebra, _biased(tuple(layers))
-    if blocks is not None and _is_sparse(layers, rows, len(rows)) and block_sparse.serves(rows, weight):
-        joined = _Sparse.apply(algebra, biased, blocks, rows, weight, bias)
-    elif bias is None:
-        joined = rows @ weight
-    else:
-        joined = _Affine.apply(algebra, biased, rows, weight, bias)
+    mode = products.mode_of(layers, matrix.blocks, rows, len(rows))
+    biased = products.biased_columns(tuple(layers))
+    joined = products.linear(mode, layers[0].geometry.algebra, biased, rows, matrix)
     shapes: list[tuple[int, ...]] = []
     for layer in layers:
         shapes.append((x.shape[0], layer.sizes.outputs))
@@ -145,109 +110,6 @@ def outputs(
             shapes.append((layer.sizes.out_scalars,))
     parts = iter(_Part.apply(tuple(shapes), joined))
     return [(next(parts), next(parts) if layer.sizes.out_scalars else None) for layer in layers]
-
-
-def _is_sparse(layers: Sequence[Layer], x: Tensor, rows: int) -> bool:
-    """Whether layers of an input of so many rows run by kernels that leave out blocks of zeros."""
-    if x.dtype != torch.float32 or not run.takes_tf32() or rows < _MANY_ROWS:
-        return False
-    return _has_whole_units(tuple(layers))
-
-
-@functools.lru_cache(maxsize=1024)
-def _has_whole_units(layers: tuple[Layer, ...]) -> bool:
-    """Whether all channels are whole units of block-sparse matrices."""
-    return block_sparse.takes(*[size for layer in layers for size in layer.sizes])
-
-
-@functools.lru_cache(maxsize=1024)
-def _biased(layers: tuple[Layer, ...]) -> tuple[tuple[int, int], ...]:
-    """The runs of columns that have biases."""
-    columns: list[int] = []
-    start = 0
-    for layer in layers:
-        of_blades = len(layer.geometry.norms) * layer.sizes.outputs
-        for blade in layer.biased:
-            first = start + blade * layer.sizes.outputs
-            columns += range(first, first + layer.sizes.outputs)
-        if layer.has_scalar_bias:
-            columns += range(start + of_blades, start + layer.width)
-        start += layer.width
-    begins = [at for at in columns if at - 1 not in columns]
-    ends = [at + 1 for at in columns if at + 1 not in columns]
-    return tuple(zip(sorted(begins), sorted(ends), strict=True))
-
-
-class _Affine(torch.autograd.Function):
-    """``bias + rows @ weight``, where only some columns have biases: the gradient reads these alone."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        algebra: Algebra,
-        biased: tuple[tuple[int, int], ...],
-        rows: Tensor,
-        weight: Tensor,
-        bias: Tensor,
-    ) -> Tensor:
-        ctx.algebra, ctx.biased = algebra, biased
-        ctx.save_for_backward(rows, weight)
-        return torch.addmm(bias, rows, weight)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        rows, weight = ctx.saved_tensors
-        _, _, wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
-        of_rows = g @ weight.t() if wants_rows else None
-        of_weight = rows.t() @ g if wants_weight else None
-        of_bias = bias_gradient(ctx.algebra, ctx.biased, g) if wants_bias else None
-        return None, None, of_rows, of_weight, of_bias
-
-
-class _Sparse(torch.autograd.Function):
-    """The same of a weight of which some blocks are not zero, with factors rounded to TF32."""
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        algebra: Algebra,
-        biased: tuple[tuple[int, int], ...],
-        blocks: Blocks,
-        rows: Tensor,
-        weight: Tensor,
-        bias: Tensor | None,
-    ) -> Tensor:
-        ctx.algebra, ctx.biased, ctx.blocks = algebra, biased, blocks
-        ctx.save_for_backward(rows, weight)
-        return block_sparse.product(rows, weight, bias, blocks.forward)
-
-    @staticmethod
-    def backward(ctx: Any, g: Tensor) -> Any:
-        rows, weight = ctx.saved_tensors
-        *_, wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
-        g = g.contiguous()
-        of_rows = of_weight = None
-        if torch.is_grad_enabled() or not block_sparse.serves(g):
-            of_rows = g @ weight.t() if wants_rows else None
-            of_weight = rows.t() @ g if wants_weight else None
-        else:
-            if wants_rows:
-                of_rows = block_sparse.product(g, weight, None, ctx.blocks.backward, True)
-            if wants_weight:
-                of_weight = block_sparse.weights(rows, g, ctx.blocks.weights)
-        of_bias = bias_gradient(ctx.algebra, ctx.biased, g) if wants_bias else None
-        return None, None, None, of_rows, of_weight, of_bias
-
-
-def bias_gradient(
-    algebra: Algebra, biased: tuple[tuple[int, int], ...], g: Tensor, to: Tensor | None = None
-) -> Tensor:
-    """The gradient of a bias from that of the outputs, written to a tensor if one is given."""
-    has_kernel = items.serves(algebra, g) and not torch.is_grad_enabled()
-    if g.numel() < _MANY or not has_kernel:
-        return g.sum(0) if to is None else torch.sum(g, 0, out=to)
-    # The gradients of the other columns are nobody's.
-    return items.column_sums(algebra, g.contiguous(), biased, to)
 
 
 def _joined(*parts: Tensor) -> Tensor:
@@ -384,6 +246,8 @@ class Table(NamedTuple):
     shapes: tuple[_Shape, ...]
     source: Tensor
     """The parameter of each element; any for zeros."""
+    spread: Tensor | None
+    """The same parameter by its tensor and its place there; ``None`` where there are too many tensors, or too large ones."""
     factor: Tensor
     """Its factor, 0 for zeros."""
     places: Tensor
@@ -436,6 +300,13 @@ def elements_of(table: Table, flat: Tensor) -> Tensor:
     return flat.index_select(0, table.source).mul_(table.factor)
 
 
+def elements_from(table: Table, parameters: list[Tensor]) -> Tensor:
+    """The elements of all matrices from all parameters."""
+    if table.spread is None or not all(map(Tensor.is_contiguous, parameters)):
+        return elements_of(table, torch._C._nn.flatten_dense_tensors(parameters))
+    return items.pack_tensors(table.algebra, parameters, table.spread[None], table.factor[None])
+
+
 def of_parameters(table: Table, elements: Tensor) -> Tensor:
     """The gradients of all parameters from those of the elements of all matrices."""
     if items.serves(table.algebra, elements):
@@ -451,16 +322,15 @@ def table_of(
     # A tensor made in inference mode could not be saved for a later backward pass.
     with torch.inference_mode(False):
         shapes, indices, factors = [], [], []
-        flat = 0
+        sizes: list[int] = []
         for layers in groups:
-            first = layers[0]
-            rows = len(first.geometry.norms) * first.sizes.inputs + first.sizes.in_scalars
+            rows = layers[0].rows
             has_bias = any(layer.biased or layer.has_scalar_bias for layer in layers)
             shape = rows + has_bias, sum(layer.width for layer in layers)
             index, factor = torch.zeros(shape, dtype=torch.int32), torch.zeros(shape).double()
             column = 0
             for layer in layers:
-                flat = _place(layer, flat, column, index, factor)
+                _place(layer, sizes, column, index, factor)
                 column += layer.width
             blocks = None
             if dtype == torch.float32:
@@ -470,14 +340,31 @@ def table_of(
             indices.append(F.pad(index.view(-1), (0, rest)))
             factors.append(F.pad(factor.view(-1), (0, rest)))
         source, signs = torch.cat(indices), torch.cat(factors)
-        places, weights = _inverse(source, signs, flat)
+        places, weights = _inverse(source, signs, sum(sizes))
+        spread = _spread(source, sizes)
         to = device, dtype
-        on = source.to(device), signs.to(*to), places.to(device), weights.to(*to)
+        on_device = None if spread is None else spread.to(device)
+        on = source.to(device), on_device, signs.to(*to), places.to(device), weights.to(*to)
         return Table(groups[0][0].geometry.algebra, tuple(shapes), *on)
 
 
-def _place(layer: Layer, flat: int, column: int, index: Tensor, factor: Tensor) -> int:
-    """Enters a layer's parameters into the table. Returns where the next layer's begin."""
+def _spread(source: Tensor, sizes: list[int]) -> Tensor | None:
+    """Places in tensors of some sizes from those in all tensors one after another."""
+    if not _core.CUDA:
+        return None
+    bits = _core.Items.PLACE_BITS
+    if len(sizes) > _core.Items.MOST_TENSORS or max(sizes, default=0) > 1 << bits:
+        return None
+    ends = torch.tensor(sizes).cumsum(0)
+    tensor = torch.bucketize(source.long(), ends, right=True)
+    behind = source - (ends - torch.tensor(sizes))[tensor]
+    return ((tensor << bits) + behind).int()
+
+
+def _place(
+    layer: Layer, parameters: list[int], column: int, index: Tensor, factor: Tensor
+) -> None:
+    """Enters a layer's parameters into the table, and their sizes into a list."""
     geometry, sizes = layer.geometry, layer.sizes
     plan, mixed = geometry.plan, geometry.scalar_blades
     blades, inputs, to = len(geometry.norms), sizes.inputs, sizes.outputs
@@ -491,11 +378,9 @@ def _place(layer: Layer, flat: int, column: int, index: Tensor, factor: Tensor) 
         return slice(column + blade * to, column + (blade + 1) * to)
 
     def parameter(*shape: int) -> Tensor:
-        nonlocal flat
-        size = torch.Size(shape).numel()
-        numbers = torch.arange(flat, flat + size, dtype=torch.int32).view(shape)
-        flat += size
-        return numbers
+        start, size = sum(parameters), torch.Size(shape).numel()
+        parameters.append(size)
+        return torch.arange(start, start + size, dtype=torch.int32).view(shape)
 
     def enter(rows: slice | int, columns: slice, numbers: Tensor, value: float = 1.0) -> None:
         assert not factor[rows, columns].any(), "two maps have the same entry"
@@ -526,7 +411,6 @@ def _place(layer: Layer, flat: int, column: int, index: Tensor, factor: Tensor) 
             enter(-1, written(blade), bias[:, at])
     if layer.has_scalar_bias:
         enter(-1, to_scalars, parameter(sizes.out_scalars))
-    return flat
 
 
 def _inverse(index: Tensor, factor: Tensor, count: int) -> tuple[Tensor, Tensor]:

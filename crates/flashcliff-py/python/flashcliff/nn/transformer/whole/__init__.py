@@ -71,6 +71,8 @@ def attempt(
         return None
     if not kernels.serves(structure.algebra, mv, s, *(pending or ()), *others, parameters[0]):
         return None
+    if others[0] is not None and not others[0].is_contiguous():
+        return None
     reference = None if factors is None else factors(mv)
     if given.differentiated:
         call = Context(given, composed, reference)

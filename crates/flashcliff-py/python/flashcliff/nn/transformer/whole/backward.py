@@ -11,7 +11,7 @@ from torch import Tensor
 from ...._ops import attention, block_sparse, items
 from ...._ops.items import Pair
 from ...._ops.spots import Spot
-from .. import packed
+from .. import packed, products
 from ..items import rows_of
 from .call import Given, Kept, parts_of, seen
 
@@ -86,17 +86,9 @@ class _Pass:
 
     def _linear(self, index: int, x: Tensor, g: Tensor) -> Tensor:
         """The gradient of the input of a group of layers."""
-        weight, _, blocks = self.matrices[index]
-        to, of_bias, _ = self.grads[index]
-        if self.given.modes[index]:
-            assert blocks is not None
-            of_rows = block_sparse.product(g, weight, None, blocks.backward, True)
-            block_sparse.weights(x, g, blocks.weights, to)
-        else:
-            of_rows = torch.mm(g, weight.t())
-            torch.mm(x.t(), g, out=to)
-        if of_bias is not None:
-            packed.bias_gradient(self.algebra, self.structure.biased[index], g, of_bias)
+        mode, biased = self.given.modes[index], self.structure.biased[index]
+        of_rows = products.of_rows(mode, g, self.matrices[index])
+        products.of_matrix(mode, self.algebra, biased, x, g, self.grads[index])
         return of_rows
 
     def _mlp(self, g: Tensor) -> Spot:
@@ -162,20 +154,15 @@ class _Pass:
         if given.spread:
             made[1:] = [x.sum(1, keepdim=True) for x in made[1:]]
 
-        weights, shares = kept.weights, None
-        if weights is not None:
-            shares = weights.new_empty(given.rows, *weights.shape)
-        parts = parts_of(given, kept.projected, tuple(made), weights)
+        log_weights, shares = kept.log_weights, None
+        if log_weights is not None:
+            shares = log_weights.new_empty(given.rows, *log_weights.shape)
+        parts = parts_of(given, kept.projected, tuple(made), log_weights)
         parts = [p if p.weights is None else p._replace(of_weights=shares) for p in parts]
         of_projected = torch.empty_like(kept.projected)
         places = [Spot(of_projected, layout) for layout in structure.projected]
         items.heads_gradient(self.algebra, given.features.split, parts, places)
-        if shares is None or weights is None:
-            return of_projected, None
-        # The derivative of an exponential is itself.
-        of_weights = weights.new_empty(weights.shape[::-1])
-        torch.mul(shares.sum(0), weights, out=of_weights.t())
-        return of_projected, of_weights.unsqueeze(1)
+        return of_projected, None if shares is None else shares.sum(0)
 
 
 def _filled(given: Given, some: Incoming) -> Pair | None:
@@ -202,6 +189,6 @@ def _matrix(given: Given, some: Incoming, like: Tensor) -> Tensor:
     mv, s = rows_of(_complete(given, some))
     parts = (mv,) if s is None else (mv, s)
     found = packed.side_by_side(parts)
-    if found is None or (any(given.modes) and not block_sparse.serves(found)):
+    if found is None or (any(map(any, given.modes)) and not block_sparse.serves(found)):
         return packed.copied_together(parts)
     return found

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
-from ...._ops import block_sparse
 from ...._ops.attention import Call
 from ...._ops.items import Part
 from ...._ops.spots import Layout, Spot
-from .. import packed
+from .. import packed, products
+from ..products import Mode
 from .structure import Features, Structure
 
 __all__ = ["Given", "Kept", "linear", "parts_of", "seen"]
@@ -26,8 +25,8 @@ class Given(NamedTuple):
     rows: int
     """The items of all batch elements."""
     table: packed.Table
-    modes: tuple[bool, ...]
-    """For each group of layers whether its product is block-sparse."""
+    modes: tuple[Mode, ...]
+    """For each group of layers which of its products are block-sparse."""
     features: Features
     attention: Call
     shape: tuple[int, int]
@@ -55,8 +54,8 @@ class Kept(NamedTuple):
     normed: tuple[Tensor, Tensor]
     """The results of both norms."""
     projected: Tensor
-    weights: Tensor | None
-    """The weights of distances, ``[channels, heads]``."""
+    log_weights: Tensor | None
+    """The logarithms of the weights of distances, ``[heads, 1, channels]``."""
     features: tuple[Tensor, Tensor, Tensor]
     attended: Tensor
     log_sums: Tensor
@@ -80,7 +79,7 @@ class Kept(NamedTuple):
             gains=flat[4:8],
             normed=flat[8:10],
             projected=flat[10],
-            weights=flat[11],
+            log_weights=flat[11],
             features=flat[12:15],
             attended=flat[15],
             log_sums=flat[16],
@@ -93,23 +92,19 @@ class Kept(NamedTuple):
 
 def linear(given: Given, matrices: list[packed.Matrix], index: int, rows: Tensor) -> Tensor:
     """The output of a group of layers."""
-    weight, bias, blocks = matrices[index]
-    if given.modes[index]:
-        assert blocks is not None
-        return block_sparse.product(rows, weight, bias, blocks.forward)
-    return torch.mm(rows, weight) if bias is None else torch.addmm(bias, rows, weight)
+    return products.multiply(given.modes[index], rows, matrices[index])
 
 
 def parts_of(
-    given: Given, projected: Tensor, features: tuple[Tensor, ...], weights: Tensor | None
+    given: Given, projected: Tensor, features: tuple[Tensor, ...], log_weights: Tensor | None
 ) -> list[Part]:
-    """Queries, keys and values with their features. ``weights``: those of distances, ``[channels, heads]``."""
+    """Queries, keys and values with their features. ``log_weights``: those of distances, ``[heads, 1, channels]``."""
     structure, found = given.structure, []
     for layout, to, heads, role in zip(
         structure.projected, features, structure.counts, given.features.roles, strict=True
     ):
-        own = weights if role.distances == "query" else None
-        found.append(Part(Spot(projected, layout), to, heads, *role, own))
+        own = log_weights if role.distances == "query" else None
+        found.append(Part(Spot(projected, layout), to, heads, *role, own, logarithms=True))
     return found
 
 

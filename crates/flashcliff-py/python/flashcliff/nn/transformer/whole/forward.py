@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ...._ops import attention, items
@@ -105,19 +104,14 @@ def _attended(
     """The output of attention. What the backward pass reads of it goes to ``saved``, if there is one."""
     structure, algebra, like = given.structure, given.structure.algebra, first.matrix
     projected = linear(given, matrices, 0, first.matrix)
-    weights = None
-    if log_weights is not None:
-        heads, _, channels = log_weights.shape
-        weights = log_weights.new_empty(channels, heads)
-        torch.exp(log_weights.squeeze(1).t(), out=weights)
     widths, kind = given.features.widths, given.features.dtype
     made = tuple(
         like.new_empty(given.rows, heads, width, dtype=kind)
         for heads, width in zip(structure.counts, widths, strict=True)
     )
-    items.heads(algebra, given.features.split, parts_of(given, projected, made, weights))
+    items.heads(algebra, given.features.split, parts_of(given, projected, made, log_weights))
     if given.differentiated:
-        saved.update(projected=projected, weights=weights, features=made)
+        saved.update(projected=projected, log_weights=log_weights, features=made)
     del projected
     attended = made[0].new_empty(given.rows, structure.counts[0], widths[2])
     q, (k, v) = seen(given, made[0]), (seen(given, x, given.spread) for x in made[1:])

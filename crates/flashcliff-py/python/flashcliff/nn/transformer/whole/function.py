@@ -44,7 +44,7 @@ def packed_forward(
 ) -> tuple[Pair, Pair, Pair, Kept | None]:
     """:func:`~.forward.forward` with parameters that are packed first."""
     log_weights, *gains = others
-    elements = packed.elements_of(given.table, torch._C._nn.flatten_dense_tensors(parameters))
+    elements = packed.elements_from(given.table, parameters)
     of_norms = (gains[0], gains[1]), (gains[2], gains[3])
     return forward(given, here, pending, reference, log_weights, of_norms, elements)
 
@@ -83,17 +83,16 @@ class _Block(torch.autograd.Function):
         ctx.call, ctx.has_pending = call, pending is not None
         call.parameters = tuple(parameters)
         call.versions = [p._version for p in parameters]
-        ctx.save_for_backward(*kept.flat(), others[0])
+        ctx.save_for_backward(*kept.flat())
         # An input would come back as an output of the same name.
         of_total = (None, None) if pending is None else total
         return *of_total, *after, *out
 
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor | None) -> Any:
-        saved = ctx.saved_tensors
-        call, kept, log_weights = ctx.call, Kept.of(saved[:-1]), saved[-1]
+        call, kept = ctx.call, Kept.of(ctx.saved_tensors)
         if torch.is_grad_enabled():
-            found = _composed(call, kept, log_weights, incoming)
+            found = _composed(call, kept, incoming)
         else:
             given = call.given
             made = backward(given, kept, incoming[:2], incoming[2:4], incoming[4:])
@@ -105,12 +104,12 @@ class _Block(torch.autograd.Function):
 
 
 def _composed(
-    call: Context, kept: Kept, log_weights: Tensor | None, incoming: tuple[Tensor | None, ...]
+    call: Context, kept: Kept, incoming: tuple[Tensor | None, ...]
 ) -> list[Tensor | None]:
     """The gradients by the block's layers, with derivatives of their own."""
     call.check()
     structure = call.given.structure
-    own = log_weights, *kept.gains, *call.parameters
+    own = kept.log_weights, *kept.gains, *call.parameters
     slots = [
         (parts, name, tensor)
         for (parts, name), tensor in zip(

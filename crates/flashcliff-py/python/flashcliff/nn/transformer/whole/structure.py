@@ -14,10 +14,11 @@ from torch.nn.modules import module as modules_of_torch
 from ...._ops import attention as kernels
 from ...._ops import run
 from ...._ops.spots import Layout, side_by_side
-from .. import attention, bilinear, gate, heads, linear, mlp, norm, packed
+from .. import attention, bilinear, gate, heads, linear, mlp, norm, packed, products
 from ..attention import padded_counts
 from ..items import Heads, Role, Split, serves_features
 from ..norm import EPS, SCALAR_EPS
+from ..products import Mode
 
 if TYPE_CHECKING:
     from ..block import Block
@@ -117,7 +118,7 @@ class Structure:
             self.norms.append(after.layers[0].norm)
         self.groups = (*layer.groups(False), *after.groups())
         self.parts = tuple(linear._parts(group) for group in self.groups)
-        self.biased = tuple(packed._biased(parts) for parts in self.parts)
+        self.biased = tuple(products.biased_columns(parts) for parts in self.parts)
         self.slots = [slot for group in self.groups for x in group for slot in _slots(x)]
         self._keepers = [parts for parts, _ in self.slots]
         self._keys = [name for _, name in self.slots]
@@ -135,7 +136,7 @@ class Structure:
         self.levels = self._levels()
         self._features: dict[Any, Features | None] = {}
         self._tables: dict[Any, Any] = {}
-        self._modes: dict[Any, tuple[bool, ...] | None] = {}
+        self._modes: dict[Any, tuple[Mode, ...] | None] = {}
 
     def _others(self, block: Block) -> list[tuple[dict[str, Any] | None, str]]:
         has_scalars = bool(self.parts[0][0].sizes.in_scalars)
@@ -204,6 +205,8 @@ class Structure:
         found: Any = list(map(dict.get, self._keepers, self._keys))
         if not packed.PLAIN.issuperset(map(type, found)) or {dtype} != set(map(_dtype, found)):
             return None
+        if len(set(map(_device, found))) != 1:
+            return None
         return found  # type: ignore[no-any-return]
 
     def others(self) -> list[Tensor | None] | None:
@@ -219,8 +222,8 @@ class Structure:
             self._tables[key] = packed.table_of(self.parts, *key)
         return self._tables[key]  # type: ignore[no-any-return]
 
-    def modes(self, x: Tensor) -> tuple[bool, ...] | None:
-        """For each group of layers whether its product is block-sparse; ``None`` if a layer does not run as a product.
+    def modes(self, x: Tensor) -> tuple[Mode, ...] | None:
+        """For each group of layers which of its products are block-sparse; ``None`` if a layer does not run as a product.
 
         ``x``: multivectors ``[blades, *batch, channels]``.
         """
@@ -232,12 +235,12 @@ class Structure:
             self._modes[key] = self._modes_of(x, rows)
         return self._modes[key]
 
-    def _modes_of(self, x: Tensor, rows: int) -> tuple[bool, ...] | None:
+    def _modes_of(self, x: Tensor, rows: int) -> tuple[Mode, ...] | None:
         if not all(packed.serves(parts, x) for parts in self.parts):
             return None
         shapes = self.table(x).shapes
         return tuple(
-            shape.blocks is not None and packed._is_sparse(parts, x, rows)
+            products.mode_of(parts, shape.blocks, x, rows)
             for parts, shape in zip(self.parts, shapes, strict=True)
         )
 
@@ -269,6 +272,7 @@ class Structure:
 
 
 _dtype = attrgetter("dtype")
+_device = attrgetter("device")
 _has_forward = methodcaller("__contains__", "forward")
 """Whether a module's own attributes have a function that is called in the place of its class's."""
 
