@@ -2,7 +2,7 @@
 
 use flashcliff::Dtype;
 use flashcliff::cuda::block_sparse::{
-    GROUP_UNITS, Groups, Product, Rows, UNIT, Weights, partials, product, weights,
+    GROUP_NUMBERS, GROUP_UNITS, Groups, Product, Rows, UNIT, Weights, partials, product, weights,
 };
 
 use super::numbers::Bench;
@@ -23,8 +23,8 @@ pub(super) fn run() {
             .iter()
             .all(|(_, outputs)| outputs.len() <= GROUP_UNITS)
     );
-    // One warp has two tiles from 8192 rows on.
-    for rows in [1, 70, 300, 8200] {
+    // Few rows have kernels of their own, and a warp has two tiles from 8192 rows on.
+    for rows in [1, 70, 2100, 8200] {
         for transposed in [false, true] {
             call(rows, transposed);
         }
@@ -54,7 +54,10 @@ fn call(rows: usize, transposed: bool) {
             table.extend([units.len() as i32, part.len() as i32]);
             units.extend(part);
         }
+        // No two groups have the same outputs.
+        table.push(1);
     }
+    assert_eq!(table.len(), GROUPS.len() * GROUP_NUMBERS);
     let (table, units) = (bench.places(&table), bench.places(&units));
     let groups = Groups {
         groups: table.address(),
@@ -66,6 +69,7 @@ fn call(rows: usize, transposed: bool) {
     let untouched = 7.0;
     let out = bench.given(Dtype::F32, vec![untouched; rows * outputs]);
     let to = bench.given(Dtype::F32, vec![untouched; inputs * outputs]);
+    let of_bias = bench.given(Dtype::F32, vec![untouched; outputs]);
     let parts = bench.result(Dtype::F32, partials(rows, GROUPS.len()));
     let x_rows = lines(x.address(), stride);
     // SAFETY: each tensor is an allocation that has what its rows and units reach, and lives until results were read.
@@ -85,6 +89,7 @@ fn call(rows: usize, transposed: bool) {
             gradient: lines(gradient.address(), outputs),
             partials: parts.address(),
             to: lines(to.address(), outputs),
+            of_bias: of_bias.address(),
             rows,
             groups,
         };
@@ -95,7 +100,7 @@ fn call(rows: usize, transposed: bool) {
         return;
     }
     let what = format!("{rows} rows, transposed {transposed}");
-    let (got, of_matrix) = (bench.read(&out, &what), bench.read(&to, &what));
+    let [got, of_matrix, of_bias] = [&out, &to, &of_bias].map(|made| bench.read(made, &what));
     let weight = |input: usize, output: usize| {
         matrix.given[match transposed {
             true => output * inputs + input,
@@ -118,6 +123,12 @@ fn call(rows: usize, transposed: bool) {
                 "{what}: {row} {output}"
             );
         }
+        let sum = (0..rows).map(|row| gradient.given[row * outputs + output]);
+        let expected = match own.is_empty() {
+            true => untouched,
+            false => sum.sum::<f64>(),
+        };
+        assert_eq!(of_bias[output], expected, "{what}: bias {output}");
         for input in 0..inputs {
             let products = (0..rows)
                 .map(|r| x.given[r * stride + input] * gradient.given[r * outputs + output]);

@@ -209,6 +209,8 @@ impl Kit {
         let given = widths.map(|width| self.bench.reals(split.features, rows * HEADS * width));
         let to = kinds.map(|_| self.result());
         let of_weights = self.bench.result(sizes.dtype, rows * self.channels);
+        // Some sizes have weights, others their logarithms.
+        let logarithms = sizes.channels % 2 == 1;
         let parts = |features: &[Numbers; 3]| {
             [0, 1, 2].map(|at| ItemPart {
                 items: self.at(&items[at]),
@@ -224,6 +226,7 @@ impl Kit {
                 } else {
                     0
                 },
+                logarithms,
                 heads: HEADS,
                 taken: taken[at],
                 negative: 0b10,
@@ -354,8 +357,27 @@ fn packed(dtype: Dtype) {
         uses,
         dtype,
     };
+    // The same numbers in two tensors, of which a place says one.
+    let first = 20;
+    let halves = [&from.given[..first], &from.given[first..]];
+    let halves = halves.map(|half| bench.given(dtype, half.to_vec()));
+    let split = |place: &i32| match *place - first as i32 {
+        behind if behind >= 0 => (1 << Items::PLACE_BITS) | behind,
+        _ => *place,
+    };
+    let of_halves = bench.places(&places.iter().map(split).collect::<Vec<_>>());
+    let again = bench.result(dtype, count);
+    let apart = Pack {
+        places: of_halves.address(),
+        to: again.address(),
+        ..pack
+    };
     // SAFETY: each tensor is an allocation of just its size, and lives until results were read.
-    unsafe { Items::pack(bench.target(), pack) }.expect("a call");
+    unsafe {
+        Items::pack(bench.target(), pack).expect("a call");
+        let tensors = halves.each_ref().map(Numbers::address);
+        Items::pack_tensors(bench.target(), apart, &tensors).expect("a call");
+    }
     bench.stream.synchronize().expect("no kernel failed");
     if reads_back() {
         let term = |at: usize| match usize::try_from(places[at]) {
@@ -365,6 +387,8 @@ fn packed(dtype: Dtype) {
         let sum = |own: usize| (0..uses).map(|u| term(u * count + own)).sum();
         let expected: Vec<f64> = (0..count).map(sum).collect();
         let bound = if dtype == Dtype::Bf16 { 1e-2 } else { 1e-6 };
-        assert_near(&bench.read(&to, "packed"), &expected, bound, "packed");
+        let packed = bench.read(&to, "packed");
+        assert_near(&packed, &expected, bound, "packed");
+        assert_eq!(bench.read(&again, "packed"), packed);
     }
 }
