@@ -4,13 +4,14 @@
 //! initcheck does not see the writes of bulk copies, and so takes a copy of results to the host for a read of memory
 //! that nothing has written. With `FLASHCLIFF_READ_BACK=0` results are not copied.
 //!
-//! * `attention`, `block_sparse`, `items` - kernels of transformers, by their addresses.
+//! * `attention`, `block_sparse`, `items`, `sums` - kernels of transformers, by their addresses.
 //! * `numbers` - the memory that they get.
 
 mod attention;
 mod block_sparse;
 mod items;
 mod numbers;
+mod sums;
 
 use std::env;
 
@@ -42,6 +43,7 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(Needs::Gpu, "attention::narrow_values", attention::narrow);
     tests.add(Needs::Gpu, "sanitize::block_sparse", block_sparse::run);
     tests.add(Needs::Gpu, "sanitize::items", items::run);
+    tests.add(Needs::Gpu, "sanitize::sums", sums::run);
     tests.add(Needs::Gpu, "sanitize::network", network_parts);
     tests.add(Needs::Gpu, "sanitize::adam", adam_steps);
     tests.add(Needs::CublasLt, "sanitize::packing", packed_weights);
