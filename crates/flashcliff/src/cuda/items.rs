@@ -596,7 +596,10 @@ impl Items {
         tensors: &[CUdeviceptr],
     ) -> Result<(), Error> {
         let raw = raw_pack(pack);
-        let tensors: Vec<*const c_void> = tensors.iter().map(|&at| pointer::<c_void>(at).cast_const()).collect();
+        let tensors: Vec<*const c_void> = tensors
+            .iter()
+            .map(|&at| pointer::<c_void>(at).cast_const())
+            .collect();
         // More tensors than a call takes are an error of the function.
         let count = i32::try_from(tensors.len()).unwrap_or(i32::MAX);
         target.launch("fc_item_packed_tensors", |stream| {
