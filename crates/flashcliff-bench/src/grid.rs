@@ -10,7 +10,8 @@ use crate::selection::square;
 /// The sizes that are measured on a device, by parts of the usual size of an operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Grid {
-    /// Parts of the usual channels, each with the numbers of lanes, rows times channels, that are measured with them, in [`PARTS`] of the usual number.
+    /// Sixteenths of the usual channels, each with the numbers of lanes, rows times channels, that are measured with them, in [`PARTS`] of the usual
+    /// number.
     pub widths: &'static [(usize, &'static [usize])],
     /// The rows that a batch has besides, ascending: planes of blades lie whole pages apart or not.
     pub more_rows: &'static [usize],
@@ -31,10 +32,10 @@ impl Grid {
         };
         let small = if quick { 16 } else { 1 };
         let mut sizes = Vec::new();
-        for (part, lanes) in self.widths {
-            let channels = (usual.in_channels / part / small).max(1);
+        for (sixteenths, lanes) in self.widths {
+            let channels = (usual.in_channels * sixteenths / 16 / small).max(1);
             for lanes in *lanes {
-                let rows = (usual.batch * part * lanes / PARTS / small).max(1);
+                let rows = (usual.batch * 16 * lanes / sixteenths / PARTS / small).max(1);
                 sizes.extend(more_rows.iter().map(|more| square(rows + more, channels)));
             }
         }

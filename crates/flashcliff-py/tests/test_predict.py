@@ -43,7 +43,35 @@ class Block(torch.nn.Module):
         return self.block(x, s, reference=transformer.join_reference(x))
 
 
+class _Shared(torch.autograd.Function):
+    """Twice a tensor, as a tensor of its own on memory of another, as layers of transformers have parts of a matrix."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        doubled = x * 2
+        return x.new_empty(0).set_(doubled.untyped_storage(), 0, x.shape, x.stride())
+
+    @staticmethod
+    def backward(ctx, g):
+        (x,) = ctx.saved_tensors
+        grown = g * 2 + 0 * x
+        return g.new_empty(0).set_(grown.untyped_storage(), 0, g.shape, g.stride())
+
+
+class Shared(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(64, 64) for _ in range(4))
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = _Shared.apply(layer(x))
+        return x
+
+
 MODELS = {
+    "shared memory": (Shared, lambda n: (torch.randn(n, 64),), 0),
     "hulls": (lambda: Hulls(features=8, products=2), lambda n: (torch.randn(n, 16, 5),), 0),
     "layers": (
         lambda: torch.nn.Sequential(*(nn.FlashCliffordLayer(R3, 16) for _ in range(3))),
@@ -235,6 +263,42 @@ def test_a_model_that_reads_values_is_refused():
         flashcliff.UnsupportedError, match="depends on the shapes of its inputs alone"
     ):
         flashcliff.predict(Reads(), torch.randn(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("size", "few"),
+    [
+        pytest.param(None, 2, id="few samples"),
+        # Two blades: the first run has all of them, and only the fake one has more.
+        pytest.param(64, 64, id="more samples"),
+    ],
+)
+def test_an_axis_that_is_not_that_of_the_batch_is_named(size, few):
+    algebra = R3 if size is None else flashcliff.Algebra(1, 0, 0)
+    blades = 2**algebra.dim
+    model = nn.MVLinear(algebra, 4, 4)
+    with pytest.raises(ValueError) as found:
+        flashcliff.predict(model, torch.randn(blades, 6, 4), size=size)
+    said = str(found.value)
+    assert said.startswith("flashcliff.predict: `axis`: expected the axis of the batch")
+    assert f"got 0: the model takes an input of shape [{blades}, 6, 4], but not with {few}" in said
+    assert "`axis=1` for multivectors" in said
+    # The reason is in the message, not in a traceback before it.
+    assert found.value.__cause__ is None and found.value.__suppress_context__
+    right = flashcliff.predict(model, torch.randn(blades, 6, 4), size=size, axis=1)
+    assert right.batch == (size or 6)
+
+
+class Fails(torch.nn.Module):
+    def forward(self, x):
+        raise KeyError("of the model")
+
+
+def test_an_error_of_the_model_is_its_own():
+    with pytest.raises(KeyError, match="of the model"):
+        flashcliff.predict(Fails(), torch.randn(4, 2))
+    with pytest.raises(flashcliff.UnsupportedError):
+        flashcliff.predict(Reads(), torch.randn(2, 2), size=64)
 
 
 # Rates

@@ -26,8 +26,8 @@ impl Calibrate for Cpu {
             widths: &[
                 (4, &[1, 8, 64, 256]),
                 // The largest is written past the caches, the next one just not.
-                (1, &[1, 8, 64, 256, 480, 512]),
-                (16, &[1, 64]),
+                (16, &[1, 8, 64, 256, 480, 512]),
+                (1, &[1, 64]),
             ],
             more_rows: &[0, 3],
             by_bytes: true,

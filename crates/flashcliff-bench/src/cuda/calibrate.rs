@@ -24,10 +24,12 @@ impl Calibrate for Gpu {
         interprets: false,
         grid: Grid {
             // Lanes: a launch, a GPU that is partly busy, one that is. Channels: rows that a kernel keeps in registers, and those that it does not.
+            // Just beyond the half a row of some kernels has two multiprocessors, as the whole one has, and takes as long.
             widths: &[
-                (8, &[1, 8, 64, 512]),
                 (2, &[1, 8, 64, 512]),
-                (1, &[1, 8, 64, 512]),
+                (8, &[1, 8, 64, 512]),
+                (9, &[1, 8, 64, 512]),
+                (16, &[1, 8, 64, 512]),
             ],
             more_rows: &[0],
             by_bytes: false,

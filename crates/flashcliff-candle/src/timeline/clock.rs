@@ -48,6 +48,22 @@ impl Time {
         host: 0.0,
     };
 
+    /// Both parts changed alike.
+    pub(super) fn map(self, of: impl Fn(f64) -> f64) -> Self {
+        Self {
+            device: of(self.device),
+            host: of(self.host),
+        }
+    }
+
+    /// The sum of two times.
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            device: self.device + other.device,
+            host: self.host + other.host,
+        }
+    }
+
     /// The time from an earlier one on.
     pub(super) fn since(self, earlier: Self) -> Self {
         Self {

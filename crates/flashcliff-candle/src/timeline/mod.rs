@@ -8,6 +8,7 @@
 //! * [`Operation`] - an operation, with its bytes and floating-point operations.
 //! * [`Timeline`] - the slices of time between marks.
 //! * [`Sampler`] - a timeline put together from equal steps that carry few marks each.
+//! * `windows` - which marks such a step carries, and the timeline that they make together.
 //! * `recorder` - the marks of the calling thread.
 //! * `clock` - moments of the host, and events on the stream of a GPU.
 //!
@@ -38,6 +39,7 @@ mod recorder;
 mod sampler;
 #[cfg(test)]
 mod tests;
+mod windows;
 
 use std::sync::Arc;
 

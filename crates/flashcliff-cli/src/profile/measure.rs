@@ -11,17 +11,19 @@ use crate::train::Rehearsal;
 const WARM_UP: usize = 4;
 /// The rows of captured steps that are timed.
 const ROWS: usize = 5;
+/// The seconds that a row of captured steps takes about, and the fewest steps of one.
+const ROW: (f64, usize) = (0.1, 8);
 
-/// The seconds that a mark takes at most, about: an event on a GPU.
-const MARK: f64 = 1.5e-6;
 /// The share of a step that its marks may take.
 const SHARE: f64 = 0.01;
-/// The fewest slices of a window of marks.
-const LEAST: f64 = 4.0;
-/// The windows that follow each other before a step without marks.
-const BETWEEN: usize = 4;
+/// The seconds that a trial takes about, and the least and the largest number of its rounds. It says what a mark takes, before the steps that count.
+const TRIAL: (f64, usize, usize) = (0.1, 4, 40);
+/// The same of the steps that count, if nobody says how many.
+const STEPS: (f64, usize, usize) = (2.0, 20, 100);
+/// The steps with marks that follow each other before one without.
+const BETWEEN: usize = 2;
 
-/// Steps with and without marks, the faster half of each kind.
+/// Steps with and without marks.
 #[derive(Debug)]
 pub(crate) struct Steps {
     /// A step, put together from steps with few marks, and the seconds of steps with and without marks.
@@ -46,9 +48,12 @@ fn fastest<T>(one_of: usize, mut values: Vec<T>, seconds: impl Fn(&T) -> f64) ->
 ///
 /// # Errors
 /// The errors of the device.
-pub(crate) fn recorded(rehearsal: &Rehearsal, count: usize) -> Result<Vec<Timeline>, Error> {
-    let mut step = warm(rehearsal)?;
-    let steps = (0..count).map(|_| rehearsal.record(&mut step));
+pub(crate) fn recorded(
+    rehearsal: &Rehearsal,
+    step: &mut Step<'_>,
+    count: usize,
+) -> Result<Vec<Timeline>, Error> {
+    let steps = (0..count).map(|_| rehearsal.record(step));
     let steps = steps.collect::<Result<_, _>>()?;
     Ok(fastest(4, steps, Timeline::seconds))
 }
@@ -57,15 +62,21 @@ pub(crate) fn recorded(rehearsal: &Rehearsal, count: usize) -> Result<Vec<Timeli
 ///
 /// # Errors
 /// The errors of the device.
-pub(crate) fn plain(rehearsal: &Rehearsal, count: usize) -> Result<Vec<f64>, Error> {
-    let mut step = warm(rehearsal)?;
-    let steps = (0..count).map(|_| rehearsal.time(&mut step));
+pub(crate) fn plain(
+    rehearsal: &Rehearsal,
+    step: &mut Step<'_>,
+    count: usize,
+) -> Result<Vec<f64>, Error> {
+    let steps = (0..count).map(|_| rehearsal.time(step));
     let steps = steps.collect::<Result<_, _>>()?;
     Ok(fastest(4, steps, |seconds| *seconds))
 }
 
-/// A step that has run a few times.
-fn warm(rehearsal: &Rehearsal) -> Result<Step<'static>, Error> {
+/// A step that is launched operation by operation, and has run a few times.
+///
+/// # Errors
+/// The errors of the device.
+pub(crate) fn warm(rehearsal: &Rehearsal) -> Result<Step<'static>, Error> {
     let mut step = rehearsal.step(Capture::Off);
     for _ in 0..WARM_UP {
         rehearsal.time(&mut step)?;
@@ -73,32 +84,62 @@ fn warm(rehearsal: &Rehearsal) -> Result<Step<'static>, Error> {
     Ok(step)
 }
 
-/// Measures so many steps, put together from windows of marks.
+/// Measures so many steps, put together from windows of marks; as many as the time allows if `count` is none.
 ///
 /// # Errors
 /// The errors of the device.
-pub(crate) fn steps(rehearsal: &Rehearsal, count: usize, on_gpu: bool) -> Result<Steps, Error> {
+pub(crate) fn steps(
+    rehearsal: &Rehearsal,
+    count: Option<usize>,
+    on_gpu: bool,
+) -> Result<Steps, Error> {
     let mut step = warm(rehearsal)?;
     let seconds = rehearsal.time(&mut step)?;
     let timeline = rehearsal.record(&mut step)?;
-    let slices = (SHARE * seconds / MARK).max(LEAST) as usize;
-    let mut sampler = Sampler::new(rehearsal.device(), &timeline, slices);
-    for _ in 0..count {
-        for window in 0..sampler.windows() {
-            if window % BETWEEN == 0 {
-                rehearsal.sample(&mut step, &mut sampler, false)?;
-            }
-            rehearsal.sample(&mut step, &mut sampler, true)?;
-        }
-    }
+    let of = |slices| Sampler::new(rehearsal.device(), &timeline, slices);
+    // A window of all slices: how much longer a step lasts with all marks.
+    let trial = of(usize::MAX);
+    let rounds = rounds(&trial, seconds, TRIAL);
+    let trial = sampled(rehearsal, &mut step, trial, rounds)?;
+    let sampler = of(slices_of_a_window(&trial, timeline.slices().len()));
+    let rounds = count.unwrap_or_else(|| self::rounds(&sampler, seconds, STEPS));
     Ok(Steps {
-        sampled: sampler.finish(),
+        sampled: sampled(rehearsal, &mut step, sampler, rounds)?,
         captured: if on_gpu {
             captured(rehearsal, ROWS)?
         } else {
             None
         },
     })
+}
+
+/// The rounds of a sampler that take some time, between the fewest and the most, if a step takes so many seconds.
+fn rounds(sampler: &Sampler, seconds: f64, (time, least, most): (f64, usize, usize)) -> usize {
+    let round = seconds * sampler.steps_of_a_round() as f64;
+    ((time / round) as usize).clamp(least, most)
+}
+
+/// The slices between as many marks as take the share of a step that they may take. All of them where marks take no time.
+fn slices_of_a_window(trial: &Sampled, slices: usize) -> usize {
+    let marks = SHARE * trial.plain_seconds / trial.mark_seconds;
+    // A number that is too large, or none, becomes the largest one, or 0.
+    (marks as usize).saturating_sub(1).min(slices)
+}
+
+/// Runs so many rounds of a sampler, with steps without marks between those with marks.
+fn sampled(
+    rehearsal: &Rehearsal,
+    step: &mut Step<'_>,
+    mut sampler: Sampler,
+    rounds: usize,
+) -> Result<Sampled, Error> {
+    for at in 0..rounds * sampler.steps_of_a_round() {
+        if at % BETWEEN == 0 {
+            rehearsal.sample(step, &mut sampler, false)?;
+        }
+        rehearsal.sample(step, &mut sampler, true)?;
+    }
+    Ok(sampler.finish())
 }
 
 /// The median seconds of a captured step, of so many rows of steps; `None` if it cannot be captured.
@@ -110,11 +151,15 @@ pub(crate) fn captured(rehearsal: &Rehearsal, rows: usize) -> Result<Option<f64>
     if step.fallback().is_some() {
         return Ok(None);
     }
-    rehearsal.time_row(&mut step)?;
+    let (seconds, fewest) = ROW;
+    // Steps of the first row warm up and are captured.
+    rehearsal.time_row(&mut step, fewest)?;
     if !step.is_captured() {
         return Ok(None);
     }
-    let rows = (0..rows).map(|_| rehearsal.time_row(&mut step));
+    let once = rehearsal.time_row(&mut step, fewest)?;
+    let steps = ((seconds / once) as usize).clamp(fewest, Rehearsal::ROW);
+    let rows = (0..rows).map(|_| rehearsal.time_row(&mut step, steps));
     Ok(Some(median(rows.collect::<Result<_, _>>()?)))
 }
 

@@ -27,9 +27,10 @@ use report::Report;
 /// Say which operations of a task's training steps take the time, and how far each is from what the machine could reach.
 #[derive(Debug, Args)]
 #[command(after_help = "\
-Steps of the task's network with its usual optimiser run on made-up data, with and without a profile in turns; nothing is kept of them. The faster
-half of each is reported, since other work of the machine slows the others. All numbers are those of one step. A step with a profile notes the
-times of few operations, so that it lasts about as long as one without: the rows come from several steps, and what a note takes is taken off.
+Steps of the task's network with its usual optimiser run on made-up data, with and without a profile in turns; nothing is kept of them. A step with
+a profile notes the times of few operations, so that it lasts about as long as one without: the rows come from several steps, and what a note takes
+is taken off. All numbers are those of one step: times are relative to the steps without a profile just before and behind, and a step lasts as long as
+the faster half of those, since other work of the machine slows the others.
 
 A row is an operation: calls with the same operator, pass, shapes and type. Its time is its own, without that of operations within it, so the rows
 add up to the step. Rows that are not ours: `adam`, the optimiser; `batch`, the choice of the samples; `candle's operations`, of both passes, where
@@ -52,9 +53,9 @@ pub(crate) struct ProfileArgs {
     #[arg(long, value_name = "N")]
     batch: Option<NonZero<usize>>,
 
-    /// Steps that the profile puts together.
-    #[arg(long, value_name = "N", default_value = "20")]
-    steps: NonZero<u16>,
+    /// Steps that the profile puts together [default: 20 to 100, as many as two seconds allow].
+    #[arg(long, value_name = "N")]
+    steps: Option<NonZero<u16>>,
 
     /// Rounding of training steps on a GPU.
     #[arg(long, value_name = "PRECISION", default_value = "highest")]
@@ -86,7 +87,11 @@ pub(crate) fn run(args: &ProfileArgs) -> Result<(), Error> {
     };
     let (device, name) = (args.device.open()?, args.device.name());
     let rehearsal = Rehearsal::new(play, name, &device)?;
-    let steps = measure::steps(&rehearsal, args.steps.get().into(), name != DeviceName::Cpu)?;
+    let steps = measure::steps(
+        &rehearsal,
+        args.steps.map(|steps| steps.get().into()),
+        name != DeviceName::Cpu,
+    )?;
     let report = match name {
         DeviceName::Cpu => Report::new(play, name, &rehearsal, &steps, &mut Cpu::new(false))?,
         DeviceName::Cuda(ordinal) => on_gpu(play, ordinal, &rehearsal, &steps)?,

@@ -11,7 +11,7 @@ mod operations;
 
 use candle_core::Device;
 use flashcliff_bench::steps::StepRates;
-use flashcliff_candle::capture::Capture;
+use flashcliff_candle::capture::{Capture, Step};
 
 use crate::device::{DeviceArgs, DeviceName};
 use crate::error::Error;
@@ -123,11 +123,12 @@ impl Times {
     fn measure(site: &Site, task: TaskName, batch: usize, quick: bool) -> Result<Self, Error> {
         let rehearsal = site.rehearsal(task, batch)?;
         let count = count(&rehearsal, quick)?;
-        let steps = measure::recorded(&rehearsal, count)?;
+        let mut step = measure::warm(&rehearsal)?;
+        let steps = measure::recorded(&rehearsal, &mut step, count)?;
         let mut operations = mean_of(&steps.iter().map(in_order).collect::<Vec<_>>());
         let mut captured = None;
         if site.is_gpu() {
-            let seconds = without_profile(&rehearsal, count)?;
+            let seconds = without_profile(&rehearsal, &mut step, count)?;
             scale(&mut operations, seconds.launched);
             captured = seconds.captured;
         }
@@ -173,8 +174,8 @@ pub(crate) fn calibrate(site: &Site, task: TaskName, quick: bool) -> Result<Step
     // Memory of a transformer grows evenly, and its steps take long.
     let peak_batches = match task {
         TaskName::Gravity => batches.to_vec(),
-        // A training on a GPU takes longer to begin than its steps.
-        _ if site.is_gpu() => batches::between(batches, 2),
+        // The workspaces of matrix products are others from batch to batch, by tens of megabytes, so batches lie close.
+        _ if site.is_gpu() => batches::between(batches, 16),
         _ => batches::between(batches, 4),
     };
     let peaks = peak_batches.iter();
@@ -199,8 +200,12 @@ fn scale(list: &mut List, seconds: f64) {
 }
 
 /// The seconds of a step without a profile: the mean of the fastest quarter of so many.
-fn without_profile(rehearsal: &Rehearsal, count: usize) -> Result<Seconds, Error> {
-    let launched = mean(&measure::plain(rehearsal, count)?);
+fn without_profile(
+    rehearsal: &Rehearsal,
+    step: &mut Step<'_>,
+    count: usize,
+) -> Result<Seconds, Error> {
+    let launched = mean(&measure::plain(rehearsal, step, count)?);
     let captured = measure::captured(rehearsal, ROWS)?;
     Ok(Seconds { launched, captured })
 }
@@ -217,5 +222,5 @@ pub(crate) fn seconds(
 ) -> Result<Seconds, Error> {
     let rehearsal = site.rehearsal(task, batch)?;
     let count = count(&rehearsal, quick)?;
-    without_profile(&rehearsal, count)
+    without_profile(&rehearsal, &mut measure::warm(&rehearsal)?, count)
 }

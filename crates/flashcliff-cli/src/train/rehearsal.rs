@@ -16,9 +16,6 @@ use super::{TaskName, optimiser};
 use crate::device::DeviceName;
 use crate::error::Error;
 
-/// The most steps that are launched without a look at the clock.
-const ROW: usize = 32;
-
 /// The task whose steps are rehearsed, and how.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Play {
@@ -67,6 +64,9 @@ impl Play {
 }
 
 impl Rehearsal {
+    /// The most steps that are launched without a look at the clock.
+    pub(crate) const ROW: usize = 32;
+
     /// Makes model and data.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Rehearsal {
             len => made(&[rows, len], 2)?,
         };
         Ok(Self {
-            feed: Feed::new(vec![points, targets], rows, ROW)?,
+            feed: Feed::new(vec![points, targets], rows, Self::ROW)?,
             trainer: Rc::new(RefCell::new(Trainer::new(
                 &settings, 1, rows, device, false,
             )?)),
@@ -133,19 +133,20 @@ impl Rehearsal {
         Ok(start.elapsed().as_secs_f64())
     }
 
-    /// Runs some steps in a row, and waits for the last. Returns the seconds of one.
+    /// Runs so many steps in a row, at most [`Self::ROW`], and waits for the last. Returns the seconds of one.
     ///
     /// # Errors
     /// The errors of candle.
-    pub(crate) fn time_row(&self, step: &mut Step<'_>) -> Result<f64, Error> {
-        self.load(ROW)?;
+    pub(crate) fn time_row(&self, step: &mut Step<'_>, steps: usize) -> Result<f64, Error> {
+        let steps = steps.clamp(1, Self::ROW);
+        self.load(steps)?;
         self.device.synchronize()?;
         let start = Instant::now();
-        for _ in 0..ROW {
+        for _ in 0..steps {
             step.run()?;
         }
         self.device.synchronize()?;
-        Ok(start.elapsed().as_secs_f64() / ROW as f64)
+        Ok(start.elapsed().as_secs_f64() / steps as f64)
     }
 
     /// Runs one step, with the marks of a sampler's next window or with none.

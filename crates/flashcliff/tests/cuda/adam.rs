@@ -147,7 +147,7 @@ fn replays() {
 }
 
 /// Some steps of some slots against the recurrence in `f64`.
-fn recurrence() {
+pub(crate) fn recurrence() {
     let program = Program::new(&AdamSettings::default());
     let values = |memory: &Memory| {
         let mut bytes = vec![0; memory.bytes()];
@@ -196,7 +196,7 @@ fn recurrence() {
 }
 
 /// A list with step counts of its host gives the bits of chunks, and of them only what has a gradient.
-fn lists() {
+pub(crate) fn lists() {
     let settings = AdamSettings {
         learning_rate: 1e-2,
         weight_decay: 0.1,

@@ -22,7 +22,7 @@ pub(crate) fn add(tests: &mut Tests) {
 }
 
 /// An element type of the CPU and the GPU.
-trait Number: DeviceElement + Element + Into<f64> {}
+pub(crate) trait Number: DeviceElement + Element + Into<f64> {}
 impl Number for f32 {}
 impl Number for f64 {}
 
@@ -74,7 +74,7 @@ fn write<'a, T: Number>(memory: &'a mut CudaSlice<T>, shape: &[usize]) -> Tensor
     TensorMut::new(memory, shape).expect("fits")
 }
 
-fn numbers<T: Number>(bound: f64) {
+pub(crate) fn numbers<T: Number>(bound: f64) {
     let mut here = Here::<T> {
         stream: device().new_stream().expect("a stream"),
         random: Random::new(3),

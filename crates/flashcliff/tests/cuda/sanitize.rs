@@ -3,6 +3,14 @@
 //!
 //! initcheck does not see the writes of bulk copies, and so takes a copy of results to the host for a read of memory
 //! that nothing has written. With `FLASHCLIFF_READ_BACK=0` results are not copied.
+//!
+//! * `attention`, `block_sparse`, `items` - kernels of transformers, by their addresses.
+//! * `numbers` - the memory that they get.
+
+mod attention;
+mod block_sparse;
+mod items;
+mod numbers;
 
 use std::env;
 
@@ -17,6 +25,7 @@ use crate::device::device;
 use crate::dtypes::{BF16, F32, F64};
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
+use crate::{adam, network, packing};
 
 /// The variable that says whether results are copied to the host and checked.
 const READ_BACK: &str = "FLASHCLIFF_READ_BACK";
@@ -29,6 +38,13 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(Needs::CublasLt, "sanitize::linear_sgp", linear_sgp);
     tests.add(Needs::CublasLt, "sanitize::blocks", blocks);
     tests.add(Needs::CublasLt, "sanitize::many_tiles", many_tiles);
+    tests.add(Needs::Gpu, "sanitize::attention", attention::run);
+    tests.add(Needs::Gpu, "attention::narrow_values", attention::narrow);
+    tests.add(Needs::Gpu, "sanitize::block_sparse", block_sparse::run);
+    tests.add(Needs::Gpu, "sanitize::items", items::run);
+    tests.add(Needs::Gpu, "sanitize::network", network_parts);
+    tests.add(Needs::Gpu, "sanitize::adam", adam_steps);
+    tests.add(Needs::CublasLt, "sanitize::packing", packed_weights);
 }
 
 fn reads_back() -> bool {
@@ -188,4 +204,21 @@ fn many_tiles() {
     for shape in [[36, 128, 384], [35, 130, 386]] {
         scaled(algebra(3, 0, 0), &spec, shape, MatmulPrecision::Tf32);
     }
+}
+
+/// The parts of a network that are not operators. Their test has small shapes, and memory of just their size.
+fn network_parts() {
+    network::numbers::<f32>(1e-6);
+    network::numbers::<f64>(1e-14);
+}
+
+/// Steps of AdamW: of the slots of a program, and of a list.
+fn adam_steps() {
+    adam::recurrence();
+    adam::lists();
+}
+
+/// Weights that are packed for many operators at once, and their gradients.
+fn packed_weights() {
+    packing::bits_of(&[[70, 9, 5]], reads_back());
 }

@@ -12,7 +12,7 @@ from torch import Tensor
 from .. import _core
 from .._ops import room
 from .rates import checked, rates_of
-from .record import Call, tensors_of
+from .record import Call, Recorder, tensors_of
 from .report import Prediction, Row
 from .scale import Sample, largest, same_order, times
 from .step import Model
@@ -56,15 +56,15 @@ def predict(
 
     Raises:
         TypeError: ``model`` is no module, or ``batch`` has no tensor.
-        ValueError: ``size`` or ``axis`` fits no tensor; tensors on another device than a CPU or GPU.
+        ValueError: ``size`` or ``axis`` fits no tensor; the model takes the example, but no other number of samples along ``axis``; tensors
+            on another device than a CPU or GPU.
         UnsupportedError: the work of the model depends on the values of its inputs.
     """
     example = _checked(model, batch, size, axis, backward)
     device = checked(_device(model, batch))
     wanted = example.size if size is None else size
     rates = rates_of(device)
-    example.warm()
-    whole = example.fake(wanted)
+    whole = _first(example, wanted)
     own = sum(_bytes(t) for t in (*model.parameters(), *model.buffers()))
     taken = max(whole.held.peak - own, 1)
     most_samples = wanted * _PROBE[device.type] // taken
@@ -155,6 +155,32 @@ def _checked(model: Any, batch: Any, size: int | None, axis: Any, backward: bool
     if example.size == 0:
         raise ValueError("flashcliff.predict: expected a batch of at least one sample, got none")
     return example
+
+
+def _first(example: Model, wanted: int) -> Recorder:
+    """The first runs of a model with other batches than that of the example: few samples for real, and a fake step of the wanted batch.
+
+    Raises:
+        ValueError: the model takes the example, but no other batch.
+    """
+    size = min(example.size, 2)
+    try:
+        example.warm(size)
+        size = wanted
+        return example.fake(size)
+    except _core.UnsupportedError:
+        raise
+    except Exception as error:
+        # An error of the model itself is left as it is.
+        if size == example.size or not example.runs():
+            raise
+        pairs = zip(tensors_of(example.inputs), example.axes)
+        shape, axis = next((list(t.shape), axis) for t, axis in pairs if axis is not None)
+        raise ValueError(
+            f"flashcliff.predict: `axis`: expected the axis of the batch, along which the model takes any number of samples, got {axis}: the "
+            f"model takes an input of shape {shape}, but not with {size} in place of {shape[axis]} along axis {axis} "
+            f"({type(error).__name__}: {error}). Give the axis of the batch: `axis=1` for multivectors [blades, batch, channels]"
+        ) from None
 
 
 def _axes(axis: Any, tensors: Sequence[Tensor]) -> tuple[int | None, ...]:

@@ -18,6 +18,7 @@ from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
     FakeTensorMode,
+    disable_fake_tensor_cache,
 )
 from torch.func import functional_call
 from torch.utils._pytree import tree_leaves, tree_map
@@ -80,7 +81,7 @@ class Model:
         Raises:
             UnsupportedError: what the model does depends on the values of its inputs.
         """
-        mode = FakeTensorMode(allow_non_fake_inputs=True)
+        mode = _Fakes(allow_non_fake_inputs=True)
         recorder = Recorder(None)
 
         def resized(leaf: Tensor, axis: int | None) -> Tensor:
@@ -105,9 +106,17 @@ class Model:
             ) from None
         return recorder
 
-    def warm(self) -> None:
-        """Runs a step with two samples, so that what a first call makes and keeps is no fake tensor."""
-        self._probe(min(self.size, 2), (0, 0))
+    def warm(self, size: int) -> None:
+        """Runs a step with few samples, so that what a first call makes and keeps is no fake tensor."""
+        self._probe(size, (0, 0))
+
+    def runs(self) -> bool:
+        """Whether a step with the example as it is runs."""
+        try:
+            self._probe(self.size, (0, 0))
+        except Exception:
+            return False
+        return True
 
     def probe(self, size: int) -> Probe:
         """The times of a step with samples of the example."""
@@ -191,6 +200,18 @@ class Model:
             else:
                 torch.autograd.backward(ends, gradients)
         watch.phase = "end"
+
+
+class _Fakes(FakeTensorMode):
+    """Fake tensors that live as long as those of a real step.
+
+    PyTorch keeps the arguments of calls, to answer equal ones at once. A storage among them, as ``set_`` has one, would never be freed.
+    """
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        has_storage = any(isinstance(arg, torch.UntypedStorage) for arg in args)
+        with disable_fake_tensor_cache(self) if has_storage else nullcontext():
+            return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 @dataclass(frozen=True)

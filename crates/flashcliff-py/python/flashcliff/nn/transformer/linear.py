@@ -259,7 +259,7 @@ def packed_ahead(groups: Sequence[Group], multivectors: Tensor) -> Iterator[None
     parts = tuple([_parts(layers) for layers in groups])
     parameters = [p for layers in groups for layer in layers for p in layer._in_order()]
     # Other parameters may be made by what replaced them, when a layer is called.
-    plain = all(type(p) in (nn.Parameter, Tensor) for p in parameters if p is not None)
+    plain = all(type(p) in packed.PLAIN for p in parameters if p is not None)
     if not plain or any(_has_hooks(layer) for layers in groups for layer in layers):
         yield
         return
