@@ -55,17 +55,6 @@ impl Gains {
         to.wants_input.then(|| g.broadcast_mul(row)).transpose()
     }
 
-    /// For each number of a packed row the position of its gain among all parameters one after another.
-    fn sources(&self) -> Vec<usize> {
-        let (channels, grades) = (self.channels.multivectors, self.grades());
-        let of_blade = |grade| (0..channels).map(move |channel| channel * grades + grade);
-        let of_blades = self.grades_of_blades().into_iter().flat_map(of_blade);
-        let first = channels * grades;
-        of_blades
-            .chain(first..first + self.channels.scalars)
-            .collect()
-    }
-
     /// Sums of the numbers at some places, `[uses, count]`; `None` adds nothing.
     fn packed(
         &self,
@@ -75,7 +64,7 @@ impl Gains {
         shape: [usize; 2],
         places: Vec<Option<usize>>,
     ) -> Result<Tensor> {
-        let name = format!("{what} of {:?}, {:?}", self.geometry, self.channels);
+        let name = format!("{what}, {self:?}");
         let at = |place: &Option<usize>| {
             u32::try_from(place.unwrap_or(0)).map_err(candle_core::Error::wrap)
         };

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CudaDevice, CudaStorage, Device, Result, Storage, Tensor};
+use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
-use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
 use flashcliff::cuda::items::{
     Activation, Columns, Distances, Features, ItemEps, ItemGains, ItemPart, ItemSizes, ItemTensor,
     Items, Pack, Split, Target,
@@ -18,6 +18,7 @@ use flashcliff::cuda::{StridedSizes, StridedTensor};
 use flashcliff::{Dtype, Operator};
 
 use super::Kernels;
+use super::dropout::dropped;
 use super::fused::Heads;
 use crate::Error;
 use crate::op::core_dtype;
@@ -26,6 +27,8 @@ use crate::op::gpu::memory::{self, View, misplaced, with_views};
 use crate::op::node::{self, Argument};
 use crate::op::transformer::Channels;
 use crate::op::transformer::attention::Attention;
+use crate::op::transformer::draw::Draw;
+use crate::op::transformer::dropout::Dropout;
 use crate::op::transformer::features::{EPS, Part};
 use crate::op::transformer::gate::Gated;
 use crate::op::transformer::geometry::Geometry;
@@ -133,15 +136,7 @@ impl Cuda {
 
     /// The address of contiguous indices, whose tensor the caller keeps.
     fn indices(&self, indices: &Tensor) -> std::result::Result<CUdeviceptr, Error> {
-        let (storage, layout) = indices.storage_and_layout();
-        let error = || misplaced("transformer");
-        let Storage::Cuda(storage) = &*storage else {
-            return Err(error());
-        };
-        let (start, end) = layout.contiguous_offsets().ok_or_else(error)?;
-        let numbers = storage.as_cuda_slice::<u32>()?;
-        let view = numbers.try_slice(start..end).ok_or_else(error)?;
-        Ok(view.device_ptr(&self.stream).0)
+        memory::indices(indices, &self.stream, "transformer")
     }
 
     /// The address so many elements further.
@@ -382,6 +377,10 @@ impl Kernels for Cuda {
             }?)
         })?;
         Ok(to.written())
+    }
+
+    fn drop(&self, dropout: &Dropout, x: &Tensor, draw: &Draw) -> Result<Tensor> {
+        Ok(dropped(dropout, Some(x), x, draw)?)
     }
 
     fn gate(&self, gated: &Gated, x: &Tensor) -> Result<Tensor> {

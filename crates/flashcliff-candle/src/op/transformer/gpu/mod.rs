@@ -12,11 +12,13 @@
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax.
 //!   `layout` has how items lie for them.
 //! * `cross` - the node of attention to another set.
-//! * `kernels` - the kernels on NVIDIA GPUs.
+//! * `kernels` - the kernels on NVIDIA GPUs; `dropout` - that of dropout, for composed stages too.
 
 mod attention;
 mod cross;
 mod dense;
+#[cfg(feature = "cuda")]
+mod dropout;
 mod function;
 mod fused;
 mod gains;
@@ -31,11 +33,15 @@ mod stages;
 use candle_core::{Result, Tensor};
 
 use super::attention::Attention;
+use super::draw::Draw;
+use super::dropout::Dropout;
 use super::gate::Gated;
 use super::norm::Norm;
 use super::product::Products;
 #[cfg(feature = "cuda")]
 pub(super) use cross::apply as apply_crossing;
+#[cfg(feature = "cuda")]
+pub(super) use dropout::factors;
 #[cfg(feature = "cuda")]
 pub(super) use function::apply;
 use fused::Heads;
@@ -57,6 +63,9 @@ pub(super) trait Kernels: Send + Sync + 'static {
         g: &Tensor,
         through: Option<&Tensor>,
     ) -> Result<Tensor>;
+
+    /// What is left of tokens, or of their gradient, in a pass.
+    fn drop(&self, dropout: &Dropout, x: &Tensor, draw: &Draw) -> Result<Tensor>;
 
     /// The gated nonlinearity.
     fn gate(&self, gated: &Gated, x: &Tensor) -> Result<Tensor>;

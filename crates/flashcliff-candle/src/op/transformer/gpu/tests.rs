@@ -153,6 +153,10 @@ impl Kernels for Composed {
         through.map_or(Ok(found.clone()), |through| found + through)
     }
 
+    fn drop(&self, dropout: &Dropout, x: &Tensor, draw: &Draw) -> Result<Tensor> {
+        dropout.compose(x, Some(draw))
+    }
+
     fn gate(&self, gated: &Gated, x: &Tensor) -> Result<Tensor> {
         let blades = self.geometry.blades();
         gated.compose(blades, &sample(x)?)?.squeeze(0)
