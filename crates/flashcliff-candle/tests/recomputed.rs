@@ -224,7 +224,7 @@ fn of_network(
     };
     let parameters = Parameters::seeded(5);
     let vb = parameters.builder(dtype, &Device::Cpu);
-    let net = Gatr::over(geometry, options, vb).unwrap();
+    let net = Gatr::over(geometry, options.clone(), vb).unwrap();
     disturb(&parameters, 11);
     let net = net.with_gradient_checkpointing(again);
     let (samples, items) = match scope {
