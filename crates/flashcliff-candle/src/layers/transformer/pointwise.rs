@@ -8,7 +8,6 @@ use super::{Call, Channels, Draw, Geometry, Tokens};
 use crate::Error;
 use crate::choices;
 use crate::op::transformer::dropout::Dropout;
-use crate::op::transformer::gains::Gains;
 use crate::op::transformer::gate::Gated;
 use crate::op::transformer::norm::Norm;
 use crate::op::transformer::stage::Stage;
@@ -35,20 +34,19 @@ fn norm_with_gains(
     vb: &VarBuilder,
 ) -> std::result::Result<Part, Error> {
     choices::note_algebra(vb, geometry.algebra);
-    let gains = Gains::new(geometry, channels);
+    let norm = Norm::with_gains(geometry, channels);
     // A matrix for multivectors, a list for scalars.
     let make = |shape: Vec<usize>| match shape.len() {
         2 => vb.get_with_hints(shape, "weight_mv", Init::Const(1.0)),
         _ => vb.get_with_hints(shape, "weight_s", Init::Const(1.0)),
     };
-    let parameters = gains.shapes().into_iter().map(make);
+    let parameters = norm.shapes().into_iter().map(make);
     let parameters = parameters.map(|gain| gain.map(Parameter::from));
     let parameters = parameters.collect::<Result<Vec<_>>>()?;
-    let scaled = Part {
-        stages: vec![Stage::Gains(gains)],
+    Ok(Part {
+        stages: vec![Stage::Norm(norm)],
         parameters,
-    };
-    Ok(norm(geometry, channels).then(scaled))
+    })
 }
 
 pub(super) fn gate(geometry: Geometry, channels: Channels) -> std::result::Result<Part, Error> {

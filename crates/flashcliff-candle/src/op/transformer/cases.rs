@@ -157,8 +157,8 @@ fn norm(geometry: Geometry) -> Stage {
     Stage::Norm(Norm::new(geometry, FROM))
 }
 
-fn gains(geometry: Geometry, channels: Channels) -> Stage {
-    Stage::Gains(Gains::new(geometry, channels))
+fn norm_with_gains(geometry: Geometry, channels: Channels) -> Stage {
+    Stage::Norm(Norm::with_gains(geometry, channels))
 }
 
 /// A linear layer that sees extra tokens.
@@ -256,7 +256,7 @@ pub(super) fn cases() -> Vec<Case> {
         add("norm", vec![norm(geometry)]);
         for channels in [FROM, without, Channels::new(0, 3)] {
             let name = format!("gains of {channels:?}");
-            add(&name, vec![gains(geometry, channels)]);
+            add(&name, vec![norm_with_gains(geometry, channels)]);
         }
         let heads =
             |channels: Channels, heads| Stage::Gains(Gains::of_heads(geometry, channels, heads));
@@ -273,7 +273,11 @@ pub(super) fn cases() -> Vec<Case> {
             let name = format!("{extra:?} reinserted");
             add(&name, vec![Stage::Residual(reinserting(geometry, extra))]);
         }
-        let scaled = vec![gains(geometry, FROM), norm(geometry), gains(geometry, FROM)];
+        let scaled = vec![
+            norm_with_gains(geometry, FROM),
+            gate(geometry),
+            norm_with_gains(geometry, FROM),
+        ];
         add("gains in a residual", vec![Stage::Residual(scaled)]);
         add("gate", vec![gate(geometry)]);
         let inner = vec![Stage::Residual(vec![gate(geometry)]), norm(geometry)];

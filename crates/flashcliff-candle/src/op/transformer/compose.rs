@@ -82,7 +82,7 @@ fn compose(
         rest = others;
         x = match stage {
             Stage::Linear(stage) => stage.compose(&x, own)?,
-            Stage::Norm(stage) => stage.compose(&x)?,
+            Stage::Norm(stage) => stage.compose(&x, own)?,
             Stage::Gains(stage) => stage.compose(&x, own)?,
             Stage::Rotary(stage) => stage.turned(&x, Way::Forth)?,
             Stage::Reinserted(stage) => stage.compose(&x, around.extra()?)?,
@@ -279,11 +279,15 @@ fn standardised(s: &Tensor, axis: usize) -> Result<Tensor> {
 }
 
 impl Norm {
-    pub(super) fn compose(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn compose(&self, x: &Tensor, gains: &[Tensor]) -> Result<Tensor> {
         let (mv, s) = split(self.geometry.blades(), self.channels, x)?;
         let mv = normed(&self.geometry, &mv)?;
         let s = s.map(|s| standardised(&s, 2)).transpose()?;
-        join(&mv, s.as_ref())
+        let normalised = join(&mv, s.as_ref())?;
+        match &self.gains {
+            Some(of) => of.compose(&normalised, gains),
+            None => Ok(normalised),
+        }
     }
 }
 

@@ -66,7 +66,12 @@ fn flops(stages: &[Stage], chunk: &Chunk<'_, f32>, pass: Pass) -> usize {
         // Squares of half of the blades, their sum, and the division; two sums for scalars.
         Stage::Norm(stage) => {
             let channels = stage.channels;
-            passes * rows * (2 * chunk.blades * channels.multivectors + 5 * channels.scalars)
+            let of_gains = match &stage.gains {
+                Some(_) => channels.width_over(chunk.blades),
+                None => 0,
+            };
+            let of_norm = 2 * chunk.blades * channels.multivectors + 5 * channels.scalars;
+            passes * rows * (of_norm + of_gains)
         }
         Stage::Gains(stage) => passes * rows * stage.channels.width_over(chunk.blades),
         // A product, the same in the backward pass.

@@ -6,7 +6,7 @@ use std::ops::Range;
 
 use super::Channels;
 use super::geometry::Geometry;
-use super::stage::{Given, Gradients};
+use super::stage::Given;
 use crate::op::Scalar;
 use crate::op::scratch::Buffer;
 
@@ -102,16 +102,18 @@ impl Gains {
         self.scale(given, y);
     }
 
-    pub(super) fn backward<T: Scalar>(
+    /// Writes the gradients of the input and, unless their slices are empty, of the parameters.
+    pub(super) fn gradient<T: Scalar>(
         &self,
         given: Given<'_, T>,
         x: &[T],
         g: &[T],
-        to: Gradients<'_, '_, T>,
+        of_x: &mut [T],
+        of_parameters: &mut [&mut [T]],
     ) {
-        to.input.copy_from_slice(g);
-        self.scale(given, to.input);
-        if to.parameters.iter().all(|to| to.is_empty()) {
+        of_x.copy_from_slice(g);
+        self.scale(given, of_x);
+        if of_parameters.iter().all(|to| to.is_empty()) {
             return;
         }
         let mut found = vec![T::zero(); self.shapes().iter().map(|shape| count(shape)).sum()];
@@ -128,14 +130,14 @@ impl Gains {
             }
         });
         let mut first = 0;
-        for to in to.parameters.iter_mut() {
+        for to in of_parameters.iter_mut() {
             to.copy_from_slice(&found[first..][..to.len()]);
             first += to.len();
         }
     }
 
     /// Multiplies tokens by their gains.
-    fn scale<T: Scalar>(&self, given: Given<'_, T>, x: &mut [T]) {
+    pub(super) fn scale<T: Scalar>(&self, given: Given<'_, T>, x: &mut [T]) {
         let gains = given.parameters.concat();
         let row: Vec<T> = self.sources().iter().map(|&source| gains[source]).collect();
         let mut rest = &row[..];

@@ -96,6 +96,7 @@ impl Stage {
     pub(crate) fn shapes(&self) -> Vec<Vec<usize>> {
         match self {
             Self::Linear(stage) => stage.shapes(),
+            Self::Norm(stage) => stage.shapes(),
             Self::Gains(stage) => stage.shapes(),
             Self::Attention(stage) => stage.shapes(),
             Self::Residual(stages) => stages.iter().flat_map(Self::shapes).collect(),
@@ -107,10 +108,8 @@ impl Stage {
     pub(crate) fn joins(&self) -> Vec<Vec<usize>> {
         match self {
             Self::Linear(stage) => stage.joins(),
-            Self::Gains(stage) => (0..stage.shapes().len()).map(|at| vec![at]).collect(),
-            Self::Attention(stage) => stage.shapes().iter().map(|_| vec![0]).collect(),
             Self::Residual(stages) => joins(stages),
-            _ => Vec::new(),
+            _ => (0..self.shapes().len()).map(|at| vec![at]).collect(),
         }
     }
 
@@ -118,10 +117,8 @@ impl Stage {
     fn parameters(&self) -> usize {
         match self {
             Self::Linear(_) => Linear::PARAMETERS,
-            Self::Gains(stage) => stage.shapes().len(),
-            Self::Attention(stage) => stage.shapes().len(),
             Self::Residual(stages) => stages.iter().map(Self::parameters).sum(),
-            _ => 0,
+            _ => self.shapes().len(),
         }
     }
 
@@ -170,7 +167,7 @@ impl Stage {
     ) -> Result<(), Error> {
         match self {
             Self::Linear(stage) => stage.forward(given, x, y),
-            Self::Norm(stage) => stage.forward(&given.chunk, x, y),
+            Self::Norm(stage) => stage.forward(given, x, y),
             Self::Gains(stage) => {
                 stage.forward(given, x, y);
                 Ok(())
@@ -208,9 +205,9 @@ impl Stage {
     ) -> Result<(), Error> {
         match self {
             Self::Linear(stage) => stage.backward(given, x, g, to),
-            Self::Norm(stage) => stage.backward(&given.chunk, x, g, to.input),
+            Self::Norm(stage) => stage.backward(given, x, g, to),
             Self::Gains(stage) => {
-                stage.backward(given, x, g, to);
+                stage.gradient(given, x, g, to.input, to.parameters);
                 Ok(())
             }
             Self::Rotary(stage) => {

@@ -1,4 +1,4 @@
-//! Gains of packed rows.
+//! Gains of heads on packed rows. Those of norms are a part of the norm's kernel.
 
 use candle_core::{Result, Tensor};
 
@@ -45,12 +45,7 @@ impl Gains {
                 (0..most).flat_map(|at| uses.iter().map(move |uses| uses.get(at).copied()));
             let (shape, places) = ([most, uses.len()], places.collect());
             let found = self.packed(kernels, "gradients of gains", &sums, shape, places)?;
-            let mut first = 0;
-            for (to, shape) in to.parameters[parameter..].iter_mut().zip(self.shapes()) {
-                let count = shape.iter().product();
-                *to = Some(found.narrow(0, first, count)?.reshape(shape)?);
-                first += count;
-            }
+            to.parameters[parameter] = Some(found);
         }
         to.wants_input.then(|| g.broadcast_mul(row)).transpose()
     }

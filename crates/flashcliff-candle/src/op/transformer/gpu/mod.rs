@@ -7,7 +7,7 @@
 //! * `stages` - stages one after another, forwards and backwards.
 //! * `function` - the node.
 //! * `linear`, `dense` - linear layers as one matrix product, and the matrix.
-//! * `gains` - factors of grades.
+//! * `gains` - factors of heads.
 //! * `products` - signs and references of joins.
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax.
 //!   `layout` has how items lie for them.
@@ -52,17 +52,18 @@ pub(super) use kernels::Cuda;
 ///
 /// Tests have another one, of candle's operations on the CPU.
 pub(super) trait Kernels: Send + Sync + 'static {
-    /// The invariant norm, and the layer norm of scalars.
-    fn norm(&self, norm: &Norm, x: &Tensor) -> Result<Tensor>;
+    /// The invariant norm, and the layer norm of scalars, times the gains that the norm has.
+    fn norm(&self, norm: &Norm, x: &Tensor, gains: &[Tensor]) -> Result<Tensor>;
 
-    /// The gradient of the input of [`Self::norm`], plus `through`.
+    /// The gradient of the input of [`Self::norm`], plus `through`; and those of the gains one after another, `[count]`, if there are some.
     fn norm_gradient(
         &self,
         norm: &Norm,
         x: &Tensor,
+        gains: &[Tensor],
         g: &Tensor,
         through: Option<&Tensor>,
-    ) -> Result<Tensor>;
+    ) -> Result<(Tensor, Option<Tensor>)>;
 
     /// What is left of tokens, or of their gradient, in a pass.
     fn drop(&self, dropout: &Dropout, x: &Tensor, draw: &Draw) -> Result<Tensor>;

@@ -35,6 +35,8 @@ enum Kept {
     Matrix(Tensor),
     /// The gains of a row.
     Gains(Tensor),
+    /// The gains of a norm.
+    OfNorm(Vec<Tensor>),
     Factors(Factors),
     Attended(Attended),
     Residual(Vec<Ran>),
@@ -73,7 +75,10 @@ pub(super) fn forward(
                 let (output, matrix) = linear.on_gpu(kernels, &x, own)?;
                 (output, Kept::Matrix(matrix))
             }
-            Stage::Norm(norm) => (kernels.norm(norm, &x)?, Kept::Nothing),
+            Stage::Norm(norm) => {
+                let output = kernels.norm(norm, &x, own)?;
+                (output, Kept::OfNorm(own.to_vec()))
+            }
             Stage::Gains(gains) => {
                 let (output, row) = gains.on_gpu(kernels, &x, own)?;
                 (output, Kept::Gains(row))
@@ -124,9 +129,13 @@ pub(super) fn backward(
         let through = if at == 0 { through } else { None };
         let (kernels, x) = (given.kernels, &ran.input);
         let found = match (stage, &ran.kept) {
-            (Stage::Norm(norm), _) => {
+            (Stage::Norm(norm), Kept::OfNorm(gains)) => {
                 // Its kernel adds.
-                g = kernels.norm_gradient(norm, x, &g, through)?;
+                let (found, of_gains) = kernels.norm_gradient(norm, x, gains, &g, through)?;
+                if let (Some(of_gains), true) = (of_gains, to.wants_parameters) {
+                    put(&of_gains, gains, &mut to.parameters[first..])?;
+                }
+                g = found;
                 continue;
             }
             (Stage::Gated(gated), _) => Some(kernels.gate_gradient(gated, x, &g)?),
@@ -163,6 +172,17 @@ pub(super) fn backward(
         };
     }
     Ok(wants_input.then_some(g))
+}
+
+/// Puts the parts of gradients one after another to their parameters.
+pub(super) fn put(all: &Tensor, parameters: &[Tensor], to: &mut [Option<Tensor>]) -> Result<()> {
+    let mut first = 0;
+    for (to, parameter) in to.iter_mut().zip(parameters) {
+        let count = parameter.elem_count();
+        *to = Some(all.narrow(0, first, count)?.reshape(parameter.shape())?);
+        first += count;
+    }
+    Ok(())
 }
 
 /// What is left of rows.
