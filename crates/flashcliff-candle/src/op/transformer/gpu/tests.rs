@@ -157,7 +157,7 @@ impl Kernels for Composed {
             }
             [one] => {
                 let [found, of_gains] = gradients([x, one], g, |[x, gains]| {
-                    self.norm(norm, x, &[gains.clone()])
+                    self.norm(norm, x, std::slice::from_ref(gains))
                 })?;
                 (found, Some(of_gains.flatten_all()?))
             }
