@@ -33,6 +33,7 @@ const KINDS: [(&str, Source); 26] = [
     ("adam.cu", Source::Portable),
     ("adam_list.cu", Source::Portable),
     ("steps.cu", Source::Portable),
+    ("dropout.cu", Source::Portable),
     ("network.cu", Source::Portable),
     // Each thread or group of threads has items of its own.
     ("item_norm.cu", Source::Portable),
