@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use super::call::{Call, Gradients, MAX_INPUTS, NO_GRADIENTS};
+use super::call::{Call, Gradients, Kept, MAX_INPUTS, NO_GRADIENTS};
 use super::device::Device;
 use super::dtype::Dtypes;
 use super::lane::Lanes;
@@ -201,7 +201,12 @@ impl LinearSgp {
         grads: &Gradients,
     ) -> Result<Space, Error> {
         let of_map = self.map_gradients(grads);
-        let map = |pass, grads| self.linear.workspace_bytes(dims, pass, dtypes, grads);
+        let map = |pass, grads| {
+            // Nothing of a layer is packed ahead.
+            let kept = Kept::default();
+            self.linear
+                .workspace_bytes(dims, pass, dtypes, grads, &kept)
+        };
         let like_y = self.y_len(dims) * dtypes.lanes.bytes();
         let mut space = Space::default();
         if self.recomputes {

@@ -12,7 +12,7 @@
 use cudarc::driver::CudaStream;
 use flashcliff_sys as sys;
 
-use super::call::Kept;
+use super::call::{ALL_GRADIENTS, Kept, NO_GRADIENTS};
 use super::check::{Checks, Label};
 use super::device::Device;
 use super::dtype::Dtypes;
@@ -90,6 +90,22 @@ impl Packing {
     /// The bytes of the memory of a packing.
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// The bytes of workspace that a pass of an operator needs if all gradients are wanted, beside what is packed.
+    ///
+    /// # Errors
+    /// [`Error::TensorCount`] for a number that no operator has; the errors of [`Operator::workspace_bytes`].
+    pub fn workspace_bytes(&self, operator: usize, pass: Pass) -> Result<usize, Error> {
+        let own = self.member(operator)?;
+        own.operator.device().make_current()?;
+        let grads = match pass {
+            Pass::Forward => &NO_GRADIENTS,
+            Pass::Backward => &ALL_GRADIENTS,
+        };
+        let member = own.member(pass, 0);
+        own.operator
+            .needed_workspace(member.dims, pass, member.dtypes, grads, &member.kept)
     }
 
     /// Whether parameters of an operator are packed, by its number.
@@ -300,7 +316,7 @@ impl Packed<'_> {
     }
 
     /// Does the same as [`Operator::backward`], with the parameters as they were packed. Gradients of inputs that [leave
-    /// parts](Packing::leaves_parts) are not written before [`add_up`](Self::add_up); the next backward pass of the operator replaces the parts.
+    /// parts](Packing::leaves_parts) are not written before [`add_up`](Self::add_up); the next backward pass of the operator that makes them replaces the parts.
     ///
     /// # Errors
     /// The errors of [`Self::forward`].
@@ -319,14 +335,7 @@ impl Packed<'_> {
         grads: &mut [Option<TensorMut<'_>>],
         workspace: Option<Scratch<'_>>,
     ) -> Result<(), Error> {
-        let given = Given {
-            inputs,
-            output,
-            saved,
-            grad_output,
-            adds: false,
-            member: None,
-        };
+        let given = Given::new(inputs, output, saved, grad_output);
         self.backward_of(operator, stream, given, grads, workspace)
     }
 
@@ -352,14 +361,7 @@ impl Packed<'_> {
     ) -> Result<(), Error> {
         let own = self.packing.member(operator)?;
         own.operator.operator().check_adds()?;
-        let given = Given {
-            inputs,
-            output,
-            saved,
-            grad_output,
-            adds: true,
-            member: None,
-        };
+        let given = Given::new(inputs, output, saved, grad_output).adding();
         self.backward_of(operator, stream, given, grads, workspace)
     }
 
@@ -385,7 +387,8 @@ impl Packed<'_> {
         };
         // SAFETY: the same holds as in `forward`.
         unsafe { own.operator.backward_on(&queue, &given, grads, workspace) }?;
-        self.left[operator] = leaves;
+        // A pass without these gradients leaves the parts of the pass before.
+        self.left[operator] |= leaves;
         Ok(())
     }
 

@@ -12,7 +12,7 @@ mod workspace;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::call::{Call, Gradients, NO_GRADIENTS};
+use super::call::{Call, Gradients, Kept, NO_GRADIENTS};
 use super::dtype::Dtypes;
 use super::matmul::{BlasLt, Form, MANY_TILES, MatmulPrecision, ONE, Product, offset, tiles};
 use crate::operator::{self, Dims, Pass};
@@ -78,8 +78,9 @@ impl Linear {
         pass: Pass,
         dtypes: Dtypes,
         grads: &Gradients,
+        kept: &Kept,
     ) -> usize {
-        Workspace::new(self, dims, pass, dtypes, grads).bytes
+        Workspace::new(self, dims, pass, dtypes, grads, kept).bytes
     }
 
     /// # Safety
@@ -450,7 +451,10 @@ impl Linear {
 
     /// The addresses of the parts of the workspace.
     fn space(&self, call: &Call, pass: Pass, grads: &Gradients) -> Workspace {
-        Workspace::new(self, &call.dims, pass, call.dtypes, grads).at(call.workspace)
+        let Call {
+            dims, dtypes, kept, ..
+        } = call;
+        Workspace::new(self, dims, pass, *dtypes, grads, kept).at(call.workspace)
     }
 }
 

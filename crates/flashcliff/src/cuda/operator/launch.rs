@@ -23,6 +23,30 @@ pub(in crate::cuda) struct Given<'a> {
     pub(in crate::cuda) member: Option<Member<'a>>,
 }
 
+impl<'a> Given<'a> {
+    /// The tensors of a pass that writes its gradients, without a packing.
+    pub(in crate::cuda) fn new(
+        inputs: &'a [Tensor<'a>],
+        output: Tensor<'a>,
+        saved: Option<Tensor<'a>>,
+        grad_output: Tensor<'a>,
+    ) -> Self {
+        Self {
+            inputs,
+            output,
+            saved,
+            grad_output,
+            adds: false,
+            member: None,
+        }
+    }
+
+    /// The same tensors for a pass that adds the gradient of the first input to what is there.
+    pub(in crate::cuda) fn adding(self) -> Self {
+        Self { adds: true, ..self }
+    }
+}
+
 /// An operator of a packing, whose memory is at an address.
 #[derive(Clone, Copy)]
 pub(in crate::cuda) struct Member<'a> {
@@ -79,7 +103,8 @@ impl Operator {
             checks.saved(&dims, dtypes, saved)?;
         }
         self.device.make_current()?;
-        let needed = self.needed_workspace(&dims, Pass::Forward, dtypes, &NO_GRADIENTS)?;
+        let kept = member.map(|member| member.kept).unwrap_or_default();
+        let needed = self.needed_workspace(&dims, Pass::Forward, dtypes, &NO_GRADIENTS, &kept)?;
         checks.workspace(needed, workspace.as_ref())?;
 
         let mut spans = Spans::new();
@@ -105,7 +130,7 @@ impl Operator {
             grads: NO_GRADIENTS,
             workspace: space,
             workspace_bytes: needed,
-            kept: member.map(|member| member.kept).unwrap_or_default(),
+            kept,
             stream: queue.raw(),
         };
         // SAFETY: everything was checked, and the context made current; the caller promises the stream.
@@ -143,7 +168,8 @@ impl Operator {
             *wanted = grad.as_ref().map(|_| 0);
         }
         self.device.make_current()?;
-        let needed = self.needed_workspace(&dims, Pass::Backward, dtypes, &wanted)?;
+        let kept = given.member.map(|member| member.kept).unwrap_or_default();
+        let needed = self.needed_workspace(&dims, Pass::Backward, dtypes, &wanted, &kept)?;
         checks.workspace(needed, workspace.as_ref())?;
 
         let specs = self.operator.inputs();
@@ -179,7 +205,7 @@ impl Operator {
             grads: wanted,
             workspace: space,
             workspace_bytes: needed,
-            kept: given.member.map(|member| member.kept).unwrap_or_default(),
+            kept,
             stream: queue.raw(),
         };
         // SAFETY: everything was checked, and the context made current; the caller promises the stream.

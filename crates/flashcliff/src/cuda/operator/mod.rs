@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
-use super::call::{ALL_GRADIENTS, Gradients, NO_GRADIENTS};
+use super::call::{ALL_GRADIENTS, Gradients, Kept, NO_GRADIENTS};
 use super::check::Checks;
 use super::device::Device;
 use super::dtype::Dtypes;
@@ -149,7 +149,7 @@ impl Operator {
             Pass::Forward => &NO_GRADIENTS,
             Pass::Backward => &ALL_GRADIENTS,
         };
-        self.needed_workspace(dims, pass, dtypes, grads)
+        self.needed_workspace(dims, pass, dtypes, grads, &Kept::default())
     }
 
     /// Does the work that only the first call would do: loads the kernels of both passes, and chooses algorithms for
@@ -241,14 +241,7 @@ impl Operator {
     ) -> Result<(), Error> {
         self.checks().stream(stream, &self.device)?;
         let queue = Queue::of(stream);
-        let given = Given {
-            inputs,
-            output,
-            saved,
-            grad_output,
-            adds: false,
-            member: None,
-        };
+        let given = Given::new(inputs, output, saved, grad_output);
         // SAFETY: the stream is alive, and of the context of the device.
         unsafe { self.backward_on(&queue, &given, grads, workspace) }
     }
@@ -275,14 +268,7 @@ impl Operator {
         self.operator.check_adds()?;
         self.checks().stream(stream, &self.device)?;
         let queue = Queue::of(stream);
-        let given = Given {
-            inputs,
-            output,
-            saved,
-            grad_output,
-            adds: true,
-            member: None,
-        };
+        let given = Given::new(inputs, output, saved, grad_output).adding();
         // SAFETY: the stream is alive, and of the context of the device.
         unsafe { self.backward_on(&queue, &given, grads, workspace) }
     }
@@ -308,14 +294,7 @@ impl Operator {
         grads: &mut [Option<TensorMut<'_>>],
         workspace: Option<Scratch<'_>>,
     ) -> Result<(), Error> {
-        let given = Given {
-            inputs,
-            output,
-            saved,
-            grad_output,
-            adds: false,
-            member: None,
-        };
+        let given = Given::new(inputs, output, saved, grad_output);
         // SAFETY: the caller promises it.
         unsafe {
             let queue = Queue::from_raw(stream, self.device.context());
@@ -330,16 +309,18 @@ impl Operator {
         }
     }
 
-    fn needed_workspace(
+    /// The bytes of workspace of a pass beside what a packing keeps.
+    pub(super) fn needed_workspace(
         &self,
         dims: &Dims,
         pass: Pass,
         dtypes: Dtypes,
         grads: &Gradients,
+        kept: &Kept,
     ) -> Result<usize, Error> {
         match &self.work {
             Work::Lanes(lanes) => lanes.workspace_bytes(dims, pass, dtypes, grads),
-            Work::Linear(linear) => Ok(linear.workspace_bytes(dims, pass, dtypes, grads)),
+            Work::Linear(linear) => Ok(linear.workspace_bytes(dims, pass, dtypes, grads, kept)),
             Work::FullyConnected(product) => Ok(product.workspace_bytes(dims, pass, dtypes, grads)),
             Work::LinearSgp(layer) => layer.workspace_bytes(dims, pass, dtypes, grads),
             Work::Zero => Ok(0),
