@@ -382,6 +382,15 @@ impl Linear {
         }
     }
 
+    /// The bytes of the weight that a pass packs; 0 if products read it where it is stored.
+    pub(super) fn packed_bytes(&self, dims: &Dims, dtypes: Dtypes, pass: Pass) -> usize {
+        let bytes = dtypes.lanes.bytes();
+        match self.packs_weights(dims, dtypes, pass) {
+            true => self.packed_matrices(dims) * stride(dims, bytes) * bytes,
+            false => 0,
+        }
+    }
+
     /// The number of matrices in the packed gradient of the weight.
     fn packed_gradients(&self, dims: &Dims) -> usize {
         let parts = self.parts(dims).map(|parts| parts * self.blades());
@@ -454,7 +463,11 @@ impl Linear {
         let Call {
             dims, dtypes, kept, ..
         } = call;
-        Workspace::new(self, dims, pass, *dtypes, grads, kept).at(call.workspace)
+        let space = Workspace::new(self, dims, pass, *dtypes, grads, kept).at(call.workspace);
+        match kept.room {
+            Some(room) => space.with_weights_at(room),
+            None => space,
+        }
     }
 }
 

@@ -44,11 +44,10 @@ impl Workspace {
         };
         let mut this = Self::default();
         let reads_weights = pass == Pass::Forward || wants_x;
-        let packs_here = kept.weight.is_none() && linear.packs_weights(dims, dtypes, pass);
-        let weights = if reads_weights && packs_here {
-            matrices(linear.packed_matrices(dims), lanes)
-        } else {
-            0
+        let has_place = kept.weight.is_some() || kept.room.is_some();
+        let weights = match reads_weights && !has_place {
+            true => linear.packed_bytes(dims, dtypes, pass),
+            false => 0,
         };
         if pass == Pass::Forward {
             this.weights = this.add(weights);
@@ -94,6 +93,11 @@ impl Workspace {
         }
         this.product = this.add(most);
         this
+    }
+
+    /// The parts with the packed weight at another address.
+    pub(super) fn with_weights_at(self, weights: u64) -> Self {
+        Self { weights, ..self }
     }
 
     /// The addresses of the parts, in a workspace at `base`.

@@ -1,5 +1,7 @@
 //! Launches checked views.
 
+use flashcliff_sys as sys;
+
 use super::{Operator, Work};
 use crate::Error;
 use crate::cuda::call::{Call, Kept, MAX_INPUTS, NO_GRADIENTS};
@@ -145,6 +147,9 @@ impl Operator {
         }
     }
 
+    /// Launches the backward pass. Returns the partial sums of gradients that it left in the memory of a packing: those of products by
+    /// rows.
+    ///
     /// # Safety
     /// The contract of [`Self::forward_on`] holds.
     pub(in crate::cuda) unsafe fn backward_on(
@@ -153,7 +158,7 @@ impl Operator {
         given: &Given<'_>,
         grads: &mut [Option<TensorMut<'_>>],
         mut workspace: Option<Scratch<'_>>,
-    ) -> Result<(), Error> {
+    ) -> Result<sys::fc_partials, Error> {
         let checks = self.checks();
         let (dims, dtypes) = checks.inputs(given.inputs)?;
         if let Some(member) = given.member {
@@ -209,16 +214,18 @@ impl Operator {
             stream: queue.raw(),
         };
         // SAFETY: everything was checked, and the context made current; the caller promises the stream.
-        unsafe {
-            match &self.work {
-                Work::Lanes(lanes) => lanes.backward(&call),
-                Work::Linear(linear) if given.adds => linear.backward_adding(&call),
-                Work::Linear(linear) => linear.backward(&call),
-                Work::FullyConnected(product) => product.backward(&call),
-                Work::LinearSgp(layer) => layer.backward(&call),
-                Work::Zero => zero::backward(&call, self.operator.inputs()),
+        let done = unsafe {
+            match (&self.work, kept.parts) {
+                (Work::Lanes(lanes), Some(parts)) => return lanes.backward_in_parts(&call, parts),
+                (Work::Lanes(lanes), None) => lanes.backward(&call),
+                (Work::Linear(linear), _) if given.adds => linear.backward_adding(&call),
+                (Work::Linear(linear), _) => linear.backward(&call),
+                (Work::FullyConnected(product), _) => product.backward(&call),
+                (Work::LinearSgp(layer), _) => layer.backward(&call),
+                (Work::Zero, _) => zero::backward(&call, self.operator.inputs()),
             }
-        }
+        };
+        done.map(|()| sys::fc_partials::default())
     }
 }
 

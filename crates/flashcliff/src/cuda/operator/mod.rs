@@ -243,7 +243,7 @@ impl Operator {
         let queue = Queue::of(stream);
         let given = Given::new(inputs, output, saved, grad_output);
         // SAFETY: the stream is alive, and of the context of the device.
-        unsafe { self.backward_on(&queue, &given, grads, workspace) }
+        unsafe { self.backward_on(&queue, &given, grads, workspace) }.map(drop)
     }
 
     /// Does the same as [`Self::backward`], but adds the gradient of the first input to the values that are there, like
@@ -270,7 +270,7 @@ impl Operator {
         let queue = Queue::of(stream);
         let given = Given::new(inputs, output, saved, grad_output).adding();
         // SAFETY: the stream is alive, and of the context of the device.
-        unsafe { self.backward_on(&queue, &given, grads, workspace) }
+        unsafe { self.backward_on(&queue, &given, grads, workspace) }.map(drop)
     }
 
     /// Does the same as [`Self::backward`], on a stream that is not cudarc's.
@@ -298,7 +298,7 @@ impl Operator {
         // SAFETY: the caller promises it.
         unsafe {
             let queue = Queue::from_raw(stream, self.device.context());
-            self.backward_on(&queue, &given, grads, workspace)
+            self.backward_on(&queue, &given, grads, workspace).map(drop)
         }
     }
 
@@ -319,6 +319,8 @@ impl Operator {
         kept: &Kept,
     ) -> Result<usize, Error> {
         match &self.work {
+            // The partial sums of gradients are all that a workspace would hold.
+            Work::Lanes(_) if kept.parts.is_some() => Ok(0),
             Work::Lanes(lanes) => lanes.workspace_bytes(dims, pass, dtypes, grads),
             Work::Linear(linear) => Ok(linear.workspace_bytes(dims, pass, dtypes, grads, kept)),
             Work::FullyConnected(product) => Ok(product.workspace_bytes(dims, pass, dtypes, grads)),
