@@ -44,7 +44,6 @@ impl OnGpu {
             (plan, given, packed),
             line,
             at,
-            node,
             &mut output,
             saved.as_mut(),
             workspace.as_mut(),
@@ -61,12 +60,11 @@ impl OnGpu {
         (plan, given, packed): (&Plan, &Given<'_>, &mut Packed<'_>),
         line: Line,
         at: usize,
-        node: &Node,
         output: &mut CudaStorage,
         saved: Option<&mut CudaStorage>,
         workspace: Option<&mut CudaSlice<u8>>,
     ) -> Result<(), Error> {
-        let stream = self.stream(line)?;
+        let (node, stream) = (&plan.nodes[at], self.stream(line)?);
         let mut output = writable(output, node.output.len())?;
         let output = output.tensor(&node.output.shape)?;
         let views = self.inputs(plan, given, node)?;
@@ -203,7 +201,6 @@ impl OnGpu {
             (plan, given, packed),
             (line, wanted),
             at,
-            node,
             self.buffers.gradients[buffer][place].as_ref(),
             &mut grads,
             workspace.as_mut(),
@@ -223,12 +220,11 @@ impl OnGpu {
         (plan, given, packed): (&Plan, &Given<'_>, &mut Packed<'_>),
         (line, wanted): (Line, &[Wanted]),
         at: usize,
-        node: &Node,
         grad_output: Option<&CudaStorage>,
         grads: &mut [Option<CudaStorage>],
         workspace: Option<&mut CudaSlice<u8>>,
     ) -> Result<(), Error> {
-        let stream = self.stream(line)?;
+        let (node, stream) = (&plan.nodes[at], self.stream(line)?);
         let mut slots = Vec::with_capacity(grads.len());
         for ((grad, &wanted), input) in grads.iter_mut().zip(wanted).zip(&node.inputs) {
             if let (Some(grad), Wanted::Written) = (&mut *grad, wanted) {
