@@ -1,8 +1,10 @@
 //! Branches of a captured step: what may run beside the line of a plan, and what the line must wait for.
 //!
 //! ```text
-//! forward    a linear map, if the next node does not read its output: the map of the other factor of a product
-//! backward   the gradients of the weight and of the bias of a linear map; nothing reads them before they are added up
+//! forward    parameters in another order, before all other nodes
+//!            a linear map, if the next node does not read its output: the map of the other factor of a product
+//! backward   the gradients of the weight and of the bias of a linear map, and those of parameters in another order; nothing
+//!            reads them before they are added up
 //! ```
 //! Steps of small batches are chains of kernels that fill a small part of a GPU, so a branch costs next to nothing. It has the kernels and the
 //! numbers of the line, so the results have the same bits.
@@ -12,7 +14,7 @@
 
 use std::collections::HashMap;
 
-use super::plan::{Holder, Node, Operand, Plan, Wanted, Work};
+use super::plan::{Holder, Node, Operand, Plan, ValueId, Wanted, Work};
 
 /// Memory of a plan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -74,8 +76,24 @@ impl<E: Clone> Uses<E> {
 }
 
 impl Plan {
-    /// Whether the forward pass of a node may run beside the next one.
+    /// The nodes that may run before all others: they read parameters alone, and no other value lies in their memory.
+    pub(super) fn ahead(&self) -> Vec<usize> {
+        let nodes = 0..self.nodes.len();
+        nodes.filter(|&at| self.is_ahead(at)).collect()
+    }
+
+    fn is_ahead(&self, at: usize) -> bool {
+        let node = &self.nodes[at];
+        let memory = self.blocks.memory(node.output.value);
+        let lies_there = |&value: &usize| self.blocks.memory(ValueId(value)) == memory;
+        is_reversal(node) && (0..self.values.len()).filter(lies_there).count() == 1
+    }
+
+    /// Whether the forward pass of a node may run beside the line.
     pub(super) fn forks_forward(&self, at: usize) -> bool {
+        if self.is_ahead(at) {
+            return true;
+        }
         let output = self.nodes[at].output.value;
         let next = self.nodes.get(at + 1);
         let reads = |next: &Node| next.inputs.iter().any(|input| input.value == output);
@@ -90,7 +108,7 @@ impl Plan {
             values |= matches!(wanted, Wanted::Written | Wanted::Added);
             parameters |= matches!(wanted, Wanted::Parameter(_));
         }
-        is_linear(&self.nodes[at]) && values && parameters
+        parameters && (is_reversal(&self.nodes[at]) || is_linear(&self.nodes[at]) && values)
     }
 
     /// The gradients of a node that are computed on the line, and those beside it.
@@ -146,6 +164,11 @@ impl Plan {
         };
         in_buffers.map(read).collect()
     }
+}
+
+/// Whether a node brings a parameter into another order.
+fn is_reversal(node: &Node) -> bool {
+    matches!(node.work, Work::ReverseAxes)
 }
 
 /// Whether a node is a linear map, whose gradients are matrix products of their own.
@@ -241,6 +264,9 @@ mod tests {
                 true => &of_values,
                 false => all,
             };
+            if wanted.iter().all(|&wanted| wanted == Wanted::No) {
+                return;
+            }
             let touched = self.touched(at, true, wanted);
             self.line(&self.plan.backward_uses(node, wanted), &touched);
         }
@@ -256,7 +282,11 @@ mod tests {
             waited: 0,
             conflicts: 0,
         };
-        (0..plan.nodes.len()).for_each(|at| run.forward(at, true));
+        let ahead = plan.ahead();
+        let others = (0..plan.nodes.len()).filter(|at| !ahead.contains(at));
+        for at in ahead.iter().copied().chain(others) {
+            run.forward(at, true);
+        }
         let uses = plan.error_uses();
         run.line(&uses, &uses);
         for at in (0..plan.nodes.len()).rev() {
@@ -273,7 +303,7 @@ mod tests {
         for (architecture, least) in [
             (Architecture::Hulls, 14),
             (Architecture::Regression { width: 20 }, 2),
-            (Architecture::Volumes, 2),
+            (Architecture::Volumes, 6),
         ] {
             let model = Model::new(architecture, 3, DType::F32).unwrap();
             for checkpointed in [false, true] {

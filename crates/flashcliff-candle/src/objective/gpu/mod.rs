@@ -170,7 +170,12 @@ impl OnGpu {
         (part, loss_scale, mut watch): (Part, Option<&LossScale>, Option<Watch<'_>>),
         packed: &mut Packed<'_>,
     ) -> Result<(), Error> {
-        for at in 0..plan.nodes.len() {
+        let ahead = match self.forks {
+            true => plan.ahead(),
+            false => Vec::new(),
+        };
+        let others = (0..plan.nodes.len()).filter(|at| !ahead.contains(at));
+        for at in ahead.iter().copied().chain(others) {
             reports.node(at, Pass::Forward);
             self.forward(plan, given, packed, at, true)?;
         }
