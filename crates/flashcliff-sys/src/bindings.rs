@@ -5,6 +5,7 @@ pub const FC_MAX_PARAMS: u32 = 2;
 pub const FC_VARIANTS: u32 = 5;
 pub const FC_ERROR_BAD_CALL: u32 = 100001;
 pub const FC_ERROR_TOO_LARGE: u32 = 100002;
+pub const FC_MOST_PARTIALS: u32 = 24;
 pub const FC_LINEAR_MAX_GRADES: u32 = 9;
 pub const FC_LINEAR_MOST_AT_ONCE: u32 = 24;
 pub const FC_MAX_GRADES: u32 = 9;
@@ -313,6 +314,60 @@ const _: () = {
     ][::core::mem::offset_of!(fc_image, is_f64) - 160usize];
 };
 impl Default for fc_image {
+    fn default() -> Self {
+        let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
+        unsafe {
+            ::core::ptr::write_bytes(s.as_mut_ptr(), 0, 1);
+            s.assume_init()
+        }
+    }
+}
+/// Partial sums of the gradients of parameters, which a launch left.
+#[repr(C)]
+#[derive(Debug, Copy, Clone)]
+pub struct fc_partials {
+    /// \[blocks, counts of all parameters, channels\], in f32, or in f64 if is_f64
+    pub partial: *const ::core::ffi::c_void,
+    /// \[channels, count\]; null: not wanted
+    pub grads: [*mut ::core::ffi::c_void; 2usize],
+    pub counts: [i32; 2usize],
+    pub params: i32,
+    /// of grads
+    pub dtype: fc_dtype,
+    pub blocks: i64,
+    pub channels: i64,
+    pub is_f64: i32,
+}
+#[allow(clippy::unnecessary_operation, clippy::identity_op)]
+const _: () = {
+    ["Size of fc_partials"][::core::mem::size_of::<fc_partials>() - 64usize];
+    ["Alignment of fc_partials"][::core::mem::align_of::<fc_partials>() - 8usize];
+    [
+        "Offset of field: fc_partials::partial",
+    ][::core::mem::offset_of!(fc_partials, partial) - 0usize];
+    [
+        "Offset of field: fc_partials::grads",
+    ][::core::mem::offset_of!(fc_partials, grads) - 8usize];
+    [
+        "Offset of field: fc_partials::counts",
+    ][::core::mem::offset_of!(fc_partials, counts) - 24usize];
+    [
+        "Offset of field: fc_partials::params",
+    ][::core::mem::offset_of!(fc_partials, params) - 32usize];
+    [
+        "Offset of field: fc_partials::dtype",
+    ][::core::mem::offset_of!(fc_partials, dtype) - 36usize];
+    [
+        "Offset of field: fc_partials::blocks",
+    ][::core::mem::offset_of!(fc_partials, blocks) - 40usize];
+    [
+        "Offset of field: fc_partials::channels",
+    ][::core::mem::offset_of!(fc_partials, channels) - 48usize];
+    [
+        "Offset of field: fc_partials::is_f64",
+    ][::core::mem::offset_of!(fc_partials, is_f64) - 56usize];
+};
+impl Default for fc_partials {
     fn default() -> Self {
         let mut s = ::core::mem::MaybeUninit::<Self>::uninit();
         unsafe {
@@ -2139,6 +2194,20 @@ unsafe extern "C" {
     pub fn fc_launch(
         kernel: *const fc_kernel,
         call: *const fc_call,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /** Does the same as fc_launch, but does not add up the gradients of parameters: their partial sums stay in the workspace of the call. No
+ element of `left->grads` is written before fc_add_up. Without such gradients `left->params` is 0.*/
+    pub fn fc_launch_in_parts(
+        kernel: *const fc_kernel,
+        call: *const fc_call,
+        left: *mut fc_partials,
+        stream: *mut ::core::ffi::c_void,
+    ) -> ::core::ffi::c_int;
+    /// Adds up the partial sums of launches in the order of fc_launch, by as few kernels as hold them all.
+    pub fn fc_add_up(
+        all: *const fc_partials,
+        count: i32,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
     /// The name and description of an error code. Never null.
