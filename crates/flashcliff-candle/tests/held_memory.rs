@@ -62,14 +62,12 @@ fn tensor(shape: &[usize]) -> Tensor {
 fn of_graph(blocks: usize, again: bool) -> [usize; 2] {
     let (samples, items, channels) = (32, 6, Channels::new(8, 16));
     let options = GatrOptions {
-        input: channels,
-        output: channels,
-        hidden: channels,
         blocks,
         attention: AttentionOptions {
             heads: 2,
             ..AttentionOptions::default()
         },
+        ..GatrOptions::new(channels, channels, channels)
     };
     let parameters = Parameters::seeded(5);
     let net = Gatr::new(options, parameters.builder(DType::F32, &Device::Cpu)).unwrap();

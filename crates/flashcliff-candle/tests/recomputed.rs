@@ -211,18 +211,20 @@ fn of_network(
     again: bool,
 ) -> (Vec<u64>, Vec<Vec<u64>>) {
     let options = GatrOptions {
-        input: Channels::new(2, 3),
-        output: Channels::new(1, 2),
-        hidden: Channels::new(4, 6),
         blocks: 3,
         attention: AttentionOptions {
             heads: 2,
             ..AttentionOptions::default()
         },
+        ..GatrOptions::new(
+            Channels::new(2, 3),
+            Channels::new(1, 2),
+            Channels::new(4, 6),
+        )
     };
     let parameters = Parameters::seeded(5);
     let vb = parameters.builder(dtype, &Device::Cpu);
-    let net = Gatr::over(geometry, options, vb).unwrap();
+    let net = Gatr::over(geometry, options.clone(), vb).unwrap();
     disturb(&parameters, 11);
     let net = net.with_gradient_checkpointing(again);
     let (samples, items) = match scope {

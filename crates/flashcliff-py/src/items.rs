@@ -302,11 +302,7 @@ fn tensor(
     }
 }
 
-fn pack_of(
-    addresses: [usize; 4],
-    (count, uses): (usize, usize),
-    dtype: &str,
-) -> PyResult<Pack> {
+fn pack_of(addresses: [usize; 4], (count, uses): (usize, usize), dtype: &str) -> PyResult<Pack> {
     let [from, places, factors, to] = addresses.map(|address| address as u64);
     let dtype = dtype_of(dtype)?;
     Ok(Pack {

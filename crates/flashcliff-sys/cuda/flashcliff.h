@@ -95,6 +95,28 @@ int fc_plan_of(const fc_kernel *kernel, const fc_call *call, fc_plan *plan);
 /* Runs the kernel on a stream (a cudaStream_t; null: the default stream). */
 int fc_launch(const fc_kernel *kernel, const fc_call *call, void *stream);
 
+/* Partial sums of the gradients of parameters, which a launch left. */
+typedef struct fc_partials {
+  const void *partial;           /* [blocks, counts of all parameters, channels], in f32, or in f64 if is_f64 */
+  void *grads[FC_MAX_PARAMS];    /* [channels, count]; null: not wanted */
+  int32_t counts[FC_MAX_PARAMS];
+  int32_t params;
+  fc_dtype dtype;                /* of grads */
+  int64_t blocks;
+  int64_t channels;
+  int32_t is_f64;
+} fc_partials;
+
+/* Does the same as fc_launch, but does not add up the gradients of parameters: their partial sums stay in the workspace of the call. No
+ * element of `left->grads` is written before fc_add_up. Without such gradients `left->params` is 0. */
+int fc_launch_in_parts(const fc_kernel *kernel, const fc_call *call, fc_partials *left, void *stream);
+
+/* The most launches whose partial sums one kernel adds up. */
+#define FC_MOST_PARTIALS 24
+
+/* Adds up the partial sums of launches in the order of fc_launch, by as few kernels as hold them all. */
+int fc_add_up(const fc_partials *all, int32_t count, void *stream);
+
 /* The name and description of an error code. Never null. */
 const char *fc_error_name(int code);
 const char *fc_error_string(int code);

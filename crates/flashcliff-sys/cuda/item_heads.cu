@@ -11,7 +11,7 @@ namespace {
 // A CTA's threads: fewer where their features would not fit.
 constexpr int kMostThreads = 128;
 // The most threads that share a head.
-constexpr int kMostLanes = 4;
+constexpr int kMostLanes = 8;
 // Loads that a thread has under way at once.
 constexpr int kAhead = 8;
 constexpr int kSharedBytes = 48 * 1024;

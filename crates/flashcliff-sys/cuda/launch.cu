@@ -415,14 +415,10 @@ size_t partial_bytes(const fc_kernel *kernel, const Cut &cut) {
 
 // ---- the sum of the partial gradients ----
 
-struct Totals {
-  const void *partial;
-  void *grads[FC_MAX_PARAMS];
-  int counts[FC_MAX_PARAMS];
-  int params;
-  int64_t blocks;
-  int64_t channels;
-  int dtype;
+// The partial sums of a kernel. Those of a single launch take less to launch.
+template <int N>
+struct Partials {
+  fc_partials of[N];
 };
 
 constexpr int kColumns = 32;
@@ -430,8 +426,9 @@ constexpr int kParts = 16;
 
 // Adds up the row blocks, column by column. Each of kParts rows of threads adds every kParts-th block; then these sums are
 // added in order.
-template <class T>
-__global__ void __launch_bounds__(kColumns *kParts) sum_partials(const __grid_constant__ Totals t) {
+template <class T, int N>
+__global__ void __launch_bounds__(kColumns *kParts) sum_partials(const __grid_constant__ Partials<N> all) {
+  const fc_partials &t = all.of[N == 1 ? 0 : blockIdx.y];
   __shared__ T sums[kParts][kColumns + 1];
 #if FC_HOPPER
   wait_for_previous();
@@ -467,23 +464,39 @@ __global__ void __launch_bounds__(kColumns *kParts) sum_partials(const __grid_co
   }
 }
 
-cudaError_t launch_totals(const fc_kernel *kernel, const fc_call *call, const Cut &cut, cudaStream_t stream) {
-  Totals t = {};
+// The columns of the partial sums of a launch.
+int64_t columns_of(const fc_partials &t) {
+  int64_t counts = 0;
+  for (int i = 0; i < t.params; i++) counts += t.counts[i];
+  return counts * t.channels;
+}
+
+fc_partials partials_of(const fc_kernel *kernel, const fc_call *call, const Cut &cut) {
+  fc_partials t = {};
   t.partial = call->workspace;
   t.params = kernel->shape.params;
   t.channels = call->channels;
   t.blocks = cut.plan.ctas / cut.a.slices;
   t.dtype = call->param_dtype;
+  t.is_f64 = kernel->is_f64;
   for (int i = 0; i < t.params; i++) {
     t.grads[i] = call->param_grads[i];
     t.counts[i] = kernel->shape.param_counts[i];
   }
-  const int64_t columns = kernel->shape.all_params() * call->channels;
-  const dim3 grid(unsigned(ceil_div(columns, kColumns)));
+  return t;
+}
+
+// Adds up partial sums of one arithmetic. They may be those of the launch before.
+template <int N>
+cudaError_t launch_totals(const Partials<N> &all, int count, bool overlaps, cudaStream_t stream) {
+  int64_t columns = 0;
+  for (int i = 0; i < count; i++) columns = columns_of(all.of[i]) > columns ? columns_of(all.of[i]) : columns;
+  if (columns == 0) return cudaSuccess;
+  const dim3 grid(unsigned(ceil_div(columns, kColumns)), unsigned(count));
   const dim3 block(kColumns, kParts);
-  void *arguments[] = {&t};
-  const void *function = kernel->is_f64 ? reinterpret_cast<const void *>(&sum_partials<double>)
-                                        : reinterpret_cast<const void *>(&sum_partials<float>);
+  void *arguments[] = {const_cast<Partials<N> *>(&all)};
+  const void *function = all.of[0].is_f64 ? reinterpret_cast<const void *>(&sum_partials<double, N>)
+                                          : reinterpret_cast<const void *>(&sum_partials<float, N>);
   // The sum runs beside the end of the kernel before it, if both are compiled for that.
   cudaLaunchAttribute attribute;
   attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
@@ -493,7 +506,7 @@ cudaError_t launch_totals(const fc_kernel *kernel, const fc_call *call, const Cu
   config.blockDim = block;
   config.stream = stream;
   config.attrs = &attribute;
-  config.numAttrs = cut.overlaps ? 1 : 0;
+  config.numAttrs = overlaps ? 1 : 0;
   return cudaLaunchKernelExC(&config, function, arguments);
 }
 
@@ -553,21 +566,59 @@ extern "C" int fc_plan_of(const fc_kernel *kernel, const fc_call *call, fc_plan 
   return error;
 }
 
+namespace fc {
+namespace {
+
+// Runs the lanes of a call. Its partial sums are left in the workspace.
+int launch_call(const fc_kernel *kernel, const fc_call *call, Cut *cut, cudaStream_t stream) {
+  if (const int error = plan_call(kernel, call, cut)) return error;
+  if (cut->a.partial != nullptr) {
+    if (call->workspace_bytes < partial_bytes(kernel, *cut)) return FC_ERROR_BAD_CALL;
+    cut->a.partial = call->workspace;
+  }
+  return cut->plan.ctas > 0 ? launch_lanes(*cut, stream) : cudaSuccess;
+}
+
+}  // namespace
+}  // namespace fc
+
 extern "C" int fc_launch(const fc_kernel *kernel, const fc_call *call, void *stream) {
   if (kernel == nullptr || call == nullptr) return FC_ERROR_BAD_CALL;
   if (call->channels == 0) return 0;
-  fc::Cut cut;
-  int error = fc::plan_call(kernel, call, &cut);
-  if (error != 0) return error;
-  const bool gradients = cut.a.partial != nullptr;
-  if (gradients) {
-    if (call->workspace_bytes < fc::partial_bytes(kernel, cut)) return FC_ERROR_BAD_CALL;
-    cut.a.partial = call->workspace;
-  }
   const cudaStream_t on = static_cast<cudaStream_t>(stream);
-  if (cut.plan.ctas > 0) error = fc::launch_lanes(cut, on);
-  if (error == 0 && gradients) error = fc::launch_totals(kernel, call, cut, on);
+  fc::Cut cut;
+  const int error = fc::launch_call(kernel, call, &cut, on);
+  if (error != 0 || cut.a.partial == nullptr) return error;
+  return fc::launch_totals(fc::Partials<1>{{fc::partials_of(kernel, call, cut)}}, 1, cut.overlaps, on);
+}
+
+extern "C" int fc_launch_in_parts(const fc_kernel *kernel, const fc_call *call, fc_partials *left, void *stream) {
+  if (kernel == nullptr || call == nullptr || left == nullptr) return FC_ERROR_BAD_CALL;
+  *left = {};
+  if (call->channels == 0) return 0;
+  fc::Cut cut;
+  const int error = fc::launch_call(kernel, call, &cut, static_cast<cudaStream_t>(stream));
+  if (error == 0 && cut.a.partial != nullptr) *left = fc::partials_of(kernel, call, cut);
   return error;
+}
+
+extern "C" int fc_add_up(const fc_partials *all, int32_t count, void *stream) {
+  if (count < 0 || (count > 0 && all == nullptr)) return FC_ERROR_BAD_CALL;
+  for (int32_t i = 0; i < count; i++) {
+    if (all[i].params < 0 || all[i].params > FC_MAX_PARAMS) return FC_ERROR_BAD_CALL;
+  }
+  for (int is_f64 = 0; is_f64 < 2; is_f64++) {
+    for (int32_t next = 0; next < count;) {
+      fc::Partials<FC_MOST_PARTIALS> list = {};
+      int taken = 0;
+      for (; next < count && taken < FC_MOST_PARTIALS; next++) {
+        if ((all[next].is_f64 != 0) == (is_f64 != 0) && fc::columns_of(all[next]) > 0) list.of[taken++] = all[next];
+      }
+      if (taken == 0) break;
+      if (const int error = fc::launch_totals(list, taken, false, static_cast<cudaStream_t>(stream))) return error;
+    }
+  }
+  return 0;
 }
 
 extern "C" const char *fc_error_name(int code) {

@@ -56,6 +56,7 @@ mod arrays;
 pub mod attention;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+pub mod dropout;
 mod element;
 pub mod environment;
 pub mod equivariant;

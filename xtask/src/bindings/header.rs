@@ -16,13 +16,14 @@ pub(super) const RUST: &str = "crates/flashcliff-sys/src/bindings.rs";
 /// The folder of the headers.
 const FOLDER: &str = "crates/flashcliff-sys/cuda";
 /// The headers that declare the interface.
-const HEADERS: [&str; 10] = [
+const HEADERS: [&str; 11] = [
     "flashcliff.h",
     "linear.h",
     "fully_connected.h",
     "floor.h",
     "adam.h",
     "steps.h",
+    "dropout.h",
     "items.h",
     "attention.h",
     "block_sparse.h",

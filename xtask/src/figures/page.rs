@@ -495,7 +495,8 @@ fn trained(results: &Path) -> Result<String, Error> {
         "\
 ## How accurate trained networks are
 
-Mean squared error after the last step: mean over the seeds, with the least and the greatest. Each seed draws data of its own. Published errors
+Mean squared error after the last step: mean over the seeds, with the least and the greatest. Each seed draws data of its own, unless its command
+has `--data-seed`. `benches/peers/train_gravity.py PROGRAM --device cuda --commit HASH` makes the row of gravity. Published errors
 are of five trials by GLGENN's authors ([arXiv 2506.09625](https://arxiv.org/abs/2506.09625)), and for gravity of GATr's README. Data: [{name}](results/{name}). Machine:
 {machine}. Commands:
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::data::{Data, Place};
-use super::markdown::{Table, median};
+use super::markdown::{Table, digits, median, range};
 use crate::Error;
 
 pub(super) struct Training {
@@ -71,6 +71,7 @@ impl Training {
             "CGENN, published",
             "GLGENN, published",
             "GATr, published",
+            "s of training a seed",
         ]);
         for (name, task) in self.tasks()? {
             let mean = |key: &str| -> Result<String, Error> {
@@ -105,6 +106,7 @@ impl Training {
                 of("CGENN")?,
                 of("GLGENN")?,
                 of("GATr")?,
+                seconds(&task)?,
             ]);
         }
         Ok(table.text())
@@ -150,6 +152,17 @@ impl Training {
     }
 }
 
+/// The mean seconds of training, where the data has them.
+fn seconds(task: &Place<'_>) -> Result<String, Error> {
+    let Some(seconds) = task.find("training_seconds") else {
+        return Ok("-".to_owned());
+    };
+    let seconds = seconds.numbers()?;
+    let mean = seconds.iter().sum::<f64>() / seconds.len() as f64;
+    let range = range(seconds.iter().copied(), digits);
+    Ok(format!("{} ({range})", digits(mean)))
+}
+
 /// The word after an option of a command.
 fn option<'a>(command: &'a str, name: &str) -> Option<&'a str> {
     let mut words = command.split(' ');
@@ -158,7 +171,7 @@ fn option<'a>(command: &'a str, name: &str) -> Option<&'a str> {
 }
 
 fn with_range(mean: f64, all: &[f64]) -> String {
-    let range = super::markdown::range(all.iter().copied(), error);
+    let range = range(all.iter().copied(), error);
     format!("{} ({range})", error(mean))
 }
 

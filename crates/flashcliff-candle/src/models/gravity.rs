@@ -5,7 +5,7 @@ use candle_nn::VarBuilder;
 
 use super::gatr::{Gatr, GatrOptions};
 use crate::Error;
-use crate::layers::transformer::{AttentionOptions, Channels, Tokens};
+use crate::layers::transformer::{Channels, Tokens};
 
 /// Bodies of a sample.
 pub(super) const POINTS: usize = 4;
@@ -23,18 +23,7 @@ const WEIGHT: usize = 14;
 const LEAST_WEIGHT: f64 = 1e-3;
 
 /// The sizes of the published run.
-const OPTIONS: GatrOptions = GatrOptions {
-    input: ENDS,
-    output: ENDS,
-    hidden: Channels::new(16, 128),
-    blocks: 10,
-    attention: AttentionOptions {
-        heads: 8,
-        ratio: 2,
-        multi_query: true,
-        rotary: None,
-    },
-};
+const OPTIONS: GatrOptions = GatrOptions::new(ENDS, ENDS, Channels::new(16, 128));
 
 /// Where bodies are after some time, from their masses, positions and velocities. It commutes with rotations and translations; with reflections
 /// only the network does, since the weight of an embedded point is 1 and that of a reflected one -1.

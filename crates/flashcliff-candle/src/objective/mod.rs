@@ -9,11 +9,14 @@
 //! * `sizes` - the size of its buffers.
 //! * `options` - the type of the features, and the scale of the loss.
 //! * `buckets` - gradients in the order in which they are complete, for ranks that average them meanwhile.
+//! * `branches` - what a captured step runs at the same time.
 //! * `cpu`, `gpu` - the buffers of a plan, and both passes.
 //! * `operations` - what a plan reports to a [timeline].
 //! * `room` - whether the buffers of a plan fit, before they are taken.
 
 mod blocks;
+#[cfg(any(feature = "cuda", test))]
+mod branches;
 #[cfg(any(feature = "cuda", test))]
 mod buckets;
 mod cpu;
@@ -96,6 +99,8 @@ enum Work {
 struct Planned {
     plan: Plan,
     place: Place,
+    /// The memory that was taken.
+    room: Room,
     /// The types of the features and of the model.
     dtypes: [Dtype; 2],
     /// The operations that a timeline hears of, made when there is one.
@@ -216,6 +221,15 @@ impl Objective {
     pub fn buffer_bytes(&self) -> Option<usize> {
         match &self.work {
             Work::Planned(planned) => Some(planned.plan.bytes(planned.dtypes)),
+            Work::Graph(_) => None,
+        }
+    }
+
+    /// The number of bytes of all memory that is taken once: the buffers, sums that operators save, the gradients of parameters, and on a GPU
+    /// packed weights and workspaces; `None` without a plan.
+    pub fn taken_bytes(&self) -> Option<u128> {
+        match &self.work {
+            Work::Planned(planned) => Some(planned.room.taken()),
             Work::Graph(_) => None,
         }
     }
@@ -456,22 +470,28 @@ impl Planned {
             Features::Bf16 => Dtype::Bf16,
             Features::F16 => Dtype::F16,
         };
-        Room::of(&plan, [features, model], parts).check(name, var.device())?;
-        let place = match (var.device(), var.dtype()) {
-            (Device::Cpu, DType::F32) => Place::F32(OnCpu::new(&plan)),
-            (Device::Cpu, DType::F64) => Place::F64(OnCpu::new(&plan)),
+        let room = Room::of(&plan, [features, model], parts);
+        let (place, room) = match (var.device(), var.dtype()) {
+            (Device::Cpu, DType::F32) => {
+                room.check(name, var.device())?;
+                (Place::F32(OnCpu::new(&plan)), room)
+            }
+            (Device::Cpu, DType::F64) => {
+                room.check(name, var.device())?;
+                (Place::F64(OnCpu::new(&plan)), room)
+            }
             #[cfg(feature = "cuda")]
             (Device::Cuda(device), DType::F32 | DType::F64) => {
                 let dtypes = [options.features.dtype(var.dtype()), var.dtype()];
-                Place::Gpu(Box::new(OnGpu::new(&plan, device, dtypes, parts)?))
+                let (gpu, room) = OnGpu::new(&plan, device, dtypes, parts, name)?;
+                (Place::Gpu(Box::new(gpu)), room)
             }
             _ => return Ok(None),
         };
-        // Buffers of the CPU grow with the first batch, and there are no features of another type.
-        let _ = parts;
         Ok(Some(Self {
             plan,
             place,
+            room,
             dtypes: [features, model],
             operations: OnceCell::new(),
             error: None,

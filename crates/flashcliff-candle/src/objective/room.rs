@@ -1,4 +1,4 @@
-//! Room for the buffers of a plan, asked before they are taken. They are taken once, so nobody waits for the answer in a step, on a GPU neither.
+//! Room for the memory of a plan, asked before it is taken. It is taken once, so nobody waits for the answer in a step, on a GPU neither.
 
 use candle_core::Device;
 use flashcliff::{Dtype, memory};
@@ -6,17 +6,22 @@ use flashcliff::{Dtype, memory};
 use super::plan::{Plan, Work};
 use crate::Error;
 
-/// The bytes of the buffers of a plan. What grows with the rows is apart from what does not.
+/// The bytes of the memory of a plan. What grows with the rows is apart from what does not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Room {
     rows: usize,
     parts: usize,
-    /// The values, and what operators save beside them.
     values: u128,
+    /// What operators save beside the values.
+    saved: u128,
     /// The gradients of values.
     gradients: u128,
     /// The gradients of parameters.
     sums: u128,
+    /// Packed weights, and the parts of their gradients, on a GPU.
+    packed: u128,
+    /// Workspaces of operators, on a GPU. Those of matrix products grow with the rows up to a limit.
+    workspaces: u128,
 }
 
 impl Room {
@@ -32,32 +37,52 @@ impl Room {
         Self {
             rows: plan.rows,
             parts,
-            values: plan.value_bytes(dtypes) as u128 + saved.sum::<u128>(),
+            values: plan.value_bytes(dtypes) as u128,
+            saved: saved.sum(),
             gradients: plan.gradient_bytes(dtypes) as u128,
             sums: if parts > 1 { 2 * sums } else { sums },
+            packed: 0,
+            workspaces: 0,
+        }
+    }
+
+    /// The room on a GPU, whose operators save, pack and work in so many bytes.
+    #[cfg(feature = "cuda")]
+    pub(super) fn on_gpu(self, saved: usize, packed: usize, workspaces: usize) -> Self {
+        Self {
+            saved: saved as u128,
+            packed: packed as u128,
+            workspaces: workspaces as u128,
+            ..self
         }
     }
 
     /// All bytes.
     pub(super) fn taken(&self) -> u128 {
-        self.values + self.gradients + self.sums
+        self.of_rows() + self.sums + self.packed
+    }
+
+    fn of_rows(&self) -> u128 {
+        self.values + self.saved + self.gradients + self.workspaces
     }
 
     /// The largest batch that fits into so many bytes, with as many parts; 0 if none does.
     fn largest_batch(&self, available: u128) -> u128 {
-        let of_rows = (self.values + self.gradients).max(1);
-        available.saturating_sub(self.sums) * self.rows as u128 / of_rows * self.parts as u128
+        let of_rows = self.of_rows().max(1);
+        let fixed = self.sums + self.packed;
+        available.saturating_sub(fixed) * self.rows as u128 / of_rows * self.parts as u128
     }
 
     fn in_words(&self, model: &str) -> String {
         let mebibytes = |bytes: u128| bytes.div_ceil(1 << 20);
         format!(
-            "training {model}: the buffers of a batch of {} in {} part(s) ({} MiB of values, {} of their gradients, {} of those of parameters)",
+            "training {model}: the buffers of a batch of {} in {} part(s) ({} MiB of values, {} of their gradients, {} of those of parameters, {} of packed weights and workspaces)",
             self.rows as u128 * self.parts as u128,
             self.parts,
-            mebibytes(self.values),
+            mebibytes(self.values + self.saved),
             mebibytes(self.gradients),
-            mebibytes(self.sums)
+            mebibytes(self.sums),
+            mebibytes(self.packed + self.workspaces)
         )
     }
 

@@ -34,7 +34,8 @@ const NAME: &str = "recomputed";
 /// they get their gradients too, but candle goes the way to them once more for this node. A call may be inside the function of another. If
 /// nothing leads to a variable, this is a plain call. It works on the CPU, on CUDA devices, and in captured steps.
 ///
-/// No layer of this crate draws random numbers. A function that does must draw the same ones in both runs.
+/// A function that draws random numbers must draw the same ones in both runs, as the layers of this crate do with those of a
+/// [`Draw`](crate::layers::transformer::Draw).
 ///
 /// # Errors
 /// The errors of the function. In the backward pass [`Error::Recomputed`], if the second run gives another shape or reads other variables.

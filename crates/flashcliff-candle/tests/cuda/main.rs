@@ -12,6 +12,7 @@
 mod capture;
 mod compare;
 mod distributed;
+mod dropout;
 mod half;
 mod layers;
 mod missing;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     capture::add(&mut tests);
     objective::add(&mut tests);
     distributed::add(&mut tests);
+    dropout::add(&mut tests);
     half::add(&mut tests);
     tests.run()
 }

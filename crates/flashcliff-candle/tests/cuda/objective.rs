@@ -58,6 +58,7 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add("objective::gravity::checkpointing::memory", gravity_memory);
     tests.add("objective::checkpointing::memory", checkpointed_memory);
     tests.add("objective::nodes", nodes);
+    tests.add("objective::counted_memory", counted_memory);
     tests.add("objective::precision", rounding);
     tests.add("objective::batches_that_do_not_fit", too_large);
 }
@@ -225,6 +226,27 @@ fn checkpointed_memory() {
     println!("hulls, {rows} rows: {kept} bytes, {again} with checkpointing");
     assert!(kept - again >= 6 * activation, "{kept}, {again}");
     assert!(kept - again <= 7 * activation, "{kept}, {again}");
+}
+
+/// An objective takes the memory that was counted when its room was asked for: each allocation is at most a few hundred bytes larger.
+fn counted_memory() {
+    let device = flashcliff::Device::cuda(0).unwrap();
+    for architecture in [Architecture::Hulls, Architecture::Volumes] {
+        for (rows, parts) in [(128, 1), (2048, 2)] {
+            let model = Model::on_device(architecture, 5, DType::F32, gpu()).unwrap();
+            gpu().synchronize().unwrap();
+            let before = device.pool_memory().unwrap().used;
+            let mut objective = Objective::new(&model, rows, parts).unwrap();
+            gpu().synchronize().unwrap();
+            let used = u128::from(device.pool_memory().unwrap().used - before);
+            let counted = objective.taken_bytes().unwrap();
+            println!("{architecture:?}, {rows} rows: {used} bytes, {counted} counted");
+            assert!(used >= counted, "{used} bytes in use, {counted} counted");
+            assert!(used - counted <= 1 << 18, "{used}, {counted}");
+            let batch = data(architecture, rows, DType::F32, gpu());
+            objective.evaluate(&batch).unwrap();
+        }
+    }
 }
 
 /// The most that a step of gravity takes from the pool is less than half with checkpointing: one block of ten, and the inputs of all.

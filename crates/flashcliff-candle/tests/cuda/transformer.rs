@@ -4,7 +4,8 @@ use candle_core::{DType, Device, Tensor, Var};
 use flashcliff::{Algebra, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::transformer::{
-    AttentionOptions, Channels, CrossAttention, Geometry, Mask, Scope, Sequences, Tokens,
+    AttentionOptions, Call, Channels, CrossAttention, Draws, Geometry, Mask, Scope, Sequences,
+    Tokens,
 };
 use flashcliff_candle::models::{Gatr, GatrOptions};
 use flashcliff_candle::precision::{self, Precision};
@@ -53,6 +54,10 @@ pub(crate) fn add(tests: &mut Tests) {
             let name = format!("transformer::cross::cl{p}{q}{r}::{kind:?}").to_lowercase();
             tests.add(name, move || cross(algebra(p, q, r), kind));
         }
+        for multi_query in [true, false] {
+            let name = format!("transformer::options::cl{p}{q}{r}::multi_query_{multi_query}");
+            tests.add(name, move || all_options(algebra(p, q, r), multi_query));
+        }
     }
     for multi_query in [true, false] {
         for (name, queries, keys) in LONG {
@@ -81,7 +86,7 @@ fn options(multi_query: bool) -> AttentionOptions {
         heads: HEADS,
         ratio: 2,
         multi_query,
-        rotary: None,
+        ..AttentionOptions::default()
     }
 }
 
@@ -197,11 +202,9 @@ fn network(algebra: Algebra, kind: Kind) {
     for dtype in BOTH {
         for multi_query in [true, false] {
             let options = GatrOptions {
-                input: FROM,
-                output: Channels::new(3, 2),
-                hidden: OF_OTHERS,
                 blocks: 1,
                 attention: options(multi_query),
+                ..GatrOptions::new(FROM, Channels::new(3, 2), OF_OTHERS)
             };
             let geometry = Geometry {
                 // The choices of L-GATr 2.0.
@@ -220,7 +223,7 @@ fn network(algebra: Algebra, kind: Kind) {
                 ..options
             };
             let make = |parameters: &Parameters, dtype, device: &Device| {
-                Gatr::over(geometry, options, parameters.builder(dtype, device)).unwrap()
+                Gatr::over(geometry, options.clone(), parameters.builder(dtype, device)).unwrap()
             };
             let [samples, items] = tokens(kind, ITEMS, &QUERIES);
             let width = FROM.width_over(algebra.blade_count());
@@ -234,6 +237,51 @@ fn network(algebra: Algebra, kind: Kind) {
                     let scope = scope(kind, ITEMS, false, dtype, device);
                     let out = net.forward_within(&x, None, &scope).unwrap();
                     out.packed().clone()
+                },
+            );
+        }
+    }
+}
+
+/// Reinserted channels, factors of heads, deeper perceptrons and dropout, in ragged batches and others; also where blocks run again.
+fn all_options(algebra: Algebra, multi_query: bool) {
+    for dtype in BOTH {
+        for (kind, again) in [(Kind::Sample, false), (Kind::Ragged, true)] {
+            let options = GatrOptions {
+                blocks: 1,
+                attention: AttentionOptions {
+                    head_scale: true,
+                    ..options(multi_query)
+                },
+                reinsert_channels: vec![1],
+                reinsert_scalars: if multi_query { vec![2, 0] } else { Vec::new() },
+                mlp_ratio: 1,
+                mlp_layers: 3,
+                dropout: Some(0.2),
+                ..GatrOptions::new(FROM, Channels::new(3, 2), OF_OTHERS)
+            };
+            let make = |parameters: &Parameters, dtype, device: &Device| {
+                let vb = parameters.builder(dtype, device);
+                let net = Gatr::over(algebra, options.clone(), vb).unwrap();
+                net.with_gradient_checkpointing(again)
+            };
+            let [samples, items] = tokens(kind, ITEMS, &QUERIES);
+            let width = FROM.width_over(algebra.blade_count());
+            let x = random(&[samples, items, width], 8, dtype);
+            compare(
+                &both(make, dtype),
+                &[x],
+                dtype,
+                |net, inputs, dtype, device| {
+                    let x = Tokens::from_packed(inputs[0].as_tensor().clone(), FROM).unwrap();
+                    let scope = scope(kind, ITEMS, false, dtype, device);
+                    let draw = Draws::new(3, device).unwrap().draw().unwrap();
+                    let call = Call {
+                        scope: &scope,
+                        draw: Some(&draw),
+                        ..Call::default()
+                    };
+                    net.call(&x, &call).unwrap().packed().clone()
                 },
             );
         }

@@ -3,7 +3,7 @@
 use candle_core::{DType, Device, Tensor};
 use flashcliff::{Algebra, Signature};
 use flashcliff_candle::init::Parameters;
-use flashcliff_candle::layers::transformer::{AttentionOptions, Geometry, Tokens};
+use flashcliff_candle::layers::transformer::{AttentionOptions, Call, Draws, Geometry, Tokens};
 use flashcliff_candle::models::{Gatr, GatrOptions};
 use serde_json::Value;
 
@@ -56,31 +56,107 @@ fn the_network_is_that_of_pytorch() {
     }
 }
 
-/// Gains of norms in L-GATr, all that its version 2.0 changed, and rotary positions in GATr.
+/// A network of golden_layers.py: its geometry and options, and the passes that dropout has drawn, none in prediction.
+struct Choice {
+    name: &'static str,
+    geometry: Geometry,
+    options: GatrOptions,
+    passes: usize,
+}
+
+/// Gains of norms in L-GATr, all that its version 2.0 changed, rotary positions in GATr, factors of heads, reinserted channels, other perceptrons,
+/// and dropout.
+fn choices() -> Vec<Choice> {
+    let (gatr, lgatr) = (geometry(3, 0, 1), geometry(1, 3, 0));
+    let gains = Geometry {
+        norm_gains: true,
+        ..lgatr
+    };
+    let attending = |change: fn(&mut AttentionOptions)| {
+        let mut options = options(true);
+        change(&mut options.attention);
+        options
+    };
+    let reinserting = |multi_query, channels: &[usize], scalars: &[usize]| GatrOptions {
+        reinsert_channels: channels.to_vec(),
+        reinsert_scalars: scalars.to_vec(),
+        ..options(multi_query)
+    };
+    let transforming = |mlp_ratio, mlp_layers| GatrOptions {
+        mlp_ratio,
+        mlp_layers,
+        ..options(true)
+    };
+    let dropping = GatrOptions {
+        dropout: Some(0.3),
+        ..transforming(3, 3)
+    };
+    let rotary = attending(|attention| attention.rotary = Some(50));
+    let own_keys = attending(|attention| {
+        (attention.head_scale, attention.multi_query) = (true, false);
+    });
+    let shared = attending(|attention| attention.head_scale = true);
+    let lgatr_2 = Geometry::lgatr_2().unwrap();
+    let all = [
+        ("gains", gains, options(true), 0),
+        ("lgatr_2", lgatr_2, options(true), 0),
+        ("rotary", gatr, rotary, 0),
+        ("head_scale", lgatr, own_keys, 0),
+        ("shared_head_scale", gatr, shared, 0),
+        ("reinserted", gatr, reinserting(true, &[1, 0], &[2]), 0),
+        (
+            "reinserted_own_keys",
+            lgatr,
+            reinserting(false, &[1, 0], &[2]),
+            0,
+        ),
+        (
+            "reinserted_scalars",
+            geometry(3, 0, 0),
+            reinserting(true, &[], &[0, 2]),
+            0,
+        ),
+        ("wide", gatr, transforming(3, 3), 0),
+        ("narrow", geometry(4, 1, 0), transforming(1, 1), 0),
+        ("prediction", gatr, dropping.clone(), 0),
+        ("training", gatr, dropping, 2),
+    ];
+    let all = all
+        .into_iter()
+        .map(|(name, geometry, options, passes)| Choice {
+            name,
+            geometry,
+            options,
+            passes,
+        });
+    all.collect()
+}
+
 #[test]
 fn choices_are_those_of_the_python_package() {
     let golden: Value = serde_json::from_str(LAYERS).unwrap();
-    let plain = options(true);
-    let gains = Geometry {
-        norm_gains: true,
-        ..geometry(1, 3, 0)
-    };
-    let rotary = GatrOptions {
-        attention: AttentionOptions {
-            rotary: Some(50),
-            ..plain.attention
-        },
-        ..plain
-    };
-    for (name, geometry, options) in [
-        ("gains", gains, plain),
-        ("lgatr_2", Geometry::lgatr_2().unwrap(), plain),
-        ("rotary", geometry(3, 0, 1), rotary),
-    ] {
-        let net = network(geometry, options);
-        let (mv, s) = (random(&[16, 2, 3, 2], 1), random(&[2, 3, 3], 2));
-        let out = net.forward(&Tokens::new(&mv, Some(&s)).unwrap()).unwrap();
+    let choices = choices();
+    assert_eq!(golden.as_object().unwrap().len(), choices.len());
+    for choice in choices {
+        let blades = choice.geometry.algebra.blade_count();
+        let net = network(choice.geometry, choice.options);
+        let (mv, s) = (random(&[blades, 2, 3, 2], 1), random(&[2, 3, 3], 2));
+        let draws = Draws::new(6, &Device::Cpu).unwrap();
+        let passes = (0..choice.passes).map(|_| draws.draw().unwrap());
+        let draw = passes.collect::<Vec<_>>().pop();
+        let call = Call {
+            draw: draw.as_ref(),
+            ..Call::default()
+        };
+        let x = Tokens::new(&mv, Some(&s)).unwrap();
+        let out = net.call(&x, &call).unwrap();
         let (mv, s) = (out.multivectors().unwrap(), out.scalars().unwrap().unwrap());
-        compare(name, &golden, &mv, &s);
+        compare(choice.name, &golden, &mv, &s);
+        // Blocks that run again compute the same.
+        let again = net
+            .with_gradient_checkpointing(true)
+            .call(&x, &call)
+            .unwrap();
+        assert_eq!(values(again.packed()), values(out.packed()));
     }
 }

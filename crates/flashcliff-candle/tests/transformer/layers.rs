@@ -128,7 +128,7 @@ fn attention_with_shared_and_own_keys() {
                 heads,
                 ratio: 2,
                 multi_query,
-                rotary: None,
+                ..AttentionOptions::default()
             };
             check(
                 &format!("attention {options:?}"),
@@ -157,6 +157,7 @@ fn attention_with_rotary_positions() {
                 ratio: 2,
                 multi_query,
                 rotary: Some(50),
+                ..AttentionOptions::default()
             };
             check(
                 &format!("attention {options:?}"),

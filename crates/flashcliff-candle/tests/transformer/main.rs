@@ -11,6 +11,7 @@ mod oracle;
 mod relatives;
 mod scopes;
 mod training;
+mod training_options;
 
 use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::init::Parameters;
@@ -23,16 +24,18 @@ use oracle::Token;
 /// Sizes with differing numbers everywhere.
 fn options(multi_query: bool) -> GatrOptions {
     GatrOptions {
-        input: Channels::new(2, 3),
-        output: Channels::new(3, 2),
-        hidden: Channels::new(4, 6),
         blocks: 2,
         attention: AttentionOptions {
             heads: 2,
             ratio: 2,
             multi_query,
-            rotary: None,
+            ..AttentionOptions::default()
         },
+        ..GatrOptions::new(
+            Channels::new(2, 3),
+            Channels::new(3, 2),
+            Channels::new(4, 6),
+        )
     }
 }
 

@@ -16,16 +16,18 @@ const ALGEBRAS: [(usize, usize); 4] = [(1, 3), (3, 0), (4, 1), (2, 0)];
 
 fn options(multi_query: bool) -> GatrOptions {
     GatrOptions {
-        input: Channels::new(2, 3),
-        output: Channels::new(3, 2),
-        hidden: Channels::new(4, 6),
         blocks: 2,
         attention: AttentionOptions {
             heads: HEADS,
             ratio: 2,
             multi_query,
-            rotary: None,
+            ..AttentionOptions::default()
         },
+        ..GatrOptions::new(
+            Channels::new(2, 3),
+            Channels::new(3, 2),
+            Channels::new(4, 6),
+        )
     }
 }
 

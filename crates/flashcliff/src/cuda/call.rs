@@ -33,12 +33,14 @@ pub(super) struct Call {
     pub(super) stream: CUstream,
 }
 
-/// Memory that a packing keeps for an operator, as addresses: what a pass would otherwise make in its workspace.
+/// Memory for what a pass would otherwise make in its workspace, as addresses.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Kept {
-    /// The weight as the products of this pass read it.
+    /// The weight as the products of this pass read it, packed ahead.
     pub(super) weight: Option<CUdeviceptr>,
-    /// The bias as products read it.
+    /// Room for the weight that the pass packs.
+    pub(super) room: Option<CUdeviceptr>,
+    /// The bias as products read it, packed ahead.
     pub(super) bias: Option<CUdeviceptr>,
     /// Room for the parts of the gradients of parameters, which are added up after the pass.
     pub(super) parts: Option<CUdeviceptr>,

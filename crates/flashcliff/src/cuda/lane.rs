@@ -210,6 +210,52 @@ impl Lanes {
             return Ok(());
         }
         let kernel = self.kernel(Pass::Backward, call.dtypes.arithmetic())?;
+        // SAFETY: the caller promises it.
+        unsafe { launch(kernel, &self.backward_arguments(call), call) }
+    }
+
+    /// Does the same as [`Self::backward`], but leaves the gradients of parameters as partial sums in the memory of a packing, which
+    /// has room for as many bytes as the workspace would. Returns what [`add_up`] takes.
+    ///
+    /// # Safety
+    /// The contract of [`Self::forward`] holds.
+    pub(super) unsafe fn backward_in_parts(
+        &self,
+        call: &Call,
+        parts: u64,
+    ) -> Result<sys::fc_partials, Error> {
+        let mut left = sys::fc_partials::default();
+        if call.grads.iter().all(Option::is_none) {
+            return Ok(left);
+        }
+        let kernel = self.kernel(Pass::Backward, call.dtypes.arithmetic())?;
+        let mut arguments = self.backward_arguments(call);
+        arguments.workspace = address(parts);
+        arguments.workspace_bytes =
+            self.workspace_bytes(&call.dims, Pass::Backward, call.dtypes, &call.grads)?;
+        // SAFETY: the caller promises it.
+        let code = unsafe {
+            sys::fc_launch_in_parts(
+                kernel,
+                &raw const arguments,
+                &raw mut left,
+                call.stream.cast(),
+            )
+        };
+        fault::kernel("fc_launch_in_parts", code)?;
+        Ok(left)
+    }
+
+    /// The place of an input among the parameters of the program, if it is one of them.
+    pub(super) fn parameter(&self, input: usize) -> Option<usize> {
+        match self.program.arguments.get(input) {
+            Some(&Argument::Param(param)) => Some(param),
+            _ => None,
+        }
+    }
+
+    /// The arguments of a backward pass.
+    fn backward_arguments(&self, call: &Call) -> sys::fc_call {
         let mut arguments = self.arguments(call);
         let mut lanes = 0;
         for (input, grad) in self.program.arguments.iter().zip(&call.grads) {
@@ -223,8 +269,7 @@ impl Lanes {
             }
         }
         arguments.inputs[lanes] = address(call.output);
-        // SAFETY: the caller promises it.
-        unsafe { launch(kernel, &arguments, call) }
+        arguments
     }
 
     /// The arguments that both passes share.
@@ -337,6 +382,17 @@ impl Lanes {
             reason: "only operators of independent lanes without parameters take tensors with strides, such as products".to_owned(),
         }
     }
+}
+
+/// Adds up partial sums that backward passes left.
+///
+/// # Safety
+/// The partial sums are those of backward passes before on the stream, and the gradients have the shapes and types of their parameters; all
+/// are in the current context, and the stream is valid.
+pub(super) unsafe fn add_up(all: &[sys::fc_partials], stream: CUstream) -> Result<(), Error> {
+    // SAFETY: the caller promises it. There are at most a few operators.
+    let code = unsafe { sys::fc_add_up(all.as_ptr(), all.len() as i32, stream.cast()) };
+    fault::kernel("fc_add_up", code)
 }
 
 /// The kernel of a pass that this build has. An algebra that was asked for without kernels has none.

@@ -3,17 +3,20 @@
 //! `y`, the output of the map, lies at the start of the saved values, or in the workspace if it is computed again in
 //! the backward pass. In the backward pass the product writes the gradient of `x`, and the products of the map add to
 //! it.
+//!
+//! In the forward pass the output is written last. Until then its memory holds what the map needs: its packed weights,
+//! and the workspace of its products if there is room for both. So the layer takes no memory for them.
 
 use std::sync::Arc;
 
-use super::call::{Call, Gradients, MAX_INPUTS, NO_GRADIENTS};
+use super::call::{Call, Gradients, Kept, MAX_INPUTS, NO_GRADIENTS};
 use super::device::Device;
 use super::dtype::Dtypes;
 use super::lane::Lanes;
 use super::linear::Linear;
 use super::matmul::MatmulPrecision;
 use super::spans::WORKSPACE_ALIGNMENT;
-use crate::operator::{self, Dims, Pass};
+use crate::operator::{self, Dims, Pass, TensorSpec};
 use crate::{Algebra, Error};
 
 /// The map and the product on a device.
@@ -23,6 +26,7 @@ pub(super) struct LinearSgp {
     product: Arc<Lanes>,
     /// The number of stored blades of `x` and `y`.
     blades: usize,
+    output: TensorSpec,
     /// The number of inputs of the map, which come first. The input after them is the weight of the product.
     of_linear: usize,
     recomputes: bool,
@@ -34,10 +38,24 @@ struct Space {
     /// The map's output `y`, unless it is saved.
     y: u64,
     grad_y: u64,
+    /// The memory in which the map works.
+    of_map: OfMap,
     /// The workspace of the map and of the product, which take turns.
     rest: u64,
     rest_bytes: usize,
     bytes: usize,
+}
+
+/// The memory in which the map of a forward pass works.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum OfMap {
+    /// The workspace.
+    #[default]
+    Workspace,
+    /// The output for packed weights, and the workspace for its products.
+    Weights,
+    /// The output, from its first aligned address on: so many bytes.
+    Output(usize),
 }
 
 impl LinearSgp {
@@ -57,6 +75,7 @@ impl LinearSgp {
                 device.compute_capability(),
             )?),
             blades: linear.blades(),
+            output: layer.product().specs().1,
             of_linear: linear.input_count(),
             recomputes: layer.recomputes(),
         })
@@ -91,7 +110,7 @@ impl LinearSgp {
         let (y, sums) = self.saved(call, &space);
         // SAFETY: the caller promises it; `y` and the rest are inside of the saved values and of the workspace.
         unsafe {
-            self.linear.forward(&self.map_call(call, y, &space))?;
+            self.linear.forward(&self.map_in_output(call, y, &space))?;
             self.product
                 .forward(&self.product_call(call, y, sums, &space))
         }
@@ -148,6 +167,26 @@ impl LinearSgp {
         }
     }
 
+    /// The map of a forward pass, whose output is not written yet.
+    fn map_in_output(&self, call: &Call, y: u64, space: &Space) -> Call {
+        let map = self.map_call(call, y, space);
+        match space.of_map {
+            OfMap::Workspace => map,
+            OfMap::Weights => Call {
+                kept: Kept {
+                    room: Some(call.output),
+                    ..map.kept
+                },
+                ..map
+            },
+            OfMap::Output(bytes) => Call {
+                workspace: call.output.next_multiple_of(WORKSPACE_ALIGNMENT as u64),
+                workspace_bytes: bytes,
+                ..map
+            },
+        }
+    }
+
     /// A call for a pass of the product, without gradients so far.
     fn product_call(&self, call: &Call, y: u64, sums: u64, space: &Space) -> Call {
         let mut inputs = [0; MAX_INPUTS];
@@ -201,7 +240,10 @@ impl LinearSgp {
         grads: &Gradients,
     ) -> Result<Space, Error> {
         let of_map = self.map_gradients(grads);
-        let map = |pass, grads| self.linear.workspace_bytes(dims, pass, dtypes, grads);
+        let map_with =
+            |pass, grads, kept: &Kept| self.linear.workspace_bytes(dims, pass, dtypes, grads, kept);
+        // Nothing of a layer is packed ahead.
+        let map = |pass, grads| map_with(pass, grads, &Kept::default());
         let like_y = self.y_len(dims) * dtypes.lanes.bytes();
         let mut space = Space::default();
         if self.recomputes {
@@ -210,6 +252,21 @@ impl LinearSgp {
         let mut most = 0;
         if pass == Pass::Forward || self.recomputes {
             most = map(Pass::Forward, &NO_GRADIENTS);
+        }
+        if pass == Pass::Forward {
+            let output = self.output.sizes(dims).product::<usize>() * dtypes.lanes.bytes();
+            let packed = self.linear.packed_bytes(dims, dtypes, pass);
+            if most > 0 && most + WORKSPACE_ALIGNMENT <= output {
+                space.of_map = OfMap::Output(most);
+                most = 0;
+            } else if packed > 0 && packed <= output {
+                let kept = Kept {
+                    room: Some(0),
+                    ..Kept::default()
+                };
+                space.of_map = OfMap::Weights;
+                most = map_with(pass, &NO_GRADIENTS, &kept);
+            }
         }
         if pass == Pass::Backward && of_map.iter().any(Option::is_some) {
             space.grad_y = space.add(like_y);

@@ -48,6 +48,7 @@ pub mod block_sparse;
 mod call;
 mod check;
 mod device;
+pub mod dropout;
 mod dtype;
 mod fault;
 mod fully_connected;

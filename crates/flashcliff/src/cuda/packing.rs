@@ -4,7 +4,7 @@
 //! pack       the parameters of all operators -> each in the form that its products read, for both passes
 //! forward    of an operator reads its form
 //! backward   of an operator reads its form, and leaves the parts of its gradients
-//! add_up     the parts of all operators -> gradients
+//! add_up     the parts of all operators -> gradients: of matrix products by one kernel, of products by rows by another
 //! ```
 //! So it serves whoever runs many operators between two changes of their parameters: a training step. Numbers are those of
 //! [`Operator::forward`] and [`Operator::backward`], bit for bit.
@@ -12,10 +12,11 @@
 use cudarc::driver::CudaStream;
 use flashcliff_sys as sys;
 
-use super::call::Kept;
+use super::call::{ALL_GRADIENTS, Kept, MAX_INPUTS, NO_GRADIENTS};
 use super::check::{Checks, Label};
 use super::device::Device;
 use super::dtype::Dtypes;
+use super::lane;
 use super::linear::{self, Places};
 use super::operator::{Given, Member, Operator, Work};
 use super::queue::Queue;
@@ -26,7 +27,7 @@ use crate::operator::{Dims, Pass};
 
 /// The name of a packing in errors.
 const NAME: &str = "packing";
-/// The places of the weight and of the bias among the inputs of a linear map.
+/// The place of the weight among the inputs of a linear map.
 const WEIGHT: usize = 1;
 
 /// Operators with sizes and types, and the layout of the memory in which their parameters are packed. Operators of which nothing is packed
@@ -71,6 +72,15 @@ impl Packing {
             checks.device(Label::Tensor("operator"), operator.device().ordinal())?;
             let places = match &operator.work {
                 Work::Linear(linear) => linear.places(&dims, dtypes, &mut add),
+                Work::Lanes(lanes) => {
+                    device.make_current()?;
+                    let pass = Pass::Backward;
+                    let bytes = lanes.workspace_bytes(&dims, pass, dtypes, &ALL_GRADIENTS)?;
+                    Places {
+                        parts: (bytes > 0).then(|| add(bytes)),
+                        ..Places::default()
+                    }
+                }
                 _ => Places::default(),
             };
             members.push(Own {
@@ -92,6 +102,22 @@ impl Packing {
         self.bytes
     }
 
+    /// The bytes of workspace that a pass of an operator needs if all gradients are wanted, beside what is packed.
+    ///
+    /// # Errors
+    /// [`Error::TensorCount`] for a number that no operator has; the errors of [`Operator::workspace_bytes`].
+    pub fn workspace_bytes(&self, operator: usize, pass: Pass) -> Result<usize, Error> {
+        let own = self.member(operator)?;
+        own.operator.device().make_current()?;
+        let grads = match pass {
+            Pass::Forward => &NO_GRADIENTS,
+            Pass::Backward => &ALL_GRADIENTS,
+        };
+        let member = own.member(pass, 0);
+        own.operator
+            .needed_workspace(member.dims, pass, member.dtypes, grads, &member.kept)
+    }
+
     /// Whether parameters of an operator are packed, by its number.
     pub fn packs(&self, operator: usize) -> bool {
         let own = self.members.get(operator);
@@ -100,8 +126,14 @@ impl Packing {
 
     /// Whether the backward pass of an operator leaves the gradient of an input in parts.
     pub fn leaves_parts(&self, operator: usize, input: usize) -> bool {
-        let own = self.members.get(operator);
-        own.is_some_and(|own| own.places.parts.is_some() && input == WEIGHT)
+        let Some(own) = self.members.get(operator) else {
+            return false;
+        };
+        let is_left = match &own.operator.work {
+            Work::Lanes(lanes) => lanes.parameter(input).is_some(),
+            _ => input == WEIGHT,
+        };
+        own.places.parts.is_some() && is_left
     }
 
     /// Packs parameters into memory, and returns what passes need. `parameters` has the parameters of each operator in the order of its
@@ -181,7 +213,7 @@ impl Packing {
             }
         }
         Ok(Packed {
-            left: vec![false; self.members.len()],
+            left: vec![Left::default(); self.members.len()],
             packing: self,
             memory,
         })
@@ -244,6 +276,7 @@ impl Own {
                 weight,
                 bias,
                 parts,
+                ..Kept::default()
             },
         }
     }
@@ -255,8 +288,17 @@ impl Own {
 pub struct Packed<'m> {
     packing: &'m Packing,
     memory: Scratch<'m>,
-    /// For each operator whether parts of a gradient are left to be added up.
-    left: Vec<bool>,
+    /// For each operator the parts of gradients that are left to be added up.
+    left: Vec<Left>,
+}
+
+/// The parts of gradients of an operator that a backward pass has left.
+#[derive(Clone, Copy, Debug, Default)]
+struct Left {
+    /// The inputs whose gradients have parts.
+    inputs: [bool; MAX_INPUTS],
+    /// The partial sums of a product by rows.
+    sums: sys::fc_partials,
 }
 
 /// A gradient of an input of an operator.
@@ -300,7 +342,7 @@ impl Packed<'_> {
     }
 
     /// Does the same as [`Operator::backward`], with the parameters as they were packed. Gradients of inputs that [leave
-    /// parts](Packing::leaves_parts) are not written before [`add_up`](Self::add_up); the next backward pass of the operator replaces the parts.
+    /// parts](Packing::leaves_parts) are not written before [`add_up`](Self::add_up); the next backward pass of the operator that makes them replaces the parts.
     ///
     /// # Errors
     /// The errors of [`Self::forward`].
@@ -319,14 +361,7 @@ impl Packed<'_> {
         grads: &mut [Option<TensorMut<'_>>],
         workspace: Option<Scratch<'_>>,
     ) -> Result<(), Error> {
-        let given = Given {
-            inputs,
-            output,
-            saved,
-            grad_output,
-            adds: false,
-            member: None,
-        };
+        let given = Given::new(inputs, output, saved, grad_output);
         self.backward_of(operator, stream, given, grads, workspace)
     }
 
@@ -352,14 +387,7 @@ impl Packed<'_> {
     ) -> Result<(), Error> {
         let own = self.packing.member(operator)?;
         own.operator.operator().check_adds()?;
-        let given = Given {
-            inputs,
-            output,
-            saved,
-            grad_output,
-            adds: true,
-            member: None,
-        };
+        let given = Given::new(inputs, output, saved, grad_output).adding();
         self.backward_of(operator, stream, given, grads, workspace)
     }
 
@@ -373,10 +401,10 @@ impl Packed<'_> {
     ) -> Result<(), Error> {
         self.packing.check(stream)?;
         let own = self.packing.member(operator)?;
-        let leaves = |(input, grad): (usize, &Option<TensorMut<'_>>)| {
-            grad.is_some() && self.packing.leaves_parts(operator, input)
-        };
-        let leaves = grads.iter().enumerate().any(leaves);
+        let mut leaves = [false; MAX_INPUTS];
+        for ((input, grad), leaves) in grads.iter().enumerate().zip(&mut leaves) {
+            *leaves = grad.is_some() && self.packing.leaves_parts(operator, input);
+        }
         let queue = Queue::of(stream);
         let (base, _guard) = self.memory.acquire(&queue);
         let given = Given {
@@ -384,8 +412,14 @@ impl Packed<'_> {
             ..given
         };
         // SAFETY: the same holds as in `forward`.
-        unsafe { own.operator.backward_on(&queue, &given, grads, workspace) }?;
-        self.left[operator] = leaves;
+        let sums = unsafe { own.operator.backward_on(&queue, &given, grads, workspace) }?;
+        // A pass without these gradients leaves the parts of the pass before.
+        if leaves.contains(&true) {
+            self.left[operator] = Left {
+                inputs: leaves,
+                sums,
+            };
+        }
         Ok(())
     }
 
@@ -403,7 +437,8 @@ impl Packed<'_> {
         let packing = self.packing;
         packing.check(stream)?;
         let is_left = |gradient: &PackedGradient<'_>| {
-            packing.leaves_parts(gradient.operator, gradient.input) && self.left[gradient.operator]
+            packing.leaves_parts(gradient.operator, gradient.input)
+                && self.left[gradient.operator].inputs[gradient.input]
         };
         for gradient in gradients.iter().filter(|gradient| is_left(gradient)) {
             let own = packing.member(gradient.operator)?;
@@ -416,14 +451,29 @@ impl Packed<'_> {
         let queue = Queue::of(stream);
         let (base, _guard) = self.memory.acquire(&queue);
         let mut lists = Lists::default();
+        let mut sums: Vec<(usize, sys::fc_partials)> = Vec::new();
         let mut guards = Vec::with_capacity(gradients.len());
         for gradient in gradients.iter_mut().filter(|gradient| is_left(gradient)) {
-            let own = packing.member(gradient.operator)?;
+            let (operator, input) = (gradient.operator, gradient.input);
+            let own = packing.member(operator)?;
+            let (address, guard) = gradient.gradient.acquire(&queue);
+            guards.push((operator, input, guard));
+            if let Work::Lanes(lanes) = &own.operator.work
+                && let Some(param) = lanes.parameter(input)
+            {
+                let known = sums.iter().position(|(of, _)| *of == operator);
+                let at = known.unwrap_or_else(|| {
+                    let grads = [std::ptr::null_mut(); _];
+                    let left = self.left[operator].sums;
+                    sums.push((operator, sys::fc_partials { grads, ..left }));
+                    sums.len() - 1
+                });
+                sums[at].1.grads[param] = lane::address(address);
+                continue;
+            }
             let (Work::Linear(linear), Some(parts)) = (&own.operator.work, own.places.parts) else {
                 continue;
             };
-            let (address, guard) = gradient.gradient.acquire(&queue);
-            guards.push((gradient.operator, guard));
             let from = linear.gradient_type(&own.dims, own.dtypes);
             let addresses = [base + parts, address];
             let unpacking = linear.unpacking(&own.dims, own.dtypes, addresses);
@@ -434,8 +484,11 @@ impl Packed<'_> {
             // context is current, as the stream is of it.
             unsafe { linear::unpack(list, *types, queue.raw()) }?;
         }
-        for (operator, _guard) in guards {
-            self.left[operator] = false;
+        let sums: Vec<sys::fc_partials> = sums.into_iter().map(|(_, sums)| sums).collect();
+        // SAFETY: the same holds; the partial sums are those of the last backward passes of their operators.
+        unsafe { lane::add_up(&sums, queue.raw()) }?;
+        for (operator, input, _guard) in guards {
+            self.left[operator].inputs[input] = false;
         }
         Ok(())
     }

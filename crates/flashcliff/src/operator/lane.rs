@@ -84,7 +84,7 @@ impl LaneOperator {
         self.eps
     }
 
-    pub(super) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {
+    pub(crate) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {
         let lane = |components| [Dim::Fixed(components), Dim::Batch, Dim::In];
         let inputs = self
             .program

@@ -11,7 +11,7 @@ use flashcliff::{Algebra, Dtype, Error, Pass, Signature};
 
 use crate::basis::Basis;
 use crate::case::{Case, Fill};
-use crate::cases::{Spec, input_shapes, linear_sgps};
+use crate::cases::{Spec, input_shapes, linear_sgps, sizes};
 use crate::compare::close;
 use crate::device::device;
 use crate::dtypes::{self, BF16, F32, F64};
@@ -41,6 +41,7 @@ pub(crate) fn add(tests: &mut Tests) {
         repeats::a_hundred(algebra, &main());
     });
     tests.add(lt, "linear_sgp::saved", saved);
+    tests.add(lt, "linear_sgp::workspace", workspace);
 }
 
 /// The options that a layer would choose, with `y` kept and with `y` computed again.
@@ -337,5 +338,28 @@ fn saved() {
             }
         }
         forward(Some(y + sums)).expect("enough room");
+    }
+}
+
+/// A forward pass packs its weights in the memory of its output, so its workspace is that of a matrix product at most, and nothing for many
+/// rows.
+fn workspace() {
+    let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("shipped");
+    let spec = Spec::LinearSgp(LinearSgpOptions::default());
+    let op = spec.operator(algebra).expect("an operator");
+    for (batch, channels, most) in [
+        (1024, 128, 0),
+        (4096, 512, 0),
+        // Weights of 32 MiB, as the output.
+        (1024, 1024, 1 << 17),
+    ] {
+        for (dtypes, precision) in types() {
+            let dims = sizes(&op, batch, channels, channels);
+            let op = op.on_cuda(device()).expect("kernels");
+            let op = op.with_precision(precision);
+            let bytes = op.workspace_bytes(&dims, Pass::Forward, dtypes);
+            let bytes = bytes.expect("kernels");
+            assert!(bytes <= most, "{batch} x {channels}: {bytes} bytes");
+        }
     }
 }

@@ -3,16 +3,19 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
 
-use super::part::{Function, Part, linear, linear_parameters};
-use super::{Channels, Geometry, Initialization, Scope, Tokens};
+use super::part::{Function, Parameter, Part, beside_unseen, linear, linear_parameters};
+use super::pointwise::dropout;
+use super::{Call, Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
 use crate::op::transformer::attention::Attention;
+use crate::op::transformer::gains::Gains;
 use crate::op::transformer::linear::Linear;
+use crate::op::transformer::reinserted::Reinserted;
 use crate::op::transformer::rotary::Rotary;
 use crate::op::transformer::stage::Stage;
 
 /// Options of [`SelfAttention`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionOptions {
     /// The heads.
     pub heads: usize,
@@ -24,20 +27,33 @@ pub struct AttentionOptions {
     /// then have an even number of scalars, at least 8. Positions are those of items in a sample, and in a ragged batch among all items.
     /// Geometries with `head_norm` do not have them.
     pub rotary: Option<u32>,
+    /// Whether each head has a factor, `head_scale` `[heads]`, which starts at 1.
+    pub head_scale: bool,
+    /// Channels that a call adds to those that projections to queries and keys see, by [`Call::extra`]; without `multi_query` those to values see them
+    /// too. They have scalars only if the tokens have some. For self-attention.
+    pub extra: Channels,
+    /// The probability of [`GradeDropout`](super::GradeDropout) on the output.
+    pub dropout: Option<f64>,
 }
 
 impl Default for AttentionOptions {
     fn default() -> Self {
-        Self {
-            heads: 8,
-            ratio: 2,
-            multi_query: true,
-            rotary: None,
-        }
+        Self::PUBLISHED
     }
 }
 
 impl AttentionOptions {
+    /// The options of the published network.
+    pub(crate) const PUBLISHED: Self = Self {
+        heads: 8,
+        ratio: 2,
+        multi_query: true,
+        rotary: None,
+        head_scale: false,
+        extra: Channels::new(0, 0),
+        dropout: None,
+    };
+
     /// The channels of a head.
     pub(super) fn head(&self, channels: Channels) -> Channels {
         let share = |channels: usize, least: usize| (self.ratio * channels / self.heads).max(least);
@@ -52,7 +68,15 @@ impl AttentionOptions {
         Channels::new(share(channels.multivectors, 1), scalars)
     }
 
-    pub(super) fn check(&self) -> std::result::Result<(), Error> {
+    /// Checks the options for tokens of so many channels.
+    pub(super) fn check(&self, channels: Channels) -> std::result::Result<(), Error> {
+        if channels.scalars == 0 && self.extra.scalars > 0 {
+            return Err(Error::Option {
+                option: "extra scalars of attention",
+                expected: "0, because its tokens have no scalars",
+                got: self.extra.scalars as f64,
+            });
+        }
         for (option, got) in [("heads", self.heads), ("ratio", self.ratio)] {
             if got == 0 {
                 return Err(Error::Option {
@@ -91,14 +115,15 @@ impl AttentionOptions {
     }
 }
 
-/// The stages of the layer.
+/// The stages of the layer. `place` is that of its dropout.
 pub(super) fn attention(
     geometry: Geometry,
     channels: Channels,
     options: AttentionOptions,
+    place: u64,
     vb: &VarBuilder,
 ) -> std::result::Result<Part, Error> {
-    options.check()?;
+    options.check(channels)?;
     let head = options.head(channels);
     let attention = Attention::new(geometry, options.heads, head, options.multi_query);
     let rotary = options.rotary(&attention, geometry).transpose()?;
@@ -108,28 +133,56 @@ pub(super) fn attention(
         true => (parts.into(), &["q_linear", "k_linear", "v_linear"]),
         false => (vec![parts[0].times(parts.len())], &["in_linear"]),
     };
-    let mut parameters = Vec::new();
+    let seen = channels.and(options.extra);
+    let mut parameters: Vec<Parameter> = Vec::new();
     for (name, &output) in names.iter().zip(&layers) {
         let vb = projections.pp(name);
-        let made = linear_parameters(
-            geometry,
-            channels,
-            output,
-            Initialization::Default,
-            geometry.attention_bias,
-            &vb,
-        )?;
-        parameters.extend(made);
+        let made = |seen| {
+            let (start, biased) = (Initialization::Default, geometry.attention_bias);
+            linear_parameters(geometry, seen, output, start, biased, &vb)
+        };
+        parameters.extend(match *name {
+            "v_linear" => beside_unseen(geometry, options.extra, made(channels)?),
+            _ => made(seen)?,
+        });
     }
-    parameters.extend(log_weights(geometry, options, head, vb)?);
-    let mut stages = vec![Stage::Linear(Linear::new(geometry, channels, layers)?)];
+    parameters.extend(log_weights(geometry, options, head, vb)?.map(Parameter::from));
+    let mut stages = Vec::new();
+    if seen != channels {
+        let reinserted = Reinserted::new(geometry.blades(), channels, options.extra);
+        stages.push(Stage::Reinserted(reinserted));
+    }
+    stages.push(Stage::Linear(Linear::new(geometry, seen, layers)?));
     stages.extend(rotary);
     stages.push(Stage::Attention(attention));
     let part = Part { stages, parameters };
+    Ok(part.then(finish(geometry, head, channels, options, place, vb)?))
+}
+
+/// The stages behind attention: factors of heads, the linear layer to so many channels, and dropout.
+pub(super) fn finish(
+    geometry: Geometry,
+    head: Channels,
+    channels: Channels,
+    options: AttentionOptions,
+    place: u64,
+    vb: &VarBuilder,
+) -> std::result::Result<Part, Error> {
     let all = head.times(options.heads);
+    let mut part = Part::default();
+    if options.head_scale {
+        let scale = vb.get_with_hints(options.heads, "head_scale", Init::Const(1.0))?;
+        let gains = Gains::of_heads(geometry, all, options.heads);
+        part = part.then(Part {
+            stages: vec![Stage::Gains(gains)],
+            parameters: vec![scale.into()],
+        });
+    }
     let vb = vb.pp("out_linear");
     let out = linear(geometry, all, channels, Initialization::Small, &vb)?;
-    Ok(part.then(out))
+    Ok(part
+        .then(out)
+        .then(dropout(geometry, channels, options.dropout, place)?))
 }
 
 /// The logarithms of the weights of distances, if attention sees any.
@@ -162,7 +215,8 @@ pub(super) fn log_weights(
 /// longest sequence.
 ///
 /// Parameters: those of [`EquiLinear`](super::EquiLinear) under `qkv_module.q_linear`, `.k_linear` and `.v_linear`, or `qkv_module.in_linear`
-/// without `multi_query`, and `out_linear`; with distances `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0.
+/// without `multi_query`, and `out_linear`; with distances `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0; with
+/// `head_scale` that.
 ///
 /// Sources: GATr (arXiv 2305.18415, section 3 and appendix A), L-GATr (arXiv 2405.14806, section 3).
 ///
@@ -214,7 +268,7 @@ impl SelfAttention {
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
         let geometry = geometry.into();
-        let part = attention(geometry, channels, options, &vb)?;
+        let part = attention(geometry, channels, options, 0, &vb)?;
         Ok(Self {
             function: Function::new("self_attention", geometry, part),
         })
@@ -225,7 +279,7 @@ impl SelfAttention {
     /// # Errors
     /// Tokens of other channels.
     pub fn forward(&self, x: &Tokens) -> Result<Tokens> {
-        self.function.apply(x, None)
+        self.call(x, &Call::default())
     }
 
     /// Applies the layer to items that attend within a scope.
@@ -234,6 +288,20 @@ impl SelfAttention {
     /// Tokens of other channels; a mask of another shape ([`Error::Shape`]), of another type or that depends on a variable; sequences of other
     /// tokens ([`Error::Offsets`]); a scope of two sets ([`Error::Scope`]).
     pub fn forward_within(&self, x: &Tokens, scope: &Scope) -> Result<Tokens> {
-        self.function.apply_within(x, None, scope)
+        self.call(
+            x,
+            &Call {
+                scope,
+                ..Call::default()
+            },
+        )
+    }
+
+    /// Applies the layer with all that a call may have; it reads no reference.
+    ///
+    /// # Errors
+    /// The errors of [`Self::forward_within`]; extra tokens of other channels than the options say; random numbers on another device.
+    pub fn call(&self, x: &Tokens, call: &Call) -> Result<Tokens> {
+        self.function.apply(x, call)
     }
 }

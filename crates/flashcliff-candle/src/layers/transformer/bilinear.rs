@@ -5,7 +5,7 @@ use candle_nn::VarBuilder;
 
 use super::part::{Function, Part, linear, linear_parameters};
 use super::pointwise::norm;
-use super::{Channels, Geometry, Initialization, Tokens};
+use super::{Call, Channels, Geometry, Initialization, Tokens};
 use crate::Error;
 use crate::op::transformer::linear::Linear;
 use crate::op::transformer::product::Products;
@@ -116,7 +116,13 @@ impl GeometricBilinear {
     /// # Errors
     /// Tokens of other channels, a reference of another shape.
     pub fn forward(&self, x: &Tokens, reference: &Tensor) -> Result<Tokens> {
-        self.function.apply(x, Some(reference))
+        self.function.apply(
+            x,
+            &Call {
+                reference: Some(reference),
+                ..Call::default()
+            },
+        )
     }
 
     /// Applies a layer without joins.
@@ -124,6 +130,6 @@ impl GeometricBilinear {
     /// # Errors
     /// Tokens of other channels, and a layer with joins.
     pub fn forward_without_joins(&self, x: &Tokens) -> Result<Tokens> {
-        self.function.apply(x, None)
+        self.function.apply(x, &Call::default())
     }
 }

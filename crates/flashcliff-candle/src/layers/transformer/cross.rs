@@ -5,9 +5,9 @@ use std::sync::Arc;
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
 
-use super::attention::{AttentionOptions, log_weights};
-use super::part::{Function, Part, check_tokens, linear, linear_parameters};
-use super::{Channels, Geometry, Initialization, Scope, Tokens};
+use super::attention::{AttentionOptions, finish, log_weights};
+use super::part::{Function, Part, check_tokens, linear_parameters, unwanted};
+use super::{Call, Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
 use crate::op::node::{self, Argument};
 use crate::op::transformer::attention::Attention;
@@ -20,7 +20,7 @@ use crate::op::transformer::stage::Stage;
 /// Heads have the sizes that the options give for the channels of the other set, as in GATr. Both sets have as many samples, and any numbers of items.
 ///
 /// Parameters: those of [`EquiLinear`](super::EquiLinear) under `q_linear`, `k_linear`, `v_linear` and `out_linear`; with distances
-/// `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0.
+/// `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0; with `head_scale` that.
 ///
 /// Source: GATr (arXiv 2305.18415), the layer of its repository.
 ///
@@ -82,7 +82,14 @@ impl CrossAttention {
         vb: VarBuilder,
     ) -> std::result::Result<Self, Error> {
         let geometry = geometry.into();
-        options.check()?;
+        options.check(channels)?;
+        if options.extra != Channels::default() {
+            return Err(Error::Option {
+                option: "extra channels of attention to another set",
+                expected: "none",
+                got: options.extra.multivectors.max(options.extra.scalars) as f64,
+            });
+        }
         if let Some(base) = options.rotary {
             return Err(Error::Option {
                 option: "rotary positions of attention to another set",
@@ -113,9 +120,7 @@ impl CrossAttention {
             )?)],
             parameters,
         };
-        let all = head.times(options.heads);
-        let small = Initialization::Small;
-        let out = linear(geometry, all, channels, small, &vb.pp("out_linear"))?;
+        let out = finish(geometry, head, channels, options, 0, &vb)?;
         let function = |part| Function::new("cross_attention", geometry, part);
         Ok(Self {
             geometry,
@@ -142,13 +147,30 @@ impl CrossAttention {
     /// The errors of [`Self::forward`]; a mask of another shape ([`Error::Shape`]) or type; sequences of other tokens, or of different
     /// numbers ([`Error::Offsets`]); a scope of one set ([`Error::Scope`]).
     pub fn forward_within(&self, x: &Tokens, others: &Tokens, scope: &Scope) -> Result<Tokens> {
+        let call = Call {
+            scope,
+            ..Call::default()
+        };
+        self.call(x, others, &call)
+    }
+
+    /// Applies the layer with all that a call may have; it reads no reference and takes no extra tokens.
+    ///
+    /// # Errors
+    /// The errors of [`Self::forward_within`]; random numbers on another device.
+    pub fn call(&self, x: &Tokens, others: &Tokens, call: &Call) -> Result<Tokens> {
+        if let Some(extra) = call.extra {
+            return Err(unwanted(extra).into());
+        }
+        let scope = call.scope;
         let crossing = match scope {
             Scope::Sample => self.crossing.clone(),
             _ => Arc::new(self.crossing.within(scope)?),
         };
+        let plain = Call::default();
         let (queries, keys) = (
-            self.queries.apply(x, None)?,
-            self.keys_and_values.apply(others, None)?,
+            self.queries.apply(x, &plain)?,
+            self.keys_and_values.apply(others, &plain)?,
         );
         let [of_queries, of_keys] = crossing.inputs();
         check_tokens(&queries, of_queries, self.geometry)?;
@@ -163,6 +185,12 @@ impl CrossAttention {
         arguments.extend(self.log_weights.iter().map(Argument::whole));
         let out = node::apply(&crossing, &arguments)?;
         let out = Tokens::over(out, crossing.output(), self.geometry)?;
-        self.out.apply(&out, None)
+        self.out.apply(
+            &out,
+            &Call {
+                draw: call.draw,
+                ..plain
+            },
+        )
     }
 }

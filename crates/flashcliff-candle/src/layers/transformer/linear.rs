@@ -4,7 +4,7 @@ use candle_core::Result;
 use candle_nn::VarBuilder;
 
 use super::part::{self, Function};
-use super::{Channels, Geometry, Tokens};
+use super::{Call, Channels, Geometry, Tokens};
 use crate::Error;
 
 /// How the parameters of a layer start.
@@ -137,6 +137,6 @@ impl EquiLinear {
     /// # Errors
     /// Tokens of other channels.
     pub fn forward(&self, x: &Tokens) -> Result<Tokens> {
-        self.function.apply(x, None)
+        self.function.apply(x, &Call::default())
     }
 }

@@ -6,8 +6,9 @@
 //! * [`Tokens`], [`Channels`] - what layers take.
 //! * [`Geometry`] - the choices of a transformer over an algebra.
 //! * [`Scope`], [`Mask`], [`Sequences`] - whom items attend to.
+//! * [`Call`] - all that a call has besides tokens; [`Draws`], [`Draw`] - random numbers of dropout.
 //! * [`EquiLinear`] - all linear maps that commute with the group, such as rotations, translations and reflections.
-//! * [`EquiLayerNorm`], [`ScalarGate`] - the invariant norm, and a gated nonlinearity.
+//! * [`EquiLayerNorm`], [`ScalarGate`], [`GradeDropout`] - the invariant norm, a gated nonlinearity, and dropout.
 //! * [`GeometricBilinear`] - products and joins of linear maps.
 //! * [`SelfAttention`], [`CrossAttention`] - attention that sees inner products and distances, within a set and to another one.
 //! * [`Block`] - attention and a perceptron, each behind a norm and with a residual.
@@ -19,6 +20,7 @@
 mod attention;
 mod bilinear;
 mod block;
+mod call;
 mod cross;
 mod linear;
 mod part;
@@ -26,13 +28,15 @@ mod pointwise;
 mod tokens;
 
 pub use crate::op::transformer::Channels;
+pub use crate::op::transformer::draw::{Draw, Draws};
 pub use crate::op::transformer::geometry::Geometry;
 pub use crate::op::transformer::scope::{Mask, Scope};
 pub use crate::op::transformer::sequences::Sequences;
 pub use attention::{AttentionOptions, SelfAttention};
 pub use bilinear::GeometricBilinear;
-pub use block::Block;
+pub use block::{Block, BlockOptions};
+pub use call::Call;
 pub use cross::CrossAttention;
 pub use linear::{EquiLinear, Initialization};
-pub use pointwise::{EquiLayerNorm, ScalarGate};
+pub use pointwise::{EquiLayerNorm, GradeDropout, ScalarGate};
 pub use tokens::{Tokens, join_reference, join_reference_within};

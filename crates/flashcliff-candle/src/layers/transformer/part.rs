@@ -6,23 +6,47 @@ use std::sync::Arc;
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
 
-use super::{Channels, Geometry, Initialization, Scope, Tokens};
+use super::{Call, Channels, Draw, Geometry, Initialization, Tokens};
 use crate::Error;
 use crate::choices;
 use crate::init::{note_bounds, uniform};
 use crate::op::transformer::function::Stages;
 use crate::op::transformer::linear::Linear;
+use crate::op::transformer::scope::Scope;
 use crate::op::transformer::stage::Stage;
 use crate::op::{
     self,
     node::{self, Argument},
 };
 
-/// Stages, and the tensors of their parameters in order.
+/// Stages, and their parameters in order.
 #[derive(Debug, Default)]
 pub(super) struct Part {
     pub(super) stages: Vec<Stage>,
-    pub(super) parameters: Vec<Tensor>,
+    pub(super) parameters: Vec<Parameter>,
+}
+
+/// A parameter, and so many zeros behind its second axis: those of input channels that its layer does not see.
+#[derive(Clone, Debug)]
+pub(super) struct Parameter {
+    tensor: Tensor,
+    unseen: usize,
+}
+
+impl From<Tensor> for Parameter {
+    fn from(tensor: Tensor) -> Self {
+        Self { tensor, unseen: 0 }
+    }
+}
+
+impl Parameter {
+    /// The tensor as stages take it.
+    fn taken(&self) -> Result<Tensor> {
+        match self.unseen {
+            0 => Ok(self.tensor.clone()),
+            unseen => self.tensor.pad_with_zeros(1, 0, unseen),
+        }
+    }
 }
 
 impl Part {
@@ -54,7 +78,7 @@ impl Part {
 #[derive(Clone, Debug)]
 pub(super) struct Function {
     stages: Arc<Stages>,
-    parameters: Vec<Tensor>,
+    parameters: Vec<Parameter>,
 }
 
 impl Function {
@@ -65,59 +89,99 @@ impl Function {
         }
     }
 
-    /// Applies the part; with joins there must be a reference.
-    pub(super) fn apply(&self, x: &Tokens, reference: Option<&Tensor>) -> Result<Tokens> {
-        self.apply_within(x, reference, &Scope::Sample)
-    }
-
-    /// Applies the part to items that attend within a scope.
-    pub(super) fn apply_within(
-        &self,
-        x: &Tokens,
-        reference: Option<&Tensor>,
-        scope: &Scope,
-    ) -> Result<Tokens> {
-        let stages = match scope {
-            Scope::Sample => self.stages.clone(),
-            _ => Arc::new(self.stages.within(scope)?),
+    /// Applies the part; with joins there must be a reference, with extra channels their tokens.
+    pub(super) fn apply(&self, x: &Tokens, call: &Call) -> Result<Tokens> {
+        let stages = match (call.scope, call.draw) {
+            (Scope::Sample, None) => self.stages.clone(),
+            (scope, draw) => Arc::new(self.stages.within(scope, draw)?),
         };
         check_tokens(x, stages.input(), stages.geometry())?;
+        if let Some(draw) = call.draw {
+            check_device(draw, x.packed())?;
+        }
         let mut arguments = vec![Argument::whole(x.packed())];
         if stages.has_joins() {
-            let missing = || Error::Shape {
-                tensor: "reference".to_owned(),
-                expected: "[samples, items], because the layer has joins".to_owned(),
-                got: Vec::new(),
-            };
-            arguments.push(Argument::whole(reference.ok_or_else(missing)?));
+            let missing = || missing("reference", "[samples, items], because the layer has joins");
+            arguments.push(Argument::whole(call.reference.ok_or_else(missing)?));
         }
-        if let Scope::Masked(mask) = scope {
+        if let Scope::Masked(mask) = call.scope {
             arguments.push(Argument::whole(mask.added()));
         }
-        arguments.extend(self.parameters.iter().map(Argument::whole));
+        match (stages.extra(), call.extra) {
+            (None, None) => {}
+            (Some(channels), Some(extra)) => {
+                check_tokens(extra, channels, stages.geometry())?;
+                arguments.push(Argument::whole(extra.packed()));
+            }
+            (Some(_), None) => {
+                let expected = "tokens, because the layer has extra channels";
+                return Err(missing("extra tokens", expected).into());
+            }
+            (None, Some(extra)) => return Err(unwanted(extra).into()),
+        }
+        let parameters = self.parameters.iter().map(Parameter::taken);
+        let parameters = parameters.collect::<Result<Vec<_>>>()?;
+        arguments.extend(parameters.iter().map(Argument::whole));
         let out = node::apply(&stages, &arguments)?;
         Tokens::over(out, stages.output(), stages.geometry())
     }
 
-    /// Applies the part to items that attend within a scope, and keeps its input alone: the backward pass runs the part again.
-    pub(super) fn recomputed_within(
-        &self,
-        x: &Tokens,
-        reference: Option<&Tensor>,
-        scope: &Scope,
-    ) -> Result<Tokens> {
+    /// Applies the part and keeps its inputs alone: the backward pass runs the part again.
+    pub(super) fn recomputed(&self, x: &Tokens, call: &Call) -> Result<Tokens> {
         let (stages, channels) = (&self.stages, x.channels());
         check_tokens(x, stages.input(), stages.geometry())?;
-        let reference = reference.filter(|_| stages.has_joins());
-        let inputs: Vec<&Tensor> = iter::once(x.packed()).chain(reference).collect();
-        let (function, scope) = (self.clone(), scope.clone());
+        let reference = call.reference.filter(|_| stages.has_joins());
+        let extra = call.extra.map(|extra| (extra.packed(), extra.channels()));
+        let inputs = iter::once(x.packed()).chain(reference);
+        let inputs: Vec<&Tensor> = inputs.chain(extra.map(|(packed, _)| packed)).collect();
+        let (function, scope, draw) = (self.clone(), call.scope.clone(), call.draw.cloned());
+        let (has_reference, extra) = (reference.is_some(), extra.map(|(_, channels)| channels));
         let out = op::recomputed(&inputs, move |inputs| {
             let geometry = function.stages.geometry();
-            let x = Tokens::over(inputs[0].clone(), channels, geometry)?;
-            let out = function.apply_within(&x, inputs.get(1), &scope)?;
+            let tokens = |at: usize, channels| Tokens::over(inputs[at].clone(), channels, geometry);
+            let at = 1 + usize::from(has_reference);
+            let extra = extra.map(|channels| tokens(at, channels)).transpose()?;
+            let call = Call {
+                reference: inputs[1..at].first(),
+                scope: &scope,
+                extra: extra.as_ref(),
+                draw: draw.as_ref(),
+            };
+            let out = function.apply(&tokens(0, channels)?, &call)?;
             Ok(out.packed().clone())
         })?;
         Tokens::over(out, stages.output(), stages.geometry())
+    }
+}
+
+fn missing(tensor: &str, expected: &str) -> Error {
+    Error::Shape {
+        tensor: tensor.to_owned(),
+        expected: expected.to_owned(),
+        got: Vec::new(),
+    }
+}
+
+/// The error of extra tokens for a layer that sees none.
+pub(super) fn unwanted(extra: &Tokens) -> Error {
+    Error::Shape {
+        tensor: "extra tokens".to_owned(),
+        expected: "none, because the layer takes none".to_owned(),
+        got: extra.packed().dims().to_vec(),
+    }
+}
+
+/// The random numbers must be where the tokens are.
+fn check_device(draw: &Draw, x: &Tensor) -> std::result::Result<(), Error> {
+    let got = draw.step().device();
+    match got.same_device(x.device()) {
+        true => Ok(()),
+        false => Err(Error::InputDevice {
+            operator: "dropout".to_owned(),
+            input: 0,
+            expected: "the device of its random numbers",
+            got: x.device().location(),
+        }),
     }
 }
 
@@ -152,7 +216,7 @@ pub(super) fn linear_parameters(
     initialization: Initialization,
     biased: bool,
     vb: &VarBuilder,
-) -> std::result::Result<Vec<Tensor>, Error> {
+) -> std::result::Result<Vec<Parameter>, Error> {
     geometry.check()?;
     choices::note_algebra(vb, geometry.algebra);
     let bias = |vb: &VarBuilder, shape: &[usize], name: &str, init: Init| match biased {
@@ -196,7 +260,29 @@ pub(super) fn linear_parameters(
             made.push(vb.pp("s2s").get_with_hints(shape, "weight", init)?);
         }
     }
-    Ok(made)
+    Ok(made.into_iter().map(Parameter::from).collect())
+}
+
+/// The parameters of a layer as one of more input channels, which it does not see.
+pub(super) fn beside_unseen(
+    geometry: Geometry,
+    unseen: Channels,
+    parameters: Vec<Parameter>,
+) -> Vec<Parameter> {
+    let [of_channels, of_blades, of_scalars] = [
+        unseen.multivectors,
+        unseen.multivectors * geometry.scalar_blades(),
+        unseen.scalars,
+    ];
+    // Those of a layer with scalar inputs and outputs, in the order of `Linear`. Biases see no channels.
+    let padded = [of_channels, of_scalars, 0, of_blades, 0, of_scalars];
+    let parameters = parameters.into_iter().zip(padded);
+    parameters
+        .map(|(parameter, unseen)| Parameter {
+            unseen,
+            ..parameter
+        })
+        .collect()
 }
 
 /// A linear layer.

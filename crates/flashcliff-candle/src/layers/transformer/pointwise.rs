@@ -1,13 +1,13 @@
-//! The invariant norm, and the gated nonlinearity.
+//! The invariant norm, the gated nonlinearity, and dropout.
 
 use candle_core::Result;
 use candle_nn::{Init, VarBuilder};
 
-use super::part::{Function, Part};
-use super::{Channels, Geometry, Tokens};
+use super::part::{Function, Parameter, Part};
+use super::{Call, Channels, Draw, Geometry, Tokens};
 use crate::Error;
 use crate::choices;
-use crate::op::transformer::gains::Gains;
+use crate::op::transformer::dropout::Dropout;
 use crate::op::transformer::gate::Gated;
 use crate::op::transformer::norm::Norm;
 use crate::op::transformer::stage::Stage;
@@ -34,23 +34,37 @@ fn norm_with_gains(
     vb: &VarBuilder,
 ) -> std::result::Result<Part, Error> {
     choices::note_algebra(vb, geometry.algebra);
-    let gains = Gains::new(geometry, channels);
+    let norm = Norm::with_gains(geometry, channels);
     // A matrix for multivectors, a list for scalars.
     let make = |shape: Vec<usize>| match shape.len() {
         2 => vb.get_with_hints(shape, "weight_mv", Init::Const(1.0)),
         _ => vb.get_with_hints(shape, "weight_s", Init::Const(1.0)),
     };
-    let parameters = gains.shapes().into_iter().map(make);
+    let parameters = norm.shapes().into_iter().map(make);
+    let parameters = parameters.map(|gain| gain.map(Parameter::from));
     let parameters = parameters.collect::<Result<Vec<_>>>()?;
-    let scaled = Part {
-        stages: vec![Stage::Gains(gains)],
+    Ok(Part {
+        stages: vec![Stage::Norm(norm)],
         parameters,
-    };
-    Ok(norm(geometry, channels).then(scaled))
+    })
 }
 
 pub(super) fn gate(geometry: Geometry, channels: Channels) -> std::result::Result<Part, Error> {
     Ok(Part::plain(Stage::Gated(Gated::new(&geometry, channels)?)))
+}
+
+/// Dropout of grades at a place, if there is a probability.
+pub(super) fn dropout(
+    geometry: Geometry,
+    channels: Channels,
+    p: Option<f64>,
+    place: u64,
+) -> std::result::Result<Part, Error> {
+    let stage = p.map(|p| Dropout::new(geometry, channels, p, place));
+    Ok(Part {
+        stages: stage.transpose()?.map(Stage::Dropout).into_iter().collect(),
+        parameters: Vec::new(),
+    })
 }
 
 /// `x / sqrt(max(mean over channels of <x, x>, 0.01))`, and a layer norm of the scalars. [`Self::with_gains`] multiplies both by gains.
@@ -103,7 +117,7 @@ impl EquiLayerNorm {
     /// # Errors
     /// Tokens of other channels.
     pub fn forward(&self, x: &Tokens) -> Result<Tokens> {
-        self.function.apply(x, None)
+        self.function.apply(x, &Call::default())
     }
 }
 
@@ -146,6 +160,58 @@ impl ScalarGate {
     /// # Errors
     /// Tokens of other channels.
     pub fn forward(&self, x: &Tokens) -> Result<Tokens> {
-        self.function.apply(x, None)
+        self.function.apply(x, &Call::default())
+    }
+}
+
+/// Dropout of whole grades of a multivector channel, and of scalars.
+///
+/// In training each grade of each channel and item, and each scalar, is 0 with probability `p`, and times `1 / (1 - p)` otherwise. What is dropped is a
+/// function of the random numbers and of the place in the tokens, the same on the CPU and on GPUs, and in the backward pass. Layers that get the same
+/// numbers drop alike: see [`Draw::of`].
+///
+/// Source: the layer of GATr's repository (arXiv 2305.18415).
+#[derive(Clone, Debug)]
+pub struct GradeDropout {
+    function: Function,
+}
+
+impl GradeDropout {
+    /// A layer of GATr for so many channels.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for what is no probability below 1.
+    pub fn new(channels: Channels, p: f64) -> std::result::Result<Self, Error> {
+        Self::over(Geometry::gatr()?, channels, p)
+    }
+
+    /// A layer over a geometry, or an algebra.
+    ///
+    /// # Errors
+    /// The errors of [`Self::new`].
+    pub fn over(
+        geometry: impl Into<Geometry>,
+        channels: Channels,
+        p: f64,
+    ) -> std::result::Result<Self, Error> {
+        let geometry = geometry.into();
+        let part = dropout(geometry, channels, Some(p), 0)?;
+        Ok(Self {
+            function: Function::new("grade_dropout", geometry, part),
+        })
+    }
+
+    /// Applies the layer with random numbers of a pass; without any it changes nothing.
+    ///
+    /// # Errors
+    /// Tokens of other channels; random numbers on another device.
+    pub fn forward(&self, x: &Tokens, draw: Option<&Draw>) -> Result<Tokens> {
+        self.function.apply(
+            x,
+            &Call {
+                draw,
+                ..Call::default()
+            },
+        )
     }
 }

@@ -108,7 +108,7 @@ impl Tokens {
     }
 
     /// Tokens of packed rows over a geometry.
-    pub(super) fn over(packed: Tensor, channels: Channels, geometry: Geometry) -> Result<Self> {
+    pub(crate) fn over(packed: Tensor, channels: Channels, geometry: Geometry) -> Result<Self> {
         Ok(Self {
             packed,
             channels,

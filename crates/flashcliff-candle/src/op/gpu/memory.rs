@@ -211,3 +211,20 @@ pub(crate) fn misplaced(name: &str) -> Error {
     let text = format!("{name}: expected contiguous memory of one GPU");
     candle_core::Error::Msg(text).into()
 }
+
+/// The address of contiguous indices, whose tensor the caller keeps until the work that reads them is launched.
+pub(crate) fn indices(
+    indices: &candle_core::Tensor,
+    stream: &CudaStream,
+    operator: &str,
+) -> Result<CUdeviceptr, Error> {
+    let (storage, layout) = indices.storage_and_layout();
+    let error = || misplaced(operator);
+    let Storage::Cuda(storage) = &*storage else {
+        return Err(error());
+    };
+    let (start, end) = layout.contiguous_offsets().ok_or_else(error)?;
+    let numbers = storage.as_cuda_slice::<u32>()?;
+    let view = numbers.try_slice(start..end).ok_or_else(error)?;
+    Ok(view.device_ptr(stream).0)
+}

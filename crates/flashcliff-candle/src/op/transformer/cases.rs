@@ -8,6 +8,8 @@ use flashcliff::{Algebra, Signature};
 use super::Channels;
 use super::attention::Attention;
 use super::cross::Crossing;
+use super::draw::Draws;
+use super::dropout::Dropout;
 use super::function::Stages;
 use super::gains::Gains;
 use super::gate::Gated;
@@ -15,6 +17,7 @@ use super::geometry::Geometry;
 use super::linear::Linear;
 use super::norm::Norm;
 use super::product::Products;
+use super::reinserted::Reinserted;
 use super::rotary::Rotary;
 use super::scope::{Mask, Scope};
 use super::sequences::Sequences;
@@ -75,7 +78,7 @@ pub(super) fn close(a: &Tensor, b: &Tensor, what: &str) {
     }
 }
 
-/// The inputs of stages: tokens, a reference, a mask without a gradient, parameters.
+/// The inputs of stages: tokens, a reference, a mask without a gradient, extra tokens, parameters.
 pub(super) fn inputs(case: &Case) -> Vec<Tensor> {
     let stages = &case.stages;
     let [samples, items] = case.tokens;
@@ -86,6 +89,10 @@ pub(super) fn inputs(case: &Case) -> Vec<Tensor> {
     }
     if let Scope::Masked(mask) = &stages.scope {
         all.push(mask.added().clone());
+    }
+    if let Some(extra) = stages.extra() {
+        let width = stages.geometry.width(extra);
+        all.push(variable(&[samples, items, width], 0.8).as_tensor().clone());
     }
     let parameters = stages.shapes.iter().enumerate();
     all.extend(parameters.map(|(at, shape)| variable(shape, 0.3 + at as f64).as_tensor().clone()));
@@ -150,8 +157,36 @@ fn norm(geometry: Geometry) -> Stage {
     Stage::Norm(Norm::new(geometry, FROM))
 }
 
-fn gains(geometry: Geometry, channels: Channels) -> Stage {
-    Stage::Gains(Gains::new(geometry, channels))
+fn norm_with_gains(geometry: Geometry, channels: Channels) -> Stage {
+    Stage::Norm(Norm::with_gains(geometry, channels))
+}
+
+/// A linear layer that sees extra tokens.
+fn reinserting(geometry: Geometry, extra: Channels) -> Vec<Stage> {
+    let reinserted = Reinserted::new(geometry.blades(), FROM, extra);
+    let seen = reinserted.output();
+    vec![
+        Stage::Reinserted(reinserted),
+        linear(geometry, seen, vec![FROM]),
+    ]
+}
+
+fn dropout(geometry: Geometry, channels: Channels, place: u64) -> Stage {
+    Stage::Dropout(Dropout::new(geometry, channels, 0.3, place).unwrap())
+}
+
+/// A block with all that may be in one, in training and in prediction.
+fn whole_block(geometry: Geometry) -> Vec<Stage> {
+    let mut attention = vec![norm(geometry)];
+    attention.extend(reinserting(geometry, Channels::new(1, 1)));
+    attention.extend(attention_layer(geometry, 2, false));
+    attention.push(dropout(geometry, FROM, 0));
+    let mut perceptron = vec![norm(geometry)];
+    perceptron.extend(bilinear(geometry));
+    perceptron.extend([dropout(geometry, FROM, 1), gate(geometry)]);
+    perceptron.push(linear(geometry, FROM, vec![FROM]));
+    perceptron.push(dropout(geometry, FROM, 2));
+    vec![Stage::Residual(attention), Stage::Residual(perceptron)]
 }
 
 fn gate(geometry: Geometry) -> Stage {
@@ -221,9 +256,28 @@ pub(super) fn cases() -> Vec<Case> {
         add("norm", vec![norm(geometry)]);
         for channels in [FROM, without, Channels::new(0, 3)] {
             let name = format!("gains of {channels:?}");
-            add(&name, vec![gains(geometry, channels)]);
+            add(&name, vec![norm_with_gains(geometry, channels)]);
         }
-        let scaled = vec![gains(geometry, FROM), norm(geometry), gains(geometry, FROM)];
+        let heads =
+            |channels: Channels, heads| Stage::Gains(Gains::of_heads(geometry, channels, heads));
+        add("gains of heads", vec![heads(Channels::new(6, 9), 3)]);
+        add(
+            "gains of heads without scalars",
+            vec![heads(Channels::new(4, 0), 2)],
+        );
+        for extra in [
+            Channels::new(1, 2),
+            Channels::new(3, 0),
+            Channels::new(0, 1),
+        ] {
+            let name = format!("{extra:?} reinserted");
+            add(&name, vec![Stage::Residual(reinserting(geometry, extra))]);
+        }
+        let scaled = vec![
+            norm_with_gains(geometry, FROM),
+            gate(geometry),
+            norm_with_gains(geometry, FROM),
+        ];
         add("gains in a residual", vec![Stage::Residual(scaled)]);
         add("gate", vec![gate(geometry)]);
         let inner = vec![Stage::Residual(vec![gate(geometry)]), norm(geometry)];
@@ -265,7 +319,31 @@ fn scoped(geometry: Geometry) -> Vec<Case> {
         for (name, scope, tokens) in masked.chain([ragged]) {
             all.push(Case {
                 name: format!("{name}, {algebra}, shared: {shared}"),
-                stages: Arc::new(stages.within(&scope).unwrap()),
+                stages: Arc::new(stages.within(&scope, None).unwrap()),
+                tokens,
+            });
+        }
+    }
+    let draw = Draws::new(5, &Device::Cpu).unwrap().draw().unwrap();
+    let ragged = Sequences::of_lengths(&[4, 0, 40, 9]);
+    let scopes = [
+        (Scope::Sample, TOKENS),
+        (Scope::Within(ragged.clone()), [1, ragged.items()]),
+    ];
+    for (scope, tokens) in scopes {
+        for draw in [None, Some(&draw)] {
+            let stages = Stages::new("case", geometry, whole_block(geometry));
+            all.push(Case {
+                name: format!("dropout in a block, {algebra}, drawn: {}", draw.is_some()),
+                stages: Arc::new(stages.within(&scope, draw).unwrap()),
+                tokens,
+            });
+        }
+        for channels in [FROM, Channels::new(2, 0), Channels::new(0, 3)] {
+            let stages = Stages::new("case", geometry, vec![dropout(geometry, channels, 7)]);
+            all.push(Case {
+                name: format!("dropout of {channels:?}, {algebra}"),
+                stages: Arc::new(stages.within(&scope, Some(&draw)).unwrap()),
                 tokens,
             });
         }
@@ -274,13 +352,13 @@ fn scoped(geometry: Geometry) -> Vec<Case> {
     let stages = Stages::new("case", geometry, block(geometry));
     all.push(Case {
         name: format!("a block of a ragged batch, {algebra}"),
-        stages: Arc::new(stages.within(&scope).unwrap()),
+        stages: Arc::new(stages.within(&scope, None).unwrap()),
         tokens: [1, 13],
     });
     let stages = Stages::new("case", geometry, rotary_layer(geometry, true));
     all.push(Case {
         name: format!("rotary positions of a ragged batch, {algebra}"),
-        stages: Arc::new(stages.within(&scope).unwrap()),
+        stages: Arc::new(stages.within(&scope, None).unwrap()),
         tokens: [1, 13],
     });
     all

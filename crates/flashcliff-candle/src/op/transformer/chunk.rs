@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::Channels;
+use super::dropout::Numbers;
 use crate::op::Scalar;
 
 /// Samples that are computed together.
@@ -10,9 +11,15 @@ use crate::op::Scalar;
 pub(crate) struct Chunk<'a, T> {
     pub(crate) blades: usize,
     pub(crate) samples: Samples<'a>,
+    /// The position of the first token among all.
+    pub(crate) first_row: usize,
     /// The reference of joins for each token; empty without joins.
     pub(crate) reference: &'a [T],
+    /// Extra tokens, packed; empty without.
+    pub(crate) extra: &'a [T],
     pub(crate) mask: Option<Mask<'a, T>>,
+    /// The random numbers of dropout; `None` outside of training.
+    pub(crate) numbers: Option<Numbers>,
 }
 
 /// The items of samples, which attend within their sample.
@@ -92,7 +99,25 @@ impl Run {
     }
 }
 
-impl<T> Chunk<'_, T> {
+impl<'a, T> Chunk<'a, T> {
+    /// Samples by themselves, which begin with the first of all.
+    pub(super) fn of(blades: usize, samples: Samples<'a>) -> Self {
+        Self {
+            blades,
+            samples,
+            first_row: 0,
+            reference: &[],
+            extra: &[],
+            mask: None,
+            numbers: None,
+        }
+    }
+
+    /// So many tokens of one sample.
+    pub(super) fn of_rows(blades: usize, items: usize) -> Self {
+        Self::of(blades, Samples::Equal { samples: 1, items })
+    }
+
     /// The tokens.
     pub(crate) fn rows(&self) -> usize {
         self.samples.rows()

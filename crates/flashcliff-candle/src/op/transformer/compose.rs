@@ -9,7 +9,7 @@ use std::sync::Arc;
 use candle_core::{D, Result, Tensor};
 
 use super::Channels;
-use super::constants::constant;
+use super::constants::{constant, indices};
 use super::function::Stages;
 use super::gains::Gains;
 use super::gate::Gated;
@@ -42,10 +42,12 @@ impl OnGpu for Stages {
             false => None,
         };
         let mask = self.mask_input().map(|at| arguments[at].seen());
+        let extra = self.extra_input().map(|at| arguments[at].seen());
         let around = Around {
             stages: self,
             reference,
             mask: mask.transpose()?,
+            extra: extra.transpose()?,
         };
         let parameters = arguments[self.first_parameter()..].iter();
         let parameters = parameters.map(Argument::seen).collect::<Result<Vec<_>>>()?;
@@ -58,6 +60,14 @@ struct Around<'a> {
     stages: &'a Stages,
     reference: Option<Tensor>,
     mask: Option<Tensor>,
+    extra: Option<Tensor>,
+}
+
+impl Around<'_> {
+    fn extra(&self) -> Result<&Tensor> {
+        let missing = || candle_core::Error::Msg("expected extra tokens, got none".to_owned());
+        self.extra.as_ref().ok_or_else(missing)
+    }
 }
 
 fn compose(
@@ -72,9 +82,11 @@ fn compose(
         rest = others;
         x = match stage {
             Stage::Linear(stage) => stage.compose(&x, own)?,
-            Stage::Norm(stage) => stage.compose(&x)?,
+            Stage::Norm(stage) => stage.compose(&x, own)?,
             Stage::Gains(stage) => stage.compose(&x, own)?,
             Stage::Rotary(stage) => stage.turned(&x, Way::Forth)?,
+            Stage::Reinserted(stage) => stage.compose(&x, around.extra()?)?,
+            Stage::Dropout(stage) => stage.compose(&x, around.stages.draw.as_ref())?,
             Stage::Gated(stage) => stage.compose(around.stages.geometry.blades(), &x)?,
             Stage::Products(stage) => stage.compose(&x, around.reference.as_ref())?,
             Stage::Attention(stage) => {
@@ -267,29 +279,30 @@ fn standardised(s: &Tensor, axis: usize) -> Result<Tensor> {
 }
 
 impl Norm {
-    pub(super) fn compose(&self, x: &Tensor) -> Result<Tensor> {
+    pub(super) fn compose(&self, x: &Tensor, gains: &[Tensor]) -> Result<Tensor> {
         let (mv, s) = split(self.geometry.blades(), self.channels, x)?;
         let mv = normed(&self.geometry, &mv)?;
         let s = s.map(|s| standardised(&s, 2)).transpose()?;
-        join(&mv, s.as_ref())
+        let normalised = join(&mv, s.as_ref())?;
+        match &self.gains {
+            Some(of) => of.compose(&normalised, gains),
+            None => Ok(normalised),
+        }
     }
 }
 
 impl Gains {
     fn compose(&self, x: &Tensor, parameters: &[Tensor]) -> Result<Tensor> {
-        let channels = self.channels.multivectors;
-        let (of_mv, of_s) = parameters.split_at(usize::from(channels > 0));
-        let cayley = self.geometry.algebra.cayley();
-        let mut row = Vec::new();
-        for gains in of_mv {
-            for grade in 0..self.grades() {
-                let gains = gains.narrow(1, grade, 1)?.t()?.contiguous()?;
-                let blades = cayley.grade_range(grade).len();
-                row.push(gains.broadcast_as((blades, channels))?.flatten_all()?);
-            }
-        }
-        row.extend_from_slice(of_s);
-        x.broadcast_mul(&Tensor::cat(&row, 0)?)
+        let flat = parameters.iter().map(Tensor::flatten_all);
+        let all = Tensor::cat(&flat.collect::<Result<Vec<_>>>()?, 0)?;
+        let sources = || {
+            let places = self.sources().into_iter();
+            places
+                .map(|at| u32::try_from(at).map_err(candle_core::Error::wrap))
+                .collect()
+        };
+        let sources = indices(&format!("sources, {self:?}"), sources, x)?;
+        x.broadcast_mul(&all.index_select(&sources, 0)?)
     }
 }
 

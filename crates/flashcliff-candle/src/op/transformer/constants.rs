@@ -19,7 +19,7 @@ pub(super) fn constant(
 }
 
 /// Indices on the device of a tensor, likewise.
-pub(super) fn indices(
+pub(crate) fn indices(
     name: &str,
     values: impl FnOnce() -> Result<Vec<u32>>,
     like: &Tensor,

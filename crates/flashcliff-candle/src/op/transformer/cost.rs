@@ -25,15 +25,11 @@ impl Stages {
         wanted: &[bool],
     ) -> Operation {
         let (samples, items) = (shapes[0][0], shapes[0][1]);
-        let chunk = Chunk::<f32> {
-            blades: self.geometry.blades(),
-            samples: match &self.scope {
-                Scope::Within(sequences) => Samples::Ragged(sequences.offsets()),
-                _ => Samples::Equal { samples, items },
-            },
-            reference: &[],
-            mask: None,
+        let of_chunk = match &self.scope {
+            Scope::Within(sequences) => Samples::Ragged(sequences.offsets()),
+            _ => Samples::Equal { samples, items },
         };
+        let chunk = Chunk::<f32>::of(self.geometry.blades(), of_chunk);
         let output = [samples, items, self.geometry.width(self.output())];
         let base = Operation::of_function(self.name, shapes, &output, dtype, pass, wanted);
         let parameters = shapes.iter().enumerate().skip(self.first_parameter());
@@ -70,9 +66,17 @@ fn flops(stages: &[Stage], chunk: &Chunk<'_, f32>, pass: Pass) -> usize {
         // Squares of half of the blades, their sum, and the division; two sums for scalars.
         Stage::Norm(stage) => {
             let channels = stage.channels;
-            passes * rows * (2 * chunk.blades * channels.multivectors + 5 * channels.scalars)
+            let of_gains = match &stage.gains {
+                Some(_) => channels.width_over(chunk.blades),
+                None => 0,
+            };
+            let of_norm = 2 * chunk.blades * channels.multivectors + 5 * channels.scalars;
+            passes * rows * (of_norm + of_gains)
         }
         Stage::Gains(stage) => passes * rows * stage.channels.width_over(chunk.blades),
+        // A product, the same in the backward pass.
+        Stage::Dropout(stage) => rows * stage.channels.width_over(chunk.blades),
+        Stage::Reinserted(_) => 0,
         // Two products and a sum, the same in the backward pass.
         Stage::Rotary(stage) => rows * 3 * stage.channels.scalars,
         Stage::Gated(stage) => {

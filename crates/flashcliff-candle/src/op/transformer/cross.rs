@@ -208,7 +208,7 @@ impl<T: Scalar> Function<T> for Crossing {
         let work = tokens.zip(cut.parts_mut(output)).zip(&mut chunks);
         let failure = Failure::default();
         threads::for_each(work.enumerate(), |(index, (((x, others), y), saved))| {
-            let chunks = [&cut, &of_keys].map(|cut| cut.chunk(index, blades, &[], given.mask));
+            let chunks = [&cut, &of_keys].map(|cut| cut.chunk(index, blades, given.mask));
             let [len, of_others] = self.lens(&chunks);
             let kept = self.attention.kept(chunks[0].rows(), chunks[1].rows());
             *saved = Buffer::take(len + of_others + kept);
@@ -258,7 +258,7 @@ impl<T: Scalar> Function<T> for Crossing {
         let failure = Failure::default();
         threads::for_each(work.enumerate(), |(index, work)| {
             let ((((of_x, of_others), sums), g), saved) = work;
-            let chunks = [&cut, &of_keys].map(|cut| cut.chunk(index, blades, &[], given.mask));
+            let chunks = [&cut, &of_keys].map(|cut| cut.chunk(index, blades, given.mask));
             let [len, of_len] = self.lens(&chunks);
             let (input, rest) = saved.split_at(len);
             let (other, kept) = rest.split_at(of_len);

@@ -123,12 +123,11 @@ impl<'a> Cut<'a> {
         lens.map(take).collect()
     }
 
-    /// A chunk with its reference of joins, if there are any, and the mask of all samples.
+    /// A chunk with the mask of all samples, and nothing else besides its samples.
     pub(super) fn chunk<'x, T: Copy>(
         &self,
         index: usize,
         blades: usize,
-        reference: &'x [T],
         mask: Option<(&'x [T], [usize; 4])>,
     ) -> Chunk<'x, T>
     where
@@ -136,14 +135,13 @@ impl<'a> Cut<'a> {
     {
         let chunk = &self.chunks[index];
         Chunk {
-            blades,
-            samples: self.all.of_chunk(chunk),
-            reference,
+            first_row: self.all.start(chunk.start),
             mask: mask.map(|(numbers, shape)| Mask {
                 numbers,
                 shape,
                 first: chunk.start,
             }),
+            ..Chunk::of(blades, self.all.of_chunk(chunk))
         }
     }
 }

@@ -6,7 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use flashcliff::{Element, Pass, threads};
 
 use super::Channels;
+use super::chunk::Chunk;
 use super::cut::{All, Cut};
+use super::draw::Draw;
+use super::dropout::Numbers;
 use super::geometry::Geometry;
 use super::scope::{Scope, checked_mask};
 use super::stage::{self, Given, Gradients, Stage};
@@ -18,8 +21,8 @@ use crate::timeline::Operation;
 
 /// Stages one after another, from tokens to tokens.
 ///
-/// Inputs: tokens `[samples, items, width]`; with joins the reference `[samples, items]`; with a mask what is added to scores; then the parameters
-/// of the layers. Output: tokens.
+/// Inputs: tokens `[samples, items, width]`; with joins the reference `[samples, items]`; with a mask what is added to scores; extra tokens, if a
+/// stage reads some; then the parameters of the layers. Output: tokens.
 #[derive(Clone, Debug)]
 pub(crate) struct Stages {
     pub(super) name: &'static str,
@@ -28,7 +31,10 @@ pub(crate) struct Stages {
     pub(super) shapes: Arc<[Vec<usize>]>,
     joins: Arc<[Vec<usize>]>,
     pub(super) has_joins: bool,
+    extra: Option<Channels>,
     pub(super) scope: Scope,
+    /// The random numbers of dropout; `None` outside of training.
+    pub(super) draw: Option<Draw>,
 }
 
 /// For each chunk, its input in its own layout and what the stages keep.
@@ -43,18 +49,20 @@ impl Stages {
             shapes: stages.iter().flat_map(Stage::shapes).collect(),
             joins: stage::joins(&stages).into(),
             has_joins: stages.iter().any(Stage::has_joins),
+            extra: stages.iter().find_map(Stage::extra),
             scope: Scope::Sample,
+            draw: None,
             name,
             geometry,
             stages: stages.into(),
         }
     }
 
-    /// The same stages for items that attend otherwise.
+    /// The same stages for items that attend otherwise, and with random numbers of dropout.
     ///
     /// # Errors
     /// [`Error::Scope`] for a scope of two sets.
-    pub(crate) fn within(&self, scope: &Scope) -> Result<Self, Error> {
+    pub(crate) fn within(&self, scope: &Scope, draw: Option<&Draw>) -> Result<Self, Error> {
         if matches!(scope, Scope::Between(..)) {
             return Err(Error::Scope {
                 layer: self.name.to_owned(),
@@ -64,6 +72,7 @@ impl Stages {
         }
         Ok(Self {
             scope: scope.clone(),
+            draw: draw.cloned(),
             ..self.clone()
         })
     }
@@ -75,6 +84,11 @@ impl Stages {
     /// Whether the stages read a reference of joins.
     pub(crate) fn has_joins(&self) -> bool {
         self.has_joins
+    }
+
+    /// The channels of extra tokens, if a stage reads some.
+    pub(crate) fn extra(&self) -> Option<Channels> {
+        self.extra
     }
 
     pub(crate) fn input(&self) -> Channels {
@@ -94,9 +108,27 @@ impl Stages {
         matches!(self.scope, Scope::Masked(_)).then_some(1 + usize::from(self.has_joins))
     }
 
+    /// The position of the extra tokens among the inputs, if there are some.
+    pub(super) fn extra_input(&self) -> Option<usize> {
+        let masks = usize::from(self.mask_input().is_some());
+        self.extra.map(|_| 1 + usize::from(self.has_joins) + masks)
+    }
+
     /// The position of the first parameter among the inputs.
     pub(super) fn first_parameter(&self) -> usize {
-        1 + usize::from(self.has_joins) + usize::from(self.mask_input().is_some())
+        let masks = usize::from(self.mask_input().is_some());
+        1 + usize::from(self.has_joins) + masks + usize::from(self.extra.is_some())
+    }
+
+    /// The random numbers of dropout on the host.
+    fn numbers(&self) -> Result<Option<Numbers>, Error> {
+        let number = |draw: &Draw| {
+            Ok::<_, Error>(Numbers {
+                key: draw.key(),
+                step: draw.number()?,
+            })
+        };
+        self.draw.as_ref().map(number).transpose()
     }
 
     /// The shape of the output, after a check of the inputs' shapes.
@@ -124,6 +156,12 @@ impl Stages {
         if let Some(at) = self.mask_input() {
             let heads = self.stages.iter().find_map(Stage::heads).unwrap_or(1);
             checked_mask(self.name, shapes[at], [samples, heads, items, items])?;
+        }
+        if let (Some(at), Some(extra)) = (self.extra_input(), self.extra) {
+            let expected = [samples, items, self.geometry.width(extra)];
+            if shapes[at] != expected {
+                return Err(error("extra tokens", format!("{expected:?}"), shapes[at]));
+            }
         }
         if let Scope::Within(sequences) = &self.scope {
             sequences.check(samples, items)?;
@@ -219,13 +257,21 @@ impl<T: Scalar> Function<T> for Stages {
         let joined = self.joined(&inputs[self.first_parameter()..]);
         let parameters: Vec<&[T]> = joined.iter().map(|joined| &**joined).collect();
         let reference = if self.has_joins { inputs[1].data } else { &[] };
+        let extra = self.extra_input().map_or(&[][..], |at| inputs[at].data);
+        let numbers = self.numbers()?;
         let mut chunks: Vec<Buffer<T>> = (0..cut.count()).map(|_| Buffer::take(0)).collect();
         let (x, y) = (cut.parts(inputs[0].data), cut.parts_mut(output));
-        let work = x.into_iter().zip(y).zip(cut.parts(reference));
+        let given = cut.parts(reference).into_iter().zip(cut.parts(extra));
+        let work = x.into_iter().zip(y).zip(given);
         let work = work.zip(&mut chunks).enumerate();
         let failure = Failure::default();
-        threads::for_each(work, |(index, (((x, y), reference), saved))| {
-            let chunk = cut.chunk(index, blades, reference, mask);
+        threads::for_each(work, |(index, (((x, y), (reference, extra)), saved))| {
+            let chunk = Chunk {
+                reference,
+                extra,
+                numbers,
+                ..cut.chunk(index, blades, mask)
+            };
             let kept = stage::kept(&self.stages, &chunk);
             *saved = Buffer::take(x.len() + kept);
             let (input, kept) = saved.split_at_mut(x.len());
@@ -253,6 +299,8 @@ impl<T: Scalar> Function<T> for Stages {
         let joined = self.joined(&inputs[self.first_parameter()..]);
         let parameters: Vec<&[T]> = joined.iter().map(|joined| &**joined).collect();
         let reference = if self.has_joins { inputs[1].data } else { &[] };
+        let extra = self.extra_input().map_or(&[][..], |at| inputs[at].data);
+        let numbers = self.numbers()?;
         let mut slots = slots.into_iter();
         let of_x = slots.next().flatten();
         let of_reference = if self.has_joins {
@@ -264,6 +312,10 @@ impl<T: Scalar> Function<T> for Stages {
             // A mask is never tracked.
             slots.next();
         }
+        let of_extra = match self.extra {
+            Some(_) => slots.next().flatten(),
+            None => None,
+        };
         let mut slots: Slots<T> = slots.collect();
         let wants_parameters = slots.iter().any(Option::is_some);
         let lens: Vec<usize> = parameters.iter().map(|p| p.len()).collect();
@@ -275,23 +327,33 @@ impl<T: Scalar> Function<T> for Stages {
         let mut sums: Vec<Buffer<T>> = (0..cut.count()).map(|_| Buffer::take(total)).collect();
         let of_x = of_x.map_or_else(Vec::new, |of_x| cut.parts_mut(of_x));
         let of_reference = cut.parts_mut(of_reference.unwrap_or_default());
+        let of_extra = cut.parts_mut(of_extra.unwrap_or_default());
         let mut of_x: Vec<Option<&mut [T]>> = of_x.into_iter().map(Some).collect();
         of_x.resize_with(cut.count(), || None);
-        let work = of_x.into_iter().zip(of_reference).zip(&mut sums);
+        let work = of_x.into_iter().zip(of_reference.into_iter().zip(of_extra));
+        let given = cut.parts(reference).into_iter().zip(cut.parts(extra));
         let work = work
+            .zip(&mut sums)
             .zip(cut.parts(grad_output.data))
-            .zip(cut.parts(reference))
+            .zip(given)
             .zip(&saved.chunks)
             .enumerate();
         let failure = Failure::default();
         threads::for_each(work, |(index, work)| {
-            let (((((of_x, of_reference), sums), g), reference), saved) = work;
-            let chunk = cut.chunk(index, blades, reference, mask);
+            let (((((of_x, (of_reference, of_extra)), sums), g), given), saved) = work;
+            let (reference, extra) = given;
+            let chunk = Chunk {
+                reference,
+                extra,
+                numbers,
+                ..cut.chunk(index, blades, mask)
+            };
             let (x, kept) = saved.split_at(chunk.len(self.input()));
             let mut gradient = Buffer::take(g.len());
             chunk.unpack(self.output(), g, &mut gradient);
             let mut of_input = Buffer::take(x.len());
             of_reference.fill(T::zero());
+            of_extra.fill(T::zero());
             let mut rest = &mut sums[..];
             let mut of_parameters = Vec::with_capacity(lens.len());
             for &len in &lens {
@@ -304,6 +366,7 @@ impl<T: Scalar> Function<T> for Stages {
                 input: &mut of_input,
                 parameters: &mut of_parameters,
                 reference: of_reference,
+                extra: of_extra,
             };
             let parameters = &parameters;
             let given = Given { chunk, parameters };

@@ -1,34 +1,64 @@
-//! Gains of tokens: a factor for each grade of a multivector channel, and one for each scalar channel.
+//! Gains of tokens: factors of grades of a multivector channel and of scalar channels, or of heads.
 //!
 //! Grades keep their own factor, so a layer with gains commutes with what it commuted with before.
 
+use std::ops::Range;
+
 use super::Channels;
 use super::geometry::Geometry;
-use super::stage::{Given, Gradients};
+use super::stage::Given;
 use crate::op::Scalar;
 use crate::op::scratch::Buffer;
 
-/// `x` times its gains. Parameters, as far as there are such channels: `[channels, grades]` of multivectors, `[channels]` of scalars.
+/// `x` times its gains. Parameters: of grades, as far as there are such channels, `[channels, grades]` of multivectors and `[channels]` of scalars;
+/// of heads `[heads]`.
 #[derive(Debug)]
 pub(crate) struct Gains {
     pub(super) geometry: Geometry,
     pub(super) channels: Channels,
+    kind: Kind,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Kind {
+    Grades,
+    /// So many heads, which are the slowest index of channels.
+    Heads(usize),
 }
 
 impl Gains {
+    /// Factors of the grades of each channel, and of each scalar.
     pub(crate) fn new(geometry: Geometry, channels: Channels) -> Self {
-        Self { geometry, channels }
+        Self {
+            geometry,
+            channels,
+            kind: Kind::Grades,
+        }
     }
 
-    /// The shapes of the parameters: multivectors, scalars.
+    /// A factor for each of so many heads, which have as many channels each.
+    pub(crate) fn of_heads(geometry: Geometry, channels: Channels, heads: usize) -> Self {
+        Self {
+            geometry,
+            channels,
+            kind: Kind::Heads(heads),
+        }
+    }
+
+    /// The shapes of the parameters: multivectors, scalars; or heads.
     pub(crate) fn shapes(&self) -> Vec<Vec<usize>> {
         let Channels {
             multivectors,
             scalars,
         } = self.channels;
-        let of_multivectors = (multivectors > 0).then(|| vec![multivectors, self.grades()]);
-        let of_scalars = (scalars > 0).then(|| vec![scalars]);
-        of_multivectors.into_iter().chain(of_scalars).collect()
+        match self.kind {
+            Kind::Grades => {
+                let of_multivectors = (multivectors > 0).then(|| vec![multivectors, self.grades()]);
+                let of_scalars = (scalars > 0).then(|| vec![scalars]);
+                of_multivectors.into_iter().chain(of_scalars).collect()
+            }
+            Kind::Heads(heads) => vec![vec![heads]],
+        }
     }
 
     pub(super) fn grades(&self) -> usize {
@@ -36,23 +66,35 @@ impl Gains {
     }
 
     /// The grade of each blade.
-    pub(super) fn grades_of_blades(&self) -> Vec<usize> {
+    fn grades_of_blades(&self) -> Vec<usize> {
         let cayley = self.geometry.algebra.cayley();
         let of = |grade| cayley.grade_range(grade).map(move |_| grade);
         (0..cayley.grade_count()).flat_map(of).collect()
     }
 
-    /// Splits parameters, or their gradients, into those of multivectors and those of scalars. Where there are no such channels they are empty.
-    fn split<P: Default>(&self, parameters: impl IntoIterator<Item = P>) -> [P; 2] {
-        let mut all = parameters.into_iter();
-        let mut next = |channels| match channels {
-            0 => P::default(),
-            _ => all.next().unwrap_or_default(),
-        };
-        [
-            next(self.channels.multivectors),
-            next(self.channels.scalars),
-        ]
+    /// For each blade and channel, and then for each scalar, the position of its gain among all parameters one after another.
+    pub(super) fn sources(&self) -> Vec<usize> {
+        let Channels {
+            multivectors: channels,
+            scalars,
+        } = self.channels;
+        let grades = self.grades_of_blades().into_iter();
+        match self.kind {
+            Kind::Grades => {
+                let count = self.grades();
+                let of_blade = |grade| (0..channels).map(move |channel| channel * count + grade);
+                let first = channels * count;
+                let of_blades = grades.flat_map(of_blade);
+                of_blades.chain(first..first + scalars).collect()
+            }
+            Kind::Heads(heads) => {
+                let of = move |count: usize| (0..count).map(move |at| at * heads / count);
+                grades
+                    .flat_map(|_| of(channels))
+                    .chain(of(scalars))
+                    .collect()
+            }
+        }
     }
 
     pub(super) fn forward<T: Scalar>(&self, given: Given<'_, T>, x: &[T], y: &mut [T]) {
@@ -60,53 +102,67 @@ impl Gains {
         self.scale(given, y);
     }
 
-    pub(super) fn backward<T: Scalar>(
+    /// Writes the gradients of the input and, unless their slices are empty, of the parameters.
+    pub(super) fn gradient<T: Scalar>(
         &self,
         given: Given<'_, T>,
         x: &[T],
         g: &[T],
-        to: Gradients<'_, '_, T>,
+        of_x: &mut [T],
+        of_parameters: &mut [&mut [T]],
     ) {
-        to.input.copy_from_slice(g);
-        self.scale(given, to.input);
-        let wanted = to.parameters.iter_mut().map(|to| &mut **to);
-        let [of_mv, of_s] = self.split::<&mut [T]>(wanted);
-        let (mv, s) = given.chunk.split(self.channels, x);
-        let (g, g_s) = given.chunk.split(self.channels, g);
-        if !of_mv.is_empty() {
-            let (channels, grades) = (self.channels.multivectors, self.grades());
-            let count = given.chunk.rows() * channels;
-            let mut sums = Buffer::take(channels);
-            of_mv.fill(T::zero());
-            for (blade, grade) in self.grades_of_blades().into_iter().enumerate() {
-                let own = blade * count..(blade + 1) * count;
-                sum_of_products(&mv[own.clone()], &g[own], &mut sums);
-                for (channel, &sum) in sums.iter().enumerate() {
-                    of_mv[channel * grades + grade] += sum;
-                }
-            }
+        of_x.copy_from_slice(g);
+        self.scale(given, of_x);
+        if of_parameters.iter().all(|to| to.is_empty()) {
+            return;
         }
-        if !of_s.is_empty() {
-            sum_of_products(s, g_s, of_s);
+        let mut found = vec![T::zero(); self.shapes().iter().map(|shape| count(shape)).sum()];
+        let sources = self.sources();
+        let mut rest = &sources[..];
+        let mut sums = Buffer::take(self.channels.multivectors.max(self.channels.scalars));
+        self.for_each_run(given.chunk.rows(), |range, width| {
+            let (own, others) = rest.split_at(width);
+            rest = others;
+            let sums = &mut sums[..width];
+            sum_of_products(&x[range.clone()], &g[range], sums);
+            for (&source, &sum) in own.iter().zip(&*sums) {
+                found[source] += sum;
+            }
+        });
+        let mut first = 0;
+        for to in of_parameters.iter_mut() {
+            to.copy_from_slice(&found[first..][..to.len()]);
+            first += to.len();
         }
     }
 
     /// Multiplies tokens by their gains.
-    fn scale<T: Scalar>(&self, given: Given<'_, T>, x: &mut [T]) {
-        let [gains, gains_s] = self.split(given.parameters.iter().copied());
-        let (mv, s) = given.chunk.split_mut(self.channels, x);
-        let (channels, grades) = (self.channels.multivectors, self.grades());
-        let count = given.chunk.rows() * channels;
-        let mut row = Buffer::take(channels);
-        for (blade, grade) in self.grades_of_blades().into_iter().enumerate() {
-            let of_channels = gains.chunks_exact(grades);
-            for (to, gains) in row.iter_mut().zip(of_channels) {
-                *to = gains[grade];
-            }
-            multiply(&mut mv[blade * count..(blade + 1) * count], &row);
-        }
-        multiply(s, gains_s);
+    pub(super) fn scale<T: Scalar>(&self, given: Given<'_, T>, x: &mut [T]) {
+        let gains = given.parameters.concat();
+        let row: Vec<T> = self.sources().iter().map(|&source| gains[source]).collect();
+        let mut rest = &row[..];
+        self.for_each_run(given.chunk.rows(), |range, width| {
+            let (own, others) = rest.split_at(width);
+            rest = others;
+            multiply(&mut x[range], own);
+        });
     }
+
+    /// Calls a function with the range and the width of the rows of each blade, and of those of scalars.
+    fn for_each_run(&self, rows: usize, mut work: impl FnMut(Range<usize>, usize)) {
+        let (channels, scalars) = (self.channels.multivectors, self.channels.scalars);
+        let widths = std::iter::repeat_n(channels, self.geometry.blades());
+        let mut first = 0;
+        for width in widths.chain([scalars]) {
+            let stop = first + rows * width;
+            work(first..stop, width);
+            first = stop;
+        }
+    }
+}
+
+fn count(shape: &[usize]) -> usize {
+    shape.iter().product()
 }
 
 /// Multiplies rows by a row.

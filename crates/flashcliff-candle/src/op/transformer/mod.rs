@@ -8,7 +8,9 @@
 //! * `scope` - whom the items attend to, and masks; `sequences` - ragged batches.
 //! * `stage` - the stages and what they have in common.
 //! * `linear` - equivariant linear layers that share an input.
-//! * `norm`, `gains`, `gate` - the invariant norm, factors of grades, and gated nonlinearities.
+//! * `norm`, `gains`, `gate` - the invariant norm, factors of grades and of heads, and gated nonlinearities.
+//! * `dropout` - dropout of grades; `draw` - its random numbers.
+//! * `reinserted` - channels of other tokens behind those of each token.
 //! * `product` - geometric products and joins of linear maps.
 //! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them.
 //! * `rotary` - positions of items among the scalars of queries and keys.
@@ -23,10 +25,12 @@ pub(crate) mod attention;
 mod cases;
 mod chunk;
 mod compose;
-mod constants;
+pub(crate) mod constants;
 mod cost;
 pub(crate) mod cross;
 mod cut;
+pub(crate) mod draw;
+pub(crate) mod dropout;
 mod features;
 pub(crate) mod function;
 pub(crate) mod gains;
@@ -38,6 +42,7 @@ mod head_norm;
 pub(crate) mod linear;
 pub(crate) mod norm;
 pub(crate) mod product;
+pub(crate) mod reinserted;
 pub(crate) mod rotary;
 pub(crate) mod scope;
 pub(crate) mod sequences;

@@ -3,22 +3,26 @@
 use flashcliff::equivariant::{InvariantNorm, NormSizes};
 
 use super::chunk::Chunk;
+use super::gains::Gains;
 use super::geometry::Geometry;
+use super::stage::{Given, Gradients};
 use super::{Channels, number};
 use crate::Error;
 use crate::op::Scalar;
+use crate::op::scratch::Buffer;
 
 /// The smallest mean of squared norms that is divided by.
 pub(super) const EPS: f64 = 0.01;
 /// The number that is added to the variance of scalars.
 pub(super) const SCALAR_EPS: f64 = 1e-5;
 
-/// `x / sqrt(max(mean over channels of the invariant norm, 0.01))`, and for scalars a layer norm without gain and bias.
+/// `x / sqrt(max(mean over channels of the invariant norm, 0.01))`, and for scalars a layer norm without bias; both times gains, if it has some.
 #[derive(Debug)]
 pub(crate) struct Norm {
     core: InvariantNorm,
     pub(super) geometry: Geometry,
     pub(super) channels: Channels,
+    pub(super) gains: Option<Gains>,
 }
 
 impl Norm {
@@ -27,7 +31,20 @@ impl Norm {
             core: InvariantNorm::new(geometry.algebra),
             geometry,
             channels,
+            gains: None,
         }
+    }
+
+    pub(crate) fn with_gains(geometry: Geometry, channels: Channels) -> Self {
+        Self {
+            gains: Some(Gains::new(geometry, channels)),
+            ..Self::new(geometry, channels)
+        }
+    }
+
+    /// The shapes of the parameters: those of the gains.
+    pub(crate) fn shapes(&self) -> Vec<Vec<usize>> {
+        self.gains.as_ref().map_or_else(Vec::new, Gains::shapes)
     }
 
     fn sizes(&self, rows: usize) -> NormSizes {
@@ -39,6 +56,36 @@ impl Norm {
     }
 
     pub(super) fn forward<T: Scalar>(
+        &self,
+        given: Given<'_, T>,
+        x: &[T],
+        y: &mut [T],
+    ) -> Result<(), Error> {
+        self.normalise(&given.chunk, x, y)?;
+        if let Some(gains) = &self.gains {
+            gains.scale(given, y);
+        }
+        Ok(())
+    }
+
+    pub(super) fn backward<T: Scalar>(
+        &self,
+        given: Given<'_, T>,
+        x: &[T],
+        g: &[T],
+        to: Gradients<'_, '_, T>,
+    ) -> Result<(), Error> {
+        let Some(gains) = &self.gains else {
+            return self.gradient(&given.chunk, x, g, to.input);
+        };
+        let (mut normalised, mut of_normalised) = (Buffer::take(x.len()), Buffer::take(x.len()));
+        self.normalise(&given.chunk, x, &mut normalised)?;
+        gains.gradient(given, &normalised, g, &mut of_normalised, to.parameters);
+        self.gradient(&given.chunk, x, &of_normalised, to.input)
+    }
+
+    /// The norm without gains.
+    fn normalise<T: Scalar>(
         &self,
         chunk: &Chunk<'_, T>,
         x: &[T],
@@ -55,7 +102,8 @@ impl Norm {
         Ok(())
     }
 
-    pub(super) fn backward<T: Scalar>(
+    /// Writes the gradient of [`Self::normalise`].
+    fn gradient<T: Scalar>(
         &self,
         chunk: &Chunk<'_, T>,
         x: &[T],

@@ -3,11 +3,13 @@
 use super::Channels;
 use super::attention::Attention;
 use super::chunk::Chunk;
+use super::dropout::Dropout;
 use super::gains::Gains;
 use super::gate::Gated;
 use super::linear::Linear;
 use super::norm::Norm;
 use super::product::Products;
+use super::reinserted::Reinserted;
 use super::rotary::{Rotary, Way};
 use crate::Error;
 use crate::op::Scalar;
@@ -20,6 +22,8 @@ pub(crate) enum Stage {
     Norm(Norm),
     Gains(Gains),
     Rotary(Rotary),
+    Reinserted(Reinserted),
+    Dropout(Dropout),
     Gated(Gated),
     Products(Products),
     Attention(Attention),
@@ -53,6 +57,8 @@ pub(crate) struct Gradients<'a, 'b, T> {
     pub(crate) parameters: &'a mut [&'b mut [T]],
     /// The gradient of the reference of joins, which is added to.
     pub(crate) reference: &'a mut [T],
+    /// The gradient of extra tokens, packed, which is added to. It is empty if it is not wanted.
+    pub(crate) extra: &'a mut [T],
 }
 
 impl Stage {
@@ -62,6 +68,8 @@ impl Stage {
             Self::Norm(stage) => stage.channels,
             Self::Gains(stage) => stage.channels,
             Self::Rotary(stage) => stage.channels,
+            Self::Reinserted(stage) => stage.channels,
+            Self::Dropout(stage) => stage.channels,
             Self::Gated(stage) => stage.channels,
             Self::Products(stage) => stage.input(),
             Self::Attention(stage) => stage.input(),
@@ -74,9 +82,11 @@ impl Stage {
             Self::Linear(stage) => stage.output(),
             Self::Products(stage) => stage.output(),
             Self::Attention(stage) => stage.output(),
+            Self::Reinserted(stage) => stage.output(),
             Self::Norm(_)
             | Self::Gains(_)
             | Self::Rotary(_)
+            | Self::Dropout(_)
             | Self::Gated(_)
             | Self::Residual(_) => self.input(),
         }
@@ -86,10 +96,11 @@ impl Stage {
     pub(crate) fn shapes(&self) -> Vec<Vec<usize>> {
         match self {
             Self::Linear(stage) => stage.shapes(),
+            Self::Norm(stage) => stage.shapes(),
             Self::Gains(stage) => stage.shapes(),
             Self::Attention(stage) => stage.shapes(),
             Self::Residual(stages) => stages.iter().flat_map(Self::shapes).collect(),
-            Self::Norm(_) | Self::Rotary(_) | Self::Gated(_) | Self::Products(_) => Vec::new(),
+            _ => Vec::new(),
         }
     }
 
@@ -97,10 +108,8 @@ impl Stage {
     pub(crate) fn joins(&self) -> Vec<Vec<usize>> {
         match self {
             Self::Linear(stage) => stage.joins(),
-            Self::Gains(stage) => (0..stage.shapes().len()).map(|at| vec![at]).collect(),
-            Self::Attention(stage) => stage.shapes().iter().map(|_| vec![0]).collect(),
             Self::Residual(stages) => joins(stages),
-            Self::Norm(_) | Self::Rotary(_) | Self::Gated(_) | Self::Products(_) => Vec::new(),
+            _ => (0..self.shapes().len()).map(|at| vec![at]).collect(),
         }
     }
 
@@ -108,10 +117,8 @@ impl Stage {
     fn parameters(&self) -> usize {
         match self {
             Self::Linear(_) => Linear::PARAMETERS,
-            Self::Gains(stage) => stage.shapes().len(),
-            Self::Attention(stage) => stage.shapes().len(),
             Self::Residual(stages) => stages.iter().map(Self::parameters).sum(),
-            Self::Norm(_) | Self::Rotary(_) | Self::Gated(_) | Self::Products(_) => 0,
+            _ => self.shapes().len(),
         }
     }
 
@@ -121,6 +128,15 @@ impl Stage {
             Self::Products(stage) => stage.regressive.is_some(),
             Self::Residual(stages) => stages.iter().any(Self::has_joins),
             _ => false,
+        }
+    }
+
+    /// The channels of extra tokens, if the stage reads some.
+    pub(super) fn extra(&self) -> Option<Channels> {
+        match self {
+            Self::Reinserted(stage) => Some(stage.extra),
+            Self::Residual(stages) => stages.iter().find_map(Self::extra),
+            _ => None,
         }
     }
 
@@ -151,13 +167,21 @@ impl Stage {
     ) -> Result<(), Error> {
         match self {
             Self::Linear(stage) => stage.forward(given, x, y),
-            Self::Norm(stage) => stage.forward(&given.chunk, x, y),
+            Self::Norm(stage) => stage.forward(given, x, y),
             Self::Gains(stage) => {
                 stage.forward(given, x, y);
                 Ok(())
             }
             Self::Rotary(stage) => {
                 stage.turn(&given.chunk, Way::Forth, x, y);
+                Ok(())
+            }
+            Self::Reinserted(stage) => {
+                stage.forward(&given.chunk, x, y);
+                Ok(())
+            }
+            Self::Dropout(stage) => {
+                stage.drop(&given.chunk, x, y);
                 Ok(())
             }
             Self::Gated(stage) => stage.forward(&given.chunk, x, y),
@@ -181,13 +205,21 @@ impl Stage {
     ) -> Result<(), Error> {
         match self {
             Self::Linear(stage) => stage.backward(given, x, g, to),
-            Self::Norm(stage) => stage.backward(&given.chunk, x, g, to.input),
+            Self::Norm(stage) => stage.backward(given, x, g, to),
             Self::Gains(stage) => {
-                stage.backward(given, x, g, to);
+                stage.gradient(given, x, g, to.input, to.parameters);
                 Ok(())
             }
             Self::Rotary(stage) => {
                 stage.turn(&given.chunk, Way::Back, g, to.input);
+                Ok(())
+            }
+            Self::Reinserted(stage) => {
+                stage.backward(&given.chunk, g, to.input, to.extra);
+                Ok(())
+            }
+            Self::Dropout(stage) => {
+                stage.drop(&given.chunk, g, to.input);
                 Ok(())
             }
             Self::Gated(stage) => stage.backward(&given.chunk, x, g, to.input),
@@ -198,11 +230,13 @@ impl Stage {
                     input,
                     parameters,
                     reference,
+                    extra,
                 } = to;
                 let inner = Gradients {
                     input: &mut *input,
                     parameters,
                     reference,
+                    extra,
                 };
                 backward(stages, given, x, kept, g, inner)?;
                 add(input, g);
@@ -295,6 +329,7 @@ pub(super) fn backward<T: Scalar>(
             input: of_input,
             parameters: &mut to.parameters[parameters.clone()],
             reference: &mut *to.reference,
+            extra: &mut *to.extra,
         };
         stage.backward(given.take(parameters), input, &kept[own], g, gradients)?;
         gradient = buffer;

@@ -31,14 +31,13 @@ impl Linear {
             return Places::default();
         }
         let bytes = dtypes.lanes.bytes();
-        let matrices = self.packed_matrices(dims) * stride(dims, bytes) * bytes;
-        let packs = |pass| self.packs_weights(dims, dtypes, pass);
+        let packed = |pass| Some(self.packed_bytes(dims, dtypes, pass)).filter(|&bytes| bytes > 0);
         let [forward, backward] = [Pass::Forward, Pass::Backward];
         let is_one = self.transposes(dtypes, forward) == self.transposes(dtypes, backward);
-        let of_forward = packs(forward).then(|| add(matrices));
+        let of_forward = packed(forward).map(&mut *add);
         let of_backward = match of_forward {
             Some(at) if is_one => Some(at),
-            _ => packs(backward).then(|| add(matrices)),
+            _ => packed(backward).map(&mut *add),
         };
         let copies_bias = self.packs_bias(dims) || dtypes.lanes != dtypes.params;
         let bias = of_forward.filter(|_| self.has_bias() && copies_bias);

@@ -12,7 +12,7 @@ mod workspace;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::call::{Call, Gradients, NO_GRADIENTS};
+use super::call::{Call, Gradients, Kept, NO_GRADIENTS};
 use super::dtype::Dtypes;
 use super::matmul::{BlasLt, Form, MANY_TILES, MatmulPrecision, ONE, Product, offset, tiles};
 use crate::operator::{self, Dims, Pass};
@@ -78,8 +78,9 @@ impl Linear {
         pass: Pass,
         dtypes: Dtypes,
         grads: &Gradients,
+        kept: &Kept,
     ) -> usize {
-        Workspace::new(self, dims, pass, dtypes, grads).bytes
+        Workspace::new(self, dims, pass, dtypes, grads, kept).bytes
     }
 
     /// # Safety
@@ -381,6 +382,15 @@ impl Linear {
         }
     }
 
+    /// The bytes of the weight that a pass packs; 0 if products read it where it is stored.
+    pub(super) fn packed_bytes(&self, dims: &Dims, dtypes: Dtypes, pass: Pass) -> usize {
+        let bytes = dtypes.lanes.bytes();
+        match self.packs_weights(dims, dtypes, pass) {
+            true => self.packed_matrices(dims) * stride(dims, bytes) * bytes,
+            false => 0,
+        }
+    }
+
     /// The number of matrices in the packed gradient of the weight.
     fn packed_gradients(&self, dims: &Dims) -> usize {
         let parts = self.parts(dims).map(|parts| parts * self.blades());
@@ -450,7 +460,14 @@ impl Linear {
 
     /// The addresses of the parts of the workspace.
     fn space(&self, call: &Call, pass: Pass, grads: &Gradients) -> Workspace {
-        Workspace::new(self, &call.dims, pass, call.dtypes, grads).at(call.workspace)
+        let Call {
+            dims, dtypes, kept, ..
+        } = call;
+        let space = Workspace::new(self, dims, pass, *dtypes, grads, kept).at(call.workspace);
+        match kept.room {
+            Some(room) => space.with_weights_at(room),
+            None => space,
+        }
     }
 }
 

@@ -4,13 +4,13 @@ use flashcliff_sys as sys;
 
 use super::Linear;
 use crate::Dtype;
-use crate::cuda::call::Gradients;
+use crate::cuda::call::{Gradients, Kept};
 use crate::cuda::dtype::{Dtypes, code};
 use crate::cuda::matmul::Product;
 use crate::cuda::spans::WORKSPACE_ALIGNMENT;
 use crate::operator::{Dims, Pass};
 
-/// The parts of a workspace, as offsets in bytes from its start, and its size.
+/// The parts of a workspace, as offsets in bytes from its start, and its size. What a packing keeps has no room here.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Workspace {
     /// One matrix `[out, in]` for each grade or each blade, in the type of the lanes.
@@ -33,6 +33,7 @@ impl Workspace {
         pass: Pass,
         dtypes: Dtypes,
         grads: &Gradients,
+        kept: &Kept,
     ) -> Self {
         let n = dims.out_channels;
         let lanes = dtypes.lanes;
@@ -43,19 +44,20 @@ impl Workspace {
         };
         let mut this = Self::default();
         let reads_weights = pass == Pass::Forward || wants_x;
-        let weights = if reads_weights && linear.packs_weights(dims, dtypes, pass) {
-            matrices(linear.packed_matrices(dims), lanes)
-        } else {
-            0
+        let has_place = kept.weight.is_some() || kept.room.is_some();
+        let weights = match reads_weights && !has_place {
+            true => linear.packed_bytes(dims, dtypes, pass),
+            false => 0,
         };
         if pass == Pass::Forward {
             this.weights = this.add(weights);
-            if linear.has_bias() {
+            if linear.has_bias() && kept.bias.is_none() {
                 let count = linear.packed_biases(dims);
                 this.bias = this.add(count * bias_stride(dims, lanes.bytes()) * lanes.bytes());
             }
         } else {
-            let weight_grads = if wants_weight && linear.unpacks_gradients(dims) {
+            let adds_up_here = kept.parts.is_none() && linear.unpacks_gradients(dims);
+            let weight_grads = if wants_weight && adds_up_here {
                 let dtype = linear.gradient_type(dims, dtypes);
                 matrices(linear.packed_gradients(dims), dtype)
             } else {
@@ -91,6 +93,11 @@ impl Workspace {
         }
         this.product = this.add(most);
         this
+    }
+
+    /// The parts with the packed weight at another address.
+    pub(super) fn with_weights_at(self, weights: u64) -> Self {
+        Self { weights, ..self }
     }
 
     /// The addresses of the parts, in a workspace at `base`.

@@ -10,8 +10,11 @@ const MOST_WORKSPACE: usize = 32 << 20;
 /// which need a few bytes.
 const LEAST_WORKSPACE: usize = 1 << 16;
 
-/// The number of partial results of a small product that its workspace has room for.
+/// The number of partial results of a small product that its workspace has room for, at most.
 const MOST_SPLITS: usize = 32;
+
+/// The smallest number of summands that is worth a partial result.
+const SPLIT_SUMMANDS: usize = 64;
 
 /// The alignment of a bias in bytes. cuBLASLt reads it by vectors of this size, whatever alignment it is told.
 pub(in crate::cuda) const BIAS_ALIGNMENT: u64 = 16;
@@ -37,7 +40,11 @@ impl Problem {
             .m
             .saturating_mul(self.n)
             .saturating_mul(self.operands.arithmetic().bytes());
-        let bytes = partial.saturating_mul(MOST_SPLITS).min(MOST_WORKSPACE);
+        // More partial results than fill a GPU, or sums that are shorter, would only be more to add.
+        let splits = MOST_SPLITS
+            .min(MANY_TILES / tiles(self.m, self.n).max(1))
+            .min(self.k / SPLIT_SUMMANDS);
+        let bytes = partial.saturating_mul(splits).min(MOST_WORKSPACE);
         bytes.max(LEAST_WORKSPACE).next_multiple_of(256)
     }
 }

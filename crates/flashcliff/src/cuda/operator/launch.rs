@@ -1,5 +1,7 @@
 //! Launches checked views.
 
+use flashcliff_sys as sys;
+
 use super::{Operator, Work};
 use crate::Error;
 use crate::cuda::call::{Call, Kept, MAX_INPUTS, NO_GRADIENTS};
@@ -21,6 +23,30 @@ pub(in crate::cuda) struct Given<'a> {
     pub(in crate::cuda) adds: bool,
     /// What a packing keeps for the operator, if one does.
     pub(in crate::cuda) member: Option<Member<'a>>,
+}
+
+impl<'a> Given<'a> {
+    /// The tensors of a pass that writes its gradients, without a packing.
+    pub(in crate::cuda) fn new(
+        inputs: &'a [Tensor<'a>],
+        output: Tensor<'a>,
+        saved: Option<Tensor<'a>>,
+        grad_output: Tensor<'a>,
+    ) -> Self {
+        Self {
+            inputs,
+            output,
+            saved,
+            grad_output,
+            adds: false,
+            member: None,
+        }
+    }
+
+    /// The same tensors for a pass that adds the gradient of the first input to what is there.
+    pub(in crate::cuda) fn adding(self) -> Self {
+        Self { adds: true, ..self }
+    }
 }
 
 /// An operator of a packing, whose memory is at an address.
@@ -79,7 +105,8 @@ impl Operator {
             checks.saved(&dims, dtypes, saved)?;
         }
         self.device.make_current()?;
-        let needed = self.needed_workspace(&dims, Pass::Forward, dtypes, &NO_GRADIENTS)?;
+        let kept = member.map(|member| member.kept).unwrap_or_default();
+        let needed = self.needed_workspace(&dims, Pass::Forward, dtypes, &NO_GRADIENTS, &kept)?;
         checks.workspace(needed, workspace.as_ref())?;
 
         let mut spans = Spans::new();
@@ -105,7 +132,7 @@ impl Operator {
             grads: NO_GRADIENTS,
             workspace: space,
             workspace_bytes: needed,
-            kept: member.map(|member| member.kept).unwrap_or_default(),
+            kept,
             stream: queue.raw(),
         };
         // SAFETY: everything was checked, and the context made current; the caller promises the stream.
@@ -120,6 +147,9 @@ impl Operator {
         }
     }
 
+    /// Launches the backward pass. Returns the partial sums of gradients that it left in the memory of a packing: those of products by
+    /// rows.
+    ///
     /// # Safety
     /// The contract of [`Self::forward_on`] holds.
     pub(in crate::cuda) unsafe fn backward_on(
@@ -128,7 +158,7 @@ impl Operator {
         given: &Given<'_>,
         grads: &mut [Option<TensorMut<'_>>],
         mut workspace: Option<Scratch<'_>>,
-    ) -> Result<(), Error> {
+    ) -> Result<sys::fc_partials, Error> {
         let checks = self.checks();
         let (dims, dtypes) = checks.inputs(given.inputs)?;
         if let Some(member) = given.member {
@@ -143,7 +173,8 @@ impl Operator {
             *wanted = grad.as_ref().map(|_| 0);
         }
         self.device.make_current()?;
-        let needed = self.needed_workspace(&dims, Pass::Backward, dtypes, &wanted)?;
+        let kept = given.member.map(|member| member.kept).unwrap_or_default();
+        let needed = self.needed_workspace(&dims, Pass::Backward, dtypes, &wanted, &kept)?;
         checks.workspace(needed, workspace.as_ref())?;
 
         let specs = self.operator.inputs();
@@ -179,20 +210,22 @@ impl Operator {
             grads: wanted,
             workspace: space,
             workspace_bytes: needed,
-            kept: given.member.map(|member| member.kept).unwrap_or_default(),
+            kept,
             stream: queue.raw(),
         };
         // SAFETY: everything was checked, and the context made current; the caller promises the stream.
-        unsafe {
-            match &self.work {
-                Work::Lanes(lanes) => lanes.backward(&call),
-                Work::Linear(linear) if given.adds => linear.backward_adding(&call),
-                Work::Linear(linear) => linear.backward(&call),
-                Work::FullyConnected(product) => product.backward(&call),
-                Work::LinearSgp(layer) => layer.backward(&call),
-                Work::Zero => zero::backward(&call, self.operator.inputs()),
+        let done = unsafe {
+            match (&self.work, kept.parts) {
+                (Work::Lanes(lanes), Some(parts)) => return lanes.backward_in_parts(&call, parts),
+                (Work::Lanes(lanes), None) => lanes.backward(&call),
+                (Work::Linear(linear), _) if given.adds => linear.backward_adding(&call),
+                (Work::Linear(linear), _) => linear.backward(&call),
+                (Work::FullyConnected(product), _) => product.backward(&call),
+                (Work::LinearSgp(layer), _) => layer.backward(&call),
+                (Work::Zero, _) => zero::backward(&call, self.operator.inputs()),
             }
-        }
+        };
+        done.map(|()| sys::fc_partials::default())
     }
 }
 

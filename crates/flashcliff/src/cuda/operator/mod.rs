@@ -9,7 +9,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
-use super::call::{ALL_GRADIENTS, Gradients, NO_GRADIENTS};
+use super::call::{ALL_GRADIENTS, Gradients, Kept, NO_GRADIENTS};
 use super::check::Checks;
 use super::device::Device;
 use super::dtype::Dtypes;
@@ -149,7 +149,7 @@ impl Operator {
             Pass::Forward => &NO_GRADIENTS,
             Pass::Backward => &ALL_GRADIENTS,
         };
-        self.needed_workspace(dims, pass, dtypes, grads)
+        self.needed_workspace(dims, pass, dtypes, grads, &Kept::default())
     }
 
     /// Does the work that only the first call would do: loads the kernels of both passes, and chooses algorithms for
@@ -241,16 +241,9 @@ impl Operator {
     ) -> Result<(), Error> {
         self.checks().stream(stream, &self.device)?;
         let queue = Queue::of(stream);
-        let given = Given {
-            inputs,
-            output,
-            saved,
-            grad_output,
-            adds: false,
-            member: None,
-        };
+        let given = Given::new(inputs, output, saved, grad_output);
         // SAFETY: the stream is alive, and of the context of the device.
-        unsafe { self.backward_on(&queue, &given, grads, workspace) }
+        unsafe { self.backward_on(&queue, &given, grads, workspace) }.map(drop)
     }
 
     /// Does the same as [`Self::backward`], but adds the gradient of the first input to the values that are there, like
@@ -275,16 +268,9 @@ impl Operator {
         self.operator.check_adds()?;
         self.checks().stream(stream, &self.device)?;
         let queue = Queue::of(stream);
-        let given = Given {
-            inputs,
-            output,
-            saved,
-            grad_output,
-            adds: true,
-            member: None,
-        };
+        let given = Given::new(inputs, output, saved, grad_output).adding();
         // SAFETY: the stream is alive, and of the context of the device.
-        unsafe { self.backward_on(&queue, &given, grads, workspace) }
+        unsafe { self.backward_on(&queue, &given, grads, workspace) }.map(drop)
     }
 
     /// Does the same as [`Self::backward`], on a stream that is not cudarc's.
@@ -308,18 +294,11 @@ impl Operator {
         grads: &mut [Option<TensorMut<'_>>],
         workspace: Option<Scratch<'_>>,
     ) -> Result<(), Error> {
-        let given = Given {
-            inputs,
-            output,
-            saved,
-            grad_output,
-            adds: false,
-            member: None,
-        };
+        let given = Given::new(inputs, output, saved, grad_output);
         // SAFETY: the caller promises it.
         unsafe {
             let queue = Queue::from_raw(stream, self.device.context());
-            self.backward_on(&queue, &given, grads, workspace)
+            self.backward_on(&queue, &given, grads, workspace).map(drop)
         }
     }
 
@@ -330,16 +309,20 @@ impl Operator {
         }
     }
 
-    fn needed_workspace(
+    /// The bytes of workspace of a pass beside what a packing keeps.
+    pub(super) fn needed_workspace(
         &self,
         dims: &Dims,
         pass: Pass,
         dtypes: Dtypes,
         grads: &Gradients,
+        kept: &Kept,
     ) -> Result<usize, Error> {
         match &self.work {
+            // The partial sums of gradients are all that a workspace would hold.
+            Work::Lanes(_) if kept.parts.is_some() => Ok(0),
             Work::Lanes(lanes) => lanes.workspace_bytes(dims, pass, dtypes, grads),
-            Work::Linear(linear) => Ok(linear.workspace_bytes(dims, pass, dtypes, grads)),
+            Work::Linear(linear) => Ok(linear.workspace_bytes(dims, pass, dtypes, grads, kept)),
             Work::FullyConnected(product) => Ok(product.workspace_bytes(dims, pass, dtypes, grads)),
             Work::LinearSgp(layer) => layer.workspace_bytes(dims, pass, dtypes, grads),
             Work::Zero => Ok(0),

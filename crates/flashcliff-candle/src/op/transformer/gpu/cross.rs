@@ -49,6 +49,8 @@ pub(in crate::op::transformer) fn apply<K: Kernels>(
                 kernels: &kernels,
                 layout: &layout,
                 reference: None,
+                extra: None,
+                draw: None,
             };
             crossing.attention.on_gpu(&given, &sides, log_weights)
         },
@@ -116,8 +118,10 @@ impl<K: Kernels> Backward for OnGpu<K> {
             wants_input: true,
             wants_parameters: tracked.iter().any(|&at| at >= first),
             wants_reference: false,
+            wants_extra: false,
             parameters: vec![None],
             reference: None,
+            extra: None,
         };
         let g = flat(&grad_output.contiguous()?)?;
         let wanted = || {
@@ -136,6 +140,8 @@ impl<K: Kernels> Backward for OnGpu<K> {
                     kernels: &self.kernels,
                     layout: &self.layout,
                     reference: None,
+                    extra: None,
+                    draw: None,
                 };
                 let (attention, attended) = (&self.crossing.attention, &self.attended);
                 attention.gradient_on_gpu(&given, &sides, attended, &g, 0, &mut to)

@@ -29,12 +29,18 @@ pub(in crate::op::transformer) fn apply<K: Kernels>(
         true => Some(seen[1].reshape((rows, 1))?),
         false => None,
     };
+    let extra = match (stages.extra_input(), stages.extra()) {
+        (Some(at), Some(extra)) => Some(seen[at].reshape((rows, stages.geometry.width(extra)))?),
+        _ => None,
+    };
     let mask = stages.mask_input().map(|at| &seen[at]);
     let layout = Layout::new(&stages.scope, samples, [items; 2], mask, &seen[0])?;
     let given = Given {
         kernels: &kernels,
         layout: &layout,
         reference: reference.as_ref(),
+        extra: extra.as_ref(),
+        draw: stages.draw.as_ref(),
     };
     let x = seen[0].reshape((rows, stages.geometry.width(stages.input())))?;
     let parameters = &seen[stages.first_parameter()..];
@@ -50,6 +56,7 @@ pub(in crate::op::transformer) fn apply<K: Kernels>(
         rows,
         layout,
         reference,
+        extra,
         ran,
     };
     node::record(inputs, owned(&output)?, shape, backward)
@@ -94,6 +101,7 @@ struct OnGpu<K> {
     rows: usize,
     layout: Layout,
     reference: Option<Tensor>,
+    extra: Option<Tensor>,
     ran: Vec<Ran>,
 }
 
@@ -110,17 +118,22 @@ impl<K: Kernels> Backward for OnGpu<K> {
         grad_output: &Tensor,
     ) -> Result<Vec<Option<Tensor>>> {
         let first = self.stages.first_parameter();
+        let extra = self.stages.extra_input();
         let given = Given {
             kernels: &self.kernels,
             layout: &self.layout,
             reference: self.reference.as_ref(),
+            extra: self.extra.as_ref(),
+            draw: self.stages.draw.as_ref(),
         };
         let mut to = Gradients {
             wants_input: tracked.contains(&0),
             wants_parameters: tracked.iter().any(|&at| at >= first),
             wants_reference: self.stages.has_joins && tracked.contains(&1),
+            wants_extra: extra.is_some_and(|at| tracked.contains(&at)),
             parameters: vec![None; self.stages.shapes.len()],
             reference: None,
+            extra: None,
         };
         let g = grad_output.contiguous()?;
         let width = self.stages.geometry.width(self.stages.output());
@@ -145,6 +158,7 @@ impl<K: Kernels> Backward for OnGpu<K> {
         let found = tracked.iter().map(|&at| {
             let found = match at {
                 0 => of_x.clone(),
+                _ if Some(at) == extra => to.extra.take(),
                 _ if at < first => to.reference.take(),
                 _ => to.parameters[at - first].take(),
             };

@@ -1,4 +1,4 @@
-//! Gains of packed rows.
+//! Gains of heads on packed rows. Those of norms are a part of the norm's kernel.
 
 use candle_core::{Result, Tensor};
 
@@ -45,25 +45,9 @@ impl Gains {
                 (0..most).flat_map(|at| uses.iter().map(move |uses| uses.get(at).copied()));
             let (shape, places) = ([most, uses.len()], places.collect());
             let found = self.packed(kernels, "gradients of gains", &sums, shape, places)?;
-            let mut first = 0;
-            for (to, shape) in to.parameters[parameter..].iter_mut().zip(self.shapes()) {
-                let count = shape.iter().product();
-                *to = Some(found.narrow(0, first, count)?.reshape(shape)?);
-                first += count;
-            }
+            to.parameters[parameter] = Some(found);
         }
         to.wants_input.then(|| g.broadcast_mul(row)).transpose()
-    }
-
-    /// For each number of a packed row the position of its gain among all parameters one after another.
-    fn sources(&self) -> Vec<usize> {
-        let (channels, grades) = (self.channels.multivectors, self.grades());
-        let of_blade = |grade| (0..channels).map(move |channel| channel * grades + grade);
-        let of_blades = self.grades_of_blades().into_iter().flat_map(of_blade);
-        let first = channels * grades;
-        of_blades
-            .chain(first..first + self.channels.scalars)
-            .collect()
     }
 
     /// Sums of the numbers at some places, `[uses, count]`; `None` adds nothing.
@@ -75,7 +59,7 @@ impl Gains {
         shape: [usize; 2],
         places: Vec<Option<usize>>,
     ) -> Result<Tensor> {
-        let name = format!("{what} of {:?}, {:?}", self.geometry, self.channels);
+        let name = format!("{what}, {self:?}");
         let at = |place: &Option<usize>| {
             u32::try_from(place.unwrap_or(0)).map_err(candle_core::Error::wrap)
         };

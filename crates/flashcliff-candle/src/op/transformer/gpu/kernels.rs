@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use candle_core::backend::BackendStorage;
 use candle_core::{CudaDevice, CudaStorage, Device, Result, Storage, Tensor};
+use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
-use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
 use flashcliff::cuda::items::{
     Activation, Columns, Distances, Features, ItemEps, ItemGains, ItemPart, ItemSizes, ItemTensor,
     Items, Pack, Split, Target,
@@ -18,6 +18,7 @@ use flashcliff::cuda::{StridedSizes, StridedTensor};
 use flashcliff::{Dtype, Operator};
 
 use super::Kernels;
+use super::dropout::dropped;
 use super::fused::Heads;
 use crate::Error;
 use crate::op::core_dtype;
@@ -26,6 +27,8 @@ use crate::op::gpu::memory::{self, View, misplaced, with_views};
 use crate::op::node::{self, Argument};
 use crate::op::transformer::Channels;
 use crate::op::transformer::attention::Attention;
+use crate::op::transformer::draw::Draw;
+use crate::op::transformer::dropout::Dropout;
 use crate::op::transformer::features::{EPS, Part};
 use crate::op::transformer::gate::Gated;
 use crate::op::transformer::geometry::Geometry;
@@ -133,15 +136,7 @@ impl Cuda {
 
     /// The address of contiguous indices, whose tensor the caller keeps.
     fn indices(&self, indices: &Tensor) -> std::result::Result<CUdeviceptr, Error> {
-        let (storage, layout) = indices.storage_and_layout();
-        let error = || misplaced("transformer");
-        let Storage::Cuda(storage) = &*storage else {
-            return Err(error());
-        };
-        let (start, end) = layout.contiguous_offsets().ok_or_else(error)?;
-        let numbers = storage.as_cuda_slice::<u32>()?;
-        let view = numbers.try_slice(start..end).ok_or_else(error)?;
-        Ok(view.device_ptr(&self.stream).0)
+        memory::indices(indices, &self.stream, "transformer")
     }
 
     /// The address so many elements further.
@@ -331,6 +326,13 @@ impl Cuda {
     }
 }
 
+/// The gains of multivectors and those of scalars, as far as a norm has them.
+fn split_gains<'a>(norm: &Norm, gains: &'a [Tensor]) -> [Option<&'a Tensor>; 2] {
+    let (of_mv, of_s) =
+        gains.split_at(gains.len().min(usize::from(norm.channels.multivectors > 0)));
+    [of_mv.first(), of_s.first()]
+}
+
 /// The gate of multivectors and that of scalars.
 fn activations(gated: &Gated) -> [Activation; 2] {
     let of_scalars = match gated.tanh_scalars {
@@ -341,21 +343,29 @@ fn activations(gated: &Gated) -> [Activation; 2] {
 }
 
 impl Kernels for Cuda {
-    fn norm(&self, norm: &Norm, x: &Tensor) -> Result<Tensor> {
+    fn norm(&self, norm: &Norm, x: &Tensor, gains: &[Tensor]) -> Result<Tensor> {
         let channels = norm.channels;
         let to = self.output(x.dims())?;
         let sizes = self.sizes(x.dim(0)?, channels);
-        self.read([x], |[x]| {
-            let (x, to) = (self.packed(channels, x), self.packed(channels, to.address));
-            let gains = ItemGains::default();
-            #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
-            // SAFETY: both are packed rows of these sizes of this type on this device, and `to` is this function's. Work on the memory of
-            // candle's tensors is in the order of their device's stream, also what frees it.
-            Ok(unsafe {
-                self.items
-                    .norm(self.target(), sizes, NORM_EPS, gains, x, None, to)
-            }?)
-        })?;
+        let [of_mv, of_s] = split_gains(norm, gains);
+        self.read(
+            [x, of_mv.unwrap_or(x), of_s.unwrap_or(x)],
+            |[x, gains, gains_s]| {
+                let (x, to) = (self.packed(channels, x), self.packed(channels, to.address));
+                let gains = ItemGains {
+                    multivectors: of_mv.map_or(0, |_| gains),
+                    scalars: of_s.map_or(0, |_| gains_s),
+                    partials: 0,
+                };
+                #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+                // SAFETY: both are packed rows of these sizes of this type on this device, gains have the shapes of their channels, and `to` is
+                // this function's. Work on the memory of candle's tensors is in the order of their device's stream, also what frees it.
+                Ok(unsafe {
+                    self.items
+                        .norm(self.target(), sizes, NORM_EPS, gains, x, None, to)
+                }?)
+            },
+        )?;
         Ok(to.written())
     }
 
@@ -363,26 +373,54 @@ impl Kernels for Cuda {
         &self,
         norm: &Norm,
         x: &Tensor,
+        gains: &[Tensor],
         g: &Tensor,
         through: Option<&Tensor>,
-    ) -> Result<Tensor> {
+    ) -> Result<(Tensor, Option<Tensor>)> {
         let channels = norm.channels;
         let to = self.output(x.dims())?;
         let sizes = self.sizes(x.dim(0)?, channels);
         let added = through.is_some();
-        self.read([x, g, through.unwrap_or(g)], |addresses| {
-            let [x, g, through] = addresses.map(|address| self.packed(channels, address));
-            let through = added.then_some(through);
-            let to = self.packed(channels, to.address);
-            let gains = ItemGains::default();
-            #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
-            // SAFETY: as in `norm`, for four tensors of these sizes.
-            Ok(unsafe {
-                self.items
-                    .norm_gradient(self.target(), sizes, NORM_EPS, gains, x, g, through, to)
-            }?)
-        })?;
-        Ok(to.written())
+        let [of_mv, of_s] = split_gains(norm, gains);
+        let count: usize = gains.iter().map(Tensor::elem_count).sum();
+        let partials = match count {
+            0 => None,
+            count => Some(self.output(&[self.items.norm_partials(sizes), count])?),
+        };
+        let through = through.unwrap_or(g);
+        self.read(
+            [x, g, through, of_mv.unwrap_or(x), of_s.unwrap_or(x)],
+            |[x, g, through, gains, gains_s]| {
+                let [x, g, through] = [x, g, through].map(|address| self.packed(channels, address));
+                let through = added.then_some(through);
+                let to = self.packed(channels, to.address);
+                let gains = ItemGains {
+                    multivectors: of_mv.map_or(0, |_| gains),
+                    scalars: of_s.map_or(0, |_| gains_s),
+                    partials: partials.as_ref().map_or(0, |partials| partials.address),
+                };
+                #[allow(unsafe_code, reason = "a kernel on the memory of tensors")]
+                // SAFETY: as in `norm`, for four tensors of these sizes, and as many rows of partial sums as the kernel writes.
+                Ok(unsafe {
+                    self.items.norm_gradient(
+                        self.target(),
+                        sizes,
+                        NORM_EPS,
+                        gains,
+                        x,
+                        g,
+                        through,
+                        to,
+                    )
+                }?)
+            },
+        )?;
+        let sums = partials.map(|partials| self.column_sums(&partials.written(), &[(0, count)]));
+        Ok((to.written(), sums.transpose()?))
+    }
+
+    fn drop(&self, dropout: &Dropout, x: &Tensor, draw: &Draw) -> Result<Tensor> {
+        Ok(dropped(dropout, Some(x), x, draw)?)
     }
 
     fn gate(&self, gated: &Gated, x: &Tensor) -> Result<Tensor> {

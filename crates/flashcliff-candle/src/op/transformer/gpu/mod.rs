@@ -7,16 +7,18 @@
 //! * `stages` - stages one after another, forwards and backwards.
 //! * `function` - the node.
 //! * `linear`, `dense` - linear layers as one matrix product, and the matrix.
-//! * `gains` - factors of grades.
+//! * `gains` - factors of heads.
 //! * `products` - signs and references of joins.
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax.
 //!   `layout` has how items lie for them.
 //! * `cross` - the node of attention to another set.
-//! * `kernels` - the kernels on NVIDIA GPUs.
+//! * `kernels` - the kernels on NVIDIA GPUs; `dropout` - that of dropout, for composed stages too.
 
 mod attention;
 mod cross;
 mod dense;
+#[cfg(feature = "cuda")]
+mod dropout;
 mod function;
 mod fused;
 mod gains;
@@ -31,11 +33,15 @@ mod stages;
 use candle_core::{Result, Tensor};
 
 use super::attention::Attention;
+use super::draw::Draw;
+use super::dropout::Dropout;
 use super::gate::Gated;
 use super::norm::Norm;
 use super::product::Products;
 #[cfg(feature = "cuda")]
 pub(super) use cross::apply as apply_crossing;
+#[cfg(feature = "cuda")]
+pub(super) use dropout::factors;
 #[cfg(feature = "cuda")]
 pub(super) use function::apply;
 use fused::Heads;
@@ -46,17 +52,21 @@ pub(super) use kernels::Cuda;
 ///
 /// Tests have another one, of candle's operations on the CPU.
 pub(super) trait Kernels: Send + Sync + 'static {
-    /// The invariant norm, and the layer norm of scalars.
-    fn norm(&self, norm: &Norm, x: &Tensor) -> Result<Tensor>;
+    /// The invariant norm, and the layer norm of scalars, times the gains that the norm has.
+    fn norm(&self, norm: &Norm, x: &Tensor, gains: &[Tensor]) -> Result<Tensor>;
 
-    /// The gradient of the input of [`Self::norm`], plus `through`.
+    /// The gradient of the input of [`Self::norm`], plus `through`; and those of the gains one after another, `[count]`, if there are some.
     fn norm_gradient(
         &self,
         norm: &Norm,
         x: &Tensor,
+        gains: &[Tensor],
         g: &Tensor,
         through: Option<&Tensor>,
-    ) -> Result<Tensor>;
+    ) -> Result<(Tensor, Option<Tensor>)>;
+
+    /// What is left of tokens, or of their gradient, in a pass.
+    fn drop(&self, dropout: &Dropout, x: &Tensor, draw: &Draw) -> Result<Tensor>;
 
     /// The gated nonlinearity.
     fn gate(&self, gated: &Gated, x: &Tensor) -> Result<Tensor>;

@@ -6,6 +6,8 @@ use super::Kernels;
 use super::attention::Attended;
 use super::layout::Layout;
 use super::products::Factors;
+use crate::op::transformer::draw::Draw;
+use crate::op::transformer::dropout::Dropout;
 use crate::op::transformer::rotary::{Rotary, Way};
 use crate::op::transformer::stage::Stage;
 
@@ -15,6 +17,10 @@ pub(super) struct Given<'a> {
     pub(super) layout: &'a Layout,
     /// The reference of joins `[rows, 1]`.
     pub(super) reference: Option<&'a Tensor>,
+    /// Extra tokens `[rows, width]`.
+    pub(super) extra: Option<&'a Tensor>,
+    /// The random numbers of dropout; `None` outside of training.
+    pub(super) draw: Option<&'a Draw>,
 }
 
 /// A stage that has run: its input, and what else its backward pass needs.
@@ -29,6 +35,8 @@ enum Kept {
     Matrix(Tensor),
     /// The gains of a row.
     Gains(Tensor),
+    /// The gains of a norm.
+    OfNorm(Vec<Tensor>),
     Factors(Factors),
     Attended(Attended),
     Residual(Vec<Ran>),
@@ -40,10 +48,13 @@ pub(super) struct Gradients {
     pub(super) wants_input: bool,
     pub(super) wants_parameters: bool,
     pub(super) wants_reference: bool,
+    pub(super) wants_extra: bool,
     /// The gradient of each parameter that has been found.
     pub(super) parameters: Vec<Option<Tensor>>,
     /// The sum of gradients of the reference, `[rows, 1]`.
     pub(super) reference: Option<Tensor>,
+    /// The gradient of extra tokens, `[rows, width]`.
+    pub(super) extra: Option<Tensor>,
 }
 
 /// Runs stages, and keeps what [`backward`] needs.
@@ -64,12 +75,20 @@ pub(super) fn forward(
                 let (output, matrix) = linear.on_gpu(kernels, &x, own)?;
                 (output, Kept::Matrix(matrix))
             }
-            Stage::Norm(norm) => (kernels.norm(norm, &x)?, Kept::Nothing),
+            Stage::Norm(norm) => {
+                let output = kernels.norm(norm, &x, own)?;
+                (output, Kept::OfNorm(own.to_vec()))
+            }
             Stage::Gains(gains) => {
                 let (output, row) = gains.on_gpu(kernels, &x, own)?;
                 (output, Kept::Gains(row))
             }
             Stage::Rotary(rotary) => (turned(rotary, given, &x, Way::Forth)?, Kept::Nothing),
+            Stage::Reinserted(stage) => {
+                let extra = given.extra.ok_or_else(mixed_up)?;
+                (stage.compose(&x, extra)?, Kept::Nothing)
+            }
+            Stage::Dropout(dropout) => (dropped(dropout, given, &x)?, Kept::Nothing),
             Stage::Gated(gated) => (kernels.gate(gated, &x)?, Kept::Nothing),
             Stage::Products(products) => {
                 let (output, factors) = products.on_gpu(given, &x)?;
@@ -110,9 +129,13 @@ pub(super) fn backward(
         let through = if at == 0 { through } else { None };
         let (kernels, x) = (given.kernels, &ran.input);
         let found = match (stage, &ran.kept) {
-            (Stage::Norm(norm), _) => {
+            (Stage::Norm(norm), Kept::OfNorm(gains)) => {
                 // Its kernel adds.
-                g = kernels.norm_gradient(norm, x, &g, through)?;
+                let (found, of_gains) = kernels.norm_gradient(norm, x, gains, &g, through)?;
+                if let (Some(of_gains), true) = (of_gains, to.wants_parameters) {
+                    put(&of_gains, gains, &mut to.parameters[first..])?;
+                }
+                g = found;
                 continue;
             }
             (Stage::Gated(gated), _) => Some(kernels.gate_gradient(gated, x, &g)?),
@@ -123,6 +146,14 @@ pub(super) fn backward(
                 gains.gradient_on_gpu(kernels, x, row, &g, first, to)?
             }
             (Stage::Rotary(rotary), _) => Some(turned(rotary, given, &g, Way::Back)?),
+            (Stage::Reinserted(stage), _) => {
+                let [own, extra] = stage.apart(&g)?;
+                if to.wants_extra {
+                    to.extra = Some(extra);
+                }
+                Some(own)
+            }
+            (Stage::Dropout(dropout), _) => Some(dropped(dropout, given, &g)?),
             (Stage::Products(products), Kept::Factors(factors)) => {
                 Some(products.gradient_on_gpu(given, x, factors, &g, to)?)
             }
@@ -141,6 +172,25 @@ pub(super) fn backward(
         };
     }
     Ok(wants_input.then_some(g))
+}
+
+/// Puts the parts of gradients one after another to their parameters.
+pub(super) fn put(all: &Tensor, parameters: &[Tensor], to: &mut [Option<Tensor>]) -> Result<()> {
+    let mut first = 0;
+    for (to, parameter) in to.iter_mut().zip(parameters) {
+        let count = parameter.elem_count();
+        *to = Some(all.narrow(0, first, count)?.reshape(parameter.shape())?);
+        first += count;
+    }
+    Ok(())
+}
+
+/// What is left of rows.
+fn dropped(dropout: &Dropout, given: &Given, x: &Tensor) -> Result<Tensor> {
+    match given.draw {
+        Some(draw) => given.kernels.drop(dropout, x, draw),
+        None => Ok(x.clone()),
+    }
 }
 
 /// Rows that are turned as tokens.

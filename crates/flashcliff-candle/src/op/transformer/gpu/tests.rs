@@ -138,19 +138,43 @@ fn attended(heads: &Heads, [query, key, value]: [&Tensor; 3]) -> Result<(Tensor,
 }
 
 impl Kernels for Composed {
-    fn norm(&self, norm: &Norm, x: &Tensor) -> Result<Tensor> {
-        norm.compose(&sample(x)?)?.squeeze(0)
+    fn norm(&self, norm: &Norm, x: &Tensor, gains: &[Tensor]) -> Result<Tensor> {
+        norm.compose(&sample(x)?, gains)?.squeeze(0)
     }
 
     fn norm_gradient(
         &self,
         norm: &Norm,
         x: &Tensor,
+        gains: &[Tensor],
         g: &Tensor,
         through: Option<&Tensor>,
-    ) -> Result<Tensor> {
-        let [found] = gradients([x], g, |[x]| self.norm(norm, x))?;
-        through.map_or(Ok(found.clone()), |through| found + through)
+    ) -> Result<(Tensor, Option<Tensor>)> {
+        let (found, of_gains) = match gains {
+            [] => {
+                let [found] = gradients([x], g, |[x]| self.norm(norm, x, &[]))?;
+                (found, None)
+            }
+            [one] => {
+                let [found, of_gains] = gradients([x, one], g, |[x, gains]| {
+                    self.norm(norm, x, std::slice::from_ref(gains))
+                })?;
+                (found, Some(of_gains.flatten_all()?))
+            }
+            [of_mv, of_s, ..] => {
+                let [found, of_mv, of_s] = gradients([x, of_mv, of_s], g, |[x, mv, s]| {
+                    self.norm(norm, x, &[mv.clone(), s.clone()])
+                })?;
+                let of_gains = Tensor::cat(&[of_mv.flatten_all()?, of_s], 0)?;
+                (found, Some(of_gains))
+            }
+        };
+        let found = through.map_or(Ok(found.clone()), |through| found + through)?;
+        Ok((found, of_gains))
+    }
+
+    fn drop(&self, dropout: &Dropout, x: &Tensor, draw: &Draw) -> Result<Tensor> {
+        dropout.compose(x, Some(draw))
     }
 
     fn gate(&self, gated: &Gated, x: &Tensor) -> Result<Tensor> {

@@ -1,0 +1,41 @@
+//! What a call of a layer has besides its tokens.
+
+use candle_core::Tensor;
+
+use super::{Draw, Scope, Tokens};
+
+/// What a call of a layer has besides its tokens. By default items attend to all items of their sample, and nothing is dropped.
+///
+/// ```
+/// use candle_core::Device;
+/// use flashcliff_candle::layers::transformer::{Call, Draws, Scope, Sequences};
+///
+/// let draws = Draws::new(1, &Device::Cpu)?;
+/// let (draw, scope) = (draws.draw()?, Scope::Within(Sequences::new(&[0, 3, 7])?));
+/// let training = Call { scope: &scope, draw: Some(&draw), ..Call::default() };
+/// assert!(training.reference.is_none());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct Call<'a> {
+    /// The reference of joins, `[samples, items]`. Layers with joins need one; a network makes its own without.
+    pub reference: Option<&'a Tensor>,
+    /// Whom items attend to.
+    pub scope: &'a Scope,
+    /// The tokens of the same items whose channels projections see too, for layers with [`extra`](super::AttentionOptions::extra) channels. A network
+    /// makes them of its input.
+    pub extra: Option<&'a Tokens>,
+    /// The random numbers of dropout. Without any nothing is dropped, as in prediction.
+    pub draw: Option<&'a Draw>,
+}
+
+impl Default for Call<'_> {
+    fn default() -> Self {
+        Self {
+            reference: None,
+            scope: &Scope::Sample,
+            extra: None,
+            draw: None,
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! The stream beside the line of a captured step ([`branches`](super::super::branches)).
+//!
+//! Steps that are launched one by one have no branches: the host is what they wait for, and events would be more work for it.
+
+use std::sync::Arc;
+
+use flashcliff::cuda::cudarc::driver::sys::CUstreamCaptureStatus;
+use flashcliff::cuda::cudarc::driver::{CudaEvent, CudaStream, DriverError};
+use flashcliff::cuda::driver_error;
+
+use super::super::branches::{Memory, Use, Uses};
+use crate::Error;
+
+/// The line, or what is beside it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    Main,
+    Beside,
+}
+
+/// The stream beside the line, and what it is at work on.
+#[derive(Debug)]
+pub(super) struct Beside {
+    stream: Arc<CudaStream>,
+    uses: Uses<Arc<CudaEvent>>,
+    /// Whether a branch has begun that the line has not waited for as a whole.
+    is_open: bool,
+}
+
+impl Beside {
+    /// A stream beside that of a device. `None` where cudarc orders the uses of memory itself: it would do so during a capture too.
+    pub(super) fn new(line: &CudaStream) -> Result<Option<Self>, Error> {
+        let context = line.context();
+        if context.is_event_tracking() {
+            return Ok(None);
+        }
+        let stream = context.new_stream().map_err(cuda("cuStreamCreate"))?;
+        Ok(Some(Self {
+            stream,
+            uses: Uses::default(),
+            is_open: false,
+        }))
+    }
+
+    pub(super) fn stream(&self) -> &Arc<CudaStream> {
+        &self.stream
+    }
+
+    /// Begins a branch behind all that was launched on the line.
+    pub(super) fn fork(&mut self, line: &CudaStream) -> Result<(), Error> {
+        self.is_open = true;
+        let forked = self.stream.join(line);
+        forked.map_err(cuda("cuStreamWaitEvent"))
+    }
+
+    /// Notes a branch with these uses, which was launched.
+    pub(super) fn note(&mut self, uses: &[(Memory, Use)]) -> Result<(), Error> {
+        let end = self.stream.record_event(None);
+        let end = end.map_err(cuda("cuEventRecord"))?;
+        self.uses.note(uses, &Arc::new(end));
+        Ok(())
+    }
+
+    /// Makes the line wait for branches that work with these uses must come behind.
+    pub(super) fn wait(&mut self, line: &CudaStream, uses: &[(Memory, Use)]) -> Result<(), Error> {
+        let ends = self.uses.ends(uses);
+        let mut waits = ends.iter().map(|end| line.wait(end));
+        let waited: Result<(), DriverError> = waits.try_for_each(|waited| waited);
+        waited.map_err(cuda("cuStreamWaitEvent"))
+    }
+
+    /// Makes the line wait for all branches.
+    pub(super) fn join(&mut self, line: &CudaStream) -> Result<(), Error> {
+        if !self.is_open {
+            return Ok(());
+        }
+        self.forget();
+        line.join(&self.stream).map_err(cuda("cuStreamWaitEvent"))
+    }
+
+    /// Forgets the branches of a step that failed.
+    pub(super) fn forget(&mut self) {
+        self.uses = Uses::default();
+        self.is_open = false;
+    }
+}
+
+/// Whether what is launched on a stream now becomes a graph.
+pub(super) fn is_captured(stream: &CudaStream) -> Result<bool, Error> {
+    let status = stream.capture_status();
+    let status = status.map_err(cuda("cuStreamIsCapturing"))?;
+    Ok(status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE)
+}
+
+/// The error of a call of the driver.
+fn cuda(call: &'static str) -> impl FnOnce(DriverError) -> Error {
+    move |error| driver_error(call)(error).into()
+}
