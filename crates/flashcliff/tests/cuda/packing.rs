@@ -113,25 +113,32 @@ fn memory(stream: &Arc<CudaStream>, packing: &Packing) -> CudaSlice<u8> {
     stream.alloc_zeros(packing.bytes().max(1)).expect("memory")
 }
 
+/// The types of tensors, and the precision of products.
+type Types = (Dtypes, MatmulPrecision);
+
+/// Parameters of the type of the lanes, and of another one.
+pub(crate) const SOME_TYPES: [Types; 2] = [
+    (F32, MatmulPrecision::Highest),
+    (
+        Dtypes {
+            lanes: Dtype::F16,
+            params: Dtype::F32,
+        },
+        MatmulPrecision::Highest,
+    ),
+];
+
+const OTHER_TYPES: [Types; 3] = [
+    (F32, MatmulPrecision::Tf32),
+    (BF16, MatmulPrecision::Highest),
+    (F64, MatmulPrecision::Highest),
+];
+
 /// More maps than one kernel takes, of all options that change how weights are packed, and operators without packed weights.
-fn every_operator(stream: &Arc<CudaStream>, shapes: &[[usize; 3]]) -> Vec<Own> {
+fn every_operator(stream: &Arc<CudaStream>, shapes: &[[usize; 3]], types: &[Types]) -> Vec<Own> {
     let mut random = Random::new(91);
     let mut all = Vec::new();
-    let types = [
-        (F32, MatmulPrecision::Highest),
-        (F32, MatmulPrecision::Tf32),
-        (BF16, MatmulPrecision::Highest),
-        (F64, MatmulPrecision::Highest),
-        // Parameters of another type than the lanes.
-        (
-            Dtypes {
-                lanes: Dtype::F16,
-                params: Dtype::F32,
-            },
-            MatmulPrecision::Highest,
-        ),
-    ];
-    for types in types {
+    for &types in types {
         for (per_grade, bias) in [
             (true, Bias::Scalar),
             (true, Bias::EveryBlade),
@@ -167,13 +174,14 @@ fn same(stream: &Arc<CudaStream>, got: &Array, expected: &Array, what: &str) {
 
 fn bits() {
     // All blades at once with several parts of gradients, and grade by grade.
-    bits_of(&[[1024, 33, 65], [5, 16, 8], [3, 700, 900]], true);
+    let types = [&SOME_TYPES[..], &OTHER_TYPES].concat();
+    bits_of(&[[1024, 33, 65], [5, 16, 8], [3, 700, 900]], &types, true);
 }
 
 /// Both passes of maps of some shapes with packed weights; `compares` copies the results and compares their bits with those of maps on their own.
-pub(crate) fn bits_of(shapes: &[[usize; 3]], compares: bool) {
+pub(crate) fn bits_of(shapes: &[[usize; 3]], types: &[Types], compares: bool) {
     let stream = device().new_stream().expect("a stream");
-    let all = every_operator(&stream, shapes);
+    let all = every_operator(&stream, shapes, types);
     let packing = packing(&all);
     let mut memory = memory(&stream, &packing);
     let parameters: Vec<_> = all.iter().map(Own::parameters).collect();
@@ -243,7 +251,7 @@ pub(crate) fn bits_of(shapes: &[[usize; 3]], compares: bool) {
     packed.add_up(&stream, &mut gradients).expect("sums");
     drop(gradients);
     let read_packed = all.iter().filter(|own| own.reads_packed).count();
-    assert!(read_packed > 8 * shapes.len(), "{read_packed}");
+    assert_eq!(read_packed, 3 * types.len() * shapes.len());
     if !compares {
         stream.synchronize().expect("no kernel failed");
         return;

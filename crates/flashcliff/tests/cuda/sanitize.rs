@@ -222,5 +222,5 @@ fn adam_steps() {
 
 /// Weights that are packed for many operators at once, and their gradients.
 fn packed_weights() {
-    packing::bits_of(&[[70, 9, 5]], reads_back());
+    packing::bits_of(&[[70, 9, 5]], &packing::SOME_TYPES, reads_back());
 }
