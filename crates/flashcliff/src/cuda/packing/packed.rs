@@ -55,11 +55,11 @@ impl<'m> Packed<'m> {
 }
 
 impl Packed<'_> {
-    /// Does the same as [`Operator::forward`], with the parameters as they were packed. Those among the inputs have the shapes and
+    /// Does the same as [`Operator::forward`](crate::cuda::Operator::forward), with the parameters as they were packed. Those among the inputs have the shapes and
     /// the types, but may not be read.
     ///
     /// # Errors
-    /// The errors of [`Operator::forward`]; [`Error::NotPacked`] for other sizes or types than those of the packing;
+    /// The errors of [`Operator::forward`](crate::cuda::Operator::forward); [`Error::NotPacked`] for other sizes or types than those of the packing;
     /// [`Error::TensorCount`] for a number that no operator has.
     pub fn forward(
         &mut self,
@@ -83,7 +83,7 @@ impl Packed<'_> {
         }
     }
 
-    /// Does the same as [`Operator::backward`], with the parameters as they were packed. Gradients of inputs that [leave
+    /// Does the same as [`Operator::backward`](crate::cuda::Operator::backward), with the parameters as they were packed. Gradients of inputs that [leave
     /// parts](Packing::leaves_parts) are not written before [`add_up`](Self::add_up); the next backward pass of the operator that makes them replaces the parts.
     ///
     /// # Errors
@@ -108,7 +108,7 @@ impl Packed<'_> {
     }
 
     /// Does the same as [`Self::backward`], but adds the gradient of the first input to the values that are there, like
-    /// [`Operator::backward_adding`].
+    /// [`Operator::backward_adding`](crate::cuda::Operator::backward_adding).
     ///
     /// # Errors
     /// The errors of [`Self::backward`]; [`Error::NotAdded`] for operators that cannot.
