@@ -98,10 +98,11 @@ pub fn cuda_observed(ordinal: usize, observe: &mut dyn FnMut(Opening)) -> Result
 fn untracked(device: &candle_core::CudaDevice) -> Result<(), Error> {
     #[allow(
         unsafe_code,
-        reason = "an event of before a capture would spoil it, and one stream needs none"
+        reason = "an event of before a capture would spoil it, and work in order needs none"
     )]
     // SAFETY: the context object belongs to this device alone, and no memory was allocated with it yet. All work of candle and of this
-    // crate on memory of the device is launched on its one stream, so every use comes after those before it.
+    // crate on memory of the device is launched on its one stream, or on streams that wait for it and that it waits for: branches of captured
+    // steps, averages of ranks. So every use comes after those before it.
     unsafe {
         device.disable_event_tracking();
     }

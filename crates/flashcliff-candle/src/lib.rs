@@ -37,8 +37,8 @@
 //! A seed determines the parameters. Every operator, gradient and step is the same bit for bit from run to run, on one
 //! kind of CPU or GPU. On a GPU this holds for one version of cuBLASLt and one tuning table.
 
-// Memory of a GPU is allocated without clearing it; an optimiser writes to many variables at once; one stream needs no events. There is no
-// other unsafe code.
+// Memory of a GPU is allocated without clearing it; an optimiser writes to many variables at once; work in
+// order needs no events. There is no other unsafe code.
 #![cfg_attr(not(feature = "cuda"), forbid(unsafe_code))]
 #![cfg_attr(feature = "cuda", deny(unsafe_code))]
 

@@ -1,4 +1,4 @@
-//! Tests of the program on an NVIDIA GPU: benchmarks, predictions and profiles.
+//! Tests of the program on an NVIDIA GPU: benchmarks, predictions and profiles; on two GPUs training on two hosts.
 //!
 //! Without a GPU every test counts as ignored, and the last line says how many and why; with `FLASHCLIFF_REQUIRE_GPU=1` they fail instead.
 
@@ -7,10 +7,13 @@ mod common;
 #[path = "../../flashcliff-candle/tests/cuda/trials.rs"]
 mod trials;
 
-use std::process::ExitCode;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+use std::process::{Child, ExitCode, Stdio};
 
 use common::coverage::lacking;
-use common::{Folder, arg, run, stdout, text};
+use common::runs::{same, tiny};
+use common::{Folder, arg, flashcliff, run, stdout, text};
 use serde_json::Value;
 use trials::Tests;
 
@@ -26,6 +29,7 @@ fn main() -> ExitCode {
     for (name, test) in all {
         tests.add(name, test);
     }
+    tests.add_on_two("train::hosts_over_the_network", hosts);
     tests.run()
 }
 
@@ -162,4 +166,57 @@ fn profiled() {
             "{task}: {least} {cheapest}"
         );
     }
+}
+
+/// Two processes that see one GPU each, and that NCCL takes for two hosts, train to the bits of two GPUs of one host. What they exchange goes
+/// over the network, as the log of NCCL says.
+fn hosts() {
+    let folders = [Folder::new(), Folder::new()];
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = free.local_addr().unwrap().port();
+    drop(free);
+    let logs = folders.each_ref().map(|folder| folder.path("nccl.log"));
+    let start = |rank: usize| -> Child {
+        let out = folders[rank].path("run");
+        let mut command = flashcliff();
+        command
+            .args(tiny("hulls", &out))
+            .args(["--device", "cuda", "--quiet"])
+            .envs([
+                ("RANK", rank.to_string()),
+                ("WORLD_SIZE", "2".to_owned()),
+                ("LOCAL_RANK", "0".to_owned()),
+                ("MASTER_ADDR", "127.0.0.1".to_owned()),
+                ("MASTER_PORT", port.to_string()),
+                ("CUDA_VISIBLE_DEVICES", rank.to_string()),
+                // Otherwise NCCL finds that both processes are on one host, and copies from GPU to GPU.
+                ("NCCL_HOSTID", format!("host-{rank}")),
+                ("NCCL_NET", "Socket".to_owned()),
+                ("NCCL_DEBUG", "INFO".to_owned()),
+                ("NCCL_DEBUG_SUBSYS", "INIT,NET".to_owned()),
+                ("NCCL_DEBUG_FILE", arg(&logs[rank]).to_owned()),
+            ])
+            .env_remove("TORCHELASTIC_USE_AGENT_STORE")
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let started = [start(1), start(0)];
+    for child in started {
+        let output = child.wait_with_output().unwrap();
+        let said = [text(&output.stdout), text(&output.stderr)].concat();
+        assert!(output.status.success(), "{said}");
+    }
+    for log in &logs {
+        let log = std::fs::read_to_string(log).unwrap();
+        assert!(log.contains("via NET/Socket"), "{log}");
+    }
+    // Only the host of rank 0 writes results.
+    assert!(!folders[1].path("run").exists());
+    let together = Folder::new();
+    let out = together.path("run");
+    let args = tiny("hulls", &out);
+    stdout(&[&args[..], &["--device", "cuda", "--gpus", "2", "--quiet"]].concat());
+    let zero: &Path = &folders[0].path("run");
+    same(zero, &out);
 }

@@ -6,7 +6,7 @@ use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream};
 use flashcliff::cuda::{
     Array, Dtypes, Evaluation, MatmulPrecision, Operator, PackedGradient, Packing, Scratch, Tensor,
 };
-use flashcliff::ops::{LinearOptions, ProductOptions};
+use flashcliff::ops::{LinearOptions, ProductOptions, SteerableOptions};
 use flashcliff::{Algebra, Bias, Dims, Dtype, Error, Pass, Signature, WeightLayout};
 
 use crate::cases::{Spec, input_shapes, sizes};
@@ -19,6 +19,7 @@ pub(crate) fn add(tests: &mut Tests) {
     let lt = Needs::CublasLt;
     tests.add(lt, "packing::bits", bits);
     tests.add(lt, "packing::gradients_wait", gradients_wait);
+    tests.add(lt, "packing::parameters_one_by_one", one_by_one);
     tests.add(lt, "packing::errors", errors);
     tests.add(lt, "packing::sums_of_rows_keep_their_order", sums_of_rows);
 }
@@ -159,6 +160,13 @@ fn every_operator(stream: &Arc<CudaStream>, shapes: &[[usize; 3]], types: &[Type
         let products = ProductOptions::default();
         for spec in [Spec::Sgp(products.clone()), Spec::Fcgp(products)] {
             all.push(Own::new(stream, &mut random, &spec, [40, 16, 16], types));
+        }
+        // More partial sums than one kernel adds up.
+        for shape in [[1, 16], [300, 7], [5, 33], [64, 4], [17, 128], [9, 1]] {
+            let [batch, channels] = shape;
+            let spec = Spec::Sgp(ProductOptions::default());
+            let shape = [batch, channels, channels];
+            all.push(Own::new(stream, &mut random, &spec, shape, types));
         }
     }
     all
@@ -347,6 +355,71 @@ fn gradients_wait() {
         &seven(own.inputs[1].shape()),
         "nothing is left",
     );
+}
+
+/// Partial sums of two parameters of a product, which are added up one after the other.
+fn one_by_one() {
+    let stream = device().new_stream().expect("a stream");
+    let mut random = Random::new(95);
+    let spec = Spec::Steerable(SteerableOptions::default());
+    let types = (F32, MatmulPrecision::Highest);
+    let own = Own::new(&stream, &mut random, &spec, [300, 6, 6], types);
+    let all = [own];
+    let own = &all[0];
+    let packing = packing(&all);
+    let specs = own.gpu.operator().inputs();
+    let parameters = (0..specs.len()).filter(|&input| specs[input].is_parameter());
+    let parameters: Vec<usize> = parameters.collect();
+    assert_eq!(parameters.len(), 2);
+    for input in 0..specs.len() {
+        let is_left = packing.leaves_parts(0, input);
+        assert_eq!(is_left, parameters.contains(&input), "{input}");
+    }
+    // Its gradients need no workspace beside the packing.
+    assert_eq!(
+        packing.workspace_bytes(0, Pass::Backward).expect("bytes"),
+        0
+    );
+    let mut memory = memory(&stream, &packing);
+    let mut packed = packing
+        .pack(&stream, &[own.parameters()], Scratch::new(&mut memory))
+        .expect("packed");
+    let seven = |shape: &[usize]| {
+        let sevens = vec![7.0; shape.iter().product()];
+        Array::from_f64(&stream, Dtype::F32, &sevens, shape).expect("memory")
+    };
+    let mut grads: Vec<Array> = own.inputs.iter().map(|x| seven(x.shape())).collect();
+    let (evaluated, expected) = own.expected(&stream);
+    let mut views = Vec::new();
+    for grad in &mut grads {
+        views.push(Some(grad.view_mut().expect("a view")));
+    }
+    packed
+        .backward(
+            0,
+            &stream,
+            &own.views(),
+            evaluated.output.view().expect("a view"),
+            Some(evaluated.saved.view().expect("a view")),
+            own.grad_output.view().expect("a view"),
+            &mut views,
+            None,
+        )
+        .expect("a pass");
+    drop(views);
+    for (done, &input) in parameters.iter().enumerate() {
+        for &waiting in &parameters[done..] {
+            let sevens = seven(own.inputs[waiting].shape());
+            same(&stream, &grads[waiting], &sevens, "a gradient that waits");
+        }
+        let gradient = PackedGradient {
+            operator: 0,
+            input,
+            gradient: grads[input].view_mut().expect("a view"),
+        };
+        packed.add_up(&stream, &mut [gradient]).expect("sums");
+        same(&stream, &grads[input], &expected[input], "a gradient");
+    }
 }
 
 fn errors() {

@@ -2,14 +2,16 @@
 //!
 //! * `operators` - the operators of a plan, and the packing of their weights.
 //! * `buffers` - its memory.
-//! * `launch` - the launches of both passes of a node.
+//! * `forward`, `backward` - the launches of both passes of a node; `launch` - what they share.
 //! * `beside` - the stream of branches of a captured step.
 //!
 //! Weights are packed for matrix products by one kernel before the first part of a batch, and their gradients are added up by one behind
 //! the backward pass, or behind the part of it that completes a bucket ([`Packing`](flashcliff::cuda::Packing)).
 
+mod backward;
 mod beside;
 mod buffers;
+mod forward;
 mod launch;
 mod operators;
 

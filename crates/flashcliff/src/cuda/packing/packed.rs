@@ -1,0 +1,237 @@
+//! Passes of operators whose parameters are packed.
+
+use cudarc::driver::CudaStream;
+use flashcliff_sys as sys;
+
+use super::{Lists, Packing};
+use crate::Error;
+use crate::cuda::call::MAX_INPUTS;
+use crate::cuda::lane;
+use crate::cuda::linear;
+use crate::cuda::operator::{Given, Work};
+use crate::cuda::queue::Queue;
+use crate::cuda::tensor::{Scratch, Tensor, TensorMut};
+use crate::operator::Pass;
+
+/// Packed parameters, which the passes of their operators read, and the parts of gradients that backward passes leave. Operators go by their
+/// numbers, in the order in which the [`Packing`] has them.
+#[derive(Debug)]
+pub struct Packed<'m> {
+    packing: &'m Packing,
+    memory: Scratch<'m>,
+    /// For each operator the parts of gradients that are left to be added up.
+    left: Vec<Left>,
+}
+
+/// The parts of gradients of an operator that a backward pass has left.
+#[derive(Clone, Copy, Debug, Default)]
+struct Left {
+    /// The inputs whose gradients have parts.
+    inputs: [bool; MAX_INPUTS],
+    /// The partial sums of a product by rows.
+    sums: sys::fc_partials,
+}
+
+/// A gradient of an input of an operator.
+#[derive(Debug)]
+pub struct PackedGradient<'a> {
+    /// The number of the operator.
+    pub operator: usize,
+    /// The number of the input.
+    pub input: usize,
+    /// The gradient.
+    pub gradient: TensorMut<'a>,
+}
+
+impl<'m> Packed<'m> {
+    /// Parameters that were packed into memory, and no parts of gradients so far.
+    pub(super) fn new(packing: &'m Packing, memory: Scratch<'m>) -> Self {
+        Self {
+            left: vec![Left::default(); packing.members.len()],
+            packing,
+            memory,
+        }
+    }
+}
+
+impl Packed<'_> {
+    /// Does the same as [`Operator::forward`](crate::cuda::Operator::forward), with the parameters as they were packed. Those among the inputs have the shapes and
+    /// the types, but may not be read.
+    ///
+    /// # Errors
+    /// The errors of [`Operator::forward`](crate::cuda::Operator::forward); [`Error::NotPacked`] for other sizes or types than those of the packing;
+    /// [`Error::TensorCount`] for a number that no operator has.
+    pub fn forward(
+        &mut self,
+        operator: usize,
+        stream: &CudaStream,
+        inputs: &[Tensor<'_>],
+        output: TensorMut<'_>,
+        saved: Option<TensorMut<'_>>,
+        workspace: Option<Scratch<'_>>,
+    ) -> Result<(), Error> {
+        self.packing.check(stream)?;
+        let own = self.packing.member(operator)?;
+        let queue = Queue::of(stream);
+        let (base, _guard) = self.memory.acquire(&queue);
+        let member = Some(own.member(Pass::Forward, base));
+        // SAFETY: the stream is alive, and of the context of the device, which is that of the operator. Places of the operator have room for
+        // what its sizes and types need.
+        unsafe {
+            own.operator
+                .forward_on(&queue, inputs, output, saved, workspace, member)
+        }
+    }
+
+    /// Does the same as [`Operator::backward`](crate::cuda::Operator::backward), with the parameters as they were packed. Gradients of inputs that [leave
+    /// parts](Packing::leaves_parts) are not written before [`add_up`](Self::add_up); the next backward pass of the operator that makes them replaces the parts.
+    ///
+    /// # Errors
+    /// The errors of [`Self::forward`].
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "those of the operator, and its number"
+    )]
+    pub fn backward(
+        &mut self,
+        operator: usize,
+        stream: &CudaStream,
+        inputs: &[Tensor<'_>],
+        output: Tensor<'_>,
+        saved: Option<Tensor<'_>>,
+        grad_output: Tensor<'_>,
+        grads: &mut [Option<TensorMut<'_>>],
+        workspace: Option<Scratch<'_>>,
+    ) -> Result<(), Error> {
+        let given = Given::new(inputs, output, saved, grad_output);
+        self.backward_of(operator, stream, given, grads, workspace)
+    }
+
+    /// Does the same as [`Self::backward`], but adds the gradient of the first input to the values that are there, like
+    /// [`Operator::backward_adding`](crate::cuda::Operator::backward_adding).
+    ///
+    /// # Errors
+    /// The errors of [`Self::backward`]; [`Error::NotAdded`] for operators that cannot.
+    #[allow(
+        clippy::too_many_arguments,
+        reason = "those of the operator, and its number"
+    )]
+    pub fn backward_adding(
+        &mut self,
+        operator: usize,
+        stream: &CudaStream,
+        inputs: &[Tensor<'_>],
+        output: Tensor<'_>,
+        saved: Option<Tensor<'_>>,
+        grad_output: Tensor<'_>,
+        grads: &mut [Option<TensorMut<'_>>],
+        workspace: Option<Scratch<'_>>,
+    ) -> Result<(), Error> {
+        let own = self.packing.member(operator)?;
+        own.operator.operator().check_adds()?;
+        let given = Given::new(inputs, output, saved, grad_output).adding();
+        self.backward_of(operator, stream, given, grads, workspace)
+    }
+
+    fn backward_of(
+        &mut self,
+        operator: usize,
+        stream: &CudaStream,
+        given: Given<'_>,
+        grads: &mut [Option<TensorMut<'_>>],
+        workspace: Option<Scratch<'_>>,
+    ) -> Result<(), Error> {
+        self.packing.check(stream)?;
+        let own = self.packing.member(operator)?;
+        let mut leaves = [false; MAX_INPUTS];
+        for ((input, grad), leaves) in grads.iter().enumerate().zip(&mut leaves) {
+            *leaves = grad.is_some() && self.packing.leaves_parts(operator, input);
+        }
+        let queue = Queue::of(stream);
+        let (base, _guard) = self.memory.acquire(&queue);
+        let given = Given {
+            member: Some(own.member(Pass::Backward, base)),
+            ..given
+        };
+        // SAFETY: the same holds as in `forward`.
+        let sums = unsafe { own.operator.backward_on(&queue, &given, grads, workspace) }?;
+        // A pass without these gradients leaves the parts of the pass before.
+        if leaves.contains(&true) {
+            self.left[operator] = Left {
+                inputs: leaves,
+                sums,
+            };
+        }
+        Ok(())
+    }
+
+    /// Adds up the parts that backward passes have left of these gradients. Other gradients stay as they are, and parts of other gradients
+    /// are left.
+    ///
+    /// # Errors
+    /// [`Error::TensorCount`], [`Error::ShapeMismatch`], [`Error::DtypeMismatch`], [`Error::DeviceMismatch`], [`Error::CudaContext`]: all of
+    /// these before anything is launched. Also [`Error::Cuda`].
+    pub fn add_up(
+        &mut self,
+        stream: &CudaStream,
+        gradients: &mut [PackedGradient<'_>],
+    ) -> Result<(), Error> {
+        let packing = self.packing;
+        packing.check(stream)?;
+        let is_left = |gradient: &PackedGradient<'_>| {
+            packing.leaves_parts(gradient.operator, gradient.input)
+                && self.left[gradient.operator].inputs[gradient.input]
+        };
+        for gradient in gradients.iter().filter(|gradient| is_left(gradient)) {
+            let own = packing.member(gradient.operator)?;
+            let spec = &own.operator.operator().inputs()[gradient.input];
+            let layout = gradient.gradient.layout();
+            let checks = own.operator.checks();
+            checks.gradient(spec, &own.dims, layout, own.dtypes.of(spec))?;
+        }
+        packing.device.make_current()?;
+        let queue = Queue::of(stream);
+        let (base, _guard) = self.memory.acquire(&queue);
+        let mut lists = Lists::default();
+        let mut sums: Vec<(usize, sys::fc_partials)> = Vec::new();
+        let mut guards = Vec::with_capacity(gradients.len());
+        for gradient in gradients.iter_mut().filter(|gradient| is_left(gradient)) {
+            let (operator, input) = (gradient.operator, gradient.input);
+            let own = packing.member(operator)?;
+            let (address, guard) = gradient.gradient.acquire(&queue);
+            guards.push((operator, input, guard));
+            if let Work::Lanes(lanes) = &own.operator.work
+                && let Some(param) = lanes.parameter(input)
+            {
+                let known = sums.iter().position(|(of, _)| *of == operator);
+                let at = known.unwrap_or_else(|| {
+                    let grads = [std::ptr::null_mut(); _];
+                    let left = self.left[operator].sums;
+                    sums.push((operator, sys::fc_partials { grads, ..left }));
+                    sums.len() - 1
+                });
+                sums[at].1.grads[param] = lane::address(address);
+                continue;
+            }
+            let (Work::Linear(linear), Some(parts)) = (&own.operator.work, own.places.parts) else {
+                continue;
+            };
+            let from = linear.gradient_type(&own.dims, own.dtypes);
+            let addresses = [base + parts, address];
+            let unpacking = linear.unpacking(&own.dims, own.dtypes, addresses);
+            lists.add([from, own.dtypes.params], unpacking);
+        }
+        for (types, list) in &lists.0 {
+            // SAFETY: gradients have the shapes and types of their operators, and parts lie within the memory; all are on the device, whose
+            // context is current, as the stream is of it.
+            unsafe { linear::unpack(list, *types, queue.raw()) }?;
+        }
+        let sums: Vec<sys::fc_partials> = sums.into_iter().map(|(_, sums)| sums).collect();
+        // SAFETY: the same holds; the partial sums are those of the last backward passes of their operators.
+        unsafe { lane::add_up(&sums, queue.raw()) }?;
+        for (operator, input, _guard) in guards {
+            self.left[operator].inputs[input] = false;
+        }
+        Ok(())
+    }
+}
