@@ -5,8 +5,9 @@ use candle_nn::VarBuilder;
 use flashcliff::ops::LinearOptions;
 use flashcliff::{Algebra, Bias, Dtype, Invariant};
 use flashcliff_candle::layers::transformer::{
-    AttentionOptions, Block, Channels, CrossAttention, EquiLayerNorm, EquiLinear,
-    GeometricBilinear, Initialization, ScalarGate, SelfAttention, Tokens, join_reference,
+    AttentionOptions, Block, Channels, CrossAttention, Draws, EquiLayerNorm, EquiLinear,
+    GeometricBilinear, GradeDropout, Initialization, ScalarGate, SelfAttention, Tokens,
+    join_reference,
 };
 use flashcliff_candle::layers::{
     FlashCliffordLayer, FlashCliffordOptions, FullyConnectedSteerableGeometricProduct, GradeNorm,
@@ -368,6 +369,19 @@ const LAYERS: &[Layer] = &[
         },
     },
     Layer {
+        name: "GradeDropout",
+        input: TOKENS,
+        on_gpu: EXACT,
+        is_of_rotors: false,
+        make: |size, vars| {
+            let layer = GradeDropout::new(size.tokens(), 0.25)?;
+            let draw = Draws::new(1, vars.device())?.draw()?;
+            Ok(tokens(size.tokens(), move |x, _| {
+                layer.forward(x, Some(&draw))
+            }))
+        },
+    },
+    Layer {
         name: "GeometricBilinear",
         input: TOKENS_WITH_REFERENCE,
         on_gpu: EXACT,
@@ -431,7 +445,10 @@ mod tests {
         let names = uses.flat_map(|names| names.split(','));
         let names = names.map(|name| name.trim().to_owned());
         let parts = [
+            "Call",
             "Channels",
+            "Draw",
+            "Draws",
             "Geometry",
             "Initialization",
             "Mask",
