@@ -11,6 +11,8 @@ use crate::{Element, Error, threads};
 
 /// The rows of a chunk.
 const ROWS: usize = 64;
+/// The heads whose points are computed at once.
+const LANES: usize = 8;
 
 /// The numbers of a call.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -226,12 +228,20 @@ impl HeadFeatures {
         }
         let mut first = self.taken.len() * channels;
         if let Some(distances) = &self.distances {
-            for (at, channel, head) in sizes.places() {
-                let point = distances.point(|axis| blade(axis)[at]);
-                let weight = distances.of_queries.then(|| weight(weights, at));
-                point.features(weight, |feature, value| {
-                    to[head * width + first + feature * channels + channel] = value;
-                });
+            for Block {
+                at,
+                channel,
+                head,
+                whole,
+            } in sizes.blocks()
+            {
+                let put = |feature: usize, lane: usize, value: T| {
+                    to[(head + lane) * width + first + feature * channels + channel] = value;
+                };
+                match whole {
+                    true => distances.features::<T, LANES>(at, blade, weights, put),
+                    false => distances.features::<T, 1>(at, blade, weights, put),
+                }
             }
             first += DistancePoint::<T>::count(distances.coordinates) * channels;
         }
@@ -290,18 +300,24 @@ impl HeadFeatures {
             return;
         };
         let first = self.taken.len() * channels;
-        for (at, channel, head) in sizes.places() {
-            let point = distances
-                .point(|axis| x.multivectors[axis * x.strides.blade + row * x.strides.row + at]);
-            let g = |feature: usize| g[head * width + first + feature * channels + channel];
-            let weight = distances.of_queries.then(|| weight(weights, at));
-            if let Some(sum) = of_weights.get_mut(at) {
-                let one = T::from_f64(1.0);
-                point.features(Some(one), |feature, value| *sum += value * g(feature));
+        let blade = |blade: usize| &x.multivectors[blade * x.strides.blade + row * x.strides.row..];
+        for Block {
+            at,
+            channel,
+            head,
+            whole,
+        } in sizes.blocks()
+        {
+            let g = |feature: usize, lane: usize| {
+                g[(head + lane) * width + first + feature * channels + channel]
+            };
+            let put = |axis: usize, lane: usize, value: T| {
+                to[distances.first + axis][at + lane] += value;
+            };
+            match whole {
+                true => distances.gradient::<T, LANES>(at, blade, weights, g, put, of_weights),
+                false => distances.gradient::<T, 1>(at, blade, weights, g, put, of_weights),
             }
-            point.gradient(weight, g, |axis, value| {
-                to[distances.first + axis][at] += value
-            });
         }
     }
 
@@ -354,23 +370,119 @@ impl HeadFeatures {
     }
 }
 
+/// Neighbouring heads of a channel.
+#[derive(Clone, Copy)]
+struct Block {
+    /// The place of the first among an item's channels.
+    at: usize,
+    channel: usize,
+    head: usize,
+    /// Whether there are as many heads as lanes; else it is one.
+    whole: bool,
+}
+
 impl HeadSizes {
-    /// The place among an item's channels of each channel of each head.
-    fn places(self) -> impl Iterator<Item = (usize, usize, usize)> {
-        (0..self.channels * self.heads).map(move |at| (at, at / self.heads, at % self.heads))
+    /// All heads of all channels, in blocks.
+    fn blocks(self) -> impl Iterator<Item = Block> {
+        let whole = self.heads / LANES;
+        let each = whole + self.heads % LANES;
+        (0..self.channels * each).map(move |block| {
+            let (channel, block) = (block / each, block % each);
+            let head = match block.checked_sub(whole) {
+                None => block * LANES,
+                Some(behind) => whole * LANES + behind,
+            };
+            Block {
+                at: channel * self.heads + head,
+                channel,
+                head,
+                whole: block < whole,
+            }
+        })
     }
 }
 
 impl HeadDistances {
-    /// The point of a channel, whose blades a function reads.
-    fn point<T: Element>(&self, blade: impl Fn(usize) -> T) -> DistancePoint<T> {
-        DistancePoint::new(self.coordinates, self.eps, |axis| blade(self.first + axis))
+    /// The points of a block, whose blades a function reads.
+    #[inline(always)]
+    fn points<'x, T: Element, const N: usize>(
+        &self,
+        at: usize,
+        blade: impl Fn(usize) -> &'x [T],
+    ) -> DistancePoint<T, N> {
+        DistancePoint::new(self.coordinates, self.eps, |axis| {
+            lanes(&blade(self.first + axis)[at..])
+        })
+    }
+
+    /// The weights of a block of queries: 1 without weights.
+    #[inline(always)]
+    fn weights<T: Element, const N: usize>(&self, at: usize, weights: &[T]) -> Option<[T; N]> {
+        self.of_queries.then(|| match weights {
+            [] => [T::from_f64(1.0); N],
+            _ => lanes(&weights[at..]),
+        })
+    }
+
+    /// Calls a function with each feature, lane and value of a block.
+    #[inline(always)]
+    fn features<'x, T: Element, const N: usize>(
+        &self,
+        at: usize,
+        blade: impl Fn(usize) -> &'x [T],
+        weights: &[T],
+        mut put: impl FnMut(usize, usize, T),
+    ) {
+        let points = self.points::<T, N>(at, blade);
+        points.features(self.weights(at, weights), |feature, values| {
+            for (lane, value) in values.into_iter().enumerate() {
+                put(feature, lane, value);
+            }
+        });
+    }
+
+    /// Calls a function with each coordinate or weight, lane and gradient of a block, and adds the gradients of weights unless their slice is empty.
+    #[inline(always)]
+    fn gradient<'x, T: Element, const N: usize>(
+        &self,
+        at: usize,
+        blade: impl Fn(usize) -> &'x [T],
+        weights: &[T],
+        g: impl Fn(usize, usize) -> T,
+        mut put: impl FnMut(usize, usize, T),
+        of_weights: &mut [T],
+    ) {
+        let points = self.points::<T, N>(at, blade);
+        let g = |feature: usize| {
+            let mut all = [T::default(); N];
+            for (lane, to) in all.iter_mut().enumerate() {
+                *to = g(feature, lane);
+            }
+            all
+        };
+        if !of_weights.is_empty() {
+            let of_weights = &mut of_weights[at..][..N];
+            points.features(Some([T::from_f64(1.0); N]), |feature, values| {
+                let g: [T; N] = g(feature);
+                for ((sum, value), g) in of_weights.iter_mut().zip(values).zip(g) {
+                    *sum += value * g;
+                }
+            });
+        }
+        points.gradient(self.weights(at, weights), g, |axis, values| {
+            for (lane, value) in values.into_iter().enumerate() {
+                put(axis, lane, value);
+            }
+        });
     }
 }
 
-/// The weight of a distance: 1 without weights.
-fn weight<T: Element>(weights: &[T], at: usize) -> T {
-    weights.get(at).copied().unwrap_or(T::from_f64(1.0))
+/// The first elements.
+#[inline(always)]
+fn lanes<T: Element, const N: usize>(from: &[T]) -> [T; N] {
+    let mut lanes = [T::default(); N];
+    lanes.copy_from_slice(&from[..N]);
+    lanes
 }
 
 /// For each chunk of rows the parts of all blades.

@@ -41,7 +41,7 @@ impl Points {
 
     /// A point of a channel.
     fn of<T: Scalar>(self, blade: impl Fn(usize) -> T) -> DistancePoint<T> {
-        DistancePoint::new(self.coordinates, EPS, |axis| blade(self.first + axis))
+        DistancePoint::new(self.coordinates, EPS, |axis| [blade(self.first + axis)])
     }
 }
 
@@ -128,8 +128,8 @@ impl Head {
         let distances = distances.chunks_exact_mut(points.features());
         for (channel, distance) in distances.enumerate() {
             let point = points.of(|blade| x(channel, blade));
-            let of_query = (part == Part::Query).then(|| exponential(log_weights[channel]));
-            point.features(of_query, |at, value| distance[at] = value);
+            let of_query = (part == Part::Query).then(|| [exponential(log_weights[channel])]);
+            point.features(of_query, |at, [value]| distance[at] = value);
         }
     }
 
@@ -174,14 +174,14 @@ impl Head {
         };
         for (channel, g) in distances.chunks_exact(points.features()).enumerate() {
             let point = points.of(|blade| x(channel, blade));
-            let of_query = (part == Part::Query).then(|| exponential(log_weights[channel]));
+            let of_query = (part == Part::Query).then(|| [exponential(log_weights[channel])]);
             if let (Some(weight), Some(to)) = (of_query, of_weights.get_mut(channel)) {
-                point.features(Some(weight), |at, feature| *to += feature * g[at]);
+                point.features(Some(weight), |at, [feature]| *to += feature * g[at]);
             }
             point.gradient(
                 of_query,
-                |at| g[at],
-                |axis, g| add_x(channel, points.first + axis, g),
+                |at| [g[at]],
+                |axis, [g]| add_x(channel, points.first + axis, g),
             );
         }
     }

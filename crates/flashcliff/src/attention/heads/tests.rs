@@ -123,11 +123,11 @@ fn features_are_those_of_the_formulas() {
 
 #[test]
 fn dot_products_are_squared_distances() {
-    let query = DistancePoint::new(2, 1e-3, |at| [0.3, -0.8, 1.0][at]);
-    let key = DistancePoint::new(2, 1e-3, |at| [1.1, 0.2, 1.0][at]);
+    let query = DistancePoint::new(2, 1e-3, |at| [[0.3, -0.8, 1.0][at]]);
+    let key = DistancePoint::new(2, 1e-3, |at| [[1.1, 0.2, 1.0][at]]);
     let (mut q, mut k) = ([0.0_f64; 4], [0.0; 4]);
-    query.features(Some(3.0), |at, value| q[at] = value);
-    key.features(None, |at, value| k[at] = value);
+    query.features(Some([3.0]), |at, [value]| q[at] = value);
+    key.features(None, |at, [value]| k[at] = value);
     let dot: f64 = q.iter().zip(&k).map(|(q, k)| q * k).sum();
     let expected = -3.0 * (0.8_f64 * 0.8 + 1.0) / 1.001_f64.powi(4);
     assert!((dot - expected).abs() < 1e-12, "{dot}, {expected}");
@@ -242,4 +242,65 @@ fn bad_sizes_are_errors() {
     let g = vec![0.0; 180];
     let found = of.backward(sizes(rows), x, &[1.0; 4], &g, overlapping, &mut []);
     assert!(found.is_err());
+}
+
+/// Heads whose points are computed side by side are as each by itself, bit for bit.
+#[test]
+fn blocks_of_heads_are_single_heads() {
+    let (rows, heads) = (67, 19);
+    let (mv, s) = (noise(BLADES * rows * heads, 0.2), noise(rows * heads, 0.6));
+    let weights = noise(heads, 0.3);
+    let of = features(true);
+    let sizes = |heads: usize| HeadSizes {
+        rows,
+        channels: 1,
+        scalars: 1,
+        heads,
+        width: 12,
+    };
+    let strides = HeadStrides {
+        blade: rows * heads,
+        row: heads,
+        scalars: heads,
+    };
+    let from = |head: usize| HeadItems {
+        multivectors: &mv[head..],
+        scalars: &s[head..],
+        strides,
+    };
+    let mut all = vec![0.0; rows * heads * 12];
+    of.forward(sizes(heads), from(0), &weights, &mut all)
+        .unwrap();
+    let g = noise(all.len(), 0.8);
+    let (mut of_mv, mut of_s) = (vec![0.0; mv.len()], vec![0.0; s.len()]);
+    let mut of_weights = vec![0.0; heads];
+    let to = HeadItemsMut {
+        multivectors: &mut of_mv,
+        scalars: &mut of_s,
+        strides,
+    };
+    of.backward(sizes(heads), from(0), &weights, &g, to, &mut of_weights)
+        .unwrap();
+    let (mut one_mv, mut one_s) = (vec![0.0; mv.len()], vec![0.0; s.len()]);
+    for head in 0..heads {
+        let part = |all: &[f64]| -> Vec<f64> {
+            let rows = all.chunks(heads * 12);
+            rows.flat_map(|row| row[head * 12..][..12].to_vec())
+                .collect()
+        };
+        let mut one = vec![0.0; rows * 12];
+        let own = &weights[head..=head];
+        of.forward(sizes(1), from(head), own, &mut one).unwrap();
+        assert_eq!(one, part(&all));
+        let mut of_weight = [0.0];
+        let to = HeadItemsMut {
+            multivectors: &mut one_mv[head..],
+            scalars: &mut one_s[head..],
+            strides,
+        };
+        of.backward(sizes(1), from(head), own, &part(&g), to, &mut of_weight)
+            .unwrap();
+        assert_eq!(of_weight[0], of_weights[head]);
+    }
+    assert_eq!((one_mv, one_s), (of_mv, of_s));
 }
