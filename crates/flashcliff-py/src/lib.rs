@@ -19,6 +19,7 @@ mod devices;
 mod dlpack;
 mod equivariant;
 mod error;
+mod heads;
 mod host;
 #[cfg(feature = "cuda")]
 mod items;
@@ -44,6 +45,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<operator::Operator>()?;
     module.add_class::<equivariant::EquivariantLinear>()?;
     module.add_class::<equivariant::InvariantNorm>()?;
+    module.add_class::<heads::HeadFeatures>()?;
     #[cfg(feature = "cuda")]
     module.add_class::<items::Items>()?;
     #[cfg(feature = "cuda")]

@@ -74,6 +74,35 @@ class EquivariantLinear:
         output: tuple[int, ...],
     ) -> None: ...
 
+class HeadFeatures:
+    """The features of queries, keys or values of heads on the CPU."""
+
+    def __new__(
+        cls,
+        blades: int,
+        taken: int,
+        negative: int,
+        distances: tuple[bool, int, int, float] | None,
+    ) -> HeadFeatures: ...
+    def forward(
+        self,
+        double: bool,
+        sizes: tuple[int, int, int, int, int],
+        items: tuple[int, int, int, int, int],
+        weights: int,
+        features: int,
+    ) -> None: ...
+    def backward(
+        self,
+        double: bool,
+        sizes: tuple[int, int, int, int, int],
+        items: tuple[int, int, int, int, int],
+        weights: int,
+        gradient: int,
+        to: tuple[int, int, int, int, int],
+        of_weights: int,
+    ) -> None: ...
+
 class InvariantNorm:
     """The invariant layer norm of an algebra, on the CPU. ``sizes`` are rows, channels, groups; tensors are
     given by address."""

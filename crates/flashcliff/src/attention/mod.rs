@@ -1,6 +1,11 @@
 //! Scaled dot-product attention on the CPU, without a matrix of all scores.
 
+mod distance;
+mod heads;
 mod passes;
+
+pub use distance::DistancePoint;
+pub use heads::{HeadDistances, HeadFeatures, HeadItems, HeadItemsMut, HeadSizes, HeadStrides};
 
 use crate::{Element, Error};
 

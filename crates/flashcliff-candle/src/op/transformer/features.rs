@@ -4,14 +4,14 @@
 //! channel the features of its point; then its scalars; a key likewise, without signs. Their dot product is the inner product of the multivectors
 //! and of the scalars, less squared distances of points. A value has all blades of all channels, then scalars.
 
+use flashcliff::attention::DistancePoint;
+
 use super::geometry::Geometry;
 use super::{Channels, number};
 use crate::op::Scalar;
 
 /// Regularises the distance of points without weight.
 pub(super) const EPS: f64 = 1e-3;
-/// The most coordinates and weights of a point.
-const AXES: usize = 8;
 
 /// Whether features are those of a query, a key or a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,9 +29,9 @@ pub(super) struct Points {
 }
 
 impl Points {
-    /// The features of a point: products of coordinates and weight, and two squares.
+    /// The number of features of a point.
     pub(super) fn features(self) -> usize {
-        self.coordinates + 2
+        DistancePoint::<f64>::count(self.coordinates)
     }
 
     /// The blades, the weight last.
@@ -40,12 +40,8 @@ impl Points {
     }
 
     /// A point of a channel.
-    fn of<T: Scalar>(self, blade: impl Fn(usize) -> T) -> Point<T> {
-        let mut plain = [T::zero(); AXES];
-        for (to, at) in plain.iter_mut().zip(self.blades()) {
-            *to = blade(at);
-        }
-        Point::new(plain, self.coordinates)
+    fn of<T: Scalar>(self, blade: impl Fn(usize) -> T) -> DistancePoint<T> {
+        DistancePoint::new(self.coordinates, EPS, |axis| [blade(self.first + axis)])
     }
 }
 
@@ -132,8 +128,8 @@ impl Head {
         let distances = distances.chunks_exact_mut(points.features());
         for (channel, distance) in distances.enumerate() {
             let point = points.of(|blade| x(channel, blade));
-            let of_query = (part == Part::Query).then(|| exponential(log_weights[channel]));
-            point.features(of_query, distance);
+            let of_query = (part == Part::Query).then(|| [exponential(log_weights[channel])]);
+            point.features(of_query, |at, [value]| distance[at] = value);
         }
     }
 
@@ -176,19 +172,17 @@ impl Head {
         let Some(points) = self.points else {
             return;
         };
-        let mut features = [T::zero(); AXES + 1];
-        let features = &mut features[..points.features()];
         for (channel, g) in distances.chunks_exact(points.features()).enumerate() {
             let point = points.of(|blade| x(channel, blade));
-            let of_query = (part == Part::Query).then(|| exponential(log_weights[channel]));
+            let of_query = (part == Part::Query).then(|| [exponential(log_weights[channel])]);
             if let (Some(weight), Some(to)) = (of_query, of_weights.get_mut(channel)) {
-                point.features(Some(weight), features);
-                features.iter().zip(g).for_each(|(&f, &g)| *to += f * g);
+                point.features(Some(weight), |at, [feature]| *to += feature * g[at]);
             }
-            let of_point = point.gradient(of_query, g);
-            for (blade, g) in points.blades().zip(of_point) {
-                add_x(channel, blade, g);
-            }
+            point.gradient(
+                of_query,
+                |at| [g[at]],
+                |axis, [g]| add_x(channel, points.first + axis, g),
+            );
         }
     }
 }
@@ -199,83 +193,6 @@ fn signed<T: Scalar>(part: Part, sign: f64, value: T) -> T {
         true => T::zero() - value,
         false => value,
     }
-}
-
-/// A point `(p, w)`, weighed: `p' = p w / (w^2 + eps)`, and `w'` likewise. The weight follows the coordinates.
-struct Point<T> {
-    plain: [T; AXES],
-    factor: T,
-    weighed: [T; AXES],
-    coordinates: usize,
-}
-
-impl<T: Scalar> Point<T> {
-    fn new(plain: [T; AXES], coordinates: usize) -> Self {
-        let w = plain[coordinates];
-        let factor = w / (w * w + number(EPS));
-        Self {
-            plain,
-            factor,
-            weighed: plain.map(|t| t * factor),
-            coordinates,
-        }
-    }
-
-    /// For a query, with the weight of its distance, `(2 w' p', -w'^2, -|p'|^2)` times the weight; for a key `(w' p', |p'|^2, w'^2)`. The dot
-    /// product is minus the weight times `|p'_q w'_k - p'_k w'_q|^2`.
-    fn features(&self, of_query: Option<T>, to: &mut [T]) {
-        let (axes, w) = (self.coordinates, self.weighed[self.coordinates]);
-        let coordinates = &self.weighed[..axes];
-        let (square, weight) = (sum_of_squares(coordinates), w * w);
-        let (of_product, squares) = match of_query {
-            None => (T::one(), [square, weight]),
-            Some(factor) => {
-                let minus = T::zero() - factor;
-                (factor + factor, [minus * weight, minus * square])
-            }
-        };
-        for (to, &p) in to.iter_mut().zip(coordinates) {
-            *to = of_product * p * w;
-        }
-        to[axes..].copy_from_slice(&squares);
-    }
-
-    /// The gradient of the point, from that of its features.
-    fn gradient(&self, of_query: Option<T>, g: &[T]) -> [T; AXES] {
-        let zero = T::zero();
-        let axes = self.coordinates;
-        let (of_product, square, weight) = match of_query {
-            None => (T::one(), g[axes], g[axes + 1]),
-            Some(factor) => {
-                let minus = zero - factor;
-                (factor + factor, minus * g[axes + 1], minus * g[axes])
-            }
-        };
-        let w = self.weighed[axes];
-        let mut of_weighed = [zero; AXES];
-        of_weighed[axes] = (weight + weight) * w;
-        for axis in 0..axes {
-            let (p, product) = (self.weighed[axis], of_product * g[axis]);
-            of_weighed[axis] = product * w + (square + square) * p;
-            of_weighed[axes] += product * p;
-        }
-        let mut of_factor = zero;
-        for (&g, &t) in of_weighed.iter().zip(&self.plain) {
-            of_factor += g * t;
-        }
-        let (plain_w, eps) = (self.plain[axes], number::<T>(EPS));
-        let below = plain_w * plain_w + eps;
-        let slope = (eps - plain_w * plain_w) / (below * below);
-        let mut of_plain = of_weighed.map(|g| g * self.factor);
-        of_plain[axes] += of_factor * slope;
-        of_plain
-    }
-}
-
-fn sum_of_squares<T: Scalar>(values: &[T]) -> T {
-    let mut sum = T::zero();
-    values.iter().for_each(|&x| sum += x * x);
-    sum
 }
 
 fn exponential<T: Scalar>(value: T) -> T {

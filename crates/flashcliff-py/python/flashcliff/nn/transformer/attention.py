@@ -271,6 +271,15 @@ def attend(
         ragged = of_query.check(query.shape[-2]), of_key.check(key.shape[-2])
     if mask is None and not is_causal and kernel.serves(query, key, value, ragged):
         return kernel.attend_by_kernel(query, key, value, scale, ragged)[..., :width]
+    shared = key.shape[-3] == value.shape[-3] == 1
+    if shared and mask is None and ragged is None and not is_causal and _folds(query):
+        # One head of all queries, in the order of their memory: nothing is read or added up once for each head.
+        by_item = query.movedim(-3, -2)
+        ordered = by_item if by_item.is_contiguous() else query
+        folded = ordered.reshape(*query.shape[:-3], 1, -1, query.shape[-1])
+        out = F.scaled_dot_product_attention(folded, key, value, scale=scale)
+        out = out.view(*ordered.shape[:-1], -1)
+        return (out if ordered is query else out.movedim(-3, -2))[..., :width]
     heads = query.shape[-3]
     key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
     if ragged is not None:
@@ -280,6 +289,14 @@ def attend(
             query, key, value, attn_mask=mask, is_causal=is_causal, scale=scale
         )
     return out[..., :width]
+
+
+def _folds(query: Tensor) -> bool:
+    """Whether heads that share keys are one head of more queries: on the CPU, where batch elements are enough work for
+    all threads. Backwards PyTorch gives each thread heads."""
+    if torch.compiler.is_compiling() or not query.is_cpu or query.shape[-3] == 1:
+        return False
+    return query.shape[:-3].numel() >= torch.get_num_threads()
 
 
 def _padded(query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ..._ops import checks
+from ..._ops import checks, equivariant
 from .._module import check_count, check_features
 from . import items
 from .attention import GeometricAttention, Pair, padded_counts, widened
@@ -76,7 +76,11 @@ class _Heads:
         known = items.serves_features(of_items, dtype)
         # The kernels take queries, keys and values of the same items.
         known = known and len({mv.shape[:-1] for mv, _ in pairs}) == 1
-        if follow or mixed or not known or not items.serves(algebra, *tensors, weights):
+        served = items.serves(algebra, *tensors, weights) or (
+            not self.geometry.head_norm
+            and equivariant.serves_heads(of_items, dtype, *tensors, weights)
+        )
+        if follow or mixed or not known or not served:
             out: Pair = attention(*self._parts(projections), **options)
             return out
 

@@ -1,4 +1,5 @@
-"""Norms, gates and the features of attention as single kernels on CUDA, with their gradients.
+"""Norms, gates and the features of attention as single kernels on CUDA, with their gradients; features as compiled
+functions on the CPU too.
 
 Results lie side by side, an item in a row, so that the next linear layer reads them without a copy. Gradients of
 gradients are those of the same functions composed of operations of PyTorch.
@@ -12,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from ..._ops import items
+from ..._ops import equivariant, items
 from ..._ops.items import Eps, Gains, Pair, Part, Split, serves_features
 from ...algebra import Algebra
 from . import packed
@@ -322,6 +323,7 @@ class _Heads(torch.autograd.Function):
         *given: Tensor,
     ) -> Any:
         ctx.algebra, ctx.heads, ctx.split, ctx.composed = algebra, heads, split, composed
+        ctx.by_kernels = items.serves(algebra, *given)
         ctx.save_for_backward(weights, *given)
         parts = []
         for (pair, of, role), width in zip(_parts(heads, given), heads.widths, strict=True):
@@ -329,7 +331,8 @@ class _Heads(torch.autograd.Function):
             features = mv.new_empty(mv.shape[1], of, width, dtype=heads.dtype)
             parts.append(Part(pair, features, of, *role))
         parts = [part._replace(weights=weights) if part.distances == "query" else part for part in parts]
-        items.heads(algebra, split, parts)
+        by = items if ctx.by_kernels else equivariant
+        by.heads(algebra, split, parts)
         return tuple([part.features for part in parts])
 
     @staticmethod
@@ -339,21 +342,24 @@ class _Heads(torch.autograd.Function):
             found = _again(ctx.composed, (weights, *given), gradients)
             return None, None, None, None, *found
         heads = ctx.heads
+        by, empty = (items, _empty_like) if ctx.by_kernels else (equivariant, _empty_apart)
         to = [
             tensor
             for pair in _by_pair(heads, given)
-            for tensor in _empty_like(tuple(t for t in pair if t is not None))
+            for tensor in empty(tuple(t for t in pair if t is not None))
         ]
         of_weights = None
         parts = []
         for (pair, of, role), gradient in zip(_parts(heads, given), gradients, strict=True):
             part = Part(pair, gradient.contiguous(), of, *role)
             if role.distances == "query" and weights is not None:
-                of_weights = weights.new_empty(pair[0].shape[1], *weights.shape)
+                # Kernels write the share of each row.
+                shares = pair[0].shape[1] if ctx.by_kernels else 1
+                of_weights = weights.new_empty(shares, *weights.shape)
                 part = part._replace(weights=weights, of_weights=of_weights)
             parts.append(part)
         places = [pair for pair, _, _ in _parts(heads, to)]
-        items.heads_gradient(ctx.algebra, ctx.split, parts, places)
+        by.heads_gradient(ctx.algebra, ctx.split, parts, places)
         return None, None, None, None, None if of_weights is None else of_weights.sum(0), *to
 
 
@@ -435,6 +441,11 @@ def _empty_like(given: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """Tensors of the shapes of some, side by side."""
     mv, s = _pair(given)
     return packed.empty_items(mv, tuple(mv.shape), None if s is None else s.shape[-1])
+
+
+def _empty_apart(given: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors of the shapes of some, each contiguous, as the compiled layers of the CPU take them."""
+    return [tensor.new_empty(tensor.shape) for tensor in given]
 
 
 def _filled(some: Sequence[Tensor | None], like: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from ..._ops import checks
-from ..._ops.equivariant import Sizes
+from ..._ops.equivariant import Sizes, is_native
 from .._module import check_count, check_features, joined
 from . import packed
-from .contract import Form, output
+from .contract import Form, output, outputs
 from .geometry import Geometry, GeometryLike, check_multivectors, geometry_of
 
 __all__ = ["INITIALIZATIONS", "EquiLinear", "Group", "packed_ahead", "together"]
@@ -232,12 +232,18 @@ Group = tuple[EquiLinear, ...]
 def together(
     layers: Group, multivectors: Tensor, scalars: Tensor | None = None
 ) -> list[tuple[Tensor, Tensor | None]]:
-    """The outputs of layers that share their input; on CUDA they are one matrix product."""
+    """The outputs of layers that share their input; on CUDA they are one matrix product, on the CPU one function of
+    autograd."""
     parts = _parts(layers)
-    if not packed.serves(parts, multivectors) or any(map(_has_hooks, layers)):
+    follows, dense = any(map(_has_hooks, layers)), packed.serves(parts, multivectors)
+    if follows or not (dense or _are_native(layers, multivectors)):
         return [layer(multivectors, scalars) for layer in layers]
     x, s, dtype = layers[0]._rows(multivectors, scalars)
-    found = packed.outputs(parts, _matrix(layers, dtype), x, s)
+    if dense:
+        found = packed.outputs(parts, _matrix(layers, dtype), x, s)
+    else:
+        parameters = [p for layer in layers for p in layer._in_order()]
+        found = outputs(tuple([layer._form for layer in layers]), x, s, *parameters)
     return [layer._shaped(multivectors, *pair) for layer, pair in zip(layers, found)]
 
 
@@ -292,6 +298,13 @@ def _autocast_type(x: Tensor) -> torch.dtype | None:
     if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
         return None
     return torch.get_autocast_dtype(device)
+
+
+def _are_native(layers: Group, multivectors: Tensor) -> bool:
+    """Whether the compiled layers take layers together, with nothing to be done before or behind them."""
+    if len(layers) == 1 or not is_native(multivectors) or any(x._adds_bias for x in layers):
+        return False
+    return _autocast_type(multivectors) is None
 
 
 def _has_hooks(layer: EquiLinear) -> bool:

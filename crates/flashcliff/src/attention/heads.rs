@@ -1,0 +1,547 @@
+//! The features of queries, keys or values of heads, from multivectors and scalars where they lie, and the gradient.
+//!
+//! ```text
+//! features of a head:  channels of each taken blade | channels of each distance feature | scalars | zeros
+//! ```
+//!
+//! Rows are cut into chunks, which threads share. The cut depends on the sizes alone, and gradients of weights are added over chunks in order.
+
+use super::distance::DistancePoint;
+use crate::{Element, Error, threads};
+
+/// The rows of a chunk.
+const ROWS: usize = 64;
+/// The heads whose points are computed at once.
+const LANES: usize = 8;
+
+/// The numbers of a call.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeadSizes {
+    /// The items.
+    pub rows: usize,
+    /// The multivector channels of a head.
+    pub channels: usize,
+    /// The scalar channels of a head.
+    pub scalars: usize,
+    /// The heads, which are the fastest index of an item's channels.
+    pub heads: usize,
+    /// The elements of a head's features; zeros follow the features.
+    pub width: usize,
+}
+
+/// The elements from one number of items to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HeadStrides {
+    /// From a blade to the next.
+    pub blade: usize,
+    /// From the multivectors of an item to those of the next.
+    pub row: usize,
+    /// From the scalars of an item to those of the next.
+    pub scalars: usize,
+}
+
+/// Multivectors `[blades, rows, channels, heads]` and scalars `[rows, scalars, heads]`. The last two axes are contiguous.
+#[derive(Clone, Copy, Debug)]
+pub struct HeadItems<'a, T> {
+    /// From the first multivector on.
+    pub multivectors: &'a [T],
+    /// From the first scalar on.
+    pub scalars: &'a [T],
+    /// Where the others are.
+    pub strides: HeadStrides,
+}
+
+/// Multivectors and scalars to write, as [`HeadItems`]; the rows of a blade do not reach into the next.
+#[derive(Debug)]
+pub struct HeadItemsMut<'a, T> {
+    /// From the first multivector on.
+    pub multivectors: &'a mut [T],
+    /// From the first scalar on.
+    pub scalars: &'a mut [T],
+    /// Where the others are.
+    pub strides: HeadStrides,
+}
+
+/// The distances that features are of.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HeadDistances {
+    /// Whether the features are those of queries, which have weights.
+    pub of_queries: bool,
+    /// The blade of the first coordinate. The others follow it, and then the weight of a point.
+    pub first: usize,
+    /// The coordinates.
+    pub coordinates: usize,
+    /// Regularises points without weight.
+    pub eps: f64,
+}
+
+/// The features of queries, keys or values.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HeadFeatures {
+    /// The blades of a multivector.
+    pub blades: usize,
+    /// The blades that are features, ascending, and whether each is negated.
+    pub taken: Vec<(usize, bool)>,
+    /// Features of distances, if there are some.
+    pub distances: Option<HeadDistances>,
+}
+
+impl HeadFeatures {
+    /// Writes the features `[rows, heads, width]`. Queries with distances have weights `[channels, heads]`.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] for a slice that does not hold its shape, a width that is less than the features, and heads without multivectors.
+    pub fn forward<T: Element>(
+        &self,
+        sizes: HeadSizes,
+        x: HeadItems<'_, T>,
+        weights: &[T],
+        features: &mut [T],
+    ) -> Result<(), Error> {
+        self.check(
+            sizes,
+            x.strides,
+            [x.multivectors.len(), x.scalars.len()],
+            weights,
+        )?;
+        self.check_features(sizes, features.len())?;
+        let of_chunk = (ROWS * sizes.heads * sizes.width).max(1);
+        threads::for_each(features.chunks_mut(of_chunk).enumerate(), |(chunk, to)| {
+            let rows = to.chunks_exact_mut((sizes.heads * sizes.width).max(1));
+            for (at, to) in rows.enumerate() {
+                self.row(sizes, chunk * ROWS + at, x, weights, to);
+            }
+        });
+        Ok(())
+    }
+
+    /// Writes the gradient of the items from that of the features, and unless its slice is empty that of the weights.
+    ///
+    /// # Errors
+    /// The errors of [`Self::forward`], and rows of a blade that reach into the next.
+    pub fn backward<T: Element>(
+        &self,
+        sizes: HeadSizes,
+        x: HeadItems<'_, T>,
+        weights: &[T],
+        gradient: &[T],
+        to: HeadItemsMut<'_, T>,
+        of_weights: &mut [T],
+    ) -> Result<(), Error> {
+        self.check(
+            sizes,
+            x.strides,
+            [x.multivectors.len(), x.scalars.len()],
+            weights,
+        )?;
+        self.check(
+            sizes,
+            to.strides,
+            [to.multivectors.len(), to.scalars.len()],
+            weights,
+        )?;
+        self.check_features(sizes, gradient.len())?;
+        if !of_weights.is_empty() {
+            let shape = [sizes.channels, sizes.heads];
+            check(&shape, shape.iter().product(), of_weights.len())?;
+        }
+        let of_row = sizes.channels * sizes.heads;
+        let reach = sizes.rows.saturating_sub(1) * to.strides.row + of_row;
+        if self.blades > 1 {
+            at_least(&[self.blades, to.strides.blade], reach, to.strides.blade)?;
+        }
+        let mut sums = vec![T::default(); sizes.rows.div_ceil(ROWS) * of_weights.len()];
+        let strides = to.strides;
+        let blades = parts_of_blades(to.multivectors, sizes.rows, strides, self.blades);
+        let scalars = parts(to.scalars, sizes.rows, strides.scalars);
+        let of_chunk = ROWS * sizes.heads * sizes.width;
+        let mut rest = &mut sums[..];
+        let each = blades.into_iter().zip(scalars).enumerate();
+        let work: Vec<_> = each
+            .map(|(chunk, (blades, scalars))| {
+                let (own, others) = std::mem::take(&mut rest).split_at_mut(of_weights.len());
+                rest = others;
+                (chunk, blades, scalars, own)
+            })
+            .collect();
+        threads::for_each(work.into_iter(), |(chunk, mut blades, scalars, sums)| {
+            let first = chunk * ROWS;
+            for at in 0..ROWS.min(sizes.rows - first) {
+                let g = &gradient[chunk * of_chunk + at * sizes.heads * sizes.width..];
+                let mut to: Vec<&mut [T]> = blades
+                    .iter_mut()
+                    .map(|blade| &mut blade[at * strides.row..][..of_row])
+                    .collect();
+                self.row_gradient(sizes, first + at, x, weights, g, &mut to, sums);
+                let of_row = sizes.scalars * sizes.heads;
+                if of_row > 0 {
+                    let to = &mut scalars[at * strides.scalars..][..of_row];
+                    self.scalar_gradient(sizes, g, to);
+                }
+            }
+        });
+        of_weights.fill(T::default());
+        for sums in sums.chunks_exact(of_weights.len().max(1)) {
+            for (to, &sum) in of_weights.iter_mut().zip(sums) {
+                *to += sum;
+            }
+        }
+        Ok(())
+    }
+
+    /// The number of features of a head.
+    fn count(&self, sizes: HeadSizes) -> usize {
+        let distances = self.distances.as_ref();
+        let distances = distances.map_or(0, |d| DistancePoint::<f64>::count(d.coordinates));
+        (self.taken.len() + distances) * sizes.channels + sizes.scalars
+    }
+
+    /// Writes the features of an item.
+    fn row<T: Element>(
+        &self,
+        sizes: HeadSizes,
+        row: usize,
+        x: HeadItems<'_, T>,
+        weights: &[T],
+        to: &mut [T],
+    ) {
+        let HeadSizes {
+            channels,
+            heads,
+            width,
+            ..
+        } = sizes;
+        let blade = |blade: usize| &x.multivectors[blade * x.strides.blade + row * x.strides.row..];
+        for (at, &(taken, negative)) in self.taken.iter().enumerate() {
+            let from = blade(taken);
+            for channel in 0..channels {
+                let from = &from[channel * heads..][..heads];
+                for (head, &value) in from.iter().enumerate() {
+                    let value = if negative {
+                        T::default() - value
+                    } else {
+                        value
+                    };
+                    to[head * width + at * channels + channel] = value;
+                }
+            }
+        }
+        let mut first = self.taken.len() * channels;
+        if let Some(distances) = &self.distances {
+            for Block {
+                at,
+                channel,
+                head,
+                whole,
+            } in sizes.blocks()
+            {
+                let put = |feature: usize, lane: usize, value: T| {
+                    to[(head + lane) * width + first + feature * channels + channel] = value;
+                };
+                match whole {
+                    true => distances.features::<T, LANES>(at, blade, weights, put),
+                    false => distances.features::<T, 1>(at, blade, weights, put),
+                }
+            }
+            first += DistancePoint::<T>::count(distances.coordinates) * channels;
+        }
+        if sizes.scalars > 0 {
+            let from = &x.scalars[row * x.strides.scalars..];
+            for (at, &value) in from[..sizes.scalars * heads].iter().enumerate() {
+                to[at % heads * width + first + at / heads] = value;
+            }
+        }
+        for to in to.chunks_exact_mut(width.max(1)) {
+            to[first + sizes.scalars..].fill(T::default());
+        }
+    }
+
+    /// Writes the gradient of the multivectors of an item, and adds that of the weights.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the arguments of `row`, and their gradients"
+    )]
+    fn row_gradient<T: Element>(
+        &self,
+        sizes: HeadSizes,
+        row: usize,
+        x: HeadItems<'_, T>,
+        weights: &[T],
+        g: &[T],
+        to: &mut [&mut [T]],
+        of_weights: &mut [T],
+    ) {
+        let HeadSizes {
+            channels,
+            heads,
+            width,
+            ..
+        } = sizes;
+        let mut taken = self.taken.iter().enumerate().peekable();
+        for (blade, to) in to.iter_mut().enumerate() {
+            let Some((at, &(_, negative))) = taken.next_if(|(_, (taken, _))| *taken == blade)
+            else {
+                to.fill(T::default());
+                continue;
+            };
+            for channel in 0..channels {
+                let to = &mut to[channel * heads..][..heads];
+                for (head, to) in to.iter_mut().enumerate() {
+                    let value = g[head * width + at * channels + channel];
+                    *to = if negative {
+                        T::default() - value
+                    } else {
+                        value
+                    };
+                }
+            }
+        }
+        let Some(distances) = &self.distances else {
+            return;
+        };
+        let first = self.taken.len() * channels;
+        let blade = |blade: usize| &x.multivectors[blade * x.strides.blade + row * x.strides.row..];
+        for Block {
+            at,
+            channel,
+            head,
+            whole,
+        } in sizes.blocks()
+        {
+            let g = |feature: usize, lane: usize| {
+                g[(head + lane) * width + first + feature * channels + channel]
+            };
+            let put = |axis: usize, lane: usize, value: T| {
+                to[distances.first + axis][at + lane] += value;
+            };
+            match whole {
+                true => distances.gradient::<T, LANES>(at, blade, weights, g, put, of_weights),
+                false => distances.gradient::<T, 1>(at, blade, weights, g, put, of_weights),
+            }
+        }
+    }
+
+    /// Writes the gradient of the scalars of an item.
+    fn scalar_gradient<T: Element>(&self, sizes: HeadSizes, g: &[T], to: &mut [T]) {
+        let first = self.count(sizes) - sizes.scalars;
+        for (at, to) in to.iter_mut().enumerate() {
+            *to = g[at % sizes.heads * sizes.width + first + at / sizes.heads];
+        }
+    }
+
+    fn check(
+        &self,
+        sizes: HeadSizes,
+        strides: HeadStrides,
+        [multivectors, scalars]: [usize; 2],
+        weights: &[impl Element],
+    ) -> Result<(), Error> {
+        let HeadSizes {
+            rows,
+            channels,
+            heads,
+            ..
+        } = sizes;
+        let last = rows.saturating_sub(1);
+        let reach = |of_row: usize, from: usize| if rows * of_row == 0 { 0 } else { from + of_row };
+        let last_blade = self.blades.saturating_sub(1) * strides.blade;
+        let needed = reach(channels * heads, last_blade + last * strides.row);
+        let needed_s = reach(sizes.scalars * heads, last * strides.scalars);
+        let shape = [self.blades, rows, channels, heads];
+        at_least(&shape, needed, multivectors)?;
+        at_least(&[rows, sizes.scalars, heads], needed_s, scalars)?;
+        if self.distances.is_some_and(|distances| distances.of_queries) && !weights.is_empty() {
+            check(&[channels, heads], channels * heads, weights.len())?;
+        }
+        at_least(&[channels, heads], 1, channels * heads)?;
+        let largest = self.taken.iter().map(|(blade, _)| blade + 1).max();
+        let of_points = self.distances.map_or(0, |d| d.first + d.coordinates + 1);
+        at_least(
+            &[self.blades],
+            largest.unwrap_or(0).max(of_points),
+            self.blades,
+        )
+    }
+
+    fn check_features(&self, sizes: HeadSizes, len: usize) -> Result<(), Error> {
+        let shape = [sizes.rows, sizes.heads, sizes.width];
+        check(&shape, shape.iter().product(), len)?;
+        at_least(&[sizes.width], self.count(sizes), sizes.width)
+    }
+}
+
+/// Neighbouring heads of a channel.
+#[derive(Clone, Copy)]
+struct Block {
+    /// The place of the first among an item's channels.
+    at: usize,
+    channel: usize,
+    head: usize,
+    /// Whether there are as many heads as lanes; else it is one.
+    whole: bool,
+}
+
+impl HeadSizes {
+    /// All heads of all channels, in blocks.
+    fn blocks(self) -> impl Iterator<Item = Block> {
+        let whole = self.heads / LANES;
+        let each = whole + self.heads % LANES;
+        (0..self.channels * each).map(move |block| {
+            let (channel, block) = (block / each, block % each);
+            let head = match block.checked_sub(whole) {
+                None => block * LANES,
+                Some(behind) => whole * LANES + behind,
+            };
+            Block {
+                at: channel * self.heads + head,
+                channel,
+                head,
+                whole: block < whole,
+            }
+        })
+    }
+}
+
+impl HeadDistances {
+    /// The points of a block, whose blades a function reads.
+    #[inline(always)]
+    fn points<'x, T: Element, const N: usize>(
+        &self,
+        at: usize,
+        blade: impl Fn(usize) -> &'x [T],
+    ) -> DistancePoint<T, N> {
+        DistancePoint::new(self.coordinates, self.eps, |axis| {
+            lanes(&blade(self.first + axis)[at..])
+        })
+    }
+
+    /// The weights of a block of queries: 1 without weights.
+    #[inline(always)]
+    fn weights<T: Element, const N: usize>(&self, at: usize, weights: &[T]) -> Option<[T; N]> {
+        self.of_queries.then(|| match weights {
+            [] => [T::from_f64(1.0); N],
+            _ => lanes(&weights[at..]),
+        })
+    }
+
+    /// Calls a function with each feature, lane and value of a block.
+    #[inline(always)]
+    fn features<'x, T: Element, const N: usize>(
+        &self,
+        at: usize,
+        blade: impl Fn(usize) -> &'x [T],
+        weights: &[T],
+        mut put: impl FnMut(usize, usize, T),
+    ) {
+        let points = self.points::<T, N>(at, blade);
+        points.features(self.weights(at, weights), |feature, values| {
+            for (lane, value) in values.into_iter().enumerate() {
+                put(feature, lane, value);
+            }
+        });
+    }
+
+    /// Calls a function with each coordinate or weight, lane and gradient of a block, and adds the gradients of weights unless their slice is empty.
+    #[inline(always)]
+    fn gradient<'x, T: Element, const N: usize>(
+        &self,
+        at: usize,
+        blade: impl Fn(usize) -> &'x [T],
+        weights: &[T],
+        g: impl Fn(usize, usize) -> T,
+        mut put: impl FnMut(usize, usize, T),
+        of_weights: &mut [T],
+    ) {
+        let points = self.points::<T, N>(at, blade);
+        let g = |feature: usize| {
+            let mut all = [T::default(); N];
+            for (lane, to) in all.iter_mut().enumerate() {
+                *to = g(feature, lane);
+            }
+            all
+        };
+        if !of_weights.is_empty() {
+            let of_weights = &mut of_weights[at..][..N];
+            points.features(Some([T::from_f64(1.0); N]), |feature, values| {
+                let g: [T; N] = g(feature);
+                for ((sum, value), g) in of_weights.iter_mut().zip(values).zip(g) {
+                    *sum += value * g;
+                }
+            });
+        }
+        points.gradient(self.weights(at, weights), g, |axis, values| {
+            for (lane, value) in values.into_iter().enumerate() {
+                put(axis, lane, value);
+            }
+        });
+    }
+}
+
+/// The first elements.
+#[inline(always)]
+fn lanes<T: Element, const N: usize>(from: &[T]) -> [T; N] {
+    let mut lanes = [T::default(); N];
+    lanes.copy_from_slice(&from[..N]);
+    lanes
+}
+
+/// For each chunk of rows the parts of all blades.
+fn parts_of_blades<T>(
+    mut all: &mut [T],
+    rows: usize,
+    strides: HeadStrides,
+    blades: usize,
+) -> Vec<Vec<&mut [T]>> {
+    let mut found: Vec<Vec<&mut [T]>> = (0..rows.div_ceil(ROWS)).map(|_| Vec::new()).collect();
+    for blade in 0..blades {
+        let len = match blade + 1 < blades {
+            true => strides.blade.min(all.len()),
+            false => all.len(),
+        };
+        let (own, others) = std::mem::take(&mut all).split_at_mut(len);
+        all = others;
+        let own = parts(own, rows, strides.row);
+        found
+            .iter_mut()
+            .zip(own)
+            .for_each(|(found, own)| found.push(own));
+    }
+    found
+}
+
+/// For each chunk of rows its part of what begins with the first row.
+fn parts<T>(mut all: &mut [T], rows: usize, stride: usize) -> Vec<&mut [T]> {
+    let mut found = Vec::new();
+    for _ in 0..rows.div_ceil(ROWS) {
+        let len = (ROWS * stride).min(all.len());
+        let (own, others) = std::mem::take(&mut all).split_at_mut(len);
+        all = others;
+        found.push(own);
+    }
+    found
+}
+
+fn check(shape: &[usize], expected: usize, got: usize) -> Result<(), Error> {
+    match got == expected {
+        true => Ok(()),
+        false => Err(mismatch(shape, expected, got)),
+    }
+}
+
+fn at_least(shape: &[usize], expected: usize, got: usize) -> Result<(), Error> {
+    match got >= expected {
+        true => Ok(()),
+        false => Err(mismatch(shape, expected, got)),
+    }
+}
+
+fn mismatch(shape: &[usize], expected: usize, got: usize) -> Error {
+    Error::LengthMismatch {
+        shape: shape.to_vec(),
+        expected,
+        got,
+    }
+}
+
+#[cfg(test)]
+mod tests;
