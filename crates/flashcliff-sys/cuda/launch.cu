@@ -569,10 +569,11 @@ extern "C" int fc_plan_of(const fc_kernel *kernel, const fc_call *call, fc_plan 
 namespace fc {
 namespace {
 
-// Runs the lanes of a call. Its partial sums are left in the workspace.
-int launch_call(const fc_kernel *kernel, const fc_call *call, Cut *cut, cudaStream_t stream) {
+// Runs the lanes of a call. Its partial sums, if there are any, are left in the workspace, which is null without rows.
+int launch_call(const fc_kernel *kernel, const fc_call *call, Cut *cut, bool *has_sums, cudaStream_t stream) {
   if (const int error = plan_call(kernel, call, cut)) return error;
-  if (cut->a.partial != nullptr) {
+  *has_sums = cut->a.partial != nullptr;
+  if (*has_sums) {
     if (call->workspace_bytes < partial_bytes(kernel, *cut)) return FC_ERROR_BAD_CALL;
     cut->a.partial = call->workspace;
   }
@@ -587,8 +588,9 @@ extern "C" int fc_launch(const fc_kernel *kernel, const fc_call *call, void *str
   if (call->channels == 0) return 0;
   const cudaStream_t on = static_cast<cudaStream_t>(stream);
   fc::Cut cut;
-  const int error = fc::launch_call(kernel, call, &cut, on);
-  if (error != 0 || cut.a.partial == nullptr) return error;
+  bool has_sums = false;
+  const int error = fc::launch_call(kernel, call, &cut, &has_sums, on);
+  if (error != 0 || !has_sums) return error;
   return fc::launch_totals(fc::Partials<1>{{fc::partials_of(kernel, call, cut)}}, 1, cut.overlaps, on);
 }
 
@@ -597,8 +599,9 @@ extern "C" int fc_launch_in_parts(const fc_kernel *kernel, const fc_call *call, 
   *left = {};
   if (call->channels == 0) return 0;
   fc::Cut cut;
-  const int error = fc::launch_call(kernel, call, &cut, static_cast<cudaStream_t>(stream));
-  if (error == 0 && cut.a.partial != nullptr) *left = fc::partials_of(kernel, call, cut);
+  bool has_sums = false;
+  const int error = fc::launch_call(kernel, call, &cut, &has_sums, static_cast<cudaStream_t>(stream));
+  if (error == 0 && has_sums) *left = fc::partials_of(kernel, call, cut);
   return error;
 }
 

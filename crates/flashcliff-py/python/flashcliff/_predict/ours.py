@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,6 +16,7 @@ from .._ops import equivariant
 from .._ops.library import REGISTERED, Registered
 from .._ops.op import MADE
 from .._ops.tensor_types import NAMES
+from .._profile import kernels
 from .._profile.costs import Cost, cost
 from .._profile.events import Key, Layer
 
@@ -64,6 +65,7 @@ def _workspace(core: _core.Operator, given: Sequence[Tensor], backward: bool) ->
 def layers(recorder: Any) -> Iterator[None]:
     """Tells a recorder of the compiled layers of transformers. They run, unless tensors are fake."""
     before = equivariant._layer, equivariant._norm, equivariant.is_native
+    compiled = {name: vars(equivariant)[name] for name in kernels.COMPILED}
 
     def is_native(x: Tensor) -> bool:
         if recorder.clock is None and isinstance(x, FakeTensor):
@@ -79,10 +81,28 @@ def layers(recorder: Any) -> Iterator[None]:
 
     equivariant._layer, equivariant._norm = layer, norm  # type: ignore[assignment]
     equivariant.is_native = is_native
+    for name, describe in kernels.COMPILED.items():
+        setattr(equivariant, name, _told(recorder, vars(equivariant)[name], describe))
     try:
         yield
     finally:
         equivariant._layer, equivariant._norm, equivariant.is_native = before
+        vars(equivariant).update(compiled)
+
+
+def _told(
+    recorder: Any, inner: Callable[..., None], describe: Callable[..., tuple[Any, Tensor]]
+) -> Callable[..., None]:
+    """A compiled function whose calls are recorded."""
+
+    def call(*arguments: Any) -> None:
+        key, _ = describe(*arguments)
+        start = time.perf_counter()
+        if recorder.clock is not None:
+            inner(*arguments)
+        recorder.layer(key, time.perf_counter() - start)
+
+    return call
 
 
 class _Recorded:

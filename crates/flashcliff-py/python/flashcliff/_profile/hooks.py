@@ -34,6 +34,8 @@ def install() -> None:
         _swap(borrowed, "operator", _operator(borrowed.operator))
         _swap(equivariant, "_layer", _layer(equivariant._layer))
         _swap(equivariant, "_norm", _norm(equivariant._norm))
+        for name, describe in kernels.COMPILED.items():
+            _swap(equivariant, name, kernels.clocked(vars(equivariant)[name], describe))
         for place, name, describe in kernels.places():
             _swap(place, name, kernels.clocked(vars(place)[name], describe))
         _swap(torch.cuda.CUDAGraph, "replay", timed_replay(torch.cuda.CUDAGraph.replay, _of_graph))

@@ -132,6 +132,10 @@ def _heads(phase: str, algebra: Any, split: Any, parts: Any) -> Described:
     return _key("item_heads", algebra, phase, _sized(parts[0].items)[1], shapes, *details)
 
 
+COMPILED: dict[str, Callable[..., Described]] = {"heads": heads, "heads_gradient": heads_gradient}
+"""What describes calls of the functions that ``_ops/equivariant.py`` has of the same names, on the CPU."""
+
+
 def merge(algebra: Any, features: Tensor, merged: Any, back: bool) -> Described:
     sizes, tensor = _sized(merged)
     phase = "backward" if back else "forward"

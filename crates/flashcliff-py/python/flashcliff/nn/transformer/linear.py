@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..._ops import checks
-from ..._ops.equivariant import Sizes, is_native
+from ..._ops import checks, equivariant
+from ..._ops.equivariant import Sizes
 from .._module import check_count, check_features, joined
 from . import packed
 from .contract import Form, output, outputs
@@ -302,7 +302,7 @@ def _autocast_type(x: Tensor) -> torch.dtype | None:
 
 def _are_native(layers: Group, multivectors: Tensor) -> bool:
     """Whether the compiled layers take layers together, with nothing to be done before or behind them."""
-    if len(layers) == 1 or not is_native(multivectors) or any(x._adds_bias for x in layers):
+    if len(layers) == 1 or not equivariant.is_native(multivectors) or any(x._adds_bias for x in layers):
         return False
     return _autocast_type(multivectors) is None
 
