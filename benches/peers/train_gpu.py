@@ -79,7 +79,8 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     given = parser.parse_args()
-    query = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    # The program runs on the first GPU.
+    query = ["nvidia-smi", "--id=0", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     gpu = subprocess.run(query, check=True, capture_output=True, text=True).stdout.strip()
     report = {"gpu": gpu, "commit": given.commit, "rounds": given.rounds, "rows": []}
     with tempfile.TemporaryDirectory() as folder:

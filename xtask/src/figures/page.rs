@@ -317,32 +317,38 @@ python3 benches/peers/transformers_cpu.py --commit HASH --out {name}
 }
 
 fn transformers_on_gpu(results: &Path) -> Result<String, Error> {
-    let found = OnGpu::read(results)?;
-    Ok(format!(
+    let mut text = String::from(
         "\
 ## Transformers beside the published packages, on a GPU
 
 Wall time of a call until the GPU is done, f32 with TF32 matrix products for all, called from Python, with the same weights. A
 training step is the forward and the backward pass and fused AdamW. Captured: the whole call is one CUDA graph. Peak: what
-PyTorch allocated for the call. Medians of {samples} runs. Outputs of eager and captured variants were compared before, in
-f32, and differ by less than 2e-5 of the largest number. Jets have 50 particles on average and 4 further tokens; ragged ones are
+PyTorch allocated for the call. Times are medians. Outputs of eager and captured variants were compared before, in f32, and
+differ by less than 2e-5 of the largest number. Jets have 50 particles on average and 4 further tokens; ragged ones are
 packed, padded ones have 50 items each. Attention in bfloat16: `attention_dtype`; outputs differ by less than 2e-2. Items again:
 `checkpoint_items`. `torch.compile` of the packages was not measured again: `package-compile` in the command does it.
-
-Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
+",
+    );
+    for name in OnGpu::NAMES {
+        let found = OnGpu::read(results, name)?;
+        let _ = write!(
+            text,
+            "
+Data: [{name}](results/{name}), of commit {commit}, medians of {samples}. Machine: {machine}. Command:
 
 ```sh
 python3 benches/peers/{command}
 ```
 
 {table}",
-        samples = found.samples()?,
-        name = OnGpu::NAME,
-        command = found.command()?,
-        commit = found.commit()?,
-        machine = found.machine()?,
-        table = found.table()?,
-    ))
+            samples = found.samples()?,
+            command = found.command()?,
+            commit = found.commit()?,
+            machine = found.machine()?,
+            table = found.table()?,
+        );
+    }
+    Ok(text)
 }
 
 fn precision(results: &Path) -> Result<String, Error> {
@@ -415,29 +421,35 @@ python3 benches/peers/host_cost.py --device cuda --commit HASH --out {name}
 }
 
 fn steps(results: &Path) -> Result<String, Error> {
-    let found = Steps::read(results)?;
-    Ok(format!(
+    let mut text = String::from(
         "\
 ## Whole training steps of the program, on a GPU
 
 Wall time of a step of `flashcliff train TASK --device cuda`, median over the intervals between validations: batch, forward and
 backward pass, Adam. Precision: that of matrix products, or with bf16 the type of the values between layers. Launched: `--capture off`. Captured: the step is one CUDA graph. Process: the whole program, with data, validations
 and kernels that were compiled before; its number of steps is in the file. Weights of both ways were equal bit for bit. Medians of
-{rounds} runs in turns.
-
-Data: [{name}](results/{name}), of commit {commit}. Machine: {machine}. Command:
+runs in turns.
+",
+    );
+    for name in Steps::NAMES {
+        let found = Steps::read(results, name)?;
+        let _ = write!(
+            text,
+            "
+Data: [{name}](results/{name}), of commit {commit}, {rounds} runs. Machine: {machine}. Command:
 
 ```sh
 python3 benches/peers/train_gpu.py PROGRAM --commit HASH --out {name}
 ```
 
 {table}",
-        rounds = found.rounds()?,
-        name = Steps::NAME,
-        commit = found.commit()?,
-        machine = found.machine()?,
-        table = found.table()?,
-    ))
+            rounds = found.rounds()?,
+            commit = found.commit()?,
+            machine = found.machine()?,
+            table = found.table()?,
+        );
+    }
+    Ok(text)
 }
 
 fn ranks(results: &Path) -> Result<String, Error> {

@@ -10,16 +10,16 @@ use crate::Error;
 pub(super) struct Steps(Data);
 
 impl Steps {
-    /// The name of the file.
-    pub(super) const NAME: &str = "train-gpu-h200.json";
+    /// The names of the files.
+    pub(super) const NAMES: [&str; 2] = ["train-gpu-h200.json", "train-gpu-h100.json"];
 
-    pub(super) fn read(results: &Path) -> Result<Self, Error> {
-        Data::read(results, Self::NAME).map(Self)
+    pub(super) fn read(results: &Path, name: &str) -> Result<Self, Error> {
+        Data::read(results, name).map(Self)
     }
 
-    /// The GPU with its driver.
+    /// The GPU with its driver: the first of a machine that has several.
     pub(super) fn machine(&self) -> Result<&str, Error> {
-        self.text("gpu")
+        Ok(self.text("gpu")?.lines().next().unwrap_or_default())
     }
 
     pub(super) fn commit(&self) -> Result<&str, Error> {

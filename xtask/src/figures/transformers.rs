@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::data::Data;
+use super::data::{Data, Place};
 use super::markdown::{Table, digits, mebibytes, milliseconds, small, times};
 use crate::Error;
 
@@ -95,12 +95,19 @@ const VARIANTS: [(&str, &str); 9] = [
     ("package-compile", "the package, torch.compile"),
 ];
 
-impl OnGpu {
-    /// The name of the file.
-    pub(super) const NAME: &str = "transformers-gpu-h200.json";
+/// Whether a run had no time left for a variant.
+fn is_left_out(variant: &Place<'_>) -> bool {
+    let reason = variant.find("failed").and_then(|found| found.text().ok());
+    reason.is_some_and(|text| text.starts_with("not begun"))
+}
 
-    pub(super) fn read(results: &Path) -> Result<Self, Error> {
-        Data::read(results, Self::NAME).map(Self)
+impl OnGpu {
+    /// The names of the files.
+    pub(super) const NAMES: [&str; 2] =
+        ["transformers-gpu-h200.json", "transformers-gpu-h100.json"];
+
+    pub(super) fn read(results: &Path, name: &str) -> Result<Self, Error> {
+        Data::read(results, name).map(Self)
     }
 
     /// The GPU, and the versions of CUDA and of the packages.
@@ -136,7 +143,7 @@ impl OnGpu {
             let variants = case.get("variants")?;
             let mut name = name.to_owned();
             for (key, shown) in VARIANTS {
-                let Some(variant) = variants.find(key) else {
+                let Some(variant) = variants.find(key).filter(|found| !is_left_out(found)) else {
                     continue;
                 };
                 let mut row = vec![std::mem::take(&mut name), shown.to_owned()];
