@@ -1,4 +1,4 @@
-// What the kernels of products with block-sparse matrices share.
+// Groups and helpers that all kernels of products with block-sparse matrices use.
 #pragma once
 
 #include "block_sparse.h"

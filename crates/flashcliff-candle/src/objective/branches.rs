@@ -198,7 +198,7 @@ mod tests {
     }
 
     impl Run<'_> {
-        /// What a node touches, from its operands alone.
+        /// The memory that a node uses, from its operands alone.
         fn touched(&self, at: usize, is_backward: bool, wanted: &[Wanted]) -> Branch {
             let node = &self.plan.nodes[at];
             let value = |operand: &Operand| Memory::Value(self.plan.blocks.memory(operand.value));

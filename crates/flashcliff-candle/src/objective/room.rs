@@ -12,7 +12,7 @@ pub(super) struct Room {
     rows: usize,
     parts: usize,
     values: u128,
-    /// What operators save beside the values.
+    /// The bytes that operators save beside the values.
     saved: u128,
     /// The gradients of values.
     gradients: u128,

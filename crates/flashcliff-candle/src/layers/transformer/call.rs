@@ -1,10 +1,10 @@
-//! What a call of a layer has besides its tokens.
+//! The arguments of a call of a layer besides its tokens.
 
 use candle_core::Tensor;
 
 use super::{Draw, Scope, Tokens};
 
-/// What a call of a layer has besides its tokens. By default items attend to all items of their sample, and nothing is dropped.
+/// The arguments of a call of a layer besides its tokens. By default items attend to all items of their sample, and nothing is dropped.
 ///
 /// ```
 /// use candle_core::Device;

@@ -274,7 +274,7 @@ pub(super) fn beside_unseen(
         unseen.multivectors * geometry.scalar_blades(),
         unseen.scalars,
     ];
-    // Those of a layer with scalar inputs and outputs, in the order of `Linear`. Biases see no channels.
+    // The parameters of a layer with scalar inputs and outputs, in the order of `Linear`. Biases see no channels.
     let padded = [of_channels, of_scalars, 0, of_blades, 0, of_scalars];
     let parameters = parameters.into_iter().zip(padded);
     parameters

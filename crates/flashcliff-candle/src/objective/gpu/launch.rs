@@ -1,4 +1,4 @@
-//! What launches of both passes share: their operands, and the lines that they are on.
+//! Operands and lines of launches, which both passes share.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! Random numbers of dropout: a seed and a counter of steps on the device.
 //!
-//! What a layer drops is a function of a key, of the counter and of the place in the tokens (`flashcliff::dropout`). Nothing is drawn in order. So
+//! The numbers that a layer drops are a function of a key, of the counter and of the place in the tokens (`flashcliff::dropout`). Nothing is drawn in order. So
 //! a captured step drops others each time, because it counts on by itself; a block that runs again in the backward pass drops the same; and a run
 //! that takes up the counter goes on as if it had never stopped.
 

@@ -50,7 +50,7 @@ impl Dropout {
         })
     }
 
-    /// What it drops with a key of a pass.
+    /// The dropout of this place with the key of a pass.
     pub(super) fn of(&self, key: u64) -> GradeDropout {
         GradeDropout::new(self.p, dropout::key_of(key, self.place))
     }

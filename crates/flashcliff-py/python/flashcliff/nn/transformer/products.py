@@ -74,18 +74,23 @@ _DENSE = Mode(False, False)
 
 def mode_of(layers: Sequence[Layer], blocks: Blocks | None, x: Tensor, rows: int) -> Mode:
     """The products of layers for so many rows of the type of a tensor."""
-    if blocks is None or x.dtype != torch.float32 or not run.takes_tf32():
+    if blocks is None or not _in_tf32(x):
         return _DENSE
     return Mode(is_sparse(layers, x, rows), True)
 
 
 def is_sparse(layers: Sequence[Layer], x: Tensor, rows: int) -> bool:
     """Whether the outputs of layers are made by kernels that leave out blocks of zeros."""
-    if x.dtype != torch.float32 or not run.takes_tf32():
+    if not _in_tf32(x):
         return False
     if rows <= _FEW_ROWS:
         return _are_whole_units(tuple(layers))
     return rows >= _MANY_ROWS and _have_whole_units(tuple(layers))
+
+
+def _in_tf32(x: Tensor) -> bool:
+    """Whether products of a tensor may be rounded to TF32, as those of block-sparse matrices are."""
+    return x.dtype == torch.float32 and run.takes_tf32()
 
 
 @functools.lru_cache(maxsize=1024)
