@@ -1,0 +1,144 @@
+//! The items of geometric algebra transformers between matrix products.
+//!
+//! * `norm` - norms.
+//! * `gate` - gates and activations.
+//! * `heads` - the features of attention.
+//! * `sums` - sums of columns, for the gradients of biases.
+//! * `pack` - matrices from the parameters of layers.
+
+mod gate;
+mod heads;
+mod norm;
+mod pack;
+mod sums;
+
+use std::ffi::c_void;
+
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
+use flashcliff_sys as sys;
+
+pub use gate::Activation;
+pub use heads::{Distances, Features, ItemPart, Split};
+pub use norm::{ItemEps, ItemGains};
+pub use pack::Pack;
+pub use sums::Columns;
+
+use super::device::Device;
+use super::dtype::code;
+use super::fault;
+use super::tensor::pointer;
+use crate::{Algebra, Dtype, Error};
+
+/// The number and the type of items: multivector channels and scalar channels, `rows` times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ItemSizes {
+    /// The items.
+    pub rows: usize,
+    /// The multivector channels of an item; those of one head where items have heads.
+    pub channels: usize,
+    /// The scalar channels of an item; those of one head where items have heads.
+    pub scalars: usize,
+    /// The type of all elements. 16-bit elements are computed in `f32`.
+    pub dtype: Dtype,
+}
+
+/// The place of items in device memory: multivectors `[blades, rows, channels]` and scalars `[rows, scalars]`, whose last axis is
+/// contiguous. So items can lie side by side in the rows of a matrix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ItemTensor {
+    /// The address of the multivectors.
+    pub multivectors: CUdeviceptr,
+    /// The elements from a blade to the next.
+    pub blade_stride: usize,
+    /// The elements from an item to the next.
+    pub row_stride: usize,
+    /// The address of the scalars; 0 if there are none.
+    pub scalars: CUdeviceptr,
+    /// The elements from the scalars of an item to those of the next.
+    pub scalar_stride: usize,
+}
+
+impl ItemTensor {
+    fn raw(self) -> sys::fc_item_tensor {
+        sys::fc_item_tensor {
+            multivectors: pointer(self.multivectors),
+            blade_stride: self.blade_stride as i64,
+            row_stride: self.row_stride as i64,
+            scalars: pointer(self.scalars),
+            scalar_stride: self.scalar_stride as i64,
+        }
+    }
+}
+
+/// The device and the stream that functions of [`Items`] launch on.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// The device.
+    pub device: &'a Device,
+    /// A stream of its primary context.
+    pub stream: CUstream,
+}
+
+/// Functions of the items of transformers over one algebra, of 2 to 5 dimensions.
+///
+/// Nothing waits, nothing is allocated, and calls can be captured into a CUDA graph. Results are the same bit for bit every time.
+///
+/// # Safety of all functions
+/// Addresses are of memory on the device of the call that holds what their strides and the sizes reach, aligned to an element, until
+/// the work on the stream is done. Memory that is written overlaps no other, except that a result may lie exactly where its input
+/// does.
+///
+/// # Errors of all functions
+/// [`Error::Cuda`], with `FC_ERROR_BAD_CALL` for an address that is missing or sizes that do not fit each other.
+#[derive(Clone, Debug)]
+pub struct Items {
+    metric: sys::fc_item_metric,
+    blades: i32,
+}
+
+impl Items {
+    /// The functions of an algebra.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedOnCuda`] for other than 2 to 5 dimensions.
+    pub fn new(algebra: Algebra) -> Result<Self, Error> {
+        let cayley = algebra.cayley();
+        let blades = cayley.blade_count();
+        if ![4, 8, 16, 32].contains(&blades) {
+            return Err(Error::UnsupportedOnCuda {
+                operator: "items".to_owned(),
+                reason: format!("expected an algebra of 2 to 5 dimensions, got {blades} blades"),
+            });
+        }
+        let mut metric = sys::fc_item_metric::default();
+        for (blade, norm) in metric.norms.iter_mut().enumerate().take(blades) {
+            *norm = cayley.square_of_blade_norm(blade);
+        }
+        Ok(Self {
+            metric,
+            blades: blades as i32,
+        })
+    }
+
+    fn sizes(&self, sizes: ItemSizes) -> sys::fc_items {
+        sys::fc_items {
+            rows: sizes.rows as i64,
+            channels: sizes.channels as i64,
+            scalars: sizes.scalars as i64,
+            blades: self.blades,
+            dtype: code(sizes.dtype),
+        }
+    }
+}
+
+impl Target<'_> {
+    /// Calls a function of the kernels with the stream.
+    pub(in crate::cuda) fn launch(
+        self,
+        name: &'static str,
+        function: impl FnOnce(*mut c_void) -> std::ffi::c_int,
+    ) -> Result<(), Error> {
+        self.device.make_current()?;
+        fault::kernel(name, function(self.stream.cast()))
+    }
+}
