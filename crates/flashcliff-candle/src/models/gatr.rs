@@ -239,7 +239,8 @@ impl Gatr {
             }
             .into());
         }
-        let made = match (self.geometry.join, call.reference) {
+        let has_joins = self.geometry.product && self.geometry.join;
+        let made = match (has_joins, call.reference) {
             (true, None) => Some(join_reference_within(x, call.scope)?),
             _ => None,
         };

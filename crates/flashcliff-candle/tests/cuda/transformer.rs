@@ -207,6 +207,7 @@ fn network(algebra: Algebra, kind: Kind) {
                 ..GatrOptions::new(FROM, Channels::new(3, 2), OF_OTHERS)
             };
             let geometry = Geometry {
+                bivectors: multi_query,
                 // The choices of L-GATr 2.0.
                 norm_gains: !multi_query,
                 attention_bias: multi_query,
@@ -262,7 +263,11 @@ fn all_options(algebra: Algebra, multi_query: bool) {
             };
             let make = |parameters: &Parameters, dtype, device: &Device| {
                 let vb = parameters.builder(dtype, device);
-                let net = Gatr::over(algebra, options.clone(), vb).unwrap();
+                let geometry = Geometry {
+                    product: multi_query,
+                    ..Geometry::of(algebra)
+                };
+                let net = Gatr::over(geometry, options.clone(), vb).unwrap();
                 net.with_gradient_checkpointing(again)
             };
             let [samples, items] = tokens(kind, ITEMS, &QUERIES);

@@ -65,12 +65,20 @@ struct Choice {
 }
 
 /// Gains of norms in L-GATr, all that its version 2.0 changed, rotary positions in GATr, factors of heads, reinserted channels, other perceptrons,
-/// and dropout.
+/// perceptrons without products, products without bivectors, and dropout.
 fn choices() -> Vec<Choice> {
     let (gatr, lgatr) = (geometry(3, 0, 1), geometry(1, 3, 0));
     let gains = Geometry {
         norm_gains: true,
         ..lgatr
+    };
+    let gate_first = Geometry {
+        product: false,
+        ..gatr
+    };
+    let without_bivectors = |geometry| Geometry {
+        bivectors: false,
+        ..geometry
     };
     let attending = |change: fn(&mut AttentionOptions)| {
         let mut options = options(true);
@@ -118,6 +126,9 @@ fn choices() -> Vec<Choice> {
         ),
         ("wide", gatr, transforming(3, 3), 0),
         ("narrow", geometry(4, 1, 0), transforming(1, 1), 0),
+        ("gate_first", gate_first, options(true), 0),
+        ("few_bivectors", without_bivectors(gatr), options(true), 0),
+        ("no_bivectors", without_bivectors(lgatr), options(true), 0),
         ("prediction", gatr, dropping.clone(), 0),
         ("training", gatr, dropping, 2),
     ];

@@ -4,11 +4,12 @@
 """
 
 import json
+from dataclasses import fields
 from functools import partial
 
 import torch
 from flashcliff import Algebra
-from flashcliff.nn.transformer import GATransformer, GradeDropout
+from flashcliff.nn.transformer import GATransformer, Geometry, GradeDropout, geometry_of
 
 from golden import (
     BLOCKS,
@@ -29,6 +30,15 @@ OF_SCALARS = {"scalar_activation": "gelu"}
 REINSERTED = {"reinsert_channels": (1, 0), "reinsert_scalars": (2,), **OF_SCALARS}
 DROPPED = {"dropout": 0.3, "mlp_ratio": 3, "mlp_layers": 3, **OF_SCALARS}
 OWN_KEYS = {"multi_query": False, "head_scale": True}
+
+
+def changed(algebra, **choices):
+    """The published geometry over an algebra, with other choices."""
+    published = geometry_of(algebra)
+    kept = {each.name: getattr(published, each.name) for each in fields(Geometry) if each.init}
+    return Geometry(**{**kept, **choices})
+
+
 NETWORKS = {
     "gains": (Algebra(1, 3, 0), {"affine": True, **OF_SCALARS}, {}),
     "lgatr_2": (Algebra(1, 3, 0), {"affine": True}, {"bias": False}),
@@ -40,6 +50,9 @@ NETWORKS = {
     "reinserted_scalars": (Algebra(3, 0, 0), {"reinsert_scalars": (0, 2), **OF_SCALARS}, {}),
     "wide": (Algebra(3, 0, 1), {"mlp_ratio": 3, "mlp_layers": 3, **OF_SCALARS}, {}),
     "narrow": (Algebra(4, 1, 0), {"mlp_ratio": 1, "mlp_layers": 1, **OF_SCALARS}, {}),
+    "gate_first": (changed(Algebra(3, 0, 1), product=False), OF_SCALARS, {}),
+    "few_bivectors": (changed(Algebra(3, 0, 1), bivectors=False), OF_SCALARS, {}),
+    "no_bivectors": (changed(Algebra(1, 3, 0), bivectors=False), OF_SCALARS, {}),
     "prediction": (Algebra(3, 0, 1), DROPPED, {}),
     "training": (Algebra(3, 0, 1), DROPPED, {}),
 }
@@ -80,9 +93,10 @@ def draw_alike(net):
             layer.forward = partial(kept, layer, drawn(of_block, place))
 
 
-def output(name, algebra, options, attention):
+def output(name, geometry, options, attention):
+    geometry = geometry_of(geometry)
     net = GATransformer(
-        algebra,
+        geometry,
         INPUT[0],
         OUTPUT[0],
         HIDDEN[0],
@@ -104,7 +118,7 @@ def output(name, algebra, options, attention):
     net.train(name == "training")
     if net.training:
         draw_alike(net)
-    mv = noise((algebra.blade_count, SAMPLES, ITEMS, INPUT[0]), 1)
+    mv = noise((geometry.algebra.blade_count, SAMPLES, ITEMS, INPUT[0]), 1)
     s = noise((SAMPLES, ITEMS, INPUT[1]), 2)
     with torch.no_grad():
         out_mv, out_s = net(mv, s)

@@ -46,10 +46,10 @@ impl Default for BlockOptions {
 /// `x + attention(norm(x))`, then `x + perceptron(norm(x))`.
 ///
 /// The perceptron begins with a [`GeometricBilinear`](super::GeometricBilinear). Each other layer is a [`ScalarGate`](super::ScalarGate) and an
-/// [`EquiLinear`](super::EquiLinear).
+/// [`EquiLinear`](super::EquiLinear), and so is the first one without `product` in the geometry.
 ///
 /// Parameters: those of [`SelfAttention`](super::SelfAttention) under `attention`, of the perceptron under `mlp.layers.0`, `mlp.layers.2` and so on,
-/// where gates and dropout count; with `norm_gains` in the geometry those of
+/// where gates and dropout count, so that without `product` they begin at `mlp.layers.1`; with `norm_gains` in the geometry those of
 /// [`EquiLayerNorm::with_gains`](super::EquiLayerNorm::with_gains) under `norm1` and `norm2`. The whole block is one node of the graph.
 ///
 /// Source: GATr (arXiv 2305.18415, section 3).
@@ -188,7 +188,7 @@ fn perceptron(
             true => channels,
             false => hidden,
         };
-        if layer == 0 {
+        if layer == 0 && geometry.product {
             part = part.then(bilinear(geometry, input, output, &vb.pp(module))?);
         } else {
             let (start, vb) = (Initialization::Default, vb.pp(module + 1));

@@ -46,19 +46,24 @@ pub(super) fn geometry(p: usize, q: usize, r: usize) -> Geometry {
     Geometry::of(Algebra::new(Signature::new(p, q, r).unwrap()).unwrap())
 }
 
-/// GATr, L-GATr, E-GATr, C-GATr, and all choices at once in the plane.
+/// GATr, L-GATr, E-GATr, C-GATr, and all choices at once in the plane. Products of the plane and of E-GATr lose their bivectors.
 fn geometries() -> Vec<Geometry> {
     let plane = Geometry {
         unit_maps: true,
         join: true,
+        bivectors: false,
         distances: true,
         product_norm: true,
         tanh_scalars: true,
         ..geometry(2, 0, 1)
     };
-    let others = [(3, 0, 1), (1, 3, 0), (3, 0, 0), (4, 1, 0)];
-    let others = others.map(|(p, q, r)| geometry(p, q, r));
-    others.into_iter().chain([plane]).collect()
+    let space = Geometry {
+        bivectors: false,
+        ..geometry(3, 0, 0)
+    };
+    let [gatr, lgatr, conformal] =
+        [(3, 0, 1), (1, 3, 0), (4, 1, 0)].map(|(p, q, r)| geometry(p, q, r));
+    vec![gatr, lgatr, space, conformal, plane]
 }
 
 /// Numbers that depend on a phase.

@@ -347,7 +347,13 @@ impl Products {
             let made = made.reshape((blades, samples, items, self.each))?;
             made.permute((1, 2, 0, 3))?.contiguous()
         };
-        let geometric = product(&self.geometric, 0)?;
+        let mut geometric = product(&self.geometric, 0)?;
+        if !self.dropped.is_empty() {
+            let name = format!("all of {blades} blades but {:?}", self.dropped);
+            let kept = || Ok((0..blades).map(|blade| self.kept(blade)).collect());
+            let kept = constant(&name, kept, x)?.reshape((blades, 1))?;
+            geometric = geometric.broadcast_mul(&kept)?;
+        }
         let Some(regressive) = &self.regressive else {
             return join(&geometric, s.as_ref());
         };

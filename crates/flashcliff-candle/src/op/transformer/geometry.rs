@@ -27,8 +27,12 @@ pub struct Geometry {
     pub group: Group,
     /// Whether each linear map is divided by its Frobenius norm.
     pub unit_maps: bool,
+    /// Whether the perceptron of a block begins with the bilinear layer. Otherwise it begins as it goes on, with a gate and a linear layer.
+    pub product: bool,
     /// Whether the bilinear layer also has joins, for Cl(n,0,1).
     pub join: bool,
+    /// Whether geometric products in the bilinear layer keep their bivectors, the blades of grade 2. Joins keep theirs in any case.
+    pub bivectors: bool,
     /// Whether attention sees distances of points, for Cl(n,0,1), besides the inner product.
     pub distances: bool,
     /// Whether queries, keys and values are normalised.
@@ -59,7 +63,9 @@ impl Geometry {
             algebra,
             group: if is_lgatr { Group::Spin } else { Group::Pin },
             unit_maps: is_gatr,
+            product: true,
             join: is_gatr,
+            bivectors: true,
             distances: is_gatr,
             head_norm: is_lgatr,
             product_norm: is_lgatr,

@@ -16,13 +16,15 @@ use crate::op::scratch::Buffer;
 /// channels are `(a, b)`.
 ///
 /// The join is `reference dual(dual(c) ^ dual(d))`, where `dual` is the right complement: the regressive product with the sign
-/// `(-1)^(k (n - k))` in grade `k`, times the reference of the token. Scalars go through.
+/// `(-1)^(k (n - k))` in grade `k`, times the reference of the token. Scalars go through. Geometric products may lose their bivectors.
 #[derive(Debug)]
 pub(crate) struct Products {
     pub(super) blades: usize,
     pub(super) geometric: Operator,
     /// The regressive product, if there are joins.
     pub(super) regressive: Option<Operator>,
+    /// The blades of geometric products that are zero in the output.
+    pub(super) dropped: Vec<usize>,
     /// The sign of each blade of a join.
     pub(super) signs: Vec<f64>,
     /// The channels of a factor.
@@ -44,10 +46,12 @@ impl Products {
         };
         let product = |kind| ops::product(algebra, kind, None, None);
         let regressive = geometry.join.then(|| product(ProductKind::Regressive));
+        let is_dropped = |&blade: &usize| !geometry.bivectors && cayley.grade_of(blade) == 2;
         Ok(Self {
             blades: geometry.blades(),
             geometric: product(ProductKind::Geometric)?,
             regressive: regressive.transpose()?,
+            dropped: (0..geometry.blades()).filter(is_dropped).collect(),
             signs: (0..geometry.blades()).map(sign).collect(),
             each,
             scalars,
@@ -100,8 +104,9 @@ impl Products {
                 &[array(2 * index), array(2 * index + 1)],
                 &mut made,
             )?;
-            if index == 1 {
-                self.scale_joins(chunk, &mut made);
+            match index {
+                0 => self.drop_blades(rows, &mut made),
+                _ => self.scale_joins(chunk, &mut made),
             }
             put(self.each, &made, to, (index, self.count()));
         }
@@ -134,7 +139,9 @@ impl Products {
                 array(&factors[2 * index + 1], &shape),
             ];
             get(self.each, g, &mut gradient, (index, self.count()));
-            if index == 1 {
+            if index == 0 {
+                self.drop_blades(rows, &mut gradient);
+            } else {
                 if !to.reference.is_empty() {
                     run_forward(operator, &inputs, &mut made)?;
                     self.add_reference_gradient(rows, &made, &gradient, to.reference);
@@ -171,6 +178,19 @@ impl Products {
             factor
         };
         (0..self.factor_count()).map(take).collect()
+    }
+
+    /// The factor of a blade of products: 0 if it is dropped, else 1.
+    pub(super) fn kept(&self, blade: usize) -> f64 {
+        f64::from(u8::from(!self.dropped.contains(&blade)))
+    }
+
+    /// Clears the blades of products, or of their gradients, that are dropped.
+    fn drop_blades<T: Scalar>(&self, rows: usize, products: &mut [T]) {
+        let len = rows * self.each;
+        for blade in &self.dropped {
+            products[blade * len..][..len].fill(T::zero());
+        }
     }
 
     /// Multiplies each token by its reference and each blade by its sign.

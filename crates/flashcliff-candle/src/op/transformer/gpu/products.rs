@@ -1,4 +1,4 @@
-//! Signs and references of joins.
+//! Signs and references of joins, and blades of products that are dropped.
 //!
 //! A join is the regressive product with the sign `(-1)^(k (n - k))` in grade `k`, times the reference. For odd `n` all signs are +. For even `n`
 //! the sign is that of odd `k`, the sum of the grades of the factors less `n`, so it is that of odd grades in both factors: one pass over the factors
@@ -23,7 +23,7 @@ impl Products {
     /// The products, the joins and the scalars.
     pub(super) fn on_gpu(&self, given: &Given, x: &Tensor) -> Result<(Tensor, Factors)> {
         if self.regressive.is_none() {
-            let output = given.kernels.products(self, x)?;
+            let output = self.without_dropped(&given.kernels.products(self, x)?)?;
             let scaled = x.clone();
             return Ok((
                 output,
@@ -40,7 +40,7 @@ impl Products {
         let scale = reference.broadcast_mul(&self.referred(x)?)?;
         let scale = scale.broadcast_add(&fixed)?;
         let scaled = (x * &scale)?;
-        let output = given.kernels.products(self, &scaled)?;
+        let output = self.without_dropped(&given.kernels.products(self, &scaled)?)?;
         let scale = Some(scale);
         Ok((output, Factors { scaled, scale }))
     }
@@ -54,7 +54,8 @@ impl Products {
         g: &Tensor,
         to: &mut Gradients,
     ) -> Result<Tensor> {
-        let scaled = given.kernels.products_gradient(self, &factors.scaled, g)?;
+        let g = self.without_dropped(g)?;
+        let scaled = given.kernels.products_gradient(self, &factors.scaled, &g)?;
         if to.wants_reference {
             let products = (&scaled * x)?.broadcast_mul(&self.referred(x)?)?;
             let found = products.sum_keepdim(1)?;
@@ -67,6 +68,28 @@ impl Products {
             Some(scale) => scaled * scale,
             None => Ok(scaled),
         }
+    }
+
+    /// Products and scalars, or their gradients, with zeros in the blades that are dropped.
+    fn without_dropped(&self, made: &Tensor) -> Result<Tensor> {
+        if self.dropped.is_empty() {
+            return Ok(made.clone());
+        }
+        let output @ Channels { multivectors, .. } = self.output();
+        let width = output.width_over(self.blades);
+        let (each, blades) = (self.each, self.blades);
+        let name = format!(
+            "columns of {output:?}, {each} products without {:?} of {blades} blades",
+            self.dropped
+        );
+        let columns = || {
+            let mut columns = vec![1.0; width];
+            for blade in 0..blades {
+                columns[blade * multivectors..][..each].fill(self.kept(blade));
+            }
+            Ok(columns)
+        };
+        made.broadcast_mul(&constant(&name, columns, made)?.reshape((1, width))?)
     }
 
     /// The columns that the reference scales: the left factors of joins, with their signs; 0 for all others, `[1, width]`.
