@@ -265,11 +265,47 @@ fn an_interrupted_run_goes_on_as_if_nothing_had_happened() {
     );
 }
 
-/// The learning rate falls before and after the interruption.
+/// The learning rate falls before and after the interruption, and dropout goes on with the numbers of the next step.
 #[cfg(unix)]
 #[test]
 fn an_interrupted_run_of_gravity_goes_on_too() {
-    interrupt_and_resume(&Folder::new(), "gravity", "40", &[]);
+    let options = ["--dropout", "0.2", "--accumulate", "2"];
+    interrupt_and_resume(&Folder::new(), "gravity", "40", &options);
+}
+
+/// Dropout is a setting of the run. Without it nothing is stored, and weights have the names of before.
+#[test]
+fn dropout_of_gravity_is_a_setting() {
+    let folder = Folder::new();
+    let run = |name: &str, options: &[&str]| {
+        let out = folder.path(name);
+        let mut args = tiny("gravity", &out);
+        args.extend(options);
+        stdout(&args);
+        out
+    };
+    let (plain, none) = (run("plain", &[]), run("none", &["--dropout", "0"]));
+    same(&plain, &none);
+    assert!(metrics(&none)["settings"]["dropout"].is_null());
+
+    let dropped = run("dropped", &["--dropout", "0.2"]);
+    assert_eq!(metrics(&dropped)["settings"]["dropout"], 0.2);
+    let losses = |out: &Path| metrics(out)["train_losses"].clone();
+    assert_ne!(losses(&plain)[0], losses(&dropped)[0]);
+    let has =
+        |out: &Path, name: &str| read(&out.join("best.safetensors"), Dtype::F32).contains_key(name);
+    for (out, last) in [(&plain, 2), (&dropped, 3)] {
+        assert!(has(out, &format!("blocks.0.mlp.layers.{last}.weight")));
+    }
+    // Blocks that run again drop the same.
+    let again = run("again", &["--dropout", "0.2", "--gradient-checkpointing"]);
+    same(&dropped, &again);
+
+    let state = dropped.join("state.safetensors");
+    let resume = ["train", "gravity", "--resume", arg(&state), "--dropout"];
+    stdout(&[&resume[..], &["0.2"]].concat());
+    let message = failure(&[&resume[..], &["0"]].concat(), 1);
+    assert!(message.contains("expected --dropout 0.2"), "{message}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use candle_nn::VarBuilder;
 
 use super::gatr::{Gatr, GatrOptions};
 use crate::Error;
-use crate::layers::transformer::{Channels, Tokens};
+use crate::layers::transformer::{Call, Channels, Draw, Tokens};
 
 /// Bodies of a sample.
 pub(super) const POINTS: usize = 4;
@@ -46,6 +46,15 @@ impl Gravity {
     /// # Errors
     /// The errors of the core and of the builder.
     pub fn new(vb: VarBuilder) -> std::result::Result<Self, Error> {
+        Self::with_dropout(None, vb)
+    }
+
+    /// The model with dropout of grades in its blocks, of a probability, see [`GatrOptions::dropout`]. Layers of dropout count in the names of
+    /// parameters, as in GATr.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for what is no probability, and the errors of [`Self::new`].
+    pub fn with_dropout(dropout: Option<f64>, vb: VarBuilder) -> std::result::Result<Self, Error> {
         let width = ENDS.width();
         let mut matrix = vec![0.0; ROW * width];
         // Mass, x, y, z, velocity.
@@ -69,7 +78,7 @@ impl Gravity {
         };
         Ok(Self {
             embedding: (made(matrix, &[ROW, width])?, made(constant, &[width])?),
-            net: Gatr::new(OPTIONS, vb)?,
+            net: Gatr::new(GatrOptions { dropout, ..OPTIONS }, vb)?,
         })
     }
 
@@ -85,26 +94,35 @@ impl Gravity {
     /// # Errors
     /// Bodies that are not `[samples, 4, 7]`.
     pub fn forward(&self, bodies: &Tensor) -> Result<Tensor> {
-        positions(&self.tokens(bodies)?)
+        positions(&self.tokens(bodies, None)?)
     }
 
     /// Positions, and the regulariser of the output: the mean over samples of the sum of the squares of what is not a point of weight 1 or -1.
+    /// With random numbers grades are dropped.
     ///
     /// # Errors
     /// The errors of [`Self::forward`].
-    pub fn forward_regularised(&self, bodies: &Tensor) -> Result<(Tensor, Tensor)> {
-        let tokens = self.tokens(bodies)?;
+    pub fn forward_regularised(
+        &self,
+        bodies: &Tensor,
+        draw: Option<&Draw>,
+    ) -> Result<(Tensor, Tensor)> {
+        let tokens = self.tokens(bodies, draw)?;
         Ok((positions(&tokens)?, regulariser(&tokens)?))
     }
 
     /// The output, `[samples, bodies, width]`.
-    fn tokens(&self, bodies: &Tensor) -> Result<Tensor> {
+    fn tokens(&self, bodies: &Tensor, draw: Option<&Draw>) -> Result<Tensor> {
         let (samples, count, row) = bodies.dims3()?;
         let rows = bodies.contiguous()?.reshape((samples * count, row))?;
         let (matrix, constant) = &self.embedding;
         let rows = rows.matmul(matrix)?.broadcast_add(constant)?;
         let tokens = rows.reshape((samples, count, ENDS.width()))?;
-        let out = self.net.forward(&Tokens::from_packed(tokens, ENDS)?)?;
+        let call = Call {
+            draw,
+            ..Call::default()
+        };
+        let out = self.net.call(&Tokens::from_packed(tokens, ENDS)?, &call)?;
         Ok(out.packed().clone())
     }
 }

@@ -20,6 +20,7 @@ pub use volumes::Volumes;
 use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::init::Parameters;
+use crate::layers::transformer::Draw;
 use crate::objective::plan::Plan;
 
 /// A network, with its free sizes.
@@ -37,6 +38,13 @@ pub enum Architecture {
     Volumes,
     /// [`Gravity`]: the positions of four bodies after some time.
     Gravity,
+}
+
+/// Options of a [`Model`].
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ModelOptions {
+    /// The probability of dropout of grades in the blocks of [`Gravity`], see [`Gravity::with_dropout`]. No other network has dropout.
+    pub dropout: Option<f64>,
 }
 
 /// The weight of the regulariser of [`Gravity`], as in GATr's n-body experiment.
@@ -89,6 +97,11 @@ impl Architecture {
             Self::Hulls | Self::Regression { .. } | Self::Volumes => true,
             Self::Gravity => false,
         }
+    }
+
+    /// Whether it can have [dropout](ModelOptions::dropout).
+    pub fn has_dropout(self) -> bool {
+        self == Self::Gravity
     }
 
     /// Predictions per sample.
@@ -150,13 +163,35 @@ impl Model {
         dtype: DType,
         device: &Device,
     ) -> std::result::Result<Self, Error> {
+        Self::with_options(architecture, ModelOptions::default(), seed, dtype, device)
+    }
+
+    /// Does the same as [`Self::on_device`], with options.
+    ///
+    /// # Errors
+    /// [`Error::Option`] for a dropout that the network does not have or that is no probability, and the errors of [`Self::on_device`].
+    pub fn with_options(
+        architecture: Architecture,
+        options: ModelOptions,
+        seed: u64,
+        dtype: DType,
+        device: &Device,
+    ) -> std::result::Result<Self, Error> {
+        let dropout = options.dropout;
+        if let (Some(got), false) = (dropout, architecture.has_dropout()) {
+            return Err(Error::Option {
+                option: "dropout",
+                expected: "none, because the network has no dropout",
+                got,
+            });
+        }
         let parameters = Parameters::seeded(seed);
         let vb: VarBuilder = parameters.builder(dtype, device);
         let network = match architecture {
             Architecture::Hulls => Network::Hulls(Hulls::new(vb)?),
             Architecture::Regression { width } => Network::Regression(Regression::new(width, vb)?),
             Architecture::Volumes => Network::Volumes(Volumes::new(vb)?),
-            Architecture::Gravity => Network::Gravity(Gravity::new(vb)?),
+            Architecture::Gravity => Network::Gravity(Gravity::with_dropout(dropout, vb)?),
         };
         Ok(Self {
             architecture,
@@ -189,15 +224,16 @@ impl Model {
         }
     }
 
-    /// The losses of points and their targets, which have the shape of predictions.
+    /// The losses of points and their targets, which have the shape of predictions. A network with dropout drops grades if there are random
+    /// numbers; others do not look at them.
     ///
     /// # Errors
-    /// Points or targets of another shape or type.
-    pub fn losses(&self, points: &Tensor, targets: &Tensor) -> Result<Losses> {
+    /// Points or targets of another shape or type; random numbers on another device.
+    pub fn losses(&self, points: &Tensor, targets: &Tensor, draw: Option<&Draw>) -> Result<Losses> {
         let (predictions, regulariser) = match &self.network {
             Network::Gravity(network) => {
                 self.check(points)?;
-                let (predictions, regulariser) = network.forward_regularised(points)?;
+                let (predictions, regulariser) = network.forward_regularised(points, draw)?;
                 (predictions, Some(regulariser))
             }
             _ => (self.forward(points)?, None),

@@ -37,6 +37,7 @@ use flashcliff::{Dtype, Pass};
 pub use options::{Features, ObjectiveOptions};
 
 use crate::Error;
+use crate::layers::transformer::Draws;
 use crate::models::Model;
 #[cfg(feature = "cuda")]
 use crate::op::gpu::memory::{self, View};
@@ -84,6 +85,7 @@ pub struct Objective {
     rows: usize,
     parts: usize,
     loss_scale: Option<LossScale>,
+    draws: Option<Draws>,
     work: Work,
 }
 
@@ -192,6 +194,7 @@ impl Objective {
             rows,
             parts,
             loss_scale: options.loss_scale.clone(),
+            draws: options.draws.clone(),
             work,
         })
     }
@@ -250,8 +253,9 @@ impl Objective {
             Work::Graph(gradients) => {
                 // The memory of the batch before is free during this one.
                 *gradients = None;
-                let scale = self.loss_scale.as_ref();
-                let (loss, sum) = graph(&self.model, &batch, self.rows, self.parts, scale)?;
+                let (scale, draws) = (self.loss_scale.as_ref(), self.draws.as_ref());
+                let sizes = [self.rows, self.parts];
+                let (loss, sum) = graph(&self.model, &batch, sizes, scale, draws)?;
                 *gradients = Some(sum);
                 Ok(loss)
             }
@@ -630,9 +634,9 @@ pub(crate) fn backward(loss: &Tensor, scale: Option<&LossScale>) -> Result<GradS
 fn graph(
     model: &Model,
     [points, targets]: &[Tensor; 2],
-    rows: usize,
-    parts: usize,
+    [rows, parts]: [usize; 2],
     loss_scale: Option<&LossScale>,
+    draws: Option<&Draws>,
 ) -> Result<(Tensor, GradStore), Error> {
     let part_rows = rows / parts;
     let mut whole: Option<(Tensor, GradStore)> = None;
@@ -640,7 +644,10 @@ fn graph(
         let of = |tensor: &Tensor| tensor.narrow(0, index * part_rows, part_rows);
         let losses = timeline::within(
             || timeline::graph_pass(Pass::Forward),
-            || model.losses(&of(points)?, &of(targets)?),
+            || {
+                let draw = draws.map(Draws::draw).transpose()?;
+                model.losses(&of(points)?, &of(targets)?, draw.as_ref())
+            },
         )?;
         let share = |loss: Tensor| match parts {
             1 => Ok(loss),

@@ -3,6 +3,7 @@
 use candle_core::{DType, Device};
 
 use crate::Error;
+use crate::layers::transformer::Draws;
 use crate::models::{Architecture, Model};
 use crate::optim::LossScale;
 
@@ -96,6 +97,9 @@ pub struct ObjectiveOptions {
     /// The scale of the loss, of the optimiser that takes the gradients: [`Adam::loss_scale`](crate::optim::Adam::loss_scale). All gradients
     /// are multiplied by it; the error is not.
     pub loss_scale: Option<LossScale>,
+    /// The random numbers of a network with [dropout](crate::models::ModelOptions::dropout). Each part of a batch takes the next ones. Without them
+    /// nothing is dropped.
+    pub draws: Option<Draws>,
 }
 
 impl ObjectiveOptions {

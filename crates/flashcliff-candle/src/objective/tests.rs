@@ -9,7 +9,8 @@ use flashcliff::{Algebra, Bias, ProductKind, Signature};
 use super::cpu::OnCpu;
 use super::plan::{Activation, Builder, Plan, ValueId};
 use super::{Objective, ObjectiveOptions, Part};
-use crate::models::{Architecture, Hulls, Model};
+use crate::layers::transformer::Draws;
+use crate::models::{Architecture, Hulls, Model, ModelOptions};
 use crate::optim::{Adam, AdamOptions};
 
 const REGRESSION: Architecture = Architecture::Regression { width: 20 };
@@ -102,6 +103,53 @@ fn other_models_go_through_the_graph() {
     assert!(objective.gradient_of(&var).unwrap().is_some());
     adam.objective_step(&mut objective, &loss).unwrap();
     assert!(objective.gradient_of(&var).unwrap().is_none());
+}
+
+/// Each part of a batch drops by the numbers of its own pass. Predictions drop nothing, nor does an objective without numbers.
+#[test]
+fn networks_with_dropout_take_numbers_for_each_part() {
+    let options = ModelOptions { dropout: Some(0.3) };
+    let make = |architecture, options| {
+        Model::with_options(architecture, options, 3, DType::F64, &Device::Cpu)
+    };
+    let model = make(Architecture::Gravity, options).unwrap();
+    let batch = batch(Architecture::Gravity, 4, 1, DType::F64);
+    let draws = || Draws::new(5, &Device::Cpu).unwrap();
+    let error = |draws: Option<Draws>, parts| {
+        let options = ObjectiveOptions {
+            draws,
+            ..ObjectiveOptions::default()
+        };
+        let mut objective = Objective::with_options(&model, 4, parts, &options).unwrap();
+        let error = objective.evaluate(&batch).unwrap();
+        error.to_scalar::<f64>().unwrap()
+    };
+    let own = draws();
+    let got = [error(Some(own.clone()), 2), error(Some(own.clone()), 2)];
+    assert_eq!(own.passes().unwrap(), 4);
+    let by_hand = draws();
+    let of_half = |half: usize| {
+        let of = |tensor: &Tensor| tensor.narrow(0, 2 * half, 2).unwrap();
+        let draw = by_hand.draw().unwrap();
+        let losses = model.losses(&of(&batch[0]), &of(&batch[1]), Some(&draw));
+        losses.unwrap().error.to_scalar::<f64>().unwrap()
+    };
+    let expected = [(); 2].map(|()| (of_half(0) + of_half(1)) / 2.0);
+    for (got, expected) in got.iter().zip(expected) {
+        assert!((got / expected - 1.0).abs() < 1e-12, "{got}, {expected}");
+    }
+    assert_ne!(got[0], got[1]);
+
+    let predicted = (model.forward(&batch[0]).unwrap() - &batch[1]).unwrap();
+    let predicted = predicted.sqr().unwrap().mean_all().unwrap();
+    assert_eq!(error(None, 1), predicted.to_scalar::<f64>().unwrap());
+
+    let wrong = |architecture, p| {
+        let options = ModelOptions { dropout: Some(p) };
+        make(architecture, options).unwrap_err().to_string()
+    };
+    assert!(wrong(Architecture::Hulls, 0.3).contains("the network has no dropout"));
+    assert!(wrong(Architecture::Gravity, 1.0).contains("dropout"));
 }
 
 /// Numbers that the batch before left in the buffers do not matter.
@@ -210,6 +258,7 @@ const CHECKPOINTING: ObjectiveOptions = ObjectiveOptions {
     features: super::Features::Model,
     gradient_checkpointing: true,
     loss_scale: None,
+    draws: None,
 };
 
 #[test]

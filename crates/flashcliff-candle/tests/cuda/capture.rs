@@ -126,7 +126,7 @@ impl Run {
         let mut losses = Vec::new();
         let captured = {
             let mut step = Step::new(&feed, capture, |batch| {
-                let loss = model.losses(&batch[0], &batch[1])?.objective;
+                let loss = model.losses(&batch[0], &batch[1], None)?.objective;
                 adam.backward_step(&loss)?;
                 Ok(loss)
             });

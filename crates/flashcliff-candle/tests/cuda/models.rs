@@ -77,7 +77,7 @@ impl Run {
             2 * step as u64 + 1,
             DType::F32,
         );
-        Ok(self.model.losses(&points, &put(targets)?)?.objective)
+        Ok(self.model.losses(&points, &put(targets)?, None)?.objective)
     }
 
     fn train(&mut self, steps: std::ops::Range<usize>) -> Vec<f64> {

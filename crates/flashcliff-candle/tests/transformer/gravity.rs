@@ -93,7 +93,7 @@ fn predictions_and_losses_are_those_of_the_formulas() {
     assert_close(&values(&got), &expected, 1e-9, "positions");
 
     let targets = random(&[1, 12], 5);
-    let losses = model.losses(&bodies, &targets).unwrap();
+    let losses = model.losses(&bodies, &targets, None).unwrap();
     let of_targets = values(&targets);
     let pairs = expected.iter().zip(&of_targets);
     let error = pairs.map(|(p, t)| (p - t) * (p - t)).sum::<f64>() / 12.0;

@@ -90,7 +90,8 @@ multiple of the number of GPUs. Results are those of one GPU up to the order in 
 1; the state is saved.
 Defaults (samples, steps, batch): hulls 1024, 1024, 128; regression 300, 1000, 15; volumes 16384, 4096, 128; gravity 1000, 5001, 64.
 Gravity has GATr's settings: --lr 0.0003, without --schedule 0.398 times as much after each fifth of the run, --clip-norm 10, and 0.01 times a
-regulariser in the loss that is minimised. The losses of steps are mean squared errors without it.")]
+regulariser in the loss that is minimised. The losses of steps are mean squared errors without it. With --dropout each GPU drops grades of its own,
+and the names of weights count the layers of dropout, as in GATr.")]
 pub(crate) struct TrainArgs {
     /// Task to learn.
     task: TaskName,
@@ -121,6 +122,10 @@ pub(crate) struct TrainArgs {
 
     #[command(flatten)]
     optimiser: OptimiserArgs,
+
+    /// Probability of dropout of grades in the blocks of gravity's network, in training [default: 0].
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
+    dropout: Option<f64>,
 
     /// Validation samples [default: 2048; gravity: 5000].
     #[arg(long, value_name = "N")]

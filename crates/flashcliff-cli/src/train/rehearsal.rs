@@ -88,7 +88,7 @@ impl Rehearsal {
         Ok(Self {
             feed: Feed::new(vec![points, targets], rows, Self::ROW)?,
             trainer: Rc::new(RefCell::new(Trainer::new(
-                &settings, 1, rows, device, false,
+                &settings, 1, rows, device, false, None,
             )?)),
             device: device.clone(),
             settings,

@@ -9,6 +9,7 @@ use std::time::Instant;
 use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::capture::{Fallback, Feed, Step};
 use flashcliff_candle::checkpoint::Checkpoint;
+use flashcliff_candle::layers::transformer::Draws;
 use flashcliff_candle::models::Model;
 use flashcliff_candle::optim::{Adam, LossScale, LossScaleState};
 use flashcliff_tasks::{Dataset, SplitName};
@@ -28,6 +29,8 @@ use crate::error::Error;
 
 /// The random stream of a seed that the seed of the weights comes from, so that weights and data do not share numbers.
 const WEIGHTS: u64 = 4 << 48;
+/// The random stream that the seed of dropout comes from, on rank 0; those behind it are for the other ranks.
+const DROPOUT: u64 = 5 << 48;
 
 const SETTINGS: &str = "settings";
 const HISTORY: &str = "history";
@@ -89,6 +92,8 @@ pub(super) struct Session<'a> {
     device: Device,
     model: Model,
     adam: Rc<RefCell<Adam>>,
+    /// The random numbers of dropout, if there is any.
+    draws: Option<Draws>,
     batches: Batches,
     /// The samples of the next steps.
     order: Vec<u32>,
@@ -199,9 +204,16 @@ impl<'a> Session<'a> {
             team,
             steps,
         } = place;
-        let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
-        rng.set_stream(WEIGHTS);
-        let seed = rng.next_u64();
+        let seed_of = |stream: u64| {
+            let mut rng = ChaCha8Rng::seed_from_u64(settings.seed);
+            rng.set_stream(stream);
+            rng.next_u64()
+        };
+        let rank = team.as_ref().map_or(0, |team| team.rank());
+        let draws = match settings.model().dropout {
+            None => None,
+            Some(_) => Some(Draws::new(seed_of(DROPOUT + rank as u64), &device)?),
+        };
         let (points, targets) = samples(&data.train, 0..data.train.len(), &device)?;
         let ranks = team.as_ref().map_or(1, |team| team.size());
         let rows = settings.batch.min(data.train.len()) / ranks;
@@ -209,7 +221,14 @@ impl<'a> Session<'a> {
             model,
             adam,
             mut objective,
-        } = Trainer::new(&settings, seed, rows, &device, steps.gradient_checkpointing)?;
+        } = Trainer::new(
+            &settings,
+            seed_of(WEIGHTS),
+            rows,
+            &device,
+            steps.gradient_checkpointing,
+            draws.clone(),
+        )?;
         let buffer_bytes = objective.buffer_bytes();
         let adam = Rc::new(RefCell::new(adam));
         let interval = match device.is_cpu() {
@@ -232,6 +251,7 @@ impl<'a> Session<'a> {
             batches: Batches::new(data.train.len(), settings.batch, settings.seed),
             order: Vec::new(),
             adam,
+            draws,
             feed,
             step,
             steps,
@@ -263,6 +283,11 @@ impl<'a> Session<'a> {
         session.model.import(MODEL, &state.checkpoint)?;
         let adam = &session.adam;
         adam.borrow_mut().import(OPTIMISER, &state.checkpoint)?;
+        if let Some(draws) = &session.draws {
+            // Each part of a batch is a pass. The counter is not a part of the state, since it counts passes behind a refused step too.
+            let passes = state.history.step * session.settings.optimiser.accumulate;
+            draws.continue_after(passes as u32)?;
+        }
         if state.history.best.is_some() {
             session.model.parameters().check(BEST, &state.checkpoint)?;
             for (name, var) in session.model.parameters().variables() {
@@ -491,8 +516,8 @@ impl<'a> Session<'a> {
         if self.best.is_empty() {
             return Ok(None);
         }
-        let architecture = self.settings.architecture();
-        let model = Model::on_device(architecture, 0, DType::F32, &self.device)?;
+        let (architecture, options) = (self.settings.architecture(), self.settings.model());
+        let model = Model::with_options(architecture, options, 0, DType::F32, &self.device)?;
         for (name, var) in model.parameters().variables() {
             if let Some(best) = self.best.get(&name) {
                 var.set(best)?;

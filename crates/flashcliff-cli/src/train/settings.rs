@@ -1,6 +1,6 @@
 //! The settings that determine a run, bit for bit.
 
-use flashcliff_candle::models::Architecture;
+use flashcliff_candle::models::{Architecture, ModelOptions};
 use flashcliff_tasks::{Sizes, Task};
 use serde::{Deserialize, Serialize};
 
@@ -93,6 +93,9 @@ pub(super) struct Settings {
     data_seed: Option<u64>,
     #[serde(flatten)]
     pub(super) optimiser: Optimiser,
+    /// The probability of dropout, not 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    dropout: Option<f64>,
     pub(super) val_samples: usize,
     pub(super) test_samples: usize,
     /// The number of steps from one validation to the next. One more validation comes after the last step.
@@ -120,6 +123,7 @@ impl Settings {
             seed: 0,
             data_seed: None,
             optimiser,
+            dropout: None,
             val_samples: defaults.val_samples,
             test_samples: defaults.test_samples,
             val_every: (steps / defaults.validations).max(1),
@@ -149,6 +153,7 @@ impl Settings {
             seed: args.seed.unwrap_or(usual.seed),
             data_seed: args.data_seed,
             optimiser,
+            dropout: args.dropout.filter(|&p| p != 0.0),
             val_samples: args.val_samples.map_or(usual.val_samples, usize::from),
             test_samples: args.test_samples.map_or(usual.test_samples, usize::from),
             val_every: (steps / defaults.validations).max(1),
@@ -183,8 +188,26 @@ impl Settings {
                 });
             }
         }
+        self.check_dropout()?;
         self.optimiser
             .check(self.steps, self.batch.min(self.samples))
+    }
+
+    fn check_dropout(&self) -> Result<(), Error> {
+        let Some(p) = self.dropout else {
+            return Ok(());
+        };
+        let task = self.task();
+        let expected = match self.architecture().has_dropout() {
+            true if (0.0..1.0).contains(&p) => return Ok(()),
+            true => "a probability p with 0 <= p < 1".to_owned(),
+            false => format!("0, because the network of {} has no dropout", task.name()),
+        };
+        Err(Error::OutOfRange {
+            option: "--dropout",
+            expected,
+            got: p.to_string(),
+        })
     }
 
     /// Checks that the data and the activations of a step fit in memory, with gradient checkpointing or not.
@@ -277,6 +300,11 @@ impl Settings {
                 name(self.precision),
                 args.precision.map(name),
             ),
+            (
+                "--dropout",
+                self.dropout.unwrap_or(0.0).to_string(),
+                args.dropout.map(|p| p.to_string()),
+            ),
         ];
         let optimiser = self.optimiser.repeated(&args.optimiser, args.lr);
         for (option, expected, got) in options.into_iter().chain(optimiser) {
@@ -314,6 +342,13 @@ impl Settings {
             },
             Task::Volumes => Architecture::Volumes,
             Task::Gravity => Architecture::Gravity,
+        }
+    }
+
+    /// The options of the network.
+    pub(super) fn model(&self) -> ModelOptions {
+        ModelOptions {
+            dropout: self.dropout,
         }
     }
 
@@ -362,6 +397,7 @@ mod tests {
             seed: 0,
             data_seed: None,
             optimiser: Optimiser::new(&OptimiserArgs::default(), Some(3e-4)),
+            dropout: None,
             val_samples: 1,
             test_samples: 1,
             val_every: 1000,

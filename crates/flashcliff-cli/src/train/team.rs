@@ -126,6 +126,11 @@ impl Team {
         self.links.rank() == 0
     }
 
+    /// The number of this rank.
+    pub(super) fn rank(&self) -> usize {
+        self.links.rank()
+    }
+
     /// The number of ranks.
     pub(super) fn size(&self) -> usize {
         self.links.size()

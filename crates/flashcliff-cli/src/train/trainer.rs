@@ -1,6 +1,7 @@
 //! The parts of a training step: model, optimiser, and the error with its gradients.
 
 use candle_core::{DType, Device, Tensor};
+use flashcliff_candle::layers::transformer::Draws;
 use flashcliff_candle::models::Model;
 use flashcliff_candle::objective::{Objective, ObjectiveOptions};
 use flashcliff_candle::optim::Adam;
@@ -17,7 +18,8 @@ pub(super) struct Trainer {
 }
 
 impl Trainer {
-    /// The parts for batches of so many rows, with weights of a seed, on a device, with gradient checkpointing or not.
+    /// The parts for batches of so many rows, with weights of a seed, on a device, with gradient checkpointing or not, and with the random numbers of
+    /// dropout.
     ///
     /// # Errors
     /// The errors of the model and of its objective.
@@ -27,14 +29,17 @@ impl Trainer {
         rows: usize,
         device: &Device,
         gradient_checkpointing: bool,
+        draws: Option<Draws>,
     ) -> Result<Self, Error> {
-        let model = Model::on_device(settings.architecture(), seed, DType::F32, device)?;
+        let (architecture, options) = (settings.architecture(), settings.model());
+        let model = Model::with_options(architecture, options, seed, DType::F32, device)?;
         let precision = settings.precision;
         let options = precision.scaled(settings.optimiser.options(settings.steps));
         let adam = Adam::new(model.parameters().variables(), options)?;
         let parts = settings.optimiser.accumulate;
         let options = ObjectiveOptions {
             gradient_checkpointing,
+            draws,
             ..precision.objective(&adam)
         };
         let objective = Objective::with_options(&model, rows, parts, &options)?;

@@ -49,6 +49,11 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[], "train hulls --schedule linear", 2, &["linear", "half-cosine"]),
     row(&[], "train hulls --steps 10 --warmup 11", 1, &["--warmup", "at most the 10 steps", "got 11"]),
     row(&[], "train hulls --warmup -1", 2, &["-1"]),
+    row(&[], "train gravity --dropout 1", 1, &["--dropout", "0 <= p < 1", "got 1"]),
+    row(&[], "train gravity --dropout -0.1", 1, &["--dropout", "0 <= p < 1", "got -0.1"]),
+    row(&[], "train gravity --dropout nan", 1, &["--dropout", "0 <= p < 1", "NaN"]),
+    row(&[], "train gravity --dropout much", 2, &["--dropout", "much"]),
+    row(&[], "train hulls --dropout 0.1", 1, &["--dropout", "the network of hulls has no dropout", "got 0.1"]),
     row(&[], "train hulls --capture maybe", 2, &["maybe", "auto"]),
     row(
         &[],

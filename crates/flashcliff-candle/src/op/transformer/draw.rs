@@ -75,6 +75,15 @@ impl Draws {
         })
     }
 
+    /// Takes up the numbers behind so many passes, as [`Self::import`] does.
+    ///
+    /// # Errors
+    /// The errors of candle.
+    pub fn continue_after(&self, passes: u32) -> std::result::Result<(), Error> {
+        let counter = Tensor::new(&[passes], self.counter.device())?;
+        Ok(self.counter.set(&counter)?)
+    }
+
     /// The passes so far. On a GPU the call waits.
     ///
     /// # Errors
@@ -104,8 +113,7 @@ impl Draws {
     /// A missing tensor, a wrong shape or a wrong type.
     pub fn import(&self, prefix: &str, checkpoint: &Checkpoint) -> std::result::Result<(), Error> {
         let counter = checkpoint.get(&format!("{prefix}{NAME}"), &[1], DType::U32)?;
-        let counter = counter.to_device(self.counter.device())?;
-        Ok(self.counter.set(&counter)?)
+        self.continue_after(first(counter)?)
     }
 }
 
