@@ -3,6 +3,8 @@
 //! All times are those over what the machine reached in the same moments, so that a slower machine is not a slower program. A verdict of
 //! slower needs three things: the ratio is beyond a limit, its interval excludes that nothing changed, and no sweep says otherwise.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 use crate::machine::Kind;
@@ -142,9 +144,13 @@ pub fn other_machine(before: &Report, now: &Kind) -> Option<String> {
 pub fn stored<'a>(before: &'a Report, name: &str) -> Result<&'a Row, String> {
     let row = before.cases.iter().find(|row| row.name == name);
     let row = row.ok_or("the stored run has no such case")?;
-    match row.repeats.is_empty() {
-        true => Err("the stored run has no floor for it".to_owned()),
-        false => Ok(row),
+    if row.repeats.is_empty() {
+        return Err("the stored run has no repeats of it".to_owned());
+    }
+    let is_time = |time: f64| time.is_finite() && time > 0.0;
+    match row.repeats.iter().map(Repeat::relative).all(is_time) {
+        true => Ok(row),
+        false => Err("the stored run has times of it that are not above 0".to_owned()),
     }
 }
 
@@ -200,7 +206,7 @@ fn judge(before: &Row, limits: &Limits, repeats: &[Repeat], is_last: bool) -> Co
     } else {
         match decided {
             Some(verdict) => (verdict, String::new()),
-            None => (Verdict::NotComparable, "too noisy".to_owned()),
+            None => (Verdict::NotComparable, undecided(interval, before)),
         }
     };
     Comparison {
@@ -213,17 +219,25 @@ fn judge(before: &Row, limits: &Limits, repeats: &[Repeat], is_last: bool) -> Co
     }
 }
 
+/// The reason why repeats of now and before allow no verdict.
+fn undecided(interval: Option<Interval>, before: &Row) -> String {
+    match (interval, before.repeats.len()) {
+        (Some(_), _) => "too noisy".to_owned(),
+        (None, 1) => "the stored run has 1 repeat of it, too few".to_owned(),
+        (None, count) => format!("the stored run has {count} repeats of it, too few"),
+    }
+}
+
 /// The ratios of the medians of all pairs of sweeps of now and before. If one of them contradicts the others, the machine changed from sweep to
 /// sweep by more than the times of a sweep show.
 fn sweeps(now: &[Repeat], before: &[Repeat]) -> Vec<f64> {
     let medians = |repeats: &[Repeat]| -> Vec<f64> {
-        let last = repeats.iter().map(|repeat| repeat.sweep).max().unwrap_or(0);
-        let of = |sweep: usize| -> Vec<f64> {
-            let own = repeats.iter().filter(|repeat| repeat.sweep == sweep);
-            own.map(Repeat::relative).collect()
-        };
-        let all = (0..=last).map(of).filter(|own| !own.is_empty());
-        all.map(median).collect()
+        let mut all: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+        for repeat in repeats {
+            let own = all.entry(repeat.sweep).or_default();
+            own.push(repeat.relative());
+        }
+        all.into_values().map(median).collect()
     };
     let before = medians(before);
     let pairs = |now: f64| before.iter().map(move |before| now / before);

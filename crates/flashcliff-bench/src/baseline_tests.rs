@@ -249,8 +249,42 @@ fn other_machines_and_cases_are_named() {
     assert!(
         stored(&stored_run, "case")
             .unwrap_err()
-            .contains("no floor")
+            .contains("no repeats")
     );
+}
+
+/// A stored file that a hand or a disk has damaged is no reason for a verdict, nor to measure for ever.
+#[test]
+fn stored_repeats_that_prove_nothing_are_named() {
+    let kind = crate::cpu::kind();
+    let mut clock = Clock::new(2, 0.1);
+    let whole: Vec<Repeat> = (0..30).map(|_| clock.repeat(1e-3)).collect();
+    let changed = |change: fn(&mut Repeat)| {
+        let mut repeats = whole.clone();
+        change(&mut repeats[7]);
+        report(kind.clone(), vec![row(repeats)])
+    };
+    let damages: [fn(&mut Repeat); 4] = [
+        |repeat| repeat.seconds = 0.0,
+        |repeat| repeat.seconds = -1e-3,
+        |repeat| repeat.seconds = f64::INFINITY,
+        |repeat| (repeat.floor_seconds, repeat.compute_seconds) = (0.0, 0.0),
+    ];
+    for damage in damages {
+        let reason = stored(&changed(damage), "case").unwrap_err();
+        assert!(reason.contains("not above 0"), "{reason}");
+    }
+    let limits = Limits::percent(10.0, 25.0, 2);
+    let mut beside = |before: &Row| {
+        let next = || Ok::<_, ()>(clock.repeat(1e-3));
+        compare(before, &limits, &mut Vec::new(), next).unwrap()
+    };
+    let one = beside(&row(whole[..1].to_vec()));
+    assert_eq!(one.verdict, Verdict::NotComparable);
+    assert_eq!(one.reason, "the stored run has 1 repeat of it, too few");
+    // The number of a sweep may be any.
+    let far = changed(|repeat| repeat.sweep = usize::MAX);
+    beside(stored(&far, "case").unwrap());
 }
 
 /// A report that was written is read again; any other file is refused.

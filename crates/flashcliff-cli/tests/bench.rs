@@ -370,6 +370,42 @@ fn a_lost_vectorisation_fails() {
     finds_lost_vectors("slower-warning", &["--fail", "100000"]);
 }
 
+/// A stored run whose times are changed by far more than any noise. The status follows from the limits; what runs beside the test can only make the
+/// floors of both runs differ too much, so that it is tried again.
+#[test]
+fn the_status_is_3_after_a_warning_and_4_after_a_failure() {
+    let gate = ["--operator", "gate", "--shape", "512x64", "--dtype", "f32"];
+    let gate = [&gate[..], &["--algebra", "cl300"]].concat();
+    let planted = |factor: f64, more: &[&str]| {
+        for _ in 0..PAIRS {
+            let folder = Folder::new();
+            store(&folder, &gate);
+            let file = folder.path("before.json");
+            let mut before: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+            for case in before["cases"].as_array_mut().unwrap() {
+                for repeat in case["repeats"].as_array_mut().unwrap() {
+                    repeat["seconds"] = (repeat["seconds"].as_f64().unwrap() * factor).into();
+                }
+            }
+            std::fs::write(&file, before.to_string()).unwrap();
+            let (report, status) = beside(&folder, None, &gate, more);
+            let verdicts = report["comparisons"].as_array().unwrap().iter();
+            let verdicts: BTreeSet<String> = verdicts
+                .map(|verdict| verdict["verdict"].as_str().unwrap().to_owned())
+                .collect();
+            if !verdicts.contains("not-comparable") {
+                return (verdicts.into_iter().collect::<Vec<_>>(), status);
+            }
+        }
+        panic!("the floors of two runs were never alike");
+    };
+    let only = |verdict: &str| vec![verdict.to_owned()];
+    let far = ["--fail", "100000"];
+    assert_eq!(planted(0.01, &far), (only("slower-warning"), 3));
+    assert_eq!(planted(0.01, &[]), (only("slower-failure"), 4));
+    assert_eq!(planted(100.0, &[]), (only("faster"), 0));
+}
+
 #[test]
 fn what_cannot_be_compared_is_no_failure() {
     let folder = Folder::new();
@@ -404,6 +440,8 @@ fn stored_runs_that_are_none_are_refused() {
         failure(&args, 1)
     };
     assert!(run(&[]).contains("cannot read"));
+    std::fs::write(&file, "{\"format\": 2, \"ca").unwrap();
+    assert!(run(&[]).contains("bench --json"));
     std::fs::write(&file, "{\"cases\": []}").unwrap();
     assert!(run(&[]).contains("bench --json") && run(&[]).contains("no format"));
     let message = run(&["--warn", "20", "--fail", "10"]);

@@ -59,9 +59,10 @@ time by the clock of the host from call to call, `captured` the same where the c
 operations are those of large products of matrices. Work that cannot be captured has the time of single launches, and says why in the JSON.
 
 With --baseline each case is repeated until the spread allows a verdict beside a stored run: unchanged, faster, slower (warning), slower
-(failure), or not comparable: another machine, no such case, a floor that differs too much, too much noise. All times are taken relative to what
-the machine reached in the same moments. A case is slower if its ratio is beyond the limit and an interval by Mann and Whitney excludes that
-nothing changed; what seems slower is measured again at the end. Exit status: 3 after a warning, 4 after a failure, else 0.")]
+(failure), or not comparable: another machine, no such case, a stored case of too few or impossible times, a floor that differs too much, too
+much noise. All times are taken relative to what the machine reached in the same moments. A case is slower if its ratio is beyond the limit and
+an interval by Mann and Whitney excludes that nothing changed; what seems slower is measured again at the end. Exit status: 3 after a warning, 4
+after a failure, else 0.")]
 pub(crate) struct BenchArgs {
     #[command(flatten)]
     device: DeviceArgs,
