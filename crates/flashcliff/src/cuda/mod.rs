@@ -88,7 +88,7 @@ pub use half;
 pub use library::load_library;
 pub use memory::{Memory, MemoryMut};
 pub use operator::{Evaluation, Operator, StridedSizes, StridedTensor};
-pub use packing::{Packed, PackedGradient, Packing};
+pub use packing::{Packed, PackedBackward, PackedGradient, Packing};
 pub use pool::PoolMemory;
 pub use room::{SizedCall, refused as allocation_error};
 pub use steps::{gather, record};

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream};
 use flashcliff::cuda::{
-    Array, Dtypes, Evaluation, MatmulPrecision, Operator, PackedGradient, Packing, Scratch, Tensor,
+    Array, Dtypes, Evaluation, MatmulPrecision, Operator, PackedBackward, PackedGradient, Packing,
+    Scratch, Tensor,
 };
 use flashcliff::ops::{LinearOptions, ProductOptions, SteerableOptions};
 use flashcliff::{Algebra, Bias, Dims, Dtype, Error, Pass, Signature, WeightLayout};
@@ -236,10 +237,13 @@ pub(crate) fn bits_of(shapes: &[[usize; 3]], types: &[Types], compares: bool) {
             .backward(
                 number,
                 &stream,
-                &inputs,
-                output.view().expect("a view"),
-                Some(saved.view().expect("a view")),
-                own.grad_output.view().expect("a view"),
+                PackedBackward {
+                    inputs: &inputs,
+                    output: output.view().expect("a view"),
+                    saved: Some(saved.view().expect("a view")),
+                    grad_output: own.grad_output.view().expect("a view"),
+                    adds: false,
+                },
                 &mut views,
                 Some(Scratch::new(&mut workspace)),
             )
@@ -310,10 +314,13 @@ fn gradients_wait() {
         .backward(
             0,
             &stream,
-            &own.views(),
-            evaluated.output.view().expect("a view"),
-            Some(evaluated.saved.view().expect("a view")),
-            own.grad_output.view().expect("a view"),
+            PackedBackward {
+                inputs: &own.views(),
+                output: evaluated.output.view().expect("a view"),
+                saved: Some(evaluated.saved.view().expect("a view")),
+                grad_output: own.grad_output.view().expect("a view"),
+                adds: false,
+            },
             &mut views,
             Some(Scratch::new(&mut workspace)),
         )
@@ -398,10 +405,13 @@ fn one_by_one() {
         .backward(
             0,
             &stream,
-            &own.views(),
-            evaluated.output.view().expect("a view"),
-            Some(evaluated.saved.view().expect("a view")),
-            own.grad_output.view().expect("a view"),
+            PackedBackward {
+                inputs: &own.views(),
+                output: evaluated.output.view().expect("a view"),
+                saved: Some(evaluated.saved.view().expect("a view")),
+                grad_output: own.grad_output.view().expect("a view"),
+                adds: false,
+            },
             &mut views,
             None,
         )

@@ -2,7 +2,7 @@
 
 use candle_core::CudaStorage;
 use flashcliff::cuda::cudarc::driver::CudaSlice;
-use flashcliff::cuda::{Packed, Scratch, TensorMut, network};
+use flashcliff::cuda::{Packed, PackedBackward, Scratch, TensorMut, network};
 
 use super::super::Part;
 use super::super::plan::{Plan, Value, Wanted, Work};
@@ -133,30 +133,15 @@ impl OnGpu {
             (Work::Operator(..), Some((_, number))) => {
                 let saved_len = self.operators.saved[at];
                 let saved = view(self.buffers.saved[at].as_ref(), saved_len)?;
-                let saved = Some(saved.tensor(&[saved_len])?);
+                let given = PackedBackward {
+                    inputs: &inputs,
+                    output,
+                    saved: Some(saved.tensor(&[saved_len])?),
+                    grad_output,
+                    adds: wanted.contains(&Wanted::Added),
+                };
                 let workspace = workspace.map(Scratch::new);
-                match wanted.contains(&Wanted::Added) {
-                    false => packed.backward(
-                        number,
-                        &stream,
-                        &inputs,
-                        output,
-                        saved,
-                        grad_output,
-                        &mut grads,
-                        workspace,
-                    )?,
-                    true => packed.backward_adding(
-                        number,
-                        &stream,
-                        &inputs,
-                        output,
-                        saved,
-                        grad_output,
-                        &mut grads,
-                        workspace,
-                    )?,
-                }
+                packed.backward(number, &stream, given, &mut grads, workspace)?;
             }
             (Work::Operator(..), None) => return Err(misplaced("objective")),
         }

@@ -27,7 +27,7 @@ use super::spans::WORKSPACE_ALIGNMENT;
 use super::tensor::{Scratch, Tensor};
 use crate::Error;
 use crate::operator::{Dims, Pass};
-pub use packed::{Packed, PackedGradient};
+pub use packed::{Packed, PackedBackward, PackedGradient};
 
 /// The name of a packing in errors.
 const NAME: &str = "packing";

@@ -32,6 +32,22 @@ struct Left {
     sums: sys::fc_partials,
 }
 
+/// The tensors that a backward pass reads, as [`Operator::backward`](crate::cuda::Operator::backward) takes them.
+#[derive(Clone, Copy, Debug)]
+pub struct PackedBackward<'a> {
+    /// The inputs of the forward pass.
+    pub inputs: &'a [Tensor<'a>],
+    /// Its output.
+    pub output: Tensor<'a>,
+    /// The sums that it saved, if it had room for them.
+    pub saved: Option<Tensor<'a>>,
+    /// The gradient of the output.
+    pub grad_output: Tensor<'a>,
+    /// Whether the gradient of the first input is added to the values that are there, as by
+    /// [`Operator::backward_adding`](crate::cuda::Operator::backward_adding).
+    pub adds: bool,
+}
+
 /// A gradient of an input of an operator.
 #[derive(Debug)]
 pub struct PackedGradient<'a> {
@@ -87,62 +103,20 @@ impl Packed<'_> {
     /// parts](Packing::leaves_parts) are not written before [`add_up`](Self::add_up); the next backward pass of the operator that makes them replaces the parts.
     ///
     /// # Errors
-    /// The errors of [`Self::forward`].
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "those of the operator, and its number"
-    )]
+    /// The errors of [`Self::forward`]; [`Error::NotAdded`] for an operator that cannot [add](PackedBackward::adds).
     pub fn backward(
         &mut self,
         operator: usize,
         stream: &CudaStream,
-        inputs: &[Tensor<'_>],
-        output: Tensor<'_>,
-        saved: Option<Tensor<'_>>,
-        grad_output: Tensor<'_>,
-        grads: &mut [Option<TensorMut<'_>>],
-        workspace: Option<Scratch<'_>>,
-    ) -> Result<(), Error> {
-        let given = Given::new(inputs, output, saved, grad_output);
-        self.backward_of(operator, stream, given, grads, workspace)
-    }
-
-    /// Does the same as [`Self::backward`], but adds the gradient of the first input to the values that are there, like
-    /// [`Operator::backward_adding`](crate::cuda::Operator::backward_adding).
-    ///
-    /// # Errors
-    /// The errors of [`Self::backward`]; [`Error::NotAdded`] for operators that cannot.
-    #[allow(
-        clippy::too_many_arguments,
-        reason = "those of the operator, and its number"
-    )]
-    pub fn backward_adding(
-        &mut self,
-        operator: usize,
-        stream: &CudaStream,
-        inputs: &[Tensor<'_>],
-        output: Tensor<'_>,
-        saved: Option<Tensor<'_>>,
-        grad_output: Tensor<'_>,
-        grads: &mut [Option<TensorMut<'_>>],
-        workspace: Option<Scratch<'_>>,
-    ) -> Result<(), Error> {
-        let own = self.packing.member(operator)?;
-        own.operator.operator().check_adds()?;
-        let given = Given::new(inputs, output, saved, grad_output).adding();
-        self.backward_of(operator, stream, given, grads, workspace)
-    }
-
-    fn backward_of(
-        &mut self,
-        operator: usize,
-        stream: &CudaStream,
-        given: Given<'_>,
+        given: PackedBackward<'_>,
         grads: &mut [Option<TensorMut<'_>>],
         workspace: Option<Scratch<'_>>,
     ) -> Result<(), Error> {
         self.packing.check(stream)?;
         let own = self.packing.member(operator)?;
+        if given.adds {
+            own.operator.operator().check_adds()?;
+        }
         let mut leaves = [false; MAX_INPUTS];
         for ((input, grad), leaves) in grads.iter().enumerate().zip(&mut leaves) {
             *leaves = grad.is_some() && self.packing.leaves_parts(operator, input);
@@ -150,8 +124,12 @@ impl Packed<'_> {
         let queue = Queue::of(stream);
         let (base, _guard) = self.memory.acquire(&queue);
         let given = Given {
+            inputs: given.inputs,
+            output: given.output,
+            saved: given.saved,
+            grad_output: given.grad_output,
+            adds: given.adds,
             member: Some(own.member(Pass::Backward, base)),
-            ..given
         };
         // SAFETY: the same holds as in `forward`.
         let sums = unsafe { own.operator.backward_on(&queue, &given, grads, workspace) }?;
