@@ -5,9 +5,9 @@ use std::ops::Deref;
 use candle_core::{Layout, Storage, Tensor};
 use flashcliff::{Operator, Pass, TensorMut};
 
-use super::Part;
 use super::operations::Reports;
 use super::plan::{Activation, Holder, Node, Operand, Plan, Value, ValueId, Wanted, Work};
+use super::planned::Part;
 use crate::Error;
 use crate::op::Scalar;
 use crate::op::blade_norm::{self, BladeNorm};

@@ -143,7 +143,7 @@ mod tests {
             for rows in [1, 5, 32] {
                 let model = Model::new(architecture, 3, DType::F32).unwrap();
                 let plan = model.plan(rows).unwrap().unwrap();
-                let taken = super::super::OnCpu::<f32>::new(&plan).bytes();
+                let taken = super::super::cpu::OnCpu::<f32>::new(&plan).bytes();
                 let counted = room(&model, rows, 1).taken();
                 assert_eq!(counted, taken as u128, "{architecture:?} {rows}");
             }

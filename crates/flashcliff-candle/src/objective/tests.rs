@@ -8,7 +8,8 @@ use flashcliff::{Algebra, Bias, ProductKind, Signature};
 
 use super::cpu::OnCpu;
 use super::plan::{Activation, Builder, Plan, ValueId};
-use super::{Objective, ObjectiveOptions, Part};
+use super::planned::Part;
+use super::{Objective, ObjectiveOptions};
 use crate::layers::transformer::Draws;
 use crate::models::{Architecture, Hulls, Model, ModelOptions};
 use crate::optim::{Adam, AdamOptions};

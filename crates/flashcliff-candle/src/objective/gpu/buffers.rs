@@ -5,8 +5,8 @@ use candle_core::{CudaDevice, CudaStorage, DType};
 use flashcliff::Dtype;
 use flashcliff::cuda::cudarc::driver::CudaSlice;
 
-use super::super::Part;
 use super::super::plan::{Holder, Operand, Plan, ValueId, Wanted};
+use super::super::planned::Part;
 use super::beside::Line;
 use crate::Error;
 use crate::op::core_dtype;

@@ -4,8 +4,8 @@ use candle_core::CudaStorage;
 use flashcliff::cuda::cudarc::driver::CudaSlice;
 use flashcliff::cuda::{self, Packed, Scratch, TensorMut, network};
 
-use super::super::Part;
 use super::super::plan::{Plan, Work};
+use super::super::planned::Part;
 use super::OnGpu;
 use super::beside::Line;
 use super::buffers::{take, view};

@@ -23,10 +23,10 @@ use flashcliff::cuda::cudarc::driver::CudaSlice;
 use flashcliff::cuda::{self, Packed, PackedGradient, Scratch};
 use flashcliff::{Device, Dtype, Pass};
 
-use super::Part;
 use super::buckets::Bucket;
 use super::operations::Reports;
 use super::plan::{Holder, Plan, Work};
+use super::planned::Part;
 use super::room::Room;
 use crate::Error;
 use crate::op::gpu::library;
