@@ -12,7 +12,7 @@
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax.
 //!   `layout` has how items lie for them.
 //! * `cross` - the node of attention to another set.
-//! * `kernels` - the kernels on NVIDIA GPUs; `dropout` - that of dropout, for composed stages too.
+//! * `kernels` - the kernels on NVIDIA GPUs, in a file for each of their traits; `dropout` - that of dropout, for composed stages too.
 
 mod attention;
 mod cross;
@@ -50,8 +50,26 @@ pub(super) use kernels::Cuda;
 
 /// The functions between matrix products. All tensors are contiguous; tokens are packed rows `[rows, width]`.
 ///
-/// Tests have another one, of candle's operations on the CPU.
-pub(super) trait Kernels: Send + Sync + 'static {
+/// Tests have others, of candle's operations on the CPU.
+pub(super) trait Kernels:
+    TokenKernels + ProductKernels + HeadKernels + AttentionKernels + SumKernels + Send + Sync + 'static
+{
+}
+
+impl<K> Kernels for K where
+    K: TokenKernels
+        + ProductKernels
+        + HeadKernels
+        + AttentionKernels
+        + SumKernels
+        + Send
+        + Sync
+        + 'static
+{
+}
+
+/// Norms, gates and dropout: functions of each token.
+pub(super) trait TokenKernels {
     /// The invariant norm, and the layer norm of scalars, times the gains that the norm has.
     fn norm(&self, norm: &Norm, x: &Tensor, gains: &[Tensor]) -> Result<Tensor>;
 
@@ -73,13 +91,19 @@ pub(super) trait Kernels: Send + Sync + 'static {
 
     /// The gradient of the input of [`Self::gate`].
     fn gate_gradient(&self, gated: &Gated, x: &Tensor, g: &Tensor) -> Result<Tensor>;
+}
 
+/// Products of multivectors.
+pub(super) trait ProductKernels {
     /// The geometric products and the regressive products of the factors, and the scalars.
     fn products(&self, products: &Products, x: &Tensor) -> Result<Tensor>;
 
     /// The gradient of the input of [`Self::products`].
     fn products_gradient(&self, products: &Products, x: &Tensor, g: &Tensor) -> Result<Tensor>;
+}
 
+/// Tokens as features of attention, and back.
+pub(super) trait HeadKernels {
     /// The features of the parts of an input of attention, `[rows, heads, width]` each, with zeros behind them up to the width of queries and keys
     /// or that of values. `weights` of distances are `[channels, heads]`.
     fn heads(
@@ -102,6 +126,22 @@ pub(super) trait Kernels: Send + Sync + 'static {
         widths: [usize; 2],
     ) -> Result<(Tensor, Option<Tensor>)>;
 
+    /// The output of attention as tokens. `features` are `[samples, items, heads, width]` if `by_item`, else `[samples, heads, items, width]`. The
+    /// width may be more than the features.
+    fn merge(&self, attention: &Attention, features: &Tensor, by_item: bool) -> Result<Tensor>;
+
+    /// The gradient of the features of [`Self::merge`], of this shape, with zeros behind them.
+    fn merge_gradient(
+        &self,
+        attention: &Attention,
+        g: &Tensor,
+        features: [usize; 4],
+        by_item: bool,
+    ) -> Result<Tensor>;
+}
+
+/// Attention without a matrix of scores.
+pub(super) trait AttentionKernels {
     /// The widths that [`Self::attend`] wants of queries and keys and of values with so many features; `None` if it does not serve them.
     fn attended_widths(&self, features: [usize; 2]) -> Option<[usize; 2]>;
 
@@ -117,20 +157,10 @@ pub(super) trait Kernels: Send + Sync + 'static {
         log_sums: &Tensor,
         g: &Tensor,
     ) -> Result<[Tensor; 3]>;
+}
 
-    /// The output of attention as tokens. `features` are `[samples, items, heads, width]` if `by_item`, else `[samples, heads, items, width]`. The
-    /// width may be more than the features.
-    fn merge(&self, attention: &Attention, features: &Tensor, by_item: bool) -> Result<Tensor>;
-
-    /// The gradient of the features of [`Self::merge`], of this shape, with zeros behind them.
-    fn merge_gradient(
-        &self,
-        attention: &Attention,
-        g: &Tensor,
-        features: [usize; 4],
-        by_item: bool,
-    ) -> Result<Tensor>;
-
+/// Sums around matrix products: matrices from parameters, and gradients of biases.
+pub(super) trait SumKernels {
     /// Sums of a few numbers, each times a factor, `[count]`. `places` among the elements of `from`, of `U32` and each less than their number, and
     /// `factors` are `[uses, count]`.
     fn pack(&self, from: &Tensor, places: &Tensor, factors: &Tensor) -> Result<Tensor>;

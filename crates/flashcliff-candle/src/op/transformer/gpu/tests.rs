@@ -137,7 +137,7 @@ fn attended(heads: &Heads, [query, key, value]: [&Tensor; 3]) -> Result<(Tensor,
     Ok((Tensor::cat(&outs, 0)?, Tensor::cat(&sums, 1)?))
 }
 
-impl Kernels for Composed {
+impl TokenKernels for Composed {
     fn norm(&self, norm: &Norm, x: &Tensor, gains: &[Tensor]) -> Result<Tensor> {
         norm.compose(&sample(x)?, gains)?.squeeze(0)
     }
@@ -186,7 +186,9 @@ impl Kernels for Composed {
         let [found] = gradients([x], g, |[x]| self.gate(gated, x))?;
         Ok(found)
     }
+}
 
+impl ProductKernels for Composed {
     fn products(&self, products: &Products, x: &Tensor) -> Result<Tensor> {
         let (rows, each) = (x.dim(0)?, products.each);
         let (blades, factors) = (products.blades, products.factor_count());
@@ -215,7 +217,9 @@ impl Kernels for Composed {
         let [found] = gradients([x], g, |[x]| self.products(products, x))?;
         Ok(found)
     }
+}
 
+impl HeadKernels for Composed {
     fn heads(
         &self,
         attention: &Attention,
@@ -257,37 +261,6 @@ impl Kernels for Composed {
         Ok((of_x, (side == 0).then_some(of_weights)))
     }
 
-    fn attended_widths(&self, features: [usize; 2]) -> Option<[usize; 2]> {
-        let widths = features.map(|count| count.next_multiple_of(ALIGNED));
-        self.fused.then_some(widths)
-    }
-
-    fn attend(&self, heads: &Heads, parts: [&Tensor; 3]) -> Result<(Tensor, Tensor)> {
-        attended(heads, parts)
-    }
-
-    fn attend_gradient(
-        &self,
-        heads: &Heads,
-        [query, key, value, out]: [&Tensor; 4],
-        log_sums: &Tensor,
-        g: &Tensor,
-    ) -> Result<[Tensor; 3]> {
-        // Each head has keys of its own, or there is one for all.
-        let own = |x: &Tensor| match heads.key_heads {
-            1 => Ok(x.clone()),
-            count => {
-                let (rows, _, width) = x.dims3()?;
-                x.broadcast_as((rows, count, width))?.contiguous()
-            }
-        };
-        let given = [query, &own(key)?, &own(value)?];
-        let (again, sums) = attended(heads, given)?;
-        close(&again, out, "the result of attention that was kept");
-        close(&sums, log_sums, "the logarithms that were kept");
-        gradients(given, g, |parts| Ok(attended(heads, parts)?.0))
-    }
-
     fn merge(&self, attention: &Attention, features: &Tensor, by_item: bool) -> Result<Tensor> {
         let features = match by_item {
             true => features.clone(),
@@ -320,7 +293,42 @@ impl Kernels for Composed {
         let [found] = gradients([&zeros], g, |[x]| self.merge(attention, x, by_item))?;
         Ok(found)
     }
+}
 
+impl AttentionKernels for Composed {
+    fn attended_widths(&self, features: [usize; 2]) -> Option<[usize; 2]> {
+        let widths = features.map(|count| count.next_multiple_of(ALIGNED));
+        self.fused.then_some(widths)
+    }
+
+    fn attend(&self, heads: &Heads, parts: [&Tensor; 3]) -> Result<(Tensor, Tensor)> {
+        attended(heads, parts)
+    }
+
+    fn attend_gradient(
+        &self,
+        heads: &Heads,
+        [query, key, value, out]: [&Tensor; 4],
+        log_sums: &Tensor,
+        g: &Tensor,
+    ) -> Result<[Tensor; 3]> {
+        // Each head has keys of its own, or there is one for all.
+        let own = |x: &Tensor| match heads.key_heads {
+            1 => Ok(x.clone()),
+            count => {
+                let (rows, _, width) = x.dims3()?;
+                x.broadcast_as((rows, count, width))?.contiguous()
+            }
+        };
+        let given = [query, &own(key)?, &own(value)?];
+        let (again, sums) = attended(heads, given)?;
+        close(&again, out, "the result of attention that was kept");
+        close(&sums, log_sums, "the logarithms that were kept");
+        gradients(given, g, |parts| Ok(attended(heads, parts)?.0))
+    }
+}
+
+impl SumKernels for Composed {
     fn pack(&self, from: &Tensor, places: &Tensor, factors: &Tensor) -> Result<Tensor> {
         let taken = from
             .flatten_all()?

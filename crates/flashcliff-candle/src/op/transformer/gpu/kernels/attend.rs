@@ -1,17 +1,18 @@
 //! Attention without scores, of `f32`.
 
-use candle_core::Tensor;
+use candle_core::{Result, Tensor};
 use flashcliff::Dtype;
 use flashcliff::cuda::attention::{Attention as Kernel, HeadTensor, SequenceRows};
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 
 use super::{Cuda, Output};
 use crate::Error;
+use crate::op::transformer::gpu::AttentionKernels;
 use crate::op::transformer::gpu::fused::Heads;
 use crate::precision::{self, Precision};
 
 /// The widths of features for the kernels; `None` if they do not serve them.
-pub(super) fn widths(dtype: Dtype, features: [usize; 2]) -> Option<[usize; 2]> {
+fn widths(dtype: Dtype, features: [usize; 2]) -> Option<[usize; 2]> {
     let widths = features.map(|count| count.next_multiple_of(Kernel::ALIGNED));
     let fits = |width: usize| (1..=Kernel::WIDTH).contains(&width);
     (dtype == Dtype::F32 && widths.into_iter().all(fits)).then_some(widths)
@@ -26,7 +27,7 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn of(features: &Tensor) -> Result<Self, Error> {
+    fn of(features: &Tensor) -> std::result::Result<Self, Error> {
         let (rows, heads, width) = features.dims3()?;
         Ok(Self { rows, heads, width })
     }
@@ -44,13 +45,33 @@ impl Sizes {
     }
 }
 
+impl AttentionKernels for Cuda {
+    fn attended_widths(&self, features: [usize; 2]) -> Option<[usize; 2]> {
+        widths(self.dtype, features)
+    }
+
+    fn attend(&self, heads: &Heads, parts: [&Tensor; 3]) -> Result<(Tensor, Tensor)> {
+        Ok(self.attended(heads, parts)?)
+    }
+
+    fn attend_gradient(
+        &self,
+        heads: &Heads,
+        features: [&Tensor; 4],
+        log_sums: &Tensor,
+        g: &Tensor,
+    ) -> Result<[Tensor; 3]> {
+        Ok(self.attended_gradient(heads, features, log_sums, g)?)
+    }
+}
+
 impl Cuda {
     /// The result of attention, and the logarithms of the sums of exponentials.
-    pub(super) fn attended(
+    fn attended(
         &self,
         heads: &Heads,
         parts: [&Tensor; 3],
-    ) -> Result<(Tensor, Tensor), Error> {
+    ) -> std::result::Result<(Tensor, Tensor), Error> {
         let [query, key, value] = parts.map(Sizes::of);
         let sizes = [query?, key?, value?];
         let [query, _, value] = sizes;
@@ -69,13 +90,13 @@ impl Cuda {
     }
 
     /// The gradients of queries, keys and values.
-    pub(super) fn attended_gradient(
+    fn attended_gradient(
         &self,
         heads: &Heads,
         features: [&Tensor; 4],
         log_sums: &Tensor,
         g: &Tensor,
-    ) -> Result<[Tensor; 3], Error> {
+    ) -> std::result::Result<[Tensor; 3], Error> {
         let [query, key, value, out] = features;
         let sizes = [Sizes::of(query)?, Sizes::of(key)?, Sizes::of(value)?];
         let [of_query, of_key, of_value] = sizes;
@@ -118,7 +139,7 @@ impl Cuda {
         [query, key, value]: [Sizes; 3],
         [at_query, at_key, at_value, at_out]: [CUdeviceptr; 4],
         log_sums: CUdeviceptr,
-    ) -> Result<Kernel, Error> {
+    ) -> std::result::Result<Kernel, Error> {
         let [queries, keys] = heads.longest;
         let out = Sizes {
             width: value.width,
