@@ -42,7 +42,7 @@ impl Default for Timing {
 /// A message with the rank that it comes from, or what ended a connection.
 type Received = Result<(usize, Vec<u8>), Fault>;
 
-/// What is told of a loss, on another thread than that of the work, which may wait for the lost rank in vain.
+/// The function that is told of a loss. It is called on another thread than that of the work, which may wait for the lost rank in vain.
 type OnLoss = Box<dyn Fn(&Fault) + Send + Sync>;
 
 /// The connections of a rank: those to all others for rank 0, that to rank 0 for any other.

@@ -28,7 +28,7 @@ pub struct GatrOptions {
     pub output: Channels,
     /// Channels of the blocks.
     pub hidden: Channels,
-    /// The blocks.
+    /// The number of blocks.
     pub blocks: usize,
     /// The attention of each block. Its `extra` channels are those that are reinserted.
     pub attention: AttentionOptions,
@@ -36,7 +36,7 @@ pub struct GatrOptions {
     pub reinsert_channels: Vec<usize>,
     /// Scalar channels of the input that they see.
     pub reinsert_scalars: Vec<usize>,
-    /// Hidden channels of perceptrons for each channel.
+    /// Hidden channels of perceptrons for each channel of `hidden`.
     pub mlp_ratio: usize,
     /// Layers of perceptrons.
     pub mlp_layers: usize,
@@ -106,7 +106,7 @@ impl GatrOptions {
 /// space.
 ///
 /// Parameters have the names of GATr's state dict: `linear_in`, `blocks.0`, ..., `linear_out`. The reference of joins is the mean of the input,
-/// as in GATr. Over other algebras it is as L-GATr, E-GATr or C-GATr, see [`Geometry::of`].
+/// as in GATr. Over other algebras the network is that of L-GATr, E-GATr or C-GATr, see [`Geometry::of`].
 ///
 /// Source: Brehmer, de Haan, Behrends and Cohen, NeurIPS 2023, arXiv 2305.18415.
 ///
@@ -206,8 +206,8 @@ impl Gatr {
         self.forward_within(x, Some(reference), &Scope::Sample)
     }
 
-    /// Applies the network to items that attend within a scope. Without a reference of joins that of
-    /// [`join_reference_within`](crate::layers::transformer::join_reference_within) is taken: the items of a sequence have that of their sequence.
+    /// Applies the network to items that attend within a scope. If there is no reference of joins, it is that of
+    /// [`join_reference_within`](crate::layers::transformer::join_reference_within): each sequence has its own.
     ///
     /// # Errors
     /// The errors of [`Self::forward_with`], and a scope that does not fit the tokens.

@@ -40,7 +40,7 @@ struct Given<'a> {
     batch: &'a [Tensor],
 }
 
-/// The tensors that a node reads, locked while it runs. A list of all tensors of a plan would be made anew in each step, for their locks end with it.
+/// The tensors that a node reads, locked while it runs. The locks of all tensors of a plan would need a list that is allocated in each step.
 struct Held<'a, G>([Option<(G, &'a Layout)>; MOST_INPUTS]);
 
 impl<'a> Given<'a> {

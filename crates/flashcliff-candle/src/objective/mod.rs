@@ -52,9 +52,9 @@ use planned::Planned;
 /// The mean squared error of a model's predictions on batches of a fixed number of rows, with the gradients of its
 /// parameters: those of [`Losses::objective`](crate::models::Losses).
 ///
-/// A batch is points `[rows, points, dim]` and targets `[rows]`, or `[rows, targets]` where there are several, both in the type and on the device of the model. Models
-/// that have a plan ([`Objective::is_planned`]) are computed in buffers that are taken once; all others through candle's
-/// graph. Both give the same numbers up to rounding.
+/// A batch is points `[rows, points, dim]` and targets `[rows]`, or `[rows, targets]` where there are several, both in the type and on the device of
+/// the model. Models that have a plan ([`Objective::is_planned`]) are computed in buffers that are taken once; all others through candle's graph.
+/// Both give the same numbers up to rounding.
 ///
 /// A batch may be computed in *parts*, one after the other, in the memory of one part. The error and the gradients are
 /// those of the whole batch up to rounding.
@@ -193,8 +193,8 @@ impl Objective {
         }
     }
 
-    /// Computes the error of a batch, and its gradients, multiplied by the scale of the loss, which stay until a step of an optimiser or the next batch. On a GPU the error is memory that
-    /// the next batch overwrites, and nothing waits.
+    /// Computes the error of a batch, and its gradients multiplied by the scale of the loss. Gradients stay until a step of an optimiser or the
+    /// next batch. On a GPU the error is memory that the next batch overwrites, and nothing waits.
     ///
     /// # Errors
     /// Tensors of another number, shape, type or device; the errors of candle.

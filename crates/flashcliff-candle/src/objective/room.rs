@@ -1,4 +1,4 @@
-//! Room for the memory of a plan, asked before it is taken. It is taken once, so nobody waits for the answer in a step, on a GPU neither.
+//! Whether a device has room for the memory of a plan. The question comes before the memory is taken, once, so no step waits for the answer.
 
 use candle_core::Device;
 use flashcliff::{Dtype, memory};

@@ -161,7 +161,7 @@ pub(super) fn lay_out(arguments: &[Argument]) -> Result<(Vec<Tensor>, Vec<Vec<us
     Ok((inputs, shapes))
 }
 
-/// The backward pass of a node, with the values that it keeps for it.
+/// The backward pass of a node, with the values that the node keeps for it.
 pub(super) trait Backward: Send + Sync + 'static {
     /// Name, for error messages.
     fn name(&self) -> &str;
@@ -396,7 +396,7 @@ struct Last {
     /// The number of those that went to carriers.
     carried: usize,
     stash: Arc<Stash>,
-    /// The output, computed before the node is made. candle's call of the forward pass takes it.
+    /// The output, which is computed before the node is made. It is taken when candle calls the forward pass of the node.
     output: Mutex<Option<(Storage, Shape)>>,
 }
 
@@ -429,7 +429,7 @@ impl Last {
         candle_core::Error::Msg(format!("{name}: expected output and inputs on one device"))
     }
 
-    /// The gradients of this node's own arguments, of which a token, which is zero as its gradient is, would be the first.
+    /// The gradients of this node's own arguments. If the first argument is a token, it stands for its gradient too: both are zero.
     fn gradients(
         &self,
         first: &Tensor,

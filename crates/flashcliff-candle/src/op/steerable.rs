@@ -89,7 +89,7 @@ impl<T: Scalar> Function<T> for Steerable {
         1 + self.parameter_count()
     }
 
-    /// Its operators are operations of their own.
+    /// `None`: the operators of the layer report themselves.
     fn operation(&self, _: &[Vec<usize>], _: &[usize], _: Pass, _: &[bool]) -> Option<Operation> {
         None
     }

@@ -50,7 +50,7 @@ impl<T: Scalar> Function<T> for Trunk {
         Trunk::HEAD + layers.sum::<usize>()
     }
 
-    /// Its parts are operations of their own.
+    /// `None`: the parts of the trunk report themselves.
     fn operation(&self, _: &[Vec<usize>], _: &[usize], _: Pass, _: &[bool]) -> Option<Operation> {
         None
     }

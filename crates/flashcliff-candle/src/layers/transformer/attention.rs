@@ -17,20 +17,21 @@ use crate::op::transformer::stage::Stage;
 /// Options of [`SelfAttention`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionOptions {
-    /// The heads.
+    /// The number of heads.
     pub heads: usize,
-    /// All heads together have `ratio` times the channels of the input, each at least one multivector and four scalars.
+    /// All heads together have `ratio` times the channels of the input. A head has at least one multivector channel, and four scalar channels if
+    /// the input has scalars.
     pub ratio: usize,
     /// Whether all heads share keys and values.
     pub multi_query: bool,
-    /// The base of rotary positions, which turn the scalars of queries and keys of self-attention; `None` leaves positions out. Published GATr takes 4096. Heads
-    /// then have an even number of scalars, at least 8. Positions are those of items in a sample, and in a ragged batch among all items.
-    /// Geometries with `head_norm` do not have them.
+    /// The base of rotary positions, 4096 in published GATr; `None` for no positions. The position of an item turns the scalars of its query and its
+    /// key, so heads have an even number of scalars, at least 8. It counts the items of a sample, in a ragged batch those of all sequences. For
+    /// self-attention, and geometries without `head_norm`.
     pub rotary: Option<u32>,
     /// Whether each head has a factor, `head_scale` `[heads]`, which starts at 1.
     pub head_scale: bool,
-    /// Channels that a call adds to those that projections to queries and keys see, by [`Call::extra`]; without `multi_query` those to values see them
-    /// too. They have scalars only if the tokens have some. For self-attention.
+    /// The channels of extra tokens, which a call brings as [`Call::extra`]. The projections to queries and keys see them beside the channels of the
+    /// input; without `multi_query` the projection to values does too. Extra scalars need an input with scalars. For self-attention.
     pub extra: Channels,
     /// The probability of [`GradeDropout`](super::GradeDropout) on the output.
     pub dropout: Option<f64>,
@@ -206,17 +207,19 @@ pub(super) fn log_weights(
 /// logit = (Σ over channels <q, k> - exp(log_weights) |distance of points|^2  +  q_s k_s) / sqrt(features)
 /// ```
 ///
-/// `<q, k>` is the invariant inner product, without distances in the geometry all of it. With distances, as in GATr, it lacks the weight of a point,
-/// and the distance of points `(p, w)` is that of `w p / (w^2 + 0.001)`, each times the other's `w^2 / (w^2 + 0.001)`. With `head_norm` in the geometry,
-/// as in L-GATr, queries, keys and values are normalised first.
+/// `<q, k>` is the invariant inner product. Only geometries with `distances`, such as GATr's, have the term with distances; their inner product leaves
+/// out the weights of points. The squared distance of points with coordinates `p` and weights `w` is `|p'_q w'_k - p'_k w'_q|^2`, where
+/// `p' = w p / (w^2 + 0.001)` and `w' = w^2 / (w^2 + 0.001)`. With `head_norm` in the geometry, as in L-GATr, queries, keys and values are normalised
+/// first.
 ///
-/// All items of a sample see each other; [`Self::forward_within`] has masks and ragged batches. No matrix of all scores is made on the CPU, nor on
-/// a GPU for tokens of `f32` without a mask whose heads have at most 96 features. Else there is one on a GPU, and a ragged batch is padded to its
-/// longest sequence.
+/// All items of a sample see each other; [`Self::forward_within`] has masks and ragged batches.
+///
+/// The CPU keeps no matrix of all scores. A GPU keeps none for tokens of `f32` without a mask if heads have at most 96 features; for others it does,
+/// and it pads ragged batches to their longest sequence.
 ///
 /// Parameters: those of [`EquiLinear`](super::EquiLinear) under `qkv_module.q_linear`, `.k_linear` and `.v_linear`, or `qkv_module.in_linear`
 /// without `multi_query`, and `out_linear`; with distances `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0; with
-/// `head_scale` that.
+/// that option `head_scale` `[heads]`, which starts at 1.
 ///
 /// Sources: GATr (arXiv 2305.18415, section 3 and appendix A), L-GATr (arXiv 2405.14806, section 3).
 ///

@@ -10,7 +10,7 @@ use super::pointwise::{block_norm, dropout, gate};
 use super::{Call, Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
 
-/// Options of a [`Block`]. Those of attention alone stand for the others by default.
+/// Options of a [`Block`]. [`AttentionOptions`] convert to them, with the defaults of the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockOptions {
     /// The attention.
@@ -19,7 +19,8 @@ pub struct BlockOptions {
     pub mlp_ratio: usize,
     /// Layers of the perceptron, at least 1.
     pub mlp_layers: usize,
-    /// The probability of [`GradeDropout`](super::GradeDropout) behind each layer of the perceptron, and behind attention unless its options have one.
+    /// The probability of [`GradeDropout`](super::GradeDropout) behind each layer of the perceptron, and behind attention unless its own options have
+    /// one.
     pub dropout: Option<f64>,
 }
 

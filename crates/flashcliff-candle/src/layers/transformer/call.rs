@@ -18,12 +18,11 @@ use super::{Draw, Scope, Tokens};
 /// ```
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
-    /// The reference of joins, `[samples, items]`. Layers with joins need one; a network makes its own without.
+    /// The reference of joins, `[samples, items]`. Layers with joins need one. A network makes its own if there is none.
     pub reference: Option<&'a Tensor>,
     /// Whom items attend to.
     pub scope: &'a Scope,
-    /// The tokens of the same items whose channels projections see too, for layers with [`extra`](super::AttentionOptions::extra) channels. A network
-    /// makes them of its input.
+    /// More channels of the same items, for layers with [`extra`](super::AttentionOptions::extra) channels. A network takes them from its input.
     pub extra: Option<&'a Tokens>,
     /// The random numbers of dropout. Without any nothing is dropped, as in prediction.
     pub draw: Option<&'a Draw>,

@@ -10,14 +10,14 @@ use crate::Error;
 /// How the parameters of a layer start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Initialization {
-    /// The variance stays what it is.
+    /// Outputs have about the variance of inputs.
     #[default]
     Default,
-    /// The variance becomes a hundredth.
+    /// Outputs have about a hundredth of the variance of inputs.
     Small,
-    /// Multivectors start near the scalar 1.
+    /// Multivector outputs are near the scalar 1: weights of a tenth, and a bias near 1.
     UnitScalar,
-    /// Multivectors start near the scalar 1, further away.
+    /// Multivector outputs are around the scalar 1: weights of a half, and a bias near 1.
     AlmostUnitScalar,
 }
 
@@ -61,22 +61,22 @@ impl Initialization {
     }
 }
 
-/// Every linear map of multivectors that commutes with the group of a geometry, and scalar channels. In GATr these are the nine maps of Cl(3,0,1)
-/// that commute with rotations, translations and reflections.
+/// A linear layer of multivectors and scalars that commutes with the group of a geometry. Its weights multiply all linear maps that do: in GATr nine
+/// maps of Cl(3,0,1), which commute with rotations, translations and reflections.
 ///
 /// ```text
 /// out = Σ over the maps a:  W_a B_a(x),   blades that the group leaves alone:  + S s + b
 /// out_s = C x_0 + D s + c
 /// ```
 ///
-/// GATr divides each `B_a` by its Frobenius norm. For [`Group::Spin`](flashcliff::cayley::Group::Spin) the blades that the group leaves alone are two,
-/// the scalar and the pseudoscalar, and `S`, `b` and `C` have both, innermost.
+/// GATr divides each `B_a` by its Frobenius norm. The group leaves the scalar blade alone,
+/// [`Group::Spin`](flashcliff::cayley::Group::Spin) the pseudoscalar too. `S`, `b` and `C` then have numbers for both blades, the blade innermost.
 ///
 /// | parameter | shape | start |
 /// |---|---|---|
 /// | `weight` (W) | `[out, in, maps]` | uniform, see [`Initialization`] |
 /// | `s2mvs.weight`, `s2mvs.bias` (S, b) | `[out * blades, in_scalars]`, `[out * blades]`, with scalar inputs | uniform |
-/// | `bias` (b) | `[out, 1]` of the scalar blade, without | 0 |
+/// | `bias` (b) | `[out, 1]` of the scalar blade, without scalar inputs | 0 |
 /// | `mvs2s.weight`, `mvs2s.bias` (C, c) | `[out_scalars, in * blades]`, `[out_scalars]`, with scalar outputs | uniform |
 /// | `s2s.weight` (D) | `[out_scalars, in_scalars]`, with both | uniform |
 ///

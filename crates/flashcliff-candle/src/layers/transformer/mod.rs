@@ -1,12 +1,13 @@
 //! Layers of geometric algebra transformers: GATr, and its relatives over other algebras.
 //!
 //! They take and return [`Tokens`]: multivector channels and scalar channels of the items of samples. Parameters have the names and shapes of
-//! GATr's state dict. A layer is one node of the graph, also a whole [`Block`]. `new` makes a layer of GATr, `over` one of any [`Geometry`] or algebra.
+//! GATr's state dict. `new` makes a layer of GATr, `over` one of any [`Geometry`] or algebra. Each layer is one node of the graph; a whole [`Block`] is
+//! one too.
 //!
 //! * [`Tokens`], [`Channels`] - what layers take.
 //! * [`Geometry`] - the choices of a transformer over an algebra.
 //! * [`Scope`], [`Mask`], [`Sequences`] - whom items attend to.
-//! * [`Call`] - all that a call has besides tokens; [`Draws`], [`Draw`] - random numbers of dropout.
+//! * [`Call`] - the other arguments of a call; [`Draws`], [`Draw`] - random numbers of dropout.
 //! * [`EquiLinear`] - all linear maps that commute with the group, such as rotations, translations and reflections.
 //! * [`EquiLayerNorm`], [`ScalarGate`], [`GradeDropout`] - the invariant norm, a gated nonlinearity, and dropout.
 //! * [`GeometricBilinear`] - products and joins of linear maps.

@@ -69,8 +69,8 @@ pub(super) fn dropout(
 
 /// `x / sqrt(max(mean over channels of <x, x>, 0.01))`, and a layer norm of the scalars. [`Self::with_gains`] multiplies both by gains.
 ///
-/// `<x, x>` is the sum over grades of the magnitudes of squared norms: in GATr the sum of the squares of the blades without the null vector. Scalars
-/// have the eps `1e-5`.
+/// `<x, x>` is the sum over grades of the absolute value of the grade's squared norm. In GATr that is the sum of the squares of all blades without the
+/// null vector. The layer norm of scalars adds 1e-5 to the variance.
 ///
 /// Sources: GATr (arXiv 2305.18415, section 3), L-GATr (arXiv 2405.14806, section 3).
 #[derive(Clone, Debug)]
@@ -123,8 +123,8 @@ impl EquiLayerNorm {
 
 /// Multivectors times `g(x_0)`, and GELU of scalars.
 ///
-/// `g(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))` is GELU in its tanh form, as in GATr; scalars have the exact form, with `tanh_scalars`
-/// in the geometry this one.
+/// `g(z) = z / 2 (1 + tanh(sqrt(2 / pi) (z + 0.044715 z^3)))` is GELU in its tanh form, as in GATr. GELU of scalars is exact, or in the tanh form too
+/// with `tanh_scalars` in the geometry.
 ///
 /// Source: GATr (arXiv 2305.18415, section 3).
 #[derive(Clone, Debug)]
@@ -166,9 +166,9 @@ impl ScalarGate {
 
 /// Dropout of whole grades of a multivector channel, and of scalars.
 ///
-/// In training each grade of each channel and item, and each scalar, is 0 with probability `p`, and times `1 / (1 - p)` otherwise. What is dropped is a
-/// function of the random numbers and of the place in the tokens, the same on the CPU and on GPUs, and in the backward pass. Layers that get the same
-/// numbers drop alike: see [`Draw::of`].
+/// In training each grade of each channel and item, and each scalar, becomes 0 with probability `p`, and is multiplied by `1 / (1 - p)` otherwise. What is
+/// dropped depends on the random numbers and on the place in the tokens alone: it is the same on the CPU and on GPUs, and in the backward pass. Layers
+/// that get the same numbers drop the same places, so each should have numbers of its own: [`Draw::of`].
 ///
 /// Source: the layer of GATr's repository (arXiv 2305.18415).
 #[derive(Clone, Debug)]

@@ -70,7 +70,7 @@ impl Tokens {
         }
     }
 
-    /// Tokens of packed rows. The number of blades is that which the width of a row leaves for each multivector channel.
+    /// Tokens of packed rows, `[samples, items, width]`. The algebra has as many blades as a row has numbers for each multivector channel.
     ///
     /// # Errors
     /// A tensor that is not `[samples, items, width]`.
@@ -164,8 +164,10 @@ impl Tokens {
     }
 }
 
-/// The reference of joins of a network's input, `[samples, items]`: for each sample the mean over items and channels of the component at the product
-/// of the vectors that are not null, `e1 e2 e3` in GATr. Joins are multiplied by it, which makes them commute with reflections.
+/// The reference of joins, `[samples, items]`, from the input of a network. Joins are multiplied by it, which makes them commute with reflections.
+///
+/// All items of a sample have the same: the mean over items and channels of one component, that of the product of all vectors that are not null,
+/// `e1 e2 e3` in GATr.
 ///
 /// # Errors
 /// The errors of candle.

@@ -12,7 +12,8 @@ use super::stage::{Given, Gradients};
 use crate::Error;
 use crate::op::Scalar;
 
-/// From queries, keys and values side by side to the attended values of all heads; or from queries to those of keys and values of another set.
+/// Attention of heads. Its input has queries, keys and values side by side; or one input has the queries, and one of another set the keys and values.
+/// The output has the attended values of all heads.
 ///
 /// Parameter, with distances: `log_weights` `[heads, 1, channels of a head]`. The head is the fastest index of a channel of queries,
 /// and of keys and values unless heads share them. It is the slowest index of a channel of the output.
@@ -39,7 +40,7 @@ pub(super) struct Place {
     pub(super) heads: usize,
 }
 
-/// An input: of all parts, or of queries, or of keys and values.
+/// An input. It has all parts, the queries, or the keys and values.
 pub(super) struct Side<'a, T> {
     pub(super) index: usize,
     pub(super) chunk: Chunk<'a, T>,

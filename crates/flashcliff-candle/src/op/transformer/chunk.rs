@@ -25,9 +25,9 @@ pub(crate) struct Chunk<'a, T> {
 /// The items of samples, which attend within their sample.
 #[derive(Clone, Copy)]
 pub(crate) enum Samples<'a> {
-    /// So many samples of so many items.
+    /// Samples that all have the same number of items.
     Equal { samples: usize, items: usize },
-    /// The boundaries of samples of their own lengths. The first need not be 0.
+    /// Samples of any lengths, by their boundaries. The first boundary need not be 0.
     Ragged(&'a [usize]),
 }
 
@@ -100,7 +100,7 @@ impl Run {
 }
 
 impl<'a, T> Chunk<'a, T> {
-    /// Samples by themselves, which begin with the first of all.
+    /// A chunk that begins with the first sample of all, without a reference, extra tokens, a mask and random numbers.
     pub(super) fn of(blades: usize, samples: Samples<'a>) -> Self {
         Self {
             blades,
@@ -113,7 +113,7 @@ impl<'a, T> Chunk<'a, T> {
         }
     }
 
-    /// So many tokens of one sample.
+    /// A chunk of one sample with so many tokens.
     pub(super) fn of_rows(blades: usize, items: usize) -> Self {
         Self::of(blades, Samples::Equal { samples: 1, items })
     }

@@ -16,7 +16,7 @@ pub(crate) struct Dropout {
     pub(super) geometry: Geometry,
     pub(super) channels: Channels,
     p: f64,
-    /// The place among what drops with the same numbers.
+    /// The number of this dropout among those that get the same random numbers.
     place: u64,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct Numbers {
 }
 
 impl Dropout {
-    /// Dropout with a probability below 1, at a place among what drops with the same numbers.
+    /// Dropout with a probability below 1. `place` is its number among those that get the same random numbers.
     pub(crate) fn new(
         geometry: Geometry,
         channels: Channels,
@@ -55,7 +55,7 @@ impl Dropout {
         GradeDropout::new(self.p, dropout::key_of(key, self.place))
     }
 
-    /// Writes what is left of tokens, or of their gradient.
+    /// Applies dropout to tokens, or to their gradient.
     pub(super) fn drop<T: Scalar>(&self, chunk: &Chunk<'_, T>, x: &[T], y: &mut [T]) {
         y.copy_from_slice(x);
         let Some(Numbers { key, step }) = chunk.numbers else {
@@ -85,7 +85,7 @@ impl Dropout {
         }
     }
 
-    /// What is left of tokens `[samples, items, width]` by candle's operations.
+    /// Tokens `[samples, items, width]` after dropout, by candle's operations.
     pub(super) fn compose(&self, x: &Tensor, draw: Option<&Draw>) -> Result<Tensor> {
         match draw {
             Some(draw) if x.elem_count() > 0 => x.mul(&self.factors(x, draw)?),

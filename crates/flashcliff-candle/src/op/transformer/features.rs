@@ -1,8 +1,13 @@
 //! The features of queries, keys and values of heads.
 //!
-//! A query has for each channel the blades that have a norm, with its signs, and with distances without the weight of a point; then for each
-//! channel the features of its point; then its scalars; a key likewise, without signs. Their dot product is the inner product of the multivectors
-//! and of the scalars, less squared distances of points. A value has all blades of all channels, then scalars.
+//! | part | features, in order |
+//! |---|---|
+//! | query | for each channel the blades that have a norm, with the sign of the norm; with distances, for each channel those of its point; the scalars |
+//! | key | the same without signs |
+//! | value | for each channel all blades; the scalars |
+//!
+//! With distances the weight of a point belongs to its distance and is not among the blades. The dot product of a query and a key is the inner product
+//! of their multivectors and scalars, less the squared distances of points.
 
 use flashcliff::attention::DistancePoint;
 

@@ -22,7 +22,7 @@ pub(crate) struct Gains {
 #[derive(Clone, Copy, Debug)]
 enum Kind {
     Grades,
-    /// So many heads, which are the slowest index of channels.
+    /// A factor for each head. The number is that of the heads, which are the slowest index of channels.
     Heads(usize),
 }
 

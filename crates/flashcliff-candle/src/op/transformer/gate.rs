@@ -13,7 +13,7 @@ use crate::op::scratch::Buffer;
 
 /// Multivectors times GELU of their scalar blade in its tanh form, and GELU of scalars, exact or in that form too.
 ///
-/// The core's gate multiplies a scalar to its GELU. So in the algebra of one blade it is GELU.
+/// The core's gate of GELU multiplies a multivector by `GELU(x_0) / x_0`. Over the algebra with one blade it is GELU itself.
 #[derive(Debug)]
 pub(crate) struct Gated {
     of_scalar_blade: Operator,

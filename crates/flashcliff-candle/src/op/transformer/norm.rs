@@ -131,7 +131,7 @@ pub(super) fn standardise<T: Scalar>(s: &mut [T]) {
     s.iter_mut().for_each(|s| *s = (*s - mean) * scale);
 }
 
-/// Makes of the gradient of what [`standardise`] makes of `s` that of `s`.
+/// Turns the gradient of the result of [`standardise`] into that of its input `s`.
 pub(super) fn standardise_gradient<T: Scalar>(s: &[T], g: &mut [T]) {
     let (mean, scale) = statistics(s);
     let count: T = number(s.len() as f64);

@@ -9,7 +9,7 @@ use super::stage::add;
 use crate::op::Scalar;
 use crate::op::scratch::Buffer;
 
-/// From tokens to tokens with the extra channels behind theirs.
+/// Appends extra channels to the channels of tokens.
 #[derive(Debug)]
 pub(crate) struct Reinserted {
     pub(super) blades: usize,

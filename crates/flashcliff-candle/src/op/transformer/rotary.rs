@@ -54,7 +54,7 @@ impl Way {
 }
 
 impl Rotary {
-    /// The turns for what an attention within one set takes, whose heads have an even number of scalars.
+    /// The turns of the input of attention within one set. Its heads have an even number of scalars.
     pub(crate) fn new(attention: &Attention, base: u32) -> Self {
         let (channels, scalars) = (attention.input(), attention.head.scalars);
         let half = scalars / 2;

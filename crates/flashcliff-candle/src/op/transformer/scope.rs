@@ -15,8 +15,8 @@ pub enum Scope {
     Masked(Mask),
     /// The items of their sequence in a ragged batch. The tokens have one sample, in which the sequences lie one after another.
     Within(Sequences),
-    /// In attention to another set, the items of a sequence attend to those of the other set's sequence. Both sets are ragged batches of as many
-    /// sequences: first that of the queries, then that of the keys.
+    /// For attention to another set: the items of a sequence attend to those of the sequence of the same number in the other set. The sequences of the
+    /// queries come first, then those of the keys, as many.
     Between(Sequences, Sequences),
 }
 

@@ -53,7 +53,7 @@ pub(super) fn action(
     Ok(result.contiguous()?)
 }
 
-/// The identity, made on the device: rows of a one and zeros, one longer than wanted, lie one after the other.
+/// The identity matrix, made on the device. Its elements in order are those of rows of a one and `size` zeros, up to the last one.
 fn identity(size: usize, like: &Tensor) -> Result<Tensor> {
     let (dtype, device) = (like.dtype(), like.device());
     let ones = Tensor::ones((size, 1), dtype, device)?;
@@ -62,7 +62,7 @@ fn identity(size: usize, like: &Tensor) -> Result<Tensor> {
     rows.narrow(0, 0, size * size)?.reshape((size, size))
 }
 
-/// The rows of the blades of some grades, out of all blades.
+/// The rows of some grades, from a matrix with a row for each blade.
 fn selected(algebra: &flashcliff::cayley::Algebra, grades: GradeSet, x: &Tensor) -> Result<Tensor> {
     let parts = grades.iter().map(|grade| {
         let range = algebra.grade_range(grade);
@@ -71,7 +71,7 @@ fn selected(algebra: &flashcliff::cayley::Algebra, grades: GradeSet, x: &Tensor)
     Tensor::cat(&parts.collect::<Result<Vec<_>>>()?, 0)
 }
 
-/// All blades, of the rows of those of some grades.
+/// A matrix with a row for each blade, from the rows of some grades; zeros for the other blades.
 fn padded(algebra: &flashcliff::cayley::Algebra, grades: GradeSet, x: &Tensor) -> Result<Tensor> {
     let columns = x.dim(1)?;
     let mut start = 0;

@@ -129,7 +129,7 @@ impl Attention {
     ) -> Result<(), Error> {
         let channels = side.channels;
         let rows = side.chunk.rows();
-        // Features of points alone read their values.
+        // Only the gradients of features of points depend on the input.
         let normed = match self.head.points {
             Some(_) => self.seen(side)?,
             None => None,
@@ -176,7 +176,7 @@ impl Attention {
         }
     }
 
-    /// The input as its features see it, if that is not what it is.
+    /// The input with normalised heads; `None` if the geometry does not normalise heads.
     fn seen<T: Scalar>(&self, side: &Side<'_, T>) -> Result<Option<Buffer<T>>, Error> {
         let normed = self.geometry.head_norm.then(|| self.normalised(side));
         normed.transpose()

@@ -17,7 +17,7 @@ struct Element {
     column: usize,
     /// The position among all parameters one after another.
     parameter: usize,
-    /// The position among all weights of maps, for one of them.
+    /// The position among all weights of maps, if the parameter is one of them.
     weight: Option<usize>,
     scale: f64,
 }

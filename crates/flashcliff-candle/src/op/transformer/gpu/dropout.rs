@@ -21,7 +21,7 @@ pub(in crate::op::transformer) fn factors(
     Ok(dropped(dropout, None, like, draw)?)
 }
 
-/// What is left of contiguous tokens or, without any, of ones.
+/// Contiguous tokens after dropout; without tokens the factors of dropout alone.
 pub(super) fn dropped(
     dropout: &Dropout,
     x: Option<&Tensor>,

@@ -9,11 +9,11 @@ use super::layout::Layout;
 use super::stages::Given;
 use crate::op::transformer::attention::Attention;
 
-/// Heads that share fewer keys than this have kernels of their own, unless sequences are so short that a tile has all heads. All heads in one
-/// place would leave a GPU idle.
+/// Heads that share keys are computed in one place, unless there are fewer keys than this: one place for all heads would leave a GPU idle then.
 const FEW_KEYS: usize = 1 << 15;
+/// Sequences of at most so many keys are computed in one place in any case, since a tile has all their heads.
 const SHORT: usize = 64;
-/// The kernels divide the queries of all heads in one place by those of one head, with so large numbers.
+/// The largest product of the queries of one head and those of all heads in one place. The kernels divide the one number by the other in 32 bits.
 const LARGEST: usize = i32::MAX as usize;
 
 /// The sizes of attention within sequences, besides those of features.

@@ -83,7 +83,7 @@ pub(super) trait TokenKernels {
         through: Option<&Tensor>,
     ) -> Result<(Tensor, Option<Tensor>)>;
 
-    /// What is left of tokens, or of their gradient, in a pass.
+    /// Tokens, or their gradient, after dropout.
     fn drop(&self, dropout: &Dropout, x: &Tensor, draw: &Draw) -> Result<Tensor>;
 
     /// The gated nonlinearity.

@@ -185,7 +185,7 @@ pub(super) fn put(all: &Tensor, parameters: &[Tensor], to: &mut [Option<Tensor>]
     Ok(())
 }
 
-/// What is left of rows.
+/// Rows after dropout.
 fn dropped(dropout: &Dropout, given: &Given, x: &Tensor) -> Result<Tensor> {
     match given.draw {
         Some(draw) => given.kernels.drop(dropout, x, draw),
