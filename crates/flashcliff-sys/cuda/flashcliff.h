@@ -32,7 +32,7 @@ typedef struct fc_call {
   void *outputs[FC_MAX_TENSORS];     /* null: not wanted */
   const void *params[FC_MAX_PARAMS];
   void *param_grads[FC_MAX_PARAMS];  /* backward only; null: not wanted */
-  /* Backward of kernels with parameters and two inputs: the sums over the batch of the first component of the second output,
+  /* Backward of kernels with one parameter and two inputs: the sums over the batch of the first component of the second output,
    * which is wanted then, or over all of its components too; [channels], in the type of the parameters. Null: not wanted. */
   void *column_sums;
   int32_t sums_all_components;

@@ -225,15 +225,10 @@ int shared_bytes(const fc_kernel *kernel, Arguments a, int stages) {
   return Layout(kernel->shape, kernel->is_f64 ? 8 : 4, a.threads_per_row * a.rows_per_cta, a).total;
 }
 
-// Whether a kernel can add up columns of its second output: their partial sums follow those of its parameters.
-bool sums_columns(const Shape &shape) {
-  return shape.gradients && shape.outputs > 1 && shape.params > 0 && shape.params < FC_MAX_PARAMS;
-}
-
 bool fits(const fc_kernel *kernel, const fc_call *call) {
   const auto stores = [&](int dtype) { return kernel->is_f64 ? dtype == FC_F64 : dtype == FC_F32 || dtype == FC_BF16 || dtype == FC_F16; };
   return stores(call->lane_dtype) && (kernel->shape.params == 0 || stores(call->param_dtype)) && call->batch >= 0 &&
-         call->channels >= 0 && (!call->strided || kernel->pointwise) && (call->column_sums == nullptr || sums_columns(kernel->shape));
+         call->channels >= 0 && (!call->strided || kernel->pointwise) && (call->column_sums == nullptr || kernel->shape.sums_columns());
 }
 
 // Fills in the arguments that do not depend on how rows are cut.

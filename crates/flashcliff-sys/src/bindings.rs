@@ -163,7 +163,7 @@ pub struct fc_call {
     pub params: [*const ::core::ffi::c_void; 2usize],
     /// backward only; null: not wanted
     pub param_grads: [*mut ::core::ffi::c_void; 2usize],
-    /** Backward of kernels with parameters and two inputs: the sums over the batch of the first component of the second output,
+    /** Backward of kernels with one parameter and two inputs: the sums over the batch of the first component of the second output,
  which is wanted then, or over all of its components too; \[channels\], in the type of the parameters. Null: not wanted.*/
     pub column_sums: *mut ::core::ffi::c_void,
     pub sums_all_components: i32,

@@ -86,6 +86,11 @@ struct Shape : fc_shape {
     for (int i = 0; i < outputs; i++) most = output_components[i] > most ? output_components[i] : most;
     return most;
   }
+  // Whether a kernel can add up columns of its second output. Their partial sums follow those of its parameters, among which there is
+  // a place for them.
+  __host__ __device__ constexpr bool sums_columns() const {
+    return gradients && outputs == 2 && params > 0 && params < FC_MAX_PARAMS;
+  }
   // The number of row sums rounded up to a power of two: the width of the reduction.
   __host__ __device__ constexpr int reduce_width() const {
     int width = 1;

@@ -46,7 +46,7 @@ struct RowContext {
   static constexpr int kSaved = P::kShape.saved_sums > 0 ? P::kShape.saved_sums : 1;
   static constexpr int kHeldParams = ParamsShared || kAllParams == 0 ? 1 : kAllParams;
   static constexpr int kHeldGrads = kGradients ? kAllParams : 1;
-  static constexpr bool kSumsColumns = kGradients && P::kShape.outputs > 1;
+  static constexpr bool kSumsColumns = P::kShape.sums_columns();
 
   const Arguments &a;
   Uniforms<T> u;
