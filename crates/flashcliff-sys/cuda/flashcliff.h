@@ -32,6 +32,10 @@ typedef struct fc_call {
   void *outputs[FC_MAX_TENSORS];     /* null: not wanted */
   const void *params[FC_MAX_PARAMS];
   void *param_grads[FC_MAX_PARAMS];  /* backward only; null: not wanted */
+  /* Backward of kernels with one parameter and two inputs: the sums over the batch of the first component of the second output,
+   * which is wanted then, or over all of its components too; [channels], in the type of the parameters. Null: not wanted. */
+  void *column_sums;
+  int32_t sums_all_components;
   /* Row sums, [row sums of the forward pass, batch], in the arithmetic type (f32 or f64): written by
    * forward unless null, read by backward. */
   void *saved;
@@ -85,8 +89,8 @@ int fc_load(const fc_image *image, const fc_kernel **kernel);
  * of graph capture; fc_launch does it too when it has not been done. */
 int fc_prepare(const fc_kernel *kernel);
 
-/* The bytes of workspace that fc_launch needs for the shape, element types and wanted parameter gradients of a call (no
- * other field is read). */
+/* The bytes of workspace that fc_launch needs for the shape, element types, wanted parameter gradients and column sums of a
+ * call (no other field is read). */
 int fc_workspace_bytes(const fc_kernel *kernel, const fc_call *call, size_t *bytes);
 
 /* How fc_launch would run a call. */

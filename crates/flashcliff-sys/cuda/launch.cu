@@ -228,7 +228,7 @@ int shared_bytes(const fc_kernel *kernel, Arguments a, int stages) {
 bool fits(const fc_kernel *kernel, const fc_call *call) {
   const auto stores = [&](int dtype) { return kernel->is_f64 ? dtype == FC_F64 : dtype == FC_F32 || dtype == FC_BF16 || dtype == FC_F16; };
   return stores(call->lane_dtype) && (kernel->shape.params == 0 || stores(call->param_dtype)) && call->batch >= 0 &&
-         call->channels >= 0 && (!call->strided || kernel->pointwise);
+         call->channels >= 0 && (!call->strided || kernel->pointwise) && (call->column_sums == nullptr || kernel->shape.sums_columns());
 }
 
 // Fills in the arguments that do not depend on how rows are cut.
@@ -267,10 +267,11 @@ void fill_arguments(const fc_kernel *kernel, const fc_call *call, Arguments *a, 
     a->params[i] = call->params[i];
     gradients = gradients || (shape.gradients && call->param_grads[i] != nullptr);
   }
+  a->sums_columns = call->column_sums == nullptr ? 0 : call->sums_all_components ? 2 : 1;
   a->whole = whole;
   *bulk = *bulk && whole;
   // The pointer only says whether there is something to add up; the launch sets its value.
-  a->partial = gradients ? reinterpret_cast<void *>(1) : nullptr;
+  a->partial = gradients || a->sums_columns ? reinterpret_cast<void *>(1) : nullptr;
 }
 
 // Sets the layout of the channels of a CTA in a stage.
@@ -410,7 +411,8 @@ int plan_call(const fc_kernel *kernel, const fc_call *call, Cut *result) {
 
 size_t partial_bytes(const fc_kernel *kernel, const Cut &cut) {
   if (cut.a.partial == nullptr) return 0;
-  return size_t(cut.most_row_blocks) * kernel->shape.all_params() * size_t(cut.a.channels) * cut.arithmetic_bytes;
+  const size_t columns = size_t(kernel->shape.all_params() + (cut.a.sums_columns > 0)) * size_t(cut.a.channels);
+  return size_t(cut.most_row_blocks) * columns * cut.arithmetic_bytes;
 }
 
 // ---- the sum of the partial gradients ----
@@ -482,6 +484,11 @@ fc_partials partials_of(const fc_kernel *kernel, const fc_call *call, const Cut 
   for (int i = 0; i < t.params; i++) {
     t.grads[i] = call->param_grads[i];
     t.counts[i] = kernel->shape.param_counts[i];
+  }
+  if (cut.a.sums_columns) {
+    // They have the layout of a parameter of one element.
+    t.grads[t.params] = call->column_sums;
+    t.counts[t.params++] = 1;
   }
   return t;
 }

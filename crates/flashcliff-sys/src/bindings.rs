@@ -163,6 +163,10 @@ pub struct fc_call {
     pub params: [*const ::core::ffi::c_void; 2usize],
     /// backward only; null: not wanted
     pub param_grads: [*mut ::core::ffi::c_void; 2usize],
+    /** Backward of kernels with one parameter and two inputs: the sums over the batch of the first component of the second output,
+ which is wanted then, or over all of its components too; \[channels\], in the type of the parameters. Null: not wanted.*/
+    pub column_sums: *mut ::core::ffi::c_void,
+    pub sums_all_components: i32,
     /** Row sums, \[row sums of the forward pass, batch\], in the arithmetic type (f32 or f64): written by
  forward unless null, read by backward.*/
     pub saved: *mut ::core::ffi::c_void,
@@ -185,7 +189,7 @@ pub struct fc_call {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_call"][::core::mem::size_of::<fc_call>() - 288usize];
+    ["Size of fc_call"][::core::mem::size_of::<fc_call>() - 304usize];
     ["Alignment of fc_call"][::core::mem::align_of::<fc_call>() - 8usize];
     [
         "Offset of field: fc_call::inputs",
@@ -200,39 +204,45 @@ const _: () = {
         "Offset of field: fc_call::param_grads",
     ][::core::mem::offset_of!(fc_call, param_grads) - 80usize];
     [
+        "Offset of field: fc_call::column_sums",
+    ][::core::mem::offset_of!(fc_call, column_sums) - 96usize];
+    [
+        "Offset of field: fc_call::sums_all_components",
+    ][::core::mem::offset_of!(fc_call, sums_all_components) - 104usize];
+    [
         "Offset of field: fc_call::saved",
-    ][::core::mem::offset_of!(fc_call, saved) - 96usize];
+    ][::core::mem::offset_of!(fc_call, saved) - 112usize];
     [
         "Offset of field: fc_call::workspace",
-    ][::core::mem::offset_of!(fc_call, workspace) - 104usize];
+    ][::core::mem::offset_of!(fc_call, workspace) - 120usize];
     [
         "Offset of field: fc_call::workspace_bytes",
-    ][::core::mem::offset_of!(fc_call, workspace_bytes) - 112usize];
+    ][::core::mem::offset_of!(fc_call, workspace_bytes) - 128usize];
     [
         "Offset of field: fc_call::batch",
-    ][::core::mem::offset_of!(fc_call, batch) - 120usize];
+    ][::core::mem::offset_of!(fc_call, batch) - 136usize];
     [
         "Offset of field: fc_call::channels",
-    ][::core::mem::offset_of!(fc_call, channels) - 128usize];
-    ["Offset of field: fc_call::eps"][::core::mem::offset_of!(fc_call, eps) - 136usize];
+    ][::core::mem::offset_of!(fc_call, channels) - 144usize];
+    ["Offset of field: fc_call::eps"][::core::mem::offset_of!(fc_call, eps) - 152usize];
     [
         "Offset of field: fc_call::gate",
-    ][::core::mem::offset_of!(fc_call, gate) - 144usize];
+    ][::core::mem::offset_of!(fc_call, gate) - 160usize];
     [
         "Offset of field: fc_call::lane_dtype",
-    ][::core::mem::offset_of!(fc_call, lane_dtype) - 148usize];
+    ][::core::mem::offset_of!(fc_call, lane_dtype) - 164usize];
     [
         "Offset of field: fc_call::param_dtype",
-    ][::core::mem::offset_of!(fc_call, param_dtype) - 152usize];
+    ][::core::mem::offset_of!(fc_call, param_dtype) - 168usize];
     [
         "Offset of field: fc_call::strided",
-    ][::core::mem::offset_of!(fc_call, strided) - 156usize];
+    ][::core::mem::offset_of!(fc_call, strided) - 172usize];
     [
         "Offset of field: fc_call::input_strides",
-    ][::core::mem::offset_of!(fc_call, input_strides) - 160usize];
+    ][::core::mem::offset_of!(fc_call, input_strides) - 176usize];
     [
         "Offset of field: fc_call::output_strides",
-    ][::core::mem::offset_of!(fc_call, output_strides) - 224usize];
+    ][::core::mem::offset_of!(fc_call, output_strides) - 240usize];
 };
 /// How a call would be run; for tests, benchmarks and tuning.
 #[repr(C)]
@@ -2177,8 +2187,8 @@ unsafe extern "C" {
     /** Loads the kernel on the current device and settles its attributes. Call once per kernel and device, outside
  of graph capture; fc_launch does it too when it has not been done.*/
     pub fn fc_prepare(kernel: *const fc_kernel) -> ::core::ffi::c_int;
-    /** The bytes of workspace that fc_launch needs for the shape, element types and wanted parameter gradients of a call (no
- other field is read).*/
+    /** The bytes of workspace that fc_launch needs for the shape, element types, wanted parameter gradients and column sums of a
+ call (no other field is read).*/
     pub fn fc_workspace_bytes(
         kernel: *const fc_kernel,
         call: *const fc_call,

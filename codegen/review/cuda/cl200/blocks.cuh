@@ -5,10 +5,12 @@
 #pragma once
 
 #include "skeleton/blocks/context.cuh"
+#include "exterior_product.cuh"
 #include "gate_pair.cuh"
 #include "gate_pair_grad.cuh"
+#include "left_contraction.cuh"
 #include "path_product.cuh"
-#include "path_product_grad.cuh"
+#include "path_terms_grad.cuh"
 
 namespace cl200 {
 
@@ -108,41 +110,39 @@ struct Blocks {
         V y[1];
         c.template load_y<0, 1>(y);
         {  // 0 0 0
-          V g[1], gx[1], gy[1], gf[1];
+          V g[1], gx[1], gy[1];
           c.template load<0>(g);
-          path_product_grad_0<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_1<V>(c.u, x, y, g, gf);
+          path_terms_grad_0<V>(c.u, y, g, gx);
+          path_terms_grad_0<V>(c.u, x, g, gy);
           fc::add(u0, gx);
           fc::add(v0, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(1)) {
         V y[2];
         c.template load_y<1, 2>(y);
         {  // 0 1 1
-          V g[2], gx[1], gy[2], gf[1];
+          V g[2], gx[1], gy[2];
           c.template load<1>(g);
-          path_product_grad_2<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_3<V>(c.u, x, y, g, gf);
+          path_terms_grad_1<V>(c.u, y, g, gx);
+          path_terms_grad_2<V>(c.u, x, g, gy);
           fc::add(u0, gx);
           fc::add(v1, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(2)) {
         V y[1];
         c.template load_y<2, 1>(y);
         {  // 0 2 2
-          V g[1], gx[1], gy[1], gf[1];
+          V g[1], gx[1], gy[1];
           c.template load<2>(g);
-          path_product_grad_0<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_1<V>(c.u, x, y, g, gf);
+          path_terms_grad_0<V>(c.u, y, g, gx);
+          path_terms_grad_0<V>(c.u, x, g, gy);
           fc::add(u0, gx);
           fc::add(v2, gy);
-          fc::add(gates, gf);
         }
       }
+      fc::add_products(gates, x, u0);
     }
     if (c.has_left(1)) {
       V x[2];
@@ -153,50 +153,48 @@ struct Blocks {
         V y[1];
         c.template load_y<0, 1>(y);
         {  // 1 1 0
-          V g[2], gx[2], gy[1], gf[1];
+          V g[2], gx[2], gy[1];
           c.template load<4>(g);
-          path_product_grad_6<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_7<V>(c.u, x, y, g, gf);
+          path_terms_grad_2<V>(c.u, y, g, gx);
+          path_terms_grad_1<V>(c.u, x, g, gy);
           fc::add(u1, gx);
           fc::add(v0, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(1)) {
         V y[2];
         c.template load_y<1, 2>(y);
         {  // 1 0 1
-          V g[1], gx[2], gy[2], gf[1];
+          V g[1], gx[2], gy[2];
           c.template load<3>(g);
-          path_product_grad_4<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_5<V>(c.u, x, y, g, gf);
+          left_contraction_10<V>(c.u, y, g, gx);
+          left_contraction_10<V>(c.u, x, g, gy);
           fc::add(u1, gx);
           fc::add(v1, gy);
-          fc::add(gates, gf);
         }
         {  // 1 2 1
-          V g[1], gx[2], gy[2], gf[1];
+          V g[1], gx[2], gy[2];
           c.template load<6>(g);
-          path_product_grad_10<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_11<V>(c.u, x, y, g, gf);
+          exterior_product_10<V>(c.u, y, g, gx);
+          exterior_product_11<V>(c.u, x, g, gy);
           fc::add(u1, gx);
           fc::add(v1, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(2)) {
         V y[1];
         c.template load_y<2, 1>(y);
         {  // 1 1 2
-          V g[2], gx[2], gy[1], gf[1];
+          V g[2], gx[2], gy[1];
           c.template load<5>(g);
-          path_product_grad_8<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_9<V>(c.u, x, y, g, gf);
+          path_terms_grad_3<V>(c.u, y, g, gx);
+          exterior_product_9<V>(c.u, x, g, gy);
           fc::add(u1, gx);
           fc::add(v2, gy);
-          fc::add(gates, gf);
         }
       }
+      fc::add_products(gates, x, u1);
+      fc::damp_all(c.f, u1);
       c.template store_x<1>(u1);
     }
     if (c.has_left(2)) {
@@ -208,43 +206,46 @@ struct Blocks {
         V y[1];
         c.template load_y<0, 1>(y);
         {  // 2 2 0
-          V g[1], gx[1], gy[1], gf[1];
+          V g[1], gx[1], gy[1];
           c.template load<9>(g);
-          path_product_grad_0<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_1<V>(c.u, x, y, g, gf);
+          path_terms_grad_0<V>(c.u, y, g, gx);
+          path_terms_grad_0<V>(c.u, x, g, gy);
           fc::add(u2, gx);
           fc::add(v0, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(1)) {
         V y[2];
         c.template load_y<1, 2>(y);
         {  // 2 1 1
-          V g[2], gx[1], gy[2], gf[1];
+          V g[2], gx[1], gy[2];
           c.template load<8>(g);
-          path_product_grad_14<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_15<V>(c.u, x, y, g, gf);
+          path_terms_grad_5<V>(c.u, y, g, gx);
+          path_terms_grad_6<V>(c.u, x, g, gy);
           fc::add(u2, gx);
           fc::add(v1, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(2)) {
         V y[1];
         c.template load_y<2, 1>(y);
         {  // 2 0 2
-          V g[1], gx[1], gy[1], gf[1];
+          V g[1], gx[1], gy[1];
           c.template load<7>(g);
-          path_product_grad_12<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_13<V>(c.u, x, y, g, gf);
+          path_terms_grad_4<V>(c.u, y, g, gx);
+          path_terms_grad_4<V>(c.u, x, g, gy);
           fc::add(u2, gx);
           fc::add(v2, gy);
-          fc::add(gates, gf);
         }
       }
+      fc::add_products(gates, x, u2);
+      fc::damp_all(c.f, u2);
       c.template store_x<2>(u2);
     }
+    fc::damp_all(c.f, u0);
+    fc::damp_all(c.f, v0);
+    fc::damp_all(c.f, v1);
+    fc::damp_all(c.f, v2);
     V gx[1], gy[1];
     gate_pair_grad_0<V>(c.u, c.y1, gates, c.x1, gx);
     gate_pair_grad_0<V>(c.u, c.x1, gates, c.y1, gy);

@@ -5,10 +5,12 @@
 #pragma once
 
 #include "skeleton/blocks/context.cuh"
+#include "exterior_product.cuh"
 #include "gate_pair.cuh"
 #include "gate_pair_grad.cuh"
+#include "left_contraction.cuh"
 #include "path_product.cuh"
-#include "path_product_grad.cuh"
+#include "path_terms_grad.cuh"
 
 namespace cl300 {
 
@@ -162,54 +164,51 @@ struct Blocks {
         V y[1];
         c.template load_y<0, 1>(y);
         {  // 0 0 0
-          V g[1], gx[1], gy[1], gf[1];
+          V g[1], gx[1], gy[1];
           c.template load<0>(g);
-          path_product_grad_0<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_1<V>(c.u, x, y, g, gf);
+          path_terms_grad_0<V>(c.u, y, g, gx);
+          path_terms_grad_0<V>(c.u, x, g, gy);
           fc::add(u0, gx);
           fc::add(v0, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(1)) {
         V y[3];
         c.template load_y<1, 3>(y);
         {  // 0 1 1
-          V g[3], gx[1], gy[3], gf[1];
+          V g[3], gx[1], gy[3];
           c.template load<1>(g);
-          path_product_grad_2<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_3<V>(c.u, x, y, g, gf);
+          path_terms_grad_1<V>(c.u, y, g, gx);
+          path_terms_grad_2<V>(c.u, x, g, gy);
           fc::add(u0, gx);
           fc::add(v1, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(2)) {
         V y[3];
         c.template load_y<2, 3>(y);
         {  // 0 2 2
-          V g[3], gx[1], gy[3], gf[1];
+          V g[3], gx[1], gy[3];
           c.template load<2>(g);
-          path_product_grad_2<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_3<V>(c.u, x, y, g, gf);
+          path_terms_grad_1<V>(c.u, y, g, gx);
+          path_terms_grad_2<V>(c.u, x, g, gy);
           fc::add(u0, gx);
           fc::add(v2, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(3)) {
         V y[1];
         c.template load_y<3, 1>(y);
         {  // 0 3 3
-          V g[1], gx[1], gy[1], gf[1];
+          V g[1], gx[1], gy[1];
           c.template load<3>(g);
-          path_product_grad_0<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_1<V>(c.u, x, y, g, gf);
+          path_terms_grad_0<V>(c.u, y, g, gx);
+          path_terms_grad_0<V>(c.u, x, g, gy);
           fc::add(u0, gx);
           fc::add(v3, gy);
-          fc::add(gates, gf);
         }
       }
+      fc::add_products(gates, x, u0);
     }
     if (c.has_left(1)) {
       V x[3];
@@ -220,72 +219,68 @@ struct Blocks {
         V y[1];
         c.template load_y<0, 1>(y);
         {  // 1 1 0
-          V g[3], gx[3], gy[1], gf[1];
+          V g[3], gx[3], gy[1];
           c.template load<5>(g);
-          path_product_grad_6<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_7<V>(c.u, x, y, g, gf);
+          path_terms_grad_2<V>(c.u, y, g, gx);
+          path_terms_grad_1<V>(c.u, x, g, gy);
           fc::add(u1, gx);
           fc::add(v0, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(1)) {
         V y[3];
         c.template load_y<1, 3>(y);
         {  // 1 0 1
-          V g[1], gx[3], gy[3], gf[1];
+          V g[1], gx[3], gy[3];
           c.template load<4>(g);
-          path_product_grad_4<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_5<V>(c.u, x, y, g, gf);
+          left_contraction_10<V>(c.u, y, g, gx);
+          left_contraction_10<V>(c.u, x, g, gy);
           fc::add(u1, gx);
           fc::add(v1, gy);
-          fc::add(gates, gf);
         }
         {  // 1 2 1
-          V g[3], gx[3], gy[3], gf[1];
+          V g[3], gx[3], gy[3];
           c.template load<7>(g);
-          path_product_grad_10<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_11<V>(c.u, x, y, g, gf);
+          exterior_product_10<V>(c.u, y, g, gx);
+          exterior_product_11<V>(c.u, x, g, gy);
           fc::add(u1, gx);
           fc::add(v1, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(2)) {
         V y[3];
         c.template load_y<2, 3>(y);
         {  // 1 1 2
-          V g[3], gx[3], gy[3], gf[1];
+          V g[3], gx[3], gy[3];
           c.template load<6>(g);
-          path_product_grad_8<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_9<V>(c.u, x, y, g, gf);
+          path_terms_grad_3<V>(c.u, y, g, gx);
+          path_terms_grad_4<V>(c.u, x, g, gy);
           fc::add(u1, gx);
           fc::add(v2, gy);
-          fc::add(gates, gf);
         }
         {  // 1 3 2
-          V g[1], gx[3], gy[3], gf[1];
+          V g[1], gx[3], gy[3];
           c.template load<9>(g);
-          path_product_grad_14<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_15<V>(c.u, x, y, g, gf);
+          path_terms_grad_7<V>(c.u, y, g, gx);
+          path_terms_grad_8<V>(c.u, x, g, gy);
           fc::add(u1, gx);
           fc::add(v2, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(3)) {
         V y[1];
         c.template load_y<3, 1>(y);
         {  // 1 2 3
-          V g[3], gx[3], gy[1], gf[1];
+          V g[3], gx[3], gy[1];
           c.template load<8>(g);
-          path_product_grad_12<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_13<V>(c.u, x, y, g, gf);
+          path_terms_grad_5<V>(c.u, y, g, gx);
+          path_terms_grad_6<V>(c.u, x, g, gy);
           fc::add(u1, gx);
           fc::add(v3, gy);
-          fc::add(gates, gf);
         }
       }
+      fc::add_products(gates, x, u1);
+      fc::damp_all(c.f, u1);
       c.template store_x<1>(u1);
     }
     if (c.has_left(2)) {
@@ -297,72 +292,68 @@ struct Blocks {
         V y[1];
         c.template load_y<0, 1>(y);
         {  // 2 2 0
-          V g[3], gx[3], gy[1], gf[1];
+          V g[3], gx[3], gy[1];
           c.template load<13>(g);
-          path_product_grad_6<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_7<V>(c.u, x, y, g, gf);
+          path_terms_grad_2<V>(c.u, y, g, gx);
+          path_terms_grad_1<V>(c.u, x, g, gy);
           fc::add(u2, gx);
           fc::add(v0, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(1)) {
         V y[3];
         c.template load_y<1, 3>(y);
         {  // 2 1 1
-          V g[3], gx[3], gy[3], gf[1];
+          V g[3], gx[3], gy[3];
           c.template load<11>(g);
-          path_product_grad_18<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_19<V>(c.u, x, y, g, gf);
+          path_terms_grad_10<V>(c.u, y, g, gx);
+          path_terms_grad_11<V>(c.u, x, g, gy);
           fc::add(u2, gx);
           fc::add(v1, gy);
-          fc::add(gates, gf);
         }
         {  // 2 3 1
-          V g[1], gx[3], gy[3], gf[1];
+          V g[1], gx[3], gy[3];
           c.template load<15>(g);
-          path_product_grad_14<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_15<V>(c.u, x, y, g, gf);
+          path_terms_grad_7<V>(c.u, y, g, gx);
+          path_terms_grad_8<V>(c.u, x, g, gy);
           fc::add(u2, gx);
           fc::add(v1, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(2)) {
         V y[3];
         c.template load_y<2, 3>(y);
         {  // 2 0 2
-          V g[1], gx[3], gy[3], gf[1];
+          V g[1], gx[3], gy[3];
           c.template load<10>(g);
-          path_product_grad_16<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_17<V>(c.u, x, y, g, gf);
+          path_terms_grad_9<V>(c.u, y, g, gx);
+          path_terms_grad_9<V>(c.u, x, g, gy);
           fc::add(u2, gx);
           fc::add(v2, gy);
-          fc::add(gates, gf);
         }
         {  // 2 2 2
-          V g[3], gx[3], gy[3], gf[1];
+          V g[3], gx[3], gy[3];
           c.template load<14>(g);
-          path_product_grad_22<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_23<V>(c.u, x, y, g, gf);
+          path_terms_grad_14<V>(c.u, y, g, gx);
+          path_terms_grad_15<V>(c.u, x, g, gy);
           fc::add(u2, gx);
           fc::add(v2, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(3)) {
         V y[1];
         c.template load_y<3, 1>(y);
         {  // 2 1 3
-          V g[3], gx[3], gy[1], gf[1];
+          V g[3], gx[3], gy[1];
           c.template load<12>(g);
-          path_product_grad_20<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_21<V>(c.u, x, y, g, gf);
+          path_terms_grad_12<V>(c.u, y, g, gx);
+          path_terms_grad_13<V>(c.u, x, g, gy);
           fc::add(u2, gx);
           fc::add(v3, gy);
-          fc::add(gates, gf);
         }
       }
+      fc::add_products(gates, x, u2);
+      fc::damp_all(c.f, u2);
       c.template store_x<2>(u2);
     }
     if (c.has_left(3)) {
@@ -374,56 +365,59 @@ struct Blocks {
         V y[1];
         c.template load_y<0, 1>(y);
         {  // 3 3 0
-          V g[1], gx[1], gy[1], gf[1];
+          V g[1], gx[1], gy[1];
           c.template load<19>(g);
-          path_product_grad_0<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_1<V>(c.u, x, y, g, gf);
+          path_terms_grad_0<V>(c.u, y, g, gx);
+          path_terms_grad_0<V>(c.u, x, g, gy);
           fc::add(u3, gx);
           fc::add(v0, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(1)) {
         V y[3];
         c.template load_y<1, 3>(y);
         {  // 3 2 1
-          V g[3], gx[1], gy[3], gf[1];
+          V g[3], gx[1], gy[3];
           c.template load<18>(g);
-          path_product_grad_28<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_29<V>(c.u, x, y, g, gf);
+          path_terms_grad_6<V>(c.u, y, g, gx);
+          path_terms_grad_5<V>(c.u, x, g, gy);
           fc::add(u3, gx);
           fc::add(v1, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(2)) {
         V y[3];
         c.template load_y<2, 3>(y);
         {  // 3 1 2
-          V g[3], gx[1], gy[3], gf[1];
+          V g[3], gx[1], gy[3];
           c.template load<17>(g);
-          path_product_grad_26<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_27<V>(c.u, x, y, g, gf);
+          path_terms_grad_13<V>(c.u, y, g, gx);
+          path_terms_grad_12<V>(c.u, x, g, gy);
           fc::add(u3, gx);
           fc::add(v2, gy);
-          fc::add(gates, gf);
         }
       }
       if (c.has_right(3)) {
         V y[1];
         c.template load_y<3, 1>(y);
         {  // 3 0 3
-          V g[1], gx[1], gy[1], gf[1];
+          V g[1], gx[1], gy[1];
           c.template load<16>(g);
-          path_product_grad_24<V>(c.u, c.f, g, y, x, gx, gy);
-          path_product_grad_25<V>(c.u, x, y, g, gf);
+          path_terms_grad_16<V>(c.u, y, g, gx);
+          path_terms_grad_16<V>(c.u, x, g, gy);
           fc::add(u3, gx);
           fc::add(v3, gy);
-          fc::add(gates, gf);
         }
       }
+      fc::add_products(gates, x, u3);
+      fc::damp_all(c.f, u3);
       c.template store_x<3>(u3);
     }
+    fc::damp_all(c.f, u0);
+    fc::damp_all(c.f, v0);
+    fc::damp_all(c.f, v1);
+    fc::damp_all(c.f, v2);
+    fc::damp_all(c.f, v3);
     V gx[1], gy[1];
     gate_pair_grad_0<V>(c.u, c.y1, gates, c.x1, gx);
     gate_pair_grad_0<V>(c.u, c.x1, gates, c.y1, gy);

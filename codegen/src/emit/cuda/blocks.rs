@@ -1,8 +1,10 @@
 //! The fully connected product in blocks of rows: code that forms the path products of a block in memory, and code that
 //! takes their gradients back to the operands. In between, a library multiplies matrices.
 //!
-//! The functions of the stages belong to the programs `path_product` and `gate_pair` and to their derivatives. The code
-//! that is emitted here calls them path by path, in an order that keeps few blades in registers.
+//! The functions of the stages belong to the programs `path_product` and `gate_pair`, and to the derivatives of
+//! `path_terms` and `gate_pair`. The code that is emitted here calls them path by path, in an order that keeps few blades
+//! in registers. Gradients are multiplied by the gates after they are summed over paths; the sum over `x` of its
+//! components times their gradients is then that of the gates.
 
 use std::fmt::Write;
 
@@ -11,33 +13,21 @@ use cayley::{Algebra, Path};
 use crate::Error;
 use flashcliff_program::ir::{Program, differentiate};
 use flashcliff_program::plan::{Plan, Source, Stage, StageName, Target};
-use flashcliff_program::spec::{gate_pair, path_product};
+use flashcliff_program::spec::{gate_pair, path_product, path_terms};
 
 /// A function that plans a program and emits its new stages.
 pub(super) type Emit<'a> = dyn FnMut(&Program) -> Result<BlockPass, Error> + 'a;
 
-/// A program and its gradient, with their plans.
-pub(super) struct Part {
-    passes: [BlockPass; 2],
-}
-
-/// A pass of a part.
+/// What happens in one pass: the calls of the functions of its stages.
 pub(super) struct BlockPass {
     pub(super) plan: Plan,
     /// The function of each stage.
     pub(super) functions: Vec<StageName>,
 }
 
-impl Part {
-    fn new(program: &Program, emit: &mut Emit<'_>) -> Result<Self, Error> {
-        Ok(Self {
-            passes: [emit(program)?, emit(&differentiate(program))?],
-        })
-    }
-
-    /// The calls of the stages of a pass, with the variables that are its inputs and outputs.
-    fn calls(&self, pass: usize, inputs: &[&str], outputs: &[&str]) -> Vec<String> {
-        let BlockPass { plan, functions } = &self.passes[pass];
+impl BlockPass {
+    /// The calls of the stages, with the variables that are their inputs and outputs.
+    fn calls(&self, inputs: &[&str], outputs: &[&str]) -> Vec<String> {
         let cut = || -> ! { unreachable!("path products and gates are programs without cuts") };
         let call = |(stage, function): (&Stage, &StageName)| {
             let sources = stage.sources.iter().map(|source| match *source {
@@ -51,8 +41,15 @@ impl Part {
             let arguments: Vec<&str> = ["c.u"].into_iter().chain(sources).chain(targets).collect();
             format!("{function}<V>({});", arguments.join(", "))
         };
-        plan.stages.iter().zip(functions).map(call).collect()
+        let stages = self.plan.stages.iter().zip(&self.functions);
+        stages.map(call).collect()
     }
+}
+
+/// The two directions of a part.
+struct Part {
+    form: BlockPass,
+    pull_back: BlockPass,
 }
 
 /// The path products of an algebra, and the product of the gates.
@@ -66,14 +63,21 @@ pub(super) struct Blocks<'a> {
 impl<'a> Blocks<'a> {
     pub(super) fn new(algebra: &'a Algebra, emit: &mut Emit<'_>) -> Result<Self, Error> {
         let paths = algebra.paths();
-        let products: Result<Vec<Part>, Error> = paths
-            .iter()
-            .map(|path| Part::new(&path_product(algebra, *path), emit))
-            .collect();
+        let mut products = Vec::new();
+        for path in &paths {
+            products.push(Part {
+                form: emit(&path_product(algebra, *path))?,
+                pull_back: emit(&differentiate(&path_terms(algebra, *path)))?,
+            });
+        }
+        let gates = gate_pair();
         Ok(Self {
             algebra,
-            products: products?,
-            gates: Part::new(&gate_pair(), emit)?,
+            products,
+            gates: Part {
+                form: emit(&gates)?,
+                pull_back: emit(&differentiate(&gates))?,
+            },
             paths,
         })
     }
@@ -81,7 +85,8 @@ impl<'a> Blocks<'a> {
     /// The functions of all stages.
     pub(super) fn functions(&self) -> impl Iterator<Item = &StageName> {
         let parts = self.products.iter().chain([&self.gates]);
-        parts.flat_map(|part| part.passes.iter().flat_map(|pass| &pass.functions))
+        let passes = parts.flat_map(|part| [&part.form, &part.pull_back]);
+        passes.flat_map(|pass| &pass.functions)
     }
 
     /// The text of the struct.
@@ -102,7 +107,7 @@ impl<'a> Blocks<'a> {
         text.push_str("\n  // The product of the gates of both scalars.\n");
         text.push_str("  template <class C>\n  FC_INLINE static void gates(C &c) {\n");
         text.push_str("    using V = typename C::V;\n");
-        for call in self.gates.calls(0, &["c.x1", "c.y1"], &["c.f"]) {
+        for call in self.gates.form.calls(&["c.x1", "c.y1"], &["c.f"]) {
             let _ = writeln!(text, "    {call}");
         }
         text.push_str("  }\n\n");
@@ -137,7 +142,7 @@ impl<'a> Blocks<'a> {
             let y = format!("y + {}", first(path.right));
             let _ = writeln!(text, "    if (c.has({index})) {{  // {}", name(*path));
             let _ = writeln!(text, "      V o[{}];", self.size(path.output));
-            for call in self.products[index].calls(0, &[&x, &y, "c.f"], &["o"]) {
+            for call in self.products[index].form.calls(&[&x, &y, "c.f"], &["o"]) {
                 let _ = writeln!(text, "      {call}");
             }
             let _ = writeln!(text, "      c.template store<{index}>(o);\n    }}");
@@ -182,16 +187,20 @@ impl<'a> Blocks<'a> {
                 }
                 text.push_str("      }\n");
             }
+            let _ = writeln!(text, "      fc::add_products(gates, x, u{left});");
             if left > 0 {
+                let _ = writeln!(text, "      fc::damp_all(c.f, u{left});");
                 let _ = writeln!(text, "      c.template store_x<{left}>(u{left});");
             }
             text.push_str("    }\n");
         }
+        text.push_str("    fc::damp_all(c.f, u0);\n");
+        for grade in grades.clone() {
+            let _ = writeln!(text, "    fc::damp_all(c.f, v{grade});");
+        }
         text.push_str("    V gx[1], gy[1];\n");
-        for call in self
-            .gates
-            .calls(1, &["c.x1", "c.y1", "gates"], &["gx", "gy"])
-        {
+        let (inputs, outputs) = (["c.x1", "c.y1", "gates"], ["gx", "gy"]);
+        for call in self.gates.pull_back.calls(&inputs, &outputs) {
             let _ = writeln!(text, "    {call}");
         }
         text.push_str("    fc::add(u0, gx);\n    fc::add(v0, gy);\n");
@@ -207,23 +216,18 @@ impl<'a> Blocks<'a> {
         let _ = writeln!(text, "        {{  // {}", name(path));
         let _ = writeln!(
             text,
-            "          V g[{}], gx[{}], gy[{}], gf[1];",
+            "          V g[{}], gx[{}], gy[{}];",
             self.size(path.output),
             self.size(left),
             self.size(right)
         );
         let _ = writeln!(text, "          c.template load<{index}>(g);");
-        let (inputs, outputs) = (["x", "y", "c.f", "g"], ["gx", "gy", "gf"]);
-        for call in self.products[index].calls(1, &inputs, &outputs) {
+        let pass = &self.products[index].pull_back;
+        for call in pass.calls(&["x", "y", "g"], &["gx", "gy"]) {
             let _ = writeln!(text, "          {call}");
         }
-        for (sum, term) in [
-            (format!("u{left}"), "gx"),
-            (format!("v{right}"), "gy"),
-            ("gates".to_owned(), "gf"),
-        ] {
-            let _ = writeln!(text, "          fc::add({sum}, {term});");
-        }
+        let _ = writeln!(text, "          fc::add(u{left}, gx);");
+        let _ = writeln!(text, "          fc::add(v{right}, gy);");
         text.push_str("        }\n");
     }
 }

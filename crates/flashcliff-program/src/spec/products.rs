@@ -12,6 +12,8 @@ const KIND: ProductKind = ProductKind::Geometric;
 pub(super) const GATE_PAIR: &str = "gate_pair";
 /// The name of [`path_product`].
 pub(super) const PATH_PRODUCT: &str = "path_product";
+/// The name of [`path_terms`].
+const PATH_TERMS: &str = "path_terms";
 
 /// `gate(x) gate(y) weighted_product(w, x, y)`: the product is bilinear, so the gates of the operands
 /// are one factor of the result.
@@ -179,17 +181,41 @@ pub fn path_product(algebra: &Algebra, path: Path) -> Program {
     let (a, b, c) = (path.left, path.output, path.right);
     let formula = format!("o = f <<x>_{a} <y>_{c}>_{b}");
     let mut p = Program::new(PATH_PRODUCT, formula);
-    let x = Multivector::input(&mut p, algebra, "x", GradeSet::single(a));
-    let y = Multivector::input(&mut p, algebra, "y", GradeSet::single(c));
+    let [x, y] = path_operands(&mut p, algebra, path);
     let factor = p.input("f", vec!["1".to_owned()])[0];
-    let g = &mut p.graph;
-    let all = x.product(g, algebra, KIND, &y);
-    let grades = GradeSet::single(b);
-    let components = all
-        .grade(algebra, b)
-        .into_iter()
-        .map(|(_, sum)| g.damp(factor, sum))
-        .collect();
-    Multivector { grades, components }.output(&mut p, algebra);
+    let mut terms = path_terms_of(&mut p, algebra, path, [&x, &y]);
+    for sum in &mut terms.components {
+        *sum = p.graph.damp(factor, *sum);
+    }
+    terms.output(&mut p, algebra);
     p
+}
+
+/// The terms of one path without a factor. With their gradients the factor is taken out of the sums over paths.
+pub fn path_terms(algebra: &Algebra, path: Path) -> Program {
+    let (a, b, c) = (path.left, path.output, path.right);
+    let mut p = Program::new(PATH_TERMS, format!("o = <<x>_{a} <y>_{c}>_{b}"));
+    let [x, y] = path_operands(&mut p, algebra, path);
+    path_terms_of(&mut p, algebra, path, [&x, &y]).output(&mut p, algebra);
+    p
+}
+
+/// The operands of a path.
+fn path_operands(p: &mut Program, algebra: &Algebra, path: Path) -> [Multivector; 2] {
+    [("x", path.left), ("y", path.right)]
+        .map(|(name, grade)| Multivector::input(p, algebra, name, GradeSet::single(grade)))
+}
+
+fn path_terms_of(
+    p: &mut Program,
+    algebra: &Algebra,
+    path: Path,
+    [x, y]: [&Multivector; 2],
+) -> Multivector {
+    let all = x.product(&mut p.graph, algebra, KIND, y);
+    let of_grade = all.grade(algebra, path.output).into_iter();
+    Multivector {
+        grades: GradeSet::single(path.output),
+        components: of_grade.map(|(_, sum)| sum).collect(),
+    }
 }

@@ -31,7 +31,7 @@ struct Arguments {
   void *outputs[FC_MAX_TENSORS];
   const void *params[FC_MAX_PARAMS];
   void *saved;
-  // [row blocks, parameter elements, channels], in the arithmetic type; null if no gradient is wanted.
+  // [row blocks, parameter elements, channels], in the arithmetic type; null if neither gradients nor column sums are wanted.
   void *partial;
   int64_t batch;
   int64_t channels;
@@ -55,6 +55,7 @@ struct Arguments {
   int box_channels;
   int stage_bytes;
   int fill;              // a Fill
+  int sums_columns;      // partial sums end with those of the column sums: 1: of one component, 2: of all
   // Pointwise kernels: lane tensors have strides of their own.
   int strided;
   fc_strides input_strides[FC_MAX_TENSORS];
@@ -85,6 +86,11 @@ struct Shape : fc_shape {
     for (int i = 0; i < outputs; i++) most = output_components[i] > most ? output_components[i] : most;
     return most;
   }
+  // Whether a kernel can add up columns of its second output. Their partial sums follow those of its parameters, among which there is
+  // a place for them.
+  __host__ __device__ constexpr bool sums_columns() const {
+    return gradients && outputs == 2 && params > 0 && params < FC_MAX_PARAMS;
+  }
   // The number of row sums rounded up to a power of two: the width of the reduction.
   __host__ __device__ constexpr int reduce_width() const {
     int width = 1;
@@ -100,9 +106,9 @@ __host__ __device__ constexpr int box_bytes(int components, int rows, int channe
   return align_up(components * rows * channels * element_bytes, 128);
 }
 
-// The dynamic shared memory of a CTA: [barriers][reduction][tile sums][parameters][stages][bounce].
+// The dynamic shared memory of a CTA: [barriers][reduction][tile sums][parameters][column sums][stages][bounce].
 struct Layout {
-  int reduction, tile_sums, params, stages, bounce, total;
+  int reduction, tile_sums, params, column_sums, stages, bounce, total;
 
   __host__ __device__ Layout(const Shape &shape, int arithmetic_bytes, int threads, const Arguments &a) {
     const int groups = a.rows_per_cta;
@@ -118,10 +124,11 @@ struct Layout {
     const int tile_values = a.tiles > 1 ? 2 * shape.row_sums * threads : 0;
     params = tile_sums + align_up(tile_values * arithmetic_bytes, 16);
     const int param_values = shape.params_shared ? shape.all_params() * a.threads_per_row * shape.lanes : 0;
-    stages = align_up(params + param_values * arithmetic_bytes, 128);
+    column_sums = align_up(params + param_values * arithmetic_bytes, 16);
+    const int lanes = threads * shape.lanes;
+    stages = align_up(column_sums + (a.sums_columns ? lanes * arithmetic_bytes : 0), 128);
     bounce = align_up(stages + a.stages * a.stage_bytes, 128);
     // The bounce buffer takes outputs that cannot be stored as vectors, and gradients on their way to memory.
-    const int lanes = threads * shape.lanes;
     const int outputs = a.whole ? 0 : lanes * shape.widest_output() * a.lane_bytes;
     const int gradients = shape.gradients ? lanes * shape.all_params() * arithmetic_bytes : 0;
     total = bounce + (a.tiles > 1 && gradients > outputs ? gradients : outputs);

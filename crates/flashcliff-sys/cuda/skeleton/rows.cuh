@@ -46,6 +46,7 @@ struct RowContext {
   static constexpr int kSaved = P::kShape.saved_sums > 0 ? P::kShape.saved_sums : 1;
   static constexpr int kHeldParams = ParamsShared || kAllParams == 0 ? 1 : kAllParams;
   static constexpr int kHeldGrads = kGradients ? kAllParams : 1;
+  static constexpr bool kSumsColumns = P::kShape.sums_columns();
 
   const Arguments &a;
   Uniforms<T> u;
@@ -103,6 +104,7 @@ struct RowContext {
   FC_INLINE void clear_grads() {
 #pragma unroll
     for (int k = 0; k < kHeldGrads; k++) grads[k] = splat<V>(T(0));
+    if (kSumsColumns && a.sums_columns) store_lanes<T, T, N>(column_sums(), splat<V>(T(0)), 0);
   }
 
   FC_INLINE bool bulk() const { return Fast || a.fill == kFillBulk; }
@@ -161,6 +163,7 @@ struct RowContext {
   template <int Slot, int K>
   FC_INLINE void store(const V (&values)[K]) {
     if (!active || a.outputs[Slot] == nullptr || u.valid == 0) return;
+    if constexpr (kSumsColumns && Slot == 1) add_to_columns(values);
     const int bytes = Fast ? Fast : a.lane_bytes;
     const int64_t stride = a.batch * a.channels * bytes;
     auto *to = static_cast<unsigned char *>(a.outputs[Slot]) + (row * a.channels + channel) * bytes;
@@ -373,7 +376,21 @@ struct RowContext {
     for (int k = 0; k < K; k++) sums[k] = totals[k];
   }
 
-  // ---- parameter gradients ----
+  // ---- parameter gradients and column sums ----
+
+  // The sums of the thread's channels over rows, in shared memory: registers are scarce.
+  FC_INLINE T *column_sums() const { return reinterpret_cast<T *>(shared + layout.column_sums) + threadIdx.x * N; }
+
+  template <int K>
+  FC_INLINE void add_to_columns(const V (&values)[K]) const {
+    if (!a.sums_columns) return;
+    V sum = values[0];
+    if (a.sums_columns > 1) {
+#pragma unroll
+      for (int k = 1; k < K; k++) sum = sum + values[k];
+    }
+    store_lanes<T, T, N>(column_sums(), load_lanes<T, T, N>(column_sums(), 0) + sum, 0);
+  }
 
   // Writes the gradients of the CTA to the partial sums of its row block, or adds them. Gradients of rows that it walked together
   // are added in order, by way of shared memory that nothing else uses by now.
@@ -388,15 +405,17 @@ struct RowContext {
     }
     __syncthreads();
     const int64_t start = channel - lane * N;
-    T *block = static_cast<T *>(a.partial) + first_block * kAllParams * a.channels + start;
+    const int columns = kAllParams + (kSumsColumns && a.sums_columns ? 1 : 0);
+    T *block = static_cast<T *>(a.partial) + first_block * columns * a.channels + start;
     const int64_t left = a.channels - start;
     const int count = left < width() ? int(left) : width();
 #pragma unroll 1
-    for (int k = 0; k < kHeldGrads; k++, all += step, block += a.channels) {
+    for (int k = 0; k < columns; k++, all += step, block += a.channels) {
+      const T *of_threads = k < kHeldGrads ? all : reinterpret_cast<const T *>(shared + layout.column_sums);
 #pragma unroll 1
       for (int c = threadIdx.x; c < count; c += blockDim.x) {
-        T sum = all[c];
-        for (int g = 1; g < a.rows_per_cta; g++) sum += all[g * width() + c];
+        T sum = of_threads[c];
+        for (int g = 1; g < a.rows_per_cta; g++) sum += of_threads[g * width() + c];
         block[c] = add ? block[c] + sum : sum;
       }
     }

@@ -6,7 +6,7 @@ use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::thread;
 
-use cudarc::driver::sys::CUstream;
+use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_kernels::program::{Argument, Program};
 use flashcliff_program::plan::Limits;
 use flashcliff_sys as sys;
@@ -43,6 +43,13 @@ pub(super) struct Lanes {
     kernels: [[OnceLock<Kernel>; 2]; 2],
     gate: sys::fc_gate,
     eps: f64,
+}
+
+/// Sums over the batch for each channel, in the type of the parameters: of the first component, or of all.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ColumnSums {
+    pub(super) to: CUdeviceptr,
+    pub(super) of_all_components: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -176,6 +183,18 @@ impl Lanes {
         dtypes: Dtypes,
         grads: &Gradients,
     ) -> Result<usize, Error> {
+        self.workspace_bytes_with(dims, pass, dtypes, grads, None)
+    }
+
+    /// The workspace of a pass that may write column sums too: see [`Self::backward_with`].
+    pub(super) fn workspace_bytes_with(
+        &self,
+        dims: &Dims,
+        pass: Pass,
+        dtypes: Dtypes,
+        grads: &Gradients,
+        column_sums: Option<ColumnSums>,
+    ) -> Result<usize, Error> {
         let kernel = self.kernel(pass, dtypes.arithmetic())?;
         let mut call = self.empty_call(dims, dtypes);
         if pass == Pass::Backward {
@@ -184,6 +203,9 @@ impl Lanes {
                     // It only matters whether the address is null.
                     call.param_grads[param] = ptr::dangling_mut::<f64>().cast();
                 }
+            }
+            if column_sums.is_some() {
+                call.column_sums = ptr::dangling_mut::<f64>().cast();
             }
         }
         let mut bytes = 0;
@@ -206,12 +228,31 @@ impl Lanes {
     /// # Safety
     /// The contract of [`Self::forward`] holds.
     pub(super) unsafe fn backward(&self, call: &Call) -> Result<(), Error> {
+        // SAFETY: the caller promises it.
+        unsafe { self.backward_with(call, None) }
+    }
+
+    /// Does the same as [`Self::backward`], and writes column sums of the gradient of the second input, which is wanted then. The
+    /// program has one parameter and two inputs.
+    ///
+    /// # Safety
+    /// The contract of [`Self::forward`] holds; a number for each channel fits at the address of the sums.
+    pub(super) unsafe fn backward_with(
+        &self,
+        call: &Call,
+        column_sums: Option<ColumnSums>,
+    ) -> Result<(), Error> {
         if call.grads.iter().all(Option::is_none) {
             return Ok(());
         }
         let kernel = self.kernel(Pass::Backward, call.dtypes.arithmetic())?;
+        let mut arguments = self.backward_arguments(call);
+        if let Some(sums) = column_sums {
+            arguments.column_sums = address(sums.to);
+            arguments.sums_all_components = sums.of_all_components.into();
+        }
         // SAFETY: the caller promises it.
-        unsafe { launch(kernel, &self.backward_arguments(call), call) }
+        unsafe { launch(kernel, &arguments, call) }
     }
 
     /// Does the same as [`Self::backward`], but leaves the gradients of parameters as partial sums in the memory of a packing, which
@@ -293,6 +334,8 @@ impl Lanes {
             outputs: [ptr::null_mut(); sys::FC_MAX_TENSORS as usize],
             params: [ptr::null(); sys::FC_MAX_PARAMS as usize],
             param_grads: [ptr::null_mut(); sys::FC_MAX_PARAMS as usize],
+            column_sums: ptr::null_mut(),
+            sums_all_components: 0,
             saved: ptr::null_mut(),
             workspace: ptr::null_mut(),
             workspace_bytes: 0,

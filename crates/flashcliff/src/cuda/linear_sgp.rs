@@ -2,7 +2,8 @@
 //!
 //! `y`, the output of the map, lies at the start of the saved values, or in the workspace if it is computed again in
 //! the backward pass. In the backward pass the product writes the gradient of `x`, and the products of the map add to
-//! it.
+//! it. The gradient of the bias is a sum over rows of the gradient of `y`. The product adds them up while it has them in
+//! registers.
 //!
 //! In the forward pass the output is written last. Until then its memory holds what the map needs: its packed weights,
 //! and the workspace of its products if there is room for both. So the layer takes no memory for them.
@@ -12,12 +13,12 @@ use std::sync::Arc;
 use super::call::{Call, Gradients, Kept, MAX_INPUTS, NO_GRADIENTS};
 use super::device::Device;
 use super::dtype::Dtypes;
-use super::lane::Lanes;
+use super::lane::{ColumnSums, Lanes};
 use super::linear::Linear;
 use super::matmul::MatmulPrecision;
 use super::spans::WORKSPACE_ALIGNMENT;
 use crate::operator::{self, Dims, Pass, TensorSpec};
-use crate::{Algebra, Error};
+use crate::{Algebra, Bias, Error};
 
 /// The map and the product on a device.
 #[derive(Clone, Debug)]
@@ -29,6 +30,7 @@ pub(super) struct LinearSgp {
     output: TensorSpec,
     /// The number of inputs of the map, which come first. The input after them is the weight of the product.
     of_linear: usize,
+    bias: Bias,
     recomputes: bool,
 }
 
@@ -77,6 +79,7 @@ impl LinearSgp {
             blades: linear.blades(),
             output: layer.product().specs().1,
             of_linear: linear.input_count(),
+            bias: linear.bias(),
             recomputes: layer.recomputes(),
         })
     }
@@ -127,7 +130,7 @@ impl LinearSgp {
         let space = space.at(call.workspace);
         let (y, sums) = self.saved(call, &space);
         let of_map = self.map_gradients(&call.grads);
-        let passes_on = of_map.iter().any(Option::is_some);
+        let of_bias = self.bias_gradient(&call.grads);
         // SAFETY: the same holds as in `forward`.
         unsafe {
             if self.recomputes {
@@ -137,8 +140,8 @@ impl LinearSgp {
                 grads: self.product_gradients(&call.grads, space.grad_y),
                 ..self.product_call(call, y, sums, &space)
             };
-            self.product.backward(&product)?;
-            if !passes_on {
+            self.product.backward_with(&product, of_bias)?;
+            if of_map.iter().all(Option::is_none) {
                 return Ok(());
             }
             let map = Call {
@@ -201,19 +204,41 @@ impl LinearSgp {
         }
     }
 
-    /// The gradients of the inputs of the map.
+    /// The gradients of the inputs of the map that the map computes.
     fn map_gradients(&self, grads: &Gradients) -> Gradients {
         let mut of_map = NO_GRADIENTS;
         of_map[..self.of_linear].copy_from_slice(&grads[..self.of_linear]);
+        if let Some(bias) = self.bias_input() {
+            of_map[bias] = None;
+        }
         of_map
+    }
+
+    /// The gradient of the bias that the product computes.
+    fn bias_gradient(&self, grads: &Gradients) -> Option<ColumnSums> {
+        let to = grads[self.bias_input()?]?;
+        let of_all_components = self.bias == Bias::EveryBlade;
+        Some(ColumnSums {
+            to,
+            of_all_components,
+        })
+    }
+
+    /// The bias is the last input of the map.
+    fn bias_input(&self) -> Option<usize> {
+        (self.bias != Bias::None).then(|| self.of_linear - 1)
+    }
+
+    /// Whether the gradient of `y` is wanted.
+    fn passes_on(&self, grads: &Gradients) -> bool {
+        grads[..self.of_linear].iter().any(Option::is_some)
     }
 
     /// The gradients of the inputs of the product.
     fn product_gradients(&self, grads: &Gradients, grad_y: u64) -> Gradients {
         let mut of_product = NO_GRADIENTS;
-        let passes_on = self.map_gradients(grads).iter().any(Option::is_some);
         of_product[0] = grads[0];
-        of_product[1] = passes_on.then_some(grad_y);
+        of_product[1] = self.passes_on(grads).then_some(grad_y);
         of_product[2] = grads[self.of_linear];
         of_product
     }
@@ -268,15 +293,16 @@ impl LinearSgp {
                 most = map_with(pass, &NO_GRADIENTS, &kept);
             }
         }
-        if pass == Pass::Backward && of_map.iter().any(Option::is_some) {
+        if pass == Pass::Backward && self.passes_on(grads) {
             space.grad_y = space.add(like_y);
             most = map(Pass::Backward, &of_map).max(most);
         }
         // Addresses do not matter here.
         let of_product = self.product_gradients(grads, 0);
+        let of_bias = self.bias_gradient(grads);
         let product = self
             .product
-            .workspace_bytes(dims, pass, dtypes, &of_product);
+            .workspace_bytes_with(dims, pass, dtypes, &of_product, of_bias);
         space.rest_bytes = most.max(product?);
         space.rest = space.add(space.rest_bytes);
         Ok(space)

@@ -1,5 +1,5 @@
-//! Tests of `mv_linear_sgp_norm`: bit for bit the same as its two parts, which have tests of their own, and close to
-//! the CPU.
+//! Tests of `mv_linear_sgp_norm`: bit for bit the same as its two parts, which have tests of their own, but for the gradient of the
+//! bias, which is summed before it is rounded; and close to the CPU.
 
 use std::sync::Arc;
 
@@ -7,17 +7,18 @@ use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::half::{bf16, f16};
 use flashcliff::cuda::{self, Array, DeviceElement, Dtypes, MatmulPrecision, Scratch};
 use flashcliff::ops::{self, LinearSgpOptions, ProductOptions};
-use flashcliff::{Algebra, Dtype, Error, Pass, Signature};
+use flashcliff::{Algebra, Bias, Dtype, Error, Pass, Signature};
 
 use crate::basis::Basis;
 use crate::case::{Case, Fill};
 use crate::cases::{Spec, input_shapes, linear_sgps, sizes};
-use crate::compare::close;
+use crate::compare::{bounded, close};
 use crate::device::device;
 use crate::dtypes::{self, BF16, F32, F64};
 use crate::gradients::check_against_cpu;
 use crate::measure::equal;
 use crate::memory::Memory;
+use crate::numbers::Bounded;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
 use crate::{exact, repeats, symmetry, wanted};
@@ -97,6 +98,9 @@ struct Results {
     grads: Vec<Vec<f64>>,
 }
 
+/// The bound of a bias's gradient; its precision is in the errors.
+type OfBias = Bounded<0>;
+
 /// The operator or its two parts, on the device.
 struct Device<'a> {
     stream: Arc<CudaStream>,
@@ -146,8 +150,9 @@ impl Device<'_> {
         }
     }
 
-    /// Runs the two parts in turn. The two gradients of `x` are added as exactly as `f64` can.
-    fn in_turn(&self, options: &LinearSgpOptions) -> Results {
+    /// Runs the two parts in turn. The two gradients of `x` are added as exactly as `f64` can. Returns the gradient of the bias with
+    /// its error too, if there is a bias.
+    fn in_turn(&self, options: &LinearSgpOptions) -> (Results, Vec<OfBias>) {
         let algebra = self.case.op.algebra();
         let linear = self.operator(ops::mv_linear(algebra, &options.linear));
         let product = ProductOptions::default()
@@ -176,10 +181,45 @@ impl Device<'_> {
             *to += from;
         }
         grads.push(of_product[2].clone());
-        Results {
+        let results = Results {
             output: download(&self.stream, &o.output),
             grads,
-        }
+        };
+        (results, self.bias_gradient(options, &of_product[1]))
+    }
+
+    /// The gradient of the bias is a sum of the gradient of `y`, which is rounded here.
+    fn bias_gradient(&self, options: &LinearSgpOptions, grad_y: &[f64]) -> Vec<OfBias> {
+        let (dims, Dtypes { lanes, params, .. }) = (self.case.dims, self.dtypes);
+        let blade = dims.batch * dims.out_channels;
+        let summands = match options.linear.bias {
+            Bias::None => return Vec::new(),
+            Bias::Scalar => &grad_y[..blade],
+            _ => grad_y,
+        };
+        let arithmetic = self.dtypes.arithmetic();
+        let rounding = |dtype| match dtype == arithmetic {
+            true => 0.0,
+            false => dtypes::unit(dtype),
+        };
+        let rows = summands.len().checked_div(dims.out_channels).unwrap_or(0);
+        let relative = rounding(lanes) + rows as f64 * dtypes::unit(arithmetic);
+        let absolute = rows as f64 * dtypes::tiny(lanes) + dtypes::tiny(params);
+        let of_channel = |channel: usize| {
+            let own = summands[channel..].iter().step_by(dims.out_channels);
+            let (sum, magnitude) = own.fold((0.0, 0.0), |(sum, magnitude), g| {
+                (sum + g, magnitude + g.abs())
+            });
+            let error = relative * magnitude;
+            Bounded {
+                value: sum,
+                error: error + rounding(params) * (sum.abs() + error) + absolute,
+            }
+        };
+        (0..dims.out_channels)
+            .filter(|_| rows > 0)
+            .map(of_channel)
+            .collect()
     }
 }
 
@@ -200,7 +240,7 @@ fn against_parts(
         dtypes,
         precision,
     };
-    let (want, got) = (on_device.in_turn(options), on_device.fused());
+    let ((want, of_bias), got) = (on_device.in_turn(options), on_device.fused());
     let fail =
         |what: &str, e: String| panic!("{what}, {e}: {}, {precision:?}", case.context(dtypes));
     equal(&want.output, &got.output).unwrap_or_else(|e| fail("o", e));
@@ -210,7 +250,11 @@ fn against_parts(
     near.map(drop).unwrap_or_else(|e| fail("grad_x", e));
     let specs = case.op.inputs().iter().zip(&want.grads).zip(&got.grads);
     for ((spec, want), got) in specs.skip(1) {
-        equal(want, got).unwrap_or_else(|e| fail(spec.name, e));
+        let checked = match spec.name {
+            "linear_bias" if !of_bias.is_empty() => bounded(&of_bias, got, 1.0).map(drop),
+            _ => equal(want, got),
+        };
+        checked.unwrap_or_else(|e| fail(spec.name, e));
     }
 }
 

@@ -26,6 +26,8 @@ fn plan(program: &str, pass: sys::fc_pass, batch: i64, channels: i64) -> sys::fc
         outputs: [ptr::null_mut(); 4],
         params: [ptr::null(); 2],
         param_grads: [ptr::null_mut(); 2],
+        column_sums: ptr::null_mut(),
+        sums_all_components: 0,
         saved: ptr::null_mut(),
         workspace: ptr::null_mut(),
         workspace_bytes: 0,

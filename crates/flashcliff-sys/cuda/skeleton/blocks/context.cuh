@@ -27,6 +27,20 @@ FC_INLINE void add(V (&sums)[K], const V (&terms)[K]) {
   for (int k = 0; k < K; k++) sums[k] = sums[k] + terms[k];
 }
 
+// Adds the products of components in order.
+template <class V, int K>
+FC_INLINE void add_products(V (&sum)[1], const V (&left)[K], const V (&right)[K]) {
+#pragma unroll
+  for (int k = 0; k < K; k++) sum[0] = mul_add(left[k], right[k], sum[0]);
+}
+
+// Multiplies all values by a factor. Where it is 0 they become 0, whatever they are.
+template <class V, int K>
+FC_INLINE void damp_all(const V (&factor)[1], V (&values)[K]) {
+#pragma unroll
+  for (int k = 0; k < K; k++) values[k] = damp(factor[0], values[k]);
+}
+
 // The place of a thread: its row of the block, and its first channel.
 struct Place {
   int64_t row, channel;
@@ -62,8 +76,8 @@ struct BlockContext {
       : a(block), u(block.gate), own(place), lane((block.first + place.row) * block.in + place.channel),
         blade(block.batch * block.in), in(block.in) {
     // Otherwise the compiler would compute the distances of all blades and paths from these values, and keep them from one
-    // place of a loop to the next.
-    asm volatile("" : "+l"(blade), "+l"(in));
+    // place of a loop to the next. Without a loop they need no registers of a thread.
+    if constexpr (Variant::kScales || !kAll) asm volatile("" : "+l"(blade), "+l"(in));
     load_x<0, 1>(x1);
     load_y<0, 1>(y1);
     Algebra::gates(*this);
@@ -104,11 +118,26 @@ struct BlockContext {
 
   // ---- path products of a grade: [blades, rows, paths, in] ----
 
+  // The number of paths to a grade before `end`. If all paths are there, it is the place of the path `end` too.
+  __host__ __device__ static constexpr int paths_before(int end, int grade) {
+    int count = 0;
+    for (int path = 0; path < end; path++) count += Algebra::output(path) == grade;
+    return count;
+  }
+  template <int Grade>
+  FC_INLINE int64_t paths() const {
+    constexpr int all = paths_before(Algebra::kPaths, Grade);
+    return kAll ? all : a.paths[Grade];
+  }
   // The distance from blade to blade.
-  FC_INLINE int64_t product_blade(int grade) const { return a.rows * a.paths[grade] * in; }
+  template <int Grade>
+  FC_INLINE int64_t product_blade() const {
+    return a.rows * paths<Grade>() * in;
+  }
   template <int Path>
   FC_INLINE int64_t product_lane() const {
-    return (own.row * a.paths[Algebra::output(Path)] + a.path[Path]) * in + own.channel;
+    constexpr int grade = Algebra::output(Path), place = paths_before(Path, grade);
+    return (own.row * paths<grade>() + (kAll ? place : a.path[Path])) * in + own.channel;
   }
 };
 
@@ -139,15 +168,15 @@ struct FormContext : BlockContext<Algebra, Variant> {
   const PathProducts &tensors;
   Powers powers;
 
-  FC_INLINE FormContext(const fc_block &block, const Place &place, const PathProducts &to, const Powers &by)
-      : Base(block, place), tensors(to), powers(by) {}
+  // The operands may be those of another context.
+  FC_INLINE FormContext(const Base &operands, const PathProducts &to, const Powers &by) : Base(operands), tensors(to), powers(by) {}
 
   template <int Path, int K>
   FC_INLINE void store(const V (&values)[K]) const {
     constexpr int grade = Algebra::output(Path);
     with_storage<T, type_bytes(Variant::kOperands)>(this->operands(), [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
-      const int64_t step = this->product_blade(grade);
+      const int64_t step = this->template product_blade<grade>();
       S *p = static_cast<S *>(tensors.of[grade]) + this->template product_lane<Path>();
 #pragma unroll
       for (int k = 0; k < K; k++, p += step) {
@@ -183,7 +212,7 @@ struct PullBackContext : BlockContext<Algebra, Variant> {
   template <int Path, int K>
   FC_INLINE void load(V (&values)[K]) const {
     constexpr int grade = Algebra::output(Path);
-    const int64_t step = this->product_blade(grade);
+    const int64_t step = this->template product_blade<grade>();
     with_storage<T, type_bytes(Variant::kOperands)>(this->operands(), [&](auto *type) {
       using S = typename Element<decltype(type)>::Type;
       const S *p = static_cast<const S *>(tensors.of[grade]) + this->template product_lane<Path>();

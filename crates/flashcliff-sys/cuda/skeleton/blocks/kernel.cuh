@@ -42,8 +42,9 @@ constexpr int least_ctas(int work) {
 template <class Algebra, class Variant, int Work>
 __global__ void __launch_bounds__(kBlockThreads, least_ctas<Algebra>(Work))
     block_kernel(const __grid_constant__ fc_block a, const __grid_constant__ PathProducts products, void *grad_x, void *grad_y) {
-  const auto form = [&](const Place &place, const auto &powers) {
-    FormContext<Algebra, Variant, typename Plain<decltype(powers)>::Type> c(a, place, products, powers);
+  using Operands = BlockContext<Algebra, Variant>;
+  const auto form = [&](const Operands &operands, const auto &powers) {
+    FormContext<Algebra, Variant, typename Plain<decltype(powers)>::Type> c(operands, products, powers);
     Algebra::form(c);
   };
   if constexpr ((Work & kScalesRows) != 0) {
@@ -51,7 +52,7 @@ __global__ void __launch_bounds__(kBlockThreads, least_ctas<Algebra>(Work))
     __shared__ typename Rows::OfRow largest[kBlockThreads];
     const Rows rows(a, largest);
     rows.find();
-    rows.walk([&](int row, const Place &place) { form(place, typename Rows::Powers(largest[row])); });
+    rows.walk([&](int row, const Place &place) { form(Operands(a, place), typename Rows::Powers(largest[row])); });
   } else {
     Place place;
     const bool exists = find_place<Variant::kChannels>(a, place);
@@ -60,9 +61,12 @@ __global__ void __launch_bounds__(kBlockThreads, least_ctas<Algebra>(Work))
     if constexpr ((Work & kPullsBack) != 0) {
       PullBackContext<Algebra, Variant> c(a, place, products, grad_x, grad_y);
       Algebra::pull_back(c);
+      // The gates are the same.
+      if constexpr ((Work & kForms) != 0) form(c, NoPowers());
+    } else if constexpr ((Work & kForms) != 0) {
+      if constexpr (Variant::kScales) form(Operands(a, place), SumPowers<Algebra, Variant>(a, place));
+      else form(Operands(a, place), NoPowers());
     }
-    if constexpr ((Work & kForms) != 0 && Variant::kScales) form(place, SumPowers<Algebra, Variant>(a, place));
-    if constexpr ((Work & kForms) != 0 && !Variant::kScales) form(place, NoPowers());
   }
 }
 

@@ -199,15 +199,17 @@ __global__ void __launch_bounds__(norm_threads(Threads), norm_ctas(N, Threads))
   const T squares = a.norm ? saved[own.in_saved()] : T(0);
   using Place = typename GradeRow<N, Threads>::Place;
   using V = Lanes<T, N>;
-  const auto read_grad = [&](const Place &place) {
-    return read<N, T, Type>(grad_output, own.in_call(place.blade) + place.channel, a.dtype);
+  using Read = Elements<N, T, Type>;
+  const auto read_from = [&](const void *tensor, const Place &place) {
+    Read elements;
+    elements.read(tensor, own.in_call(place.blade) + place.channel, a.dtype);
+    return elements;
   };
-  const auto read_output = [&](const Place &place) {
-    return a.norm ? read<N, T, Type>(output, own.in_call(place.blade) + place.channel, a.dtype) : splat<V>(T(0));
-  };
-  V kept_grad[own.kKept], kept[own.kKept];
+  const auto read_grad = [&](const Place &place) { return read_from(grad_output, place); };
+  const auto read_output = [&](const Place &place) { return a.norm ? read_from(output, place) : Read{}; };
+  Read kept_grad[own.kKept], kept[own.kKept];
 #pragma unroll
-  for (int i = 0; i < own.kKept; i++) kept_grad[i] = kept[i] = splat<V>(T(0));
+  for (int i = 0; i < own.kKept; i++) kept_grad[i] = kept[i] = {};
   const bool scaled = is_scaled<Type, Operands>(a), counts = a.norm || scaled;
   RowTotals<T> totals = {};
   const auto add = [&](const V &grad, const V &o) {
@@ -224,11 +226,11 @@ __global__ void __launch_bounds__(norm_threads(Threads), norm_ctas(N, Threads))
         kept[i] = read_output(place);
       },
       [&](const Place &place) {
-        if (counts) add(read_grad(place), read_output(place));
+        if (counts) add(read_grad(place).values(), read_output(place).values());
       });
   if (counts) {
 #pragma unroll
-    for (int i = 0; i < own.kKept; i++) add(kept_grad[i], kept[i]);
+    for (int i = 0; i < own.kKept; i++) add(kept_grad[i].values(), kept[i].values());
     totals = total_of<Threads / 32>(totals);
   }
   T scale = 1, mean = 0;
@@ -237,8 +239,8 @@ __global__ void __launch_bounds__(norm_threads(Threads), norm_ctas(N, Threads))
     mean = totals.sum / T(a.out);
   }
   const T power = power_of_row(own, totals, scaled, mean, scale);
-  const auto write_grad = [&](const Place &place, const V &grad, const V &o) {
-    const V undone = (grad - o * mean) * scale;
+  const auto write_grad = [&](const Place &place, const Read &grad, const Read &o) {
+    const V undone = (grad.values() - o.values() * mean) * scale;
     write<N, T, Operands>(grad_product, own.in_block(place.blade) + place.channel, undone * power, a.operands);
   };
   own.walk([&](int i, const Place &place) { write_grad(place, kept_grad[i], kept[i]); },

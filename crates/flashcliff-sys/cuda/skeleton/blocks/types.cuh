@@ -36,4 +36,29 @@ FC_INLINE void write(void *p, int64_t at, const Lanes<T, N> &values, int dtype) 
   });
 }
 
+// N neighbouring elements that have been read. Those of a known type of 2 bytes stay as they are in memory until their values are
+// asked for: a conversion right behind each read would wait for it.
+template <int N, class T, int Type, bool Stored = type_bytes(Type) == 2>
+struct Elements {
+  Lanes<T, N> own;
+  FC_INLINE void read(const void *p, int64_t at, int dtype) { own = fc::read<N, T, Type>(p, at, dtype); }
+  FC_INLINE Lanes<T, N> values() const { return own; }
+};
+template <int N, class T, int Type>
+struct Elements<N, T, Type, true> {
+  using P = Pack<Bits16, N>;
+  P pack;
+  FC_INLINE void read(const void *p, int64_t at, int) {
+    const auto *words = reinterpret_cast<const typename P::W *>(static_cast<const Bits16 *>(p) + at);
+    FC_EACH(P::kWords, pack.words[i] = words[i])
+  }
+  FC_INLINE Lanes<T, N> values() const {
+    Bits16 elements[N];
+    __builtin_memcpy(elements, &pack, sizeof(elements));
+    Lanes<T, N> r;
+    FC_EACH(N, r.v[i] = widen(elements[i], Type))
+    return r;
+  }
+};
+
 }  // namespace fc
