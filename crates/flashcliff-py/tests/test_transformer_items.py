@@ -304,7 +304,7 @@ def test_the_current_device_stays(monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda d: 70 + d, raising=False)
     for current in (0, 1):
         monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda current=current: current, raising=False)
-        items.launch(Elsewhere(), lambda *place: seen.append(place))
+        items.launch(Elsewhere(), seen.append)
     assert seen == ["enter", (1, 71), "leave", (1, 71)]
 
 
