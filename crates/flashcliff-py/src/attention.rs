@@ -3,8 +3,8 @@
 use flashcliff::cuda::attention::{self, HeadTensor, SequenceRows};
 use pyo3::prelude::*;
 
-use crate::convert::dtype_of;
 use crate::calls::{Placed, Places};
+use crate::convert::dtype_of;
 use crate::devices::{Devices, PyTarget};
 
 /// The address, and the strides of sequences, rows and heads.

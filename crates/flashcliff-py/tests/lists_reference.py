@@ -2,6 +2,7 @@
 
 import ctypes
 import types
+from typing import NamedTuple
 
 import items_reference
 import torch
@@ -29,38 +30,60 @@ class CallList:
         assert self.regions is None
         self.regions = regions
 
+    def add(self, function, arguments, out):
+        """Adds a call. The list keeps no slot alive, as the extension's does not."""
+        self.made.append((function, frozen(arguments), frozen(out)))
+
     def run(self, buffers, stream):
         assert max(buffer for buffer, _ in self.regions) < len(buffers)
+
+        def address(at):
+            region, offset = divmod(at - self.OPEN, 1 << self.OFFSET_BITS)
+            buffer, start = self.regions[region]
+            return buffers[buffer] + start + offset
+
         for function, arguments, out in self.made:
-            given = self._real(buffers, arguments)
-            found = function(*given)
+            found = function(*real(arguments, address))
             if out is not None:
-                items_reference.write(self._real(buffers, out), as_tuple(found))
-
-    def _real(self, buffers, x):
-        if isinstance(x, Spot):
-            return Spot(self._real(buffers, x.matrix), x.layout)
-        if isinstance(x, Slot):
-            return tensor_at(self._address(buffers, x.data_ptr()), x)
-        if isinstance(x, tuple) and hasattr(x, "_fields"):
-            return type(x)(*(self._real(buffers, y) for y in x))
-        if isinstance(x, tuple | list):
-            return type(x)(self._real(buffers, y) for y in x)
-        return x
-
-    def _address(self, buffers, address):
-        region, offset = divmod(address - self.OPEN, 1 << self.OFFSET_BITS)
-        buffer, start = self.regions[region]
-        return buffers[buffer] + start + offset
+                items_reference.write(real(out, address), as_tuple(found))
 
 
-def tensor_at(address, slot):
-    """The tensor of a slot at an address."""
-    if slot.numel() == 0:
-        return torch.empty(slot.shape, dtype=slot.dtype)
-    last = sum((size - 1) * stride for size, stride in zip(slot.shape, slot.stride()))
-    memory = (ctypes.c_char * ((last + 1) * slot.itemsize)).from_address(address)
-    return torch.frombuffer(memory, dtype=slot.dtype).as_strided(slot.shape, slot.stride())
+class Place(NamedTuple):
+    """What a list knows of a slot."""
+
+    address: int
+    shape: tuple
+    strides: tuple
+    dtype: torch.dtype
+
+
+def frozen(x):
+    return changed(x, Slot, lambda s: Place(s.data_ptr(), tuple(s.shape), s.stride(), s.dtype))
+
+
+def real(x, address):
+    return changed(x, Place, lambda place: tensor_at(address(place.address), place))
+
+
+def changed(x, kind, function):
+    """Nested arguments in which all of a kind are changed."""
+    if isinstance(x, kind):
+        return function(x)
+    if isinstance(x, Spot):
+        return Spot(changed(x.matrix, kind, function), x.layout)
+    if isinstance(x, tuple | list):
+        parts = [changed(y, kind, function) for y in x]
+        return type(x)(*parts) if hasattr(x, "_fields") else type(x)(parts)
+    return x
+
+
+def tensor_at(address, place):
+    """The tensor of a place at an address."""
+    if 0 in place.shape:
+        return torch.empty(place.shape, dtype=place.dtype)
+    last = sum((size - 1) * stride for size, stride in zip(place.shape, place.strides))
+    memory = (ctypes.c_char * ((last + 1) * place.dtype.itemsize)).from_address(address)
+    return torch.frombuffer(memory, dtype=place.dtype).as_strided(place.shape, place.strides)
 
 
 def as_tuple(x):
@@ -135,7 +158,7 @@ def _listed(name, function):
         if draft is None:
             return function(*arguments)
         out = RETURNED[name](*arguments) if name in RETURNED else None
-        draft.calls.made.append((function, arguments, None if out is None else as_tuple(out)))
+        draft.calls.add(function, arguments, None if out is None else as_tuple(out))
         return out
 
     return run

@@ -249,18 +249,39 @@ class Draft:
 
 def _plan(spans: Sequence[_Span], end: int) -> int:
     """Places spans so that none overlaps another that is needed at the same time. Returns the bytes of all."""
-    placed: list[_Span] = []
-    total = 0
-    for span in sorted(spans, key=lambda span: -span.size):
+    for span in spans:
         span.died = end if span.died is None else span.died
-        others = [x for x in placed if x.born < span.died and span.born < x.died]  # type: ignore[operator]
-        for other in sorted(others, key=lambda x: x.start):
-            if span.start + span.size <= other.start:
-                break
-            span.start = max(span.start, _up(other.start + other.size))
-        placed.append(span)
-        total = max(total, span.start + span.size)
+    # No order is the best for all lists.
+    orders = (
+        sorted(spans, key=lambda span: -span.size),
+        sorted(spans, key=lambda span: span.born),
+        sorted(spans, key=lambda span: -span.size * (span.died - span.born)),  # type: ignore[operator]
+    )
+    found = [_in_order(order) for order in orders]
+    total, starts = min(found, key=lambda plan: plan[0])
+    for span, start in starts.items():
+        span.start = start
     return total
+
+
+def _in_order(spans: Sequence[_Span]) -> tuple[int, dict[_Span, int]]:
+    """The bytes of all, and where each begins: at the first place that is free while it is needed."""
+    placed: dict[_Span, int] = {}
+    total = 0
+    for span in spans:
+        others = [
+            (start, start + other.size)
+            for other, start in placed.items()
+            if other.born < span.died and span.born < other.died  # type: ignore[operator]
+        ]
+        at = 0
+        for start, end in sorted(others):
+            if at + span.size <= start:
+                break
+            at = max(at, _up(end))
+        placed[span] = at
+        total = max(total, at + span.size)
+    return total, placed
 
 
 def _up(size: int) -> int:
