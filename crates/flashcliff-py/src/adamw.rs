@@ -1,11 +1,12 @@
 //! AdamW on NVIDIA GPUs, over memory that Python owns.
 
+use flashcliff::cuda::items::Target;
 use flashcliff::cuda::{AdamGroup, AdamList, AdamMember, AdamRate};
 use pyo3::prelude::*;
 
 use crate::convert::dtype_of;
-use crate::devices::{Devices, PyTarget};
-use crate::error::raise;
+use crate::devices::{Devices, PyStream};
+use crate::error::{caught, raise};
 
 /// The addresses of parameter, both means and step count; elements, group, type.
 type PyMember = (usize, usize, usize, usize, usize, usize, String);
@@ -52,14 +53,15 @@ impl AdamW {
         groups: Vec<PyGroup>,
         max_norm: Option<f64>,
         workspace: usize,
-        target: PyTarget,
+        stream: PyStream,
     ) -> PyResult<()> {
         let groups = groups.iter().map(group).collect::<PyResult<Vec<_>>>()?;
         // SAFETY: the caller's, who is the Python package itself.
-        self.devices.on(target, |target| unsafe {
+        let step = |target: Target<'_>| unsafe {
             self.inner
                 .step(target, &gradients, &groups, max_norm, workspace as u64)
-        })
+        };
+        caught(|| self.devices.with(stream, step))
     }
 }
 

@@ -3,6 +3,7 @@
 use flashcliff::cuda::block_sparse::{self, Groups, Product, Rows, Weights};
 use pyo3::prelude::*;
 
+use crate::calls::{Placed, Places};
 use crate::devices::{Devices, PyTarget};
 
 /// The address and the stride of rows.
@@ -57,7 +58,7 @@ impl BlockSparse {
         rows: usize,
         transposed: bool,
         groups: PyGroups,
-        target: PyTarget,
+        target: PyTarget<'_>,
     ) -> PyResult<()> {
         let [x, weights, out] = tensors.map(rows_of);
         let product = Product {
@@ -70,8 +71,8 @@ impl BlockSparse {
             groups: groups_of(groups),
         };
         // SAFETY: the caller's, who is the Python package itself.
-        self.devices.on(target, |target| unsafe {
-            block_sparse::product(target, product)
+        self.devices.on(target, move |places, target| unsafe {
+            block_sparse::product(target, product.placed(places))
         })
     }
 
@@ -83,7 +84,7 @@ impl BlockSparse {
         of_bias: usize,
         rows: usize,
         groups: PyGroups,
-        target: PyTarget,
+        target: PyTarget<'_>,
     ) -> PyResult<()> {
         let [x, gradient, to] = tensors.map(rows_of);
         let weights = Weights {
@@ -96,8 +97,8 @@ impl BlockSparse {
             groups: groups_of(groups),
         };
         // SAFETY: the same holds as above.
-        self.devices.on(target, |target| unsafe {
-            block_sparse::weights(target, weights)
+        self.devices.on(target, move |places, target| unsafe {
+            block_sparse::weights(target, weights.placed(places))
         })
     }
 }
@@ -114,5 +115,51 @@ fn groups_of((groups, units, count): PyGroups) -> Groups {
         groups: groups as u64,
         units: units as u64,
         count,
+    }
+}
+
+impl Placed for Rows {
+    fn placed(self, places: &Places<'_>) -> Self {
+        Self {
+            elements: places.at(self.elements),
+            ..self
+        }
+    }
+}
+
+impl Placed for Groups {
+    fn placed(self, places: &Places<'_>) -> Self {
+        Self {
+            groups: places.at(self.groups),
+            units: places.at(self.units),
+            ..self
+        }
+    }
+}
+
+impl Placed for Product {
+    fn placed(self, places: &Places<'_>) -> Self {
+        Self {
+            x: self.x.placed(places),
+            weights: self.weights.placed(places),
+            bias: places.at(self.bias),
+            out: self.out.placed(places),
+            groups: self.groups.placed(places),
+            ..self
+        }
+    }
+}
+
+impl Placed for Weights {
+    fn placed(self, places: &Places<'_>) -> Self {
+        Self {
+            x: self.x.placed(places),
+            gradient: self.gradient.placed(places),
+            partials: places.at(self.partials),
+            to: self.to.placed(places),
+            of_bias: places.at(self.of_bias),
+            groups: self.groups.placed(places),
+            ..self
+        }
     }
 }

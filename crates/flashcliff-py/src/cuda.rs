@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
+use flashcliff::cuda::cudarc::driver::sys::CUstream;
 use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
 use flashcliff::cuda::{
     self, Device, Dtypes, MatmulPrecision, Scratch, SizedCall, StridedSizes, Tensor, TensorMut,
@@ -9,7 +10,9 @@ use flashcliff::cuda::{
 use flashcliff::{Dims, Dtype, Error, Operator, Pass};
 use pyo3::prelude::*;
 
+use crate::calls::Places;
 use crate::convert::{Gpu, Plan, View, dtype_of};
+use crate::devices::PyTarget;
 use crate::error::{CudaError, detached};
 use crate::host::{Given, Gradients};
 
@@ -132,42 +135,6 @@ impl Devices {
         }
     }
 
-    /// # Safety
-    /// The contract of [`Self::forward`] holds, with strides.
-    pub(crate) unsafe fn forward_strided(
-        &self,
-        operator: &Operator,
-        sizes: StridedSizes,
-        inputs: &[Strided],
-        output: Strided,
-        gpu: Gpu,
-    ) -> Result<(), Error> {
-        let on_gpu = self.find(operator, gpu.ordinal)?;
-        let inputs: Vec<_> = inputs.iter().map(|&input| strided(input)).collect();
-        let stream = std::ptr::with_exposed_provenance_mut(gpu.stream);
-        // SAFETY: the caller promises it.
-        unsafe { on_gpu.forward_strided(stream, sizes, &inputs, strided(output)) }
-    }
-
-    /// # Safety
-    /// The contract of [`Self::forward`] holds, with strides.
-    pub(crate) unsafe fn backward_strided(
-        &self,
-        operator: &Operator,
-        sizes: StridedSizes,
-        inputs: &[Strided],
-        grad_output: Strided,
-        grads: &[Option<Strided>],
-        gpu: Gpu,
-    ) -> Result<(), Error> {
-        let on_gpu = self.find(operator, gpu.ordinal)?;
-        let inputs: Vec<_> = inputs.iter().map(|&input| strided(input)).collect();
-        let grads: Vec<_> = grads.iter().map(|grad| grad.map(strided)).collect();
-        let stream = std::ptr::with_exposed_provenance_mut(gpu.stream);
-        // SAFETY: the caller promises it.
-        unsafe { on_gpu.backward_strided(stream, sizes, &inputs, strided(grad_output), &grads) }
-    }
-
     fn get(&self, operator: &Operator, gpu: Gpu) -> Result<cuda::Operator, Error> {
         let precision = match gpu.tf32 {
             true => MatmulPrecision::Tf32,
@@ -203,9 +170,92 @@ impl Devices {
     }
 }
 
-fn strided((address, blade_stride, row_stride): Strided) -> cuda::StridedTensor {
+/// An operator on a GPU, for tensors with strides of their own.
+pub(crate) struct StridedOperator {
+    inner: cuda::Operator,
+    stream: CUstream,
+}
+
+impl StridedOperator {
+    /// # Safety
+    /// The contract of [`cuda::Operator::forward_strided`] holds for the tensors at their places.
+    pub(crate) unsafe fn forward(
+        &self,
+        sizes: StridedSizes,
+        inputs: &[Strided],
+        output: Strided,
+        places: &Places<'_>,
+    ) -> Result<(), Error> {
+        let at = |tensor| strided(tensor, places);
+        let inputs: Vec<_> = inputs.iter().copied().map(at).collect();
+        // SAFETY: the caller promises it.
+        unsafe {
+            let output = at(output);
+            self.inner
+                .forward_strided(self.stream, sizes, &inputs, output)
+        }
+    }
+
+    /// # Safety
+    /// The contract of [`cuda::Operator::backward_strided`] holds for the tensors at their places.
+    pub(crate) unsafe fn backward(
+        &self,
+        sizes: StridedSizes,
+        inputs: &[Strided],
+        grad_output: Strided,
+        grads: &[Option<Strided>],
+        places: &Places<'_>,
+    ) -> Result<(), Error> {
+        let at = |tensor| strided(tensor, places);
+        let inputs: Vec<_> = inputs.iter().copied().map(at).collect();
+        let grads: Vec<_> = grads.iter().map(|grad| grad.map(at)).collect();
+        // SAFETY: the caller promises it.
+        unsafe {
+            let grad_output = at(grad_output);
+            self.inner
+                .backward_strided(self.stream, sizes, &inputs, grad_output, &grads)
+        }
+    }
+}
+
+/// Calls an operator on tensors with strides of their own, or puts the call into a list.
+pub(crate) fn strided_call(
+    operator: &Bound<'_, crate::operator::Operator>,
+    target: PyTarget<'_>,
+    call: impl Fn(&StridedOperator, &Places<'_>) -> Result<(), Error> + Send + Sync + 'static,
+) -> PyResult<()> {
+    match target {
+        // A kernel may be compiled now, which sends messages to Python from other threads.
+        PyTarget::Stream((ordinal, stream)) => {
+            let own = operator.get();
+            detached(operator.py(), || {
+                let found = StridedOperator {
+                    inner: own.devices.find(&own.inner, ordinal)?,
+                    stream: std::ptr::with_exposed_provenance_mut(stream),
+                };
+                call(&found, &Places::FIXED)
+            })
+        }
+        PyTarget::List(list) => {
+            let own = operator.clone().unbind();
+            list.push(Box::new(move |places, target| {
+                let own = own.get();
+                let found = StridedOperator {
+                    inner: own.devices.find(&own.inner, target.device.ordinal())?,
+                    stream: target.stream,
+                };
+                call(&found, places)
+            }))
+        }
+    }
+}
+
+fn strided(
+    (address, blade_stride, row_stride): Strided,
+    places: &Places<'_>,
+) -> cuda::StridedTensor {
     cuda::StridedTensor {
-        address: address as u64,
+        address: places.at(address as u64),
         blade_stride,
         row_stride,
     }

@@ -7,28 +7,50 @@ use flashcliff::cuda::Device;
 use flashcliff::cuda::items::Target;
 use pyo3::prelude::*;
 
+use crate::calls::{CallList, Places};
 use crate::error::caught;
 
-/// The number of the device, and the address of the stream.
-pub(crate) type PyTarget = (usize, usize);
+/// The number of a device, and the address of a stream.
+pub(crate) type PyStream = (usize, usize);
+
+/// Where a call goes.
+#[derive(FromPyObject)]
+pub(crate) enum PyTarget<'py> {
+    /// To a stream, now.
+    Stream(PyStream),
+    /// To a list, which makes it later.
+    List(PyRef<'py, CallList>),
+}
 
 /// Devices that were opened, so that no call opens one again.
 #[derive(Default)]
 pub(crate) struct Devices(Mutex<Vec<Device>>);
 
 impl Devices {
-    /// Calls a function with a device and a stream of Python's.
+    /// Calls a function with a device and a stream of Python's, or puts it into a list.
     pub(crate) fn on(
         &self,
-        (ordinal, stream): PyTarget,
-        call: impl FnOnce(Target<'_>) -> Result<(), Error>,
+        target: PyTarget<'_>,
+        call: impl Fn(&Places<'_>, Target<'_>) -> Result<(), Error> + Send + Sync + 'static,
     ) -> PyResult<()> {
-        caught(|| {
-            let device = self.device(ordinal)?;
-            call(Target {
-                device: &device,
-                stream: std::ptr::with_exposed_provenance_mut(stream),
-            })
+        match target {
+            PyTarget::Stream(stream) => {
+                caught(|| self.with(stream, |target| call(&Places::FIXED, target)))
+            }
+            PyTarget::List(list) => list.push(Box::new(call)),
+        }
+    }
+
+    /// Calls a function with a device and a stream of Python's.
+    pub(crate) fn with<R>(
+        &self,
+        (ordinal, stream): PyStream,
+        call: impl FnOnce(Target<'_>) -> Result<R, Error>,
+    ) -> Result<R, Error> {
+        let device = self.device(ordinal)?;
+        call(Target {
+            device: &device,
+            stream: std::ptr::with_exposed_provenance_mut(stream),
         })
     }
 

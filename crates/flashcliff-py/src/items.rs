@@ -2,13 +2,14 @@
 
 use flashcliff::Dtype;
 use flashcliff::cuda::items::{
-    self, Activation, Columns, Distances, Features, ItemEps, ItemGains, ItemPart, ItemSizes,
-    ItemTensor, Pack, Split,
+    self, Activation, Columns, Distances, Features, ItemEps, ItemFactors, ItemGains, ItemPart,
+    ItemSizes, ItemTensor, Pack, Split,
 };
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::algebra::Algebra;
+use crate::calls::{Placed, Places};
 use crate::convert::dtype_of;
 use crate::devices::{Devices, PyTarget};
 use crate::error::raise;
@@ -92,14 +93,16 @@ impl Items {
         x: PyTensor,
         residual: Option<[PyTensor; 2]>,
         to: PyTensor,
-        target: PyTarget,
+        target: PyTarget<'_>,
     ) -> PyResult<()> {
         let (sizes, residual) = (sizes_of(&sizes)?, residual.map(|both| both.map(tensor)));
+        let (eps, gains, [x, to]) = (eps_of(eps), gains_of(gains), [x, to].map(tensor));
+        let items = self.inner.clone();
         // SAFETY: the caller's, who is the Python package itself.
-        self.devices.on(target, |target| unsafe {
-            let (x, to) = (tensor(x), tensor(to));
-            let (eps, gains) = (eps_of(eps), gains_of(gains));
-            self.inner.norm(target, sizes, eps, gains, x, residual, to)
+        self.devices.on(target, move |places, target| unsafe {
+            let (gains, residual) = (gains.placed(places), residual.placed(places));
+            let [x, to] = [x, to].placed(places);
+            items.norm(target, sizes, eps, gains, x, residual, to)
         })
     }
 
@@ -116,15 +119,16 @@ impl Items {
         gradient: PyTensor,
         through: Option<PyTensor>,
         to: PyTensor,
-        target: PyTarget,
+        target: PyTarget<'_>,
     ) -> PyResult<()> {
         let (sizes, through) = (sizes_of(&sizes)?, through.map(tensor));
-        let [x, g, to] = [x, gradient, to].map(tensor);
+        let (eps, gains) = (eps_of(eps), gains_of(gains));
+        let (items, given) = (self.inner.clone(), [x, gradient, to].map(tensor));
         // SAFETY: the same holds as above.
-        self.devices.on(target, |target| unsafe {
-            let (eps, gains) = (eps_of(eps), gains_of(gains));
-            self.inner
-                .norm_gradient(target, sizes, eps, gains, x, g, through, to)
+        self.devices.on(target, move |places, target| unsafe {
+            let (gains, through) = (gains.placed(places), through.placed(places));
+            let [x, g, to] = given.placed(places);
+            items.norm_gradient(target, sizes, eps, gains, x, g, through, to)
         })
     }
 
@@ -134,13 +138,14 @@ impl Items {
         activations: [String; 2],
         x: PyTensor,
         to: PyTensor,
-        target: PyTarget,
+        target: PyTarget<'_>,
     ) -> PyResult<()> {
         let (sizes, activations) = (sizes_of(&sizes)?, activations_of(&activations)?);
-        let [x, to] = [x, to].map(tensor);
+        let (items, given) = (self.inner.clone(), [x, to].map(tensor));
         // SAFETY: the same holds as above.
-        self.devices.on(target, |target| unsafe {
-            self.inner.gate(target, sizes, activations, x, to)
+        self.devices.on(target, move |places, target| unsafe {
+            let [x, to] = given.placed(places);
+            items.gate(target, sizes, activations, x, to)
         })
     }
 
@@ -151,14 +156,14 @@ impl Items {
         x: PyTensor,
         gradient: PyTensor,
         to: PyTensor,
-        target: PyTarget,
+        target: PyTarget<'_>,
     ) -> PyResult<()> {
         let (sizes, activations) = (sizes_of(&sizes)?, activations_of(&activations)?);
-        let [x, g, to] = [x, gradient, to].map(tensor);
+        let (items, given) = (self.inner.clone(), [x, gradient, to].map(tensor));
         // SAFETY: the same holds as above.
-        self.devices.on(target, |target| unsafe {
-            self.inner
-                .gate_gradient(target, sizes, activations, x, g, to)
+        self.devices.on(target, move |places, target| unsafe {
+            let [x, g, to] = given.placed(places);
+            items.gate_gradient(target, sizes, activations, x, g, to)
         })
     }
 
@@ -167,12 +172,13 @@ impl Items {
         sizes: PySizes,
         split: PySplit,
         parts: Vec<PyPart>,
-        target: PyTarget,
+        target: PyTarget<'_>,
     ) -> PyResult<()> {
         let (sizes, parts, split) = (sizes_of(&sizes)?, parts_of(&parts)?, split_of(&split)?);
+        let items = self.inner.clone();
         // SAFETY: the same holds as above.
-        self.devices.on(target, |target| unsafe {
-            self.inner.heads(target, sizes, split, &parts)
+        self.devices.on(target, move |places, target| unsafe {
+            items.heads(target, sizes, split, &all_placed(&parts, places))
         })
     }
 
@@ -182,13 +188,15 @@ impl Items {
         split: PySplit,
         parts: Vec<PyPart>,
         to: Vec<PyTensor>,
-        target: PyTarget,
+        target: PyTarget<'_>,
     ) -> PyResult<()> {
         let (sizes, parts, split) = (sizes_of(&sizes)?, parts_of(&parts)?, split_of(&split)?);
         let to: Vec<_> = to.into_iter().map(tensor).collect();
+        let items = self.inner.clone();
         // SAFETY: the same holds as above.
-        self.devices.on(target, |target| unsafe {
-            self.inner.heads_gradient(target, sizes, split, &parts, &to)
+        self.devices.on(target, move |places, target| unsafe {
+            let (parts, to) = (all_placed(&parts, places), all_placed(&to, places));
+            items.heads_gradient(target, sizes, split, &parts, &to)
         })
     }
 
@@ -202,12 +210,14 @@ impl Items {
         columns: PyColumns,
         partials: usize,
         to: usize,
-        target: PyTarget,
+        target: PyTarget<'_>,
     ) -> PyResult<()> {
-        let columns = columns_of(&columns)?;
+        let dtype = dtype_of(&columns.4)?;
         // SAFETY: the same holds as above.
-        self.devices.on(target, |target| unsafe {
-            items::Items::column_sums(target, columns, partials as u64, to as u64)
+        self.devices.on(target, move |places, target| unsafe {
+            let columns = with_dtype(&columns, dtype).placed(places);
+            let [partials, to] = [partials, to].map(|at| places.at(at as u64));
+            items::Items::column_sums(target, columns, partials, to)
         })
     }
 
@@ -217,12 +227,13 @@ impl Items {
         addresses: [usize; 4],
         sizes: (usize, usize),
         dtype: String,
-        target: PyTarget,
+        target: PyTarget<'_>,
     ) -> PyResult<()> {
         let pack = pack_of(addresses, sizes, &dtype)?;
         // SAFETY: the same holds as above.
-        self.devices
-            .on(target, |target| unsafe { items::Items::pack(target, pack) })
+        self.devices.on(target, move |places, target| unsafe {
+            items::Items::pack(target, pack.placed(places))
+        })
     }
 
     /// `addresses` and `sizes` are those of `pack`; the address of numbers is not read.
@@ -232,12 +243,13 @@ impl Items {
         addresses: [usize; 4],
         sizes: (usize, usize),
         dtype: String,
-        target: PyTarget,
+        target: PyTarget<'_>,
     ) -> PyResult<()> {
         let pack = pack_of(addresses, sizes, &dtype)?;
         // SAFETY: the same holds as above.
-        self.devices.on(target, |target| unsafe {
-            items::Items::pack_tensors(target, pack, &tensors)
+        self.devices.on(target, move |places, target| unsafe {
+            let tensors: Vec<_> = tensors.iter().map(|&at| places.at(at)).collect();
+            items::Items::pack_tensors(target, pack.placed(places), &tensors)
         })
     }
 
@@ -247,7 +259,7 @@ impl Items {
         features: PyFeatures,
         merged: PyTensor,
         back: bool,
-        target: PyTarget,
+        target: PyTarget<'_>,
     ) -> PyResult<()> {
         let (sizes, merged) = (sizes_of(&sizes)?, tensor(merged));
         let (address, dtype, inner, heads, strides) = features;
@@ -258,9 +270,36 @@ impl Items {
             heads,
             strides,
         };
+        let items = self.inner.clone();
         // SAFETY: the same holds as above.
-        self.devices.on(target, |target| unsafe {
-            self.inner.merge(target, sizes, features, merged, back)
+        self.devices.on(target, move |places, target| unsafe {
+            let (features, merged) = (features.placed(places), merged.placed(places));
+            items.merge(target, sizes, features, merged, back)
+        })
+    }
+
+    /// `factors` are an address, and the strides of blades and of rows.
+    fn combine(
+        &self,
+        sizes: PySizes,
+        x: Option<PyTensor>,
+        factors: (usize, usize, usize),
+        y: Option<PyTensor>,
+        to: PyTensor,
+        target: PyTarget<'_>,
+    ) -> PyResult<()> {
+        let (sizes, to) = (sizes_of(&sizes)?, tensor(to));
+        let (address, blade_stride, row_stride) = factors;
+        let factors = ItemFactors {
+            factors: address as u64,
+            blade_stride,
+            row_stride,
+        };
+        let (items, given) = (self.inner.clone(), [x, y].map(|x| x.map(tensor)));
+        // SAFETY: the same holds as above.
+        self.devices.on(target, move |places, target| unsafe {
+            let ([x, y], to) = (given.placed(places), to.placed(places));
+            items.combine(target, sizes, x, factors.placed(places), y, to)
         })
     }
 }
@@ -326,17 +365,22 @@ fn split_of((norm, points, features): &PySplit) -> PyResult<Split> {
     })
 }
 
-fn columns_of(
-    (elements, rows, width, row_stride, dtype, runs): &PyColumns,
-) -> PyResult<Columns<'_>> {
-    Ok(Columns {
+fn columns_of(columns: &PyColumns) -> PyResult<Columns<'_>> {
+    Ok(with_dtype(columns, dtype_of(&columns.4)?))
+}
+
+fn with_dtype(
+    (elements, rows, width, row_stride, _, runs): &PyColumns,
+    dtype: Dtype,
+) -> Columns<'_> {
+    Columns {
         elements: *elements as u64,
         rows: *rows,
         width: *width,
         row_stride: *row_stride,
-        dtype: dtype_of(dtype)?,
+        dtype,
         runs,
-    })
+    }
 }
 
 fn parts_of(parts: &[PyPart]) -> PyResult<Vec<ItemPart>> {
@@ -376,4 +420,79 @@ fn activations_of(names: &[String; 2]) -> PyResult<[Activation; 2]> {
         found.map(|&(_, found)| found).ok_or_else(error)
     };
     Ok([find(&names[0])?, find(&names[1])?])
+}
+
+fn all_placed<T: Placed>(given: &[T], places: &Places<'_>) -> Vec<T> {
+    given.iter().map(|x| x.placed(places)).collect()
+}
+
+impl Placed for ItemTensor {
+    fn placed(self, places: &Places<'_>) -> Self {
+        Self {
+            multivectors: places.at(self.multivectors),
+            scalars: places.at(self.scalars),
+            ..self
+        }
+    }
+}
+
+impl Placed for ItemGains {
+    fn placed(self, places: &Places<'_>) -> Self {
+        Self {
+            multivectors: places.at(self.multivectors),
+            scalars: places.at(self.scalars),
+            partials: places.at(self.partials),
+        }
+    }
+}
+
+impl Placed for ItemFactors {
+    fn placed(self, places: &Places<'_>) -> Self {
+        Self {
+            factors: places.at(self.factors),
+            ..self
+        }
+    }
+}
+
+impl Placed for ItemPart {
+    fn placed(self, places: &Places<'_>) -> Self {
+        Self {
+            items: self.items.placed(places),
+            features: places.at(self.features),
+            weights: places.at(self.weights),
+            of_weights: places.at(self.of_weights),
+            ..self
+        }
+    }
+}
+
+impl Placed for Features {
+    fn placed(self, places: &Places<'_>) -> Self {
+        Self {
+            features: places.at(self.features),
+            ..self
+        }
+    }
+}
+
+impl Placed for Columns<'_> {
+    fn placed(self, places: &Places<'_>) -> Self {
+        Self {
+            elements: places.at(self.elements),
+            ..self
+        }
+    }
+}
+
+impl Placed for Pack {
+    fn placed(self, places: &Places<'_>) -> Self {
+        Self {
+            from: places.at(self.from),
+            places: places.at(self.places),
+            factors: places.at(self.factors),
+            to: places.at(self.to),
+            ..self
+        }
+    }
 }

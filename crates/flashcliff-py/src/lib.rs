@@ -11,6 +11,8 @@ mod algebra;
 mod attention;
 #[cfg(feature = "cuda")]
 mod block_sparse;
+#[cfg(feature = "cuda")]
+mod calls;
 mod convert;
 #[cfg_attr(not(feature = "cuda"), path = "without_cuda.rs")]
 mod cuda;
@@ -54,6 +56,8 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<block_sparse::BlockSparse>()?;
     #[cfg(feature = "cuda")]
     module.add_class::<adamw::AdamW>()?;
+    #[cfg(feature = "cuda")]
+    module.add_class::<calls::CallList>()?;
     module.add_class::<dlpack::Array>()?;
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(algebra::shipped, module)?)?;

@@ -212,20 +212,16 @@ impl Operator {
     /// Not for users: memory is not checked, as for `forward`.
     #[cfg(feature = "cuda")]
     fn forward_strided(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         sizes: (usize, usize, String),
         inputs: Vec<crate::cuda::Strided>,
         output: crate::cuda::Strided,
-        place: (usize, usize, bool),
+        target: crate::devices::PyTarget<'_>,
     ) -> PyResult<()> {
         let sizes = crate::cuda::strided_sizes(&sizes)?;
-        // A kernel may be compiled now, which sends messages to Python from other threads.
         // SAFETY: the caller's, who is the Python package itself.
-        detached(py, || unsafe {
-            let gpu = place.into();
-            self.devices
-                .forward_strided(&self.inner, sizes, &inputs, output, gpu)
+        crate::cuda::strided_call(slf, target, move |operator, places| unsafe {
+            operator.forward(sizes, &inputs, output, places)
         })
     }
 
@@ -234,20 +230,17 @@ impl Operator {
     /// Not for users: memory is not checked, as for `forward`.
     #[cfg(feature = "cuda")]
     fn backward_strided(
-        &self,
-        py: Python<'_>,
+        slf: &Bound<'_, Self>,
         sizes: (usize, usize, String),
         inputs: Vec<crate::cuda::Strided>,
         grad_output: crate::cuda::Strided,
         grads: Vec<Option<crate::cuda::Strided>>,
-        place: (usize, usize, bool),
+        target: crate::devices::PyTarget<'_>,
     ) -> PyResult<()> {
         let sizes = crate::cuda::strided_sizes(&sizes)?;
         // SAFETY: the same holds as above.
-        detached(py, || unsafe {
-            let gpu = place.into();
-            self.devices
-                .backward_strided(&self.inner, sizes, &inputs, grad_output, &grads, gpu)
+        crate::cuda::strided_call(slf, target, move |operator, places| unsafe {
+            operator.backward(sizes, &inputs, grad_output, &grads, places)
         })
     }
 

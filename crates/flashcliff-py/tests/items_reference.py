@@ -23,6 +23,7 @@ NAMES = (
     "column_sums",
     "pack",
     "pack_tensors",
+    "combine",
     "product",
     "product_gradient",
 )
@@ -254,7 +255,7 @@ def heads_gradient(algebra, split, parts, to):
         *found, of_weights = gradients(run, [mv, s, weights], [part.features])
         write(place, found)
         if part.of_weights is not None:
-            part.of_weights.copy_(of_weights)
+            part.of_weights.view(of_weights.shape).copy_(of_weights)
 
 
 def merge(algebra, features, merged, back):
@@ -291,6 +292,20 @@ def pack_tensors(algebra, tensors, places, factors):
     bits = _core.Items.PLACE_BITS
     flat = starts[places.long() >> bits] + (places & ((1 << bits) - 1))
     return pack(algebra, torch.cat([t.flatten() for t in tensors]), flat, factors)
+
+
+def combine(algebra, x, factors, y, to):
+    for at, place in enumerate(to):
+        if place is None:
+            continue
+        found = torch.zeros_like(place, dtype=torch.float64)
+        if x is not None:
+            found += x[at].double()
+        if factors is not None and at == 0:
+            found *= factors.double().unsqueeze(-1)
+        if y is not None:
+            found += y[at].double()
+        place.copy_(found)
 
 
 def multiplied(algebra, kind, x, y):

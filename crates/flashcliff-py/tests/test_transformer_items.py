@@ -304,7 +304,7 @@ def test_the_current_device_stays(monkeypatch):
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda d: 70 + d, raising=False)
     for current in (0, 1):
         monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda current=current: current, raising=False)
-        items.launch(Elsewhere(), lambda *place: seen.append(place))
+        items.launch(Elsewhere(), seen.append)
     assert seen == ["enter", (1, 71), "leave", (1, 71)]
 
 
@@ -387,6 +387,10 @@ def test_kernels_are_their_references(signature, dtype, aligned, sizes):
         for through in (None, given()):
             arguments = algebra, EPS, gain, x, given(), through, to()
             both("norm_gradient", arguments, lambda a: a[6], 4 * limit)
+    factors = memory.values(algebra.blade_count, rows)
+    for first, by, second in ((x, None, None), (x, factors, given()), (None, None, given())):
+        both("combine", (algebra, first, by, second, to()), lambda a: a[4], limit)
+    both("combine", (algebra, None, None, None, to()), lambda a: a[4], 1e-30)
     both("product", (algebra, "geometric", x[0], given()[0], to()[0]), lambda a: [a[4]], limit)
     arguments = algebra, "regressive", x[0], given()[0], given()[0], (to()[0], to()[0])
     both("product_gradient", arguments, lambda a: a[5], limit)
@@ -394,6 +398,22 @@ def test_kernels_are_their_references(signature, dtype, aligned, sizes):
         both("gate", (algebra, (name, "gelu"), x, to()), lambda a: a[3], limit)
         arguments = algebra, (name, "gelu"), x, given(), to()
         both("gate_gradient", arguments, lambda a: a[4], 4 * limit)
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+def test_sums_in_place(dtype):
+    algebra, memory = flashcliff.Algebra(3, 0, 1), Memory(dtype, False)
+    x, y = memory.items(16, 33, 5, 6), memory.items(16, 33, 5, 6)
+    factors = memory.values(16, 33)
+    for in_place in (x, y):
+        want = [t.clone() for t in in_place]
+        items_reference.combine(algebra, x, factors, y, want)
+        kept = [t.clone() for t in in_place]
+        items.combine(algebra, x, factors, y, in_place)
+        for got, expected, before in zip(in_place, want, kept, strict=True):
+            assert difference(got.double(), expected.double()) < DTYPES[dtype]
+            got.copy_(before)
 
 
 @pytest.mark.cuda

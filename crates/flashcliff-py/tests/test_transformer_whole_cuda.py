@@ -7,7 +7,9 @@ from torch.profiler import ProfilerActivity, profile
 from whole_common import by_layers, count_whole
 
 import flashcliff
+from flashcliff._ops import calls
 from flashcliff.nn import transformer as gt
+from flashcliff.nn.transformer.whole import function, listed
 
 pytestmark = pytest.mark.cuda
 LENGTHS = [3, 1, 6, 2]
@@ -92,11 +94,61 @@ def test_block_sparse_products_of_few_rows(signature, multi_query, items, tf32, 
     check(net, inputs(net, 2, items), {}, count, monkeypatch)
 
 
-def kernels_of(function):
-    function()
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0)], ids=str)
+def test_lists_are_the_kernels_one_by_one(signature, ragged, tf32, monkeypatch):
+    used = []
+
+    def lists_of(given, taken):
+        used.append(listed.lists_of(given, taken))
+        return used[-1]
+
+    monkeypatch.setattr(function, "lists_of", lists_of)
+    net = network(signature, channels=16)
+    options = {}
+    if ragged:
+        bounds = torch.tensor([0, *LENGTHS], device="cuda").cumsum(0)
+        options = {"cu_seqlens": gt.Sequences(bounds, max(LENGTHS))}
+    given = inputs(net, 1, sum(LENGTHS)) if ragged else inputs(net, 2, 5)
+
+    def run():
+        with torch.no_grad():
+            inference = [x.clone() for x in net(*given, **options)]
+        out, gradients = step(net, given, options)
+        return [*inference, *out, *gradients]
+
+    with calls.paused():
+        want = run()
+    assert not any(used)
+    used.clear()
+    for at in range(3):
+        assert all(map(torch.equal, run(), want))
+        assert all((x is not None) == (at > 0) for x in used) and len(used) == 4
+        used.clear()
+    # Replays read parameters and inputs anew.
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        assert all(map(torch.equal, run(), want))
+    torch.cuda.current_stream().wait_stream(side)
+    net.zero_grad(set_to_none=True)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        got = run()
+    with torch.no_grad():
+        for p in net.parameters():
+            p.mul_(1.01)
+    graph.replay()
+    with calls.paused():
+        assert all(map(torch.equal, got, run()))
+    assert not torch.equal(got[0], want[0])
+
+
+def kernels_of(call):
+    call()
     torch.cuda.synchronize()
     with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as found:
-        function()
+        call()
         torch.cuda.synchronize()
     on_gpu = [e for e in found.events() if e.device_type == torch.autograd.DeviceType.CUDA]
     return sum(not e.is_user_annotation for e in on_gpu)

@@ -131,6 +131,19 @@ class Items:
     # The others are called by name, with what `_ops/items.py` makes of tensors.
     def __getattr__(self, name: str) -> Callable[..., None]: ...
 
+class CallList:
+    """Calls of kernels that are made at once, on GPUs: of builds with CUDA only. Functions that launch kernels take it in place of
+    a stream."""
+
+    OPEN: int
+    """What is added to addresses that are open until a run: the number of a region shifted by ``OFFSET_BITS``, plus an offset."""
+    OFFSET_BITS: int
+    def __len__(self) -> int: ...
+    def close(self, regions: list[tuple[int, int]]) -> None:
+        """Ends the list, with the number of a buffer for each region, and the bytes before it there."""
+    def run(self, buffers: list[int], stream: tuple[int, int]) -> None:
+        """Makes all calls with the addresses of buffers."""
+
 class Attention:
     """Attention within sequences, on GPUs: of builds with CUDA only."""
 

@@ -7,6 +7,7 @@ the host. Lists of addresses travel in the arguments of a launch, so a CUDA grap
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import attrgetter, methodcaller
 from typing import NamedTuple
 
 import torch
@@ -73,18 +74,29 @@ class Launches:
         self._expected = [
             (p.dtype, p.get_device(), p.is_contiguous(), p.stride()) for p in self._parameters
         ]
+        self._are_alike = all(
+            contiguous and (dtype, device) == self._expected[0][:2]
+            for dtype, device, contiguous, _ in self._expected
+        )
         self.norm = self._workspace[self._core.NORM // 8]
         """The norm of all gradients in the last step with clipping."""
 
     def stand(self) -> bool:
         """Whether the parameters are where they were."""
-        return [parameter.data_ptr() for parameter in self._parameters] == self._addresses
+        return list(map(_address, self._parameters)) == self._addresses
 
-    def step(
-        self, gradients: Sequence[Tensor | None], groups: Sequence[Group], max_norm: float | None
-    ) -> None:
-        """Launches a step of the parameters that have a gradient."""
-        given = [
+    def _read(self, gradients: Sequence[Tensor | None]) -> list[int]:
+        """The address of each gradient, 0 where there is none, -1 where a kernel cannot read one where it lies."""
+        # These loops are those of built-in functions: there may be hundreds of gradients.
+        if (
+            self._are_alike
+            and type(None) not in set(map(type, gradients))
+            and all(map(_is_contiguous, gradients))
+            and set(map(_kind, gradients)) == {self._expected[0][0]}
+            and set(map(_place, gradients)) == {self._expected[0][1]}
+        ):
+            return [address or _EMPTY for address in map(_address, gradients)]
+        return [
             0
             if gradient is None
             else (gradient.data_ptr() or _EMPTY)
@@ -92,7 +104,12 @@ class Launches:
             else -1
             for gradient, expected in zip(gradients, self._expected)
         ]
-        copies = []
+
+    def step(
+        self, gradients: Sequence[Tensor | None], groups: Sequence[Group], max_norm: float | None
+    ) -> None:
+        """Launches a step of the parameters that have a gradient."""
+        given, copies = self._read(gradients), []
         if -1 in given:
             for at, gradient in enumerate(gradients):
                 if given[at] == -1 and gradient is not None:
@@ -102,10 +119,14 @@ class Launches:
         workspace = self._workspace.data_ptr()
         launch(
             self._workspace,
-            lambda *target: self._core.step(given, groups, max_norm, workspace, target),
+            lambda target: self._core.step(given, groups, max_norm, workspace, target),
         )
         changed = [p for p, address in zip(self._parameters, given) if address]
         torch.autograd.graph.increment_version(changed)
+
+
+_address, _place, _is_contiguous = map(methodcaller, ("data_ptr", "get_device", "is_contiguous"))
+_kind = attrgetter("dtype")
 
 
 def rate_at(rate: Tensor) -> tuple[int, str]:

@@ -102,7 +102,7 @@ def forward(
     log_sums = query.new_empty(query.shape[-3], call.queries.total, dtype=torch.float32)
     read = given if regular else tuple(map(_regular, given))
     described = _described(call, (*read, out), log_sums)
-    items.launch(query, lambda *target: _kernels().forward(*described, target))
+    items.launch(query, lambda target: _kernels().forward(*described, target))
     return log_sums
 
 
@@ -120,7 +120,7 @@ def backward(
     described = _described(call, read, log_sums)
     gradient = gradient if regular else _regular(gradient)
     places = _place(gradient), [_place(x) for x in gradients]
-    items.launch(gradient, lambda *target: _kernels().backward(*described, places, target))
+    items.launch(gradient, lambda target: _kernels().backward(*described, places, target))
 
 
 @functools.cache

@@ -111,7 +111,7 @@ def product(
     tensors = [_place(t) for t in (x, matrix, out)]
     place = 0 if bias is None else bias.data_ptr()
     given = tensors, place, x.shape[0], transposed, _described(groups)
-    items.launch(x, lambda *target: _kernels().product(*given, target))
+    items.launch(x, lambda target: _kernels().product(*given, target))
     return out
 
 
@@ -124,7 +124,7 @@ def weights(
     tensors = [_place(t) for t in (x, gradient, to)]
     bias = 0 if of_bias is None else of_bias.data_ptr()
     given = tensors, partials.data_ptr(), bias, x.shape[0], _described(groups)
-    items.launch(x, lambda *target: _kernels().weights(*given, target))
+    items.launch(x, lambda target: _kernels().weights(*given, target))
 
 
 @functools.cache

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import _core
 from ..algebra import Algebra
+from .calls import Slot
 from .run import saved_dtype
 from .spots import Spot
 from .tensor_types import NAMES
@@ -119,9 +120,13 @@ def norm_gradient(
     _call(algebra, "norm_gradient", x, sizes, eps, given, *places)
     if partials is None:
         return None, None
-    found = partials.sum(0).to(like.dtype).split(counts)
+    found = _sums(algebra, partials, [(0, sum(counts))], None)
+    if found.dtype != like.dtype:
+        found = found.to(like.dtype)
+    starts = 0, counts[0]
     of_mv, of_s = (
-        None if gain is None else part.view(gain.shape) for gain, part in zip(gains, found)
+        None if gain is None else found.narrow(0, start, count).view(gain.shape)
+        for gain, start, count in zip(gains, starts, counts)
     )
     return of_mv, of_s
 
@@ -173,6 +178,12 @@ def column_sums(
 ) -> Tensor:
     """The sums over rows of runs of columns of a matrix ``[rows, width]``, ascending pairs of a start and a stop:
     ``[width]``, written to a tensor if one is given. The values of other columns are arbitrary."""
+    return _sums(algebra, x, runs, to)
+
+
+def _sums(
+    algebra: Algebra, x: Tensor, runs: Sequence[tuple[int, int]], to: Tensor | None
+) -> Tensor:
     rows, width = x.shape
     if len(runs) > _core.Items.MOST_RUNS:
         runs = [(0, width)]
@@ -210,6 +221,16 @@ def pack_tensors(
     return to
 
 
+def combine(
+    algebra: Algebra, x: Items | None, factors: Tensor | None, y: Items | None, to: Items
+) -> None:
+    """Writes ``x`` times factors plus ``y``; ``None`` stands for zeros, and for factors of 1. ``factors``: of each blade and row,
+    ``[blades, rows]``; scalars have none."""
+    by = (0, 0, 0) if factors is None else (factors.data_ptr(), *factors.stride())
+    given = None if x is None else _place(x), by, None if y is None else _place(y)
+    _call(algebra, "combine", to, _sizes(to), *given, _place(to))
+
+
 Factor = Tensor | Spot
 """Multivectors ``[blades, rows, channels]``."""
 
@@ -218,9 +239,8 @@ def product(algebra: Algebra, kind: str, x: Factor, y: Factor, to: Factor) -> No
     """Writes the product of a kind of multivectors ``[blades, rows, channels]``."""
     operator, given = _product(algebra, kind), [_strided(x), _strided(y)]
 
-    def run(device: int, stream: int) -> None:
-        place = device, stream, False
-        operator.forward_strided(_strided_sizes(x), given, _strided(to), place)
+    def run(target: Target) -> None:
+        operator.forward_strided(_strided_sizes(x), given, _strided(to), target)
 
     launch(factor_tensor(x), run)
 
@@ -232,9 +252,8 @@ def product_gradient(
     operator, given = _product(algebra, kind), [_strided(x), _strided(y)]
     places = [_strided(tensor) for tensor in to]
 
-    def run(device: int, stream: int) -> None:
-        place = device, stream, False
-        operator.backward_strided(_strided_sizes(x), given, _strided(gradient), places, place)
+    def run(target: Target) -> None:
+        operator.backward_strided(_strided_sizes(x), given, _strided(gradient), places, target)
 
     launch(factor_tensor(x), run)
 
@@ -244,15 +263,22 @@ def _product(algebra: Algebra, kind: str) -> _core.Operator:
     return _core.Operator("product", algebra._core, {"kind": kind})
 
 
-def launch(x: Tensor, function: Callable[[int, int], None]) -> None:
-    """Calls a function with the device of a tensor and the address of PyTorch's stream there."""
+Target = Any
+"""A device and the address of a stream there, or a list of the extension that makes calls later."""
+
+
+def launch(x: Tensor, function: Callable[[Target], None]) -> None:
+    """Calls a function with the device of a tensor and the address of PyTorch's stream there, or with the list of a slot."""
+    if isinstance(x, Slot):
+        function(x.region.draft.calls)
+        return
     device = x.get_device()
     if device != torch._C._cuda_getDevice():
         # The extension makes the tensor's device current, which must not outlast the call.
         with torch.cuda.device(device):
-            function(device, torch._C._cuda_getCurrentRawStream(device))
+            function((device, torch._C._cuda_getCurrentRawStream(device)))
         return
-    function(device, torch._C._cuda_getCurrentRawStream(device))
+    function((device, torch._C._cuda_getCurrentRawStream(device)))
 
 
 def factor_tensor(x: Factor) -> Tensor:
@@ -280,7 +306,7 @@ def _tensor(items: Items) -> Tensor:
 
 def _call(algebra: Algebra, name: str, items: Items, *arguments: object) -> None:
     function = getattr(_items(algebra), name)
-    launch(_tensor(items), lambda *target: function(*arguments, target))
+    launch(_tensor(items), lambda target: function(*arguments, target))
 
 
 @functools.cache

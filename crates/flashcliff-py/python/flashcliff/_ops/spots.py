@@ -5,11 +5,27 @@ Tensors of the parts of a matrix take the host longer to make than a kernel take
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import functools
+import operator
+from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
-__all__ = ["Layout", "Spot", "side_by_side"]
+__all__ = ["Layout", "Spot", "below_autograd", "side_by_side"]
+
+_KEYS = functools.reduce(
+    operator.or_,
+    map(
+        torch._C.DispatchKeySet,
+        [torch._C.DispatchKey.ADInplaceOrView, torch._C.DispatchKey.AutogradCPU, torch._C.DispatchKey.AutogradCUDA],
+    ),
+)
+
+
+def below_autograd() -> Any:
+    """A context whose operations autograd does not see: their results are no views, and take the host less time."""
+    return torch._C._ExcludeDispatchKeyGuard(_KEYS)
 
 
 class Layout(NamedTuple):
@@ -72,31 +88,23 @@ class Spot:
         """Scalars ``[rows, scalars]``, in place."""
         return self.matrix.narrow(1, self.layout.scalar_start, self.layout.scalars)
 
+    def of_scalars(self) -> Spot:
+        """The scalars alone."""
+        return Spot(self.matrix, self.layout._replace(channels=0))
+
     def pair(self) -> tuple[Tensor, Tensor | None]:
         """Multivectors ``[blades, rows, channels]`` and scalars ``[rows, scalars]``, in place."""
         return self.multivectors(), self.scalars() if self.layout.scalars else None
-
-    def pair_of(
-        self, batch: tuple[int, ...], differentiated: bool
-    ) -> tuple[Tensor, Tensor | None]:
-        """The pair with the axes of a batch: tensors for autograd, or else views, which take the host less time."""
-        if differentiated:
-            return self.tensors(batch)
-        mv, s = self.multivectors(*batch), self.scalars() if self.layout.scalars else None
-        return mv, s if s is None or len(batch) == 1 else s.unflatten(0, batch)
 
     def tensors(self, batch: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
         """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``.
 
         They are tensors of their own on the same memory, not views, which no caller could change in place.
         """
-        matrix, layout = self.matrix, self.layout
-        storage, at = matrix.untyped_storage(), matrix.storage_offset()
-        strides = self._strides(batch)
-        shape = (layout.blades, *batch, layout.channels)
-        mv = matrix.new_empty(0).set_(storage, at + layout.start, shape, (layout.step, *strides, 1))
-        if not layout.scalars:
-            return mv, None
-        shape = (*batch, layout.scalars)
-        s = matrix.new_empty(0).set_(storage, at + layout.scalar_start, shape, (*strides, 1))
-        return mv, s
+        matrix, (blades, start, step, channels, scalar_start, scalars) = self.matrix, self.layout
+        at, strides = matrix.storage_offset(), self._strides(batch)
+        with below_autograd():
+            mv = matrix.as_strided((blades, *batch, channels), (step, *strides, 1), at + start)
+            if not scalars:
+                return mv, None
+            return mv, matrix.as_strided((*batch, scalars), (*strides, 1), at + scalar_start)

@@ -10,7 +10,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .._ops import items
+from .._ops import calls, items
 from .._profile.kernels import places
 from ..nn.transformer import geometry, packed
 
@@ -22,7 +22,7 @@ def kernels(recorder: Any) -> Iterator[None]:
     """Tells a recorder of the kernels of transformers. They run, unless tensors are fake."""
     launch = items.launch
 
-    def launched(x: Tensor, function: Callable[[int, int], None]) -> None:
+    def launched(x: Tensor, function: Callable[[items.Target], None]) -> None:
         if not isinstance(x, FakeTensor):
             recorder.launch(lambda: launch(x, function))
 
@@ -35,6 +35,7 @@ def kernels(recorder: Any) -> Iterator[None]:
         for place, name in ((packed, "table_of"), (geometry, "_cached")):
             swaps.append((place, name, _real(vars(place)[name])))
     with contextlib.ExitStack() as before:
+        before.enter_context(calls.paused())
         for place, name, ours in swaps:
             before.callback(setattr, place, name, vars(place)[name])
             setattr(place, name, ours)

@@ -86,6 +86,15 @@ def _merge(key: Key, kernel: Kernel, details: dict[str, Any]) -> Work:
     return Work((SIZES[key.dtype] + SIZES[details["features"]]) * numbers, 0)
 
 
+def _combine(key: Key, kernel: Kernel, details: dict[str, Any]) -> Work:
+    multivectors, scalars = _numbers(kernel, key.shapes[0])
+    rows, terms = key.shapes[0][0], details.get("terms", 0)
+    factors = rows * kernel.blades if details.get("factors") else 0
+    numbers = multivectors + scalars
+    flops = max(terms - 1, 0) * numbers + (multivectors if factors else 0)
+    return Work(SIZES[key.dtype] * ((terms + 1) * numbers + factors), flops)
+
+
 def _column_sums(key: Key, kernel: Kernel, details: dict[str, Any]) -> Work:
     rows, taken = key.shapes[0][0], details.get("columns", 0)
     return Work(SIZES[key.dtype] * (rows + 1) * taken, rows * taken)
@@ -132,6 +141,7 @@ _COSTS: dict[str, Callable[[Key, Kernel, dict[str, Any]], Work]] = {
     "item_gate": _gate,
     "item_heads": _heads,
     "item_merge": _merge,
+    "item_combine": _combine,
     "column_sums": _column_sums,
     "pack": _pack,
     "attention": _attention,

@@ -37,6 +37,7 @@ def places() -> list[tuple[Any, str, Callable[..., Described]]]:
         column_sums,
         pack,
         pack_tensors,
+        combine,
         product,
         product_gradient,
     ]
@@ -157,6 +158,12 @@ def pack_tensors(
 ) -> Described:
     shapes = [(sum(t.numel() for t in tensors),), tuple(places.shape)]
     return _key("pack", algebra, "forward", tensors[0], shapes)
+
+
+def combine(algebra: Any, x: Any, factors: Any, y: Any, to: Any) -> Described:
+    sizes, tensor = _sized(to)
+    details = ("factors", factors is not None), ("terms", (x is not None) + (y is not None))
+    return _key("item_combine", algebra, "forward", tensor, [sizes], *details)
 
 
 _PRODUCT = next(op for op in OPS if op.name == "product")

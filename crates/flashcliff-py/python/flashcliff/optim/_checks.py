@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -54,8 +55,13 @@ def check_place(parameter: Tensor) -> None:
         )
 
 
+_layout = attrgetter("layout")
+
+
 def refuse_gradients(gradients: list[Tensor]) -> None:
     """Raises for gradients that are not dense."""
+    if {torch.strided}.issuperset(map(_layout, gradients)):
+        return
     for gradient in gradients:
         if gradient.layout is not torch.strided:
             raise RuntimeError(

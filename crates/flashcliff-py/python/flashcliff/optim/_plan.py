@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import repeat
+from operator import is_
 from typing import Any
 
 import torch
@@ -36,27 +38,35 @@ class Plan:
     """The states of the members, in the order of the optimiser."""
     on_gpus: list[kernels.Launches] = field(default_factory=list)
     on_cpu: list[kernels.Member] = field(default_factory=list)
+    _kept: tuple[list[Tensor], ...] = ()
 
     def stands(self, groups: list[dict[str, Any]], states: States) -> bool:
         """Whether the plan is of the parameters and states that there are now."""
         given = _given(groups)
         return (
             len(given) == len(self.given)
-            and all([a is b for a, b in zip(given, self.given)])
+            and all(map(is_, given, self.given))
             and len(states) == len(self.order)
-            and all([a is b for a, b in zip(states.values(), self.order)])
+            and all(map(is_, states.values(), self.order))
             and all([p.grad is None for p in self.others])
             and all([launches.stand() for launches in self.on_gpus])
             and all([m.parameter.is_cpu for m in self.on_cpu])
             and all(
-                [
-                    s.get("step") is m.step
-                    and s.get("exp_avg") is m.mean
-                    and s.get("exp_avg_sq") is m.square
-                    for s, m in zip(self.states, self.members)
-                ]
+                all(map(is_, map(dict.get, self.states, repeat(name)), tensors))
+                for name, tensors in zip(("step", "exp_avg", "exp_avg_sq"), self._tensors())
             )
         )
+
+
+    def _tensors(self) -> tuple[list[Tensor], ...]:
+        """Step counts and both means of the members."""
+        if not self._kept:
+            self._kept = (
+                [m.step for m in self.members],
+                [m.mean for m in self.members],
+                [m.square for m in self.members],
+            )
+        return self._kept
 
 
 def planned(

@@ -2,10 +2,12 @@
 //!
 //! * `norm` - norms.
 //! * `gate` - gates and activations.
+//! * `combine` - sums of items, and items times factors.
 //! * `heads` - the features of attention.
 //! * `sums` - sums of columns, for the gradients of biases.
 //! * `pack` - matrices from the parameters of layers.
 
+mod combine;
 mod gate;
 mod heads;
 mod norm;
@@ -17,6 +19,7 @@ use std::ffi::c_void;
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_sys as sys;
 
+pub use combine::ItemFactors;
 pub use gate::Activation;
 pub use heads::{Distances, Features, ItemPart, Split};
 pub use norm::{ItemEps, ItemGains};

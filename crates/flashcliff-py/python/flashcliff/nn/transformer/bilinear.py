@@ -50,10 +50,18 @@ class JoinFactors:
         self.reference = reference
         self._made: Tensor | None = None
 
-    def of(self, geometry: Geometry, like: Tensor) -> Tensor:
-        """The factors of multivectors like some, which is the same kind in every call."""
+    @property
+    def serves_rows(self) -> bool:
+        """Whether all channels of an item have the same factors, which are not differentiated."""
+        reference = self.reference
+        return not reference.requires_grad and (reference.dim() == 0 or reference.shape[-1] == 1)
+
+    def of_rows(self, geometry: Geometry, like: Tensor) -> Tensor:
+        """The factors ``[blades, rows]`` of multivectors like some ``[blades, *batch, channels]``, which is the same kind in
+        every call."""
         if self._made is None:
-            self._made = join_factors(geometry, like, self.reference)
+            factors = join_factors(geometry, like, self.reference)
+            self._made = factors.expand(*like.shape[:-1], 1).reshape(like.shape[0], -1)
         return self._made
 
 

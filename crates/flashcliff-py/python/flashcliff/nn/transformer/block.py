@@ -181,9 +181,9 @@ class Block(nn.Module):
         """The block as one function of autograd; ``None`` where its layers must be called."""
         factors: Callable[[Tensor], Tensor] | None = None
         if self.geometry.join and self.geometry.product:
-            if joins is None or joins.reference.requires_grad:
+            if joins is None or not joins.serves_rows:
                 return None
-            factors = functools.partial(joins.of, self.geometry)
+            factors = functools.partial(joins.of_rows, self.geometry)
 
         def composed(total: Pair) -> tuple[Pair, Pair]:
             return self._by_layers(total, None, (None, None), joins, **options)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from operator import methodcaller
 from typing import Any, NamedTuple
 
 import torch
@@ -22,6 +23,7 @@ from torch import Tensor
 from ... import _core
 from ..._ops import block_sparse, items, run
 from ..._ops.block_sparse import Blocks
+from ..._ops.spots import below_autograd
 from ...algebra import Algebra
 from . import products
 from .products import Layer, Matrix
@@ -171,7 +173,8 @@ def side_by_side(parts: Sequence[Tensor]) -> Tensor | None:
         if not same or part.stride() != strides or part.storage_offset() != at:
             return None
         at += part.shape[:-2].numel() * channels
-    return first.new_empty(0).set_(storage, start, (rows, width), (width, 1))
+    with below_autograd():
+        return first.as_strided((rows, width), (width, 1), start)
 
 
 class _Part(torch.autograd.Function):
@@ -206,12 +209,13 @@ def empty_items(like: Tensor, shape: tuple[int, ...], scalars: int | None) -> tu
     blades, *batch, channels = shape
     rows = like.new_empty(*batch, blades * channels + (scalars or 0))
     # Tensors of their own on the same memory, not views, which no caller could change in place.
-    storage, strides = rows.untyped_storage(), rows.stride()[:-1]
-    mv = rows.new_empty(0).set_(storage, 0, shape, (channels, *strides, 1))
-    if scalars is None:
-        return (mv,)
-    at = blades * channels
-    return mv, rows.new_empty(0).set_(storage, at, (*batch, scalars), (*strides, 1))
+    strides = rows.stride()[:-1]
+    with below_autograd():
+        mv = rows.as_strided(shape, (channels, *strides, 1), 0)
+        if scalars is None:
+            return (mv,)
+        at = blades * channels
+        return mv, rows.as_strided((*batch, scalars), (*strides, 1), at)
 
 
 def empty_together(like: Sequence[Tensor]) -> list[Tensor]:
@@ -257,7 +261,7 @@ class Table(NamedTuple):
 
     def matrices(self, elements: Tensor) -> list[Matrix]:
         """The matrices, in place, whose elements lie one after another; not for autograd."""
-        found, start = [], 0
+        found, start = [], elements.storage_offset()
         for shape in self.shapes:
             weight = elements.as_strided((shape.rows, shape.columns), (shape.columns, 1), start)
             of_weight, of_bias, behind = shape.sizes
@@ -293,6 +297,9 @@ class _Unpack(torch.autograd.Function):
         return None, _Pack.apply(ctx.table, flat)
 
 
+_is_contiguous = methodcaller("is_contiguous")
+
+
 def elements_of(table: Table, flat: Tensor) -> Tensor:
     """The elements of all matrices from all parameters one after another."""
     if items.serves(table.algebra, flat):
@@ -300,10 +307,10 @@ def elements_of(table: Table, flat: Tensor) -> Tensor:
     return flat.index_select(0, table.source).mul_(table.factor)
 
 
-def elements_from(table: Table, parameters: list[Tensor]) -> Tensor:
+def elements_from(table: Table, parameters: Sequence[Tensor]) -> Tensor:
     """The elements of all matrices from all parameters."""
-    if table.spread is None or not all(map(Tensor.is_contiguous, parameters)):
-        return elements_of(table, torch._C._nn.flatten_dense_tensors(parameters))
+    if table.spread is None or not all(map(_is_contiguous, parameters)):
+        return elements_of(table, torch._C._nn.flatten_dense_tensors(list(parameters)))
     return items.pack_tensors(table.algebra, parameters, table.spread[None], table.factor[None])
 
 

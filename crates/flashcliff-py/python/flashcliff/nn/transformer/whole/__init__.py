@@ -10,6 +10,7 @@ kernels and matrix products in the same order, between matrices that have an ite
 | `call`      | what a call has besides; the values that its backward pass reads                         |
 | `forward`   | the forward pass                                                                         |
 | `backward`  | the backward pass                                                                        |
+| `listed`    | both passes as lists of calls, which the extension makes at once                         |
 | `function`  | both as a function of autograd, and gradients of gradients                               |
 
 :func:`attempt` leaves a block to its layers wherever something follows or changes the calls of one of them, or a layer has no
@@ -31,8 +32,9 @@ from ...._ops.run import takes_tf32
 from .. import kernel, packed
 from ..norm import SCALAR_EPS
 from ..ragged import as_sequences
-from .call import Given
-from .function import Composed, Context, differentiated, packed_forward
+from .call import Given, Others
+from .function import Composed, Context, differentiated, without_gradients
+from .listed import Taken
 from .structure import Structure, structure_of
 
 __all__ = ["attempt"]
@@ -55,7 +57,7 @@ def attempt(
         block: the block.
         here: multivectors and scalars.
         pending: what is to be added to them, if anything is.
-        factors: a function of multivectors: the factors of joins. ``None`` if there are no joins.
+        factors: a function of multivectors: the factors of joins ``[blades, rows]``. ``None`` if there are no joins.
         composed: the block of the sum by its layers.
         options: those of attention.
     """
@@ -74,11 +76,12 @@ def attempt(
     if others[0] is not None and not others[0].is_contiguous():
         return None
     reference = None if factors is None else factors(mv)
+    log_weights, *gains = others
+    own = Others(log_weights, ((gains[0], gains[1]), (gains[2], gains[3])))
+    taken = Taken(here, pending, reference, own, parameters)
     if given.differentiated:
-        call = Context(given, composed, reference)
-        return differentiated(call, here, pending, others, parameters)
-    _, after, out, _ = packed_forward(given, here, pending, reference, others, parameters)
-    return after, out
+        return differentiated(Context(given, composed, reference), taken)
+    return without_gradients(given, taken)
 
 
 def _given(

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from ...._ops.attention import Call
-from ...._ops.items import Part
+from ...._ops.items import Gains, Part
 from ...._ops.spots import Layout, Spot
 from .. import packed, products
 from ..products import Mode
 from .structure import Features, Structure
 
-__all__ = ["Given", "Kept", "linear", "parts_of", "seen"]
+__all__ = ["Given", "Kept", "Made", "Others", "linear", "parts_of", "seen"]
 
 
 class Given(NamedTuple):
@@ -44,24 +44,39 @@ class Given(NamedTuple):
         return Spot(like.new_empty(self.rows, width), layout)
 
 
-class Kept(NamedTuple):
-    """The values that the backward pass reads."""
+class Others(NamedTuple):
+    """Parameters besides those of linear layers."""
 
-    norms: tuple[Tensor | None, ...]
-    """The inputs of both norms: multivectors, scalars, multivectors, scalars."""
-    gains: tuple[Tensor | None, ...]
-    """The gains of both norms, in the same order."""
+    log_weights: Tensor | None
+    """The logarithms of the weights of distances, ``[heads, 1, channels]``."""
+    gains: tuple[Gains, Gains]
+    """The gains of both norms."""
+
+
+class Made(NamedTuple):
+    """The results of a forward pass, each in the rows of a matrix."""
+
+    total: Spot | None
+    """The sum that the block begins with, where it was formed and autograd follows the call."""
+    after: Spot
+    out: Spot
+    """The output is the sum of both."""
+    kept: Kept | None
+    """The values that the backward pass reads, if there is one."""
+
+
+class Kept(NamedTuple):
+    """The values that the backward pass reads, besides the inputs of both norms."""
+
     normed: tuple[Tensor, Tensor]
     """The results of both norms."""
     projected: Tensor
-    log_weights: Tensor | None
-    """The logarithms of the weights of distances, ``[heads, 1, channels]``."""
     features: tuple[Tensor, Tensor, Tensor]
     attended: Tensor
     log_sums: Tensor
     merged: Tensor
-    products: tuple[Tensor | None, Tensor | None, Tensor | None, Tensor | None]
-    """The factors of products, the products, the factors of joins, and what is normalised behind."""
+    products: tuple[Tensor | None, Tensor | None, Tensor | None]
+    """The factors of products, the products, and what is normalised behind."""
     levels: tuple[Tensor, ...]
     """Before and behind each gate of the MLP."""
     elements: Tensor
@@ -75,17 +90,14 @@ class Kept(NamedTuple):
     def of(flat: tuple[Any, ...]) -> Kept:
         """The same values from :meth:`flat`."""
         return Kept(
-            norms=flat[:4],
-            gains=flat[4:8],
-            normed=flat[8:10],
-            projected=flat[10],
-            log_weights=flat[11],
-            features=flat[12:15],
-            attended=flat[15],
-            log_sums=flat[16],
-            merged=flat[17],
-            products=flat[18:22],
-            levels=flat[22:-1],
+            normed=flat[:2],
+            projected=flat[2],
+            features=flat[3:6],
+            attended=flat[6],
+            log_sums=flat[7],
+            merged=flat[8],
+            products=flat[9:12],
+            levels=flat[12:-1],
             elements=flat[-1],
         )
 

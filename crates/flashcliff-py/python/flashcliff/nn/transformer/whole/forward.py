@@ -7,11 +7,10 @@ from typing import Any
 from torch import Tensor
 
 from ...._ops import attention, items
-from ...._ops.items import Gains, Pair
+from ...._ops.items import Pair
 from ...._ops.spots import Spot
 from .. import packed
-from ..items import rows_of
-from .call import Given, Kept, linear, parts_of, seen
+from .call import Given, Kept, Made, Others, linear, parts_of, seen
 
 __all__ = ["forward"]
 
@@ -21,51 +20,46 @@ def forward(
     here: Pair,
     pending: Pair | None,
     reference: Tensor | None,
-    log_weights: Tensor | None,
-    gains: tuple[Gains, Gains],
+    others: Others,
     elements: Tensor,
-) -> tuple[Pair, Pair, Pair, Kept | None]:
+) -> Made:
     """The block of a sum that has not been formed.
 
     Args:
         given: the properties of the call.
-        here: multivectors and scalars.
+        here: multivectors ``[blades, rows, channels]`` and scalars ``[rows, scalars]``.
         pending: what is to be added to them, if anything is.
-        reference: the factors of joins, if there are any.
-        log_weights: the logarithms of weights of distances, if there are any.
-        gains: those of both norms.
+        reference: the factors of joins ``[blades, rows]``, if there are any.
+        others: parameters besides those of linear layers.
         elements: the elements of the packed matrices.
-
-    Returns:
-        The sum, two pairs whose sum is the output, and what the backward pass reads, if there is one.
     """
     structure, algebra, like = given.structure, given.structure.algebra, here[0]
     hidden, matrices = structure.hidden, given.table.matrices(elements)
     saved: dict[str, Any] = {}
 
-    first, total, rows = given.new(like, hidden), here, rows_of(here)
+    first, gains = given.new(like, hidden), others.gains
+    total, rows = None, here
     if pending is None:
         items.norm(algebra, given.eps[0], gains[0], rows, None, first)
     else:
         place = given.new(like, hidden)
-        sums = rows_of(pending), place
-        items.norm(algebra, given.eps[0], gains[0], rows, sums, first)
+        items.norm(algebra, given.eps[0], gains[0], rows, (pending, place), first)
         rows = place  # type: ignore[assignment]
         if given.differentiated:
-            total = place.tensors(given.batch)
+            total = place
+        del place
 
-    added = Spot(_attended(given, matrices, first, log_weights, saved), hidden)
-    second, place = given.new(like, hidden), given.new(like, hidden)
-    items.norm(algebra, given.eps[1], gains[1], rows, (added, place), second)
+    added = Spot(_attended(given, matrices, first, others.log_weights, saved), hidden)
+    second, after = given.new(like, hidden), given.new(like, hidden)
+    items.norm(algebra, given.eps[1], gains[1], rows, (added, after), second)
     # Memory that nothing reads any more goes to what follows.
     del rows, added
-    after = place.pair_of(given.batch, given.differentiated)
     if given.differentiated:
         saved["normed"] = first.matrix, second.matrix
     del first
 
     x, at = second.matrix, 2
-    products: tuple[Tensor | None, ...] = (None,) * 4
+    products: tuple[Tensor | None, ...] = (None,) * 3
     if structure.products:
         x, products = _products(given, matrices, second, reference)
         at = 4
@@ -79,19 +73,18 @@ def forward(
             levels += [x, gated.matrix]
         del x
         x, at = linear(given, matrices, at, gated.matrix), at + 1
-    out = Spot(x, structure.levels[-1]).pair_of(given.batch, given.differentiated)
+        del gated
+    out = Spot(x, structure.levels[-1])
 
     if not given.differentiated:
-        return total, after, out, None
+        return Made(total, after, out, None)
     kept = Kept(
-        norms=(*total, *after),
-        gains=(*gains[0], *gains[1]),
         products=products,  # type: ignore[arg-type]
         levels=tuple(levels),
         elements=elements,
         **saved,
     )
-    return total, after, out, kept
+    return Made(total, after, out, kept)
 
 
 def _attended(
@@ -111,7 +104,7 @@ def _attended(
     )
     items.heads(algebra, given.features.split, parts_of(given, projected, made, log_weights))
     if given.differentiated:
-        saved.update(projected=projected, log_weights=log_weights, features=made)
+        saved.update(projected=projected, features=made)
     del projected
     attended = made[0].new_empty(given.rows, structure.counts[0], widths[2])
     q, (k, v) = seen(given, made[0]), (seen(given, x, given.spread) for x in made[1:])
@@ -129,24 +122,24 @@ def _products(
     given: Given, matrices: list[packed.Matrix], second: Spot, reference: Tensor | None
 ) -> tuple[Tensor, tuple[Tensor | None, ...]]:
     """The output of the bilinear layer, and ``products`` of :class:`~.call.Kept`, all ``None`` without a backward pass."""
-    structure = given.structure
+    structure, algebra = given.structure, given.structure.algebra
     factors = linear(given, matrices, 2, second.matrix)
     to = given.new(factors, structure.multiplied)
     if structure.multiplied.scalars:
         # Beside the products, where the next linear layer reads both without a copy of the products.
-        to.scalars().copy_(second.scalars())
+        items.combine(algebra, second.of_scalars(), None, None, to.of_scalars())
     for kind, left, right, layout in structure.products:
         place = Spot(to.matrix, layout)
-        items.product(structure.algebra, kind, Spot(factors, left), Spot(factors, right), place)
+        items.product(algebra, kind, Spot(factors, left), Spot(factors, right), place)
         if kind == "regressive":
             assert reference is not None
-            place.multivectors(*given.batch).mul_(reference)
-    read = (factors, to.matrix, reference) if given.differentiated else (None,) * 3
+            items.combine(algebra, place, reference, None, place)
+    read = (factors, to.matrix) if given.differentiated else (None, None)
     del factors
     out = linear(given, matrices, 3, to.matrix)
     if not structure.normalises:
         return out, (*read, None)
     normed = given.new(out, structure.levels[0])
     before = Spot(out, structure.levels[0])
-    items.norm(structure.algebra, given.eps[2], (None, None), before, None, normed)
+    items.norm(algebra, given.eps[2], (None, None), before, None, normed)
     return normed.matrix, (*read, out if given.differentiated else None)

@@ -8,45 +8,55 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...._ops import calls
 from ...._ops.items import Pair
+from ...._ops.spots import below_autograd
 from .. import packed
-from ..items import _again
-from .backward import backward
-from .call import Given, Kept
+from ..items import _again, rows_of
+from .backward import Read, backward, filled, matrix_of
+from .call import Given, Kept, Others
 from .forward import forward
+from .listed import Lists, Saved, Taken, lists_of
 
-__all__ = ["Composed", "Context", "differentiated", "packed_forward"]
+__all__ = ["Composed", "Context", "differentiated", "without_gradients"]
 
 Composed = Callable[[Pair], tuple[Pair, Pair]]
 """The block of a sum by its layers."""
 
 
-def differentiated(
-    call: Context,
-    here: Pair,
-    pending: Pair | None,
-    others: Sequence[Tensor | None],
-    parameters: list[Tensor],
-) -> tuple[Pair, Pair]:
-    """The block of a sum. ``others`` and ``parameters`` are those of :class:`~.structure.Structure`."""
-    more = (None, None) if pending is None else pending
-    found = _Block.apply(call, *here, *more, *others, *parameters)
+def differentiated(call: Context, taken: Taken) -> tuple[Pair, Pair]:
+    """The block of a sum."""
+    more = (None, None) if taken.pending is None else taken.pending
+    log_weights, (first, second) = taken.others
+    others = log_weights, *first, *second
+    apply = _Block.apply
+    if not torch._C._are_functorch_transforms_active():
+        # Without a look at each argument for dead wrappers of transforms, which plain tensors have not.
+        apply = super(torch.autograd.Function, _Block).apply
+    found = apply(call, *taken.here, *more, *others, *taken.parameters)
     return (found[2], found[3]), (found[4], found[5])
 
 
-def packed_forward(
-    given: Given,
-    here: Pair,
-    pending: Pair | None,
-    reference: Tensor | None,
-    others: Sequence[Tensor | None],
-    parameters: list[Tensor],
-) -> tuple[Pair, Pair, Pair, Kept | None]:
-    """:func:`~.forward.forward` with parameters that are packed first."""
-    log_weights, *gains = others
-    elements = packed.elements_from(given.table, parameters)
-    of_norms = (gains[0], gains[1]), (gains[2], gains[3])
-    return forward(given, here, pending, reference, log_weights, of_norms, elements)
+def without_gradients(given: Given, taken: Taken) -> tuple[Pair, Pair]:
+    """The block of a sum, outside of autograd."""
+    (_, _, *found), _ = _forward(given, taken, lists_of(given, taken))
+    return (found[0], found[1]), (found[2], found[3])  # type: ignore[return-value]
+
+
+def _forward(
+    given: Given, taken: Taken, lists: Lists | None
+) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
+    """Multivectors and scalars of the sum, if it was formed, and of both results; and what the backward pass reads besides."""
+    if lists is not None:
+        found, memory = lists.forward(given, taken)
+        return found, (memory,)
+    elements = packed.elements_from(given.table, taken.parameters)
+    pending = None if taken.pending is None else rows_of(taken.pending)
+    here = rows_of(taken.here)
+    made = forward(given, here, pending, taken.reference, taken.others, elements)
+    total = (None, None) if made.total is None else made.total.tensors(given.batch)
+    after, out = made.after.tensors(given.batch), made.out.tensors(given.batch)
+    return (*total, *after, *out), () if made.kept is None else made.kept.flat()
 
 
 class Context:
@@ -54,6 +64,7 @@ class Context:
 
     def __init__(self, given: Given, composed: Composed, reference: Tensor | None) -> None:
         self.given, self.composed, self.reference = given, composed, reference
+        self.lists: Lists | None = None
         self.parameters: tuple[Tensor, ...] = ()
         self.versions: list[int] = []
 
@@ -74,42 +85,105 @@ class _Block(torch.autograd.Function):
         ctx.set_materialize_grads(False)
         mv, s, more, more_s, *rest = tensors
         others, parameters = rest[:5], rest[5:]
-        pending = None if more is None else (more, more_s)
-        here: Any = mv, s
-        total, after, out, kept = packed_forward(
-            call.given, here, pending, call.reference, others, parameters
-        )
-        assert kept is not None
+        pending, given = None if more is None else (more, more_s), call.given
+        taken = Taken((mv, s), pending, call.reference, _others(others), parameters)
+        call.lists = lists_of(given, taken)
+        found, values = _forward(given, taken, call.lists)
         ctx.call, ctx.has_pending = call, pending is not None
         call.parameters = tuple(parameters)
         call.versions = [p._version for p in parameters]
-        ctx.save_for_backward(*kept.flat())
-        # An input would come back as an output of the same name.
-        of_total = (None, None) if pending is None else total
-        return *of_total, *after, *out
+        # The sum is an output only where it was formed: an input would come back as an output of the same name.
+        total = taken.here if pending is None else found[:2]
+        ctx.save_for_backward(*total, *found[2:4], *others, *values)
+        return tuple(found)
 
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor | None) -> Any:
-        call, kept = ctx.call, Kept.of(ctx.saved_tensors)
+        call, saved = ctx.call, ctx.saved_tensors
+        norms, others, values = saved[:4], saved[4:9], saved[9:]
         if torch.is_grad_enabled():
-            found = _composed(call, kept, incoming)
+            found = _composed(call, norms[:2], others, incoming)
         else:
-            given = call.given
-            made = backward(given, kept, incoming[:2], incoming[2:4], incoming[4:])
-            of_parameters = torch._C._nn.unflatten_dense_tensors(made.parameters, call.parameters)
-            found = [*made.total, made.log_weights, *made.gains, *of_parameters]
+            found = _gradients(call, norms, others, values, incoming)
         of_total = found[:2]
         of_pending = of_total if ctx.has_pending else (None, None)
         return None, *of_total, *of_pending, *found[2:]
 
 
+def _others(given: Sequence[Tensor | None]) -> Others:
+    return Others(given[0], ((given[1], given[2]), (given[3], given[4])))
+
+
+def _gradients(
+    call: Context,
+    norms: Sequence[Tensor | None],
+    others: Sequence[Tensor | None],
+    values: Sequence[Any],
+    incoming: Sequence[Tensor | None],
+) -> list[Tensor | None]:
+    """The gradients of the sum, of parameters besides those of linear layers, and of these."""
+    given, lists = call.given, call.lists
+    if lists is not None:
+        if not calls.are_paused():
+            found = _listed(call, lists, norms, others, values[0], incoming)
+            if found is not None:
+                return found
+        kept = lists.kept(values[0])
+    else:
+        kept = Kept.of(tuple(values))
+    read = Read(
+        norms=(rows_of(norms[:2]), rows_of(norms[2:])),
+        reference=call.reference,
+        others=_others(others),
+        kept=kept,
+        of_total=filled(given, incoming[:2]),
+        of_after=filled(given, incoming[2:4]),
+        of_out=matrix_of(given, incoming[4:], kept.elements),
+    )
+    made = backward(given, read)
+    with below_autograd():
+        of_parameters = torch._C._nn.unflatten_dense_tensors(
+            made.parameters, list(call.parameters)
+        )
+    return [*made.total.tensors(given.batch), made.log_weights, *made.gains, *of_parameters]
+
+
+def _listed(
+    call: Context,
+    lists: Lists,
+    norms: Sequence[Any],
+    others: Sequence[Tensor | None],
+    memory: Tensor,
+    incoming: Sequence[Any],
+) -> list[Tensor | None] | None:
+    """The same by lists of calls, if all gradients that come are whole."""
+    width = 2 if call.given.structure.hidden.scalars else 1
+    pairs: list[Any] = []
+    for at in range(0, 6, 2):
+        some = incoming[at : at + width]
+        if any(x is None for x in some):
+            if any(x is not None for x in some):
+                return None
+            pairs.append(None)
+        else:
+            pairs.append(tuple(incoming[at : at + 2]))
+    if pairs[2] is None:
+        return None
+    both = tuple(norms[:2]), tuple(norms[2:])
+    saved = Saved(both, call.reference, _others(others), *pairs)  # type: ignore[arg-type]
+    return lists.backward(call.given, saved, memory)
+
+
 def _composed(
-    call: Context, kept: Kept, incoming: tuple[Tensor | None, ...]
+    call: Context,
+    total: Sequence[Tensor | None],
+    others: Sequence[Tensor | None],
+    incoming: tuple[Tensor | None, ...],
 ) -> list[Tensor | None]:
     """The gradients by the block's layers, with derivatives of their own."""
     call.check()
     structure = call.given.structure
-    own = kept.log_weights, *kept.gains, *call.parameters
+    own = *others, *call.parameters
     slots = [
         (parts, name, tensor)
         for (parts, name), tensor in zip(
@@ -129,7 +203,7 @@ def _composed(
         # Others may stand where the parameters of the call stood, such as those of `torch.func.functional_call`.
         for parts, name, tensor in slots:
             parts[name] = tensor
-        found = _again(function, (*kept.norms[:2], *own), gradients)
+        found = _again(function, (*total, *own), gradients)
     finally:
         for (parts, name, _), tensor in zip(slots, before, strict=True):
             parts[name] = tensor

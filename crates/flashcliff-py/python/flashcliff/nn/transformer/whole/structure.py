@@ -137,6 +137,8 @@ class Structure:
         self._features: dict[Any, Features | None] = {}
         self._tables: dict[Any, Any] = {}
         self._modes: dict[Any, tuple[Mode, ...] | None] = {}
+        # What `listed` has made for calls of one shape each.
+        self.lists: dict[Any, Any] = {}
 
     def _others(self, block: Block) -> list[tuple[dict[str, Any] | None, str]]:
         has_scalars = bool(self.parts[0][0].sizes.in_scalars)
