@@ -55,7 +55,7 @@ fn the_rows_add_up_to_a_step_without_a_profile() {
 #[test]
 fn rows_have_the_operations_of_the_network() {
     let folder = Folder::new();
-    let report = report(&folder, "hulls", &["--batch", "4", "--steps", "2"]);
+    let report = report(&folder, "hulls", &["--batch", "4", "--steps", "30"]);
     assert_eq!(report["planned"], true);
     for (operator, phase, calls) in [
         ("steerable_product", "forward", 4.0),

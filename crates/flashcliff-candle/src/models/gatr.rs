@@ -181,7 +181,7 @@ impl Gatr {
     }
 
     /// With gradient checkpointing the forward pass keeps only the inputs of blocks, and the backward pass runs each block again. A step takes less
-    /// memory and more time; results and gradients are the same bit for bit. Other blocks of your own: [`op::recomputed`](crate::op::recomputed).
+    /// memory and more time; results and gradients are the same bit for bit. [`op::recomputed`](crate::op::recomputed) does it for any function.
     #[must_use]
     pub fn with_gradient_checkpointing(self, gradient_checkpointing: bool) -> Self {
         Self {
@@ -225,8 +225,8 @@ impl Gatr {
         self.call(x, &call)
     }
 
-    /// Applies the network with all that a call may have: in training the random numbers of dropout, of which each block takes its own. It makes the
-    /// reference of joins if there is none, and the extra tokens of its blocks.
+    /// Applies the network with all that a call may have. In training that is the random numbers of dropout, of which each block takes its own. The
+    /// network makes the reference of joins if there is none, and the extra tokens of its blocks.
     ///
     /// # Errors
     /// The errors of [`Self::forward_within`]; extra tokens; random numbers on another device.

@@ -49,8 +49,8 @@ impl Gravity {
         Self::with_dropout(None, vb)
     }
 
-    /// The model with dropout of grades in its blocks, of a probability, see [`GatrOptions::dropout`]. Layers of dropout count in the names of
-    /// parameters, as in GATr.
+    /// The model with dropout of grades in its blocks, if there is a probability: see [`GatrOptions::dropout`]. The names of parameters count layers
+    /// of dropout, as in GATr.
     ///
     /// # Errors
     /// [`Error::Option`] for what is no probability, and the errors of [`Self::new`].
@@ -97,8 +97,8 @@ impl Gravity {
         positions(&self.tokens(bodies, None)?)
     }
 
-    /// Positions, and the regulariser of the output: the mean over samples of the sum of the squares of what is not a point of weight 1 or -1.
-    /// With random numbers grades are dropped.
+    /// Positions, and the regulariser of the output: the mean over samples of the sum of the squares of what is not a point of weight 1 or -1. A model
+    /// with dropout drops grades if there are random numbers.
     ///
     /// # Errors
     /// The errors of [`Self::forward`].

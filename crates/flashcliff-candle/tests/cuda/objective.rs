@@ -3,7 +3,8 @@
 use candle_core::{DType, Device, Tensor};
 use flashcliff_candle::capture::{Capture, Feed, Step};
 use flashcliff_candle::checkpoint::Checkpoint;
-use flashcliff_candle::models::{Architecture, Model};
+use flashcliff_candle::layers::transformer::Draws;
+use flashcliff_candle::models::{Architecture, Model, ModelOptions};
 use flashcliff_candle::objective::{Features, Objective, ObjectiveOptions};
 use flashcliff_candle::optim::{Adam, AdamOptions, LossScaleOptions};
 use flashcliff_candle::precision::{self, Precision};
@@ -55,6 +56,7 @@ pub(crate) fn add(tests: &mut Tests) {
             }
         }
     });
+    tests.add("objective::gravity::dropout", dropped);
     tests.add("objective::gravity::checkpointing::memory", gravity_memory);
     tests.add("objective::checkpointing::memory", checkpointed_memory);
     tests.add("objective::nodes", nodes);
@@ -124,7 +126,7 @@ fn numbers(architecture: Architecture, dtype: DType, bound: f64, parts: usize) {
     }
 }
 
-/// The losses and the bits of parameters and moments after some steps.
+/// The losses and the bits of parameters and moments after some steps. With random numbers the network has dropout.
 type Trained = (Vec<f32>, Vec<Vec<u64>>);
 
 fn train(
@@ -134,7 +136,9 @@ fn train(
     options: &ObjectiveOptions,
 ) -> Trained {
     let device = gpu();
-    let model = Model::on_device(architecture, 5, DType::F32, device).unwrap();
+    let dropout = options.draws.as_ref().map(|_| 0.2);
+    let with = ModelOptions { dropout };
+    let model = Model::with_options(architecture, with, 5, DType::F32, device).unwrap();
     let loss_scale = LossScaleOptions {
         initial: 1024.0,
         ..LossScaleOptions::default()
@@ -184,6 +188,32 @@ fn captured(architecture: Architecture, parts: usize) {
     assert_eq!(eager.0, captured.0);
     assert!(eager.1 == captured.1, "parameters or moments differ");
     assert!(eager.0.windows(2).all(|pair| pair[0] != pair[1]));
+}
+
+/// A captured step with dropout draws the numbers of an eager one, whether blocks run again or not.
+fn dropped() {
+    for parts in [1, 3] {
+        let run = |capture, gradient_checkpointing| {
+            let draws = Draws::new(9, gpu()).unwrap();
+            let options = ObjectiveOptions {
+                gradient_checkpointing,
+                draws: Some(draws.clone()),
+                ..ObjectiveOptions::default()
+            };
+            let trained = train(Architecture::Gravity, parts, capture, &options);
+            assert_eq!(draws.passes().unwrap() as usize, STEPS * parts);
+            trained
+        };
+        let eager = run(Capture::Off, false);
+        for gradient_checkpointing in [false, true] {
+            let captured = run(Capture::Auto, gradient_checkpointing);
+            assert_eq!(eager.0, captured.0);
+            assert!(eager.1 == captured.1, "parameters or moments differ");
+        }
+        let options = ObjectiveOptions::default();
+        let without = train(Architecture::Gravity, parts, Capture::Off, &options);
+        assert!(eager.0.iter().zip(&without.0).all(|(a, b)| a != b));
+    }
 }
 
 /// Training with gradient checkpointing gives the bits of training without.
