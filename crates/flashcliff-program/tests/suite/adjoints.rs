@@ -156,3 +156,40 @@ fn a_wrong_adjoint_is_noticed() {
     assert!(check(&left, &differentiate(&left), &mut random) < TOLERANCE);
     assert!(check(&left, &differentiate(&right), &mut random) > 1e-3);
 }
+
+/// The factor of a path product may be applied to the gradients of its terms, and its own gradient is the sum of the components of
+/// `x` times theirs. Integers make both sides exact.
+#[test]
+fn the_factor_of_a_path_product_comes_out_of_its_gradients() {
+    let mut random = Random(31);
+    for algebra in [algebra(2, 0, 0), algebra(3, 0, 1), algebra(1, 3, 0)] {
+        for path in algebra.paths() {
+            let whole = differentiate(&spec::path_product(&algebra, path));
+            let terms = differentiate(&spec::path_terms(&algebra, path));
+            // The inputs of a gradient are those of the program and the gradient of its output.
+            let mut all = data(&whole, &mut random);
+            for input in &mut all.inputs {
+                *input = random.integers(input.len());
+            }
+            let mut without = all.clone();
+            let factor = without.inputs.remove(2);
+            let whole = evaluate(&whole, &all, &RUN_TIME).outputs;
+            let terms = evaluate(&terms, &without, &RUN_TIME).outputs;
+            let (grad_factor, grads) = whole.split_last().expect("three gradients");
+            let lanes = factor.len();
+            for (whole, terms) in grads.iter().zip(&terms) {
+                let scaled: Vec<f64> = terms
+                    .iter()
+                    .enumerate()
+                    .map(|(i, g)| g * factor[i % lanes])
+                    .collect();
+                assert_eq!(whole, &scaled, "{} {path:?}", algebra.signature());
+            }
+            let mut sums = vec![0.0; lanes];
+            for (i, (x, grad)) in all.inputs[0].iter().zip(&terms[0]).enumerate() {
+                sums[i % lanes] += x * grad;
+            }
+            assert_eq!(grad_factor, &sums, "{} {path:?}", algebra.signature());
+        }
+    }
+}
