@@ -5,7 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import flashcliff
 from flashcliff._ops import block_sparse
+from flashcliff._ops.equivariant import Sizes
+from flashcliff.nn.transformer import products
+from flashcliff.nn.transformer.geometry import geometry_of
 
 SIZES = SimpleNamespace(UNIT=8, GROUP_UNITS=8, GROUP_INPUTS=8, GROUP_NUMBERS=5)
 
@@ -46,6 +50,32 @@ def test_groups_have_each_block_once(blocks_of, shape, share):
         leading = [unit for _, outputs, leads in listed(groups) if leads for unit in outputs]
         assert sorted(leading) == list(range(wanted.shape[1]))
     assert all(len(inputs) <= SIZES.GROUP_INPUTS for inputs, _, _ in listed(blocks.weights))
+
+
+@pytest.fixture
+def mode(blocks_of, monkeypatch):
+    """A function of sizes, the longest sum of the backward pass and rows."""
+    monkeypatch.setattr(products, "_in_tf32", lambda x: True)
+    cached = products._are_whole_units, products._have_zeros
+
+    def of(sizes, longest, rows):
+        layer = products.Layer(geometry_of(flashcliff.Algebra(3, 0, 1)), Sizes(*sizes), (0,), True)
+        blocks = SimpleNamespace(backward=SimpleNamespace(longest=longest))
+        return tuple(products.mode_of([layer], blocks, torch.zeros(1), rows))
+
+    yield of
+    for function in cached:
+        function.cache_clear()
+
+
+def test_modes_follow_rows_and_sizes(mode):
+    sizes = 16, 32, 128, 256
+    assert mode(sizes, 50, 512) == (True, True, True)
+    assert mode(sizes, 50, 513) == mode(sizes, 50, 1535) == (False, False, True)
+    assert mode(sizes, 50, 1536) == mode(sizes, 50, 4999) == (True, False, True)
+    assert mode(sizes, 50, 5000) == mode(sizes, 12, 1536) == (True, True, True)
+    # Few blades beside many scalars: most of the matrix is not zero.
+    assert mode((2, 2, 512, 512), 12, 9000) == (False, False, True)
 
 
 def test_pieces_are_even_and_nearly_equal():
