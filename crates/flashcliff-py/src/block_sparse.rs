@@ -9,8 +9,8 @@ use crate::devices::{Devices, PyTarget};
 /// The address and the stride of rows.
 type PyRows = (usize, usize);
 
-/// The addresses of groups and units, and the number of groups.
-type PyGroups = (usize, usize, usize);
+/// The addresses of groups on the device and in the memory of the host and of units, and the number of groups.
+type PyGroups = (usize, usize, usize, usize);
 
 /// Products with block-sparse matrices, on GPUs.
 ///
@@ -110,9 +110,10 @@ fn rows_of((elements, stride): PyRows) -> Rows {
     }
 }
 
-fn groups_of((groups, units, count): PyGroups) -> Groups {
+fn groups_of((groups, sizes, units, count): PyGroups) -> Groups {
     Groups {
         groups: groups as u64,
+        sizes,
         units: units as u64,
         count,
     }

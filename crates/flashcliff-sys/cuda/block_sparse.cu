@@ -1,7 +1,12 @@
 // Products with block-sparse matrices, on tensor cores (m16n8k8 of TF32).
 //
-// A CTA has some rows and the output units of one group, and reads only the input units of the group. So a linear map of multivectors
-// takes a few multiplications for each number, and its time is that of reading and writing rows.
+// A CTA has the output units of one group, and goes through rows: its warps each copy their own to shared memory, several steps ahead,
+// and read from there what they copied themselves. So they wait for copies, and for each other only where a group has so many weights
+// that these come in steps too.
+//
+// A fragment's indices may stand for any columns, as long as both factors agree. They stand for neighbouring ones, so a thread copies
+// and reads words of 16 bytes. Columns are taken in pairs of units: index t of the first step is column 4 t of a pair, t + 4 is 4 t + 1,
+// and those of the second step are 4 t + 2 and 4 t + 3. Output g of tile j is column 2 g + j of a pair.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -16,267 +21,524 @@ namespace {
 
 constexpr int kWarps = 4;
 constexpr int kThreads = kWarps * 32;
-constexpr int kColumns = kUnits * kUnit;
-constexpr int kDepth = kInputs * kUnit;
-// Strides in shared memory: fragments that are read along rows want 4 times an odd number, those along columns 8 times one.
-constexpr int kAlong = kDepth + 4;
-constexpr int kAcross = kColumns + 8;
-constexpr int kAcrossInputs = kDepth + 8;
-constexpr int kWords = kUnit / 4;  // of 16 bytes in a unit
+constexpr int kPair = 2 * kUnit;       // columns of a pair of units
+constexpr int kPairs = kUnits / 2;     // of outputs, at most
+constexpr int kBlock = kPair * kPair;  // weights of a pair of inputs and a pair of outputs
+constexpr int kMostGroups = 128;       // of a launch
 
 extern __shared__ __align__(16) float shared[];
 
-// Copies units of rows to shared memory: row r and unit u to `to + r * Stride + u * kUnit`; zeros behind the rows and units that there are.
-template <int Room, int Stride, int Padded>
-struct UnitCopies {
-  static constexpr int kOfRow = Room * kWords, kStep = kThreads / kOfRow;
-  static_assert(kThreads % kOfRow == 0, "a thread copies one place of all its rows");
-  const float *from;
-  int64_t stride;
-  int first, place;
-  bool there;
-  FC_INLINE UnitCopies(const float *rows, int64_t row_stride, const int32_t *units, int count) : stride(row_stride) {
-    const int word = int(threadIdx.x) % kOfRow, unit = word / kWords;
-    first = int(threadIdx.x) / kOfRow;
-    place = first * Stride + word * 4;
-    there = unit < count;
-    from = rows + first * row_stride + (there ? units[unit] * kUnit + word % kWords * 4 : 0);
+// Words of 16 and 8 bytes. As C++ the compiler takes some of them apart, and stores a quarter of each sector at a time.
+FC_INLINE float4 read4(const float *from) {
+  float4 v;
+  asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "r"(shared_address(from)));
+  return v;
+}
+FC_INLINE float2 read2(const float *from) {
+  float2 v;
+  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(v.x), "=f"(v.y) : "r"(shared_address(from)));
+  return v;
+}
+FC_INLINE void keep4(float *to, float4 v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(to)), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+FC_INLINE void keep2(float *to, float2 v) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(shared_address(to)), "f"(v.x), "f"(v.y) : "memory");
+}
+FC_INLINE void write4(float *to, float4 v) {
+  asm volatile("st.global.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w) : "memory");
+}
+FC_INLINE float4 rounded(float4 v) { return make_float4(rounded(v.x), rounded(v.y), rounded(v.z), rounded(v.w)); }
+FC_INLINE float2 rounded(float2 v) { return make_float2(rounded(v.x), rounded(v.y)); }
+
+// Copies a word, or writes zeros where there is none.
+template <int Bytes>
+FC_INLINE void copy_or_zero(float *to, const float *from, bool there) {
+  const int size = there ? Bytes : 0;
+  if constexpr (Bytes == 16) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(size) : "memory");
+  } else {
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %3, %2;" ::"r"(shared_address(to)), "l"(from), "r"(size), "n"(Bytes) : "memory");
   }
-  // Begins to copy rows from `start` on, of which there are so many.
-  FC_INLINE void begin(float *to, int64_t start, int64_t rows) const {
-    const float *row = from + start * stride;
-#pragma unroll
-    for (int i = 0; i < Padded / kStep; i++, row += kStep * stride) {
-      float *const own = to + place + i * kStep * Stride;
-      if (there && first + i * kStep < rows) {
-        copy_async<16>(own, row);
-      } else {
-        *reinterpret_cast<float4 *>(own) = make_float4(0, 0, 0, 0);
-      }
+}
+template <int Left>
+FC_INLINE void wait_for_copies() { asm volatile("cp.async.wait_group %0;" ::"n"(Left) : "memory"); }
+
+// The first of four neighbouring columns of units; -1 where there is no unit.
+FC_INLINE int four_columns(const int32_t *units, int count, int at) {
+  return at / 2 < count ? units[at / 2] * kUnit + at % 2 * 4 : -1;
+}
+
+// The number of rows behind one, as an int.
+FC_INLINE int rows_behind(int64_t rows, int64_t row) { return int(min(rows - row, int64_t(1) << 30)); }
+
+// ---- which CTA has what ----
+
+struct Part {
+  int32_t inputs, outputs;  // places in `units`
+  int32_t input_count;
+  int16_t output_count, leads;
+};
+
+// Some groups of a call, and the CTAs that each has.
+struct Parts {
+  int32_t count;
+  int32_t begin[kMostGroups + 1];
+  Part parts[kMostGroups];
+};
+
+// The group of a CTA.
+FC_INLINE int group_of(const Parts &parts, int cta) {
+  int low = 0, high = parts.count;
+  while (high - low > 1) {
+    const int middle = (low + high) / 2;
+    if (parts.begin[middle] <= cta) {
+      low = middle;
+    } else {
+      high = middle;
     }
   }
-};
+  return low;
+}
+
+// Gives groups from `first` on their CTAs, at most `wanted` in all if there are not more groups, so that the longest CTA is as short as it
+// can be. `cost` is that of a tile of rows; returns the CTAs.
+template <class Cost>
+int share(Parts &to, const fc_block_groups &groups, int64_t first, int64_t tiles, int wanted, Cost &&cost) {
+  to.count = int(std::min<int64_t>(groups.count - first, kMostGroups));
+  double rates[kMostGroups], total = 0;
+  for (int at = 0; at < to.count; at++) {
+    const int32_t *group = groups.sizes + (first + at) * FC_GROUP_NUMBERS;
+    to.parts[at] = Part{group[0], group[2], group[1], int16_t(group[3]), int16_t(group[4])};
+    const double own = cost(to.parts[at]);
+    rates[at] = 1 / own;
+    total += own;
+  }
+  // The CTAs if none may take longer than `time`.
+  const auto ctas_in = [&](double time) {
+    int64_t sum = 0;
+    for (int at = 0; at < to.count; at++) {
+      const auto of_cta = std::clamp<int64_t>(int64_t(time * rates[at]), 1, tiles);
+      to.begin[at] = int(sum);
+      sum += (tiles + of_cta - 1) / of_cta;
+    }
+    to.begin[to.count] = int(sum);
+    return sum;
+  };
+  const double most = total * double(tiles);
+  double low = most / wanted, high = 2 * low;
+  while (ctas_in(high) > wanted && high < most) low = high, high *= 2;
+  for (int turn = 0; turn < 6; turn++) {
+    const double middle = (low + high) / 2;
+    (ctas_in(middle) > wanted ? low : high) = middle;
+  }
+  return int(ctas_in(high));
+}
 
 // ---- rows times the matrix ----
 
-// The rows of the matrix that belong to a few input units, [kDepth, kColumns]; transposed: [kColumns, kDepth].
+constexpr int kTiles = 2;             // of 16 rows of a warp
+constexpr int kOwn = kTiles * 16;     // rows of a warp
+constexpr int kRows = kWarps * kOwn;  // rows of a CTA at once
+constexpr int kStages = 4;            // steps under way
+constexpr int kCtas = 3;              // of a multiprocessor
+constexpr int kKept = 24;             // blocks of weights in shared memory, at most
+constexpr int kStep = kOwn * kPair;   // numbers that a warp copies in a step
+static_assert(kKept >= kStages * kPairs, "weights that come in steps have room");
+
+// What follows in shared memory: rows, weights, biases, columns of outputs, columns of inputs.
+constexpr int kOfRows = kWarps * kStages * kStep, kOfWeights = kKept * kBlock, kOfBias = kPairs * kPair, kOfOutputs = kPairs * 4;
+constexpr size_t product_bytes(int steps) {
+  return (kOfRows + kOfWeights + kOfBias + kOfOutputs + 4 * steps) * sizeof(float);
+}
+
+struct Product {
+  fc_block_sparse call;
+  Parts parts;
+};
+
+// The place of a lane's word of 8 bytes among those of a warp. Lanes of equal t copy neighbouring words, and lanes of equal g read them
+// at once: so that neither have to wait for each other's banks.
+FC_INLINE int place_of_word2() {
+  const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  return (8 * t + (g ^ t / 2 * 4)) * 2;
+}
+
+// Copies or rounds the weights of a pair of inputs and a pair of outputs, as fragments want them: those of a lane side by side.
 template <bool Transposed>
-FC_INLINE void copy_weights(float *to, const fc_block_sparse &call, const Group &group, int first, int count) {
-  const int32_t *inputs = group.inputs + first;
-  constexpr int kRows = Transposed ? kColumns : kDepth, kRoom = Transposed ? kInputs : kUnits;
-  constexpr int kStride = Transposed ? kAlong : kAcross;
-  const int32_t *of_rows = Transposed ? group.outputs : inputs, *of_columns = Transposed ? inputs : group.outputs;
-  const int rows = Transposed ? group.output_count : count, columns = Transposed ? count : group.output_count;
-#pragma unroll 4
-  for (int at = int(threadIdx.x); at < kRows * kRoom * kWords; at += kThreads) {
-    const int row = at / (kRoom * kWords), word = at % (kRoom * kWords), unit = word / kWords;
-    float *place = to + row * kStride + word * 4;
-    if (row / kUnit < rows && unit < columns) {
-      const int64_t from = of_rows[row / kUnit] * kUnit + row % kUnit;
-      copy_async<16>(place, call.weights + from * call.weights_stride + of_columns[unit] * kUnit + word % kWords * 4);
+FC_INLINE void copy_block(float *to, const fc_block_sparse &call, const int *inputs, const int *outputs) {
+  const int lane = int(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
+  const int input = inputs[t], output = outputs[g / 2];
+  const bool there = input >= 0 && output >= 0;
+  const int64_t k = max(input, 0), n = max(output, 0) + g % 2 * 2;
+  if constexpr (Transposed) {
+    const float *from = call.weights + n * call.weights_stride + k;
+#pragma unroll
+    for (int j = 0; j < 2; j++) copy_or_zero<16>(to + j * 128 + lane * 4, from + j * call.weights_stride, there);
+  } else {
+    const float *from = call.weights + k * call.weights_stride + n;
+#pragma unroll
+    for (int i = 0; i < 4; i++) copy_or_zero<8>(to + i * 64 + place_of_word2(), from + i * call.weights_stride, there);
+  }
+}
+
+template <bool Transposed>
+FC_INLINE void round_block(float *block) {
+  const int lane = int(threadIdx.x) % 32;
+  if constexpr (Transposed) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) keep4(block + j * 128 + lane * 4, rounded(read4(block + j * 128 + lane * 4)));
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) keep2(block + i * 64 + place_of_word2(), rounded(read2(block + i * 64 + place_of_word2())));
+  }
+}
+
+// The weights of a lane: `b[j][i]` is that of column 4 t + i of the inputs and 2 g + j of the outputs.
+template <bool Transposed>
+FC_INLINE void read_block(float (&b)[2][4], const float *block) {
+  const int lane = int(threadIdx.x) % 32;
+  if constexpr (Transposed) {
+#pragma unroll
+    for (int j = 0; j < 2; j++) {
+      const float4 v = read4(block + j * 128 + lane * 4);
+      b[j][0] = v.x, b[j][1] = v.y, b[j][2] = v.z, b[j][3] = v.w;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const float2 v = read2(block + i * 64 + place_of_word2());
+      b[0][i] = v.x, b[1][i] = v.y;
+    }
+  }
+}
+
+// The rows of a CTA, which is one of some of its group. Kept: all weights stay in shared memory; else they come in steps.
+template <int Pairs, bool Transposed, bool Kept>
+FC_INLINE void go_through_rows(const fc_block_sparse &call, int steps, int place, int ctas, float *rows, float *weights, const float *bias,
+                               const int *outputs, const int *inputs) {
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, g = lane / 4, t = lane % 4;
+  const int64_t tiles = (call.rows + kRows - 1) / kRows, by8 = 8 * call.x_stride;
+  float *const own = rows + warp * kStages * kStep + lane * 4;
+  // What is copied next.
+  int64_t next = place;
+  int next_step = 0, next_slot = 0;
+  int64_t first = next * kRows + warp * kOwn + g;
+  const float *from = call.x + first * call.x_stride;
+  int there = rows_behind(call.rows, first);
+  const auto begin = [&] {
+    if (next < tiles) {
+      const int column = inputs[4 * next_step + t];
+      float *const to = own + next_slot * kStep;
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; i++) copy_or_zero<16>(to + i * 128, from + i * by8 + max(column, 0), column >= 0 && 8 * i < there);
+      if constexpr (!Kept) {
+        for (int p = warp; p < Pairs; p += kWarps) {
+          copy_block<Transposed>(weights + (next_slot * Pairs + p) * kBlock, call, inputs + 4 * next_step, outputs + 4 * p);
+        }
+      }
+      if (++next_slot == kStages) next_slot = 0;
+      if (++next_step == steps) {
+        next_step = 0;
+        next += ctas;
+        first += int64_t(ctas) * kRows;
+        from += int64_t(ctas) * kRows * call.x_stride;
+        there = rows_behind(call.rows, first);
+      }
+    }
+    copy_commit();
+  };
+  if constexpr (Kept) {
+    for (int at = warp; at < steps * Pairs; at += kWarps) {
+      copy_block<Transposed>(weights + at * kBlock, call, inputs + 4 * (at / Pairs), outputs + 4 * (at % Pairs));
+    }
+    copy_commit();
+  }
+#pragma unroll 1
+  for (int i = 0; i < kStages - 1; i++) begin();
+  if constexpr (Kept) {
+    wait_for_copies<kStages - 1>();
+    for (int at = warp; at < steps * Pairs; at += kWarps) round_block<Transposed>(weights + at * kBlock);
+    __syncthreads();
+  }
+  int slot = 0;
+#pragma unroll 1
+  for (int64_t tile = place; tile < tiles; tile += ctas) {
+    float sums[kTiles][2 * Pairs][4] = {};
+#pragma unroll 1
+    for (int step = 0; step < steps; step++) {
+      wait_for_copies<kStages - 2>();
+      if constexpr (!Kept) __syncthreads();
+      float4 x[2 * kTiles];
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; i++) x[i] = read4(own + slot * kStep + i * 128);
+      begin();
+#pragma unroll
+      for (int i = 0; i < 2 * kTiles; i++) x[i] = rounded(x[i]);
+      const float *const of_step = weights + (Kept ? step : slot) * Pairs * kBlock;
+#pragma unroll
+      for (int p = 0; p < Pairs; p++) {
+        float b[2][4];
+        read_block<Transposed>(b, of_step + p * kBlock);
+#pragma unroll
+        for (int j = 0; j < 2; j++) {
+          if constexpr (!Kept) {
+#pragma unroll
+            for (int i = 0; i < 4; i++) b[j][i] = rounded(b[j][i]);
+          }
+          const float first_half[2] = {b[j][0], b[j][1]}, second_half[2] = {b[j][2], b[j][3]};
+#pragma unroll
+          for (int m = 0; m < kTiles; m++) {
+            const float4 low = x[2 * m], high = x[2 * m + 1];
+            multiply(sums[m][2 * p + j], {low.x, high.x, low.y, high.y}, first_half);
+            multiply(sums[m][2 * p + j], {low.z, high.z, low.w, high.w}, second_half);
+          }
+        }
+      }
+      if (++slot == kStages) slot = 0;
+    }
+    const int64_t row = tile * kRows + warp * kOwn + g;
+    const int rest = rows_behind(call.rows, row);
+    float *const to = call.out + row * call.out_stride;
+#pragma unroll
+    for (int p = 0; p < Pairs; p++) {
+      const int column = outputs[4 * p + t];
+      const float4 more = read4(bias + p * kPair + 4 * t);
+#pragma unroll
+      for (int m = 0; m < kTiles; m++) {
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+          const float *const even = sums[m][2 * p] + 2 * half, *const odd = sums[m][2 * p + 1] + 2 * half;
+          const float4 value = added(make_float4(even[0], odd[0], even[1], odd[1]), more);
+          if (column >= 0 && 16 * m + 8 * half < rest) write4(to + (16 * m + 8 * half) * call.out_stride + column, value);
+        }
+      }
+    }
+  }
+}
+
+template <bool Transposed>
+__global__ void __launch_bounds__(kThreads, kCtas) product_kernel(const __grid_constant__ Product product) {
+  const fc_block_sparse &call = product.call;
+  const int group = group_of(product.parts, int(blockIdx.x));
+  const int first = product.parts.begin[group], ctas = product.parts.begin[group + 1] - first, place = int(blockIdx.x) - first;
+  const Part &part = product.parts.parts[group];
+  const int pairs = (part.output_count + 1) / 2, steps = max(1, (part.input_count + 1) / 2);
+  float *const rows = shared, *const weights = rows + kOfRows, *const bias = weights + kOfWeights;
+  int *const outputs = reinterpret_cast<int *>(bias + kOfBias), *const inputs = outputs + kOfOutputs;
+  for (int at = int(threadIdx.x); at < 4 * steps; at += kThreads) {
+    inputs[at] = four_columns(call.groups.units + part.inputs, part.input_count, at);
+  }
+  if (threadIdx.x < kOfOutputs) {
+    const int at = int(threadIdx.x), column = four_columns(call.groups.units + part.outputs, part.output_count, at);
+    outputs[at] = column;
+    const bool biased = call.bias != nullptr && column >= 0;
+    keep4(bias + 4 * at, biased ? *reinterpret_cast<const float4 *>(call.bias + column) : make_float4(0, 0, 0, 0));
+  }
+  __syncthreads();
+  const auto go = [&](auto count) {
+    constexpr int Pairs = decltype(count)::value;
+    if (steps * Pairs <= kKept) {
+      go_through_rows<Pairs, Transposed, true>(call, steps, place, ctas, rows, weights, bias, outputs, inputs);
     } else {
-      *reinterpret_cast<float4 *>(place) = make_float4(0, 0, 0, 0);
+      go_through_rows<Pairs, Transposed, false>(call, steps, place, ctas, rows, weights, bias, outputs, inputs);
     }
-  }
-}
-
-template <int Tiles, bool Transposed>
-__global__ void __launch_bounds__(kThreads) product_kernel(const __grid_constant__ fc_block_sparse call) {
-  constexpr int kOwn = Tiles * 16, kRows = kWarps * kOwn;
-  constexpr int kOfRows = kRows * kAlong, kOfWeights = Transposed ? kColumns * kAlong : kDepth * kAcross;
-  // The groups of the same rows run side by side: together they read whole rows.
-  const int64_t tile = blockIdx.x / call.groups.count;
-  const Group group(call.groups, blockIdx.x - tile * call.groups.count);
-  const int64_t start = tile * kRows, rows = call.rows - start;
-  const int warp = int(threadIdx.x) / 32, g = int(threadIdx.x) % 32 / 4, t = int(threadIdx.x) % 4;
-  float sums[Tiles][kUnits][4] = {};
-  const int turns = (group.input_count + kInputs - 1) / kInputs;
-  const auto begin = [&](int turn) {
-    if (turn < turns) {
-      float *const to = shared + turn % 2 * (kOfRows + kOfWeights);
-      const int first = turn * kInputs, count = min(kInputs, group.input_count - first);
-      UnitCopies<kInputs, kAlong, kRows>(call.x, call.x_stride, group.inputs + first, count).begin(to, start, rows);
-      copy_weights<Transposed>(to + kOfRows, call, group, first, count);
-    }
-    copy_commit();
   };
-  begin(0);
-#pragma unroll 1
-  for (int turn = 0; turn < turns; turn++) {
-    begin(turn + 1);
-    copy_wait(1);
-    __syncthreads();
-    const float *const x = shared + turn % 2 * (kOfRows + kOfWeights), *const weights = x + kOfRows;
-#pragma unroll
-    for (int k = 0; k < kDepth; k += 8) {
-      Factor<false, 4> a[Tiles];
-#pragma unroll
-      for (int m = 0; m < Tiles; m++) {
-        const float *from = x + (warp * kOwn + m * 16 + g) * kAlong + k + t;
-        a[m].set(0, from[0]);
-        a[m].set(1, from[8 * kAlong]);
-        a[m].set(2, from[4]);
-        a[m].set(3, from[8 * kAlong + 4]);
-      }
-#pragma unroll
-      for (int n = 0; n < kUnits; n++) {
-        Factor<false, 2> b;
-        const float *from = Transposed ? weights + (n * 8 + g) * kAlong + k + t : weights + (k + t) * kAcross + n * 8 + g;
-        b.set(0, from[0]);
-        b.set(1, from[Transposed ? 4 : 4 * kAcross]);
-#pragma unroll
-        for (int m = 0; m < Tiles; m++) multiply(sums[m][n], a[m], b);
-      }
-    }
-    __syncthreads();
+  switch (pairs) {
+    case 1: go(std::integral_constant<int, 1>()); break;
+    case 2: go(std::integral_constant<int, 2>()); break;
+    case 3: go(std::integral_constant<int, 3>()); break;
+    default: go(std::integral_constant<int, 4>()); break;
   }
-#pragma unroll
-  for (int n = 0; n < kUnits; n++) {
-    if (n >= group.output_count) break;
-    const int column = group.outputs[n] * kUnit + 2 * t;
-    const float2 bias = call.bias == nullptr ? make_float2(0, 0) : *reinterpret_cast<const float2 *>(call.bias + column);
-#pragma unroll
-    for (int m = 0; m < Tiles; m++) {
-#pragma unroll
-      for (int half = 0; half < 2; half++) {
-        const int row = warp * kOwn + m * 16 + g + 8 * half;
-        const float2 value = make_float2(sums[m][n][2 * half] + bias.x, sums[m][n][2 * half + 1] + bias.y);
-        if (row < rows) *reinterpret_cast<float2 *>(call.out + (start + row) * call.out_stride + column) = value;
-      }
-    }
-  }
+  static_assert(kPairs == 4, "all numbers of pairs have a case");
 }
 
-// ---- the gradient of the matrix ----
+// ---- the gradients of the matrix and of the bias ----
+//
+// A warp has some rows and all columns of a group: column 8 j + g of a tile of 16 or 8 columns is the number 4 g + j of 32, and index t of
+// a step is row t of 8, t + 4 is row t + 4.
 
-constexpr int kRowsAtOnce = 64;
-constexpr int kMostSplits = 64;
-constexpr int kLeastRows = 256;  // of a part
-constexpr int kWantedCtas = 528;
+constexpr int kSum = 32;  // neighbouring columns of the words of a thread
+constexpr int kSumUnits = kSum / kUnit;
+static_assert(kInputs == kSumUnits && kUnits == 2 * kSumUnits, "a thread has one word of a row's inputs, and one or two of its outputs");
+constexpr int kDepth = kInputs * kUnit;
+constexpr int kColumns = kUnits * kUnit;
 constexpr int kNumbers = kDepth * kColumns;  // of a group's part of the gradient
+constexpr int kRowsOfStep = 8;
+constexpr int kRowsAtOnce = kWarps * kRowsOfStep;
+constexpr int kWeightStages = 4;
+constexpr int kWeightCtasOfOne = 2;  // of a multiprocessor
+constexpr int kWeightCtas = 264;     // of a launch; partial sums are the same on every GPU
+constexpr int kAcross = kColumns + 4;
 
-int64_t splits_of(int64_t rows, int64_t groups) {
-  const int64_t wanted = std::max<int64_t>(1, kWantedCtas / std::max<int64_t>(1, groups));
-  return std::clamp<int64_t>((rows + kLeastRows - 1) / kLeastRows, 1, std::min<int64_t>(kMostSplits, wanted));
-}
+struct Weights {
+  fc_block_sparse_gradient call;
+  Parts parts;
+};
 
-__global__ void __launch_bounds__(kThreads, 4) weights_kernel(const __grid_constant__ fc_block_sparse_gradient call, int64_t of_split) {
-  constexpr int kOfRows = kRowsAtOnce * kAcrossInputs, kOfGradient = kRowsAtOnce * kAcross;
-  constexpr int kTiles = kDepth / 16;
-  const Group group(call.groups, blockIdx.x);
-  const int64_t first = blockIdx.y * of_split, last = min(first + of_split, call.rows);
-  const int warp = int(threadIdx.x) / 32, g = int(threadIdx.x) % 32 / 4, t = int(threadIdx.x) % 4;
-  float sums[kTiles][kUnits][4] = {};
-  const UnitCopies<kInputs, kAcrossInputs, kRowsAtOnce> inputs(call.x, call.x_stride, group.inputs, group.input_count);
-  const UnitCopies<kUnits, kAcross, kRowsAtOnce> outputs(call.gradient, call.gradient_stride, group.outputs, group.output_count);
-  const bool has_bias = call.of_bias != nullptr && group.leads;
-  const int column = int(threadIdx.x) % kColumns, half = int(threadIdx.x) / kColumns;
-  static_assert(kThreads == 2 * kColumns, "two threads a column sum the gradient of the bias");
-  float of_bias = 0;
-  const auto begin = [&](int64_t row, int buffer) {
-    if (row < last) {
-      float *const to = shared + buffer * (kOfRows + kOfGradient);
-      inputs.begin(to, row, last - row);
-      outputs.begin(to + kOfRows, row, last - row);
+// Words: those of outputs that a thread has of a row.
+template <int Words>
+FC_INLINE void sum_rows(const fc_block_sparse_gradient &call, const Part &part, int place, int ctas, float *partial, float *of_bias_to) {
+  constexpr int kStepNumbers = 2 * (1 + Words) * 128;
+  const int lane = int(threadIdx.x) % 32, warp = int(threadIdx.x) / 32, g = lane / 4, t = lane % 4;
+  const int input = four_columns(call.groups.units + part.inputs, part.input_count, g);
+  int outputs[Words];
+#pragma unroll
+  for (int i = 0; i < Words; i++) outputs[i] = four_columns(call.groups.units + part.outputs, part.output_count, 8 * i + g);
+  // Lanes of equal t copy neighbouring words, and those of two g read at once: neither wait for each other's banks.
+  float *const own = shared + warp * kWeightStages * kStepNumbers + (8 * t + (g ^ 2 * t)) * 4;
+  const int64_t start = int64_t(place) * kRowsAtOnce + warp * kRowsOfStep, turn = int64_t(ctas) * kRowsAtOnce;
+  int64_t next = start;
+  int next_slot = 0;
+  const auto begin = [&] {
+    float *const at = own + next_slot * kStepNumbers;
+    if (next < call.rows) {
+#pragma unroll
+      for (int k = 0; k < 2; k++) {
+        const int64_t row = next + 4 * k + t;
+        const bool there = row < call.rows;
+        copy_or_zero<16>(at + k * 128, call.x + row * call.x_stride + max(input, 0), there && input >= 0);
+        const float *const gradient = call.gradient + row * call.gradient_stride;
+#pragma unroll
+        for (int i = 0; i < Words; i++) {
+          copy_or_zero<16>(at + (2 * (1 + i) + k) * 128, gradient + max(outputs[i], 0), there && outputs[i] >= 0);
+        }
+      }
+      next += turn;
+      if (++next_slot == kWeightStages) next_slot = 0;
     }
     copy_commit();
   };
-  begin(first, 0);
-  int buffer = 0;
+  float sums[2][4 * Words][4] = {};
+  float4 of_bias[Words];
+#pragma unroll
+  for (int i = 0; i < Words; i++) of_bias[i] = make_float4(0, 0, 0, 0);
+  const bool has_bias = call.of_bias != nullptr && part.leads != 0;
 #pragma unroll 1
-  for (int64_t row = first; row < last; row += kRowsAtOnce, buffer ^= 1) {
-    begin(row + kRowsAtOnce, buffer ^ 1);
-    copy_wait(1);
-    __syncthreads();
-    const float *const x = shared + buffer * (kOfRows + kOfGradient), *const gradient = x + kOfRows;
-    if (has_bias) {
-#pragma unroll 8
-      for (int i = 0; i < kRowsAtOnce; i += 2) of_bias += gradient[(i + half) * kAcross + column];
+  for (int i = 0; i < kWeightStages - 1; i++) begin();
+  int slot = 0;
+#pragma unroll 1
+  for (int64_t row = start; row < call.rows; row += turn) {
+    wait_for_copies<kWeightStages - 2>();
+    const float *const at = own + slot * kStepNumbers;
+    float4 words[1 + Words][2];
+#pragma unroll
+    for (int i = 0; i < 1 + Words; i++) {
+#pragma unroll
+      for (int k = 0; k < 2; k++) words[i][k] = read4(at + (2 * i + k) * 128);
     }
+    begin();
+    if (++slot == kWeightStages) slot = 0;
+    const float4 above = rounded(words[0][0]), below = rounded(words[0][1]);
+    const float left[2][4] = {{above.x, above.y, below.x, below.y}, {above.z, above.w, below.z, below.w}};
 #pragma unroll
-    for (int k = 0; k < kRowsAtOnce / kWarps; k += 8) {
-      const int at = warp * (kRowsAtOnce / kWarps) + k + t;
-      Factor<false, 4> a[kTiles];
+    for (int i = 0; i < Words; i++) {
+      if (has_bias) of_bias[i] = added(of_bias[i], added(words[1 + i][0], words[1 + i][1]));
+      const float4 low = rounded(words[1 + i][0]), high = rounded(words[1 + i][1]);
+      const float right[4][2] = {{low.x, high.x}, {low.y, high.y}, {low.z, high.z}, {low.w, high.w}};
 #pragma unroll
-      for (int m = 0; m < kTiles; m++) {
-        const float *from = x + at * kAcrossInputs + m * 16 + g;
-        a[m].set(0, from[0]);
-        a[m].set(1, from[8]);
-        a[m].set(2, from[4 * kAcrossInputs]);
-        a[m].set(3, from[4 * kAcrossInputs + 8]);
-      }
+      for (int j = 0; j < 4; j++) {
 #pragma unroll
-      for (int n = 0; n < kUnits; n++) {
-        Factor<false, 2> b;
-        const float *from = gradient + at * kAcross + n * 8 + g;
-        b.set(0, from[0]);
-        b.set(1, from[4 * kAcross]);
-#pragma unroll
-        for (int m = 0; m < kTiles; m++) multiply(sums[m][n], a[m], b);
+        for (int m = 0; m < 2; m++) multiply(sums[m][4 * i + j], left[m], right[j]);
       }
     }
-    __syncthreads();
   }
-  // The sums of all warps, in order.
-  copy_wait(0);
+  wait_for_copies<0>();
+  __syncthreads();
+  // The sums of all warps, in order. Row 16 m + 8 half + g of a fragment is input 4 g + 2 m + half.
 #pragma unroll 1
-  for (int turn = 0; turn < kWarps; turn++) {
-    if (warp == turn) {
+  for (int other = 0; other < kWarps; other++) {
+    if (warp == other) {
 #pragma unroll
-      for (int m = 0; m < kTiles; m++) {
+      for (int m = 0; m < 2; m++) {
 #pragma unroll
-        for (int n = 0; n < kUnits; n++) {
+        for (int half = 0; half < 2; half++) {
+          float *const to = shared + (4 * g + 2 * m + half) * kAcross + 8 * t;
 #pragma unroll
-          for (int i = 0; i < 4; i++) {
-            float *place = shared + (m * 16 + g + i / 2 * 8) * kColumns + n * 8 + 2 * t + i % 2;
-            *place = turn == 0 ? sums[m][n][i] : *place + sums[m][n][i];
+          for (int i = 0; i < Words; i++) {
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+              const int n = 4 * i, c = 2 * half + e;
+              float4 sum = make_float4(sums[m][n][c], sums[m][n + 1][c], sums[m][n + 2][c], sums[m][n + 3][c]);
+              float *const word = to + i * kSum + 4 * e;
+              if (other > 0) sum = added(read4(word), sum);
+              keep4(word, sum);
+            }
           }
         }
       }
     }
     __syncthreads();
   }
-  const int64_t part = int64_t(blockIdx.y) * gridDim.x + blockIdx.x, parts = int64_t(gridDim.x) * gridDim.y;
-  float *const to = call.partials + part * kNumbers;
-  for (int at = int(threadIdx.x) * 4; at < kNumbers; at += kThreads * 4) {
-    *reinterpret_cast<float4 *>(to + at) = *reinterpret_cast<const float4 *>(shared + at);
+  const int words = part.output_count * kUnit / 4, count = part.input_count * kUnit * words;
+  for (int at = int(threadIdx.x); at < count; at += kThreads) {
+    const int row = at / words, word = at - row * words;
+    write4(partial + row * kColumns + 4 * word, read4(shared + row * kAcross + 4 * word));
   }
   if (!has_bias) return;
   __syncthreads();
-  shared[threadIdx.x] = of_bias;
+#pragma unroll
+  for (int i = 0; i < Words; i++) {
+#pragma unroll
+    for (int other = 1; other < 4; other *= 2) {
+      const float4 mine = of_bias[i];
+      of_bias[i] = added(mine, make_float4(__shfl_xor_sync(~0u, mine.x, other), __shfl_xor_sync(~0u, mine.y, other),
+                                           __shfl_xor_sync(~0u, mine.z, other), __shfl_xor_sync(~0u, mine.w, other)));
+    }
+    if (t == 0) keep4(shared + warp * kColumns + i * kSum + 4 * g, of_bias[i]);
+  }
   __syncthreads();
-  if (half == 0) call.partials[parts * kNumbers + part * kColumns + column] = of_bias + shared[kColumns + column];
+  if (int(threadIdx.x) < part.output_count * kUnit) {
+    float sum = 0;
+    for (int other = 0; other < kWarps; other++) sum += shared[other * kColumns + threadIdx.x];
+    of_bias_to[threadIdx.x] = sum;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads, kWeightCtasOfOne) weights_kernel(const __grid_constant__ Weights weights) {
+  const fc_block_sparse_gradient &call = weights.call;
+  const int group = group_of(weights.parts, int(blockIdx.x));
+  const int first = weights.parts.begin[group], ctas = weights.parts.begin[group + 1] - first, place = int(blockIdx.x) - first;
+  const Part &part = weights.parts.parts[group];
+  float *const partial = call.partials + int64_t(blockIdx.x) * kNumbers;
+  float *const of_bias = call.partials + int64_t(gridDim.x) * kNumbers + int64_t(blockIdx.x) * kColumns;
+  if (part.output_count > kSumUnits) {
+    sum_rows<2>(call, part, place, ctas, partial, of_bias);
+  } else {
+    sum_rows<1>(call, part, place, ctas, partial, of_bias);
+  }
 }
 
 // The sums of all parts of the rows, in order.
-__global__ void __launch_bounds__(kThreads) sums_kernel(const __grid_constant__ fc_block_sparse_gradient call, int splits) {
-  const Group group(call.groups, blockIdx.x);
-  const int64_t groups = gridDim.x;
-  if (call.of_bias != nullptr && group.leads && blockIdx.y == 0 && int(threadIdx.x) < group.output_count * kUnit) {
+__global__ void __launch_bounds__(kThreads) sums_kernel(const __grid_constant__ Weights weights) {
+  const fc_block_sparse_gradient &call = weights.call;
+  const int group = int(blockIdx.x), first = weights.parts.begin[group], last = weights.parts.begin[group + 1];
+  const Part &part = weights.parts.parts[group];
+  const int32_t *const inputs = call.groups.units + part.inputs, *const outputs = call.groups.units + part.outputs;
+  if (call.of_bias != nullptr && part.leads != 0 && blockIdx.y == 0 && int(threadIdx.x) < part.output_count * kUnit) {
     const int column = int(threadIdx.x);
-    const float *const from = call.partials + splits * groups * kNumbers + int64_t(blockIdx.x) * kColumns + column;
+    const float *from = call.partials + int64_t(weights.parts.begin[weights.parts.count]) * kNumbers + first * kColumns + column;
     float sum = 0;
 #pragma unroll 8
-    for (int split = 0; split < splits; split++) sum += from[split * groups * kColumns];
-    call.of_bias[group.outputs[column / kUnit] * kUnit + column % kUnit] = sum;
+    for (int cta = first; cta < last; cta++, from += kColumns) sum += *from;
+    call.of_bias[outputs[column / kUnit] * kUnit + column % kUnit] = sum;
   }
-  const int at = (int(blockIdx.y) * kThreads + int(threadIdx.x)) * 4;
-  const int row = at / kColumns, column = at % kColumns;
-  if (row / kUnit >= group.input_count || column / kUnit >= group.output_count) return;
-  const float *const from = call.partials + int64_t(blockIdx.x) * kNumbers + at;
+  const int words = part.output_count * kUnit / 4, at = int(blockIdx.y) * kThreads + int(threadIdx.x);
+  const int row = at / max(words, 1), word = at - row * words;
+  if (row >= part.input_count * kUnit) return;
+  const float *from = call.partials + int64_t(first) * kNumbers + row * kColumns + 4 * word;
   float4 sum = make_float4(0, 0, 0, 0);
 #pragma unroll 8
-  for (int split = 0; split < splits; split++) {
-    sum = added(sum, *reinterpret_cast<const float4 *>(from + split * groups * kNumbers));
-  }
-  const int64_t to_row = group.inputs[row / kUnit] * kUnit + row % kUnit;
-  *reinterpret_cast<float4 *>(call.to + to_row * call.to_stride + group.outputs[column / kUnit] * kUnit + column % kUnit) = sum;
+  for (int cta = first; cta < last; cta++, from += kNumbers) sum = added(sum, *reinterpret_cast<const float4 *>(from));
+  const int64_t to_row = inputs[row / kUnit] * kUnit + row % kUnit;
+  write4(call.to + to_row * call.to_stride + four_columns(outputs, part.output_count, word), sum);
 }
 
 // ---- launches ----
 
 bool good(const fc_block_groups &groups) {
-  return groups.count >= 0 && groups.count <= 65535 && (groups.count == 0 || (groups.groups != nullptr && groups.units != nullptr));
+  return groups.count >= 0 && groups.count <= 65535 &&
+         (groups.count == 0 || (groups.groups != nullptr && groups.sizes != nullptr && groups.units != nullptr));
 }
 
 // Whether rows can be read by 16 bytes.
@@ -284,30 +546,59 @@ bool good(const void *rows, int64_t stride) {
   return rows != nullptr && reinterpret_cast<uintptr_t>(rows) % 16 == 0 && stride >= 0 && stride % 4 == 0;
 }
 
-template <class Kernel, class... Arguments>
-int run(Kernel *kernel, dim3 ctas, size_t bytes, void *stream, const Arguments &...arguments) {
+template <class Kernel, class Arguments>
+int run(Kernel *kernel, dim3 ctas, size_t bytes, void *stream, const Arguments &arguments) {
   if (bytes > 48 * 1024) {
     const auto error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
     if (error != cudaSuccess) return cudaGetLastError(), int(FC_ERROR_TOO_LARGE);
   }
-  kernel<<<ctas, kThreads, bytes, static_cast<cudaStream_t>(stream)>>>(arguments...);
+  kernel<<<ctas, kThreads, bytes, static_cast<cudaStream_t>(stream)>>>(arguments);
   return int(cudaGetLastError());
 }
 
-// From so many rows on a warp has two tiles: then there are CTAs enough.
-constexpr int64_t kManyRows = 8192;
+int multiprocessors(int &count) {
+  int device = 0;
+  const auto error = cudaGetDevice(&device);
+  return int(error != cudaSuccess ? error : cudaDeviceGetAttribute(&count, cudaDevAttrMultiProcessorCount, device));
+}
+
 
 template <bool Transposed>
 int product(const fc_block_sparse &call, void *stream) {
-  const auto with_tiles = [&](auto tiles) {
-    constexpr int kTiles = decltype(tiles)::value, kRows = kWarps * kTiles * 16;
-    constexpr size_t kNumbers = 2 * (kRows * kAlong + (Transposed ? kColumns * kAlong : kDepth * kAcross));
-    const int64_t ctas = (call.rows + kRows - 1) / kRows * call.groups.count;
-    if (ctas > INT32_MAX) return int(FC_ERROR_TOO_LARGE);
-    return run(product_kernel<kTiles, Transposed>, dim3(unsigned(ctas)), kNumbers * sizeof(float), stream, call);
-  };
-  if (call.rows >= kManyRows) return with_tiles(std::integral_constant<int, 2>{});
-  return with_tiles(std::integral_constant<int, 1>{});
+  Product product;
+  product.call = call;
+  int count = 0;
+  if (const int error = multiprocessors(count); error != 0) return error;
+  const int64_t tiles = (call.rows + kRows - 1) / kRows;
+  for (int64_t first = 0; first < call.groups.count; first += kMostGroups) {
+    int steps = 1;
+    const int ctas = share(product.parts, call.groups, first, tiles, kCtas * count, [&](const Part &part) {
+      steps = std::max(steps, (part.input_count + 1) / 2);
+      const double inputs = part.input_count, outputs = part.output_count;
+      return inputs + outputs + inputs * outputs / 6 + 6;
+    });
+    const int error = run(product_kernel<Transposed>, dim3(unsigned(ctas)), product_bytes(steps), stream, product);
+    if (error != 0) return error;
+  }
+  return 0;
+}
+
+
+int gradients(const fc_block_sparse_gradient &call, void *stream) {
+  Weights weights;
+  weights.call = call;
+  const int64_t tiles = (call.rows + kRowsAtOnce - 1) / kRowsAtOnce;
+  constexpr size_t kBytes = std::max(kWarps * kWeightStages * 2 * 3 * 128, kDepth * kAcross) * sizeof(float);
+  constexpr unsigned kTurns = kNumbers / (4 * kThreads);
+  for (int64_t first = 0; first < call.groups.count; first += kMostGroups) {
+    const int ctas = share(weights.parts, call.groups, first, tiles, kWeightCtas, [](const Part &part) {
+      return part.input_count + part.output_count + 2.0;
+    });
+    int error = run(weights_kernel, dim3(unsigned(ctas)), kBytes, stream, weights);
+    if (error == 0) error = run(sums_kernel, dim3(unsigned(weights.parts.count), kTurns), 0, stream, weights);
+    if (error != 0) return error;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -320,13 +611,13 @@ extern "C" int fc_block_sparse_product(const fc_block_sparse *call, void *stream
       (call->bias != nullptr && !fc::good(call->bias, 0))) {
     return FC_ERROR_BAD_CALL;
   }
-  if (call->rows <= fc::kFewRowsOfProducts) return fc::few_rows_product(*call, stream);
+  if (call->rows <= fc::kFewRows) return fc::few_rows_product(*call, stream);
   return call->transposed ? fc::product<true>(*call, stream) : fc::product<false>(*call, stream);
 }
 
 extern "C" int64_t fc_block_sparse_partials(int64_t rows, int64_t groups) {
-  if (rows <= fc::kFewRowsOfWeights) return 0;
-  return fc::splits_of(rows, groups) * groups * (fc::kNumbers + fc::kColumns);
+  if (rows <= fc::kFewRows) return 0;
+  return groups == 0 ? 0 : int64_t(fc::kWeightCtas) * (fc::kNumbers + fc::kColumns);
 }
 
 extern "C" int fc_block_sparse_weights(const fc_block_sparse_gradient *call, void *stream) {
@@ -337,15 +628,7 @@ extern "C" int fc_block_sparse_weights(const fc_block_sparse_gradient *call, voi
   if (call->rows > 0 && (!fc::good(call->x, call->x_stride) || !fc::good(call->gradient, call->gradient_stride))) {
     return FC_ERROR_BAD_CALL;
   }
-  if (call->rows <= fc::kFewRowsOfWeights) return fc::few_rows_weights(*call, stream);
+  if (call->rows <= fc::kFewRows) return fc::few_rows_weights(*call, stream);
   if (!fc::good(call->partials, 0)) return FC_ERROR_BAD_CALL;
-  const int64_t splits = fc::splits_of(call->rows, call->groups.count), least = (call->rows + splits - 1) / splits;
-  const int64_t of_split = (least + fc::kRowsAtOnce - 1) / fc::kRowsAtOnce * fc::kRowsAtOnce;
-  constexpr size_t kShared = 2 * fc::kRowsAtOnce * (fc::kAcrossInputs + fc::kAcross) * sizeof(float);
-  const auto groups = unsigned(call->groups.count);
-  const int error =
-      fc::run(fc::weights_kernel, dim3(groups, unsigned(splits)), kShared, stream, *call, of_split);
-  if (error != 0) return error;
-  constexpr unsigned kParts = fc::kNumbers / (4 * fc::kThreads);
-  return fc::run(fc::sums_kernel, dim3(groups, kParts), 0, stream, *call, int(splits));
+  return fc::gradients(*call, stream);
 }

@@ -9,7 +9,7 @@ namespace {
 
 constexpr int kUnit = FC_UNIT;
 constexpr int kUnits = FC_GROUP_UNITS;   // of outputs, at most
-constexpr int kInputs = FC_GROUP_INPUTS; // of inputs, at once
+constexpr int kInputs = FC_GROUP_INPUTS; // of inputs, at most, for the gradient of the matrix
 
 FC_INLINE float4 added(float4 a, float4 b) { return make_float4(a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w); }
 
@@ -30,8 +30,7 @@ struct Group {
 }  // namespace
 
 // Up to so many rows, the kernels for few rows are faster.
-constexpr int64_t kFewRowsOfProducts = 1024;
-constexpr int64_t kFewRowsOfWeights = 2048;
+constexpr int64_t kFewRows = 768;
 
 // The kernels for few rows, of calls that have been checked.
 int few_rows_product(const fc_block_sparse &call, void *stream);

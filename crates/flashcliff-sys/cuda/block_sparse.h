@@ -26,11 +26,12 @@ extern "C" {
 /* The numbers that describe a group. */
 #define FC_GROUP_NUMBERS 5
 
-/* Groups on the device. */
+/* Groups; addresses are of the device's memory, but for `sizes`. */
 typedef struct fc_block_groups {
   /* [count, FC_GROUP_NUMBERS]: the first of the inputs in `units`, their number, the first of the outputs, their number, and 1 for the
    * first group with these outputs, else 0. */
   const int32_t *groups;
+  const int32_t *sizes;  /* the same numbers in memory of the host */
   const int32_t *units;  /* numbers of units */
   int64_t count;
 } fc_block_groups;

@@ -2024,20 +2024,22 @@ impl Default for fc_attention {
         }
     }
 }
-/// Groups on the device.
+/// Groups; addresses are of the device's memory, but for `sizes`.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct fc_block_groups {
     /** \[count, FC_GROUP_NUMBERS\]: the first of the inputs in `units`, their number, the first of the outputs, their number, and 1 for the
  first group with these outputs, else 0.*/
     pub groups: *const i32,
+    /// the same numbers in memory of the host
+    pub sizes: *const i32,
     /// numbers of units
     pub units: *const i32,
     pub count: i64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_block_groups"][::core::mem::size_of::<fc_block_groups>() - 24usize];
+    ["Size of fc_block_groups"][::core::mem::size_of::<fc_block_groups>() - 32usize];
     [
         "Alignment of fc_block_groups",
     ][::core::mem::align_of::<fc_block_groups>() - 8usize];
@@ -2045,11 +2047,14 @@ const _: () = {
         "Offset of field: fc_block_groups::groups",
     ][::core::mem::offset_of!(fc_block_groups, groups) - 0usize];
     [
+        "Offset of field: fc_block_groups::sizes",
+    ][::core::mem::offset_of!(fc_block_groups, sizes) - 8usize];
+    [
         "Offset of field: fc_block_groups::units",
-    ][::core::mem::offset_of!(fc_block_groups, units) - 8usize];
+    ][::core::mem::offset_of!(fc_block_groups, units) - 16usize];
     [
         "Offset of field: fc_block_groups::count",
-    ][::core::mem::offset_of!(fc_block_groups, count) - 16usize];
+    ][::core::mem::offset_of!(fc_block_groups, count) - 24usize];
 };
 impl Default for fc_block_groups {
     fn default() -> Self {
@@ -2085,7 +2090,7 @@ pub struct fc_block_sparse {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_block_sparse"][::core::mem::size_of::<fc_block_sparse>() - 96usize];
+    ["Size of fc_block_sparse"][::core::mem::size_of::<fc_block_sparse>() - 104usize];
     [
         "Alignment of fc_block_sparse",
     ][::core::mem::align_of::<fc_block_sparse>() - 8usize];
@@ -2157,7 +2162,7 @@ pub struct fc_block_sparse_gradient {
 const _: () = {
     [
         "Size of fc_block_sparse_gradient",
-    ][::core::mem::size_of::<fc_block_sparse_gradient>() - 96usize];
+    ][::core::mem::size_of::<fc_block_sparse_gradient>() - 104usize];
     [
         "Alignment of fc_block_sparse_gradient",
     ][::core::mem::align_of::<fc_block_sparse_gradient>() - 8usize];

@@ -22,6 +22,8 @@ pub struct Groups {
     /// The address of `[count, GROUP_NUMBERS]` `i32`: of each group the place of its first input in `units`, the number of inputs, the
     /// place of its first output, the number of outputs, at most [`GROUP_UNITS`], and 1 for the first group with these outputs, else 0.
     pub groups: CUdeviceptr,
+    /// The address of the same numbers in the memory of the host.
+    pub sizes: usize,
     /// The address of the numbers of units, `i32`.
     pub units: CUdeviceptr,
     /// The groups.
@@ -41,6 +43,7 @@ impl Groups {
     fn raw(self) -> sys::fc_block_groups {
         sys::fc_block_groups {
             groups: pointer::<i32>(self.groups).cast_const(),
+            sizes: self.sizes as *const i32,
             units: pointer::<i32>(self.units).cast_const(),
             count: self.count as i64,
         }
@@ -74,7 +77,7 @@ pub struct Product {
 ///
 /// # Safety
 /// Addresses are of memory on the device of the call that holds what strides, rows and units reach, until the work on the stream is
-/// done. The result overlaps nothing else.
+/// done; the host's numbers of groups are there until the function returns. The result overlaps nothing else.
 pub unsafe fn product(target: Target<'_>, product: Product) -> Result<(), Error> {
     let raw = sys::fc_block_sparse {
         x: pointer::<f32>(product.x.elements).cast_const(),

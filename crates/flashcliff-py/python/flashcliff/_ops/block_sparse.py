@@ -23,10 +23,14 @@ class Groups(NamedTuple):
     groups: Tensor
     """``[count, 5]``: of each group the first of its inputs in ``units``, their number, the first of its outputs, their
     number, and 1 for the first group with these outputs, else 0."""
+    sizes: Tensor
+    """The same numbers on the CPU."""
     units: Tensor
     """Numbers of units."""
     entries: int
     """The elements of the blocks."""
+    longest: int
+    """The most inputs of a group."""
 
 
 class Blocks(NamedTuple):
@@ -55,9 +59,7 @@ def blocks_of(filled: Tensor, device: torch.device) -> Blocks | None:
     forward, backward = _alike(units), _alike(units.t())
     most = _core.BlockSparse.GROUP_INPUTS
     few = [
-        (inputs[at : at + most], outputs)
-        for inputs, outputs in forward
-        for at in range(0, max(len(inputs), 1), most)
+        (piece, outputs) for inputs, outputs in forward for piece in _pieces(inputs, most) or [inputs]
     ]
     return Blocks(*(_groups(found, device) for found in (forward, backward, few)))
 
@@ -71,10 +73,18 @@ def _alike(units: Tensor) -> list[tuple[list[int], list[int]]]:
     most = _core.BlockSparse.GROUP_UNITS
     # What takes longest begins first. The order of all else is that of the columns.
     return [
-        (list(inputs), outputs[at : at + most])
+        (list(inputs), piece)
         for inputs, outputs in sorted(found.items(), key=lambda pair: -len(pair[0]))
-        for at in range(0, len(outputs), most)
+        for piece in _pieces(outputs, most)
     ]
+
+
+def _pieces(units: list[int], most: int) -> list[list[int]]:
+    """Nearly equal pieces of at most so many units, an even number; pairs are not divided."""
+    pairs = -(-len(units) // 2)
+    count = -(-pairs // (most // 2))
+    bounds = [2 * (pairs * at // count) for at in range(count + 1)] if count else [0]
+    return [units[start:end] for start, end in zip(bounds, bounds[1:])]
 
 
 def _groups(found: list[tuple[list[int], list[int]]], device: torch.device) -> Groups:
@@ -87,9 +97,11 @@ def _groups(found: list[tuple[list[int], list[int]]], device: torch.device) -> G
             units += part
         groups.append(tuple(outputs) not in known)
         known.add(tuple(outputs))
-    made = [torch.tensor(numbers, dtype=torch.int32, device=device) for numbers in (groups, units)]
+    sizes = torch.tensor(groups, dtype=torch.int32).view(-1, _core.BlockSparse.GROUP_NUMBERS)
+    of_units = torch.tensor(units, dtype=torch.int32, device=device)
     pairs = sum(len(inputs) * len(outputs) for inputs, outputs in found)
-    return Groups(made[0].view(-1, _core.BlockSparse.GROUP_NUMBERS), made[1], pairs * _core.BlockSparse.UNIT**2)
+    longest = max(len(inputs) for inputs, _ in found)
+    return Groups(sizes.to(device), sizes, of_units, pairs * _core.BlockSparse.UNIT**2, longest)
 
 
 def serves(x: Tensor, *others: Tensor) -> bool:
@@ -136,5 +148,6 @@ def _place(x: Tensor) -> tuple[int, int]:
     return x.data_ptr(), x.stride(0)
 
 
-def _described(groups: Groups) -> tuple[int, int, int]:
-    return groups.groups.data_ptr(), groups.units.data_ptr(), len(groups.groups)
+def _described(groups: Groups) -> tuple[int, int, int, int]:
+    described = groups.groups.data_ptr(), groups.sizes.data_ptr(), groups.units.data_ptr()
+    return *described, len(groups.groups)

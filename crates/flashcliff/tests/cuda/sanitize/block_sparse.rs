@@ -2,46 +2,68 @@
 
 use flashcliff::Dtype;
 use flashcliff::cuda::block_sparse::{
-    GROUP_NUMBERS, GROUP_UNITS, Groups, Product, Rows, UNIT, Weights, partials, product, weights,
+    GROUP_INPUTS, GROUP_NUMBERS, GROUP_UNITS, Groups, Product, Rows, UNIT, Weights, partials,
+    product, weights,
 };
 
 use super::numbers::Bench;
 use super::reads_back;
 
-/// The units of inputs and outputs.
-const UNITS: [usize; 2] = [5, 12];
-/// Input units and output units of each group: more outputs than inputs, an input of both, an output on its own, and as many outputs as a group may have.
-const GROUPS: [(&[i32], &[i32]); 3] = [
-    (&[0, 3], &[1]),
-    (&[1, 2, 3, 4], &[0, 2, 3, 4, 5, 6, 7, 8]),
-    (&[4], &[9, 11]),
-];
+/// A matrix.
+struct Case {
+    /// The units of inputs and outputs.
+    units: [usize; 2],
+    /// Input units and output units of each group.
+    groups: &'static [(&'static [i32], &'static [i32])],
+}
+
+/// More outputs than inputs, an input of both, an output on its own, and as many outputs as a group may have.
+const SHORT: Case = Case {
+    units: [5, 12],
+    groups: &[
+        (&[0, 3], &[1]),
+        (&[1, 2, 3, 4], &[0, 2, 3, 4, 5, 6, 7, 8]),
+        (&[4], &[9, 11]),
+    ],
+};
+/// More weights than a CTA keeps in shared memory.
+const LONG: Case = Case {
+    units: [15, 9],
+    groups: &[
+        (
+            &[0, 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14],
+            &[0, 1, 2, 3, 4, 6, 7, 8],
+        ),
+        (&[9], &[5]),
+    ],
+};
 
 pub(super) fn run() {
-    assert!(
-        GROUPS
-            .iter()
-            .all(|(_, outputs)| outputs.len() <= GROUP_UNITS)
-    );
-    // Few rows have kernels of their own, and a warp has two tiles from 8192 rows on.
-    for rows in [1, 70, 2100, 8200] {
+    // Few rows have kernels of their own.
+    for rows in [1, 70, 800, 8200] {
         for transposed in [false, true] {
-            call(rows, transposed);
+            call(&SHORT, rows, transposed);
         }
+    }
+    for transposed in [false, true] {
+        call(&LONG, 1000, transposed);
     }
 }
 
 /// Whether an output column depends on an input column.
-fn is_in_a_group(input: usize, output: usize) -> bool {
+fn is_in_a_group(case: &Case, input: usize, output: usize) -> bool {
     let has = |units: &[i32], column: usize| units.contains(&((column / UNIT) as i32));
-    GROUPS
+    case.groups
         .iter()
         .any(|(inputs, outputs)| has(inputs, input) && has(outputs, output))
 }
 
-fn call(rows: usize, transposed: bool) {
+fn call(case: &Case, rows: usize, transposed: bool) {
+    let most = |of: fn(&(&[i32], &[i32])) -> usize| case.groups.iter().map(of).max();
+    assert!(most(|(_, outputs)| outputs.len()) <= Some(GROUP_UNITS));
+    let has_gradients = most(|(inputs, _)| inputs.len()) <= Some(GROUP_INPUTS);
     let mut bench = Bench::new(23);
-    let [inputs, outputs] = UNITS.map(|units| units * UNIT);
+    let [inputs, outputs] = case.units.map(|units| units * UNIT);
     // The rows of the input lie further apart than they are wide.
     let stride = inputs + 4;
     let x = bench.integers(rows * stride);
@@ -49,20 +71,21 @@ fn call(rows: usize, transposed: bool) {
     let bias = bench.integers(outputs);
     let gradient = bench.integers(rows * outputs);
     let (mut table, mut units) = (Vec::new(), Vec::new());
-    for (from, to) in GROUPS {
+    for (from, to) in case.groups {
         for part in [from, to] {
             table.extend([units.len() as i32, part.len() as i32]);
-            units.extend(part);
+            units.extend(*part);
         }
         // No two groups have the same outputs.
         table.push(1);
     }
-    assert_eq!(table.len(), GROUPS.len() * GROUP_NUMBERS);
-    let (table, units) = (bench.places(&table), bench.places(&units));
+    assert_eq!(table.len(), case.groups.len() * GROUP_NUMBERS);
+    let (on_device, units) = (bench.places(&table), bench.places(&units));
     let groups = Groups {
-        groups: table.address(),
+        groups: on_device.address(),
+        sizes: table.as_ptr() as usize,
         units: units.address(),
-        count: GROUPS.len(),
+        count: case.groups.len(),
     };
     let lines = |elements: u64, stride: usize| Rows { elements, stride };
     // Results of no group keep what they are.
@@ -70,9 +93,10 @@ fn call(rows: usize, transposed: bool) {
     let out = bench.given(Dtype::F32, vec![untouched; rows * outputs]);
     let to = bench.given(Dtype::F32, vec![untouched; inputs * outputs]);
     let of_bias = bench.given(Dtype::F32, vec![untouched; outputs]);
-    let parts = bench.result(Dtype::F32, partials(rows, GROUPS.len()));
+    let parts = bench.result(Dtype::F32, partials(rows, case.groups.len()));
     let x_rows = lines(x.address(), stride);
-    // SAFETY: each tensor is an allocation that has what its rows and units reach, and lives until results were read.
+    // SAFETY: each tensor is an allocation that has what its rows and units reach, and lives until results were read, as do the
+    // numbers of groups.
     unsafe {
         let own = Product {
             x: x_rows,
@@ -93,7 +117,9 @@ fn call(rows: usize, transposed: bool) {
             rows,
             groups,
         };
-        weights(bench.target(), own).expect("a call");
+        if has_gradients {
+            weights(bench.target(), own).expect("a call");
+        }
     }
     bench.stream.synchronize().expect("no kernel failed");
     if !reads_back() {
@@ -108,7 +134,9 @@ fn call(rows: usize, transposed: bool) {
         }]
     };
     for output in 0..outputs {
-        let own: Vec<usize> = (0..inputs).filter(|&i| is_in_a_group(i, output)).collect();
+        let own: Vec<usize> = (0..inputs)
+            .filter(|&i| is_in_a_group(case, i, output))
+            .collect();
         for row in 0..rows {
             let products = own
                 .iter()
@@ -123,6 +151,9 @@ fn call(rows: usize, transposed: bool) {
                 "{what}: {row} {output}"
             );
         }
+        if !has_gradients {
+            continue;
+        }
         let sum = (0..rows).map(|row| gradient.given[row * outputs + output]);
         let expected = match own.is_empty() {
             true => untouched,
@@ -132,7 +163,7 @@ fn call(rows: usize, transposed: bool) {
         for input in 0..inputs {
             let products = (0..rows)
                 .map(|r| x.given[r * stride + input] * gradient.given[r * outputs + output]);
-            let expected = match is_in_a_group(input, output) {
+            let expected = match is_in_a_group(case, input, output) {
                 true => products.sum::<f64>(),
                 false => untouched,
             };

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from ... import _core
 from ..._ops import block_sparse, items, run
 from ..._ops.block_sparse import Blocks
 from ..._ops.equivariant import Sizes
@@ -23,8 +24,12 @@ __all__ = ["Layer", "Matrix", "Mode", "biased_columns", "is_sparse", "linear", "
 
 # Up to this many rows, kernels that leave out blocks of zeros wait for memory less often than dense products.
 _FEW_ROWS = 512
-# From this many rows on, leaving out blocks of zeros takes less time than the faster kernels of dense products.
-_MANY_ROWS = 1 << 14
+# From this many rows on, leaving out blocks of zeros takes less time than the faster kernels of dense products,
+_MANY_ROWS = 1536
+# for gradients of rows this many for each unit of the longest sum: the steps of a sum wait for memory one after another,
+_MANY_ROWS_OF_A_UNIT = 100
+# and where no more than one in so many elements of a matrix is not zero.
+_ELEMENTS = 3
 # From this many elements on, sums over all columns take longer than two kernels for the columns with biases.
 _MANY = 1 << 20
 
@@ -63,29 +68,30 @@ class Matrix(NamedTuple):
 class Mode(NamedTuple):
     """Which products leave out blocks of zeros."""
 
+    outputs: bool
     rows: bool
-    """Those that make rows: outputs, and gradients of inputs."""
+    """Those that make the gradients of rows."""
     matrix: bool
     """Those that make the gradient of a matrix."""
 
 
-_DENSE = Mode(False, False)
+_DENSE = Mode(False, False, False)
 
 
 def mode_of(layers: Sequence[Layer], blocks: Blocks | None, x: Tensor, rows: int) -> Mode:
     """The products of layers for so many rows of the type of a tensor."""
     if blocks is None or not _in_tf32(x):
         return _DENSE
-    return Mode(is_sparse(layers, x, rows), True)
+    outputs = is_sparse(layers, x, rows)
+    short = rows <= _FEW_ROWS or rows >= _MANY_ROWS_OF_A_UNIT * blocks.backward.longest
+    return Mode(outputs, outputs and short, True)
 
 
 def is_sparse(layers: Sequence[Layer], x: Tensor, rows: int) -> bool:
     """Whether the outputs of layers are made by kernels that leave out blocks of zeros."""
-    if not _in_tf32(x):
+    if not _in_tf32(x) or not _are_whole_units(tuple(layers)):
         return False
-    if rows <= _FEW_ROWS:
-        return _are_whole_units(tuple(layers))
-    return rows >= _MANY_ROWS and _have_whole_units(tuple(layers))
+    return rows <= _FEW_ROWS or (rows >= _MANY_ROWS and _have_zeros(tuple(layers)))
 
 
 def _in_tf32(x: Tensor) -> bool:
@@ -100,9 +106,21 @@ def _are_whole_units(layers: tuple[Layer, ...]) -> bool:
 
 
 @functools.lru_cache(maxsize=1024)
-def _have_whole_units(layers: tuple[Layer, ...]) -> bool:
-    """Whether all channels are whole units, so that a unit has one blade."""
-    return block_sparse.takes(*[size for layer in layers for size in layer.sizes])
+def _have_zeros(layers: tuple[Layer, ...]) -> bool:
+    """Whether most blocks of the matrix are zero."""
+
+    def most(channels: int) -> int:
+        """The columns of the units that have some channels, at most."""
+        return channels if block_sparse.takes(channels) else channels + _core.BlockSparse.UNIT
+
+    filled = 0
+    for layer in layers:
+        inputs, outputs, in_scalars, out_scalars = layer.sizes
+        mixed = len(layer.geometry.scalar_blades)
+        filled += sum(layer.geometry.plan.sizes) * most(inputs) * most(outputs)
+        filled += mixed * (in_scalars * most(outputs) + most(inputs) * out_scalars)
+        filled += in_scalars * out_scalars
+    return _ELEMENTS * filled <= layers[0].rows * sum(layer.width for layer in layers)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -131,7 +149,7 @@ def _served(mode: Mode, x: Tensor, *others: Tensor) -> Mode:
 def multiply(mode: Mode, rows: Tensor, matrix: Matrix) -> Tensor:
     """``bias + rows @ weight``; not for autograd. A mode that is not dense needs matrices that the kernels serve."""
     weight, bias, blocks = matrix
-    if mode.rows:
+    if mode.outputs:
         assert blocks is not None
         return block_sparse.product(rows, weight, bias, blocks.forward)
     return torch.mm(rows, weight) if bias is None else torch.addmm(bias, rows, weight)
