@@ -29,8 +29,6 @@ class Groups(NamedTuple):
     """Numbers of units."""
     entries: int
     """The elements of the blocks."""
-    longest: int
-    """The most inputs of a group."""
 
 
 class Blocks(NamedTuple):
@@ -100,8 +98,7 @@ def _groups(found: list[tuple[list[int], list[int]]], device: torch.device) -> G
     sizes = torch.tensor(groups, dtype=torch.int32).view(-1, _core.BlockSparse.GROUP_NUMBERS)
     of_units = torch.tensor(units, dtype=torch.int32, device=device)
     pairs = sum(len(inputs) * len(outputs) for inputs, outputs in found)
-    longest = max(len(inputs) for inputs, _ in found)
-    return Groups(sizes.to(device), sizes, of_units, pairs * _core.BlockSparse.UNIT**2, longest)
+    return Groups(sizes.to(device), sizes, of_units, pairs * _core.BlockSparse.UNIT**2)
 
 
 def serves(x: Tensor, *others: Tensor) -> bool:

@@ -22,14 +22,10 @@ from .geometry import Geometry
 
 __all__ = ["Layer", "Matrix", "Mode", "biased_columns", "is_sparse", "linear", "mode_of", "multiply", "of_matrix", "of_rows"]
 
-# Up to this many rows, kernels that leave out blocks of zeros wait for memory less often than dense products.
-_FEW_ROWS = 512
-# From this many rows on, leaving out blocks of zeros takes less time than the faster kernels of dense products,
-_MANY_ROWS = 1536
-# for gradients of rows this many for each unit of the longest sum: the steps of a sum wait for memory one after another,
-_MANY_ROWS_OF_A_UNIT = 100
-# and where no more than one in so many elements of a matrix is not zero.
-_ELEMENTS = 3
+# Up to this many rows, kernels that leave out blocks of zeros wait for memory less often than dense products. For more they take less
+# time where no more than one in so many elements of a matrix is not zero; some a little more, for up to 2048 rows, but a block
+# whose products are all block-sparse takes the host half of the time.
+_FEW_ROWS, _ELEMENTS = 512, 3
 # From this many elements on, sums over all columns take longer than two kernels for the columns with biases.
 _MANY = 1 << 20
 
@@ -68,30 +64,27 @@ class Matrix(NamedTuple):
 class Mode(NamedTuple):
     """Which products leave out blocks of zeros."""
 
-    outputs: bool
     rows: bool
-    """Those that make the gradients of rows."""
+    """Those that make rows: outputs, and gradients of inputs."""
     matrix: bool
     """Those that make the gradient of a matrix."""
 
 
-_DENSE = Mode(False, False, False)
+_DENSE = Mode(False, False)
 
 
 def mode_of(layers: Sequence[Layer], blocks: Blocks | None, x: Tensor, rows: int) -> Mode:
     """The products of layers for so many rows of the type of a tensor."""
     if blocks is None or not _in_tf32(x):
         return _DENSE
-    outputs = is_sparse(layers, x, rows)
-    short = rows <= _FEW_ROWS or rows >= _MANY_ROWS_OF_A_UNIT * blocks.backward.longest
-    return Mode(outputs, outputs and short, True)
+    return Mode(is_sparse(layers, x, rows), True)
 
 
 def is_sparse(layers: Sequence[Layer], x: Tensor, rows: int) -> bool:
     """Whether the outputs of layers are made by kernels that leave out blocks of zeros."""
     if not _in_tf32(x) or not _are_whole_units(tuple(layers)):
         return False
-    return rows <= _FEW_ROWS or (rows >= _MANY_ROWS and _have_zeros(tuple(layers)))
+    return rows <= _FEW_ROWS or _have_zeros(tuple(layers))
 
 
 def _in_tf32(x: Tensor) -> bool:
@@ -149,7 +142,7 @@ def _served(mode: Mode, x: Tensor, *others: Tensor) -> Mode:
 def multiply(mode: Mode, rows: Tensor, matrix: Matrix) -> Tensor:
     """``bias + rows @ weight``; not for autograd. A mode that is not dense needs matrices that the kernels serve."""
     weight, bias, blocks = matrix
-    if mode.outputs:
+    if mode.rows:
         assert blocks is not None
         return block_sparse.product(rows, weight, bias, blocks.forward)
     return torch.mm(rows, weight) if bias is None else torch.addmm(bias, rows, weight)
