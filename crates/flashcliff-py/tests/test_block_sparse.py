@@ -54,7 +54,7 @@ def test_groups_have_each_block_once(blocks_of, shape, share):
 
 @pytest.fixture
 def mode(blocks_of, monkeypatch):
-    """A function of sizes, the longest sum of the backward pass and rows."""
+    """A function of sizes and rows."""
     monkeypatch.setattr(products, "_in_tf32", lambda x: True)
     cached = products._are_whole_units, products._have_zeros
 
