@@ -143,6 +143,21 @@ def test_parameters_are_read_in_every_call(lists):
     assert all(lists) and not torch.equal(want[0], before[0])
 
 
+def test_choices_that_change(lists):
+    """Attributes that the passes read are a part of what calls of a list have in common."""
+    net = network((3, 0, 1))
+    given = inputs(net, 2, 3)
+    before = check(lists, lambda: results(net, *given))
+    gates = [x for x in net.modules() if isinstance(x, gt.ScalarGate)]
+    for gate in gates:
+        gate.activation = "sigmoid"
+    assert gates and not torch.equal(check(lists, lambda: results(net, *given))[0], before[0])
+    for layer in net.modules():
+        if isinstance(layer, gt.EquiLayerNorm):
+            layer.eps *= 1e3
+    check(lists, lambda: results(net, *given))
+
+
 def test_inputs_in_other_places(lists):
     """A list serves tensors of other strides only if it was made for them."""
     net = network((1, 3, 0))
