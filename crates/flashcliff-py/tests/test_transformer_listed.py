@@ -194,9 +194,12 @@ def test_gradients_that_come_in_other_ways(lists):
     for used in ((0, 1, 2, 3), (0,), (1,), (2,), (3,), (0, 2), (1, 3), (0, 1, 2, 3)):
         with calls.paused():
             want = run(used)
-        for _ in range(2):
+        for _ in range(3):
             same(run(used), want)
     assert any(lists)
+    # Ways are known by what they are, not by addresses, which are ever others.
+    (found,) = structure._KNOWN[block].lists.values()
+    assert 0 < len(found._backward) <= 2
 
 
 def test_second_derivatives_after_a_list(lists):
@@ -236,9 +239,9 @@ def test_memory_of_lists_is_planned(lists):
     with torch.no_grad():
         check(lists, lambda: list(net(x, s, **options)))
     found = [x._forward for x in structure._KNOWN[net.blocks[0]].lists.values()]
-    (of_step,) = [x for x in found if x._sizes[1]]
-    (of_inference,) = [x for x in found if not x._sizes[1]]
-    assert of_inference._scratch < of_step._sizes[1] + of_step._scratch
+    (of_step,) = [x for x in found if x.sizes[1]]
+    (of_inference,) = [x for x in found if not x.sizes[1]]
+    assert of_inference.scratch < of_step.sizes[1] + of_step.scratch
 
 
 def test_lists_do_not_keep_tensors(lists):

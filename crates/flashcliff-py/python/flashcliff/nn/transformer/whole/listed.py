@@ -8,15 +8,16 @@ kernels, their order and their results are those of a pass without a list.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ...._ops import calls
-from ...._ops import items as kernels
 from ...._ops.calls import Draft, Slot
 from ...._ops.items import Pair
+from ...._ops.lists import List, View, have_one_place, place_of
 from ...._ops.spots import below_autograd
 from .. import packed
 from ..items import rows_of
@@ -68,45 +69,6 @@ class Saved(NamedTuple):
         return (x for x in (*some, *of_made) if x is not None)
 
 
-class _View(NamedTuple):
-    """A tensor in a buffer; strides and offset count elements."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
-    offset: int
-
-    @staticmethod
-    def of(slot: Slot, byte: int) -> _View:
-        offset = byte // slot.itemsize + slot.storage_offset()
-        return _View(tuple(slot.shape), tuple(slot.stride()), offset)
-
-
-class _List:
-    """A list, and where the slots of its groups lie in their buffers."""
-
-    def __init__(self, draft: Draft, groups: Sequence[Sequence[Slot | None]], table: Any) -> None:
-        found = draft.finish([[slot for slot in group if slot is not None] for group in groups])
-        self.views: list[list[_View | None]] = []
-        for group, places in zip(groups, found.places, strict=True):
-            each = iter(places)
-            self.views.append([None if slot is None else _View.of(slot, next(each)) for slot in group])
-        self._sizes, self._scratch = found.groups, found.scratch
-        # The list has addresses in the memory of the table.
-        self._calls, self._table = found.calls, table
-
-    def run(self, like: Tensor, tensors: Iterator[Tensor]) -> list[Tensor]:
-        """Makes all calls on tensors in the order of the draft, and returns a buffer for each group, of the type of a tensor."""
-        addresses = [x.data_ptr() for x in tensors]
-        width = like.itemsize
-        buffers = [like.new_empty(size // width) for size in self._sizes]
-        # The allocator keeps it for what follows on the stream.
-        scratch = like.new_empty(self._scratch // width)
-        addresses += [buffer.data_ptr() for buffer in buffers]
-        addresses.append(scratch.data_ptr())
-        kernels.launch(like, lambda stream: self._calls.run(addresses, stream))
-        return buffers
-
-
 class Lists:
     """The lists of calls of one shape: one of the forward pass, and one for each way in which gradients come."""
 
@@ -125,14 +87,14 @@ class Lists:
         self._types = [torch.float32 if slot is None else slot.dtype for slot in kept]
         del made
         outputs: Any = [slot for pair in pairs for slot in pair]
-        self._forward = _List(draft, (outputs, kept), given.table)
+        self._forward = List(draft, (outputs, kept), given.table)
         self._parameters = [p.shape for p in taken.parameters]
-        self._backward: dict[Any, _List | None] = {}
+        self._backward: dict[Any, List | None] = {}
 
     def forward(self, given: Given, taken: Taken) -> tuple[list[Tensor | None], Tensor]:
         """Makes the calls of the forward pass. Returns multivectors and scalars of the sum, if it was formed, and of both results;
         and the memory of what the backward pass reads."""
-        tensors = (x for some in (taken.tensors(), _bounds(given)) for x in some)
+        tensors = chain(taken.tensors(), _bounds(given))
         buffer, memory = self._forward.run(taken.here[0], tensors)
         return _parts(buffer, self._forward.views[0]), memory
 
@@ -149,19 +111,19 @@ class Lists:
         """Makes the calls of the backward pass. Returns the gradients of the sum that the block began with, of parameters besides
         those of linear layers, and of these; ``None`` for gradients that come in a way that has no list."""
         mv, s = saved.of_out
-        apart = 0 if s is None else s.data_ptr() - mv.data_ptr()
-        place = apart, mv.data_ptr() % 16, saved.of_total is None, saved.of_after is None
-        key = (*place, *[x.stride() for x in saved.tensors()])
+        place = place_of(mv, s, given.structure.hidden.scalar_start * mv.itemsize)
+        there = saved.of_total is None, saved.of_after is None
+        key = (*place, *there, *[x.stride() for x in saved.tensors()])
         if key not in self._backward:
             self._backward[key] = self._draft(given, saved)
         found = self._backward[key]
         if found is None:
             return None
-        tensors = (x for some in ((memory,), saved.tensors(), _bounds(given)) for x in some)
+        tensors = chain((memory,), saved.tensors(), _bounds(given))
         total, parameters = found.run(mv, tensors)
         return [*_parts(total, found.views[0]), *_parts(parameters, found.views[1])]
 
-    def _draft(self, given: Given, saved: Saved) -> _List | None:
+    def _draft(self, given: Given, saved: Saved) -> List | None:
         parts = [x for x in rows_of(saved.of_out) if x is not None]
         pairs = *saved.norms, saved.of_total, saved.of_after, saved.of_out
         matrix = matrix_in_place(given, parts)
@@ -187,7 +149,7 @@ class Lists:
             start += shape.numel()
         total: Any = made.total.tensors(given.batch)
         del made, flat
-        return _List(draft, (total, outputs), given.table)
+        return List(draft, (total, outputs), given.table)
 
 
 def lists_of(given: Given, taken: Taken) -> Lists | None:
@@ -224,14 +186,14 @@ def _key(given: Given, taken: Taken) -> Any:
 def _have_rows(pairs: Sequence[Pair | None]) -> bool:
     """Whether the axes of items are one axis of rows, without a copy."""
     return all(
-        x is None or x.data_ptr() == row.data_ptr()  # type: ignore[union-attr]
+        x is None or have_one_place(x, row)  # type: ignore[arg-type]
         for pair in pairs
         if pair is not None
         for x, row in zip(pair, rows_of(pair), strict=True)
     )
 
 
-def _parts(buffer: Tensor, views: Sequence[_View | None]) -> list[Tensor | None]:
+def _parts(buffer: Tensor, views: Sequence[View | None]) -> list[Tensor | None]:
     with below_autograd():
         return [None if view is None else buffer.as_strided(*view) for view in views]
 
