@@ -41,7 +41,7 @@ impl Places<'_> {
 
 /// Something that has addresses.
 pub(crate) trait Placed: Copy {
-    /// The same with the addresses of a run.
+    /// The value with the addresses of a run.
     fn placed(self, places: &Places<'_>) -> Self;
 }
 

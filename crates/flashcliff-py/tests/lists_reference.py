@@ -49,7 +49,7 @@ class CallList:
 
 
 class Place(NamedTuple):
-    """What a list knows of a slot."""
+    """The properties of a slot that a list knows."""
 
     address: int
     shape: tuple
@@ -112,7 +112,7 @@ def sparse_weights(x, gradient, groups, to, of_bias=None):
         of_bias.copy_(gradient.double().sum(0))
 
 
-# What functions return that return tensors.
+# The slots that functions return.
 RETURNED = {
     "pack": lambda algebra, x, places, factors: x.new_empty(places.shape[1]),
     "pack_tensors": lambda algebra, x, places, factors: x[0].new_empty(places.shape[1]),

@@ -88,6 +88,21 @@ impl Own {
             .collect()
     }
 
+    /// The tensors that a backward pass reads.
+    fn read<'a>(
+        &'a self,
+        inputs: &'a [Tensor<'a>],
+        evaluated: &'a Evaluation,
+    ) -> PackedBackward<'a> {
+        PackedBackward {
+            inputs,
+            output: evaluated.output.view().expect("a view"),
+            saved: Some(evaluated.saved.view().expect("a view")),
+            grad_output: self.grad_output.view().expect("a view"),
+            adds: false,
+        }
+    }
+
     fn expected(&self, stream: &Arc<CudaStream>) -> (Evaluation, Vec<Array>) {
         let evaluated = self.gpu.evaluate(stream, &self.views()).expect("a pass");
         let grad = self.grad_output.view().expect("a view");
@@ -314,13 +329,7 @@ fn gradients_wait() {
         .backward(
             0,
             &stream,
-            PackedBackward {
-                inputs: &own.views(),
-                output: evaluated.output.view().expect("a view"),
-                saved: Some(evaluated.saved.view().expect("a view")),
-                grad_output: own.grad_output.view().expect("a view"),
-                adds: false,
-            },
+            own.read(&own.views(), &evaluated),
             &mut views,
             Some(Scratch::new(&mut workspace)),
         )
@@ -405,13 +414,7 @@ fn one_by_one() {
         .backward(
             0,
             &stream,
-            PackedBackward {
-                inputs: &own.views(),
-                output: evaluated.output.view().expect("a view"),
-                saved: Some(evaluated.saved.view().expect("a view")),
-                grad_output: own.grad_output.view().expect("a view"),
-                adds: false,
-            },
+            own.read(&own.views(), &evaluated),
             &mut views,
             None,
         )

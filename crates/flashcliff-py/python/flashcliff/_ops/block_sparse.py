@@ -24,7 +24,7 @@ class Groups(NamedTuple):
     """``[count, 5]``: of each group the first of its inputs in ``units``, their number, the first of its outputs, their
     number, and 1 for the first group with these outputs, else 0."""
     sizes: Tensor
-    """The same numbers on the CPU."""
+    """``groups`` on the CPU."""
     units: Tensor
     """Numbers of units."""
     entries: int

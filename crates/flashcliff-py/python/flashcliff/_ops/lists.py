@@ -22,7 +22,7 @@ class View(NamedTuple):
 
     @staticmethod
     def of(slot: Slot, byte: int) -> View:
-        """That of a slot whose memory begins at a byte."""
+        """The view of a slot whose memory begins at a byte."""
         offset = byte // slot.itemsize + slot.storage_offset()
         return View(tuple(slot.shape), tuple(slot.stride()), offset)
 

@@ -69,32 +69,9 @@ class Spot:
             return address + start * size, step, width, 0, 0
         return address + start * size, step, width, address + scalar_start * size, width
 
-    def multivectors(self, *batch: int) -> Tensor:
-        """Multivectors ``[blades, *batch, channels]``, in place; one axis of all rows by default."""
-        matrix, layout = self.matrix, self.layout
-        at = matrix.storage_offset() + layout.start
-        shape = batch or (matrix.shape[0],)
-        size_of_all = (layout.blades, *shape, layout.channels)
-        return matrix.as_strided(size_of_all, (layout.step, *self._strides(shape), 1), at)
-
-    def _strides(self, batch: tuple[int, ...]) -> list[int]:
-        """The strides of the axes of rows."""
-        strides = [self.matrix.stride(0)]
-        for size in reversed(batch[1:]):
-            strides.insert(0, strides[0] * size)
-        return strides
-
-    def scalars(self) -> Tensor:
-        """Scalars ``[rows, scalars]``, in place."""
-        return self.matrix.narrow(1, self.layout.scalar_start, self.layout.scalars)
-
     def of_scalars(self) -> Spot:
         """The scalars alone."""
         return Spot(self.matrix, self.layout._replace(channels=0))
-
-    def pair(self) -> tuple[Tensor, Tensor | None]:
-        """Multivectors ``[blades, rows, channels]`` and scalars ``[rows, scalars]``, in place."""
-        return self.multivectors(), self.scalars() if self.layout.scalars else None
 
     def tensors(self, batch: tuple[int, ...]) -> tuple[Tensor, Tensor | None]:
         """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``.
@@ -108,3 +85,10 @@ class Spot:
             if not scalars:
                 return mv, None
             return mv, matrix.as_strided((*batch, scalars), (*strides, 1), at + scalar_start)
+
+    def _strides(self, batch: tuple[int, ...]) -> list[int]:
+        """The strides of the axes of rows."""
+        strides = [self.matrix.stride(0)]
+        for size in reversed(batch[1:]):
+            strides.insert(0, strides[0] * size)
+        return strides

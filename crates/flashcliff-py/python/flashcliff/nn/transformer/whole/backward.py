@@ -21,7 +21,7 @@ Incoming = Sequence[Tensor | None]
 
 
 class Read(NamedTuple):
-    """What the backward pass reads."""
+    """The values and gradients that the backward pass reads."""
 
     norms: tuple[Pair, Pair]
     """The inputs of both norms: multivectors ``[blades, rows, channels]`` and scalars ``[rows, scalars]``."""
@@ -30,10 +30,10 @@ class Read(NamedTuple):
     others: Others
     kept: Kept
     of_total: Pair | None
-    """The gradients of what the forward pass made, in the shapes of ``norms``."""
+    """The gradients of the sum and of the first result, in the shapes of ``norms``."""
     of_after: Pair | None
     of_out: Tensor
-    """The same, in the rows of a matrix."""
+    """The gradients of the second result, in the rows of a matrix."""
 
 
 class Gradients(NamedTuple):

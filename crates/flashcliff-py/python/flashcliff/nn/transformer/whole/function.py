@@ -156,7 +156,7 @@ def _listed(
     memory: Tensor,
     incoming: Sequence[Any],
 ) -> list[Tensor | None] | None:
-    """The same by lists of calls, if all gradients that come are whole."""
+    """The gradients of :func:`_gradients` by lists of calls; ``None`` unless all gradients that come are whole."""
     width = 2 if call.given.structure.hidden.scalars else 1
     pairs: list[Any] = []
     for at in range(0, 6, 2):

@@ -172,7 +172,7 @@ def lists_of(given: Given, taken: Taken) -> Lists | None:
 
 
 def _key(given: Given, taken: Taken) -> Any:
-    """What calls of one list have in common, besides the structure."""
+    """The properties that calls of one list share, besides the structure."""
     tensors = *taken.here, *(taken.pending or ()), taken.reference, taken.others.log_weights
     strides = [None if x is None else x.stride() for x in tensors]
     gains = [x is None for pair in taken.others.gains for x in pair]

@@ -137,7 +137,7 @@ class Structure:
         self._features: dict[Any, Features | None] = {}
         self._tables: dict[Any, Any] = {}
         self._modes: dict[Any, tuple[Mode, ...] | None] = {}
-        # What `listed` has made for calls of one shape each.
+        # The lists of calls that `listed` makes, one for each shape.
         self.lists: dict[Any, Any] = {}
 
     def _others(self, block: Block) -> list[tuple[dict[str, Any] | None, str]]:
