@@ -37,9 +37,36 @@ def lgatr_net(package, size=0, blocks=None):
     return package.LGATr(blocks, 1, 1, channels, 1, 1, scalars, attention, mlp)
 
 
-def inputs(*shape):
-    """Multivectors `[*shape, 1, 16]` and scalars `[*shape, 1]`."""
-    return torch.randn(*shape, 1, 16), torch.randn(*shape, 1)
+def tagger_net(package):
+    """L-GATr of the published top tagger: 12 blocks of 16 multivector and 32 scalar channels, 8 heads, MLP ratio 2."""
+    return _lgatr(package, 12, 16, 32)
+
+
+def amplitudes_net(package):
+    """L-GATr of the size of amplitude regression: 8 blocks of 20 multivector and 32 scalar channels, 8 heads."""
+    return _lgatr(package, 8, 20, 32)
+
+
+def _lgatr(package, blocks, channels, scalars):
+    attention = package.SelfAttentionConfig(num_heads=8)
+    mlp = package.MLPConfig(mlp_ratio=2)
+    return package.LGATr(blocks, 1, 1, channels, 1, 1, scalars, attention, mlp)
+
+
+def slim_net(package):
+    """L-GATr-slim of a tagger: 12 blocks of 32 vector and 96 scalar channels, 8 heads."""
+    return package.LGATrSlim(12, 1, 1, 32, 1, 1, 96, 8)
+
+
+def arteries_net(package):
+    """GATr of the size of its arteries: 10 blocks of 8 multivector and 32 scalar channels, 4 heads."""
+    attention, mlp = package.SelfAttentionConfig(num_heads=4), package.MLPConfig()
+    return package.GATr(1, 1, 8, 1, 1, 32, attention, mlp, num_blocks=10)
+
+
+def inputs(*shape, components=16):
+    """Multivectors, or vectors of four components, `[*shape, 1, components]` and scalars `[*shape, 1]`."""
+    return torch.randn(*shape, 1, components), torch.randn(*shape, 1)
 
 
 def jet_lengths(jets, mean=49, more=4):

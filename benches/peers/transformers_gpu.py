@@ -27,6 +27,8 @@ Captured variants have more parts in their name, such as `ours-graph-bf16-items`
 Jets are ragged, without padding: `attn_bias=BlockDiagonalMask` for both. Without xformers the package gets a stand-in
 with PyTorch's copy of xformers' kernel (`transformers_xformers.py`).
 
+`--set users` measures networks of the sizes that users train, `--set sizes` those of the packages' own measurements.
+
 `--out` is written after each variant. `--profile` prints kernels and their time in a call instead.
 
     python3 benches/peers/transformers_gpu.py --commit HASH --out transformers-gpu.json
@@ -50,6 +52,8 @@ import transformers_xformers
 from sweep_results import command, write
 from transformers_cases import (
     TOLERANCE,
+    amplitudes_net,
+    arteries_net,
     difference,
     gatr_net,
     inputs,
@@ -57,6 +61,8 @@ from transformers_cases import (
     lgatr_net,
     loss,
     packages,
+    slim_net,
+    tagger_net,
     together,
     versions,
 )
@@ -101,11 +107,21 @@ CASES = {
     "lgatr-1-ragged": ("lgatr", size_1, 512),
     "lgatr-1-padded": ("lgatr", size_1, (512, 50)),
 }
+USERS = {
+    "tagger-128": ("lgatr", tagger_net, 128),
+    "tagger-512": ("lgatr", tagger_net, 512),
+    "slim-128": ("lgatr", slim_net, 128),
+    "amplitudes-1024x6": ("lgatr", amplitudes_net, (1024, 6)),
+    "gatr-64x4": ("gatr", gatr_net, (64, 4)),
+    "arteries-1x2000": ("gatr", arteries_net, (1, 2000)),
+}
 QUICK = {
     "gatr-2x5": ("gatr", tiny_gatr, (2, 5)),
     "lgatr-ragged": ("lgatr", tiny_lgatr, 3),
     "lgatr-2x6": ("lgatr", tiny_lgatr, (2, 6)),
+    "slim-ragged": ("lgatr", slim_net, 3),
 }
+SETS = {"sizes": CASES, "users": USERS, "quick": QUICK}
 
 
 class Case:
@@ -120,7 +136,9 @@ class Case:
         if isinstance(items, int):
             shape = self._ragged(jet_lengths(items))
         torch.manual_seed(0)
-        self.inputs = [x.to(device) for x in inputs(*shape)]
+        # Slim networks read vectors in place of multivectors.
+        components = 4 if make is slim_net else 16
+        self.inputs = [x.to(device) for x in inputs(*shape, components=components)]
         self.note["items"] = list(shape)
         self.state = make(self.theirs).state_dict()
 
@@ -384,9 +402,14 @@ def parsed():
     )
     parser.add_argument("--profile", action="store_true", help="prints kernels; measures nothing")
     parser.add_argument("--device", default="cuda", choices=("cuda", "cpu"))
-    parser.add_argument("--quick", action="store_true", help="tiny cases, to try the script")
+    parser.add_argument(
+        "--set",
+        default="sizes",
+        choices=SETS,
+        help="the cases to measure; `quick` tries the script",
+    )
     arguments = parser.parse_args()
-    cases = QUICK if arguments.quick else CASES
+    cases = SETS[arguments.set]
     names = arguments.case.split(",") if arguments.case else list(cases)
     variants = arguments.variants.split(",")
     for name in (*names, *variants):
