@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .. import _core
 from ..algebra import Algebra
+from . import doors
 from .calls import Slot
 from .run import saved_dtype
 from .spots import Spot
@@ -67,6 +68,8 @@ def serves(algebra: Algebra, *tensors: Tensor | None) -> bool:
         return False
     first = tensors[0]
     if first is None or not first.is_cuda or first.dtype not in NAMES:
+        return False
+    if type(first) is not Slot and not doors.opens(*tensors):
         return False
     return all(
         t is None or (t.dtype == first.dtype and t.device == first.device) for t in tensors
@@ -216,6 +219,8 @@ def pack_tensors(
     to = like.new_empty(count)
     given = [0, *[_address(t) for t in (places, factors, to)]]
     of_tensors = [t.data_ptr() for t in tensors]
+    if type(like) is not Slot:
+        doors.check_addresses("the linear layers of a transformer", tensors, of_tensors)
     sizes = count, uses
     _call(algebra, "pack_tensors", (like, None), of_tensors, given, sizes, NAMES[like.dtype])
     return to
@@ -297,6 +302,8 @@ def _strided(x: Factor) -> tuple[int, int, int]:
         return x.place()[:3]
     blade, row, last = x.stride()
     assert last == 1 or x.shape[2] <= 1
+    if type(x) is not Slot:
+        doors.check("a product of multivectors", (x,))
     return x.data_ptr(), blade, row
 
 
@@ -333,6 +340,8 @@ def _place(items: Items) -> tuple[int, int, int, int, int]:
     mv, s = items
     blade, row, last = mv.stride()
     assert last == 1 or mv.shape[2] <= 1
+    if type(mv) is not Slot:
+        doors.check("a transformer", items, ("multivectors", "scalars"))
     if s is None:
         return mv.data_ptr(), blade, row, 0, 0
     assert s.stride(1) == 1 or s.shape[1] <= 1

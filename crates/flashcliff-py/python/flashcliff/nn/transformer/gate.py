@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..._ops import checks
 from ...algebra import Algebra
 from . import items, packed
-from .geometry import GeometryLike, geometry_of, indices
+from .geometry import GeometryLike, check_floating, geometry_of, indices
 
 __all__ = ["ACTIVATIONS", "GradeDropout", "ScalarGate"]
 
@@ -53,6 +53,7 @@ class ScalarGate(nn.Module):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        check_floating("multivectors", multivectors)
         algebra = _some_algebra(multivectors.shape[0]) if packed.is_plain(multivectors) else None
         if algebra is not None and items.serves(algebra, multivectors, scalars):
             names = self.activation, self.scalar_activation

@@ -75,7 +75,7 @@ class _Heads:
         dtype = attention.dtype or of_items
         known = items.serves_features(of_items, dtype)
         # The kernels take queries, keys and values of the same items.
-        known = known and len({mv.shape[:-1] for mv, _ in pairs}) == 1
+        known = known and all(mv.shape[:-1] == pairs[0][0].shape[:-1] for mv, _ in pairs)
         served = items.serves(algebra, *tensors, weights) or (
             not self.geometry.head_norm
             and equivariant.serves_heads(of_items, dtype, *tensors, weights)

@@ -15,7 +15,13 @@ from ..._ops.equivariant import Sizes
 from .._module import check_count, check_features, joined
 from . import packed
 from .contract import Form, output, outputs
-from .geometry import Geometry, GeometryLike, check_multivectors, geometry_of
+from .geometry import (
+    Geometry,
+    GeometryLike,
+    check_floating,
+    check_multivectors,
+    geometry_of,
+)
 
 __all__ = ["INITIALIZATIONS", "EquiLinear", "Group", "packed_ahead", "together"]
 
@@ -213,6 +219,8 @@ class EquiLinear(nn.Module):
                 raise ValueError(f"scalars: expected {expected}, got None")
         elif scalars.shape[-1] == 0 and not self.in_scalars:
             return
+        elif not scalars.is_floating_point():
+            check_floating("scalars", scalars)
         elif list(scalars.shape) != expected:
             raise ValueError(f"scalars: expected {expected}, got {list(scalars.shape)}")
 
@@ -295,7 +303,7 @@ def _parts(layers: Group) -> tuple[packed.Layer, ...]:
 def _autocast_type(x: Tensor) -> torch.dtype | None:
     """The type of autocast, or ``None`` where it is off or leaves a tensor as it is."""
     device = x.device.type
-    if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+    if x.dtype == torch.float64 or device == "meta" or not torch.is_autocast_enabled(device):
         return None
     return torch.get_autocast_dtype(device)
 

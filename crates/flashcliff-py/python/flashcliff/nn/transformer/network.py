@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from .bilinear import JoinFactors
 from .block import Block, residual
-from .geometry import GeometryLike, geometry_of, indices
+from .geometry import GeometryLike, check_multivectors, geometry_of, indices
 from .heads import Pair
 from .linear import EquiLinear
 from .ragged import Sequences, as_sequences
@@ -153,6 +153,9 @@ class GATransformer(nn.Module):
             reference: that of :func:`equi_join`; :func:`join_reference` of the input by default.
             options: those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``.
         """
+        check_multivectors(
+            "multivectors", multivectors, self.geometry.algebra, self.linear_in.in_channels
+        )
         if options.get("cu_seqlens") is not None:
             # All blocks share them, so they are read once.
             options["cu_seqlens"] = as_sequences("cu_seqlens", options["cu_seqlens"])
