@@ -30,6 +30,7 @@ __all__ = [
     "apart",
     "check",
     "check_addresses",
+    "check_open",
     "closed",
     "composes",
     "follows",
@@ -99,13 +100,16 @@ def opens(*tensors: Tensor | None) -> bool:
 
 
 def lies_in_memory(tensor: Tensor) -> bool:
-    """Whether a tensor is an array of numbers, and not batched by a transform, functional, sparse, nested or known to be zero."""
+    """Whether a tensor is an array of numbers, and not without data, batched by a transform, functional, sparse, nested or known to be zero."""
     try:
         # A tensor without memory of its own has no address, or 0.
         there = tensor.data_ptr() != 0
     except RuntimeError:
         return False
-    return there or not (_is_wrapped(tensor) or torch._is_functional_tensor(tensor) or _is_zero(tensor))
+    if there:
+        return True
+    odd = tensor.is_meta or _is_wrapped(tensor) or torch._is_functional_tensor(tensor)
+    return not (odd or _is_zero(tensor))
 
 
 def _is_zero(tensor: Tensor) -> bool:
@@ -196,6 +200,14 @@ def check(what: str, tensors: Sequence[Tensor | None], names: Sequence[str] = ()
     """
     if not hold(tensors):
         refuse(what, tensors, names)
+
+
+def check_open(what: str, tensors: Sequence[Tensor | None], names: Sequence[str] = ()) -> None:
+    """:func:`check` of tensors that PyTorch reads, which may be of any kind: its kernels read a storage that was resized, too."""
+    if native.loaded is not None and native.loaded.hold(tensors):
+        return
+    if opens(*tensors):
+        check(what, tensors, names)
 
 
 def check_addresses(

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..._ops import checks
+from ..._ops import checks, doors
 from ..._ops.items import Eps
 from . import kernel
 from .features import joined_features, merged_heads
@@ -262,6 +262,7 @@ def attend(
     """
     for name, x in (("query", query), ("key", key), ("value", value)):
         check_floating(f"attend: {name}", x)
+    doors.check_open("attend", (query, key, value), ("query", "key", "value"))
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1])
     width = value.shape[-1]

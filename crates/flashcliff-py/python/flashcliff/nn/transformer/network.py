@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ..._ops import doors
 from .bilinear import JoinFactors
 from .block import Block, residual
 from .geometry import GeometryLike, check_multivectors, geometry_of, indices
@@ -156,6 +157,7 @@ class GATransformer(nn.Module):
         check_multivectors(
             "multivectors", multivectors, self.geometry.algebra, self.linear_in.in_channels
         )
+        doors.check_open("GATransformer", (multivectors, scalars), ("multivectors", "scalars"))
         if options.get("cu_seqlens") is not None:
             # All blocks share them, so they are read once.
             options["cu_seqlens"] = as_sequences("cu_seqlens", options["cu_seqlens"])

@@ -100,6 +100,7 @@ class _Normed(torch.autograd.Function):
 
 def normalised(x: Tensor, geometry: Geometry, eps: float, dim: int) -> tuple[Tensor, Norms]:
     """The norm by operations of PyTorch."""
+    doors.check_open("equi_layer_norm", (x,))
     with without_autocast(x):
         wide = _wide(x)
         norms = _norms(wide, geometry, dim)
@@ -203,6 +204,9 @@ class EquiLayerNorm(nn.Module):
         if items.serves(algebra, multivectors, scalars):
             eps, gains = (self.eps, SCALAR_EPS), self._gains(*pair)
             return items.normalised(algebra, eps, gains, pair, self._composed)
+        if scalars is not None:
+            check_floating("scalars", scalars)
+            doors.check_open("EquiLayerNorm", (scalars,), ("scalars",))
         given = (multivectors,) if scalars is None else (multivectors, scalars)
         out, *of_scalars = self._composed(*self._gains(*pair), *given)
         return out, of_scalars[0] if of_scalars else None
