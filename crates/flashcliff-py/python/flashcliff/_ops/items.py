@@ -95,9 +95,18 @@ def norm(
 ) -> None:
     """Writes the norm of items, times gains, to ``to``. With a residual, of the sum of the items and its first part,
     and the sum to its second part."""
+    _check_gains(algebra, gains, _sizes(x))
     sums = None if residual is None else (_place(residual[0]), _place(residual[1]))
     given = _address(gains[0]), _address(gains[1]), 0
     _call(algebra, "norm", x, _sizes(x), eps, given, _place(x), sums, _place(to))
+
+
+def _check_gains(algebra: Algebra, gains: Gains, sizes: tuple[int, int, int, str]) -> None:
+    """Raises unless gains have a number for each channel and grade, and for each scalar: they may have been exchanged."""
+    _, channels, scalars, _ = sizes
+    for gain, count in zip(gains, (channels * algebra.grade_count, scalars)):
+        if gain is not None and gain.numel() != count:
+            raise ValueError(f"item_norm: expected a gain of {count} elements, got {list(gain.shape)}")
 
 
 def norm_gradient(
@@ -354,6 +363,11 @@ def _split(split: Split, part: Part) -> tuple[object, ...]:
 
 def _part(part: Part) -> tuple[object, ...]:
     assert part.features.is_contiguous()
+    if part.weights is not None and part.weights.numel() != _sizes(part.items)[1]:
+        raise ValueError(
+            f"attention: expected a weight of distances for each of {_sizes(part.items)[1]} channels of heads, got "
+            f"{list(part.weights.shape)}"
+        )
     return (
         _place(part.items),
         (part.features.data_ptr(), part.features.shape[-1]),
@@ -367,4 +381,6 @@ def _part(part: Part) -> tuple[object, ...]:
 
 def _address(x: Tensor | None) -> int:
     assert x is None or x.is_contiguous()
+    if type(x) is torch.nn.Parameter:
+        doors.check("a transformer", (x,))
     return 0 if x is None else x.data_ptr()

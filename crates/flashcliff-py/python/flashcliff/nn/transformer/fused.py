@@ -36,6 +36,12 @@ def fused_attention(
         # Fused kernels have neither derivatives in forward mode, nor those of transforms of gradients.
         return _composed(query, key, value, mask, is_causal, scale)
     if _is_differentiated(query, key, value) and not doors.closed():
+        if query.dim() == 3:
+            query, key, value = (x.unsqueeze(0) for x in (query, key, value))
+            mask = mask.unsqueeze(0) if mask is not None and mask.dim() == 3 else mask
+            return fused_attention(
+                query, key, value, scale=scale, mask=mask, is_causal=is_causal
+            ).squeeze(0)
         chosen = torch._fused_sdp_choice(query, key, value, mask, 0.0, is_causal, scale=scale)
         if chosen == _FLASH and (mask is None or not mask.requires_grad):
             out: Tensor = _Fused.apply(mask, is_causal, scale, query, key, value)
@@ -47,8 +53,8 @@ def fused_attention(
 
 def _is_differentiated(query: Tensor, key: Tensor, value: Tensor) -> bool:
     """Whether autograd follows tensors on the CPU."""
-    if not query.is_cpu or query.dim() != 4 or not torch.is_grad_enabled():
-        # PyTorch composes what has another number of axes.
+    if not query.is_cpu or query.dim() > 4 or not torch.is_grad_enabled():
+        # PyTorch composes what has more axes.
         return False
     return query.requires_grad or key.requires_grad or value.requires_grad
 

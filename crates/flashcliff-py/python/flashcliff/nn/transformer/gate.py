@@ -57,6 +57,8 @@ class ScalarGate(nn.Module):
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         check_floating("multivectors", multivectors)
+        if scalars is not None:
+            check_floating("scalars", scalars)
         algebra = _some_algebra(multivectors.shape[0]) if packed.is_plain(multivectors) else None
         if algebra is not None and items.serves(algebra, multivectors, scalars):
             names = self.activation, self.scalar_activation

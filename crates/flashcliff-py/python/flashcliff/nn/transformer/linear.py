@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..._ops import checks, equivariant
+from ..._ops import checks, doors, equivariant
 from ..._ops.equivariant import Sizes
 from .._module import check_count, check_features, joined
 from . import packed
@@ -168,7 +168,10 @@ class EquiLinear(nn.Module):
             own_bias, parameters[4] = parameters[4], None
         out, out_s = output(self._form, x, s, *parameters)
         if own_bias is not None:
-            out[0] += own_bias
+            if doors.composes() or type(out) not in doors.PLAIN:
+                out = torch.cat((out[:1] + own_bias, out[1:]))
+            else:
+                out[0] += own_bias
         return self._shaped(multivectors, out, out_s)
 
     def _rows(

@@ -255,6 +255,8 @@ class Table(NamedTuple):
     """Where the elements of matrices come from, and where those of their gradients go."""
 
     algebra: Algebra
+    sizes: tuple[int, ...]
+    """The elements of each parameter."""
     shapes: tuple[_Shape, ...]
     source: Tensor
     """The parameter of each element; any for zeros."""
@@ -310,6 +312,11 @@ _is_contiguous = methodcaller("is_contiguous")
 
 def elements_of(table: Table, flat: Tensor) -> Tensor:
     """The elements of all matrices from all parameters one after another."""
+    if flat.numel() != sum(table.sizes):
+        raise ValueError(
+            f"the linear layers of a transformer: expected parameters of {sum(table.sizes)} elements together, got "
+            f"{flat.numel()}; make new layers of the sizes that are wanted"
+        )
     if items.serves(table.algebra, flat):
         return items.pack(table.algebra, flat, table.source[None], table.factor[None])
     return flat.index_select(0, table.source).mul_(table.factor)
@@ -320,6 +327,18 @@ def elements_from(table: Table, parameters: Sequence[Tensor]) -> Tensor:
     if table.spread is None or not all(map(_is_contiguous, parameters)):
         return elements_of(table, torch._C._nn.flatten_dense_tensors(list(parameters)))
     return items.pack_tensors(table.algebra, parameters, table.spread[None], table.factor[None])
+
+
+_count = methodcaller("numel")
+
+
+def check_sizes(table: Table, parameters: Sequence[Tensor]) -> None:
+    """Raises unless parameters have as many elements as those that a table was made for: they may have been exchanged."""
+    if tuple(map(_count, parameters)) != table.sizes:
+        raise ValueError(
+            f"the linear layers of a transformer: expected parameters of {list(table.sizes)} elements, got "
+            f"{[p.numel() for p in parameters]}; make new layers of the sizes that are wanted"
+        )
 
 
 def of_parameters(table: Table, elements: Tensor) -> Tensor:
@@ -359,7 +378,7 @@ def table_of(
         to = device, dtype
         on_device = None if spread is None else spread.to(device)
         on = source.to(device), on_device, signs.to(*to), places.to(device), weights.to(*to)
-        return Table(groups[0][0].geometry.algebra, tuple(shapes), *on)
+        return Table(groups[0][0].geometry.algebra, tuple(sizes), tuple(shapes), *on)
 
 
 def _spread(source: Tensor, sizes: list[int]) -> Tensor | None:
