@@ -142,14 +142,30 @@ bool thread_is_plain() {
 }
 
 // Whether a tensor is an array of numbers on the CPU or a GPU, and nothing else: not sparse, batched, fake, negative by a flag.
-bool is_plain(const at::Tensor& tensor) {
+bool is_array(const at::Tensor& tensor) {
     static const uint64_t allowed =
         c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::AutogradCPU,
                                 c10::DispatchKey::AutogradCUDA, c10::DispatchKey::ADInplaceOrView,
                                 c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
             .raw_repr();
-    return (tensor.key_set().raw_repr() & ~allowed) == 0 && dtype_of(tensor.scalar_type()) >= 0 &&
-        !tensor._fw_grad(/*level=*/0).defined();
+    return (tensor.key_set().raw_repr() & ~allowed) == 0;
+}
+
+// Whether the storage of a tensor has all of its elements. Storages can be resized under a tensor.
+bool holds(const at::Tensor& tensor) {
+    if (tensor.numel() == 0) {
+        return true;
+    }
+    int64_t last = tensor.storage_offset();
+    for (int64_t axis = 0; axis < tensor.dim(); ++axis) {
+        last += (tensor.size(axis) - 1) * tensor.stride(axis);
+    }
+    return static_cast<size_t>(last + 1) * tensor.itemsize() <= tensor.storage().nbytes();
+}
+
+// Whether a tensor is an array that operators take, with all of its memory.
+bool is_plain(const at::Tensor& tensor) {
+    return is_array(tensor) && dtype_of(tensor.scalar_type()) >= 0 && !tensor._fw_grad(/*level=*/0).defined() && holds(tensor);
 }
 
 Place place_of(const at::Tensor& first) {
@@ -914,9 +930,72 @@ PyObject* held(PyObject*, PyObject*) {
     return PyBool_FromLong(kept_by_graph);
 }
 
+// `addresses(tensors)`: the addresses of arrays of one type on one device, contiguous and with all of their memory, 0 for `None`;
+// `None` if one is none of these.
+PyObject* addresses(PyObject*, PyObject* given) {
+    HANDLE_TH_ERRORS
+    THPObjectPtr items(PySequence_Fast(given, "expected a sequence of tensors"));
+    if (!items) {
+        return nullptr;
+    }
+    const Py_ssize_t count = PySequence_Fast_GET_SIZE(items.get());
+    THPObjectPtr found(PyTuple_New(count));
+    const at::Tensor* first = nullptr;
+    for (Py_ssize_t at = 0; found && at < count; ++at) {
+        PyObject* item = PySequence_Fast_GET_ITEM(items.get(), at);
+        uintptr_t address = 0;
+        if (!Py_IsNone(item)) {
+            if (!THPVariable_CheckExact(item)) {
+                Py_RETURN_NONE;
+            }
+            const at::Tensor& tensor = THPVariable_Unpack(item);
+            first = first == nullptr ? &tensor : first;
+            if (!is_array(tensor) || !tensor.is_contiguous() || !holds(tensor) || tensor.device() != first->device() ||
+                tensor.scalar_type() != first->scalar_type()) {
+                Py_RETURN_NONE;
+            }
+            address = reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+        }
+        PyObject* number = PyLong_FromUnsignedLongLong(address);
+        if (number == nullptr) {
+            return nullptr;
+        }
+        PyTuple_SET_ITEM(found.get(), at, number);
+    }
+    return found.release();
+    END_HANDLE_TH_ERRORS
+}
+
+// `hold(tensors)`: whether all are arrays whose storages have all of their elements. `None` stands for no tensor.
+PyObject* hold(PyObject*, PyObject* given) {
+    HANDLE_TH_ERRORS
+    THPObjectPtr items(PySequence_Fast(given, "expected a sequence of tensors"));
+    if (!items) {
+        return nullptr;
+    }
+    for (Py_ssize_t at = 0; at < PySequence_Fast_GET_SIZE(items.get()); ++at) {
+        PyObject* item = PySequence_Fast_GET_ITEM(items.get(), at);
+        if (Py_IsNone(item)) {
+            continue;
+        }
+        if (!THPVariable_CheckExact(item)) {
+            Py_RETURN_FALSE;
+        }
+        const at::Tensor& tensor = THPVariable_Unpack(item);
+        if (!is_array(tensor) || !holds(tensor)) {
+            Py_RETURN_FALSE;
+        }
+    }
+    Py_RETURN_TRUE;
+    END_HANDLE_TH_ERRORS
+}
+
 PyMethodDef functions[] = {{"set_table", set_table, METH_O, "Says where the C functions of the kernels are."},
     {"register", register_operator, METH_VARARGS,
         "Registers the kernels of an operator with PyTorch, until the result is deleted."},
+    {"addresses", addresses, METH_O,
+        "The addresses of arrays of one type on one device, or `None` if they are not all contiguous and whole."},
+    {"hold", hold, METH_O, "Whether all tensors are arrays whose storages have all of their elements."},
     {"held", held, METH_NOARGS,
         "Whether a graph of autograd keeps the inputs of the call that this thread makes; `None` if that is not known."},
     {nullptr, nullptr, 0, nullptr}};

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from . import items
+from . import doors, items
+from .calls import Slot
 from .tensor_types import NAMES
 
 __all__ = ["Call", "Rows", "backward", "empty_features", "forward", "serves"]
@@ -130,6 +131,8 @@ def _kernels() -> _core.Attention:
 
 def _described(call: Call, given: Sequence[Tensor], log_sums: Tensor) -> tuple[object, ...]:
     query, key, value, _ = given
+    if type(query) is not Slot:
+        doors.check("attention", given, ("query", "key", "value"))
     heads = query.shape[-3], key.shape[-3]
     widths = query.shape[-1], value.shape[-1]
     kind = (*heads, *widths, call.scale, NAMES[query.dtype], call.tf32)

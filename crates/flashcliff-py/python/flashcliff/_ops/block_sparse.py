@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from . import items
+from . import doors, items
 
 __all__ = ["Blocks", "Groups", "blocks_of", "product", "serves", "takes", "weights"]
 
@@ -103,7 +103,9 @@ def _groups(found: list[tuple[list[int], list[int]]], device: torch.device) -> G
 
 def serves(x: Tensor, *others: Tensor) -> bool:
     """Whether the kernels can read and write matrices of these types, places and strides."""
-    return x.is_cuda and all(
+    if not x.is_cuda or not doors.opens(x, *others):
+        return False
+    return doors.hold((x, *others)) and all(
         t.dtype == torch.float32
         and t.device == x.device
         and t.data_ptr() % 16 == 0

@@ -100,9 +100,13 @@ class _Borrowed:
                 f"{operator}: `{name}` must be on the CPU or on CUDA, got device {kind} of DLPack"
             )
         try:
+            if hasattr(array, "untyped_storage"):
+                _check_storage(operator, name, array)
             self._read(array)
             if not self._contiguous:
                 self._read(_contiguous(operator, name, array))
+        except _core.UnsupportedError:
+            raise
         except (BufferError, RuntimeError, TypeError) as error:
             raise _unreadable(operator, name, error) from None
         if self.dtype not in _DTYPES:
@@ -123,6 +127,13 @@ class _Borrowed:
         except TypeError:
             self._capsule = array.__dlpack__(**stream)
         self.address, self.shape, self.dtype, _, self._contiguous = _core.read_dlpack(self._capsule)
+
+
+def _check_storage(operator: str, name: str, tensor: Any) -> None:
+    """Raises if a tensor of PyTorch has not all of its memory. Arrays of other libraries need no PyTorch."""
+    from . import doors
+
+    doors.check(operator, (tensor,), (name,))
 
 
 def _unreadable(operator: str, name: str, error: Exception) -> BufferError:

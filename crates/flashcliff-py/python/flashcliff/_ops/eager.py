@@ -13,12 +13,10 @@ from torch import Tensor
 
 from .. import _core
 from .._derived.table import OPS
-from . import native, run, tangents
+from . import doors, native, run, tangents
 from .autocast import cast
 from .library import REGISTERED, Registered
 from .op import CACHED, Op, operator, present
-
-_PLAIN = frozenset((Tensor, torch.nn.Parameter))
 
 
 def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...]) -> Tensor:
@@ -26,11 +24,11 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
     if torch.compiler.is_compiling():
         return REGISTERED[op].call(tensors, algebra, options)
     for tensor in tensors:
-        if tensor is not None and type(tensor) not in _PLAIN:
+        if tensor is not None and type(tensor) not in doors.PLAIN:
             run.refuse_layouts(op.name, op.names, tensors)
             return REGISTERED[op].call(tensors, algebra, options)
     first = tensors[0]
-    if not (first.is_cpu or first.is_cuda) or _is_transformed():
+    if not (first.is_cpu or first.is_cuda) or doors.follows():
         return REGISTERED[op].call(tensors, algebra, options)
     if tangents.active():
         tangents.refuse(op.name, op.names, tensors)
@@ -49,15 +47,6 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
             if tensor is not None and tensor.requires_grad:
                 return bound.function.apply(bound, *tensors)
     return run.forward(bound.core, present(tensors), False)[0]
-
-
-def _is_transformed() -> bool:
-    """Whether something follows the calls of operators: a mode, a transform, a trace."""
-    return bool(
-        torch._C._len_torch_dispatch_stack()
-        or torch._C._are_functorch_transforms_active()
-        or torch._C._get_tracing_state()
-    )
 
 
 class _Bound:
@@ -108,6 +97,9 @@ def _gradients(bound, grad, tensors, saved, output, wanted):
     """The gradients that are wanted, from what the forward pass kept; of a linear operator it keeps nothing."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or tangents.active():
         return _through_dispatcher(bound, grad, tensors, saved, output, wanted)
+    if type(grad) not in doors.PLAIN or doors.follows():
+        # A gradient that has no memory, or a mode around the backward pass.
+        return _through_dispatcher(bound, grad, tensors, saved, output, wanted)
     if bound.linear:
         return run.backward(bound.core, [grad], None, None, grad, wanted)
     which = [want for want, tensor in zip(wanted, tensors) if tensor is not None]
@@ -137,21 +129,13 @@ def compiled(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, 
     assert native.loaded is not None, "the compiled call path is not in use"
     return native.loaded.Operator(
         bound.core,
-        partial(_by_python, bound),
+        partial(_gradients, bound),
         name=function,
         node=f"{function}Backward",
         count=len(op.tensors),
         linear=op.linear,
         reads_output=bound.reads_output,
     )
-
-
-def _by_python(bound, grad, tensors, saved, output, wanted):
-    """The gradients that the compiled call path leaves to Python."""
-    if type(grad) not in _PLAIN:
-        # This is a graph of gradients being compiled.
-        return _through_dispatcher(bound, grad, tensors, saved, output, wanted)
-    return _gradients(bound, grad, tensors, saved, output, wanted)
 
 
 def _function(op: Op) -> type[_Function]:

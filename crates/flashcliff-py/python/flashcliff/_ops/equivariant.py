@@ -13,6 +13,7 @@ from torch import Tensor
 
 from .. import _core
 from ..algebra import Algebra
+from . import doors
 from .items import Part, Split
 
 _LARGE = 64 << 20
@@ -45,50 +46,51 @@ class Sizes(NamedTuple):
 
 
 def is_native(x: Tensor) -> bool:
-    """Whether the compiled layers take a tensor: float32 or float64 on the CPU, with memory of its own, outside of
-    ``torch.compile``."""
-    if not x.is_cpu or x.dtype not in (torch.float32, torch.float64):
-        return False
-    if torch.compiler.is_compiling():
-        return False
-    # Tensors without memory of their own: fake ones, and those batched by a transform.
-    return type(x) is Tensor and not torch._C._functorch.is_functorch_wrapped_tensor(x)
+    """Whether the compiled layers take a tensor: float32 or float64 on the CPU, where :mod:`.doors` lets them read it."""
+    return x.is_cpu and x.dtype in _TYPES and doors.opens(x)
 
 
-def outputs(maps: Maps, sizes: Sizes, parameters: Sequence[Tensor | None], inputs: Pair) -> Pair:
-    """The outputs of a layer."""
+_TYPES = (torch.float32, torch.float64)
+_LINEAR, _NORM = "equivariant_linear", "invariant_norm"
+
+
+def outputs(maps: Maps, sizes: Sizes, parameters: Sequence[Tensor | None], inputs: Pair) -> Pair | None:
+    """The outputs of a layer; ``None`` if a tensor cannot be read where it is."""
     return _one_side(True, maps, sizes, parameters, inputs)
 
 
 def input_gradients(
     maps: Maps, sizes: Sizes, parameters: Sequence[Tensor | None], gradients: Pair
-) -> Pair:
-    """The gradients of the inputs from those of the outputs."""
+) -> Pair | None:
+    """The gradients of the inputs from those of the outputs; ``None`` as for :func:`outputs`."""
     return _one_side(False, maps, sizes, parameters, gradients)
 
 
 def _one_side(
     forward: bool, maps: Maps, sizes: Sizes, parameters: Sequence[Tensor | None], given: Pair
-) -> Pair:
+) -> Pair | None:
+    found = doors.addresses(_LINEAR, (*given, *parameters))
+    if found is None:
+        return None
     # The tensors are kept by name until the call returns.
-    mv, scalars, *parameters = _plain(*given, *parameters)  # type: ignore[assignment]
+    (mv, scalars, *parameters), addresses = found  # type: ignore[assignment]
     assert mv is not None
+    _check_sizes(maps, sizes, parameters)
     rows = mv.shape[1]
     channels = sizes.outputs if forward else sizes.inputs
     of_scalars = sizes.out_scalars if forward else sizes.in_scalars
-    _check_room("equivariant_linear", mv, mv.shape[0] * channels + of_scalars)
+    _check_room(_LINEAR, mv, mv.shape[0] * channels + of_scalars)
     to = mv.new_empty((mv.shape[0], rows, channels))
     to_s = mv.new_empty((rows, of_scalars)) if of_scalars else None
     layer = _layer(maps.algebra, maps.group, maps.unit)
     call = layer.output if forward else layer.input_gradient
-    addresses = [_address(parameter) for parameter in parameters]
     # The one large dense matrix is left to PyTorch's matrix product.
-    dense, addresses[3] = parameters[3], 0
+    dense = parameters[3]
     call(
         mv.dtype == torch.float64,
         (rows, *sizes),
-        tuple(addresses),
-        (_address(mv), _address(scalars)),
+        (*addresses[2:5], 0, *addresses[6:]),
+        (addresses[0], addresses[1]),
         (_address(to), _address(to_s)),
     )
     if to_s is not None and scalars is not None and dense is not None:
@@ -96,10 +98,34 @@ def _one_side(
     return to, to_s
 
 
+def _check_sizes(maps: Maps, sizes: Sizes, parameters: Sequence[Tensor | None]) -> None:
+    """Raises unless parameters have as many elements as the sizes of a layer say: they may have been exchanged."""
+    for parameter, (name, count) in zip(parameters, _counts(maps.total, maps.invariant, sizes)):
+        if parameter is not None and parameter.numel() != count:
+            raise ValueError(
+                f"{_LINEAR}: expected {name} of {count} elements, for {sizes}, got {list(parameter.shape)}; make a new "
+                "layer of the sizes that are wanted"
+            )
+
+
+@functools.lru_cache(maxsize=1024)
+def _counts(total: int, invariant: int, sizes: Sizes) -> tuple[tuple[str, int], ...]:
+    """The elements of the parameters of a layer, in their order."""
+    inputs, outputs, in_scalars, out_scalars = sizes
+    return (
+        ("weight", outputs * inputs * total),
+        ("a map of scalars to blades", outputs * invariant * in_scalars),
+        ("a map of blades to scalars", out_scalars * inputs * invariant),
+        ("a map of scalars", out_scalars * in_scalars),
+        ("a bias of blades", outputs * invariant),
+        ("a bias of scalars", out_scalars),
+    )
+
+
 def weight_gradients(
     maps: Maps, sizes: Sizes, biases: tuple[bool, bool], gradients: Pair, inputs: Pair
-) -> list[Tensor | None]:
-    """The gradients of the parameters, in their order.
+) -> list[Tensor | None] | None:
+    """The gradients of the parameters, in their order; ``None`` as for :func:`outputs`.
 
     Args:
         maps: the maps of the layer.
@@ -108,7 +134,10 @@ def weight_gradients(
         gradients: of the outputs.
         inputs: the inputs.
     """
-    y, t, x, s = _plain(*gradients, *inputs)
+    found = doors.addresses(_LINEAR, (*gradients, *inputs))
+    if found is None:
+        return None
+    (y, t, x, s), addresses = found
     assert x is not None and y is not None
     made_of, mixed = x, maps.invariant
 
@@ -127,8 +156,8 @@ def weight_gradients(
     layer.weight_gradient(
         x.dtype == torch.float64,
         (x.shape[1], *sizes),
-        (_address(y), _address(t)),
-        (_address(x), _address(s)),
+        (addresses[0], addresses[1]),
+        (addresses[2], addresses[3]),
         tuple([_address(tensor) for tensor in to]),
     )
     if t is not None and s is not None:
@@ -137,30 +166,33 @@ def weight_gradients(
 
 
 def norm(algebra: Algebra, x: Tensor, eps: float, dim: int) -> Tensor:
-    """The normalised multivectors; ``dim`` is the axis of the channels."""
-    (x,) = _plain(x)  # type: ignore[assignment]
-    _check_room("invariant_norm", x, x.numel() // max(1, x.shape[1]))
+    """The normalised multivectors, of a tensor that is native; ``dim`` is the axis of the channels."""
+    (x,), (address,) = doors.addresses(_NORM, (x,))  # type: ignore[misc, assignment]
+    _check_room(_NORM, x, x.numel() // max(1, x.shape[1]))
     to = torch.empty_like(x)
     _norm(algebra).forward(
-        x.dtype == torch.float64, _norm_sizes(x, dim), eps, _address(x), _address(to)
+        x.dtype == torch.float64, _norm_sizes(x, dim), eps, address, to.data_ptr()
     )
     return to
 
 
 def norm_gradient(algebra: Algebra, x: Tensor, g: Tensor, eps: float, dim: int) -> Tensor:
-    """The gradient of the norm's input from that of its output."""
-    x, g = _plain(x, g)  # type: ignore[assignment]
+    """The gradient of the norm's input from that of its output; both are native."""
+    (x, g), addresses = doors.addresses(_NORM, (x, g))  # type: ignore[misc, assignment]
     _check_room("the gradient of invariant_norm", x, x.numel() // max(1, x.shape[1]))
     to = torch.empty_like(x)
-    addresses = _address(x), _address(g), _address(to)
-    _norm(algebra).backward(x.dtype == torch.float64, _norm_sizes(x, dim), eps, *addresses)
+    places = addresses[0], addresses[1], to.data_ptr()
+    _norm(algebra).backward(x.dtype == torch.float64, _norm_sizes(x, dim), eps, *places)
     return to
 
 
 def serves_heads(items: torch.dtype, features: torch.dtype, *tensors: Tensor | None) -> bool:
     """Whether :func:`heads` takes items of a type, to features of a type: tensors on the CPU."""
     given = [tensor for tensor in tensors if tensor is not None]
-    return features == items and all(is_native(t) and t.dtype == items for t in given)
+    if features != items or not all(is_native(t) and t.dtype == items for t in given):
+        return False
+    doors.check("attention", given)
+    return True
 
 
 def heads(algebra: Algebra, split: Split, parts: Sequence[Part]) -> None:
@@ -189,6 +221,13 @@ def _head_call(
     mv, s = part.items  # type: ignore[misc]
     rows, count, width = part.features.shape
     sizes = rows, mv.shape[-1] // count, 0 if s is None else s.shape[-1] // count, count, width
+    of_weights = rows if part.weights is None else part.weights.numel() // max(sizes[1], 1)
+    if mv.shape[1] != rows or (s is not None and s.shape[0] != rows) or (part.weights is not None and of_weights != count):
+        raise ValueError(
+            f"attention: expected items and weights of {rows} rows and {count} heads of {sizes[1]} channels, got "
+            f"{list(mv.shape)}, {None if s is None else list(s.shape)} and "
+            f"{None if part.weights is None else list(part.weights.shape)}"
+        )
     distances = None if part.distances is None else (part.distances == "query", *split.points)
     layer = _head_features(algebra.blade_count, part.taken, part.negative, distances)
     return layer, sizes, _place(mv, s)
@@ -228,19 +267,6 @@ def _layer(algebra: Algebra, group: str, unit: bool) -> _core.EquivariantLinear:
 @functools.cache
 def _norm(algebra: Algebra) -> _core.InvariantNorm:
     return _core.InvariantNorm(algebra._core)
-
-
-def _plain(*tensors: Tensor | None) -> list[Tensor | None]:
-    """Tensors in the order of their memory. All have the type of the first."""
-    first = tensors[0]
-    assert first is not None
-    for tensor in tensors:
-        if tensor is not None and (tensor.dtype != first.dtype or not tensor.is_cpu):
-            raise TypeError(
-                f"expected all tensors and parameters of type {first.dtype} on the CPU, got "
-                f"{tensor.dtype} on {tensor.device}"
-            )
-    return [None if t is None else t.contiguous().resolve_neg() for t in tensors]
 
 
 def _address(tensor: Tensor | None) -> int:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from .. import _core
 from ..algebra import Algebra
+from . import doors
 from .calls import Slot
 from .run import saved_dtype
 from .spots import Spot
@@ -68,6 +69,8 @@ def serves(algebra: Algebra, *tensors: Tensor | None) -> bool:
     first = tensors[0]
     if first is None or not first.is_cuda or first.dtype not in NAMES:
         return False
+    if type(first) is not Slot and not doors.opens(*tensors):
+        return False
     return all(
         t is None or (t.dtype == first.dtype and t.device == first.device) for t in tensors
     )
@@ -92,9 +95,18 @@ def norm(
 ) -> None:
     """Writes the norm of items, times gains, to ``to``. With a residual, of the sum of the items and its first part,
     and the sum to its second part."""
+    _check_gains(algebra, gains, _sizes(x))
     sums = None if residual is None else (_place(residual[0]), _place(residual[1]))
     given = _address(gains[0]), _address(gains[1]), 0
     _call(algebra, "norm", x, _sizes(x), eps, given, _place(x), sums, _place(to))
+
+
+def _check_gains(algebra: Algebra, gains: Gains, sizes: tuple[int, int, int, str]) -> None:
+    """Raises unless gains have a number for each channel and grade, and for each scalar: they may have been exchanged."""
+    _, channels, scalars, _ = sizes
+    for gain, count in zip(gains, (channels * algebra.grade_count, scalars)):
+        if gain is not None and gain.numel() != count:
+            raise ValueError(f"item_norm: expected a gain of {count} elements, got {list(gain.shape)}")
 
 
 def norm_gradient(
@@ -216,6 +228,8 @@ def pack_tensors(
     to = like.new_empty(count)
     given = [0, *[_address(t) for t in (places, factors, to)]]
     of_tensors = [t.data_ptr() for t in tensors]
+    if type(like) is not Slot:
+        doors.check_addresses("the linear layers of a transformer", tensors, of_tensors)
     sizes = count, uses
     _call(algebra, "pack_tensors", (like, None), of_tensors, given, sizes, NAMES[like.dtype])
     return to
@@ -297,6 +311,8 @@ def _strided(x: Factor) -> tuple[int, int, int]:
         return x.place()[:3]
     blade, row, last = x.stride()
     assert last == 1 or x.shape[2] <= 1
+    if type(x) is not Slot:
+        doors.check("a product of multivectors", (x,))
     return x.data_ptr(), blade, row
 
 
@@ -333,6 +349,8 @@ def _place(items: Items) -> tuple[int, int, int, int, int]:
     mv, s = items
     blade, row, last = mv.stride()
     assert last == 1 or mv.shape[2] <= 1
+    if type(mv) is not Slot:
+        doors.check("a transformer", items, ("multivectors", "scalars"))
     if s is None:
         return mv.data_ptr(), blade, row, 0, 0
     assert s.stride(1) == 1 or s.shape[1] <= 1
@@ -345,6 +363,11 @@ def _split(split: Split, part: Part) -> tuple[object, ...]:
 
 def _part(part: Part) -> tuple[object, ...]:
     assert part.features.is_contiguous()
+    if part.weights is not None and part.weights.numel() != _sizes(part.items)[1]:
+        raise ValueError(
+            f"attention: expected a weight of distances for each of {_sizes(part.items)[1]} channels of heads, got "
+            f"{list(part.weights.shape)}"
+        )
     return (
         _place(part.items),
         (part.features.data_ptr(), part.features.shape[-1]),
@@ -358,4 +381,6 @@ def _part(part: Part) -> tuple[object, ...]:
 
 def _address(x: Tensor | None) -> int:
     assert x is None or x.is_contiguous()
+    if type(x) is torch.nn.Parameter:
+        doors.check("a transformer", (x,))
     return 0 if x is None else x.data_ptr()

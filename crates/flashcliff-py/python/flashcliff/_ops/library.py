@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .. import _core
 from .._derived.table import OPS
-from . import run, shapes, tangents
+from . import counted, run, shapes, tangents
 from .autocast import cast
 from .op import Op, operator, present
 
@@ -254,3 +254,5 @@ def _key(what: str, device: str) -> str:
 
 REGISTERED: dict[Op, Registered] = {op: Registered(op) for op in OPS}
 """All operators, registered."""
+
+counted.when_imported(REGISTERED.values())

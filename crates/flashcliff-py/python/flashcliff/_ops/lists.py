@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from . import items
+from . import doors, items
 from .calls import Draft, Slot
 
 __all__ = ["List", "View", "have_one_place", "place_of"]
@@ -51,7 +51,9 @@ class List:
 
     def run(self, like: Tensor, tensors: Iterable[Tensor]) -> list[Tensor]:
         """Makes all calls on tensors in the order of the draft, and returns a buffer for each group, of the type of a tensor."""
-        addresses = [x.data_ptr() for x in tensors]
+        given = list(tensors)
+        addresses = [x.data_ptr() for x in given]
+        doors.check_addresses("a block of a transformer", given, addresses)
         width = like.itemsize
         buffers = [like.new_empty(size // width) for size in self.sizes]
         # The allocator keeps it for what follows on the stream.

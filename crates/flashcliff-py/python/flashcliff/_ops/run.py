@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from . import remedies, room
+from . import doors, remedies, room
 from .tensor_types import NAMES
 
 _NOTHING = (0, 0)
@@ -120,6 +120,8 @@ def _strided_views(operator, tensors):
         dtype = NAMES.get(tensor.dtype)
         if dtype is None or tensor.get_device() != device or not (tensor.is_cpu or tensor.is_cuda):
             _refuse(operator, tensors)
+        if not doors.has_memory(tensor):
+            doors.refuse(operator.name, tensors, [name for name, _ in operator.inputs])
         if not tensor.is_contiguous():
             tensor = tensor.contiguous()
         if tensor.is_neg():
@@ -215,11 +217,13 @@ def _checked(operator, what, tensor, like, shape):
             f"{operator.name}: {what} must be {tuple(shape)}, {like.dtype} on {like.device}, got "
             f"{tuple(tensor.shape)}, {tensor.dtype} on {tensor.device}"
         )
-    return _resolved(tensor)
+    return _resolved(operator, what, tensor)
 
 
-def _resolved(tensor):
+def _resolved(operator, what, tensor):
     """The tensor in the order of its memory."""
+    if not doors.has_memory(tensor):
+        doors.refuse(operator.name, (tensor,), (what,))
     if not tensor.is_contiguous():
         tensor = tensor.contiguous()
     return tensor.resolve_neg() if tensor.is_neg() else tensor
@@ -238,7 +242,7 @@ def _checked_saved(operator, saved, like, length):
             f"{operator.name}: expected at least {length} saved numbers, {dtype} on {like.device}, "
             f"got {got}"
         )
-    return _resolved(saved)
+    return _resolved(operator, "the saved sums", saved)
 
 
 def saved_dtype(dtype: torch.dtype) -> torch.dtype:

@@ -14,11 +14,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from .. import _core
 from .._ops import equivariant
 from .._ops.library import REGISTERED, Registered
-from .._ops.op import MADE
 from .._ops.tensor_types import NAMES
 from .._profile import kernels
 from .._profile.costs import Cost, cost
 from .._profile.events import Key, Layer
+from .._profile.registered import key_of
 
 __all__ = ["Found", "cost", "layers", "of"]
 
@@ -40,17 +40,8 @@ def of(func: Any, args: tuple[Any, ...]) -> Found | None:
     registered = _BY_NAME.get(name.removesuffix("_backward"))
     if registered is None:
         return None
-    tensors, core, wanted = registered.bound(args, backward)
-    first = tensors[0]
-    key = Key(
-        MADE[core.native],
-        "backward" if backward else "forward",
-        tuple([tuple(tensor.shape) for tensor in tensors]),
-        NAMES[first.dtype],
-        str(first.device),
-        wanted,
-        registered.op.saves and not backward,
-    )
+    tensors, core, _ = registered.bound(args, backward)
+    key = key_of(registered, args, backward)
     return Found(cost(key), _workspace(core, tensors, backward))
 
 

@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
+from .._ops import doors
 from .._ops.tensor_types import NAMES
 from . import ours
 from .clock import Clock
@@ -178,6 +179,10 @@ class Recorder(TorchDispatchMode):
             if count is not None:
                 flops = int(count(*args, **kwargs, out_val=results))
         return Call(name, shapes, self.phase, dtype, moved, flops, result), besides
+
+
+# Functions that it is told of need no dispatcher.
+doors.PASSING.add(Recorder)
 
 
 def tensors_of(tree: Any) -> list[Tensor]:

@@ -7,6 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
+from .._ops import doors
+from ..nn.transformer.geometry import check_floating
+
 __all__ = ["Pair", "blades_first", "blades_last", "enter", "leave"]
 
 Pair = tuple[Tensor, Tensor | None]
@@ -22,8 +25,9 @@ def blades_first(name: str, x: Any, blades: int, channels: int | None = None) ->
         blades: how many blades it must have.
         channels: how many channels it must have; any number by default.
     """
-    if not isinstance(x, Tensor):
-        raise TypeError(f"{name}: expected a tensor, got {x!r}")
+    check_floating(name, x)
+    # Views of a storage that was resized are an error of PyTorch.
+    doors.check_open(name, (x,), (name,))
     fits = x.dim() >= 2 and x.shape[-1] == blades and channels in (None, x.shape[-2])
     if not fits:
         wanted = "channels" if channels is None else channels

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-from .._ops import checks
+from .._ops import checks, doors
 from .._ops.run import saved_dtype
 from ..algebra import Algebra, AlgebraLike, Grades, as_algebra, by_name, grades_of
 from ..errors import UnsupportedError
@@ -363,6 +363,7 @@ def _check(function: str, argument: str, x: Any, blades: int, what: str) -> None
         raise TypeError(
             f"{function}: `{argument}` must have real floating-point elements, got {x.dtype}"
         )
+    doors.check_open(function, (x,), (argument,))
     if x.dim() < 2 or x.shape[0] != blades:
         raise ValueError(
             f"{function}: `{argument}` must be [{blades}, *batch, channels], the {what} first, got {list(x.shape)}"

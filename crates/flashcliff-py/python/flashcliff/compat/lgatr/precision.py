@@ -47,7 +47,8 @@ def in_float32(method: Method) -> Method:
         tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
         device = next((x.device.type for x in tensors), "cpu")
         low_wanted = _naive or getattr(self, "naive_amp", False)
-        if low_wanted or not torch.is_autocast_enabled(device):
+        # There is no autocast of tensors without data.
+        if low_wanted or device == "meta" or not torch.is_autocast_enabled(device):
             return method(self, *args, **kwargs)
         with torch.autocast(device, enabled=False):
             wide = {name: _widened(x) for name, x in kwargs.items()}

@@ -8,11 +8,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..._ops import checks
+from ..._ops import checks, doors
 from ..._ops.items import Eps
 from . import kernel
 from .features import joined_features, merged_heads
-from .geometry import GeometryLike, constant, geometry_of
+from .fused import fused_attention
+from .geometry import GeometryLike, check_floating, constant, geometry_of
 from .items import Role, Split
 from .ragged import Sequences, as_sequences, ragged_attention
 
@@ -255,7 +256,13 @@ def attend(
 
     Returns:
         ``[*batch, heads, items, features of value]``
+
+    Derivatives of every order exist on the CPU, and on CUDA where the kernel is our own; PyTorch's fused kernels on CUDA, and within
+    masks there, have first derivatives unless ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` is entered.
     """
+    for name, x in (("query", query), ("key", key), ("value", value)):
+        check_floating(f"attend: {name}", x)
+    doors.check_open("attend", (query, key, value), ("query", "key", "value"))
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1])
     width = value.shape[-1]
@@ -277,7 +284,7 @@ def attend(
         by_item = query.movedim(-3, -2)
         ordered = by_item if by_item.is_contiguous() else query
         folded = ordered.reshape(*query.shape[:-3], 1, -1, query.shape[-1])
-        out = F.scaled_dot_product_attention(folded, key, value, scale=scale)
+        out = fused_attention(folded, key, value, scale=scale)
         out = out.view(*ordered.shape[:-1], -1)
         return (out if ordered is query else out.movedim(-3, -2))[..., :width]
     heads = query.shape[-3]
@@ -285,9 +292,7 @@ def attend(
     if ragged is not None:
         out = ragged_attention(query, key, value, *ragged, scale, is_causal)
     else:
-        out = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, is_causal=is_causal, scale=scale
-        )
+        out = fused_attention(query, key, value, scale=scale, mask=mask, is_causal=is_causal)
     return out[..., :width]
 
 

@@ -6,6 +6,7 @@ import functools
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import forward_ad
 
 from ... import functional
 from ...algebra import Algebra
@@ -32,14 +33,14 @@ def equi_join(x: Tensor, y: Tensor, reference: Tensor, geometry: GeometryLike) -
     Source: GATr (arXiv 2305.18415, section 3).
     """
     algebra = geometry_of(geometry).algebra
-    product = functional.product(x, y, algebra, "regressive")
-    factors = constant(_join_signs(algebra), product).view(-1, *[1] * (product.dim() - 1))
+    product = _product(x, y, algebra, "regressive")
+    factors = constant(geometry_of(geometry).join_signs, product).view(-1, *[1] * (product.dim() - 1))
     return product * (factors * reference.to(product.dtype))
 
 
 def join_factors(geometry: Geometry, like: Tensor, reference: Tensor) -> Tensor:
     """The factors by which the join of multivectors like some differs from the regressive product."""
-    signs = constant(_join_signs(geometry.algebra), like)
+    signs = constant(geometry.join_signs, like)
     return signs.view(-1, *[1] * (like.dim() - 1)) * reference.to(like.dtype)
 
 
@@ -65,10 +66,30 @@ class JoinFactors:
         return self._made
 
 
+def _product(x: Tensor, y: Tensor, algebra: Algebra, kind: str) -> Tensor:
+    """A product of multivectors of one shape. Where transforms of ``torch.func`` or derivatives in forward mode follow, it is composed
+    of operators that have all derivatives; 16 bits on the CPU, for which there is no kernel, are float32 on the way."""
+    if torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        return _multiplied(x, y, algebra, kind)
+    if x.dtype.itemsize == 2 and x.device.type == "cpu":
+        return functional.product(x.float(), y.float(), algebra, kind).to(x.dtype)
+    return functional.product(x, y, algebra, kind)
+
+
+def _multiplied(x: Tensor, y: Tensor, algebra: Algebra, kind: str) -> Tensor:
+    blades = algebra.blade_count
+    table = constant(_table(algebra, kind), x).view(blades, blades, blades)
+    return torch.einsum("cab,a...,b...->c...", table, x, y)
+
+
 @functools.cache
-def _join_signs(algebra: Algebra) -> tuple[float, ...]:
-    """The factors by which the join differs from the regressive product."""
-    return tuple((-1.0) ** (grade * (algebra.dim - grade)) for grade in algebra.grades)
+def _table(algebra: Algebra, kind: str) -> tuple[float, ...]:
+    """The numbers ``[output, left, right]`` of a product."""
+    count = algebra.blade_count
+    found = [0.0] * count**3
+    for left, right, output, sign in algebra.terms(kind):
+        found[(output * count + left) * count + right] += sign
+    return tuple(found)
 
 
 class GeometricBilinear(nn.Module):
@@ -169,9 +190,9 @@ class GeometricBilinear(nn.Module):
         """The products, by operators that have derivatives."""
         algebra = self.geometry.algebra
         left, right, *more = factors
-        product = functional.product(left, right, algebra, "geometric")
+        product = _product(left, right, algebra, "geometric")
         if of_join is None:
             return product
         left, right = more
-        join = functional.product(left, right, algebra, "regressive")
+        join = _product(left, right, algebra, "regressive")
         return torch.cat((product, join * of_join), -1)

@@ -4,20 +4,24 @@ With inputs ``(x, s)``, outputs ``(y, t)`` and parameters ``P`` the layer is the
 the three, by ``(y, t)``; its gradients are the derivatives by ``(x, s)`` and by ``P``. So each contraction has the two
 others as its derivatives, and gradients of every order exist.
 
-On the CPU the contractions are compiled (``flashcliff::equivariant``). While ``torch.compile`` traces, and on other devices
+On the CPU the contractions are compiled (``flashcliff::equivariant``). Where a mode, a transform or a trace follows calls, the
+outputs are :func:`composed`. While ``torch.compile`` traces, and on other devices
 where one dense product (:mod:`.packed`) would be slower, they are batched matrix products of PyTorch.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from ..._ops import equivariant
+from ..._ops import doors, equivariant
 from ..._ops.equivariant import Sizes
+from .again import again
 from .geometry import Geometry, constant, indices
 from .maps import MapPlan
 
@@ -62,6 +66,9 @@ class Output(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, y: Tensor, t: Tensor | None) -> Any:
         x, s, *parameters = ctx.saved_tensors
+        if doors.composes(y, t):
+            found = again(lambda *given: composed(ctx.form, *given), (x, s, *parameters), (y, t))
+            return None, *found
         of_input: Any = (None, None)
         of_parameters: Any = (None,) * len(parameters)
         # Without a graph of gradients, functions of their own would only cost time.
@@ -101,6 +108,13 @@ class Outputs(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor | None) -> Any:
         x, s, *parameters = ctx.saved_tensors
+        if doors.composes(*gradients):
+
+            def all_composed(x: Tensor, s: Tensor | None, *given: Tensor | None) -> list[Tensor]:
+                layers = zip(ctx.forms, _by_layer(given), strict=True)
+                return [made for form, own in layers for made in composed(form, x, s, *own)]  # type: ignore[misc]
+
+            return None, *again(all_composed, (x, s, *parameters), gradients)
         wants_input = any(ctx.needs_input_grad[1:3])
         wants_parameters = any(ctx.needs_input_grad[3:])
         differentiated = torch.is_grad_enabled()
@@ -201,6 +215,8 @@ def output(
     form: Form, x: Tensor, s: Tensor | None, *parameters: Tensor | None
 ) -> tuple[Tensor, Tensor | None]:
     """The outputs ``(y, t)`` from ``(x, s)``, with derivatives if one is wanted."""
+    if doors.composes():
+        return composed(form, x, s, *parameters)
     if torch.is_grad_enabled():
         result: tuple[Tensor, Tensor | None] = Output.apply(form, x, s, *parameters)
         return result
@@ -211,6 +227,8 @@ def outputs(
     forms: tuple[Form, ...], x: Tensor, s: Tensor | None, *parameters: Tensor | None
 ) -> list[tuple[Tensor, Tensor | None]]:
     """The outputs of layers that share their inputs, from the parameters of one layer after another."""
+    if doors.composes():
+        return [composed(f, x, s, *own) for f, own in zip(forms, _by_layer(parameters), strict=True)]
     if torch.is_grad_enabled():
         made = Outputs.apply(forms, x, s, *parameters)
         return list(zip(made[::2], made[1::2]))
@@ -228,19 +246,64 @@ def _run(
     """A contraction over one side, by the compiled layer or by PyTorch."""
     if equivariant.is_native(mv):
         call = equivariant.outputs if forward else equivariant.input_gradients
-        return call(form.geometry.maps, form.sizes, parameters, (mv, scalars))
+        found = call(form.geometry.maps, form.sizes, parameters, (mv, scalars))
+        if found is not None:
+            return found
     contract = _output if forward else _input
     of_scalars = form.sizes.out_scalars if forward else form.sizes.in_scalars
     return contract(form.geometry, Parameters(*parameters), mv, scalars, of_scalars)
 
 
 def _weight(form: Form, y: Tensor, t: Tensor | None, x: Tensor, s: Tensor | None) -> Parameters:
-    if not equivariant.is_native(x):
-        return _weight_by_torch(form, y, t, x, s)
-    biases = form.has_blade_bias, form.has_scalar_bias
-    return Parameters(
-        *equivariant.weight_gradients(form.geometry.maps, form.sizes, biases, (y, t), (x, s))
-    )
+    if equivariant.is_native(x):
+        biases = form.has_blade_bias, form.has_scalar_bias
+        found = equivariant.weight_gradients(form.geometry.maps, form.sizes, biases, (y, t), (x, s))
+        if found is not None:
+            return Parameters(*found)
+    return _weight_by_torch(form, y, t, x, s)
+
+
+def composed(
+    form: Form, x: Tensor, s: Tensor | None, *parameters: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """The outputs by operators that all transforms know and that change nothing in place: the maps are one matrix, zeros
+    included."""
+    p, mixed = Parameters(*parameters), form.geometry.scalar_blades
+    assert p.weight is not None
+    basis = constant(_basis(form.geometry.plan, len(form.geometry.norms)), p.weight)
+    y = torch.einsum("aobi,bri->aro", torch.einsum("oik,kab->aobi", p.weight, basis), x)
+    more = p.blade_bias
+    if s is not None and p.to_blades is not None:
+        more = F.linear(s, p.to_blades, p.blade_bias)
+    if more is not None:
+        # The invariant blade is the innermost index.
+        added = more.unflatten(-1, (-1, len(mixed)))
+        for at, blade in enumerate(mixed):
+            one = y[blade : blade + 1] + added[..., at]
+            y = torch.cat((y[:blade], one, y[blade + 1 :]))
+    if not form.sizes.out_scalars:
+        return y, None
+    t = x.new_zeros(x.shape[1], form.sizes.out_scalars)
+    if p.scalar_bias is not None:
+        t = t + p.scalar_bias
+    if p.to_scalars is not None:
+        read = torch.stack([x[blade] for blade in mixed], -1).flatten(-2)
+        t = t + F.linear(read, p.to_scalars)
+    if s is not None and p.scalars is not None:
+        t = t + F.linear(s, p.scalars)
+    return y, t
+
+
+@functools.cache
+def _basis(plan: MapPlan, blades: int) -> tuple[tuple[tuple[float, ...], ...], ...]:
+    """The maps as matrices ``[maps, outputs, inputs]``."""
+    found = [[[0.0] * blades for _ in range(blades)] for _ in range(plan.count)]
+    for run in plan.runs:
+        for t in range(run.length):
+            at, source = run.start + t, run.input + t
+            source = blades - 1 - source if run.reversed else source
+            found[plan.map_of[at]][run.output + t][source] = plan.factors[at]
+    return tuple(tuple(tuple(row) for row in matrix) for matrix in found)
 
 
 def _matrices(plan: MapPlan, weight: Tensor) -> Tensor:

@@ -9,12 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..._ops import checks
+from ..._ops import checks, doors
 from ...algebra import Algebra
 from . import items, packed
-from .geometry import GeometryLike, geometry_of, indices
+from .geometry import GeometryLike, check_floating, geometry_of, indices
 
 __all__ = ["ACTIVATIONS", "GradeDropout", "ScalarGate"]
+
+
+_NAMES = ("multivectors", "scalars")
 
 
 def _gelu_tanh(x: Tensor) -> Tensor:
@@ -53,10 +56,14 @@ class ScalarGate(nn.Module):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        check_floating("multivectors", multivectors)
+        if scalars is not None:
+            check_floating("scalars", scalars)
         algebra = _some_algebra(multivectors.shape[0]) if packed.is_plain(multivectors) else None
         if algebra is not None and items.serves(algebra, multivectors, scalars):
             names = self.activation, self.scalar_activation
             return items.gated(algebra, names, (multivectors, scalars), self._composed)
+        doors.check_open("ScalarGate", (multivectors, scalars), _NAMES)
         out, *given = self._composed(*(multivectors,) if scalars is None else (multivectors, scalars))
         return out, given[0] if given else None
 
@@ -86,6 +93,7 @@ class GradeDropout(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         if not self.training or self.p == 0:
             return multivectors, scalars
+        doors.check_open("GradeDropout", (multivectors, scalars), _NAMES)
         algebra = self.geometry.algebra
         kept = multivectors.new_ones(algebra.grade_count, *multivectors.shape[1:])
         kept = F.dropout(kept, self.p).index_select(0, indices(algebra.grades, multivectors))

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
+from ..._ops import doors
 from ..._ops.equivariant import Maps
 from ...algebra import Algebra, AlgebraLike, as_algebra
+from ...errors import UnsupportedError
 from .maps import GROUPS, MapPlan, map_plan
 
 __all__ = ["Geometry", "geometry_of"]
@@ -58,6 +61,8 @@ class Geometry:
     that have none; one row for all grades if all norms are positive."""
     norm_signs: tuple[int, ...] = field(init=False, repr=False, compare=False)
     """For each blade the row of its grade among these rows, their negatives, and a zero, by the sign of its norm."""
+    join_signs: tuple[float, ...] = field(init=False, repr=False, compare=False)
+    """The factor of each blade by which the join differs from the regressive product."""
 
     def __post_init__(self) -> None:
         if self.group not in GROUPS:
@@ -77,6 +82,9 @@ class Geometry:
             "scalar_blades": mixed,
             "norms": norms,
             "norm_rows": rows,
+            "join_signs": tuple(
+                (-1.0) ** (grade * (self.algebra.dim - grade)) for grade in self.algebra.grades
+            ),
             "norm_signs": tuple(_signed_row(blade, len(rows)) for blade in zip(*rows)),
         }
         for name, value in derived.items():
@@ -150,15 +158,15 @@ def _signed_row(of_blade: tuple[float, ...], rows: int) -> int:
 
 
 def _tensor(rows: tuple[object, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    if torch.compiler.is_compiling():
+    if doors.closed():
+        # A tensor of a mode, a transform or a trace is no other call's.
         return torch.tensor(rows, dtype=dtype, device=device)
     return _cached(rows, dtype, device)
 
 
 @functools.cache
 def _cached(rows: tuple[object, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    # A tensor made in inference mode could not be saved for a later backward pass, a fake one not be used by any other call.
-    with torch.inference_mode(False), _disable_current_modes():
+    with doors.apart():
         return torch.tensor(rows, dtype=dtype, device=device)
 
 
@@ -172,10 +180,31 @@ def indices(values: tuple[int, ...], like: Tensor) -> Tensor:
     return _tensor(values, torch.int64, like.device)
 
 
-def check_multivectors(name: str, x: Tensor, algebra: Algebra, channels: int) -> None:
-    """Checks that a tensor is ``[blades, *batch, items, channels]``."""
+def without_autocast(x: Tensor) -> contextlib.AbstractContextManager[Any]:
+    """A context in which autocast leaves tensors on the device of another as they are."""
+    if x.is_meta:
+        # There is no autocast of tensors without data.
+        return contextlib.nullcontext()
+    return torch.autocast(x.device.type, enabled=False)
+
+
+def check_floating(name: str, x: object) -> None:
+    """Checks that a value is a dense tensor of real floating-point numbers."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: expected a tensor, got {x!r}")
+    if not x.is_floating_point():
+        raise TypeError(
+            f"{name}: expected real floating-point numbers, got {x.dtype}; convert it with `.float()` or `.to(dtype)`"
+        )
+    if x.is_nested or x.layout is not torch.strided:
+        raise UnsupportedError(
+            f"{name}: expected a dense tensor, got {'nested' if x.is_nested else x.layout}; pad it, or call `to_dense()` first"
+        )
+
+
+def check_multivectors(name: str, x: Tensor, algebra: Algebra, channels: int) -> None:
+    """Checks that a tensor is ``[blades, *batch, items, channels]``."""
+    check_floating(name, x)
     if x.dim() < 2 or x.shape[0] != algebra.blade_count or x.shape[-1] != channels:
         raise ValueError(
             f"{name}: expected [{algebra.blade_count}, *batch, {channels}], got {list(x.shape)}"

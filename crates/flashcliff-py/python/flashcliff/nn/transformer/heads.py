@@ -74,12 +74,12 @@ class _Heads:
         of_items = pairs[0][0].dtype
         dtype = attention.dtype or of_items
         known = items.serves_features(of_items, dtype)
-        # The kernels take queries, keys and values of the same items.
-        known = known and len({mv.shape[:-1] for mv, _ in pairs}) == 1
         served = items.serves(algebra, *tensors, weights) or (
             not self.geometry.head_norm
             and equivariant.serves_heads(of_items, dtype, *tensors, weights)
         )
+        # The kernels take queries, keys and values of the same items. Sizes are compared last: an export would keep what it learned.
+        served = served and all(mv.shape[:-1] == pairs[0][0].shape[:-1] for mv, _ in pairs)
         if follow or mixed or not known or not served:
             out: Pair = attention(*self._parts(projections), **options)
             return out

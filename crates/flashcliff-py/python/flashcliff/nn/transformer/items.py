@@ -7,16 +7,18 @@ gradients are those of the same functions composed of operations of PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..._ops import equivariant, items
+from ..._ops import doors, equivariant, items
 from ..._ops.items import Eps, Gains, Pair, Part, Split, serves_features
 from ...algebra import Algebra
 from . import packed
+from .again import Composed
+from .again import again as _again
 
 __all__ = [
     "Heads",
@@ -32,9 +34,6 @@ __all__ = [
     "serves",
     "serves_features",
 ]
-
-Composed = Callable[..., Any]
-"""The function of these tensors, composed of operations that have derivatives of every order."""
 
 
 def serves(algebra: Algebra, *tensors: Tensor | None) -> bool:
@@ -172,7 +171,7 @@ class _Norm(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         gain, gain_s, *given = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or doors.composes(*gradients):
             return None, None, None, *_again(ctx.composed, (gain, gain_s, *given), gradients)
         to, gains = _empty_like(given), (gain, gain_s)
         of_gains = items.norm_gradient(
@@ -208,7 +207,7 @@ class _SumNorm(torch.autograd.Function):
         of_gains: tuple[Tensor | None, Tensor | None] = None, None
         if all(part is None for part in g):
             found = list(through)
-        elif torch.is_grad_enabled():
+        elif torch.is_grad_enabled() or doors.composes(*gradients):
             of_gain, of_gain_s, *of_norm = _again(
                 ctx.composed, (gain, gain_s, *total), _filled(g, total)
             )
@@ -258,7 +257,7 @@ class _Products(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         factors, *given = ctx.saved_tensors
         g, of_scalars = gradients[0], gradients[1] if ctx.has_scalars else None
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or doors.composes(*gradients):
             found = _again(lambda *x: ctx.composed(factors, *x), given, [g])
             return None, None, None, of_scalars, *found
         to = packed.empty_together(given)
@@ -303,7 +302,7 @@ class _Gate(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         given = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or doors.composes(*gradients):
             return None, None, None, *_again(ctx.composed, given, gradients)
         to = _empty_like(given)
         g = _rows(gradients)
@@ -338,7 +337,7 @@ class _Heads(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         weights, *given = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or doors.composes(*gradients):
             found = _again(ctx.composed, (weights, *given), gradients)
             return None, None, None, None, *found
         heads = ctx.heads
@@ -393,11 +392,9 @@ class _Merge(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (like,) = ctx.saved_tensors
         *batch, heads, inner, width = ctx.shape
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or doors.composes(*gradients):
             zeros = like.new_zeros(ctx.shape).requires_grad_()
-            (found,) = torch.autograd.grad(
-                ctx.composed(zeros), zeros, gradients, create_graph=True
-            )
+            (found,) = _again(ctx.composed, (zeros,), gradients)
             return None, None, None, None, found
         rows = like.new_empty(torch.Size(batch).numel(), inner, heads, width)
         items.merge(ctx.algebra, rows.movedim(-2, -3), _rows(gradients), True)
@@ -458,16 +455,6 @@ def _filled(some: Sequence[Tensor | None], like: Sequence[Tensor]) -> tuple[Tens
 
 def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
     return b if a is None else a if b is None else a + b
-
-
-def _again(
-    composed: Composed, given: Sequence[Tensor | None], gradients: Sequence[Tensor | None]
-) -> list[Tensor | None]:
-    """Gradients of the given tensors, with derivatives of their own."""
-    out = composed(*given)
-    wanted = [t for t in given if t is not None and t.requires_grad]
-    made = iter(torch.autograd.grad(out, wanted, gradients, create_graph=True, allow_unused=True))
-    return [next(made) if t is not None and t.requires_grad else None for t in given]
 
 
 def _by_pair(heads: Heads, given: Sequence[Tensor]) -> list[Pair]:

@@ -13,8 +13,10 @@ import torch
 from torch import Tensor
 
 from ..._ops import attention as kernels
+from ..._ops import doors
 from ..._ops.attention import Call, Rows
 from ..._ops.run import takes_tf32
+from .again import again
 from .packed import is_plain
 from .ragged import Sequences
 
@@ -125,12 +127,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> Any:
         query, key, value, out, log_sums = ctx.saved_tensors
-        if torch.is_grad_enabled():
-            given = query, key, value
-            found = torch.autograd.grad(
-                ctx.composed(*given), given, gradient, create_graph=True
-            )
-            return None, None, *found
+        if torch.is_grad_enabled() or doors.composes(gradient):
+            return None, None, *again(ctx.composed, (query, key, value), (gradient,))
         to_q, to_k, to_v = (kernels.empty_features(x, x.shape) for x in (query, key, value))
         read = query, key, value, out
         kernels.backward(ctx.call, read, log_sums, gradient, (to_q, to_k, to_v))

@@ -10,12 +10,18 @@ from collections.abc import Iterator, Mapping, Sequence
 import torch
 from torch import Tensor, nn
 
-from ..._ops import checks, equivariant
+from ..._ops import checks, doors, equivariant
 from ..._ops.equivariant import Sizes
 from .._module import check_count, check_features, joined
 from . import packed
 from .contract import Form, output, outputs
-from .geometry import Geometry, GeometryLike, check_multivectors, geometry_of
+from .geometry import (
+    Geometry,
+    GeometryLike,
+    check_floating,
+    check_multivectors,
+    geometry_of,
+)
 
 __all__ = ["INITIALIZATIONS", "EquiLinear", "Group", "packed_ahead", "together"]
 
@@ -162,7 +168,10 @@ class EquiLinear(nn.Module):
             own_bias, parameters[4] = parameters[4], None
         out, out_s = output(self._form, x, s, *parameters)
         if own_bias is not None:
-            out[0] += own_bias
+            if doors.composes() or type(out) not in doors.PLAIN:
+                out = torch.cat((out[:1] + own_bias, out[1:]))
+            else:
+                out[0] += own_bias
         return self._shaped(multivectors, out, out_s)
 
     def _rows(
@@ -213,6 +222,8 @@ class EquiLinear(nn.Module):
                 raise ValueError(f"scalars: expected {expected}, got None")
         elif scalars.shape[-1] == 0 and not self.in_scalars:
             return
+        elif not scalars.is_floating_point():
+            check_floating("scalars", scalars)
         elif list(scalars.shape) != expected:
             raise ValueError(f"scalars: expected {expected}, got {list(scalars.shape)}")
 
@@ -295,7 +306,7 @@ def _parts(layers: Group) -> tuple[packed.Layer, ...]:
 def _autocast_type(x: Tensor) -> torch.dtype | None:
     """The type of autocast, or ``None`` where it is off or leaves a tensor as it is."""
     device = x.device.type
-    if x.dtype == torch.float64 or not torch.is_autocast_enabled(device):
+    if x.dtype == torch.float64 or device == "meta" or not torch.is_autocast_enabled(device):
         return None
     return torch.get_autocast_dtype(device)
 

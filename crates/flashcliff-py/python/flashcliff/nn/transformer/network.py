@@ -9,9 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ..._ops import doors
 from .bilinear import JoinFactors
 from .block import Block, residual
-from .geometry import GeometryLike, geometry_of, indices
+from .geometry import GeometryLike, check_multivectors, geometry_of, indices
 from .heads import Pair
 from .linear import EquiLinear
 from .ragged import Sequences, as_sequences
@@ -153,6 +154,10 @@ class GATransformer(nn.Module):
             reference: that of :func:`equi_join`; :func:`join_reference` of the input by default.
             options: those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``.
         """
+        check_multivectors(
+            "multivectors", multivectors, self.geometry.algebra, self.linear_in.in_channels
+        )
+        doors.check_open("GATransformer", (multivectors, scalars), ("multivectors", "scalars"))
         if options.get("cu_seqlens") is not None:
             # All blocks share them, so they are read once.
             options["cu_seqlens"] = as_sequences("cu_seqlens", options["cu_seqlens"])

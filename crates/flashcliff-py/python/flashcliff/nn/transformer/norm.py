@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..._ops import checks, equivariant
+from ..._ops import checks, doors, equivariant
 from ..._ops.items import Gains, Pair
 from .._module import check_count, joined
 from . import items
-from .geometry import Geometry, GeometryLike, constant, geometry_of, indices
+from .again import again
+from .geometry import (
+    Geometry,
+    GeometryLike,
+    check_floating,
+    constant,
+    geometry_of,
+    indices,
+    without_autocast,
+)
 
 __all__ = ["EquiLayerNorm", "equi_layer_norm"]
 
@@ -32,7 +40,10 @@ def equi_layer_norm(x: Tensor, geometry: GeometryLike, eps: float = EPS, dim: in
 
     Sources: GATr (arXiv 2305.18415), L-GATr (arXiv 2405.14806, section 3).
     """
+    check_floating("equi_layer_norm", x)
     geometry, dim = geometry_of(geometry), dim % x.dim()
+    if doors.composes():
+        return normalised(x, geometry, eps, dim)[0]
     if torch.is_grad_enabled():
         out: Tensor = _Normed.apply(x, geometry, eps, dim)
         return out
@@ -70,11 +81,18 @@ class _Normed(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         x, *norms = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if doors.composes(g):
+
+            def composed(x: Tensor) -> Tensor:
+                return normalised(x, ctx.geometry, ctx.eps, ctx.dim)[0]
+
+            (found,) = again(composed, (x,), (g,))
+        elif torch.is_grad_enabled():
             # These operations have derivatives of their own.
             found = gradient(x, g, ctx.geometry, None, ctx.eps, ctx.dim)
-        elif norms:
-            found = gradient(x, g, ctx.geometry, Norms(*norms), ctx.eps, ctx.dim)
+        elif norms or not (equivariant.is_native(x) and type(g) in doors.PLAIN):
+            known = Norms(*norms) if norms else None
+            found = gradient(x, g, ctx.geometry, known, ctx.eps, ctx.dim)
         else:
             found = equivariant.norm_gradient(ctx.geometry.algebra, x, g, ctx.eps, ctx.dim)
         return found, None, None, None
@@ -82,7 +100,8 @@ class _Normed(torch.autograd.Function):
 
 def normalised(x: Tensor, geometry: Geometry, eps: float, dim: int) -> tuple[Tensor, Norms]:
     """The norm by operations of PyTorch."""
-    with torch.autocast(x.device.type, enabled=False):
+    doors.check_open("equi_layer_norm", (x,))
+    with without_autocast(x):
         wide = _wide(x)
         norms = _norms(wide, geometry, dim)
         return (wide * norms.mean.clamp_min(eps).rsqrt()).to(x.dtype), norms
@@ -97,7 +116,7 @@ def gradient(
     dim: int,
 ) -> Tensor:
     """The gradient of the norm, with derivatives of its own if ``norms`` are not given."""
-    with torch.autocast(x.device.type, enabled=False):
+    with without_autocast(x):
         wide, g = _wide(x), _wide(g)
         mean, grades = _norms(wide, geometry, dim) if norms is None else norms
         scale = mean.clamp_min(eps).rsqrt()
@@ -123,19 +142,14 @@ def _wide(x: Tensor) -> Tensor:
 
 def _norms(wide: Tensor, geometry: Geometry, dim: int) -> Norms:
     """The mean norm, a sum over grades of magnitudes of squared norms, which are of a mean over channels."""
-    rows = constant(_shares(geometry.norm_rows, wide.shape[dim]), wide)
+    # Rounded as a channel's share of each number would be.
+    rows = constant(geometry.norm_rows, wide) / wide.shape[dim]
     if rows.shape[0] == 1:
         norms = wide * wide * rows.view(-1, *[1] * (wide.dim() - 1))
         return Norms(norms.sum((0, dim), keepdim=True), None)
     squares = (wide * wide).reshape(len(wide), -1)
     grades = (rows @ squares).view(rows.shape[0], *wide.shape[1:])
     return Norms(torch.linalg.vector_norm(grades, 1, (0, dim), keepdim=True), grades)
-
-
-@functools.cache
-def _shares(rows: tuple[tuple[float, ...], ...], channels: int) -> tuple[tuple[float, ...], ...]:
-    """A channel's share of the mean."""
-    return tuple(tuple(number / channels for number in row) for row in rows)
 
 
 def scalar_layer_norm(x: Tensor) -> Tensor:
@@ -190,6 +204,9 @@ class EquiLayerNorm(nn.Module):
         if items.serves(algebra, multivectors, scalars):
             eps, gains = (self.eps, SCALAR_EPS), self._gains(*pair)
             return items.normalised(algebra, eps, gains, pair, self._composed)
+        if scalars is not None:
+            check_floating("scalars", scalars)
+            doors.check_open("EquiLayerNorm", (scalars,), ("scalars",))
         given = (multivectors,) if scalars is None else (multivectors, scalars)
         out, *of_scalars = self._composed(*self._gains(*pair), *given)
         return out, of_scalars[0] if of_scalars else None

@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ... import _core
-from ..._ops import block_sparse, items, run
+from ..._ops import block_sparse, doors, items, run
 from ..._ops.block_sparse import Blocks
 from ..._ops.spots import below_autograd
 from ...algebra import Algebra
@@ -37,15 +37,12 @@ _FEW = 2e9
 _SIZES = (500, 90)
 # Elements of a matrix begin at a multiple of this, as tensor cores want them.
 _ALIGNED = 16
-PLAIN = {Tensor, torch.nn.Parameter}
-"""The types of tensors that have memory of their own. A prediction adds fake tensors while it records a step."""
+PLAIN = doors.PLAIN
 
 
 def is_plain(x: Tensor) -> bool:
-    """Whether a tensor is on CUDA, with memory of its own, outside of ``torch.compile``."""
-    if not x.is_cuda or torch.compiler.is_compiling():
-        return False
-    return not torch._C._functorch.is_functorch_wrapped_tensor(x) and type(x) in PLAIN
+    """Whether a tensor is on CUDA, and may be read by its address."""
+    return x.is_cuda and doors.opens(x)
 
 
 def serves(layers: Sequence[Layer], x: Tensor) -> bool:
@@ -134,7 +131,7 @@ class _Join(torch.autograd.Function):
             (part.shape[0], part.shape[2]) if part.dim() == 3 else (part.shape[1],)
             for part in parts
         )
-        found = side_by_side(parts) if in_place else None
+        found = side_by_side(parts) if in_place and not doors.composes(*parts) else None
         if found is not None:
             ctx.save_for_backward(*parts)
             return found
@@ -144,6 +141,8 @@ class _Join(torch.autograd.Function):
     def backward(ctx: Any, joined: Tensor) -> Any:
         # This checks that parts are as they were.
         _ = ctx.saved_tensors
+        if doors.composes(joined):
+            return None, *_apart(ctx.shapes, joined)
         return None, *_Part.apply(ctx.shapes, joined)
 
 
@@ -203,6 +202,15 @@ class _Part(torch.autograd.Function):
         return None, _joined(*parts)
 
 
+def _apart(shapes: tuple[tuple[int, ...], ...], joined: Tensor) -> list[Tensor]:
+    """The parts of joined rows as views."""
+    parts = joined.split([torch.Size(shape).numel() for shape in shapes], 1)
+    return [
+        part if len(shape) == 1 else part.unflatten(1, shape).movedim(1, 0)
+        for part, shape in zip(parts, shapes, strict=True)
+    ]
+
+
 def empty_items(like: Tensor, shape: tuple[int, ...], scalars: int | None) -> tuple[Tensor, ...]:
     """Multivectors of a shape ``[blades, *batch, channels]`` and scalars side by side, which :class:`_Join` does not
     copy; multivectors alone for ``None``."""
@@ -247,6 +255,8 @@ class Table(NamedTuple):
     """Where the elements of matrices come from, and where those of their gradients go."""
 
     algebra: Algebra
+    sizes: tuple[int, ...]
+    """The elements of each parameter."""
     shapes: tuple[_Shape, ...]
     source: Tensor
     """The parameter of each element; any for zeros."""
@@ -302,6 +312,11 @@ _is_contiguous = methodcaller("is_contiguous")
 
 def elements_of(table: Table, flat: Tensor) -> Tensor:
     """The elements of all matrices from all parameters one after another."""
+    if flat.numel() != sum(table.sizes):
+        raise ValueError(
+            f"the linear layers of a transformer: expected parameters of {sum(table.sizes)} elements together, got "
+            f"{flat.numel()}; make new layers of the sizes that are wanted"
+        )
     if items.serves(table.algebra, flat):
         return items.pack(table.algebra, flat, table.source[None], table.factor[None])
     return flat.index_select(0, table.source).mul_(table.factor)
@@ -312,6 +327,18 @@ def elements_from(table: Table, parameters: Sequence[Tensor]) -> Tensor:
     if table.spread is None or not all(map(_is_contiguous, parameters)):
         return elements_of(table, torch._C._nn.flatten_dense_tensors(list(parameters)))
     return items.pack_tensors(table.algebra, parameters, table.spread[None], table.factor[None])
+
+
+_count = methodcaller("numel")
+
+
+def check_sizes(table: Table, parameters: Sequence[Tensor]) -> None:
+    """Raises unless parameters have as many elements as those that a table was made for: they may have been exchanged."""
+    if tuple(map(_count, parameters)) != table.sizes:
+        raise ValueError(
+            f"the linear layers of a transformer: expected parameters of {list(table.sizes)} elements, got "
+            f"{[p.numel() for p in parameters]}; make new layers of the sizes that are wanted"
+        )
 
 
 def of_parameters(table: Table, elements: Tensor) -> Tensor:
@@ -326,8 +353,7 @@ def of_parameters(table: Table, elements: Tensor) -> Tensor:
 def table_of(
     groups: tuple[tuple[Layer, ...], ...], device: torch.device, dtype: torch.dtype
 ) -> Table:
-    # A tensor made in inference mode could not be saved for a later backward pass.
-    with torch.inference_mode(False):
+    with doors.apart():
         shapes, indices, factors = [], [], []
         sizes: list[int] = []
         for layers in groups:
@@ -352,7 +378,7 @@ def table_of(
         to = device, dtype
         on_device = None if spread is None else spread.to(device)
         on = source.to(device), on_device, signs.to(*to), places.to(device), weights.to(*to)
-        return Table(groups[0][0].geometry.algebra, tuple(shapes), *on)
+        return Table(groups[0][0].geometry.algebra, tuple(sizes), tuple(shapes), *on)
 
 
 def _spread(source: Tensor, sizes: list[int]) -> Tensor | None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ... import _core
-from ..._ops import block_sparse, items, run
+from ..._ops import block_sparse, doors, items, run
 from ..._ops.block_sparse import Blocks
 from ..._ops.equivariant import Sizes
 from ...algebra import Algebra
@@ -218,7 +218,7 @@ class _Linear(torch.autograd.Function):
         rows, weight = ctx.saved_tensors
         *_, wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
         of_input = of_weight = of_bias = None
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or doors.composes(g):
             of_input = g @ weight.t() if wants_rows else None
             of_weight = rows.t() @ g if wants_weight else None
             of_bias = g.sum(0) if wants_bias else None

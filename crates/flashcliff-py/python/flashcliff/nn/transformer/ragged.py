@@ -6,8 +6,9 @@ import functools
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
+
+from .fused import fused_attention
 
 __all__ = ["Sequences", "as_sequences", "ragged_attention"]
 
@@ -217,9 +218,7 @@ class _Groups:
             k = key.index_select(-2, read_k).unflatten(-2, (members, columns))
             v = value.index_select(-2, read_k).unflatten(-2, (members, columns))
             flat = [x.flatten(0, -4) if x.dim() > 4 else x for x in (q, k, v)]
-            out = F.scaled_dot_product_attention(
-                flat[0], flat[1], flat[2], is_causal=is_causal, scale=scale
-            )
+            out = fused_attention(*flat, is_causal=is_causal, scale=scale)
             parts.append(out.view(*q.shape[:-1], out.shape[-1]).flatten(-3, -2))
         if self.order is None:
             return value.new_empty(*query.shape[:-1], value.shape[-1])

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
+from ...._ops import doors
+from ....nn.transformer.geometry import check_floating
 from ..layers.slim import SlimLinear
 from ..layers.slim_version import V2, VectorsScalars, Version
 from ..precision import naive_amp as naive
@@ -77,8 +79,8 @@ def check_inputs(
 ) -> None:
     """Checks that tensors are ``[*batch, items, channels, 4]`` and ``[*batch, items, scalars]``."""
     for name, x in (vectors, scalars):
-        if not isinstance(x, Tensor):
-            raise TypeError(f"{name}: expected a tensor, got {x!r}")
+        check_floating(name, x)
+    doors.check_open("L-GATr-slim", (vectors[1], scalars[1]), (vectors[0], scalars[0]))
     (name_v, v), (name_s, s) = vectors, scalars
     if v.dim() < 3 or list(v.shape[-2:]) != [channels[0], 4]:
         raise ValueError(f"{name_v}: expected [..., items, {channels[0]}, 4], got {list(v.shape)}")

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...._ops import calls
+from ...._ops import calls, doors
 from ...._ops.items import Pair
 from ...._ops.spots import below_autograd
 from .. import packed
@@ -47,6 +47,7 @@ def _forward(
     given: Given, taken: Taken, lists: Lists | None
 ) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
     """Multivectors and scalars of the sum, if it was formed, and of both results; and what the backward pass reads besides."""
+    packed.check_sizes(given.table, taken.parameters)
     if lists is not None:
         found, memory = lists.forward(given, taken)
         return found, (memory,)
@@ -101,7 +102,7 @@ class _Block(torch.autograd.Function):
     def backward(ctx: Any, *incoming: Tensor | None) -> Any:
         call, saved = ctx.call, ctx.saved_tensors
         norms, others, values = saved[:4], saved[4:9], saved[9:]
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or doors.composes(*incoming):
             found = _composed(call, norms[:2], others, incoming)
         else:
             found = _gradients(call, norms, others, values, incoming)

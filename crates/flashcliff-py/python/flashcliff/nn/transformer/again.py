@@ -1,0 +1,41 @@
+"""Gradients of functions of autograd by the same functions, composed of operations of PyTorch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = ["Composed", "again"]
+
+Composed = Callable[..., Any]
+"""The function of these tensors, composed of operations that have derivatives of every order."""
+
+
+def again(
+    composed: Composed, given: Sequence[Tensor | None], gradients: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """Gradients of the given tensors, with derivatives of their own if there may be any."""
+    differentiated = torch.is_grad_enabled()
+    wanted = [t for t in given if t is not None and t.requires_grad]
+    with torch.enable_grad():
+        found = composed(*given)
+    out = [found] if isinstance(found, Tensor) else list(found)
+    pairs = [
+        (x, g)
+        for x, g in zip(out, gradients, strict=True)
+        if x is not None and g is not None and x.requires_grad
+    ]
+    if not pairs or not wanted:
+        return [None] * len(given)
+    results = torch.autograd.grad(
+        [x for x, _ in pairs],
+        wanted,
+        [g for _, g in pairs],
+        create_graph=differentiated,
+        allow_unused=True,
+    )
+    made = iter(results)
+    return [next(made) if t is not None and t.requires_grad else None for t in given]
