@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..._ops import checks
 from ..._ops.items import Eps
-from . import kernel
+from . import kernel, path
 from .features import joined_features, merged_heads
 from .geometry import GeometryLike, constant, geometry_of
 from .items import Role, Split
@@ -60,6 +60,7 @@ def _weighed(points: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return scaled * scaled[-1:], scaled[:-1].square().sum(0, keepdim=True)
 
 
+@path.stands_for
 class GeometricAttention(nn.Module):
     """Scaled dot-product attention of heads over multivectors and scalars.
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ... import functional
 from ...algebra import Algebra
-from . import items
+from . import items, path
 from .geometry import Geometry, GeometryLike, constant, geometry_of
 from .linear import EquiLinear, Group, together
 from .norm import EquiLayerNorm
@@ -71,6 +71,7 @@ def _join_signs(algebra: Algebra) -> tuple[float, ...]:
     return tuple((-1.0) ** (grade * (algebra.dim - grade)) for grade in algebra.grades)
 
 
+@path.stands_for
 class GeometricBilinear(nn.Module):
     """Geometric products, and joins, of pairs of linear maps of one input, then a linear map.
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..._ops import checks
 from ...algebra import Algebra
-from . import items, packed
+from . import items, packed, path
 from .geometry import GeometryLike, geometry_of, indices
 
 __all__ = ["ACTIVATIONS", "GradeDropout", "ScalarGate"]
@@ -32,6 +32,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """Activations by name."""
 
 
+@path.stands_for
 class ScalarGate(nn.Module):
     """Multivectors times an activation of their scalar blade, and an activation of scalars.
 
@@ -68,6 +69,7 @@ class ScalarGate(nn.Module):
         return f"{self.activation!r}, scalar_activation={self.scalar_activation!r}"
 
 
+@path.stands_for
 class GradeDropout(nn.Module):
     """Dropout of whole grades of a multivector channel, and of scalars, in training.
 

@@ -27,6 +27,7 @@ from ..._ops.spots import below_autograd
 from ...algebra import Algebra
 from . import products
 from .products import Layer, Matrix
+from .unchanged import Unchanged
 
 __all__ = ["Layer", "Matrix", "empty_items", "empty_together", "is_plain", "matrices", "outputs", "serves"]
 
@@ -37,6 +38,8 @@ _FEW = 2e9
 _SIZES = (500, 90)
 # Elements of a matrix begin at a multiple of this, as tensor cores want them.
 _ALIGNED = 16
+_PARAMETERS = 6
+"""The parameters of a layer, as many as the fields of :class:`~.contract.Parameters`."""
 PLAIN = {Tensor, torch.nn.Parameter}
 """The types of tensors that have memory of their own. A prediction adds fake tensors while it records a step."""
 
@@ -82,12 +85,22 @@ def matrices(
     packed = _Pack.apply(table, flat)
     # All at once, so that their gradients are put together once.
     pieces = packed.split([size for shape in table.shapes for size in shape.sizes])
-    return [
-        Matrix(
-            weight.view(shape.rows, shape.columns), bias if shape.bias else None, shape.blocks
+    found = []
+    at = 0
+    for layers, shape, weight, bias in zip(
+        groups, table.shapes, pieces[::3], pieces[1::3], strict=True
+    ):
+        own = parameters[at : at + _PARAMETERS * len(layers)]
+        at += len(own)
+        found.append(
+            Matrix(
+                weight.view(shape.rows, shape.columns),
+                bias if shape.bias else None,
+                shape.blocks,
+                Unchanged(own) if torch.is_grad_enabled() else None,
+            )
         )
-        for shape, weight, bias in zip(table.shapes, pieces[::3], pieces[1::3])
-    ]
+    return found
 
 
 def outputs(
@@ -104,7 +117,7 @@ def outputs(
     rows = _joined(x) if s is None else _joined(x, s)
     mode = products.mode_of(layers, matrix.blocks, rows, len(rows))
     biased = products.biased_columns(tuple(layers))
-    joined = products.linear(mode, layers[0].geometry.algebra, biased, rows, matrix)
+    joined = products.linear(mode, layers[0].geometry.algebra, biased, rows, matrix, [x] if s is None else [x, s])
     shapes: list[tuple[int, ...]] = []
     for layer in layers:
         shapes.append((x.shape[0], layer.sizes.outputs))
