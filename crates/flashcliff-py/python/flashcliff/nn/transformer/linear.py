@@ -28,8 +28,6 @@ INITIALIZATIONS: dict[str, tuple[float, float, float]] = {
 """For each name: the factor of weights to multivectors, of weights to scalars, and the mean of the bias."""
 _COUNT = len(Parameters._fields)
 _NOTHING = type(None)
-_NONE: dict[str, Tensor | None] = {}
-"""The parameters of a linear map that a layer does not have."""
 
 
 @path.stands_for
@@ -119,6 +117,8 @@ class EquiLinear(nn.Module):
         sizes = Sizes(in_channels, out_channels, in_scalars, out_scalars)
         found = self._by_attributes()
         self._shapes = _shapes_of(found)
+        # The parameters that were last seen to have these shapes, by their identities.
+        self._taken: list[int] = []
         has_bias, has_scalar_bias = found[4] is not None, found[5] is not None
         self._form = Form(self.geometry, sizes, has_bias and not self._adds_bias, has_scalar_bias)
         biased = self.geometry.scalar_blades if has_bias else ()
@@ -246,23 +246,26 @@ class EquiLinear(nn.Module):
         s2mvs, mvs2s, s2s = linears = modules["s2mvs"], modules["mvs2s"], modules["s2s"]
         if path.of_calls(linears, nn.Linear) is not None:
             return None
-        get, no = dict.get, _NONE
-        of_blades, of_mvs, of_s = [no if x is None else x._parameters for x in linears]
-        found = [
-            get(own, "weight"),
-            get(of_blades, "weight"),
-            get(of_mvs, "weight"),
-            get(of_s, "weight"),
-            get(own if s2mvs is None else of_blades, "bias"),
-            get(of_mvs, "bias"),
-            get(of_s, "bias"),
-            None if s2mvs is None else get(own, "bias"),
-        ]
-        if not self._takes(found):
+        try:
+            of_blades = own if s2mvs is None else s2mvs._parameters
+            found = [
+                own["weight"],
+                None if s2mvs is None else of_blades["weight"],
+                None if mvs2s is None else mvs2s._parameters["weight"],
+                None if s2s is None else s2s._parameters["weight"],
+                of_blades["bias"],
+                None if mvs2s is None else mvs2s._parameters["bias"],
+                None if s2s is None else s2s._parameters["bias"],
+                None if s2mvs is None else own["bias"],
+            ]
+        except KeyError:
             # Parameters may be attributes of another kind: those of replicas, or results of a parametrization.
             found = self._by_attributes()
+        if torch.compiler.is_compiling() or list(map(id, found)) != self._taken:
             if not self._takes(found):
                 return None
+            if not torch.compiler.is_compiling():
+                self._taken = list(map(id, found))
         if s2mvs is None and found[4] is not None:
             found[4] = found[4].view(-1)
         return found[:_COUNT]
@@ -284,9 +287,7 @@ class EquiLinear(nn.Module):
     def _takes(self, found: list[Tensor | None]) -> bool:
         """Whether parameters are those that the layer was made with, by their types and shapes."""
         if not torch.compiler.is_compiling():
-            kinds = {*map(type, found)}
-            kinds.discard(_NOTHING)
-            if not kinds <= packed.PLAIN:
+            if not {_NOTHING, *packed.PLAIN}.issuperset(map(type, found)):
                 return False
         return _shapes_of(found) == self._shapes
 
@@ -389,6 +390,7 @@ def packed_ahead(groups: Sequence[Group], multivectors: Tensor) -> Iterator[None
     if parameters is None:
         yield
         return
+    _check_shapes([layer for layers in groups for layer in layers], parameters)
     before = _AHEAD.matrices
     made = packed.matrices(parts, parameters, _autocast_type(multivectors))
     _AHEAD.matrices = dict(zip(groups, made, strict=True))
@@ -407,6 +409,7 @@ def _matrix(
     layers: Group, parameters: Sequence[Tensor | None], dtype: torch.dtype | None
 ) -> packed.Matrix:
     """The packed matrix of layers that share their input."""
+    _check_shapes(layers, parameters)
     (matrix,) = packed.matrices((_parts(layers),), parameters, dtype)
     return matrix
 
@@ -428,6 +431,18 @@ def _are_native(layers: Group, multivectors: Tensor) -> bool:
     if len(layers) == 1 or not equivariant.is_native(multivectors) or any(x._adds_bias for x in layers):
         return False
     return _autocast_type(multivectors) is None
+
+
+def _check_shapes(layers: Sequence[EquiLinear], parameters: Sequence[Tensor | None]) -> None:
+    """Raises ``ValueError`` if parameters have other shapes than those that layers were made with: tables of packed matrices
+    would read what is not theirs. A parameter may change its shape by ``data``, and stay what it is."""
+    for at, layer in enumerate(layers):
+        own = parameters[at * _COUNT : (at + 1) * _COUNT]
+        expected = layer._shapes[:_COUNT]
+        if layer.s2mvs is None and own[4] is not None:
+            expected[4] = torch.Size((math.prod(expected[4] or ()),))
+        if _shapes_of(own) != expected:
+            raise ValueError(f"parameters: expected the shapes {expected} in {layer}, got {_shapes_of(own)}")
 
 
 def _shapes_of(parameters: Sequence[Tensor | None]) -> list[torch.Size | None]:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 from torch.nn.modules import module as modules_of_torch
 
-__all__ = ["Watch", "of_call", "of_calls", "stands_for"]
+__all__ = ["Watch", "known", "of_call", "of_calls", "stands_for"]
 
 Kind = TypeVar("Kind", bound=type[nn.Module])
 
@@ -22,6 +22,7 @@ _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_
 _REPLACED = ("forward", "_call_impl", "_compiled_call_impl")
 """What runs in the place of a class's functions, if a module has it as an attribute of its own."""
 _calls_of = attrgetter("forward", "__call__", "_call_impl")
+_CALL, _CALL_IMPL = nn.Module.__call__, nn.Module._call_impl
 _MADE: dict[type, Any] = {}
 """The functions that a call of a module runs, as its class was made."""
 
@@ -36,6 +37,11 @@ for _kind in (nn.Linear, nn.ModuleList):
     stands_for(_kind)
 
 
+def known() -> frozenset[type]:
+    """The classes for whose calls other functions may stand."""
+    return frozenset(_MADE)
+
+
 def of_call(module: Any, kind: type[nn.Module]) -> str | None:
     """The reason why the call of a module must be made; ``None`` if a function may stand for calls of its class."""
     return of_calls((module,), kind)
@@ -43,30 +49,30 @@ def of_call(module: Any, kind: type[nn.Module]) -> str | None:
 
 def of_calls(modules: Iterable[Any], kind: type[nn.Module]) -> str | None:
     """The reason why the calls of modules of one class must be made; those that are ``None`` are left out."""
-    if torch.compiler.is_compiling():
-        # Its guards follow what it reads, and it cannot read how classes were made.
-        for module in modules:
-            if module is not None and not _is_as_made(module, kind):
-                return "a module has hooks, another class or another forward"
-        return None
-    all_as_made = _calls_of(kind) == _MADE[kind] and not modules_of_torch._has_any_global_hook()
-    for module in modules:
-        if module is not None and not (all_as_made and _is_as_made(module, kind)):
-            return _why(module, kind)
-    return None
-
-
-def _is_as_made(module: nn.Module, kind: type[nn.Module]) -> bool:
-    own = module.__dict__
-    return type(module) is kind and not (
-        own["_forward_hooks"]
-        or own["_forward_pre_hooks"]
-        or own["_backward_hooks"]
-        or own["_backward_pre_hooks"]
-        or "forward" in own
-        or "_call_impl" in own
-        or own.get("_compiled_call_impl")
+    # The guards of a compiler follow what it reads, and it cannot read how classes were made.
+    all_as_made = torch.compiler.is_compiling() or (
+        kind.forward is _MADE[kind][0]
+        and kind.__call__ is _CALL
+        and kind._call_impl is _CALL_IMPL
+        and not modules_of_torch._has_any_global_hook()
     )
+    for module in modules:
+        if module is None:
+            continue
+        own = module.__dict__
+        if (
+            type(module) is not kind
+            or own["_forward_hooks"]
+            or own["_forward_pre_hooks"]
+            or own["_backward_hooks"]
+            or own["_backward_pre_hooks"]
+            or "forward" in own
+            or "_call_impl" in own
+            or "_compiled_call_impl" in own
+            or not all_as_made
+        ):
+            return "a compiler traces its call" if torch.compiler.is_compiling() else _why(module, kind)
+    return None
 
 
 def _why(module: Any, kind: type | None) -> str | None:
@@ -82,7 +88,7 @@ def _why(module: Any, kind: type | None) -> str | None:
         if own[name]:
             return f"has hooks ({name.strip('_')})"
     for name in _REPLACED:
-        if own.get(name) is not None:
+        if name in own:
             return f"has {name} as an attribute of its own"
     if _calls_of(kind) != _MADE[kind]:
         return f"has a class, {kind.__name__}, whose forward was replaced"
