@@ -9,8 +9,10 @@ from torch.nn import Parameter
 from .. import functional as F
 from .._ops import checks
 from ._module import AlgebraLike, CliffordModule, check_features
+from .transformer import path
 
 
+@path.stands_for
 class GradeNorm(CliffordModule):
     """Moves each grade of each channel between no normalisation and full normalisation.
 

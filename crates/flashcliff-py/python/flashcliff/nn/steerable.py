@@ -14,6 +14,7 @@ from .._ops import checks
 from ._module import AlgebraLike, CliffordModule, check_features
 from .grade_norm import GradeNorm
 from .linear import MVLinear
+from .transformer import path
 
 
 class SteerableGeometricProduct(CliffordModule):
@@ -99,10 +100,4 @@ class SteerableGeometricProduct(CliffordModule):
 
 def _is_plain(module: torch.nn.Module) -> TypeGuard[GradeNorm]:
     """Whether a call of the module only runs its own ``forward``, without hooks."""
-    return type(module) is GradeNorm and not (
-        module._forward_pre_hooks
-        or module._forward_hooks
-        or module._backward_pre_hooks
-        or module._backward_hooks
-        or "forward" in module.__dict__
-    )
+    return path.of_call(module, GradeNorm) is None

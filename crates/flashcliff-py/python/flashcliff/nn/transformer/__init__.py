@@ -8,6 +8,7 @@ constructors and their layout.
 from .attention import GeometricAttention, attend, attention_dtype, distance_features
 from .bilinear import GeometricBilinear, equi_join
 from .block import Block, ConditionalBlock, GeometricMLP, checkpoint_items
+from .explain import Paths, explain
 from .gate import GradeDropout, ScalarGate
 from .geometry import Geometry, geometry_of
 from .heads import CrossAttention, SelfAttention
@@ -29,6 +30,7 @@ __all__ = [
     "GeometricMLP",
     "Geometry",
     "GradeDropout",
+    "Paths",
     "RotaryEncoding",
     "ScalarGate",
     "SelfAttention",
@@ -39,6 +41,7 @@ __all__ = [
     "distance_features",
     "equi_join",
     "equi_layer_norm",
+    "explain",
     "geometry_of",
     "join_reference",
 ]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ..._ops import checks, doors
 from ..._ops.items import Eps
-from . import kernel
+from . import kernel, path
 from .features import joined_features, merged_heads
 from .fused import fused_attention
 from .geometry import GeometryLike, check_floating, constant, geometry_of
@@ -61,6 +61,7 @@ def _weighed(points: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     return scaled * scaled[-1:], scaled[:-1].square().sum(0, keepdim=True)
 
 
+@path.stands_for
 class GeometricAttention(nn.Module):
     """Scaled dot-product attention of heads over multivectors and scalars.
 

@@ -10,7 +10,7 @@ from torch.autograd import forward_ad
 
 from ... import functional
 from ...algebra import Algebra
-from . import items
+from . import items, path
 from .geometry import Geometry, GeometryLike, constant, geometry_of
 from .linear import EquiLinear, Group, together
 from .norm import EquiLayerNorm
@@ -92,6 +92,7 @@ def _table(algebra: Algebra, kind: str) -> tuple[float, ...]:
     return tuple(found)
 
 
+@path.stands_for
 class GeometricBilinear(nn.Module):
     """Geometric products, and joins, of pairs of linear maps of one input, then a linear map.
 

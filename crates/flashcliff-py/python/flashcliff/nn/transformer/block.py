@@ -12,15 +12,16 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as computed_again
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-from . import packed
+from . import packed, path
 from .bilinear import JoinFactors
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .heads import CrossAttention, Pair, SelfAttention
-from .linear import packed_ahead
+from .linear import EquiLinear, packed_ahead
 from .mlp import GeometricMLP
-from .norm import EquiLayerNorm
+from .norm import EquiLayerNorm, norm_of_sum
 from .whole import attempt
+from .whole.structure import why_layers
 
 __all__ = ["Block", "ConditionalBlock", "GeometricMLP", "checkpoint_items"]
 
@@ -51,6 +52,7 @@ def _kept() -> Any:
     )
 
 
+@path.stands_for
 class Block(nn.Module):
     """Self-attention and an MLP, each after a norm and with a residual.
 
@@ -126,10 +128,9 @@ class Block(nn.Module):
 
     @property
     def chains(self) -> bool:
-        """Whether :meth:`chained` stands for a call: nothing follows calls, and no part is computed again as a whole."""
-        hooks = self._forward_pre_hooks, self._forward_hooks, self._backward_hooks
-        followed = any(hooks) or bool(self._backward_pre_hooks)
-        return self.checkpoint in ((), _ITEMS) and not followed
+        """Whether :meth:`chained` stands for a call: nothing follows or replaces it, and no part is computed again as a
+        whole."""
+        return self.checkpoint in ((), _ITEMS) and path.of_call(self, Block) is None
 
     def chained(
         self,
@@ -203,14 +204,20 @@ class Block(nn.Module):
             if pending is None:
                 normed = self.norm1(*here)
             else:
-                here, normed = self.norm1.of_sum(here, pending)
+                here, normed = norm_of_sum(self.norm1, here, pending)
             attended = self.attention(*normed, *extra, **options)
-            here, normed = self.norm2.of_sum(here, attended)
+            here, normed = norm_of_sum(self.norm2, here, attended)
             return here, self.mlp(*normed, reference)
 
     def _packed(self, multivectors: Tensor, extra: bool) -> contextlib.AbstractContextManager[None]:
         """A context in which the layers' parameters are packed, if the layers run as dense products."""
-        if not packed.serves((self.attention.out_linear._layer,), multivectors):
+        attention = self.attention
+        if type(attention) is not SelfAttention or type(attention.out_linear) is not EquiLinear:
+            return contextlib.nullcontext()
+        if not packed.serves((attention.out_linear._layer,), multivectors):
+            return contextlib.nullcontext()
+        if why_layers(self) is not None:
+            # Each layer packs its own parameters, when it is called.
             return contextlib.nullcontext()
         groups = [*self.attention.groups(extra), *self.mlp.groups()]
         return packed_ahead(groups, multivectors)
@@ -334,10 +341,10 @@ class ConditionalBlock(nn.Module):
         """Applies the block. ``options`` and ``cross_options`` are those of :func:`attend`."""
         here: Pair = multivectors, scalars
         attended = self.attention(*self.norm1(*here), **(options or {}))
-        here, (mv, s) = self.norm2.of_sum(here, attended)
+        here, (mv, s) = norm_of_sum(self.norm2, here, attended)
         other_mv, other_s = self.norm_cond(other_multivectors, other_scalars)
         attended = self.crossattention(mv, other_mv, s, other_s, **(cross_options or {}))
-        here, normed = self.norm3.of_sum(here, attended)
+        here, normed = norm_of_sum(self.norm3, here, attended)
         return residual(here, self.mlp(*normed, reference))
 
 

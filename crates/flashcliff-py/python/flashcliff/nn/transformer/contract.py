@@ -24,6 +24,7 @@ from ..._ops.equivariant import Sizes
 from .again import again
 from .geometry import Geometry, constant, indices
 from .maps import MapPlan
+from .packed import PLAIN
 
 
 class Parameters(NamedTuple):
@@ -209,6 +210,16 @@ def _only(tensors: Any, gradients: Any) -> tuple[Tensor | None, ...]:
     """The gradients of tensors that are there."""
     pairs = zip(tensors, gradients, strict=True)
     return tuple(None if tensor is None else gradient for tensor, gradient in pairs)
+
+
+def mapped(geometry: Geometry, x: Tensor, weight: Tensor) -> Tensor:
+    """The maps of multivectors ``[blades, rows, inputs]`` alone, for weights of any type ``[outputs, inputs, maps]``."""
+    parameters = Parameters(weight, None, None, None, None, None)
+    if type(weight) not in PLAIN:
+        # Tensors of other classes know their own operations, and may have no memory.
+        return _output(geometry, parameters, x, None, 0)[0]
+    sizes = Sizes(weight.shape[1], weight.shape[0], 0, 0)
+    return output(Form(geometry, sizes, False, False), x, None, *parameters)[0]
 
 
 def output(

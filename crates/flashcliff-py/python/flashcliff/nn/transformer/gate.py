@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..._ops import checks, doors
 from ...algebra import Algebra
-from . import items, packed
+from . import items, packed, path
 from .geometry import GeometryLike, check_floating, geometry_of, indices
 
 __all__ = ["ACTIVATIONS", "GradeDropout", "ScalarGate"]
@@ -35,6 +35,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 """Activations by name."""
 
 
+@path.stands_for
 class ScalarGate(nn.Module):
     """Multivectors times an activation of their scalar blade, and an activation of scalars.
 
@@ -75,6 +76,7 @@ class ScalarGate(nn.Module):
         return f"{self.activation!r}, scalar_activation={self.scalar_activation!r}"
 
 
+@path.stands_for
 class GradeDropout(nn.Module):
     """Dropout of whole grades of a multivector channel, and of scalars, in training.
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ..._ops import checks, equivariant
 from .._module import check_count, check_features
-from . import items
+from . import items, path
 from .attention import GeometricAttention, Pair, padded_counts, widened
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
@@ -63,10 +63,10 @@ class _Heads:
         self, attention: GeometricAttention, projections: Sequence[Projected], **options: object
     ) -> Pair:
         """The attention of queries, keys and values, which are the parts of projections."""
+        if path.of_call(attention, GeometricAttention) is not None:
+            called: Pair = attention(*self._parts(projections), **options)
+            return called
         pairs = [made.pair for made in projections]
-        follow = (
-            attention._forward_pre_hooks or attention._forward_hooks or attention._backward_hooks
-        )
         algebra, weights = self.geometry.algebra, attention.distance_weights()
         tensors = [tensor for pair in pairs for tensor in pair]
         # The kernels take distances of points that were not normalised.
@@ -80,7 +80,7 @@ class _Heads:
         )
         # The kernels take queries, keys and values of the same items. Sizes are compared last: an export would keep what it learned.
         served = served and all(mv.shape[:-1] == pairs[0][0].shape[:-1] for mv, _ in pairs)
-        if follow or mixed or not known or not served:
+        if mixed or not known or not served:
             out: Pair = attention(*self._parts(projections), **options)
             return out
 
@@ -125,6 +125,7 @@ class _Heads:
         return split, None if s is None else s.unflatten(-1, (made.parts, self.scalars, made.heads))
 
 
+@path.stands_for
 class _SplitProjection(nn.Module):
     """Queries, keys and values of every head, by one linear layer."""
 
@@ -151,6 +152,7 @@ class _SplitProjection(nn.Module):
         return [Projected(made, 3, self._heads.count)]
 
 
+@path.stands_for
 class _SharedProjection(nn.Module):
     """Queries of every head, and keys and values that the heads share (multi-query attention)."""
 
@@ -187,6 +189,7 @@ class _SharedProjection(nn.Module):
         ]
 
 
+@path.stands_for
 class SelfAttention(nn.Module):
     """Multi-head self-attention over the items of a set.
 

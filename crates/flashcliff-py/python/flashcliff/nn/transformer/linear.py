@@ -13,14 +13,15 @@ from torch import Tensor, nn
 from ..._ops import checks, doors, equivariant
 from ..._ops.equivariant import Sizes
 from .._module import check_count, check_features, joined
-from . import packed
-from .contract import Form, output, outputs
+from . import packed, path
+from .contract import Form, Parameters, mapped, output, outputs
 from .geometry import (
     Geometry,
     GeometryLike,
     check_floating,
     check_multivectors,
     geometry_of,
+    indices,
 )
 
 __all__ = ["INITIALIZATIONS", "EquiLinear", "Group", "packed_ahead", "together"]
@@ -32,8 +33,11 @@ INITIALIZATIONS: dict[str, tuple[float, float, float]] = {
     "almost_unit_scalar": (0.5, 1.0, 1.0),
 }
 """For each name: the factor of weights to multivectors, of weights to scalars, and the mean of the bias."""
+_COUNT = len(Parameters._fields)
+_NOTHING = type(None)
 
 
+@path.stands_for
 class EquiLinear(nn.Module):
     r"""A linear map of multivectors and scalars that commutes with the group of a geometry.
 
@@ -57,6 +61,9 @@ class EquiLinear(nn.Module):
         own_bias: whether there is one without scalar inputs; L-GATr 1.4 has none for 0 of them.
         initialization: ``"default"`` keeps the variance, ``"small"`` divides it by 100, ``"unit_scalar"`` and
             ``"almost_unit_scalar"`` start near the scalar 1.
+
+    The layer reads the parameters of ``s2mvs``, ``mvs2s`` and ``s2s`` and calls these only where they have hooks, are
+    of another class, or have a ``forward`` of their own.
 
     Gradients of every order exist. Sources: GATr (arXiv 2305.18415, appendix A) and L-GATr (arXiv 2405.14806,
     section 3), with the names of their state dicts.
@@ -115,8 +122,11 @@ class EquiLinear(nn.Module):
         self.register_module("mvs2s", linear(mixed * in_channels, out_scalars, bias))
         self.register_module("s2s", linear(in_scalars, out_scalars, False))
         sizes = Sizes(in_channels, out_channels, in_scalars, out_scalars)
-        *_, blade_bias, scalar_bias = self._in_order()
-        has_bias, has_scalar_bias = blade_bias is not None, scalar_bias is not None
+        found = self._by_attributes()
+        self._shapes = _shapes_of(found)
+        # The parameters that were last seen to have these shapes, by their identities.
+        self._taken: list[int] = []
+        has_bias, has_scalar_bias = found[4] is not None, found[5] is not None
         self._form = Form(self.geometry, sizes, has_bias and not self._adds_bias, has_scalar_bias)
         biased = self.geometry.scalar_blades if has_bias else ()
         if self._adds_bias:
@@ -157,10 +167,17 @@ class EquiLinear(nn.Module):
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         x, s, dtype = self._rows(multivectors, scalars)
-        if packed.serves((self._layer,), x):
-            (found,) = packed.outputs((self._layer,), _matrix((self,), dtype), x, s)
+        dense = packed.serves((self._layer,), x)
+        matrix = _made_ahead((self,)) if dense else None
+        if matrix is None:
+            parameters = self._in_order()
+            if parameters is None:
+                return self._by_calls(multivectors, scalars, x, dtype)
+            if dense:
+                matrix = _matrix((self,), parameters, dtype)
+        if matrix is not None:
+            (found,) = packed.outputs((self._layer,), matrix, x, s)
             return self._shaped(multivectors, *found)
-        parameters = self._in_order()
         if dtype is not None:
             parameters = [p if p is None else p.to(dtype) for p in parameters]
         own_bias = None
@@ -173,6 +190,38 @@ class EquiLinear(nn.Module):
             else:
                 out[0] += own_bias
         return self._shaped(multivectors, out, out_s)
+
+    def _by_calls(
+        self,
+        multivectors: Tensor,
+        scalars: Tensor | None,
+        x: Tensor,
+        dtype: torch.dtype | None,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The layer with calls of the linear maps of scalars. ``x``: the rows of multivectors in the type ``dtype``."""
+        weight, bias = self.weight, self.bias
+        expected = self._shapes[0]
+        if weight.shape != expected:
+            raise ValueError(f"weight: expected {list(expected or ())}, got {list(weight.shape)}")
+        out = mapped(self.geometry, x, weight if dtype is None else weight.to(dtype))
+        out = out.view(out.shape[0], *multivectors.shape[1:-1], self.out_channels)
+        mixed = self.geometry.scalar_blades
+        s = scalars if self.in_scalars else None
+        if self.s2mvs is not None and s is not None:
+            added = self.s2mvs(s).unflatten(-1, (self.out_channels, len(mixed))).movedim(-1, 0)
+            out = out.index_add(0, indices(mixed, out), added.to(out.dtype))
+        if bias is not None:
+            added = bias.view(-1).to(out.dtype).expand(1, *out.shape[1:])
+            out = out.index_add(0, indices((0,), out), added)
+        if not self.out_scalars:
+            return out, None
+        out_s = out.new_zeros(*out.shape[1:-1], self.out_scalars)
+        if self.mvs2s is not None:
+            given = multivectors.index_select(0, indices(mixed, multivectors))
+            out_s = out_s + self.mvs2s(given.movedim(0, -1).flatten(-2)).to(out.dtype)
+        if self.s2s is not None and s is not None:
+            out_s = out_s + self.s2s(s).to(out.dtype)
+        return out, out_s
 
     def _rows(
         self, multivectors: Tensor, scalars: Tensor | None
@@ -200,20 +249,67 @@ class EquiLinear(nn.Module):
         out = out.view(out.shape[0], *batch, self.out_channels)
         return out, None if out_s is None else out_s.view(*batch, self.out_scalars)
 
-    def _in_order(self) -> list[Tensor | None]:
-        """The parameters in the order of :class:`~.contract.Parameters`."""
+    def _in_order(self) -> list[Tensor | None] | None:
+        """The parameters in the order of :class:`~.contract.Parameters`; ``None`` where linear maps must be called."""
         # Attributes of modules are slow to look up, and this runs in every call.
         modules, own = self._modules, self._parameters
-        s2mvs, mvs2s, s2s = modules["s2mvs"], modules["mvs2s"], modules["s2s"]
-        blade_bias = own["bias"] if s2mvs is None else s2mvs._parameters["bias"]
+        s2mvs, mvs2s, s2s = linears = modules["s2mvs"], modules["mvs2s"], modules["s2s"]
+        if path.of_calls(linears, nn.Linear) is not None:
+            return None
+        try:
+            of_blades = own if s2mvs is None else s2mvs._parameters
+            found = [
+                own["weight"],
+                None if s2mvs is None else of_blades["weight"],
+                None if mvs2s is None else mvs2s._parameters["weight"],
+                None if s2s is None else s2s._parameters["weight"],
+                of_blades["bias"],
+                None if mvs2s is None else mvs2s._parameters["bias"],
+                None if s2s is None else s2s._parameters["bias"],
+                None if s2mvs is None else own["bias"],
+            ]
+        except KeyError:
+            # Parameters may be attributes of another kind: those of replicas, or results of a parametrization.
+            found = self._by_attributes()
+        if torch.compiler.is_compiling() or list(map(id, found)) != self._taken:
+            if not self._takes(found):
+                return None
+            if not torch.compiler.is_compiling():
+                self._taken = list(map(id, found))
+        if s2mvs is None and found[4] is not None:
+            found[4] = found[4].view(-1)
+        return found[:_COUNT]
+
+    def _by_attributes(self) -> list[Tensor | None]:
+        """The parameters as attributes, in order, and behind them the biases that layers do not have."""
+        s2mvs, mvs2s, s2s = self.s2mvs, self.mvs2s, self.s2s
         return [
-            own["weight"],
-            None if s2mvs is None else s2mvs._parameters["weight"],
-            None if mvs2s is None else mvs2s._parameters["weight"],
-            None if s2s is None else s2s._parameters["weight"],
-            None if blade_bias is None else blade_bias.view(-1),
-            None if mvs2s is None else mvs2s._parameters["bias"],
+            self.weight,
+            None if s2mvs is None else s2mvs.weight,
+            None if mvs2s is None else mvs2s.weight,
+            None if s2s is None else s2s.weight,
+            self.bias if s2mvs is None else s2mvs.bias,
+            None if mvs2s is None else mvs2s.bias,
+            None if s2s is None else s2s.bias,
+            None if s2mvs is None else self.bias,
         ]
+
+    def _takes(self, found: list[Tensor | None]) -> bool:
+        """Whether parameters are those that the layer was made with, by their types and shapes."""
+        if not torch.compiler.is_compiling():
+            if not {_NOTHING, *packed.PLAIN}.issuperset(map(type, found)):
+                return False
+        return _shapes_of(found) == self._shapes
+
+    def why_called(self) -> str | None:
+        """The reason why the linear maps within are called; ``None`` if the layer reads their parameters alone."""
+        for name in ("s2mvs", "mvs2s", "s2s"):
+            why = path.of_calls((self._modules[name],), nn.Linear)
+            if why is not None:
+                return f"{name} {why}"
+        if self._in_order() is None:
+            return "its parameters have other types or shapes than those that it was made with"
+        return None
 
     def _check_scalars(self, scalars: Tensor | None, multivectors: Tensor) -> None:
         expected = [*multivectors.shape[1:-1], self.in_scalars]
@@ -245,17 +341,44 @@ def together(
 ) -> list[tuple[Tensor, Tensor | None]]:
     """The outputs of layers that share their input; on CUDA they are one matrix product, on the CPU one function of
     autograd."""
+    found = _together(layers, multivectors, scalars)
+    return [layer(multivectors, scalars) for layer in layers] if found is None else found
+
+
+def _together(
+    layers: Group, multivectors: Tensor, scalars: Tensor | None
+) -> list[tuple[Tensor, Tensor | None]] | None:
+    """The outputs of layers by one function; ``None`` if they must be called."""
+    if path.of_calls(layers, EquiLinear) is not None:
+        return None
     parts = _parts(layers)
-    follows, dense = any(map(_has_hooks, layers)), packed.serves(parts, multivectors)
-    if follows or not (dense or _are_native(layers, multivectors)):
-        return [layer(multivectors, scalars) for layer in layers]
+    dense = packed.serves(parts, multivectors)
+    if not dense and not _are_native(layers, multivectors):
+        return None
+    matrix = _made_ahead(layers) if dense else None
+    if matrix is None:
+        parameters = _all_in_order(layers)
+        if parameters is None:
+            return None
     x, s, dtype = layers[0]._rows(multivectors, scalars)
     if dense:
-        found = packed.outputs(parts, _matrix(layers, dtype), x, s)
+        if matrix is None:
+            matrix = _matrix(layers, parameters, dtype)
+        found = packed.outputs(parts, matrix, x, s)
     else:
-        parameters = [p for layer in layers for p in layer._in_order()]
         found = outputs(tuple([layer._form for layer in layers]), x, s, *parameters)
     return [layer._shaped(multivectors, *pair) for layer, pair in zip(layers, found)]
+
+
+def _all_in_order(layers: Sequence[EquiLinear]) -> list[Tensor | None] | None:
+    """The parameters of layers, one after another; ``None`` where a linear map must be called."""
+    found: list[Tensor | None] = []
+    for layer in layers:
+        own = layer._in_order()
+        if own is None:
+            return None
+        found += own
+    return found
 
 
 class _Ahead(threading.local):
@@ -274,12 +397,12 @@ def packed_ahead(groups: Sequence[Group], multivectors: Tensor) -> Iterator[None
         multivectors: the input of the module that has the layers.
     """
     parts = tuple([_parts(layers) for layers in groups])
-    parameters = [p for layers in groups for layer in layers for p in layer._in_order()]
     # Other parameters may be made by what replaced them, when a layer is called.
-    plain = all(type(p) in packed.PLAIN for p in parameters if p is not None)
-    if not plain or any(_has_hooks(layer) for layers in groups for layer in layers):
+    parameters = _all_in_order([layer for layers in groups for layer in layers])
+    if parameters is None:
         yield
         return
+    _check_shapes([layer for layers in groups for layer in layers], parameters)
     before = _AHEAD.matrices
     made = packed.matrices(parts, parameters, _autocast_type(multivectors))
     _AHEAD.matrices = dict(zip(groups, made, strict=True))
@@ -289,12 +412,16 @@ def packed_ahead(groups: Sequence[Group], multivectors: Tensor) -> Iterator[None
         _AHEAD.matrices = before
 
 
-def _matrix(layers: Group, dtype: torch.dtype | None) -> packed.Matrix:
+def _made_ahead(layers: Group) -> packed.Matrix | None:
+    """The packed matrix of layers that share their input, if it was made ahead."""
+    return None if _AHEAD.matrices is None else _AHEAD.matrices.get(layers)
+
+
+def _matrix(
+    layers: Group, parameters: Sequence[Tensor | None], dtype: torch.dtype | None
+) -> packed.Matrix:
     """The packed matrix of layers that share their input."""
-    ahead = None if _AHEAD.matrices is None else _AHEAD.matrices.get(layers)
-    if ahead is not None:
-        return ahead
-    parameters = [p for layer in layers for p in layer._in_order()]
+    _check_shapes(layers, parameters)
     (matrix,) = packed.matrices((_parts(layers),), parameters, dtype)
     return matrix
 
@@ -318,9 +445,20 @@ def _are_native(layers: Group, multivectors: Tensor) -> bool:
     return _autocast_type(multivectors) is None
 
 
-def _has_hooks(layer: EquiLinear) -> bool:
-    """Whether something follows the calls of a layer."""
-    return bool(layer._forward_pre_hooks or layer._forward_hooks or layer._backward_hooks)
+def _check_shapes(layers: Sequence[EquiLinear], parameters: Sequence[Tensor | None]) -> None:
+    """Raises ``ValueError`` if parameters have other shapes than those that layers were made with: tables of packed matrices
+    would read what is not theirs. A parameter may change its shape by ``data``, and stay what it is."""
+    for at, layer in enumerate(layers):
+        own = parameters[at * _COUNT : (at + 1) * _COUNT]
+        expected = layer._shapes[:_COUNT]
+        if layer.s2mvs is None and own[4] is not None:
+            expected[4] = torch.Size((math.prod(expected[4] or ()),))
+        if _shapes_of(own) != expected:
+            raise ValueError(f"parameters: expected the shapes {expected} in {layer}, got {_shapes_of(own)}")
+
+
+def _shapes_of(parameters: Sequence[Tensor | None]) -> list[torch.Size | None]:
+    return [None if p is None else p.shape for p in parameters]
 
 
 def _spread(geometry: Geometry, index: int) -> float:

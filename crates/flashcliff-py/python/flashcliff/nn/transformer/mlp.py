@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
+from . import path
 from .bilinear import GeometricBilinear
 from .gate import GradeDropout, ScalarGate
 from .geometry import GeometryLike, geometry_of
@@ -13,6 +14,7 @@ from .linear import EquiLinear, Group
 __all__ = ["GeometricMLP"]
 
 
+@path.stands_for
 class GeometricMLP(nn.Module):
     """A bilinear layer, then gates and linear layers.
 
@@ -76,8 +78,10 @@ class GeometricMLP(nn.Module):
         self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
     ) -> Pair:
         pair: Pair = multivectors, scalars
-        for layer in self.layers:
-            if isinstance(layer, GeometricBilinear):
+        for at, layer in enumerate(self.layers):
+            # What stands in the place of the first layer, such as a wrapper, is given what that would be.
+            is_first = at == 0 and self.geometry.product and reference is not None
+            if is_first or isinstance(layer, GeometricBilinear):
                 pair = layer(*pair, reference)
             else:
                 pair = layer(*pair)

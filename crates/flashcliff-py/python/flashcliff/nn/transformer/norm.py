@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..._ops import checks, doors, equivariant
 from ..._ops.items import Gains, Pair
 from .._module import check_count, joined
-from . import items
+from . import items, path
 from .again import again
 from .geometry import (
     Geometry,
@@ -23,7 +23,7 @@ from .geometry import (
     without_autocast,
 )
 
-__all__ = ["EquiLayerNorm", "equi_layer_norm"]
+__all__ = ["EquiLayerNorm", "equi_layer_norm", "norm_of_sum"]
 
 
 EPS = 0.01
@@ -157,6 +157,7 @@ def scalar_layer_norm(x: Tensor) -> Tensor:
     return F.layer_norm(x, x.shape[-1:], eps=SCALAR_EPS)
 
 
+@path.stands_for
 class EquiLayerNorm(nn.Module):
     """The invariant norm of multivectors (:func:`equi_layer_norm`) and the layer norm of scalars.
 
@@ -213,21 +214,7 @@ class EquiLayerNorm(nn.Module):
 
     def of_sum(self, pair: Pair, added: Pair) -> tuple[Pair, Pair]:
         """The sum of two pairs of multivectors and scalars, and its norm; ``None`` stands for scalars of zero."""
-        algebra = self.geometry.algebra
-        (mv, s), (more, more_s) = pair, added
-        alike = mv.shape == more.shape and (s is None) == (more_s is None)
-        if alike and items.serves(algebra, mv, s, more, more_s) and not self._is_followed():
-            eps, gains = (self.eps, SCALAR_EPS), self._gains(*pair)
-            return items.normalised_sum(algebra, eps, gains, pair, added, self._composed)
-        if s is None or more_s is None:
-            total = mv + more, more_s if s is None else s
-        else:
-            total = mv + more, s + more_s
-        return total, self(*total)
-
-    def _is_followed(self) -> bool:
-        """Whether something follows the calls of this layer."""
-        return bool(self._forward_pre_hooks or self._forward_hooks or self._backward_hooks)
+        return norm_of_sum(self, pair, added)
 
     def _gains(self, multivectors: Tensor, scalars: Tensor | None) -> Gains:
         """The gains in the types of the tensors that they scale."""
@@ -255,3 +242,20 @@ class EquiLayerNorm(nn.Module):
             f"{self.geometry!r}, eps={self.eps}",
             "affine=True" if self.weight_mv is not None else "",
         )
+
+
+def norm_of_sum(norm: nn.Module, pair: Pair, added: Pair) -> tuple[Pair, Pair]:
+    """The sum of two pairs of multivectors and scalars, and its norm; ``None`` stands for scalars of zero."""
+    (mv, s), (more, more_s) = pair, added
+    alike = mv.shape == more.shape and (s is None) == (more_s is None)
+    if alike and path.of_call(norm, EquiLayerNorm) is None:
+        assert isinstance(norm, EquiLayerNorm)
+        algebra = norm.geometry.algebra
+        if items.serves(algebra, mv, s, more, more_s):
+            eps, gains = (norm.eps, SCALAR_EPS), norm._gains(*pair)
+            return items.normalised_sum(algebra, eps, gains, pair, added, norm._composed)
+    if s is None or more_s is None:
+        total = mv + more, more_s if s is None else s
+    else:
+        total = mv + more, s + more_s
+    return total, norm(*total)

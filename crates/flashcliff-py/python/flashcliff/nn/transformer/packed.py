@@ -27,6 +27,7 @@ from ..._ops.spots import below_autograd
 from ...algebra import Algebra
 from . import products
 from .products import Layer, Matrix
+from .unchanged import Unchanged
 
 __all__ = ["Layer", "Matrix", "empty_items", "empty_together", "is_plain", "matrices", "outputs", "serves"]
 
@@ -38,6 +39,8 @@ _SIZES = (500, 90)
 # Elements of a matrix begin at a multiple of this, as tensor cores want them.
 _ALIGNED = 16
 PLAIN = doors.PLAIN
+_PARAMETERS = 6
+"""The parameters of a layer, as many as the fields of :class:`~.contract.Parameters`."""
 
 
 def is_plain(x: Tensor) -> bool:
@@ -79,12 +82,22 @@ def matrices(
     packed = _Pack.apply(table, flat)
     # All at once, so that their gradients are put together once.
     pieces = packed.split([size for shape in table.shapes for size in shape.sizes])
-    return [
-        Matrix(
-            weight.view(shape.rows, shape.columns), bias if shape.bias else None, shape.blocks
+    found = []
+    at = 0
+    for layers, shape, weight, bias in zip(
+        groups, table.shapes, pieces[::3], pieces[1::3], strict=True
+    ):
+        own = parameters[at : at + _PARAMETERS * len(layers)]
+        at += len(own)
+        found.append(
+            Matrix(
+                weight.view(shape.rows, shape.columns),
+                bias if shape.bias else None,
+                shape.blocks,
+                Unchanged(own) if torch.is_grad_enabled() else None,
+            )
         )
-        for shape, weight, bias in zip(table.shapes, pieces[::3], pieces[1::3])
-    ]
+    return found
 
 
 def outputs(
@@ -101,7 +114,7 @@ def outputs(
     rows = _joined(x) if s is None else _joined(x, s)
     mode = products.mode_of(layers, matrix.blocks, rows, len(rows))
     biased = products.biased_columns(tuple(layers))
-    joined = products.linear(mode, layers[0].geometry.algebra, biased, rows, matrix)
+    joined = products.linear(mode, layers[0].geometry.algebra, biased, rows, matrix, [x] if s is None else [x, s])
     shapes: list[tuple[int, ...]] = []
     for layer in layers:
         shapes.append((x.shape[0], layer.sizes.outputs))

@@ -19,6 +19,7 @@ from ..._ops.block_sparse import Blocks
 from ..._ops.equivariant import Sizes
 from ...algebra import Algebra
 from .geometry import Geometry
+from .unchanged import Unchanged
 
 __all__ = ["Layer", "Matrix", "Mode", "biased_columns", "is_sparse", "linear", "mode_of", "multiply", "of_matrix", "of_rows"]
 
@@ -59,6 +60,8 @@ class Matrix(NamedTuple):
     """``[outputs]``"""
     blocks: Blocks | None
     """The blocks of the weight that are not zero, for kernels that read no others."""
+    unchanged: Unchanged | None = None
+    """The parameters, if autograd follows what becomes of them."""
 
 
 class Mode(NamedTuple):
@@ -141,7 +144,7 @@ def _served(mode: Mode, x: Tensor, *others: Tensor) -> Mode:
 
 def multiply(mode: Mode, rows: Tensor, matrix: Matrix) -> Tensor:
     """``bias + rows @ weight``; not for autograd. A mode that is not dense needs matrices that the kernels serve."""
-    weight, bias, blocks = matrix
+    weight, bias, blocks, _ = matrix
     if mode.rows:
         assert blocks is not None
         return block_sparse.product(rows, weight, bias, blocks.forward)
@@ -168,7 +171,7 @@ def of_matrix(
 
     Blocks of the weight that are zero, and elements of the bias that no column has, may keep what they are.
     """
-    weight, bias, blocks = to
+    weight, bias, blocks, _ = to
     if mode.matrix:
         assert blocks is not None
         block_sparse.weights(rows, g, blocks.weights, weight, bias)
@@ -189,9 +192,14 @@ def linear(
     biased: tuple[tuple[int, int], ...],
     rows: Tensor,
     matrix: Matrix,
+    parts: Sequence[Tensor],
 ) -> Tensor:
-    """``bias + rows @ weight``, with gradients of every order."""
-    out: Tensor = _Linear.apply(mode, algebra, biased, matrix.blocks, rows, matrix.weight, matrix.bias)
+    """``bias + rows @ weight``, with gradients of every order. ``parts``: the tensors that rows were made of."""
+    known = None
+    if torch.is_grad_enabled():
+        known = matrix.unchanged, Unchanged(parts)
+    given = rows, matrix.weight, matrix.bias
+    out: Tensor = _Linear.apply(mode, algebra, biased, matrix.blocks, known, *given)
     return out
 
 
@@ -203,19 +211,23 @@ class _Linear(torch.autograd.Function):
         algebra: Algebra,
         biased: tuple[tuple[int, int], ...],
         blocks: Blocks | None,
+        known: tuple[Unchanged | None, ...] | None,
         rows: Tensor,
         weight: Tensor,
         bias: Tensor | None,
     ) -> Tensor:
         mode = _served(mode, rows, weight)
         ctx.mode, ctx.algebra, ctx.biased, ctx.blocks = mode, algebra, biased, blocks
-        ctx.has_bias = bias is not None
+        ctx.has_bias, ctx.known = bias is not None, known
         ctx.save_for_backward(rows, weight)
         return multiply(mode, rows, Matrix(weight, bias, blocks))
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> Any:
         rows, weight = ctx.saved_tensors
+        for unchanged in ctx.known or ():
+            if unchanged is not None:
+                unchanged.check()
         *_, wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
         of_input = of_weight = of_bias = None
         if torch.is_grad_enabled() or doors.composes(g):
@@ -234,4 +246,4 @@ class _Linear(torch.autograd.Function):
                 of_matrix(mode, ctx.algebra, ctx.biased, rows, g, to)
             elif wants_bias:
                 of_bias = g.sum(0)
-        return None, None, None, None, of_input, of_weight, of_bias
+        return None, None, None, None, None, of_input, of_weight, of_bias

@@ -61,70 +61,90 @@ def attempt(
         composed: the block of the sum by its layers.
         options: those of attention.
     """
-    mv, s = here
+    mv = here[0]
     if not packed.is_plain(mv) or mv.dim() < 3 or mv.numel() == 0:
         return None
     structure = structure_of(block)
-    if not structure.serves or not structure.is_whole():
+    ready = structure.reason(block) or _ready(structure, here, pending, factors, options)
+    if isinstance(ready, str):
+        structure.last = ready
         return None
+    structure.last = None
+    given, taken = ready
+    if given.differentiated:
+        return differentiated(Context(given, composed, taken.reference), taken)
+    return without_gradients(given, taken)
+
+
+def _ready(
+    structure: Structure,
+    here: Pair,
+    pending: Pair | None,
+    factors: Callable[[Tensor], Tensor] | None,
+    options: Mapping[str, Any],
+) -> tuple[Given, Taken] | str:
+    """The properties of a call and its tensors; the reason why layers must be called if there are no kernels for it."""
+    mv, s = here
     given = _given(structure, here, pending, options)
+    if isinstance(given, str):
+        return given
     parameters, others = structure.parameters(mv.dtype), structure.others()
-    if given is None or not parameters or others is None:
-        return None
+    if not parameters or others is None:
+        return "some parameters are not plain tensors of the type of the input and of the shapes that they were made with"
     if not kernels.serves(structure.algebra, mv, s, *(pending or ()), *others, parameters[0]):
-        return None
+        return "there are no kernels for tensors of this algebra, type or device"
     if others[0] is not None and not others[0].is_contiguous():
-        return None
+        return "the weights of distances are not contiguous"
     reference = None if factors is None else factors(mv)
     log_weights, *gains = others
     own = Others(log_weights, ((gains[0], gains[1]), (gains[2], gains[3])))
-    taken = Taken(here, pending, reference, own, parameters)
-    if given.differentiated:
-        return differentiated(Context(given, composed, reference), taken)
-    return without_gradients(given, taken)
+    return given, Taken(here, pending, reference, own, parameters)
 
 
 def _given(
     structure: Structure, here: Pair, pending: Pair | None, options: Mapping[str, Any]
-) -> Given | None:
-    """The properties of a call; ``None`` if there are no kernels for it."""
+) -> Given | str:
+    """The properties of a call; the reason why layers must be called if there are no kernels for it."""
     mv, layout = here[0], structure.hidden
     batch = tuple(mv.shape[1:-1])
     shapes = (layout.blades, *batch, layout.channels), (*batch, layout.scalars)
     for one, of_scalars in (here,) if pending is None else (here, pending):
         if one.shape != shapes[0] or (of_scalars is None) != (not layout.scalars):
-            return None
+            return "the input has another shape than the block"
         if of_scalars is not None and of_scalars.shape != shapes[1]:
-            return None
+            return "the scalars have another shape than the block"
     if torch.is_autocast_enabled(mv.device.type):
-        return None
+        return "autocast is on"
     features, modes = structure.features(mv), structure.modes(mv)
-    if features is None or modes is None:
-        return None
+    if features is None:
+        return "there are no kernels for the features of attention"
+    if modes is None:
+        return "a linear layer is not a dense or block-sparse product"
 
     elements, count = batch[:-1], batch[-1]
     shape = torch.Size(elements).numel(), count
     sequences, of_queries = shape[0], Rows(shape[0] * count, count)
     of_keys = of_queries
     if options.get("mask") is not None or options.get("is_causal"):
-        return None
+        return "attention has a mask"
     if not _KNOWN.issuperset(options):
-        return None
+        return "attention has other options than a mask and boundaries"
     if options.get("cu_seqlens") is not None:
         if shape[0] != 1:
-            return None
+            return "a ragged batch has more than one batch element"
         of_queries = of_keys = _ragged(options, "cu_seqlens", mv)
         sequences = of_queries.bounds.numel() - 1  # type: ignore[union-attr]
         if options.get("cu_seqlens_key") is not None:
             of_keys = _ragged(options, "cu_seqlens_key", mv)
     if not kernel.takes_longest(features.dtype, max(of_queries.longest, of_keys.longest)):
-        return None
+        return "sequences are too long for the kernel of attention"
     heads, shared = structure.counts[0], structure.counts[1] == 1
     spread = shared and heads > 1 and kernel.spreads(heads, sequences, of_queries, of_keys)
     call = Call(features.scale, sequences, of_queries, of_keys, takes_tf32())
     eps = tuple([(layer.eps, SCALAR_EPS) for layer in structure.norms])
     rest = structure.table(mv), modes, features, call, shape, spread, torch.is_grad_enabled(), eps
-    return Given(structure, batch, shape[0] * shape[1], *rest)
+    activations = tuple([(x.activation, x.scalar_activation) for x in structure.gates])
+    return Given(structure, batch, shape[0] * shape[1], *rest, activations)
 
 
 def _ragged(options: Mapping[str, Any], name: str, mv: Tensor) -> Rows:

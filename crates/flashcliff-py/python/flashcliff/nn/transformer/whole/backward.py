@@ -99,11 +99,10 @@ class _Pass:
         structure, levels = self.structure, self.kept.levels
         at = 4 if structure.products else 2
         for index in reversed(range(len(structure.gates))):
-            layer, layout = structure.gates[index], structure.levels[index]
+            names, layout = self.given.activations[index], structure.levels[index]
             before, gated = levels[2 * index : 2 * index + 2]
             g = self._linear(at + index, gated, g)
             to = self.given.new(g, layout)
-            names = layer.activation, layer.scalar_activation
             items.gate_gradient(self.algebra, names, Spot(before, layout), Spot(g, layout), to)
             g = to.matrix
         if structure.products:

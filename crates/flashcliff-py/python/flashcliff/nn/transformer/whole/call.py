@@ -37,6 +37,8 @@ class Given(NamedTuple):
     """Whether autograd follows the call."""
     eps: tuple[tuple[float, float], ...]
     """The smallest norms of both layer norms, and of that of products."""
+    activations: tuple[tuple[str, str], ...]
+    """The activations of each gate of the MLP."""
 
     def new(self, like: Tensor, layout: Layout) -> Spot:
         """A place for items that fill a matrix."""

@@ -65,9 +65,8 @@ def forward(
         at = 4
     del second
     levels: list[Tensor] = []
-    for layer, layout in zip(structure.gates, structure.levels):
+    for names, layout in zip(given.activations, structure.levels):
         gated = given.new(like, layout)
-        names = layer.activation, layer.scalar_activation
         items.gate(algebra, names, Spot(x, layout), gated)
         if given.differentiated:
             levels += [x, gated.matrix]

@@ -13,6 +13,7 @@ from ...._ops.items import Pair
 from ...._ops.spots import below_autograd
 from .. import packed
 from ..items import _again, rows_of
+from ..unchanged import Unchanged
 from .backward import Read, backward, filled, matrix_of
 from .call import Given, Kept, Others
 from .forward import forward
@@ -67,15 +68,7 @@ class Context:
         self.given, self.composed, self.reference = given, composed, reference
         self.lists: Lists | None = None
         self.parameters: tuple[Tensor, ...] = ()
-        self.versions: list[int] = []
-
-    def check(self) -> None:
-        """Raises if a parameter was changed in place since the call."""
-        if [p._version for p in self.parameters] != self.versions:
-            raise RuntimeError(
-                "a parameter of a transformer block has been modified by an inplace operation before a backward pass with "
-                "create_graph=True; call backward first, and then change parameters"
-            )
+        self.unchanged = Unchanged(())
 
 
 class _Block(torch.autograd.Function):
@@ -92,7 +85,7 @@ class _Block(torch.autograd.Function):
         found, values = _forward(given, taken, call.lists)
         ctx.call, ctx.has_pending = call, pending is not None
         call.parameters = tuple(parameters)
-        call.versions = [p._version for p in parameters]
+        call.unchanged = Unchanged(tensors)
         # The sum is an output only where it was formed: an input would come back as an output of the same name.
         total = taken.here if pending is None else found[:2]
         ctx.save_for_backward(*total, *found[2:4], *others, *values)
@@ -101,6 +94,8 @@ class _Block(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *incoming: Tensor | None) -> Any:
         call, saved = ctx.call, ctx.saved_tensors
+        # The matrices of linear layers and the sum are values of their own, so autograd does not look at these.
+        call.unchanged.check()
         norms, others, values = saved[:4], saved[4:9], saved[9:]
         if torch.is_grad_enabled() or doors.composes(*incoming):
             found = _composed(call, norms[:2], others, incoming)
@@ -182,7 +177,6 @@ def _composed(
     incoming: tuple[Tensor | None, ...],
 ) -> list[Tensor | None]:
     """The gradients by the block's layers, with derivatives of their own."""
-    call.check()
     structure = call.given.structure
     own = *others, *call.parameters
     slots = [

@@ -176,11 +176,10 @@ def _key(given: Given, taken: Taken) -> Any:
     tensors = *taken.here, *(taken.pending or ()), taken.reference, taken.others.log_weights
     strides = [None if x is None else x.stride() for x in tensors]
     gains = [x is None for pair in taken.others.gains for x in pair]
-    gates = [(x.activation, x.scalar_activation) for x in given.structure.gates]
     mv, (_, sequences, queries, keys, tf32) = taken.here[0], given.attention
     rows = sequences, queries[:2], keys[:2], queries.bounds is None, tf32
     shape = given.batch, given.features, given.eps, given.differentiated, mv.dtype, mv.device
-    return (*shape, *rows, taken.pending is None, *strides, *gains, *gates)
+    return (*shape, *rows, taken.pending is None, *strides, *gains, *given.activations)
 
 
 def _have_rows(pairs: Sequence[Pair | None]) -> bool:

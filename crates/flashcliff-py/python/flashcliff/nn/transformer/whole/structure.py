@@ -4,39 +4,27 @@ from __future__ import annotations
 
 import math
 import weakref
-from operator import attrgetter, methodcaller
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules import module as modules_of_torch
 
 from ...._ops import attention as kernels
 from ...._ops import run
 from ...._ops.spots import Layout, side_by_side
-from .. import attention, bilinear, gate, heads, linear, mlp, norm, packed, products
+from .. import attention, bilinear, gate, heads, linear, mlp, norm, packed, path, products
 from ..attention import padded_counts
 from ..items import Heads, Role, Split, serves_features
 from ..norm import EPS, SCALAR_EPS
 from ..products import Mode
+from . import shape
 
 if TYPE_CHECKING:
     from ..block import Block
 
-__all__ = ["Features", "Product", "Structure", "structure_of"]
+__all__ = ["Features", "Product", "Structure", "structure_of", "why_layers"]
 
-_LAYERS = (bilinear.GeometricBilinear, gate.ScalarGate, linear.EquiLinear, gate.GradeDropout)
-_OWN = (
-    attention.GeometricAttention,
-    heads.SelfAttention,
-    heads._SharedProjection,
-    heads._SplitProjection,
-    mlp.GeometricMLP,
-    norm.EquiLayerNorm,
-    nn.Linear,
-    nn.ModuleList,
-    *_LAYERS,
-)
 _NOTHING = {type(None)}
 # Ragged batches have ever new numbers of rows.
 _MOST_MODES = 256
@@ -63,55 +51,31 @@ class Features(NamedTuple):
     """The factor of dot products."""
 
 
-class Structure:
-    """What is fixed in a block, until one of its modules is replaced.
+Slot = tuple[dict[str, Any], str]
 
-    It refers to the dictionaries in which the block's modules have their parts, so it notices every change that goes by
-    them, at little cost.
-    """
+
+class Structure:
+    """What is fixed in a block, until one of its modules is replaced."""
 
     def __init__(self, block: Block) -> None:
-        found = [module for module in block.modules() if module is not block]
-        self.has_own_modules = all(type(module) in _OWN for module in found)
-        # The block itself is not among them: a structure must not keep it alive.
-        self._modules = found
-        self._kinds = [type(module) for module in found]
-        self._own = [module.__dict__ for module in found]
-        # The dictionaries of submodules, their keys and their values.
-        links = [
-            (module._modules, name, child)
-            for module in (block, *found)
-            for name, child in module._modules.items()
-        ]
-        self._holders, self._names, self._held = (list(x) for x in zip(*links, strict=True))
-        self._counts = list(map(len, self._holders))
-        # Hooks of the block itself follow its call, which this is a part of.
-        self._hooks: list[Any] = [
-            hooks
-            for module in found
-            for hooks in (
-                module._forward_pre_hooks,
-                module._forward_hooks,
-                module._backward_pre_hooks,
-                module._backward_hooks,
-            )
-        ]
-        self._drops = [x for x in found if isinstance(x, gate.GradeDropout) and x.p > 0]
-        self.serves = self.has_own_modules and self._is_served(block)
-        if self.serves:
+        self.watch = path.Watch(block)
+        self.refused = self.watch.foreign or shape.why_not(block)
+        self.last: str | None = "it was not called with tensors on CUDA"
+        """The reason why the layers were called the last time, if they were."""
+        inner = [module for module in block.modules() if module is not block]
+        self._drops = [x.__dict__ for x in inner if isinstance(x, gate.GradeDropout)]
+        # Attributes that this is derived from, of the block too, which must not be kept alive.
+        fixed = [(x, name) for x in inner for name in _FIXED if name in x.__dict__]
+        self._fixed = [x.__dict__ for x, _ in fixed], [name for _, name in fixed]
+        self._fixed_values = [x.__dict__[name] for x, name in fixed]
+        self._geometry = block.geometry
+        if self.refused is None:
             self._derive(block)
-
-    def _is_served(self, block: Block) -> bool:
-        """Whether all choices of a block are among those that the kernels know."""
-        geometry, layer = block.geometry, block.attention
-        mixed = geometry.head_norm and geometry.distances
-        plain = layer.head_scale is None and layer.pos_encoding is None
-        return plain and geometry.bivectors and not mixed
 
     def _derive(self, block: Block) -> None:
         layer, after = block.attention, block.mlp
         self.algebra = block.geometry.algebra
-        self.attention = layer.attention
+        self.attention_layer, self.attention = layer, layer.attention
         self.norms: list[Any] = [block.norm1, block.norm2]
         self.normalises = block.geometry.product and block.geometry.product_norm
         if self.normalises:
@@ -119,10 +83,10 @@ class Structure:
         self.groups = (*layer.groups(False), *after.groups())
         self.parts = tuple(linear._parts(group) for group in self.groups)
         self.biased = tuple(products.biased_columns(parts) for parts in self.parts)
-        self.slots = [slot for group in self.groups for x in group for slot in _slots(x)]
+        self.slots, self._shapes, self._without = _slots([x for group in self.groups for x in group])
         self._keepers = [parts for parts, _ in self.slots]
         self._keys = [name for _, name in self.slots]
-        self.other_slots = self._others(block)
+        self._others_of, self.other_slots = self._others(block)
         self.gates = [x for x in after.layers if isinstance(x, gate.ScalarGate)]
         self.blades = blades = self.algebra.blade_count
 
@@ -140,15 +104,20 @@ class Structure:
         # The lists of calls that `listed` makes, one for each shape.
         self.lists: dict[Any, Any] = {}
 
-    def _others(self, block: Block) -> list[tuple[dict[str, Any] | None, str]]:
+    def _others(
+        self, block: Block
+    ) -> tuple[list[nn.Module | None], list[tuple[dict[str, Any] | None, str]]]:
+        """The modules of the parameters besides those of linear layers, and where these are."""
         has_scalars = bool(self.parts[0][0].sizes.in_scalars)
         wanted: list[tuple[nn.Module, str]] = [(self.attention, "log_weights")]
         for layer in (block.norm1, block.norm2):
             wanted += [(layer, "weight_mv"), (layer, "weight_s")]
-        return [
-            (module._parameters if name != "weight_s" or has_scalars else None, name)
-            for module, name in wanted
+        modules = [module if name != "weight_s" or has_scalars else None for module, name in wanted]
+        slots = [
+            (None if module is None else module._parameters, name)
+            for module, (_, name) in zip(modules, wanted, strict=True)
         ]
+        return modules, slots
 
     def _projections(self) -> tuple[tuple[Layout, ...], tuple[int, ...]]:
         """Where queries, keys and values are in the output of their layers, and their heads."""
@@ -187,34 +156,48 @@ class Structure:
         ]
         return tuple(found if self.products else [self.hidden, *found])
 
-    def is_whole(self) -> bool:
-        """Whether nothing follows or changes the calls of modules within the block."""
-        if any(self._hooks) or modules_of_torch._has_any_global_hook():
-            return False
-        # These loops run in every call of a block, so they are those of built-in functions.
-        if list(map(type, self._modules)) != self._kinds or any(map(_has_forward, self._own)):
-            return False
-        return not any(layer.training for layer in self._drops)
-
     def is_current(self) -> bool:
-        """Whether the block has the modules that it had when this was made."""
-        # Modules are equal only to themselves.
-        same = list(map(dict.get, self._holders, self._names)) == self._held
-        return same and list(map(len, self._holders)) == self._counts
+        """Whether the block is made of the modules that it had when this was made."""
+        return self.watch.is_current()
+
+    def reason(self, block: Block) -> str | None:
+        """The reason why the block's layers must be called; ``None`` if nothing follows or changes their calls."""
+        why = self.refused or self.watch.reason()
+        if why is not None:
+            return why
+        if any(own["training"] and own["p"] > 0 for own in self._drops):
+            return "dropout draws random numbers"
+        found = list(map(dict.get, *self._fixed))
+        if found != self._fixed_values or block.geometry is not self._geometry:
+            return "an attribute that the block was made with has another value"
+        if self.attention_layer.head_scale is not None:
+            return "attention scales its heads"
+        if not _NOTHING.issuperset(map(type, map(dict.get, *self._without))):
+            return "a linear layer has a bias that it was made without"
+        for layer in self.norms[2:]:
+            if layer.weight_mv is not None or layer.weight_s is not None:
+                return "the norm of products has gains"
+        return None
 
     def parameters(self, dtype: torch.dtype) -> list[Tensor] | None:
-        """The parameters of all linear layers, in the order of tables; ``None`` if some are not plain tensors of a type."""
+        """The parameters of all linear layers, in the order of tables; ``None`` if some are not plain tensors of a type and
+        of the shapes that they were made with."""
         found: Any = list(map(dict.get, self._keepers, self._keys))
         if not packed.PLAIN.issuperset(map(type, found)) or {dtype} != set(map(_dtype, found)):
             return None
-        if len(set(map(_device, found))) != 1:
+        if len(set(map(_device, found))) != 1 or list(map(_shape, found)) != self._shapes:
             return None
         return found  # type: ignore[no-any-return]
 
     def others(self) -> list[Tensor | None] | None:
         """The logarithms of the weights of distances, and the gains of both norms, of multivectors and of scalars; ``None``
-        for what there is not. ``None`` for all if some are not plain tensors."""
+        for what there is not. ``None`` for all if some are not plain parameters."""
         found = [None if parts is None else parts.get(name) for parts, name in self.other_slots]
+        for at, x in enumerate(found):
+            module = self._others_of[at]
+            # Attributes of another kind are left to the layers.
+            if x is None and module is not None and getattr(module, self.other_slots[at][1]) is not None:
+                return None
         return found if packed.PLAIN.issuperset({*map(type, found)} - _NOTHING) else None
 
     def table(self, x: Tensor) -> packed.Table:
@@ -275,8 +258,9 @@ class Structure:
 
 _dtype = attrgetter("dtype")
 _device = attrgetter("device")
-_has_forward = methodcaller("__contains__", "forward")
-"""Whether a module's own attributes have a function that is called in the place of its class's."""
+_shape = attrgetter("shape")
+_FIXED = ("geometry", "channels", "heads", "_sizes", "_layer", "_inner", "_signs")
+"""Attributes of modules that structures are derived from."""
 
 
 def _one_by_one(parts: tuple[packed.Layer, ...]) -> tuple[Layout, ...]:
@@ -289,23 +273,37 @@ def _one_by_one(parts: tuple[packed.Layer, ...]) -> tuple[Layout, ...]:
     return tuple(found)
 
 
-def _slots(layer: linear.EquiLinear) -> list[tuple[dict[str, Any], str]]:
-    """The dictionaries and the names by which a layer has its parameters, in the order of ``_in_order``."""
-    s2mvs, mvs2s, s2s = layer.s2mvs, layer.mvs2s, layer.s2s
-    of_bias: nn.Module = layer if s2mvs is None else s2mvs
-    wanted = [
-        (layer, "weight"),
-        (s2mvs, "weight"),
-        (mvs2s, "weight"),
-        (s2s, "weight"),
-        (of_bias, "bias"),
-        (mvs2s, "bias"),
-    ]
-    return [
-        (module._parameters, name)
-        for module, name in wanted
-        if module is not None and module._parameters.get(name) is not None
-    ]
+def _slots(layers: list[linear.EquiLinear]) -> tuple[list[Slot], list[torch.Size], Any]:
+    """The dictionaries and the names by which layers have their parameters, in the order of ``_in_order``; the shapes that these
+    have in a layer as it was made; and the dictionaries and names of those that it has not."""
+    there: list[Slot] = []
+    shapes: list[torch.Size] = []
+    without: list[Slot] = []
+    for layer in layers:
+        s2mvs, mvs2s, s2s = layer.s2mvs, layer.mvs2s, layer.s2s
+        wanted = [
+            (layer, "weight"),
+            (s2mvs, "weight"),
+            (mvs2s, "weight"),
+            (s2s, "weight"),
+            (layer if s2mvs is None else s2mvs, "bias"),
+            (mvs2s, "bias"),
+            (s2s, "bias"),
+            (None if s2mvs is None else layer, "bias"),
+        ]
+        for (module, name), size in zip(wanted, layer._shapes, strict=True):
+            slot = {} if module is None else module._parameters, name
+            if size is None:
+                without.append(slot)
+            else:
+                there.append(slot)
+                shapes.append(size)
+    return there, shapes, ([parts for parts, _ in without], [name for _, name in without])
+
+
+def why_layers(block: Block) -> str | None:
+    """The reason why a block's layers must be called, whatever its input is."""
+    return structure_of(block).reason(block)
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, Structure] = weakref.WeakKeyDictionary()

@@ -1,0 +1,75 @@
+"""Which way the blocks and linear layers of a network run, and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch import nn
+
+from . import path
+from .block import Block
+from .linear import EquiLinear
+from .whole.structure import structure_of
+
+__all__ = ["Paths", "explain"]
+
+
+@dataclass
+class Paths:
+    """The result of :func:`explain`."""
+
+    blocks: dict[str, str] = field(default_factory=dict)
+    """For each block, by its name in the module, the way in which it runs."""
+    layers: dict[str, str] = field(default_factory=dict)
+    """The reason for each equivariant linear layer that calls the modules within it, or is itself another's work."""
+
+    def __str__(self) -> str:
+        lines = [f"{name or 'the module'}: {way}" for name, way in self.blocks.items()]
+        lines += [f"{name or 'the module'}: calls its modules: {why}" for name, why in self.layers.items()]
+        return "\n".join(lines) or "neither blocks nor layers that call their modules"
+
+
+def explain(module: nn.Module) -> Paths:
+    """Says which way the blocks and linear layers of a module run, and why.
+
+    Functions of ours stand for the calls of inner modules only while these are as they were made. Hooks,
+    parametrizations, another class or a ``forward`` of their own make a block call its layers, or a layer its linear maps:
+    the results are those of these calls, and take longer.
+
+    Args:
+        module: any module; a network, a block or a layer of :mod:`flashcliff.nn.transformer` or of
+            :mod:`flashcliff.compat`.
+
+    Returns:
+        The ways of blocks and the reasons of layers, by their names. It prints as one line for each.
+
+    >>> import torch, flashcliff
+    >>> net = GATransformer(flashcliff.Algebra(1, 3, 0), 1, 1, 4, blocks=1, attention={"heads": 2})
+    >>> _ = net.linear_in.register_forward_hook(lambda *_: None)
+    >>> print(explain(net))
+    blocks.0: calls its layers: its parameters are not on CUDA
+    linear_in: calls its modules: has hooks (forward_hooks)
+    """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module: expected a torch.nn.Module, got {module!r}")
+    found = Paths()
+    for name, inner in module.named_modules():
+        if isinstance(inner, Block):
+            found.blocks[name] = _way(inner)
+        elif isinstance(inner, EquiLinear):
+            why = path.of_call(inner, type(inner)) if type(inner) in path.known() else None
+            why = why or inner.why_called()
+            if why is not None:
+                found.layers[name] = why
+    return found
+
+
+def _way(block: Any) -> str:
+    structure = structure_of(block)
+    why = structure.reason(block)
+    if why is None and not any(p.is_cuda for p in block.parameters()):
+        why = "its parameters are not on CUDA"
+    if why is None and structure.last is not None:
+        why = f"in its last call, {structure.last}"
+    return "runs as one function" if why is None else f"calls its layers: {why}"

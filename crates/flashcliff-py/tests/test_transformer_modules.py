@@ -1,0 +1,510 @@
+"""A module is what its user made of it: changes of inner modules, before and after a first call, count as in a network that calls them."""
+
+import copy
+import pickle
+
+import items_reference
+import pytest
+import torch
+from modules_common import CHANGES, FACTOR, SUBJECTS, Doubled, changed, compiled, parameters_that_are_new, steerable
+from nn_common import alike, disturb, random
+from torch import nn
+from torch.nn.modules import module as modules_of_torch
+from torch.nn.utils import parametrizations, parametrize, prune
+
+from flashcliff._ops import calls
+from flashcliff.nn import GradeNorm
+from flashcliff.nn import transformer as gt
+from flashcliff.nn.transformer import block as blocks
+from flashcliff.nn.transformer import packed
+from flashcliff.nn.transformer.whole import structure
+
+
+def by_compiled_layers(monkeypatch):
+    """What the CPU has."""
+
+
+def by_kernels(monkeypatch):
+    """What CUDA has, with references in the place of kernels: dense products, and blocks as one function."""
+    items_reference.install(monkeypatch)
+    items_reference.install_attention(monkeypatch)
+    monkeypatch.setattr(packed, "serves", lambda layers, x: True)
+    counted = structure.padded_counts
+    monkeypatch.setattr(
+        structure, "padded_counts", lambda *counts: counted(*counts[:2], torch.float32, True)
+    )
+
+
+@pytest.fixture(params=[by_compiled_layers, by_kernels], ids=lambda f: f.__name__)
+def way(request, monkeypatch):
+    request.param(monkeypatch)
+    return request.param
+
+
+LIMIT = 1e-10
+
+
+@pytest.mark.parametrize("called", [False, True], ids=["at first", "after a call"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_changes_of_linear_maps(subject, change, called, way):
+    one = SUBJECTS[subject]()
+    if called:
+        one.results()
+    before = list(one.module.parameters())
+    plain = changed(one, CHANGES[change], lambda found: found)
+    got, want = one.results(), plain.results()
+    alike(got, want, LIMIT)
+    for p in parameters_that_are_new(one, before):
+        assert p.grad is not None and (p.grad.ne(0).any() or p.numel() == 1)
+    # A second call sees the same.
+    alike(one.results(), want, LIMIT)
+
+
+@pytest.mark.parametrize("at", [0, 1, 2, -2, -1])
+@pytest.mark.parametrize("change", ["LoRA", "weight_norm", "forward hook"])
+@pytest.mark.parametrize("subject", ["EquiLinear", "network (1, 3, 0)", "network (3, 0, 1)"])
+def test_changes_of_one_linear_map(subject, change, at, way):
+    one = SUBJECTS[subject]()
+    one.results()
+    plain = changed(one, CHANGES[change], lambda found: [found[at]])
+    alike(one.results(), plain.results(), LIMIT)
+
+
+@pytest.mark.parametrize("subject", ["EquiLinear", "LGATr"])
+def test_compiled_linear_maps_are_called(subject):
+    one = SUBJECTS[subject]()
+    one.results()
+    plain = changed(one, compiled, lambda found: found[-1:])
+    alike(one.results(), plain.results(), LIMIT)
+
+
+# Hooks of all modules.
+
+
+def forward(layer, note):
+    return layer.register_forward_hook(lambda *_: note())
+
+
+def forward_with_names(layer, note):
+    return layer.register_forward_hook(lambda *_, **__: note(), with_kwargs=True)
+
+
+def pre(layer, note):
+    return layer.register_forward_pre_hook(lambda *_: note())
+
+
+def pre_with_names(layer, note):
+    return layer.register_forward_pre_hook(lambda *_, **__: note(), with_kwargs=True)
+
+
+def backward(layer, note):
+    return layer.register_full_backward_hook(lambda *_: note())
+
+
+def pre_backward(layer, note):
+    return layer.register_full_backward_pre_hook(lambda *_: note())
+
+
+def own_forward(layer, note):
+    inner = layer.forward
+
+    def forward(*given, **named):
+        note()
+        return inner(*given, **named)
+
+    layer.forward = forward
+
+
+def compiled_call(layer, note):
+    """``Module.compile`` sets the attribute."""
+
+    def call(*given, **named):
+        note()
+        return layer._call_impl(*given, **named)
+
+    layer._compiled_call_impl = call
+
+
+WAYS_TO_FOLLOW = (forward, forward_with_names, pre, pre_with_names, backward, pre_backward, own_forward, compiled_call)
+
+
+@pytest.mark.parametrize("called", [False, True], ids=["at first", "after a call"])
+@pytest.mark.parametrize("follow", WAYS_TO_FOLLOW, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_each_module_is_called_where_something_follows_it(subject, follow, called, way):
+    one = SUBJECTS[subject]()
+    want = one.results()
+    if not called:
+        one = SUBJECTS[subject]()
+    named = {
+        name: module
+        for name, module in one.module.named_modules()
+        if type(module) is not nn.ModuleList
+    }
+    for name, module in named.items():
+        fresh = copy.deepcopy(one) if not called else one
+        module = fresh.module.get_submodule(name)
+        seen = []
+        handle = follow(module, lambda seen=seen: seen.append(1))
+        alike(fresh.results(), want, LIMIT)
+        assert seen, name
+        if handle is not None:
+            handle.remove()
+        else:
+            module.__dict__.pop("forward", None)
+            module.__dict__.pop("_compiled_call_impl", None)
+
+
+GLOBAL = (
+    modules_of_torch.register_module_forward_hook,
+    modules_of_torch.register_module_forward_pre_hook,
+    modules_of_torch.register_module_full_backward_hook,
+    modules_of_torch.register_module_full_backward_pre_hook,
+)
+
+
+@pytest.mark.parametrize("register", GLOBAL, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("subject", SUBJECTS)
+def test_global_hooks_see_each_module(subject, register, way):
+    one, seen = SUBJECTS[subject](), set()
+    want = one.results()
+    handle = register(lambda module, *_: seen.add(module) or None)
+    try:
+        alike(one.results(), want, LIMIT)
+    finally:
+        handle.remove()
+    assert {m for m in one.module.modules() if type(m) is not nn.ModuleList} == seen
+
+
+@pytest.mark.parametrize("kind", [nn.Linear, gt.EquiLinear, gt.EquiLayerNorm, gt.GeometricAttention, gt.ScalarGate, gt.Block])
+def test_forward_that_is_assigned_to_a_class(kind, way, monkeypatch):
+    one, seen, inner = SUBJECTS["network (1, 3, 0)"](), set(), kind.forward
+    want = one.results()
+
+    def counted(self, *given, **named):
+        seen.add(self)
+        return inner(self, *given, **named)
+
+    monkeypatch.setattr(kind, "forward", counted)
+    alike(one.results(), want, LIMIT)
+    assert {m for m in one.module.modules() if type(m) is kind} == seen
+
+
+# Changes of our own layers.
+
+
+class Larger(gt.EquiLinear):
+    def forward(self, *given, **named):
+        mv, s = super().forward(*given, **named)
+        return FACTOR * mv, None if s is None else FACTOR * s
+
+
+def wrapped(net, name):
+    class Wrapper(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, *given, **named):
+            found = self.inner(*given, **named)
+            return found
+
+    owner, _, leaf = name.rpartition(".")
+    holder = net.get_submodule(owner)
+    holder._modules[leaf] = Wrapper(holder._modules[leaf])
+
+
+@pytest.mark.parametrize("subject", ["network (1, 3, 0)", "network (3, 0, 1)"])
+def test_any_module_can_be_wrapped(subject, way):
+    """A wrapper that only calls what it has, in the place of any module."""
+    want = SUBJECTS[subject]().results()
+    names = [name for name, m in SUBJECTS[subject]().module.named_modules() if name and type(m) is not nn.ModuleList]
+    for name in names:
+        for called in (False, True):
+            one = SUBJECTS[subject]()
+            if called:
+                one.results()
+            wrapped(one.module, name)
+            alike(one.results(), want, LIMIT)
+
+
+def equivariant(module):
+    return [m for m in module.modules() if isinstance(m, gt.EquiLinear)]
+
+
+def scaled(layer):
+    layer.__class__ = Larger
+
+
+def weight_norm(layer):
+    parametrizations.weight_norm(layer, "weight")
+
+
+def doubled_weight(layer):
+    parametrize.register_parametrization(layer, "weight", Doubled())
+
+
+def pruned(layer):
+    prune.l1_unstructured(layer, "weight", amount=0.5)
+
+
+def plain_attribute(layer):
+    weight = 2 * layer.weight.detach()
+    del layer.weight
+    layer.weight = weight
+
+
+@pytest.mark.parametrize("called", [False, True], ids=["at first", "after a call"])
+@pytest.mark.parametrize("change", [weight_norm, doubled_weight, pruned, plain_attribute], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("subject", [name for name in SUBJECTS if name != "LGATrSlim"])
+def test_other_weights_of_equivariant_layers(subject, change, called, way):
+    one = SUBJECTS[subject]()
+    if called:
+        one.results()
+    plain, before = one.copied(), list(one.module.parameters())
+    for layer, other in zip(equivariant(one.module), equivariant(plain.module), strict=True):
+        change(layer)
+        with torch.no_grad():
+            other.weight.copy_(layer.weight)
+    alike(one.results(), plain.results(), LIMIT)
+    for p in parameters_that_are_new(one, before):
+        assert p.grad is not None and p.grad.ne(0).any()
+
+
+@pytest.mark.parametrize("subject", ["network (1, 3, 0)", "network (3, 0, 1)", "GATr", "LGATr"])
+def test_subclasses_by_class(subject, way):
+    one = SUBJECTS[subject]()
+    one.results()
+    plain = one.copied()
+    for layer, other in zip(equivariant(one.module), equivariant(plain.module), strict=True):
+        layer.__class__ = Larger
+        with torch.no_grad():
+            for p in other.parameters():
+                p.mul_(FACTOR)
+    alike(one.results(), plain.results(), LIMIT)
+
+
+def test_a_scheduled_dropout(way):
+    net = gt.GATransformer((1, 3, 0), 2, 3, 4, 3, 2, 8, blocks=2, attention={"heads": 2}, dropout=0.0)
+    disturb(net.double())
+    x, s = random(16, 2, 3, 2), random(2, 3, 3, seed=1)
+    want = net(x, s)[0]
+    assert torch.equal(net(x, s)[0], want)
+    for module in net.modules():
+        if isinstance(module, gt.GradeDropout):
+            module.p = 0.5
+    assert not torch.equal(net(x, s)[0], want) and not torch.equal(net(x, s)[0], net(x, s)[0])
+    assert torch.equal(net.eval()(x, s)[0], want)
+
+
+def epsilon(block):
+    for layer in (block.norm1, block.norm2):
+        layer.eps = 3.0
+
+
+def activation(block):
+    for layer in block.mlp.layers:
+        if isinstance(layer, gt.ScalarGate):
+            layer.activation = layer.scalar_activation = "tanh"
+
+
+def gains(block):
+    for layer in (block.norm1, block.norm2):
+        layer.weight_mv = nn.Parameter(random(4, 5, seed=3).to(block.mlp.layers[-1].weight))
+
+
+def gains_as_attributes(block):
+    for layer in (block.norm1, block.norm2):
+        layer.weight_mv = random(4, 5, seed=3).to(block.mlp.layers[-1].weight)
+
+
+def head_scale(block):
+    block.attention.head_scale = nn.Parameter(torch.tensor([0.5, 2.0]).to(block.mlp.layers[-1].weight))
+
+
+def frozen(block):
+    for p in block.parameters():
+        p.requires_grad_(False)
+
+
+def other_parameters(block):
+    for module in block.modules():
+        for name, p in list(module._parameters.items()):
+            if p is not None:
+                setattr(module, name, nn.Parameter(0.7 * p.detach()))
+
+
+def another_gate(block):
+    """A gate more, of a class that blocks know."""
+    block.mlp.layers.append(gt.ScalarGate("relu"))
+
+
+def a_norm_of_products_with_gains(block):
+    made = gt.EquiLayerNorm((1, 3, 0), 8, affine=True).to(block.mlp.layers[-1].weight)
+    disturb(made)
+    block.mlp.layers[0].norm = made
+
+
+def another_class_in_a_place(block):
+    block.norm2 = gt.ScalarGate("silu")
+
+
+ATTRIBUTES = (
+    epsilon,
+    activation,
+    gains,
+    gains_as_attributes,
+    head_scale,
+    frozen,
+    other_parameters,
+    another_gate,
+    a_norm_of_products_with_gains,
+    another_class_in_a_place,
+)
+
+
+@pytest.mark.parametrize("change", ATTRIBUTES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("subject", ["network (1, 3, 0)", "network (3, 0, 1)"])
+def test_attributes_that_change_after_a_call(subject, change, way, monkeypatch):
+    if subject == "network (3, 0, 1)" and change is a_norm_of_products_with_gains:
+        pytest.skip("GATr has no such norm")
+    one = SUBJECTS[subject]()
+    first = one.results()
+    assert all(map(torch.equal, one.results(), first))
+    for block in one.module.blocks:
+        change(block)
+    got = one.results()
+    with monkeypatch.context() as patch:
+        patch.setattr(blocks, "attempt", lambda *_: None)
+        want = one.results()
+    alike(got, want, LIMIT)
+    assert change is frozen or not torch.allclose(got[0], first[0])
+    # A network that is made anew from the same modules knows nothing of first calls.
+    again = one.copied()
+    alike(again.results(), want, LIMIT)
+
+
+def test_another_activation_before_the_backward_pass(way):
+    """The backward pass is of the activation of the call."""
+    one = SUBJECTS["Block"]()
+    x, s = (t.requires_grad_() for t in one.given)
+    want = torch.autograd.grad(sum(t.sum() for t in one()), [x, s])
+    out = sum(t.sum() for t in one())
+    activation(one.module)
+    alike(torch.autograd.grad(out, [x, s]), want, LIMIT)
+
+
+# Changes in place between both passes.
+
+
+@pytest.mark.parametrize("lists", [False, True])
+@pytest.mark.parametrize("subject", ["EquiLinear", "SelfAttention", "GeometricBilinear", "Block", "network (1, 3, 0)", "network (3, 0, 1)"])
+def test_changes_in_place_before_the_backward_pass(subject, lists, way):
+    one = SUBJECTS[subject]()
+    if lists:
+        one.results()
+
+    def fails(change, wanted):
+        total = sum(t.square().sum() for t in one())
+        with torch.no_grad():
+            change()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(total, wanted, allow_unused=True)
+
+    parameters = [p for p in one.module.parameters() if p.requires_grad]
+    with calls.paused() if not lists else torch.enable_grad():
+        for layer in equivariant(one.module):
+            fails(lambda layer=layer: layer.weight.mul_(1.0), parameters)
+            if layer.s2s is not None:
+                fails(lambda layer=layer: layer.s2s.weight.mul_(1.0), parameters)
+        for x in one.given:
+            fails(lambda x=x: x.mul_(1.0), parameters)
+        one.given = tuple(x.requires_grad_() for x in one.given)
+        for x in one.given:
+            fails(lambda x=x: x.mul_(1.0), parameters)
+    # Afterwards all is well.
+    torch.autograd.grad(sum(t.square().sum() for t in one()), parameters)
+
+
+def test_optimisers_within_the_backward_pass(way):
+    """Parameters change as soon as they have their gradients."""
+    one, plain = SUBJECTS["network (1, 3, 0)"](), SUBJECTS["network (1, 3, 0)"]()
+    for p in one.module.parameters():
+        if p.requires_grad:
+            p.register_post_accumulate_grad_hook(lambda p: p.data.sub_(p.grad))
+    got, want = one.results(), plain.results()
+    alike(got, want, LIMIT)
+    for p, q in zip(one.module.parameters(), plain.module.parameters(), strict=True):
+        alike([p.detach()], [q.detach() - q.grad if q.grad is not None else q.detach()], LIMIT)
+
+
+# Copies, replicas and wrong parameters.
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "deepcopy", "pickle"])
+def test_copies(copied, way):
+    one = SUBJECTS["network (1, 3, 0)"]()
+    want = one.results()
+    one.module = copied(one.module)
+    alike(one.results(), want, LIMIT)
+    one.module.blocks[0].attention.out_linear.s2s.register_forward_hook(lambda m, g, out: 2 * out)
+    assert not torch.allclose(one.results()[0], want[0])
+
+
+def replica(module):
+    """A replica of a module as ``torch.nn.DataParallel`` makes them, whose parameters are plain attributes."""
+    made = module._replicate_for_data_parallel()
+    for name, child in module._modules.items():
+        made._modules[name] = None if child is None else replica(child)
+    for name, p in module._parameters.items():
+        setattr(made, name, None if p is None else p * 1)
+    return made
+
+
+@pytest.mark.parametrize("subject", [*SUBJECTS])
+def test_replicas(subject, way):
+    one = SUBJECTS[subject]()
+    want = one.results()
+    one.module.zero_grad()
+    inner = one.module
+    one.module = replica(inner)
+    alike(one.results(), want, LIMIT)
+    assert all(p.grad is not None for p in inner.parameters() if p.requires_grad)
+
+
+def test_a_linear_map_of_another_shape(way):
+    layer = gt.EquiLinear((1, 3, 0), 2, 3, 4, 5).double()
+    x, s = random(16, 3, 2), random(3, 4, seed=1)
+    layer(x, s)
+    layer.s2s = nn.Linear(5, 4, bias=False).double()
+    with pytest.raises(RuntimeError, match="shapes"):
+        layer(x, s)
+    layer.weight = nn.Parameter(random(3, 1, 10))
+    with pytest.raises(ValueError, match=r"weight: expected \[3, 2, 10\], got \[3, 1, 10\]"):
+        layer(x, s)
+
+
+def test_normalisations_of_products():
+    one = steerable()
+    want, inner = one.results(), GradeNorm.forward
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(GradeNorm, "forward", lambda self, x: 2 * inner(self, x))
+        assert not torch.allclose(one.results()[0], want[0])
+    alike(one.results(), want, LIMIT)
+
+
+# What `explain` says.
+
+
+def test_explanations(way):
+    net = SUBJECTS["network (1, 3, 0)"]().module
+    assert str(gt.explain(net)).count("\n") == 1
+    assert not gt.explain(net).layers
+    net.blocks[0].attention.out_linear.s2s.register_forward_hook(lambda *_: None)
+    found = gt.explain(net)
+    assert "attention.out_linear.s2s has hooks" in found.blocks["blocks.0"]
+    assert found.layers == {"blocks.0.attention.out_linear": "s2s has hooks (forward_hooks)"}
+    assert "s2s has hooks" in str(found)
+    with pytest.raises(TypeError, match="module: expected"):
+        gt.explain(3)
