@@ -304,7 +304,9 @@ def _slots(layer: linear.EquiLinear) -> list[tuple[dict[str, Any], str]]:
     return [
         (module._parameters, name)
         for module, name in wanted
-        if module is not None and module._parameters.get(name) is not None
+        if module is not None
+        and not isinstance(module, linear.NoChannels)
+        and module._parameters.get(name) is not None
     ]
 
 
