@@ -36,6 +36,10 @@ class _Heads(nn.Module):
         version: the version of lgatr.
     """
 
+    linear_in: SlimLinear
+    linear_in_q: SlimLinear
+    linear_in_kv: SlimLinear
+
     def __init__(
         self,
         inputs: Sequence[tuple[str, int, int, int]],
