@@ -84,12 +84,12 @@ def _exchanged(recorder: Any) -> Iterator[None]:
             return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
         return before[2](x)
 
-    def layer(algebra: Any, group: str, unit: bool) -> _Recorded:
+    def layer(algebra: Any, group: str, unit: bool) -> Any:
         inner = before[0](algebra, group, unit)
         subject = Layer("equivariant_linear", algebra, group)
         return _Recorded(recorder, inner, subject) if recorder.is_here() else inner
 
-    def norm(algebra: Any) -> _Recorded:
+    def norm(algebra: Any) -> Any:
         inner = before[1](algebra)
         if not recorder.is_here():
             return inner
