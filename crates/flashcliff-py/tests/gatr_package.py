@@ -83,7 +83,9 @@ def compare(mine, other, dtype, call):
     mine.load_state_dict(other.state_dict(), strict=True)
     mine, other = mine.to(dtype).eval(), other.to(dtype).eval()
     written, expected = mine.state_dict(), other.state_dict()
-    assert set(written) == set(expected)
+    assert list(written) == list(expected)
+    order = [name for name, _ in mine.named_parameters()]
+    assert order == [name for name, _ in other.named_parameters()]
     assert all(torch.equal(written[name], value) for name, value in expected.items())
     found = []
     for net in (mine, other):

@@ -171,3 +171,44 @@ def test_errors():
         assert message in str(caught.value)
     with pytest.raises(TypeError, match="coordinates: expected a tensor"):
         io.embed_point([1.0, 2.0, 3.0])
+
+
+HALF_TURNS = [
+    (1, 0, 0, 0),
+    (0, 1, 0, 0),
+    (0, 0, 1, 0),
+    (0.6, 0.8, 0, 0),
+    (0.6, 0, -0.8, 0),
+    (0, -0.6, 0.8, 0),
+    (1 / 3, 2 / 3, -2 / 3, 0),
+]
+
+
+@pytest.mark.parametrize("turn", HALF_TURNS, ids=str)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["f32", "f64"])
+@pytest.mark.parametrize("point", [False, True])
+def test_orientations_at_and_near_half_a_turn(turn, dtype, point):
+    """The real part is 0 or small there, so the quaternion must not be divided by it."""
+    eps = torch.finfo(dtype).eps
+    for w in (0.0, 1e-7, -1e-5, 1e-3, -0.1, 0.4):
+        for sign in (1, -1):
+            q = sign * torch.tensor([*turn[:3], w], dtype=torch.float64)
+            q = (q / q.norm()).view(1, 4)
+            position = torch.tensor([[0.5, -1.0, 2.0]], dtype=dtype)
+            mv = io.embed_3d_object(position, q.to(dtype), point).requires_grad_()
+            place, found = io.extract_3d_object(mv)
+            found.square().sum().backward()
+            assert torch.isfinite(mv.grad).all()
+            off = min((found.double() - s * q).abs().max() for s in (1, -1))
+            assert off < 8 * eps, (w, off)
+            assert (place - position).abs().max() < 30 * eps
+            referred = io.extract_3d_object(mv, sign_reference=q.to(dtype))[1]
+            assert (referred.double() - q).abs().max() < 8 * eps
+
+
+def test_a_reference_at_right_angles_leaves_a_unit_quaternion():
+    q = torch.tensor([[1.0, 0.0, 0.0, 0.0]])
+    mv = io.embed_3d_object(torch.zeros(1, 3), q)
+    reference = torch.tensor([[0.0, 0.0, 0.0, 1.0]])
+    found = io.extract_3d_object(mv, sign_reference=reference)[1]
+    assert found.norm() == 1

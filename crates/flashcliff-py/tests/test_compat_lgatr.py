@@ -405,7 +405,7 @@ def test_state_dicts_without_scalars():
     assert torch.equal(zero(mv)[0], other(mv, mv.new_empty(2, 5, 0))[0])
     assert "linear_in.bias" not in dict(zero.named_parameters())
     wrong = {**other.state_dict(), "linear_in.s2s.weight": torch.empty(5, 0)}
-    with pytest.raises(RuntimeError, match=r"linear_in.s2s.weight: expected \[6, 0\]"):
+    with pytest.raises(RuntimeError, match="size mismatch for linear_in.s2s.weight"):
         zero.load_state_dict(wrong)
 
 

@@ -42,7 +42,9 @@ def spread(name, got, want):
 
 def same_states(mine, other):
     written, expected = mine.state_dict(), other.state_dict()
-    assert set(written) == set(expected)
+    assert list(written) == list(expected)
+    order = [name for name, _ in mine.named_parameters()]
+    assert order == [name for name, _ in other.named_parameters()]
     for name, value in expected.items():
         assert written[name].shape == value.shape and torch.equal(written[name], value), name
     frozen = {name for name, p in mine.named_parameters() if not p.requires_grad}

@@ -30,6 +30,7 @@ from .errors import (
     CaptureWarning,
     CudaError,
     EquivarianceWarning,
+    MissingScalarsError,
     UnsupportedError,
 )
 
@@ -39,6 +40,7 @@ __all__ = [
     "CaptureWarning",
     "CudaError",
     "EquivarianceWarning",
+    "MissingScalarsError",
     "UnsupportedError",
     "__version__",
     "accelerate",

@@ -3,7 +3,14 @@ element types ``TypeError``, tensors on different devices ``RuntimeError``, as i
 
 from ._core import CudaError, UnsupportedError
 
-__all__ = ["CaptureError", "CaptureWarning", "CudaError", "EquivarianceWarning", "UnsupportedError"]
+__all__ = [
+    "CaptureError",
+    "CaptureWarning",
+    "CudaError",
+    "EquivarianceWarning",
+    "MissingScalarsError",
+    "UnsupportedError",
+]
 
 
 class CaptureError(RuntimeError):
@@ -22,3 +29,8 @@ class EquivarianceWarning(UserWarning):
     Each kind is said once in a process: a bias on every blade, and gates of operands without
     scalars. ``warnings.simplefilter("ignore", flashcliff.EquivarianceWarning)`` silences them.
     """
+
+
+class MissingScalarsError(ValueError, NotImplementedError):
+    """An initialization sets the bias of scalar inputs, and a layer has none. GATr and L-GATr raise
+    ``NotImplementedError`` for it, so this error is one of both kinds."""

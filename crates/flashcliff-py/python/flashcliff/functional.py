@@ -26,6 +26,7 @@ types and for options of other types, ``RuntimeError`` for tensors on different 
 device, or if a tensor is sparse or nested, :class:`flashcliff.CudaError` if CUDA fails.
 """
 
+from . import _torch as _torch
 from . import native as _native
 from ._derived.functional import *  # noqa: F403
 from ._derived.functional import __all__ as __all__

@@ -8,6 +8,7 @@ from typing import ParamSpec, TypeVar, overload
 
 import torch
 
+from .. import _torch as _torch
 from .recorder import Cuda
 from .step import Captured
 

@@ -11,6 +11,7 @@ buffer, where slots share memory that are not needed at the same time.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -25,18 +26,24 @@ _ALIGNED = 256
 """The bytes that all places of slots are multiples of."""
 
 _pauses = 0
+_COUNTING = threading.Lock()
 
 
 def pause() -> None:
-    """Lists are not used until :func:`resume`, so that each kernel is called by its function."""
+    """Lists are not used in this process until :func:`resume`, so that each kernel is called by its function.
+
+    That is for all threads, as what watches kernels is; results are the same either way.
+    """
     global _pauses
-    _pauses += 1
+    with _COUNTING:
+        _pauses += 1
 
 
 def resume() -> None:
     """Ends a :func:`pause`."""
     global _pauses
-    _pauses -= 1
+    with _COUNTING:
+        _pauses -= 1
 
 
 @contextlib.contextmanager

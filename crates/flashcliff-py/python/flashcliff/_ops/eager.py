@@ -49,6 +49,11 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
     return run.forward(bound.core, present(tensors), False)[0]
 
 
+if not hasattr(torch.library, "get_kernel"):
+    # PyTorch 2.8 and 2.9 end their traces before this function, and would go on within what takes addresses of tensors.
+    call = torch.compiler.disable(call)
+
+
 class _Bound:
     """An operator of an algebra and options."""
 

@@ -11,7 +11,7 @@ The kernels here are Python. The compiled call path puts others above them, whic
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -49,8 +49,8 @@ class Registered:
         self.backward = getattr(torch.ops.flashcliff, f"{op.name}_backward").default
         for device in ("cuda", "cpu"):
             self._register_autocast(device)
-            _refuse_derivatives(self.forward, device)
-            _refuse_derivatives(self.backward, device)
+            _refuse_derivatives(self._forward, self.forward, device)
+            _refuse_derivatives(self._backward, self.backward, device)
 
     def call(self, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...]) -> Tensor:
         """The output, through the dispatcher."""
@@ -229,11 +229,19 @@ class Registered:
         _LIBRARY.impl(self.op.name, kernel, key, with_keyset=True)
 
 
-def _refuse_derivatives(overload: torch._ops.OpOverload, device: str) -> None:
+def _gradients_of(definition: Any, overload: torch._ops.OpOverload, key: str) -> Callable[..., Any]:
+    """The kernel for gradients that PyTorch registered for a custom operator."""
+    if hasattr(torch.library, "get_kernel"):
+        return torch.library.get_kernel(overload, key).call_boxed
+    # PyTorch 2.8 and 2.9 cannot be asked for it, and make it of the definition.
+    return torch._library.autograd.make_autograd_impl(overload, definition)
+
+
+def _refuse_derivatives(definition: Any, overload: torch._ops.OpOverload, device: str) -> None:
     """Makes a registered operator raise an error if a tangent would get lost, or if a transform
     asks for its gradient."""
     key = _key("Autograd", device)
-    inner = torch.library.get_kernel(overload, key)
+    inner = _gradients_of(definition, overload, key)
     name = overload._schema.name.removeprefix("flashcliff::")
     names = [argument.name for argument in overload._schema.arguments]
 
@@ -242,7 +250,7 @@ def _refuse_derivatives(overload: torch._ops.OpOverload, device: str) -> None:
             tangents.refuse(name, names, args)
         if torch._C._are_functorch_transforms_active():
             tangents.refuse_transforms(name, names, args)
-        return inner.call_boxed(keyset, *args, **kwargs)
+        return inner(keyset, *args, **kwargs)
 
     _LIBRARY.impl(name, kernel, key, with_keyset=True)
 

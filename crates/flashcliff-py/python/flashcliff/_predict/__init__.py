@@ -2,6 +2,7 @@
 step, with fake tensors or for real (``record``, ``ours``, ``clock``, ``step``); from few samples to a batch, and to the largest batch
 (``scale``); the report (``report``)."""
 
+from .. import _torch as _torch
 from .prediction import predict
 from .rates import Rates, calibrate
 from .report import Prediction

@@ -23,8 +23,12 @@ def kernels(recorder: Any) -> Iterator[None]:
     launch = items.launch
 
     def launched(x: Tensor, function: Callable[[items.Target], None]) -> None:
-        if not isinstance(x, FakeTensor):
+        if isinstance(x, FakeTensor):
+            return
+        if recorder.is_here():
             recorder.launch(lambda: launch(x, function))
+        else:
+            launch(x, function)
 
     swaps: list[tuple[Any, str, Any]] = [(items, "launch", launched)]
     for place, name, describe in places():
@@ -33,7 +37,7 @@ def kernels(recorder: Any) -> Iterator[None]:
     if is_fake:
         # Constants that outlast the step are real.
         for place, name in ((packed, "table_of"), (geometry, "_cached")):
-            swaps.append((place, name, _real(vars(place)[name])))
+            swaps.append((place, name, _real(recorder, vars(place)[name])))
     with contextlib.ExitStack() as before:
         before.enter_context(calls.paused())
         for place, name, ours in swaps:
@@ -50,6 +54,8 @@ def _told(
     """A function that launches kernels, whose calls a recorder is told of."""
 
     def call(*arguments: Any, **named: Any) -> Any:
+        if not recorder.is_here():
+            return inner(*arguments, **named)
         key, _ = describe(*arguments, **named)
         with recorder.kernel(key):
             return inner(*arguments, **named)
@@ -69,10 +75,12 @@ def _fake_tensors_serve() -> Iterator[None]:
         packed.PLAIN.discard(FakeTensor)
 
 
-def _real(function: Callable[..., Any]) -> Callable[..., Any]:
+def _real(recorder: Any, function: Callable[..., Any]) -> Callable[..., Any]:
     """A function that makes real tensors within a step of fake ones."""
 
     def call(*arguments: Any) -> Any:
+        if not recorder.is_here():
+            return function(*arguments)
         with _disable_current_modes():
             return function(*arguments)
 

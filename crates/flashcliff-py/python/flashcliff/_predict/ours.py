@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
@@ -21,6 +22,8 @@ from .._profile.events import Key, Layer
 from .._profile.registered import key_of
 
 __all__ = ["Found", "cost", "layers", "of"]
+
+_EXCHANGED = threading.RLock()
 
 _BY_NAME: dict[str, Registered] = {op.name: found for op, found in REGISTERED.items()}
 
@@ -54,21 +57,34 @@ def _workspace(core: _core.Operator, given: Sequence[Tensor], backward: bool) ->
 
 @contextlib.contextmanager
 def layers(recorder: Any) -> Iterator[None]:
-    """Tells a recorder of the compiled layers of transformers. They run, unless tensors are fake."""
+    """Tells a recorder of the compiled layers of transformers. They run, unless tensors are fake.
+
+    Functions are exchanged for the whole process: one recorder at a time, for which others wait, and calls of threads
+    that do not record run as they are.
+    """
+    with _EXCHANGED:
+        yield from _exchanged(recorder)
+
+
+def _exchanged(recorder: Any) -> Iterator[None]:
     before = equivariant._layer, equivariant._norm, equivariant.is_native
     compiled = {name: vars(equivariant)[name] for name in kernels.COMPILED}
 
     def is_native(x: Tensor) -> bool:
-        if recorder.clock is None and isinstance(x, FakeTensor):
+        if recorder.clock is None and isinstance(x, FakeTensor) and recorder.is_here():
             return x.device.type == "cpu" and x.dtype in (torch.float32, torch.float64)
         return before[2](x)
 
-    def layer(algebra: Any, group: str, unit: bool) -> _Recorded:
+    def layer(algebra: Any, group: str, unit: bool) -> Any:
+        inner = before[0](algebra, group, unit)
         subject = Layer("equivariant_linear", algebra, group)
-        return _Recorded(recorder, before[0](algebra, group, unit), subject)
+        return _Recorded(recorder, inner, subject) if recorder.is_here() else inner
 
-    def norm(algebra: Any) -> _Recorded:
-        return _Recorded(recorder, before[1](algebra), Layer("invariant_norm", algebra, None))
+    def norm(algebra: Any) -> Any:
+        inner = before[1](algebra)
+        if not recorder.is_here():
+            return inner
+        return _Recorded(recorder, inner, Layer("invariant_norm", algebra, None))
 
     equivariant._layer, equivariant._norm = layer, norm  # type: ignore[assignment]
     equivariant.is_native = is_native
@@ -87,6 +103,8 @@ def _told(
     """A compiled function whose calls are recorded."""
 
     def call(*arguments: Any) -> None:
+        if not recorder.is_here():
+            return inner(*arguments)
         key, _ = describe(*arguments)
         start = time.perf_counter()
         if recorder.clock is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from torch import Tensor
 from torch.multiprocessing.reductions import StorageWeakRef
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
@@ -116,6 +116,11 @@ class Recorder(TorchDispatchMode):
         self.calls.append(call)
         self.held.note(besides)
         return results
+
+    def is_here(self) -> bool:
+        """Whether it is entered in the thread that asks. What is exchanged for it is so for the whole process, and calls of
+        other threads must run as they are."""
+        return any(mode is self for mode in _get_current_dispatch_mode_stack())
 
     def layer(self, key: Any, seconds: float) -> None:
         """Records a call of a compiled layer, which PyTorch's dispatcher does not see."""

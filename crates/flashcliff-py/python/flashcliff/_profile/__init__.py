@@ -2,6 +2,7 @@
 ``cuda``, ``hooks``, ``compiled``, ``kernels``), models of costs (``costs``, ``kernel_costs``, ``flops``, ``rates``), and reports (``rows``, ``timeline``,
 ``text``, ``trace``)."""
 
+from .. import _torch as _torch
 from .rates import Rates
 from .region import Profile, profile
 from .rows import Row

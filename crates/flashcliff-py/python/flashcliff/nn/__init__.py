@@ -5,6 +5,7 @@ e12, ...), null vectors first. Every layer takes its :class:`flashcliff.Algebra`
 have the names, shapes and starts of the original's state dict.
 """
 
+from .. import _torch as _torch
 from . import models, transformer
 from ._module import CliffordModule
 from .embedding import PointEmbedding, embed_grade, embed_points, select_grade

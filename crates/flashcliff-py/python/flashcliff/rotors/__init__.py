@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import _disable_current_modes
 
+from .. import _torch as _torch
 from .._ops import checks, doors
 from .._ops.run import saved_dtype
 from ..algebra import Algebra, AlgebraLike, Grades, as_algebra, by_name, grades_of

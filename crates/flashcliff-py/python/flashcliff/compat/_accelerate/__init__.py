@@ -1,7 +1,8 @@
 """Replaces the modules of other libraries within a model by modules of this package.
 
-``adopt`` puts the parameters of one module into another; ``cgenn``, ``flash_clifford``, ``gatr`` and ``lgatr`` know how
-to make the counterpart of each library's modules; ``walk`` goes through a model.
+``cgenn``, ``flash_clifford`` and ``transformers`` know how to make the counterpart of each library's modules;
+``unchanged`` and ``code`` find what somebody changed in a module, ``proof`` compares it with its counterpart by runs;
+``adopt`` puts its parameters into the counterpart; ``walk`` goes through a model.
 """
 
 from .walk import Acceleration, accelerate

@@ -20,7 +20,7 @@ Tensors are ``[*batch, items, channels, 16]``. Three things differ:
 Sources: arXiv 2305.18415; github.com/Qualcomm-AI-research/geometric-algebra-transformer.
 """
 
-from . import interface, layers, nets
+from . import interface, layers, nets, primitives
 from .config import MLPConfig, SelfAttentionConfig
 from .layers import (
     ApplyRotaryPositionalEncoding,
@@ -56,4 +56,5 @@ __all__ = [
     "interface",
     "layers",
     "nets",
+    "primitives",
 ]

@@ -15,7 +15,7 @@ as ``cu_seqlens_q`` and ``cu_seqlens_k``, or one of the other arguments of :func
 Sources: arXiv 2405.14806, 2411.00446, 2512.17011 (slim); github.com/heidelberg-hepml/lgatr.
 """
 
-from . import interface, layers, nets, v1
+from . import interface, layers, nets, primitives, v1
 from .config import CrossAttentionConfig, MLPConfig, PrimitivesConfig, SelfAttentionConfig
 from .interface import (
     embed_axialvector,
@@ -83,5 +83,6 @@ __all__ = [
     "layers",
     "naive_amp",
     "nets",
+    "primitives",
     "v1",
 ]

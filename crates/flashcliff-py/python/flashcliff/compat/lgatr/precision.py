@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
+import contextvars
 import functools
+import threading
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
-__all__ = ["in_float32", "naive_amp"]
+__all__ = ["in_float32", "is_naive", "naive_amp"]
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
-_naive = 0
+_depth: contextvars.ContextVar[int] = contextvars.ContextVar("naive_amp", default=0)
+
+
+class _Traced(threading.local):
+    """The depth for traces of :func:`torch.compile`, which follow an attribute, but set no context variable."""
+
+    depth = 0
+
+
+_TRACED = _Traced()
 
 
 class naive_amp:
     """A context in which everything runs in autocast's type, not only what stays accurate there.
 
     Outside of it, layers and networks of multivectors run in float32 under autocast, and so does all of L-GATr-slim
-    except its linear maps of scalars.
+    except its linear maps of scalars. Like autocast it is for the thread, and the asynchronous task, that enters it.
 
     Args:
         enabled: whether the context does anything. ``naive_amp(False)`` never switches off an outer one.
@@ -30,13 +41,21 @@ class naive_amp:
         self.enabled = enabled
 
     def __enter__(self) -> naive_amp:
-        global _naive
-        _naive += self.enabled
+        self._add(int(self.enabled))
         return self
 
     def __exit__(self, *_: object) -> None:
-        global _naive
-        _naive -= self.enabled
+        self._add(-int(self.enabled))
+
+    def _add(self, count: int) -> None:
+        _TRACED.depth += count
+        if not torch.compiler.is_compiling():
+            _depth.set(_depth.get() + count)
+
+
+def is_naive() -> bool:
+    """Whether the context is on."""
+    return (_TRACED.depth if torch.compiler.is_compiling() else _depth.get()) > 0
 
 
 def in_float32(method: Method) -> Method:
@@ -44,9 +63,8 @@ def in_float32(method: Method) -> Method:
 
     @functools.wraps(method)
     def run(self: Any, *args: Any, **kwargs: Any) -> Any:
-        tensors = (x for x in (*args, *kwargs.values()) if isinstance(x, Tensor))
-        device = next((x.device.type for x in tensors), "cpu")
-        low_wanted = _naive or getattr(self, "naive_amp", False)
+        device = _device(args, kwargs)
+        low_wanted = getattr(self, "naive_amp", False) or is_naive()
         # There is no autocast of tensors without data.
         if low_wanted or device == "meta" or not torch.is_autocast_enabled(device):
             return method(self, *args, **kwargs)
@@ -55,6 +73,16 @@ def in_float32(method: Method) -> Method:
             return method(self, *map(_widened, args), **wide)
 
     return cast(Method, run)
+
+
+def _device(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    for x in args:
+        if isinstance(x, Tensor):
+            return x.device.type
+    for x in kwargs.values():
+        if isinstance(x, Tensor):
+            return x.device.type
+    return "cpu"
 
 
 def _widened(x: Any) -> Any:

@@ -6,12 +6,14 @@ import contextlib
 import math
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ..._ops import checks, doors, equivariant
 from ..._ops.equivariant import Sizes
+from ...errors import MissingScalarsError
 from .._module import check_count, check_features, joined
 from . import packed, path
 from .contract import Form, Parameters, mapped, output, outputs
@@ -24,7 +26,7 @@ from .geometry import (
     indices,
 )
 
-__all__ = ["INITIALIZATIONS", "EquiLinear", "Group", "packed_ahead", "together"]
+__all__ = ["INITIALIZATIONS", "EquiLinear", "Group", "NoChannels", "packed_ahead", "together"]
 
 INITIALIZATIONS: dict[str, tuple[float, float, float]] = {
     "default": (1.0, 1.0, 0.0),
@@ -35,6 +37,21 @@ INITIALIZATIONS: dict[str, tuple[float, float, float]] = {
 """For each name: the factor of weights to multivectors, of weights to scalars, and the mean of the bias."""
 _COUNT = len(Parameters._fields)
 _NOTHING = type(None)
+
+
+class NoChannels(nn.Linear):
+    """A linear map from or to no scalar channels, which no output reads.
+
+    The published networks have it, so it has a place in state dicts and in the order of parameters, by which optimisers
+    keep their states. Its parameters have no elements and no gradients.
+    """
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.requires_grad_(False)
+
+    def reset_parameters(self) -> None:
+        """Draws nothing: there are no elements."""
 
 
 @path.stands_for
@@ -50,6 +67,8 @@ class EquiLinear(nn.Module):
         - ``weight`` ``[out_channels, in_channels, maps]``: 9 maps for Cl(3,0,1), 5 or 10 for Cl(1,3)
         - ``s2mvs``, ``mvs2s``, ``s2s``: linear maps from scalars to the invariant blades, back, and between scalars
         - ``bias`` ``[out_channels, 1]``, only without scalar inputs
+
+    Parameters without elements need no gradient.
 
     Args:
         geometry: an algebra, or a :class:`Geometry`.
@@ -99,7 +118,7 @@ class EquiLinear(nn.Module):
             names = ", ".join(INITIALIZATIONS)
             raise ValueError(f"initialization: expected one of {names}, got {initialization!r}")
         if "unit" in initialization and not (bias and in_scalars):
-            raise ValueError(
+            raise MissingScalarsError(
                 f"initialization: {initialization!r} sets the bias of the scalar inputs, so it needs bias=True and "
                 f"in_scalars >= 1, got bias={bias} and in_scalars={in_scalars}"
             )
@@ -118,7 +137,10 @@ class EquiLinear(nn.Module):
         def linear(inputs: int, outputs: int, bias: bool) -> nn.Linear | None:
             return nn.Linear(inputs, outputs, bias, **made) if inputs and outputs else None  # type: ignore[arg-type]
 
-        self.register_module("s2mvs", linear(in_scalars, mixed * out_channels, bias))
+        to_blades = linear(in_scalars, mixed * out_channels, bias)
+        if in_scalars and not out_channels:
+            to_blades = NoChannels(in_scalars, 0, bias, **made)  # type: ignore[arg-type]
+        self.register_module("s2mvs", to_blades)
         self.register_module("mvs2s", linear(mixed * in_channels, out_scalars, bias))
         self.register_module("s2s", linear(in_scalars, out_scalars, False))
         sizes = Sizes(in_channels, out_channels, in_scalars, out_scalars)
@@ -132,12 +154,16 @@ class EquiLinear(nn.Module):
         if self._adds_bias:
             biased = (0,)
         self._layer = packed.Layer(self.geometry, sizes, biased, has_scalar_bias)
+        for parameter in self._parameters.values():
+            if parameter is not None:
+                parameter.requires_grad_(parameter.numel() > 0)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Draws all parameters anew, uniformly, with the bounds of the published networks."""
         of_multivectors, of_scalars, mean = INITIALIZATIONS[self.initialization]
         plan = self.geometry.plan
+        s2mvs, mvs2s, s2s = map(_with_channels, (self.s2mvs, self.mvs2s, self.s2s))
         bound = of_multivectors / math.sqrt(self.in_channels)
         with torch.no_grad():
             for index in range(plan.count):
@@ -145,23 +171,23 @@ class EquiLinear(nn.Module):
                 self.weight[..., index].uniform_(-spread, spread)
             if self.bias is not None:
                 self.bias.zero_()
-            if self.s2mvs is not None:
+            if s2mvs is not None:
                 if self.geometry.shared_starts:
                     self.weight[..., 0].uniform_(-bound / math.sqrt(2), bound / math.sqrt(2))
                     if self.geometry.group == "spin":
                         self.weight[..., -1].uniform_(-bound / math.sqrt(2), bound / math.sqrt(2))
                 spread = of_multivectors / math.sqrt(2 * self.in_scalars)
-                self.s2mvs.weight.uniform_(-spread, spread)
-                if self.s2mvs.bias is not None:
+                s2mvs.weight.uniform_(-spread, spread)
+                if s2mvs.bias is not None:
                     spread = 1 / math.sqrt(self.in_scalars + self.in_channels)
-                    self.s2mvs.bias.uniform_(mean - spread, mean + spread)
-            to_scalars = [layer for layer in (self.s2s, self.mvs2s) if layer is not None]
+                    s2mvs.bias.uniform_(mean - spread, mean + spread)
+            to_scalars = [layer for layer in (s2s, mvs2s) if layer is not None]
             for layer in to_scalars:
                 spread = of_scalars / math.sqrt(layer.in_features * len(to_scalars))
                 layer.weight.uniform_(-spread, spread)
-            if self.mvs2s is not None and self.mvs2s.bias is not None:
+            if mvs2s is not None and mvs2s.bias is not None:
                 spread = of_scalars / math.sqrt(sum(layer.in_features for layer in to_scalars))
-                self.mvs2s.bias.uniform_(-spread, spread)
+                mvs2s.bias.uniform_(-spread, spread)
 
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
@@ -253,8 +279,12 @@ class EquiLinear(nn.Module):
         """The parameters in the order of :class:`~.contract.Parameters`; ``None`` where linear maps must be called."""
         # Attributes of modules are slow to look up, and this runs in every call.
         modules, own = self._modules, self._parameters
-        s2mvs, mvs2s, s2s = linears = modules["s2mvs"], modules["mvs2s"], modules["s2s"]
-        if path.of_calls(linears, nn.Linear) is not None:
+        s2mvs, mvs2s, s2s = modules["s2mvs"], modules["mvs2s"], modules["s2s"]
+        if type(s2mvs) is NoChannels:
+            s2mvs = None
+        if type(s2s) is NoChannels:
+            s2s = None
+        if path.of_calls((s2mvs, mvs2s, s2s), nn.Linear) is not None:
             return None
         try:
             of_blades = own if s2mvs is None else s2mvs._parameters
@@ -282,7 +312,7 @@ class EquiLinear(nn.Module):
 
     def _by_attributes(self) -> list[Tensor | None]:
         """The parameters as attributes, in order, and behind them the biases that layers do not have."""
-        s2mvs, mvs2s, s2s = self.s2mvs, self.mvs2s, self.s2s
+        s2mvs, mvs2s, s2s = map(_with_channels, (self.s2mvs, self.mvs2s, self.s2s))
         return [
             self.weight,
             None if s2mvs is None else s2mvs.weight,
@@ -304,7 +334,7 @@ class EquiLinear(nn.Module):
     def why_called(self) -> str | None:
         """The reason why the linear maps within are called; ``None`` if the layer reads their parameters alone."""
         for name in ("s2mvs", "mvs2s", "s2s"):
-            why = path.of_calls((self._modules[name],), nn.Linear)
+            why = path.of_calls((_with_channels(self._modules[name]),), nn.Linear)
             if why is not None:
                 return f"{name} {why}"
         if self._in_order() is None:
@@ -330,6 +360,10 @@ class EquiLinear(nn.Module):
             f"in_scalars={self.in_scalars}, out_scalars={self.out_scalars}",
             f"maps={self.geometry.plan.count}",
         )
+
+
+def _with_channels(layer: nn.Linear | None) -> nn.Linear | None:
+    return None if isinstance(layer, NoChannels) else layer
 
 
 Group = tuple[EquiLinear, ...]

@@ -47,8 +47,9 @@ def extract_3d_object(
 
     Args:
         multivector: ``[..., 3, 16]`` or ``[..., 4, 16]``.
-        normalize_quaternion: whether quaternions are divided by their norms.
-        sign_reference: quaternions ``[..., 1, 4]``; the result has the sign for which their dot product is positive.
+        normalize_quaternion: whether quaternions are divided by their norms. If not they are multiplied by four times
+            their real part, as in GATr, which is 0 at half a turn.
+        sign_reference: quaternions ``[..., 1, 4]``; the result has the sign for which their dot product is not negative.
     """
     checked("multivector", multivector, 16)
     if multivector.dim() < 2 or multivector.shape[-2] not in (3, 4):
@@ -61,19 +62,15 @@ def extract_3d_object(
         line = functional.product(a, b, ALGEBRA, "exterior")
         place = functional.product(line, c, ALGEBRA, "exterior").squeeze(-1).movedim(0, -1)
         place = place.unsqueeze(-2)
-    # The quaternion of a rotation matrix, which has these rows as its columns, up to a factor.
-    rows = extract_oriented_plane(multivector[..., :3, :])
-    turned = rows - rows.transpose(-1, -2)
-    real = 1 + rows.diagonal(dim1=-2, dim2=-1).sum(-1)
-    quaternion = torch.stack(
-        (turned[..., 1, 2], turned[..., 2, 0], turned[..., 0, 1], real), dim=-1
-    )
-    quaternion = quaternion.unsqueeze(-2)
+    products = _products(extract_oriented_plane(multivector[..., :3, :]))
+    quaternion = products[..., 3:, :]
     if normalize_quaternion:
+        quaternion = _well_conditioned(products)
         quaternion = quaternion / torch.linalg.vector_norm(quaternion, dim=-1, keepdim=True)
     if sign_reference is not None:
         product = (checked("sign_reference", sign_reference, 4) * quaternion).sum(-1, keepdim=True)
-        quaternion = product.sign() * quaternion
+        # At right angles both signs are as good, and neither is 0.
+        quaternion = torch.where(product < 0, -quaternion, quaternion)
     return extract_point(place), quaternion
 
 
@@ -103,6 +100,31 @@ def extract_3d_object_two_vec(multivector: Tensor) -> tuple[Tensor, Tensor]:
         raise ValueError(f"multivector: expected [..., 4, 16], got {list(multivector.shape)}")
     two = extract_oriented_plane(multivector[..., 1:3, :])
     return extract_point(multivector[..., :1, :]), two.flatten(-2).unsqueeze(-2)
+
+
+def _products(rows: Tensor) -> Tensor:
+    """Four times the products of all components of a unit quaternion ``(i, j, k, w)``, ``[..., 4, 4]``.
+
+    Args:
+        rows: the images of the axes under its rotation, ``[..., 3, 3]``.
+    """
+    (xx, xy, xz), (yx, yy, yz), (zx, zy, zz) = (row.unbind(-1) for row in rows.unbind(-2))
+    table = [
+        (1 + xx - yy - zz, xy + yx, xz + zx, yz - zy),
+        (xy + yx, 1 - xx + yy - zz, yz + zy, zx - xz),
+        (xz + zx, yz + zy, 1 - xx - yy + zz, xy - yx),
+        (yz - zy, zx - xz, xy - yx, 1 + rows.diagonal(dim1=-2, dim2=-1).sum(-1)),
+    ]
+    return torch.stack([torch.stack(row, dim=-1) for row in table], dim=-2)
+
+
+def _well_conditioned(products: Tensor) -> Tensor:
+    """The row of a component that is not small, ``[..., 1, 4]``: that of the real part if its square is 1/4 or more, and
+    that of the largest component otherwise. The real part of the result is not negative."""
+    squares = products.diagonal(dim1=-2, dim2=-1)
+    index = torch.where(squares[..., 3] >= 1, 3, squares.argmax(-1))
+    row = products.gather(-2, index[..., None, None].expand(*index.shape, 1, 4))
+    return torch.where(row[..., 3:] < 0, -row, row)
 
 
 def _axes(quaternion: Tensor) -> Tensor:

@@ -7,6 +7,7 @@ Source: arXiv 2512.17011.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -25,10 +26,23 @@ EPSILON = 0.01
 
 
 class _Heads(nn.Module):
-    """The base of self-attention and cross-attention: sizes, packing, attention and the last linear map."""
+    """The base of self-attention and cross-attention: sizes, packing, attention and linear maps.
+
+    Args:
+        inputs: name, vector channels, scalar channels and parts of each linear map that makes queries, keys and values.
+        v_channels: vector channels of the output.
+        s_channels: scalar channels of the output.
+        num_heads, attn_ratio, dropout_prob: as for :class:`SlimSelfAttention`.
+        version: the version of lgatr.
+    """
+
+    linear_in: SlimLinear
+    linear_in_q: SlimLinear
+    linear_in_kv: SlimLinear
 
     def __init__(
         self,
+        inputs: Sequence[tuple[str, int, int, int]],
         v_channels: int,
         s_channels: int,
         num_heads: int,
@@ -40,7 +54,9 @@ class _Heads(nn.Module):
         self.num_heads = num_heads
         self.hidden_v_channels = max(attn_ratio * v_channels // num_heads, 1)
         self.hidden_s_channels = max(attn_ratio * s_channels // num_heads, 4)
-        self.linear_out = SlimLinear(
+        # The last map draws its start first, but is registered last: states of optimisers go by position, and this is
+        # lgatr's order.
+        linear_out = SlimLinear(
             self.hidden_v_channels * num_heads,
             v_channels,
             self.hidden_s_channels * num_heads,
@@ -48,6 +64,9 @@ class _Heads(nn.Module):
             initialization="small",
             version=version,
         )
+        for name, v, s, parts in inputs:
+            self.add_module(name, self._linear(v, s, parts, version))
+        self.linear_out = linear_out
         self.dropout = None if dropout_prob is None else SlimDropout(dropout_prob)
 
     def _linear(self, v_channels: int, s_channels: int, parts: int, version: Version) -> SlimLinear:
@@ -112,8 +131,10 @@ class SlimSelfAttention(_Heads):
         *,
         version: Version = V2,
     ) -> None:
-        super().__init__(v_channels, s_channels, num_heads, attn_ratio, dropout_prob, version)
-        self.linear_in = self._linear(v_channels, s_channels, 3, version)
+        inputs = (("linear_in", v_channels, s_channels, 3),)
+        super().__init__(
+            inputs, v_channels, s_channels, num_heads, attn_ratio, dropout_prob, version
+        )
 
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
         """Attends; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
@@ -146,9 +167,13 @@ class SlimCrossAttention(_Heads):
         *,
         version: Version = V2,
     ) -> None:
-        super().__init__(q_v_channels, q_s_channels, num_heads, attn_ratio, dropout_prob, version)
-        self.linear_in_q = self._linear(q_v_channels, q_s_channels, 1, version)
-        self.linear_in_kv = self._linear(kv_v_channels, kv_s_channels, 2, version)
+        inputs = (
+            ("linear_in_q", q_v_channels, q_s_channels, 1),
+            ("linear_in_kv", kv_v_channels, kv_s_channels, 2),
+        )
+        super().__init__(
+            inputs, q_v_channels, q_s_channels, num_heads, attn_ratio, dropout_prob, version
+        )
 
     def forward(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from ...._ops import doors
 from ....nn.transformer.geometry import check_floating
 from ..layers.slim import SlimLinear
 from ..layers.slim_version import V2, VectorsScalars, Version
+from ..precision import is_naive
 from ..precision import naive_amp as naive
 
 __all__ = ["Slim", "check_inputs"]
@@ -64,11 +66,20 @@ class Slim(nn.Module):
             here: VectorsScalars = self.linear_in(vectors.transpose(-1, -2), scalars)
             for block in self.blocks:
                 if self.checkpoint_blocks and torch.is_grad_enabled():
-                    here = checkpoint(call_block, block, *here, use_reentrant=False)
+                    # The block is computed again outside of this context.
+                    call = functools.partial(_called, is_naive(), call_block)
+                    here = checkpoint(call, block, *here, use_reentrant=False)
                 else:
                     here = call_block(block, *here)
             out, out_s = self.linear_out(*here)
         return out.transpose(-1, -2), out_s
+
+
+def _called(
+    low: bool, call_block: Callable[..., VectorsScalars], *arguments: Any
+) -> VectorsScalars:
+    with naive(low):
+        return call_block(*arguments)
 
 
 def check_inputs(

@@ -18,6 +18,7 @@ from ..interface import (
     get_num_spurions,
     get_spurions,
 )
+from . import primitives
 from .attention import CrossAttention, SelfAttention
 from .blocks import ConditionalLGATrBlock, LGATrBlock
 from .config import CrossAttentionConfig, MLPConfig, SelfAttentionConfig, gatr_config
@@ -61,4 +62,5 @@ __all__ = [
     "gatr_config",
     "get_num_spurions",
     "get_spurions",
+    "primitives",
 ]

@@ -280,7 +280,7 @@ def _slots(layers: list[linear.EquiLinear]) -> tuple[list[Slot], list[torch.Size
     shapes: list[torch.Size] = []
     without: list[Slot] = []
     for layer in layers:
-        s2mvs, mvs2s, s2s = layer.s2mvs, layer.mvs2s, layer.s2s
+        s2mvs, mvs2s, s2s = map(linear._with_channels, (layer.s2mvs, layer.mvs2s, layer.s2s))
         wanted = [
             (layer, "weight"),
             (s2mvs, "weight"),

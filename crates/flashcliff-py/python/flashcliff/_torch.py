@@ -1,0 +1,29 @@
+"""The version of PyTorch that this package needs. Packages that use PyTorch import this first, so that an older one is named in
+place of what it lacks."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+
+__all__ = ["REQUIRED"]
+
+REQUIRED = "2.8"
+"""The oldest PyTorch. `pyproject.toml` says the same."""
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first two numbers of a version; none of one that begins otherwise."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return () if found is None else tuple(map(int, found.groups()))
+
+
+def _check(version: str) -> None:
+    """Raises an ImportError for a version that is too old. Versions of an unknown form pass."""
+    numbers = _numbers(version)
+    if numbers and numbers < _numbers(REQUIRED):
+        raise ImportError(f"flashcliff needs torch >= {REQUIRED}, found {version}")
+
+
+_check(str(torch.__version__))

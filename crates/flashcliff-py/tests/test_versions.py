@@ -1,0 +1,57 @@
+"""The oldest PyTorch that is needed, and what an older one meets."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from flashcliff import _torch
+
+PROGRAM = """
+import importlib, torch
+torch.__version__ = "2.7.1+cu126"
+import flashcliff
+for place in ("functional", "nn", "rotors", "optim", "compat", "capture", "profile", "predict", "calibrate", "accelerate"):
+    ways = [lambda: getattr(flashcliff, place)]
+    if place in flashcliff._MODULES:
+        ways.append(lambda: importlib.import_module(f"flashcliff.{place}"))
+    for way in ways:
+        try:
+            way()
+        except ImportError as error:
+            print(error)
+        else:
+            print(f"{place} did not ask")
+"""
+
+
+def test_an_older_pytorch_is_named():
+    """Where PyTorch is needed, and not before."""
+    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    wanted = f"flashcliff needs torch >= {_torch.REQUIRED}, found 2.7.1+cu126"
+    assert run.stdout.splitlines() == [wanted] * 15
+
+
+@pytest.mark.parametrize("version", ["2.8.0", "2.8.0+cpu", "2.11.0a0+git123", "3.0.0", "unknown"])
+def test_versions_that_serve(version):
+    _torch._check(version)
+
+
+@pytest.mark.parametrize("version", ["2.7.1", "2.4.0+cu121", "1.13.1", "0.4"])
+def test_versions_that_do_not(version):
+    with pytest.raises(ImportError, match=f"found {re.escape(version)}$"):
+        _torch._check(version)
+
+
+def test_metadata_says_the_same():
+    project = Path(__file__).parents[1] / "pyproject.toml"
+    found = re.findall(r'"torch>=([^"]*)"', project.read_text())
+    assert found and set(found) == {_torch.REQUIRED}
+
+
+def test_arrays_need_no_pytorch():
+    program = "import sys; sys.modules['torch'] = None; import flashcliff; flashcliff.arrays"
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
