@@ -13,7 +13,7 @@ from ..._ops import checks, equivariant
 from ..._ops.items import Gains, Pair
 from .._module import check_count, joined
 from . import items
-from .geometry import Geometry, GeometryLike, constant, geometry_of, indices
+from .geometry import Geometry, GeometryLike, constant, geometry_of, rows_by
 
 __all__ = ["EquiLayerNorm", "equi_layer_norm"]
 
@@ -113,7 +113,7 @@ def gradient(
             rows = [of_grades, -of_grades]
             if max(of_blades) == 2 * len(of_grades):
                 rows.append(torch.zeros_like(of_grades[:1]))
-            signed = torch.cat(rows).index_select(0, indices(of_blades, wide))
+            signed = rows_by(torch.cat(rows), of_blades)
         return torch.addcmul(g * scale, wide, signed, value=-1 / x.shape[dim]).to(x.dtype)
 
 
@@ -226,7 +226,7 @@ class EquiLayerNorm(nn.Module):
         """The norms, times gains, by operations that have derivatives of every order."""
         out = equi_layer_norm(multivectors, self.geometry, self.eps)
         if gain is not None:
-            gains = gain.t().index_select(0, indices(self.geometry.algebra.grades, out))
+            gains = rows_by(gain.t(), self.geometry.algebra.grades)
             out = out * gains.view(gains.shape[0], *[1] * (out.dim() - 2), gains.shape[1])
         if not scalars:
             return (out,)
