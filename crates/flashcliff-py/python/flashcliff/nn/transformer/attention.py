@@ -258,14 +258,17 @@ def attend(
         ``[*batch, heads, items, features of value]``; zeros for queries that may attend to nothing.
     """
     if scale is None:
-        scale = 1 / math.sqrt(query.shape[-1])
+        scale = 1 / math.sqrt(query.shape[-1] or 1)
     width = value.shape[-1]
     if mask is not None and cu_seqlens is not None:
         raise ValueError("mask: expected none with cu_seqlens, which say who attends to whom")
     ragged = paired(cu_seqlens, cu_seqlens_key, query.shape[-2], key.shape[-2])
     if 0 in query.shape[:-1] or key.shape[-2] == 0:
-        # Sums over nothing, which autograd still sees to be of queries, keys and values.
-        return query @ key.transpose(-1, -2) @ value
+        # Sums over nothing, which autograd still sees to be of queries, keys, values and numbers of a mask.
+        scores = query @ key.transpose(-1, -2)
+        if mask is not None and mask.is_floating_point():
+            scores = scores + mask.to(scores.dtype)
+        return scores @ value
     query, key, value = _padded(query, key, value)
     if mask is None and not is_causal and kernel.serves(query, key, value, ragged):
         return kernel.attend_by_kernel(query, key, value, scale, ragged)[..., :width]
