@@ -55,30 +55,20 @@ def attention(
     # Features with one axis before items, or with more than two, are attended by matrix products, which have no such bounds.
     if query.dim() != 4 or max(query.shape[:2]) <= _MOST:
         return _with_aligned_gradient(attend(query, key, value))
-    masks = mask
-    if masks is not None:
-        masks = masks.expand(*query.shape[:2], *masks.shape[-2:])
-    rows = [
-        torch.cat(
-            [
-                _with_aligned_gradient(attend(*(x[at] for x in (query, key, value)), _at(masks, at)))
-                for at in parts
-            ],
-            1,
-        )
-        for parts in _parts(query.shape[:2])
-    ]
-    return torch.cat(rows)
+    if mask is not None:
+        mask = mask.expand(*query.shape[:2], *mask.shape[-2:])
+
+    def launched(at: tuple[slice, slice]) -> Tensor:
+        own = None if mask is None else mask[at]
+        return _with_aligned_gradient(attend(query[at], key[at], value[at], own))
+
+    return torch.cat([torch.cat([launched(at) for at in row], 1) for row in _parts(query.shape[:2])])
 
 
 def _parts(sizes: Sequence[int]) -> list[list[tuple[slice, slice]]]:
     """The parts of two axes, those of the first in a list of those of the second."""
     first, second = ([slice(at, at + _MOST) for at in range(0, max(n, 1), _MOST)] for n in sizes)
     return [[(a, b) for b in second] for a in first]
-
-
-def _at(x: Tensor | None, at: tuple[slice, slice]) -> Tensor | None:
-    return None if x is None else x[at]
 
 
 def within(
