@@ -73,7 +73,8 @@ class GeometricAttention(nn.Module):
         heads: heads.
         eps: regularises the distance of points without weight.
         dtype: the type of features, such as ``torch.bfloat16``: of queries, keys, values and of what they attend to.
-            ``None`` is the type of the items. Softmax and sums are in float32 at least.
+            ``None`` is the type of the items. Softmax and sums are in float32 at least. A squared distance is a sum of
+            features as large as the squares of coordinates: in 16 bits it is off by some thousandths of these.
     """
 
     log_weights: Tensor | None
