@@ -73,12 +73,12 @@ def test_groups_go_with_the_boundaries_of_keys():
     for _ in range(20):
         gt.attend(q, k, k, cu_seqlens=of, cu_seqlens_key=torch.tensor([0, 4, 9]))
     gc.collect()
-    assert of._last is not None and len(of._last.groups) == 0
+    assert of._last is not None and len(of._last._others) == 0
     kept = gt.Sequences(torch.tensor([0, 4, 9]))
     for _ in range(3):
         gt.attend(q, k, k, cu_seqlens=of, cu_seqlens_key=kept)
         gt.attend(q, q, q, cu_seqlens=of)
-    assert len(of._last.groups) == 2
+    assert len(of._last._others) == 1
 
 
 def test_sequences_are_copied_and_pickled():

@@ -7,7 +7,7 @@ addresses are copied, gradients too, and larger counts are several launches. A q
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,8 +25,6 @@ _BYTES = 16
 _MOST = 65535
 """The most sequences, batch elements or heads of a launch."""
 
-Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
-
 
 def attention(
     query: Tensor,
@@ -38,29 +36,24 @@ def attention(
     scale: float | None = None,
 ) -> Tensor:
     """Scaled dot-product attention ``[*batch, heads, items, features]``; one head of keys and values stands for all."""
+    heads = query.shape[-3]
     if is_plain(query):
         query, key, value = map(_aligned, (query, key, value))
         mask = mask if mask is None or _begins_well(mask) else _copied(mask)
-    heads = query.shape[-3]
     if not key.shape[-3] == value.shape[-3] == heads:
         key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
-
-    def attend(q: Tensor, k: Tensor, v: Tensor, m: Tensor | None = mask) -> Tensor:
-        return F.scaled_dot_product_attention(
-            q, k, v, attn_mask=m, is_causal=is_causal, scale=scale
-        )
-
+    attend = functools.partial(F.scaled_dot_product_attention, is_causal=is_causal, scale=scale)
     if not is_plain(query):
-        return attend(query, key, value)
+        return attend(query, key, value, attn_mask=mask)
     # Features with one axis before items, or with more than two, are attended by matrix products, which have no such bounds.
     if query.dim() != 4 or max(query.shape[:2]) <= _MOST:
-        return _with_aligned_gradient(attend(query, key, value))
+        return _with_aligned_gradient(attend(query, key, value, attn_mask=mask))
     if mask is not None:
         mask = mask.expand(*query.shape[:2], *mask.shape[-2:])
 
     def launched(at: tuple[slice, slice]) -> Tensor:
         own = None if mask is None else mask[at]
-        return _with_aligned_gradient(attend(query[at], key[at], value[at], own))
+        return _with_aligned_gradient(attend(query[at], key[at], value[at], attn_mask=own))
 
     return torch.cat([torch.cat([launched(at) for at in row], 1) for row in _parts(query.shape[:2])])
 

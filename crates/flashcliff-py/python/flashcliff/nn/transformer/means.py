@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from .ragged import Sequences
 
@@ -17,9 +18,20 @@ def means_of_sequences(x: Tensor, sequences: Sequences) -> Tensor:
 
     Sums have the same bits in every call, on CUDA too.
     """
-    bounds = sequences.on(x.device)
-    out: Tensor = _Means.apply(x, bounds, sequences.of_items(x.shape[-1], x.device))
-    return out
+    given = x, sequences.on(x.device), sequences.of_items(x.shape[-1], x.device)
+    if x.requires_grad or torch._C._are_functorch_transforms_active() or forward_ad._current_level >= 0:
+        out: Tensor = _Means.apply(*given)
+        return out
+    # A call of the function would take as long as all else.
+    return _means(*given)
+
+
+def _means(x: Tensor, bounds: Tensor, of_item: Tensor) -> Tensor:
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    flat = wide.reshape(x.shape[:-1].numel(), x.shape[-1])
+    counts = bounds.diff().clamp_min(1).to(flat.dtype)
+    means = _sums(flat, bounds, of_item) / counts
+    return means.index_select(1, of_item).view(x.shape).to(x.dtype)
 
 
 class _Means(torch.autograd.Function):
@@ -29,11 +41,7 @@ class _Means(torch.autograd.Function):
 
     @staticmethod
     def forward(x: Tensor, bounds: Tensor, of_item: Tensor) -> Tensor:
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
-        flat = wide.reshape(x.shape[:-1].numel(), x.shape[-1])
-        counts = bounds.diff().clamp_min(1).to(flat.dtype)
-        means = _sums(flat, bounds, of_item) / counts
-        return means.index_select(1, of_item).view(x.shape).to(x.dtype)
+        return _means(x, bounds, of_item)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:

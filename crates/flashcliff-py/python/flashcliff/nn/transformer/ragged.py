@@ -43,7 +43,10 @@ class Sequences:
         self.name = name
         self.bounds = bounds
         self.given = longest
+        # A tensor made in inference mode has no versions.
+        self._has_versions = torch.compiler.is_compiling() or not bounds.is_inference()
         self._made_in_graph = _is_captured(bounds)
+        self._is_simple = self._has_versions and not bounds.is_cuda
         self._last: _Derived | None = None
 
     def __getstate__(self) -> dict[str, object]:
@@ -72,7 +75,7 @@ class Sequences:
 
     def settled(self) -> Sequences:
         """The same boundaries for one call: of a copy, where their changes could not be noticed."""
-        if self._version() is not None:
+        if self._is_simple or self._version() is not None:
             return self
         # A tensor made in inference mode could not be saved for a later backward pass.
         with torch.inference_mode(False):
@@ -108,8 +111,9 @@ class Sequences:
 
     def groups(self, keys: Sequences, device: torch.device) -> _Groups:
         """The groups of sequences that have as many queries and as many keys as each other."""
-        known, of = self._known(), keys._known()
-        found = known.groups.setdefault(of, {})
+        known = self._known()
+        of = known if keys is self else keys._known()
+        found = known.groups_with(of)
         if device not in found:
             with torch.inference_mode(False):
                 found[device] = _Groups(self._read(known), keys._read(of), device)
@@ -123,15 +127,18 @@ class Sequences:
         """A number that changes with the boundaries; ``None`` where they can change without one."""
         if torch.compiler.is_compiling():
             return 0
-        if self.bounds.is_inference():
-            return None
-        if not self._made_in_graph and _is_captured(self.bounds):
-            # Replays of the graph read what the boundaries are then.
+        # Replays of a graph read what the boundaries are then.
+        if not self._has_versions or (_is_captured(self.bounds) and not self._made_in_graph):
             return None
         return self.bounds._version
 
     def _known(self) -> _Derived:
-        version, last = self._version(), self._last
+        last = self._last
+        if self._is_simple and last is not None and not torch.compiler.is_compiling():
+            # Most calls end here.
+            if last.version == self.bounds._version:
+                return last
+        version = self._version()
         if last is None or version is None or last.version != version:
             last = self._last = _Derived(version)
         return last
@@ -149,6 +156,9 @@ class Sequences:
         return known.on[device]
 
 
+_ByDevice = dict[torch.device, "_Groups"]
+
+
 class _Derived:
     """What was derived from boundaries, until they change."""
 
@@ -157,10 +167,17 @@ class _Derived:
         self.host: list[int] | None = None
         self.on: dict[torch.device, Tensor] = {}
         self.checked: int | None = None
+        self._own: _ByDevice = {}
+        self._others: weakref.WeakKeyDictionary[_Derived, _ByDevice] | None = None
+
+    def groups_with(self, keys: _Derived) -> _ByDevice:
+        """The groups with the boundaries of some keys, by device."""
+        if keys is self:
+            return self._own
         # Keys often have new boundaries in each call, whose groups go with them.
-        self.groups: weakref.WeakKeyDictionary[_Derived, dict[torch.device, _Groups]] = (
-            weakref.WeakKeyDictionary()
-        )
+        if self._others is None:
+            self._others = weakref.WeakKeyDictionary()
+        return self._others.setdefault(keys, {})
 
 
 def of_items(bounds: Tensor, items: int) -> Tensor:
@@ -171,7 +188,7 @@ def of_items(bounds: Tensor, items: int) -> Tensor:
 
 def _is_captured(x: Tensor) -> bool:
     """Whether work on a tensor becomes a part of a CUDA graph."""
-    return x.is_cuda and torch.cuda.is_current_stream_capturing()
+    return x.is_cuda and torch._C._cuda_isCurrentStreamCapturing()
 
 
 def as_sequences(name: str, given: object, longest: int | None = None) -> Sequences:
@@ -194,7 +211,7 @@ def paired(
         return None
     of_query = as_sequences("cu_seqlens", cu_seqlens).check(queries)
     if cu_seqlens_key is None or cu_seqlens_key is cu_seqlens:
-        return of_query, of_query.check(keys)
+        return of_query, of_query if keys == queries else of_query.check(keys)
     of_key = as_sequences("cu_seqlens_key", cu_seqlens_key)
     wanted, got = len(of_query.bounds), len(of_key.bounds)
     if wanted != got:
