@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 import torch
+from cases import CASES as OPERATORS
+from cases import LANES
 from odd_subjects import SUBJECTS, Subject, flat
 from torch import Tensor
 
-from flashcliff.nn.transformer import Sequences
+from flashcliff.nn.transformer import Sequences, attend
 
 # Relative to the largest number of all results, or of all gradients.
 LIMITS = {torch.float64: 1e-12, torch.float32: 2e-5, torch.bfloat16: 6e-2, torch.float16: 2.5e-2}
@@ -177,6 +179,41 @@ def test_nothing(subject, device, dtype, axis):
     assert [x is None for x in none.gradients] == [x is None for x in some.gradients]
     for gradient in none.gradients:
         assert gradient is None or (gradient == 0).all()
+
+
+@pytest.mark.parametrize("case", OPERATORS, ids=lambda case: case.id)
+@devices
+@pytest.mark.parametrize("channels", [(0, 3), (5, 0), (0, 0)], ids=str)
+def test_no_channels(case, device, channels):
+    """A sum over no channels is that over one of zeros."""
+
+    def run(inputs):
+        sizes = {"batch": 4, "in": inputs, "out": channels[1]}
+        shapes = {name: [sizes.get(a, a) for a in axes] for name, axes in case.shapes.items()}
+        generator = torch.Generator().manual_seed(0)
+        given = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+        if inputs == 1:
+            given = {k: torch.zeros_like(x) if k in LANES else x for k, x in given.items()}
+            given |= {k: none[k] for k in given if k.endswith("bias") and none[k].shape == given[k].shape}
+        given = {name: x.to(device).requires_grad_() for name, x in given.items()}
+        out = case.run(**given)
+        gradients = torch.autograd.grad(out.square().sum(), list(given.values()))
+        assert all(g.isfinite().all() for g in gradients)
+        return given, out
+
+    none, out = run(channels[0])
+    assert out.shape[1] == 4 and out.shape[-1] in channels
+    if channels[0] == 0 and out.numel():
+        assert torch.equal(out, run(1)[1])
+
+
+@devices
+@types
+def test_no_features(device, dtype):
+    """Without features every key has the same weight."""
+    q, v = torch.randn(2, 3, 4, 0), torch.randn(2, 3, 4, 5).to(dtype).double()
+    out = attend(*(x.to(device, dtype) for x in (q, q, v)))
+    check([out], [v.mean(-2, keepdim=True).expand(v.shape)], LIMITS[dtype])
 
 
 @subjects

@@ -262,7 +262,10 @@ mod tests {
     fn heads_are_divided_among_launches() {
         let found: Vec<_> = call(65_537, 65_537).by_heads().collect();
         assert_eq!(found.len(), 3);
-        assert_eq!(found.iter().map(|(_, part)| part.heads).sum::<usize>(), 65_537);
+        assert_eq!(
+            found.iter().map(|(_, part)| part.heads).sum::<usize>(),
+            65_537
+        );
         for (first, part) in found {
             assert!(2 * part.key_heads <= 65_535);
             assert_eq!(part.heads, part.key_heads);
