@@ -34,6 +34,15 @@ def _exact_maps(monkeypatch):
         return (maps() * scale).to(device=device, dtype=dtype)
 
     monkeypatch.setattr(linear, "_compute_pin_equi_linear_basis", exact)
+    rotary = layers("ApplyRotaryPositionalEncoding")[1]
+    init = rotary.__init__
+
+    def with_exact_frequencies(self, num_channels, item_dim, base=4096):
+        init(self, num_channels, item_dim, base)
+        channels = torch.arange(0, num_channels, 2).double()
+        self.inv_freq = base ** (-channels / num_channels)
+
+    monkeypatch.setattr(rotary, "__init__", with_exact_frequencies)
 
 
 def layers(name):

@@ -100,8 +100,9 @@ def action(turn, shift):
 class Reference:
     """The functions of a network with parameters by name."""
 
-    def __init__(self, parameters, heads, activation="gelu", eps=1e-3):
+    def __init__(self, parameters, heads, activation="gelu", eps=1e-3, base=4096):
         self.p, self.heads, self.activation, self.eps = parameters, heads, activation, eps
+        self.base = base
         self.maps, self.joins = maps(), join_table()
 
     def linear(self, name, mv, s):
@@ -166,7 +167,8 @@ class Reference:
         if f"{name}.pos_encoding.inv_freq" not in self.p:
             return s
         half = s.shape[-1] // 2
-        frequencies = self.p[f"{name}.pos_encoding.inv_freq"]
+        # The buffer has the precision of float32, also where a module is cast to float64.
+        frequencies = self.base ** (-torch.arange(half, dtype=torch.float64) / half)
         angles = torch.arange(s.shape[-2], dtype=torch.float64)[:, None] * frequencies
         turned = torch.complex(s[..., :half], s[..., half:]) * torch.polar(
             torch.ones_like(angles), angles

@@ -182,3 +182,111 @@ def test_graphs():
     graph.replay()
     for g, w in zip(got, want, strict=True):
         assert torch.equal(g, w)
+
+
+def placed(x, offset):
+    """The same numbers so many elements behind the start of memory."""
+    return x.new_zeros(x.numel() + offset)[offset:].view(x.shape).copy_(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32], ids=str)
+@pytest.mark.parametrize("how", ["plain", "causal", "mask", "ragged", "cross"])
+@pytest.mark.parametrize("odd", ["inputs", "gradient", "both"])
+def test_odd_addresses(dtype, how, odd, monkeypatch):
+    """Inputs, masks and gradients of PyTorch's kernels."""
+    monkeypatch.setattr(kernel, "_LONGEST", {})
+    width, items = 64, 40
+    batch = () if how in ("ragged", "cross") else (2,)
+    given = tensors(dtype, *[(*batch, 3, items, width)] * 3)
+    options = {"is_causal": True} if how == "causal" else {}
+    bounds = torch.tensor([0, 17, items], device="cuda")
+    if how in ("ragged", "cross"):
+        options["cu_seqlens"] = bounds
+    if how == "cross":
+        options["cu_seqlens_key"] = bounds.clone()
+    mask = tensors(dtype, (1, 1, items, items), seed=3)[0].detach() if how == "mask" else None
+    found = []
+    for is_odd in (False, True):
+        inputs, behind = (offset * is_odd for offset in (odd != "gradient", odd != "inputs"))
+        own = [placed(x.detach(), inputs).requires_grad_() for x in given]
+        if mask is not None:
+            options["mask"] = placed(mask, inputs)
+        out = attend(*own, **options)
+        weights = placed(tensors(dtype, out.shape, seed=4)[0].detach(), behind)
+        found.append([out, *torch.autograd.grad(out, own, weights)])
+    torch.cuda.synchronize()
+    for got, want in zip(found[1], found[0], strict=True):
+        limit = LIMITS["exact"] if dtype == torch.float32 else LIMITS[dtype]
+        assert (got - want).abs().max() <= limit * want.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("width", [8, 104])
+@pytest.mark.parametrize("batch, heads", [((), 65_537), ((2,), 65_537), ((65_537,), 2)], ids=str)
+@pytest.mark.parametrize("ragged", [False, True])
+def test_many_heads_and_batch_elements(dtype, width, batch, heads, ragged):
+    if ragged and batch:
+        pytest.skip("a ragged batch has one element")
+    given = tensors(dtype, *[(*batch, heads, 20, width)] * 3)
+    if ragged:
+        bounds = torch.tensor([0, 3, 20], device="cuda")
+        out = attend(*given, cu_seqlens=bounds)
+    elif not batch:
+        out = attend(*(x[None] for x in given))[0]
+    else:
+        out = attend(*given)
+    weights = tensors(dtype, out.shape, seed=1)[0].detach()
+    gradients = torch.autograd.grad(out, given, weights)
+    for at in (0, 32_766, 32_767, heads - 1) if heads > 2 else (0, 1):
+        own = [x.detach()[..., at : at + 1, :, :].clone().requires_grad_() for x in given]
+        if batch and heads == 2:
+            own = [x[-1:].detach().requires_grad_() for x in own]
+        same = None
+        if ragged:
+            of = torch.arange(20, device="cuda") >= 3
+            same = of[:, None] == of
+        want = formula(*own, 1 / math.sqrt(width), same)
+
+        def part(x, at=at):
+            x = x[..., at : at + 1, :, :]
+            return x[-1:] if batch and heads == 2 else x
+
+        wanted = torch.autograd.grad(want, own, part(weights).double())
+        limit = LIMITS["exact"] if dtype == torch.float32 else LIMITS[dtype]
+        for g, w in zip((out, *gradients), (want, *wanted), strict=True):
+            assert (part(g).double() - w).abs().max() <= limit * w.abs().max()
+
+
+@pytest.mark.parametrize("width", [8, 104])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("longest", [None, 17])
+def test_many_sequences(dtype, width, longest):
+    """65,537 sequences, of 17 items the last, with gradients."""
+    count = 65_537
+    bounds = torch.arange(count + 1, device="cuda")
+    bounds[-1] += 16
+    given = tensors(dtype, *[(2, count + 16, width)] * 3)
+    out = attend(*given, cu_seqlens=Sequences(bounds, longest))
+    weights = tensors(dtype, out.shape, seed=1)[0].detach()
+    gradients = torch.autograd.grad(out, given, weights)
+    # An item alone attends to itself.
+    limit = LIMITS["exact"] if dtype == torch.float32 else LIMITS[dtype]
+    for got, want in ((out, given[2]), (gradients[2], weights)):
+        assert (got - want)[:, :-17].abs().max() <= limit * want.abs().max()
+    own = [x.detach()[:, -17:].clone().requires_grad_() for x in given]
+    want = formula(*own, 1 / math.sqrt(width))
+    wanted = torch.autograd.grad(want, own, weights[:, -17:].double())
+    for g, w in zip((out, *gradients), (want, *wanted), strict=True):
+        assert g.isfinite().all()
+        assert (g[:, -17:].double() - w).abs().max() <= limit * w.abs().max()
+
+
+def test_gradients_of_gradients_where_a_query_has_no_keys():
+    of_query = torch.tensor([0, 2, 5], device="cuda")
+    of_key = torch.tensor([0, 0, 3], device="cuda")
+    given = tensors("exact", (2, 5, 8), (2, 3, 8), (2, 3, 8))
+    out = attend(*given, cu_seqlens=of_query, cu_seqlens_key=of_key)
+    first = torch.autograd.grad(out.square().sum(), given, create_graph=True)
+    second = torch.autograd.grad(sum(x.square().sum() for x in first), given)
+    assert all(x.isfinite().all() for x in (*first, *second))
+    assert (second[0][:, :2] == 0).all()

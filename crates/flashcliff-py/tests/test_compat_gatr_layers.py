@@ -122,7 +122,7 @@ def test_self_attention(multi_query, rotary):
     mv, s = inputs(4, 6)
     extra = inputs(2, 3, seed=9)
     layer = made(gatr.SelfAttention, config)
-    reference = reference_of(layer, "x.", eps=0.02)
+    reference = reference_of(layer, "x.", eps=0.02, base=64)
     check(layer(mv, extra[0], s, extra[1]), reference.attention("x", mv, s, extra))
     keep = torch.rand(2, 1, 5, 5) > 0.4
     keep |= torch.eye(5, dtype=torch.bool)

@@ -6,7 +6,16 @@ import pickle
 import items_reference
 import pytest
 import torch
-from modules_common import CHANGES, FACTOR, SUBJECTS, Doubled, changed, compiled, parameters_that_are_new, steerable
+from modules_common import (
+    CHANGES,
+    FACTOR,
+    SUBJECTS,
+    Doubled,
+    changed,
+    compiled,
+    parameters_that_are_new,
+    steerable,
+)
 from nn_common import alike, disturb, random
 from torch import nn
 from torch.nn.modules import module as modules_of_torch

@@ -10,12 +10,11 @@ from torch import Tensor, nn
 
 from ..._ops import checks, doors
 from ..._ops.items import Eps
-from . import kernel, path
+from . import kernel, launches, path
 from .features import joined_features, merged_heads
-from .fused import fused_attention
 from .geometry import GeometryLike, check_floating, constant, geometry_of
 from .items import Role, Split
-from .ragged import Sequences, as_sequences, ragged_attention
+from .ragged import Sequences, paired, ragged_attention
 
 __all__ = ["GeometricAttention", "Pair", "attend", "attention_dtype", "distance_features"]
 
@@ -75,7 +74,8 @@ class GeometricAttention(nn.Module):
         heads: heads.
         eps: regularises the distance of points without weight.
         dtype: the type of features, such as ``torch.bfloat16``: of queries, keys, values and of what they attend to.
-            ``None`` is the type of the items. Softmax and sums are in float32 at least.
+            ``None`` is the type of the items. Softmax and sums are in float32 at least. A squared distance is a sum of
+            features as large as the squares of coordinates: in 16 bits it is off by some thousandths of these.
     """
 
     log_weights: Tensor | None
@@ -247,7 +247,8 @@ def attend(
         key: keys, of as many features; one head stands for all.
         value: values, of any number of features; one head stands for all.
         mask: booleans (true: may attend) or numbers that are added to the logits, ``[*batch, heads, items, items]`` or
-            any shape that broadcasts to it.
+            any shape that broadcasts to it. It says who attends to whom and nothing else: :func:`join_reference` counts
+            padded items.
         is_causal: whether items see earlier items only.
         scale: the factor of the logits; by default one over the root of the number of features.
         cu_seqlens: boundaries of the sequences of a **ragged batch**, ``[sequences + 1]`` integers from 0 to the number
@@ -256,7 +257,7 @@ def attend(
         cu_seqlens_key: boundaries of the keys; those of the queries by default.
 
     Returns:
-        ``[*batch, heads, items, features of value]``
+        ``[*batch, heads, items, features of value]``; zeros for queries that may attend to nothing.
 
     Derivatives of every order exist on the CPU, and on CUDA where the kernel is our own; PyTorch's fused kernels on CUDA, and within
     masks there, have first derivatives unless ``torch.nn.attention.sdpa_kernel(SDPBackend.MATH)`` is entered.
@@ -265,18 +266,18 @@ def attend(
         check_floating(f"attend: {name}", x)
     doors.check_open("attend", (query, key, value), ("query", "key", "value"))
     if scale is None:
-        scale = 1 / math.sqrt(query.shape[-1])
+        scale = 1 / math.sqrt(query.shape[-1] or 1)
     width = value.shape[-1]
+    if mask is not None and cu_seqlens is not None:
+        raise ValueError("mask: expected none with cu_seqlens, which say who attends to whom")
+    ragged = paired(cu_seqlens, cu_seqlens_key, query.shape[-2], key.shape[-2])
+    if 0 in query.shape[:-1] or key.shape[-2] == 0:
+        # Sums over nothing, which autograd still sees to be of queries, keys, values and numbers of a mask.
+        scores = query @ key.transpose(-1, -2)
+        if mask is not None and mask.is_floating_point():
+            scores = scores + mask.to(scores.dtype)
+        return scores @ value
     query, key, value = _padded(query, key, value)
-    ragged = None
-    if cu_seqlens is not None:
-        if mask is not None:
-            raise ValueError("mask: expected none with cu_seqlens, which say who attends to whom")
-        of_query = as_sequences("cu_seqlens", cu_seqlens)
-        of_key = of_query
-        if cu_seqlens_key is not None and cu_seqlens_key is not cu_seqlens:
-            of_key = as_sequences("cu_seqlens_key", cu_seqlens_key)
-        ragged = of_query.check(query.shape[-2]), of_key.check(key.shape[-2])
     if mask is None and not is_causal and kernel.serves(query, key, value, ragged):
         return kernel.attend_by_kernel(query, key, value, scale, ragged)[..., :width]
     shared = key.shape[-3] == value.shape[-3] == 1
@@ -285,15 +286,15 @@ def attend(
         by_item = query.movedim(-3, -2)
         ordered = by_item if by_item.is_contiguous() else query
         folded = ordered.reshape(*query.shape[:-3], 1, -1, query.shape[-1])
-        out = fused_attention(folded, key, value, scale=scale)
+        out = launches.attention(folded, key, value, scale=scale)
         out = out.view(*ordered.shape[:-1], -1)
         return (out if ordered is query else out.movedim(-3, -2))[..., :width]
-    heads = query.shape[-3]
-    key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
     if ragged is not None:
+        heads = query.shape[-3]
+        key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
         out = ragged_attention(query, key, value, *ragged, scale, is_causal)
     else:
-        out = fused_attention(query, key, value, scale=scale, mask=mask, is_causal=is_causal)
+        out = launches.attention(query, key, value, mask=mask, is_causal=is_causal, scale=scale)
     return out[..., :width]
 
 

@@ -399,7 +399,9 @@ def _weight_by_torch(
     if not plan.is_plain:
         stacked *= constant(plan.factors, x).view(-1, 1, 1)
     summed = stacked.new_zeros(plan.count, *stacked.shape[1:])
-    summed.index_add_(0, indices(plan.map_of, x), stacked)
+    for maps, entries in plan.turns:
+        # No map comes twice in a call, so nothing depends on the order in which threads of a GPU add.
+        summed.index_add_(0, indices(maps, x), stacked.index_select(0, indices(entries, x)))
     of_blades = [y[blade] for blade in mixed]
     return Parameters(
         summed.permute(2, 1, 0),

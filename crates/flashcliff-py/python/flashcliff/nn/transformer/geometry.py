@@ -180,6 +180,15 @@ def indices(values: tuple[int, ...], like: Tensor) -> Tensor:
     return _tensor(values, torch.int64, like.device)
 
 
+def rows_by(x: Tensor, numbers: tuple[int, ...]) -> Tensor:
+    """The rows of a tensor by numbers, which may repeat."""
+    if not x.is_cuda or len(set(numbers)) == len(numbers):
+        return x.index_select(0, indices(numbers, x))
+    # There the gradient of a row that is read twice would be added up in the order in which threads come.
+    rows = x.unbind(0)
+    return torch.stack([rows[number] for number in numbers])
+
+
 def without_autocast(x: Tensor) -> contextlib.AbstractContextManager[Any]:
     """A context in which autocast leaves tensors on the device of another as they are."""
     if x.is_meta:

@@ -18,7 +18,7 @@ from ..._ops.attention import Call, Rows
 from ..._ops.run import takes_tf32
 from .again import again
 from .packed import is_plain
-from .ragged import Sequences
+from .ragged import Sequences, of_items
 
 __all__ = ["attend_by_kernel", "serves", "spreads", "takes_longest"]
 
@@ -66,7 +66,7 @@ def attend_by_kernel(
         # Gradients of the heads are summed behind the kernel.
         key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
     call = Call(scale, sequences, of_queries, of_keys, takes_tf32())
-    out: Tensor = _Attention.apply(call, _composed(scale, ragged), query, key, value)
+    out: Tensor = _Attention.apply(call, _composed(call), query, key, value)
     return out
 
 
@@ -91,19 +91,20 @@ def _rows(
     return tuple(Rows(x.shape[-2], of.longest, of.on(x.device)) for x, of in pairs)  # type: ignore[return-value]
 
 
-def _composed(
-    scale: float, ragged: tuple[Sequences, Sequences] | None
-) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
+def _composed(call: Call) -> Callable[[Tensor, Tensor, Tensor], Tensor]:
     """The same function of operations that have derivatives of every order."""
 
     def attended(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        scores = query @ key.transpose(-1, -2) * scale
-        if ragged is not None:
-            of_query, of_key = (
-                of.of_items(x.shape[-2], x.device) for of, x in zip(ragged, (query, key))
-            )
-            scores = scores.masked_fill(of_query[:, None] != of_key, -torch.inf)
-        return scores.softmax(-1) @ value
+        scores = query @ key.transpose(-1, -2) * call.scale
+        of_query, of_key = call.queries.bounds, call.keys.bounds
+        if of_query is None or of_key is None:
+            return scores.softmax(-1) @ value
+        rows, columns = of_items(of_query, query.shape[-2]), of_items(of_key, key.shape[-2])
+        may_attend = rows[:, None] == columns
+        has_keys = may_attend.any(-1, keepdim=True)
+        weights = scores.masked_fill(has_keys & ~may_attend, -torch.inf).softmax(-1)
+        # Weights of no keys would not be numbers.
+        return weights.masked_fill(~has_keys, 0) @ value
 
     return attended
 

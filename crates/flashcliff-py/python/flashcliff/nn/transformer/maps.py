@@ -48,6 +48,17 @@ class MapPlan:
     grades: tuple[tuple[int, int], ...]
     """The grades (read, written) of each map."""
 
+    @functools.cached_property
+    def turns(self) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+        """Maps and a matrix of each: first the first matrices of all maps, then the second of those that have more."""
+        found: list[dict[int, int]] = []
+        for entry, index in enumerate(self.map_of):
+            turn = sum(index in others for others in found)
+            if turn == len(found):
+                found.append({})
+            found[turn][index] = entry
+        return tuple((tuple(turn), tuple(turn.values())) for turn in found)
+
     @property
     def is_reversed(self) -> bool:
         """Whether a run reads the blades in reverse order."""

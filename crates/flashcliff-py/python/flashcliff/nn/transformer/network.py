@@ -12,9 +12,10 @@ from torch.utils.checkpoint import checkpoint
 from ..._ops import doors
 from .bilinear import JoinFactors
 from .block import Block, residual
-from .geometry import GeometryLike, check_multivectors, geometry_of, indices
+from .geometry import GeometryLike, check_multivectors, geometry_of, indices, rows_by
 from .heads import Pair
 from .linear import EquiLinear
+from .means import means_of_sequences
 from .ragged import Sequences, as_sequences
 
 __all__ = ["GATransformer", "join_reference"]
@@ -24,13 +25,17 @@ def join_reference(multivectors: Tensor, cu_seqlens: Tensor | Sequences | None =
     """The reference of the join: the mean over items and channels of the component at the product of the vectors that
     are not null.
 
+    Every item counts, as in GATr: also those that a mask of attention hides. Where a batch has padding, ``cu_seqlens``
+    say which items are there, or a network is given a ``reference`` of these alone, such as
+    ``join_reference(multivectors[:, :1, :items])`` of a set that has fewer items than others.
+
     Args:
         multivectors: the network's input ``[blades, batch, *items, channels]``, or ``[blades, items, channels]`` with
             ``cu_seqlens``.
         cu_seqlens: boundaries of sequences among the items; each sequence then has its own mean.
 
     Returns:
-        ``[batch, 1, ..., 1]``, or with ``cu_seqlens`` ``[items, 1]``.
+        ``[batch, 1, ..., 1]``, or with ``cu_seqlens`` ``[items, 1]``. The mean of no items is 0.
 
     Source: GATr (arXiv 2305.18415), whose reference is the mean over all items of a flat batch.
     """
@@ -40,15 +45,11 @@ def join_reference(multivectors: Tensor, cu_seqlens: Tensor | Sequences | None =
             raise ValueError(
                 f"multivectors: expected [blades, batch, *items, channels], got {list(multivectors.shape)}"
             )
-        return component.mean(tuple(range(1, component.dim())), keepdim=True)
+        axes = tuple(range(1, component.dim()))
+        return component.sum(axes, keepdim=True) if 0 in component.shape else component.mean(axes, keepdim=True)
     each = component.mean(-1)
-    sequences = as_sequences("cu_seqlens", cu_seqlens)
-    counts = sequences.on(each.device).diff()
-    of_item = sequences.of_items(each.shape[-1], each.device)
-    flat = each.reshape(-1, each.shape[-1])
-    sums = flat.new_zeros(flat.shape[0], len(counts)).index_add(1, of_item, flat)
-    means = sums / counts.clamp_min(1).to(sums.dtype)
-    return means.index_select(1, of_item).view(*each.shape, 1)
+    sequences = as_sequences("cu_seqlens", cu_seqlens).check(each.shape[-1])
+    return means_of_sequences(each, sequences).unsqueeze(-1)
 
 
 class GATransformer(nn.Module):
@@ -151,7 +152,8 @@ class GATransformer(nn.Module):
         Args:
             multivectors: the input.
             scalars: the scalar input, or ``None`` for none.
-            reference: that of :func:`equi_join`; :func:`join_reference` of the input by default.
+            reference: that of :func:`equi_join`; :func:`join_reference` of the input by default, in which padded items
+                count.
             options: those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``.
         """
         check_multivectors(
@@ -159,6 +161,8 @@ class GATransformer(nn.Module):
         )
         doors.check_open("GATransformer", (multivectors, scalars), ("multivectors", "scalars"))
         if options.get("cu_seqlens") is not None:
+            if options.get("cu_seqlens_key") is options["cu_seqlens"]:
+                del options["cu_seqlens_key"]
             # All blocks share them, so they are read once.
             options["cu_seqlens"] = as_sequences("cu_seqlens", options["cu_seqlens"])
         if self.geometry.join and reference is None:
@@ -194,4 +198,6 @@ class GATransformer(nn.Module):
 def _chosen(x: Tensor, channels: tuple[int, ...]) -> Tensor:
     # A list as an index would be copied to the device in each call, which no CUDA graph can capture.
     of_x = tuple(channel % x.shape[-1] for channel in channels)
-    return x.index_select(-1, indices(of_x, x))
+    if len(set(of_x)) == len(of_x):
+        return x.index_select(-1, indices(of_x, x))
+    return rows_by(x.movedim(-1, 0), of_x).movedim(0, -1)

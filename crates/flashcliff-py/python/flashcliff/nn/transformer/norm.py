@@ -19,7 +19,7 @@ from .geometry import (
     check_floating,
     constant,
     geometry_of,
-    indices,
+    rows_by,
     without_autocast,
 )
 
@@ -132,7 +132,7 @@ def gradient(
             rows = [of_grades, -of_grades]
             if max(of_blades) == 2 * len(of_grades):
                 rows.append(torch.zeros_like(of_grades[:1]))
-            signed = torch.cat(rows).index_select(0, indices(of_blades, wide))
+            signed = rows_by(torch.cat(rows), of_blades)
         return torch.addcmul(g * scale, wide, signed, value=-1 / x.shape[dim]).to(x.dtype)
 
 
@@ -230,7 +230,7 @@ class EquiLayerNorm(nn.Module):
         """The norms, times gains, by operations that have derivatives of every order."""
         out = equi_layer_norm(multivectors, self.geometry, self.eps)
         if gain is not None:
-            gains = gain.t().index_select(0, indices(self.geometry.algebra.grades, out))
+            gains = rows_by(gain.t(), self.geometry.algebra.grades)
             out = out * gains.view(gains.shape[0], *[1] * (out.dim() - 2), gains.shape[1])
         if not scalars:
             return (out,)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
@@ -12,7 +14,8 @@ class RotaryEncoding(nn.Module):
     """Rotates pairs of scalar channels by angles that grow with the position of the item.
 
     Channel ``c`` of the first half is paired with channel ``c + channels / 2``; the angle is ``position *
-    base^(-2c / channels)``. Input and output are ``[*batch, items, heads, channels]``.
+    base^(-2c / channels)``. Input and output are ``[*batch, items, heads, channels]``. Positions, angles and products are
+    in float32 at least, and in float64 where the input is.
 
     Source: Su et al. 2021 (arXiv 2104.09864), in the form of GATr.
     """
@@ -23,11 +26,57 @@ class RotaryEncoding(nn.Module):
         super().__init__()
         if channels % 2:
             raise ValueError(f"channels: expected an even number, got {channels}")
+        single = base ** (-torch.arange(0, channels, 2, device="cpu").float() / channels)
         self.register_buffer("inv_freq", base ** (-torch.arange(0, channels, 2).float() / channels))
+        self._single = tuple(single.tolist())
+        self._double = tuple(float(base) ** (-c / channels) for c in range(0, channels, 2))
+        self._last: _Found | None = None
 
     def forward(self, x: Tensor) -> Tensor:
-        positions = torch.arange(x.shape[-3], device=x.device, dtype=self.inv_freq.dtype)
-        angles = torch.outer(positions, self.inv_freq).unsqueeze(1).to(x.dtype)
+        wide = torch.promote_types(x.dtype, torch.float32)
+        positions = torch.arange(x.shape[-3], device=x.device, dtype=wide)
+        angles = (positions[:, None] * self._frequencies(x.device, wide)).unsqueeze(1)
         first, second = x.chunk(2, dim=-1)
         cos, sin = angles.cos(), angles.sin()
-        return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+        return turned.to(x.dtype)
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_last": None}
+
+    def _frequencies(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+        """The frequencies in a type: those of the buffer, without the rounding of the types that a module was cast to."""
+        buffer = self.inv_freq
+        if torch.compiler.is_compiling() or buffer.is_inference():
+            return self._derived(device, dtype)
+        last, asked = self._last, (device, dtype, buffer._version)
+        if last is not None and last.buffer is buffer and last.asked == asked:
+            return last.frequencies
+        # A tensor made in inference mode could not be saved for a later backward pass.
+        with torch.inference_mode(False):
+            found = self._derived(device, dtype)
+        # A fake tensor could not be used by any other call, and one of a CUDA graph has no numbers before a replay.
+        captured = found.is_cuda and torch.cuda.is_current_stream_capturing()
+        if type(found) is Tensor and not captured:
+            self._last = _Found(buffer, asked, found)
+        return found
+
+    def _derived(self, device: torch.device, dtype: torch.dtype) -> Tensor:
+        buffer = self.inv_freq.to(device)
+        single = torch.tensor(self._single, dtype=torch.float32, device=device)
+        wide, exact = buffer.double(), self._single
+        # A state dict may bring frequencies of another base. They are ours if they are ours after rounding.
+        ours = [(wide == single.to(of).double()).all() for of in (torch.bfloat16, torch.float16)]
+        if dtype == torch.float64:
+            ours.append(torch.isclose(wide, single.double(), rtol=1e-6, atol=0).all())
+            exact = self._double
+        found = torch.tensor(exact, dtype=dtype, device=device)
+        return found.where(torch.stack(ours).any(), buffer.to(dtype))
+
+
+class _Found(NamedTuple):
+    """Frequencies that were derived from a buffer, and for what."""
+
+    buffer: Tensor
+    asked: tuple[torch.device, torch.dtype, int]
+    frequencies: Tensor

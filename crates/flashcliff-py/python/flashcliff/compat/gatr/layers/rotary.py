@@ -36,5 +36,6 @@ class ApplyRotaryPositionalEncoding(transformer.RotaryEncoding):
                 f"item_dim: expected an axis of {list(scalars.shape)} but the last, got {self.item_dim}"
             )
         items_first = scalars.movedim(self.item_dim, 0)
-        flat = items_first.reshape(items_first.shape[0], -1, self.num_channels)
+        others = items_first.shape[1:-1].numel()
+        flat = items_first.reshape(items_first.shape[0], others, self.num_channels)
         return super().forward(flat).view(items_first.shape).movedim(0, self.item_dim)

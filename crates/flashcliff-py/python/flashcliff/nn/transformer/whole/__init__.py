@@ -31,7 +31,7 @@ from ...._ops.items import Pair
 from ...._ops.run import takes_tf32
 from .. import kernel, packed
 from ..norm import SCALAR_EPS
-from ..ragged import as_sequences
+from ..ragged import paired
 from .call import Given, Others
 from .function import Composed, Context, differentiated, without_gradients
 from .listed import Taken
@@ -129,13 +129,12 @@ def _given(
         return "attention has a mask"
     if not _KNOWN.issuperset(options):
         return "attention has other options than a mask and boundaries"
-    if options.get("cu_seqlens") is not None:
+    ragged = paired(options.get("cu_seqlens"), options.get("cu_seqlens_key"), count, count)
+    if ragged is not None:
         if shape[0] != 1:
             return "a ragged batch has more than one batch element"
-        of_queries = of_keys = _ragged(options, "cu_seqlens", mv)
-        sequences = of_queries.bounds.numel() - 1  # type: ignore[union-attr]
-        if options.get("cu_seqlens_key") is not None:
-            of_keys = _ragged(options, "cu_seqlens_key", mv)
+        of_queries, of_keys = (Rows(count, of.longest, of.on(mv.device)) for of in ragged)
+        sequences = len(ragged[0].bounds) - 1
     if not kernel.takes_longest(features.dtype, max(of_queries.longest, of_keys.longest)):
         return "sequences are too long for the kernel of attention"
     heads, shared = structure.counts[0], structure.counts[1] == 1
@@ -145,10 +144,3 @@ def _given(
     rest = structure.table(mv), modes, features, call, shape, spread, torch.is_grad_enabled(), eps
     activations = tuple([(x.activation, x.scalar_activation) for x in structure.gates])
     return Given(structure, batch, shape[0] * shape[1], *rest, activations)
-
-
-def _ragged(options: Mapping[str, Any], name: str, mv: Tensor) -> Rows:
-    """The items of a ragged batch by an option."""
-    items = mv.shape[-2]
-    found = as_sequences(name, options[name]).check(items)
-    return Rows(items, found.longest, found.on(mv.device))

@@ -1,0 +1,130 @@
+"""Results and gradients on CUDA have the same bits in every call."""
+
+from __future__ import annotations
+
+import os
+
+# Read by PyTorch when it first multiplies matrices in its deterministic mode.
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+import pytest
+import torch
+from odd_subjects import SUBJECTS, flat
+
+from flashcliff.nn import transformer as gt
+
+pytestmark = pytest.mark.cuda
+TYPES = [torch.float64, torch.float32, torch.bfloat16]
+TIMES = 5
+LENGTHS = [100, 0, 150, 450]
+# Gradients of PyTorch's fused attention depend on the order in which threads add: docs/gpu.md names these calls.
+FUSED = {"attend, causal", "attend, many features", "attend, a mask"}
+
+
+@pytest.fixture
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+def results(call, given, options):
+    """Results, and gradients by all that they are made of."""
+    leaves = [*given, *(call.parameters() if isinstance(call, torch.nn.Module) else ())]
+    outputs = flat(call(*given, **options))
+    gradients = [torch.linspace(-1, 1, out.numel(), device="cuda").view(out.shape).to(out) for out in outputs]
+    found = torch.autograd.grad(outputs, leaves, gradients, allow_unused=True)
+    return [*outputs, *(x for x in found if x is not None)]
+
+
+def repeated(call, given, options):
+    first = results(call, given, options)
+    for _ in range(TIMES - 1):
+        for a, b in zip(results(call, given, options), first, strict=True):
+            assert torch.equal(a, b)
+
+
+def cases(is_promised):
+    """Subjects and types, of dense and of ragged batches."""
+    for subject in SUBJECTS:
+        for dtype in TYPES:
+            for ragged in (False, True) if subject.ragged else (False,):
+                if is_promised(subject, dtype):
+                    label = f"{subject.name}, {str(dtype)[6:]}{', ragged' * ragged}"
+                    yield pytest.param(subject, dtype, ragged, id=label)
+
+
+def given_and_options(subject, dtype, ragged):
+    if not ragged:
+        items = 150 if subject.axis("n") else 1
+        return subject.inputs(2 if subject.axis("n") else 700, items, dtype), {}
+    bounds = torch.tensor([0, *LENGTHS], device="cuda").cumsum(0)
+    given = subject.inputs(1, sum(LENGTHS), dtype, ragged=True)
+    return given, subject.ragged(gt.Sequences(bounds, max(LENGTHS)))
+
+
+def run(subject, dtype, ragged):
+    given, options = given_and_options(subject, dtype, ragged)
+    given = [x.cuda().requires_grad_() for x in given]
+    repeated(subject.module(dtype, "cuda"), given, options)
+
+
+def attends(subject):
+    return any(word in subject.name for word in ("ttend", "ttention", "GAT", "LGAT"))
+
+
+def is_promised(subject, dtype):
+    if dtype.itemsize == 2:
+        return not attends(subject)
+    return subject.name not in FUSED or dtype == torch.float64
+
+
+@pytest.mark.parametrize("subject, dtype, ragged", cases(is_promised))
+def test_every_subject(subject, dtype, ragged):
+    run(subject, dtype, ragged)
+
+
+@pytest.mark.parametrize("subject, dtype, ragged", cases(lambda *_: True))
+def test_every_subject_in_the_deterministic_mode_of_pytorch(deterministic, subject, dtype, ragged):
+    """No operation is one that this mode refuses, and memory that it fills is not read."""
+    run(subject, dtype, ragged)
+
+
+@pytest.mark.parametrize("longest", [None, 450])
+def test_a_ragged_network_of_points(longest):
+    torch.manual_seed(0)
+    attention = {"heads": 2}
+    net = gt.GATransformer((3, 0, 1), 1, 1, 8, hidden_scalars=8, blocks=2, attention=attention).cuda()
+    bounds = torch.tensor([0, 100, 100, 250, 700], device="cuda")
+    x = torch.randn(16, 700, 1, device="cuda", requires_grad=True)
+    repeated(net, [x], {"cu_seqlens": gt.Sequences(bounds, longest)})
+
+
+@pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0), (4, 1, 0)], ids=str)
+def test_layers_without_kernels(signature, monkeypatch):
+    """Layers of operations of PyTorch: linear layers too large for a dense product, norms with gains."""
+    from flashcliff._ops import items
+    from flashcliff.nn.transformer import packed
+
+    monkeypatch.setattr(packed, "serves", lambda *_: False)
+    monkeypatch.setattr(items, "serves", lambda *_: False)
+    torch.manual_seed(0)
+    blades = 2 ** sum(signature)
+    for layer in (
+        gt.EquiLinear(signature, 16, 16, 8, 8),
+        gt.EquiLayerNorm(signature, 16, 8, affine=True),
+    ):
+        x = torch.randn(blades, 700, 16, device="cuda", requires_grad=True)
+        s = torch.randn(700, 8, device="cuda", requires_grad=True)
+        repeated(layer.cuda(), [x, s], {})
+
+
+def test_gradients_of_gradients_of_norms():
+    x = torch.randn(16, 700, 8, device="cuda", requires_grad=True)
+    first = None
+    for _ in range(TIMES):
+        out = gt.equi_layer_norm(x, (1, 3, 0))
+        (gradient,) = torch.autograd.grad(out.pow(3).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(gradient.pow(2).sum(), x)
+        first = second if first is None else first
+        assert torch.equal(second, first)
