@@ -7,7 +7,8 @@ the host. Lists of addresses travel in the arguments of a launch, so a CUDA grap
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter, methodcaller
+from itertools import compress, groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 import torch
@@ -15,14 +16,17 @@ from torch import Tensor
 
 from .. import _core
 from ..errors import CaptureError
+from .adamw_checks import PLAIN, check_gradient, has_memory
 from .items import launch
 from .tensor_types import NAMES
 
-__all__ = ["Group", "Launches", "Member", "Workspaces"]
+__all__ = ["Gradients", "Group", "Launches", "Member", "Places", "Workspaces"]
 
 
 _EMPTY = 8
 """Stands for the address of a gradient without elements. PyTorch says 0, which means no gradient here."""
+_LOWEST = 1 << 32
+"""No tensor of a usual process lies below this address. Below it we look closer."""
 
 
 class Member(NamedTuple):
@@ -33,6 +37,8 @@ class Member(NamedTuple):
     square: Tensor
     step: Tensor
     group: int
+    name: str
+    """How messages call it."""
 
 
 class Group(NamedTuple):
@@ -61,72 +67,159 @@ class Workspaces:
         return made[-1]
 
 
+class Gradients(NamedTuple):
+    """The gradients of a step, ``None`` for parameters without one."""
+
+    tensors: list[Tensor | None]
+    addresses: list[int]
+    """Where they lie, 0 for none."""
+
+
+class Places:
+    """Parameters of one device, and where they, their states and their gradients lie.
+
+    Each step asks anew, by loops of built-in functions, because there may be hundreds of parameters.
+    """
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = members
+        self.parameters = [member.parameter for member in members]
+        self.device = self.parameters[0].device
+        self.states = [list(each) for each in zip(*((m.step, m.mean, m.square) for m in members))]
+        """Step counts, and both means."""
+        self.runs = [
+            (index, slice(run[0], run[-1] + 1))
+            for index, each in groupby(range(len(members)), lambda at: members[at].group)
+            for run in [list(each)]
+        ]
+        """Each group with the parameters that are its."""
+        self._addresses = list(map(_address, self.parameters))
+        self._state_addresses = [list(map(_address, each)) for each in self.states]
+        self._bytes = list(map(_bytes, self.parameters))
+        self._sizes = list(map(_size, self.parameters))
+        self._kinds = list(map(_kind, self.parameters))
+        self._strides = list(map(_strides, self.parameters))
+        self._are_contiguous = all(map(_is_contiguous, self.parameters))
+        self._single = [at for at, p in enumerate(self.parameters) if p.numel() == 1]
+
+    def stand(self) -> bool:
+        """Whether parameters and states are where they were, as far as that can be told without asking for each size: a shape that changed in
+        place is seen by the gradient, which has the new one."""
+        try:
+            return (
+                list(map(_address, self.parameters)) == self._addresses
+                and list(map(_bytes, self.parameters)) == self._bytes
+                and self._lie_alike(self.parameters, self._strides)
+                and [list(map(_address, each)) for each in self.states] == self._state_addresses
+            )
+        except RuntimeError:
+            # PyTorch raises for tensors without memory of their own.
+            return False
+
+    def read(self) -> Gradients | None:
+        """The gradients, those that a step cannot read copied. ``None`` if a parameter is not what it was.
+
+        Raises:
+            TypeError, ValueError, RuntimeError: for what is not a gradient of its parameter.
+        """
+        gradients = list(map(_gradient, self.parameters))
+        addresses = self._found(gradients)
+        return self._brought(gradients) if addresses is None else Gradients(gradients, addresses)
+
+    def _found(self, gradients: Sequence[Tensor | None]) -> list[int] | None:
+        """The address of each gradient, ``None`` if one cannot be read where it lies."""
+        there = None
+        given, sizes, kinds, strides = gradients, self._sizes, self._kinds, self._strides
+        types = set(map(type, gradients))
+        if type(None) in types:
+            types.remove(type(None))
+            there = [gradient is not None for gradient in gradients]
+            given, sizes, kinds, strides = (
+                list(compress(each, there)) for each in (given, sizes, kinds, strides)
+            )
+        if not types <= PLAIN:
+            return None
+        try:
+            if (
+                list(map(_size, given)) != sizes
+                or list(map(_kind, given)) != kinds
+                or not self._lie_alike(given, strides)
+                or not set(map(_place, given)) <= {self.parameters[0].get_device()}
+            ):
+                return None
+            addresses = list(map(_address, given))
+        except RuntimeError:
+            return None
+        # Only one element can lie side by side in a view of imaginary parts, which may be negated by a flag.
+        single = [gradients[at] for at in self._single]
+        if any(gradient is not None and gradient.is_neg() for gradient in single):
+            return None
+        if addresses and min(addresses) < _LOWEST:
+            # The address of a tensor whose memory was given back is its offset.
+            if not all(has_memory(g) for g, at in zip(given, addresses) if at < _LOWEST):
+                return None
+            addresses = [address or _EMPTY for address in addresses]
+        if there is None:
+            return addresses
+        following = iter(addresses)
+        return [next(following) if is_there else 0 for is_there in there]
+
+    def _lie_alike(self, tensors: Sequence[Tensor], strides: Sequence[tuple[int, ...]]) -> bool:
+        if self._are_contiguous:
+            return all(map(_is_contiguous, tensors))
+        return list(map(_strides, tensors)) == strides
+
+    def _brought(self, gradients: list[Tensor | None]) -> Gradients | None:
+        """Gradients that fit, or are copied so that they do."""
+        expected = list(zip(self._sizes, self._kinds, self._strides))
+        if [(p.size(), p.dtype, p.stride()) for p in self.parameters] != expected:
+            return None
+        found, addresses = list(gradients), [0] * len(gradients)
+        for at, (member, gradient) in enumerate(zip(self.members, gradients)):
+            if gradient is None:
+                continue
+            parameter = member.parameter
+            check_gradient(gradient, parameter, member.name)
+            if (
+                gradient.dtype != parameter.dtype
+                or gradient.stride() != parameter.stride()
+                or gradient.is_neg()
+            ):
+                gradient = torch.empty_like(parameter).copy_(gradient)
+            found[at], addresses[at] = gradient, gradient.data_ptr() or _EMPTY
+        return Gradients(found, addresses)
+
+
 class Launches:
     """The launches of a step of some parameters on one GPU."""
 
     def __init__(self, members: Sequence[Member], workspaces: Workspaces) -> None:
-        self.members = members
-        self._parameters = [member.parameter for member in members]
-        self._addresses = [parameter.data_ptr() for parameter in self._parameters]
-        self._device = self._parameters[0].device
+        self.places = Places(members)
         self._core = _core.AdamW([_addresses(member) for member in members])
-        self._workspace = workspaces.of(self._device, self._core.workspace_bytes)
-        self._expected = [
-            (p.dtype, p.get_device(), p.is_contiguous(), p.stride()) for p in self._parameters
-        ]
-        self._are_alike = all(
-            contiguous and (dtype, device) == self._expected[0][:2]
-            for dtype, device, contiguous, _ in self._expected
-        )
+        self._workspace = workspaces.of(self.places.device, self._core.workspace_bytes)
         self.norm = self._workspace[self._core.NORM // 8]
         """The norm of all gradients in the last step with clipping."""
 
-    def stand(self) -> bool:
-        """Whether the parameters are where they were."""
-        return list(map(_address, self._parameters)) == self._addresses
-
-    def _read(self, gradients: Sequence[Tensor | None]) -> list[int]:
-        """The address of each gradient, 0 where there is none, -1 where a kernel cannot read one where it lies."""
-        # These loops are those of built-in functions: there may be hundreds of gradients.
-        if (
-            self._are_alike
-            and type(None) not in set(map(type, gradients))
-            and all(map(_is_contiguous, gradients))
-            and set(map(_kind, gradients)) == {self._expected[0][0]}
-            and set(map(_place, gradients)) == {self._expected[0][1]}
-        ):
-            return [address or _EMPTY for address in map(_address, gradients)]
-        return [
-            0
-            if gradient is None
-            else (gradient.data_ptr() or _EMPTY)
-            if _fits(gradient, expected)
-            else -1
-            for gradient, expected in zip(gradients, self._expected)
-        ]
-
     def step(
-        self, gradients: Sequence[Tensor | None], groups: Sequence[Group], max_norm: float | None
+        self, gradients: Gradients, groups: Sequence[Group], max_norm: float | None
     ) -> None:
         """Launches a step of the parameters that have a gradient."""
-        given, copies = self._read(gradients), []
-        if -1 in given:
-            for at, gradient in enumerate(gradients):
-                if given[at] == -1 and gradient is not None:
-                    copy = torch.empty_like(self._parameters[at]).copy_(gradient)
-                    copies.append(copy)
-                    given[at] = copy.data_ptr() or _EMPTY
+        given = gradients.addresses
         workspace = self._workspace.data_ptr()
         launch(
             self._workspace,
             lambda target: self._core.step(given, groups, max_norm, workspace, target),
         )
-        changed = [p for p, address in zip(self._parameters, given) if address]
+        changed = self.places.parameters
+        if 0 in given:
+            changed = list(compress(changed, given))
         torch.autograd.graph.increment_version(changed)
 
 
-_address, _place, _is_contiguous = map(methodcaller, ("data_ptr", "get_device", "is_contiguous"))
-_kind = attrgetter("dtype")
+# Descriptors cost half of what `methodcaller` does.
+_address, _place, _is_contiguous = Tensor.data_ptr, Tensor.get_device, Tensor.is_contiguous
+_size, _strides = Tensor.size, Tensor.stride
+_kind, _bytes, _gradient = map(attrgetter, ("dtype", "nbytes", "grad"))
 
 
 def rate_at(rate: Tensor) -> tuple[int, str]:
@@ -142,16 +235,6 @@ def refuse_to_record(device: torch.device) -> None:
                 "AdamW: the first step makes the state of parameters, which a graph would make anew in each replay; call "
                 "`step()` once before it is recorded, as the calls do by which `flashcliff.capture` warms up"
             )
-
-
-def _fits(gradient: Tensor, expected: tuple[torch.dtype, int, bool, tuple[int, ...]]) -> bool:
-    """Whether a kernel can read a gradient where it lies."""
-    dtype, device, contiguous, strides = expected
-    return (
-        gradient.dtype is dtype
-        and gradient.get_device() == device
-        and (gradient.is_contiguous() if contiguous else gradient.stride() == strides)
-    )
 
 
 def _addresses(member: Member) -> tuple[int, int, int, int, int, int, str]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
+from operator import is_
 from typing import Any, overload
 
 import torch
@@ -12,18 +14,15 @@ from torch.optim.optimizer import ParamsT
 
 from .._ops import adamw as kernels
 from ..errors import CaptureError
-from ._checks import check_options, check_parameter, check_theirs, refuse_gradients
+from .._ops.adamw_checks import (
+    check_kind,
+    check_rate,
+    check_state,
+    label,
+    refuse_surroundings,
+)
+from ._checks import OPTIONS, THEIRS, check_loaded, check_options, check_theirs, number_of
 from ._plan import Plan, planned
-
-# Options of torch.optim.AdamW's groups that ours do not have. State dicts have them, so that it reads them.
-_THEIRS = {
-    "amsgrad": False,
-    "foreach": None,
-    "capturable": False,
-    "differentiable": False,
-    "fused": None,
-    "decoupled_weight_decay": True,
-}
 
 
 class AdamW(torch.optim.Optimizer):
@@ -85,6 +84,7 @@ class AdamW(torch.optim.Optimizer):
         self._plan: Plan | None = None
         self._workspaces = kernels.Workspaces()
         self._norm: Tensor | None = None
+        self._checked = []
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -105,13 +105,18 @@ class AdamW(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self._plan = None
+        # Options of PyTorch's that are given here, not those that its class adds by itself.
+        theirs = {name: param_group[name] for name in THEIRS if name in param_group}
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        group.pop("foreach", None)
+        index = len(self.param_groups) - 1
+        group = self.param_groups[index]
+        for name in THEIRS:
+            group.pop(name, None)
         try:
-            check_options(group)
-            for parameter in group["params"]:
-                check_parameter(parameter)
+            check_theirs({**theirs, "params": group["params"]})
+            check_options(group, read=True)
+            for at, parameter in enumerate(group["params"]):
+                check_kind(parameter, label(group, index, at))
         except Exception:
             self.param_groups.pop()
             raise
@@ -120,7 +125,7 @@ class AdamW(torch.optim.Optimizer):
         """The state, with the keys that ``torch.optim.AdamW`` has."""
         found = super().state_dict()
         for packed, group in zip(found["param_groups"], self.param_groups):
-            packed.update(_THEIRS)
+            packed.update(THEIRS)
             packed["capturable"] = all(p.is_cuda for p in group["params"])
         return found
 
@@ -128,17 +133,24 @@ class AdamW(torch.optim.Optimizer):
         return {key: self.__dict__[key] for key in ("defaults", "state", "param_groups")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for group in state.get("param_groups", ()):
-            check_theirs(group)
-        super().__setstate__(state)
-        self._plan = None
-        self.__dict__.setdefault("_workspaces", kernels.Workspaces())
-        self.__dict__.setdefault("_norm", None)
-        for group in self.param_groups:
-            for name in _THEIRS:
+        """Takes a state that was loaded or copied. One that is not of these parameters, or of another optimiser, is an error, and the state of
+        before stays."""
+        defaults = state.get("defaults", self.__dict__.get("defaults", {}))
+        given = state.get("state", {})
+        for index, group in enumerate(state.get("param_groups", ())):
+            check_loaded(group, index)
+            for name in THEIRS:
                 group.pop(name, None)
             for name in ("maximize", "max_norm"):
-                group.setdefault(name, self.defaults[name])
+                group.setdefault(name, defaults.get(name))
+            check_options(group, read=True)
+            for at, parameter in enumerate(group["params"]):
+                check_state(given.get(parameter, {}), parameter, label(group, index, at))
+        super().__setstate__(state)
+        self._plan = None
+        self._checked: list[tuple[tuple[str, ...], tuple[Any, ...]]] = []
+        self.__dict__.setdefault("_workspaces", kernels.Workspaces())
+        self.__dict__.setdefault("_norm", None)
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -158,18 +170,48 @@ class AdamW(torch.optim.Optimizer):
     @torch._disable_dynamo
     @torch.no_grad()
     def _update(self) -> None:
-        plan = self._plan
-        if plan is None or not plan.stands(self.param_groups, self.state):
-            plan = self._plan = planned(self.param_groups, self.state, self._workspaces)
+        refuse_surroundings()
+        self._check_options()
+        plan, gradients = self._current()
         max_norm = self._max_norm(plan)
-        for launches in plan.on_gpus:
-            gradients = [member.parameter.grad for member in launches.members]
-            refuse_gradients([g for g in gradients if g is not None])
-            launches.step(gradients, self._groups(launches.members[0].parameter.device), max_norm)
+        for launches, given in zip(plan.on_gpus, gradients):
+            launches.step(given, self._groups(launches.places.device), max_norm)
             if max_norm is not None:
                 self._norm = launches.norm
-        if plan.on_cpu:
-            self._update_on_cpu(plan.on_cpu, max_norm)
+        if plan.on_cpu is not None:
+            self._update_on_cpu(plan.on_cpu, gradients[-1].tensors, max_norm)
+
+    def _check_options(self) -> None:
+        """Looks at the options of groups that were set since the last step."""
+        checked = self._checked
+        if len(checked) != len(self.param_groups):
+            checked = self._checked = [((), ())] * len(self.param_groups)
+        for index, group in enumerate(self.param_groups):
+            names, values = checked[index]
+            if len(group) == len(names) and all(map(is_, group.values(), values)):
+                if names == tuple(group) and type(group["betas"]) is tuple:
+                    continue
+            self._checked[index] = ((), ())
+            missing = [name for name in OPTIONS if name not in group]
+            if missing:
+                raise ValueError(f"AdamW: group {index} has no {', '.join(missing)}, which it needs")
+            check_options(group, read=False)
+            self._checked[index] = (tuple(group), tuple(group.values()))
+
+    def _current(self) -> tuple[Plan, list[kernels.Gradients]]:
+        """The plan of now, and all gradients, so that a wrong one leaves all parameters as they are."""
+        plan = self._plan
+        if plan is not None and plan.stands(self.param_groups, self.state):
+            gradients = plan.read()
+            if gradients is not None:
+                return plan, gradients
+        self._plan = None
+        plan = planned(self.param_groups, self.state, self._workspaces)
+        gradients = plan.read()
+        if gradients is None:
+            raise RuntimeError("AdamW: a parameter changed while its step was prepared")
+        self._plan = plan
+        return plan, gradients
 
     def _max_norm(self, plan: Plan) -> float | None:
         wanted: set[float | None] = {group["max_norm"] for group in self.param_groups}
@@ -179,7 +221,7 @@ class AdamW(torch.optim.Optimizer):
                 f"{', '.join(map(str, wanted))}"
             )
         (max_norm,) = wanted
-        if max_norm is not None and len(plan.on_gpus) + bool(plan.on_cpu) > 1:
+        if max_norm is not None and len(plan.places) > 1:
             places = sorted({str(member.parameter.device) for member in plan.members})
             raise ValueError(
                 f"max_norm: expected all parameters on one device, got {' and '.join(places)}; call "
@@ -199,51 +241,54 @@ class AdamW(torch.optim.Optimizer):
             for group in self.param_groups
         ]
 
-    def _update_on_cpu(self, members: list[kernels.Member], max_norm: float | None) -> None:
-        members = [member for member in members if member.parameter.grad is not None]
-        gradients = [g for member in members if (g := member.parameter.grad) is not None]
-        refuse_gradients(gradients)
-        if not gradients:
+    def _update_on_cpu(
+        self, places: kernels.Places, gradients: list[Tensor | None], max_norm: float | None
+    ) -> None:
+        there = [gradient for gradient in gradients if gradient is not None]
+        if not there:
             return
-        gradients = [
-            g if g.stride() == m.parameter.stride() else torch.empty_like(m.parameter).copy_(g)
-            for g, m in zip(gradients, members)
-        ]
         if max_norm is not None:
-            norms = torch.stack(
-                [torch.linalg.vector_norm(g, dtype=torch.float64) for g in gradients]
-            )
-            self._norm = torch.linalg.vector_norm(norms)
+            norms = [torch.linalg.vector_norm(g, dtype=torch.float64) for g in there]
+            self._norm = torch.linalg.vector_norm(torch.stack(norms))
             clip = (max_norm / (self._norm + 1e-6)).clamp(max=1.0)
-            gradients = [g * clip.to(g.dtype) for g in gradients]
-        for index, group in enumerate(self.param_groups):
-            chosen = [at for at, member in enumerate(members) if member.group == index]
-            if not chosen:
-                continue
-            own = [members[at] for at in chosen]
+            gradients = [None if g is None else g * clip.to(g.dtype) for g in gradients]
+        columns: list[list[Any]] = [places.parameters, gradients, *places.states]
+        are_all_there = len(there) == len(gradients)
+        for index, run in places.runs:
+            parameters, given, steps, means, squares = (column[run] for column in columns)
+            if not are_all_there:
+                found = [gradient is not None for gradient in given]
+                parameters, given, steps, means, squares = (
+                    list(compress(column, found))
+                    for column in (parameters, given, steps, means, squares)
+                )
+                if not given:
+                    continue
+            group = self.param_groups[index]
             adamw(
-                [member.parameter for member in own],
-                [gradients[at] for at in chosen],
-                [member.mean for member in own],
-                [member.square for member in own],
+                parameters,
+                given,
+                means,
+                squares,
                 [],
-                [member.step for member in own],
+                steps,
                 fused=True,
                 amsgrad=False,
                 beta1=float(group["betas"][0]),
                 beta2=float(group["betas"][1]),
-                lr=float(group["lr"]),
+                lr=number_of(group["lr"]),
                 weight_decay=float(group["weight_decay"]),
                 eps=float(group["eps"]),
                 maximize=bool(group["maximize"]),
             )
-        torch.autograd.graph.increment_version([member.parameter for member in members])
+            torch.autograd.graph.increment_version(parameters)
 
 
 def _rate(rate: float | Tensor, device: torch.device) -> tuple[float, tuple[int, str] | None]:
     """A learning rate as a number, or 0 and where it lies."""
     if not isinstance(rate, Tensor):
         return float(rate), None
+    check_rate(rate)
     if rate.device == device:
         return 0.0, kernels.rate_at(rate)
     if rate.is_cpu:
@@ -253,5 +298,5 @@ def _rate(rate: float | Tensor, device: torch.device) -> tuple[float, tuple[int,
                     f"AdamW: a graph would keep the number that the tensor `lr` now has; make it on {device}, where a replay "
                     "reads it"
                 )
-        return float(rate), None
+        return number_of(rate), None
     raise RuntimeError(f"lr: expected a tensor on {device} or on the CPU, got {rate.device}")
