@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import compress, groupby
-from operator import attrgetter
-from typing import NamedTuple
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import _core
 from ..errors import CaptureError
-from .adamw_checks import PLAIN, check_gradient, has_memory
+from .adamw_checks import PLAIN, STATE, check_gradient, has_memory
 from .items import launch
 from .tensor_types import NAMES
 
@@ -39,6 +39,8 @@ class Member(NamedTuple):
     group: int
     name: str
     """How messages call it."""
+    state: dict[str, Any]
+    """The state that has both means and the step count."""
 
 
 class Group(NamedTuple):
@@ -94,6 +96,7 @@ class Places:
         ]
         """Each group with the parameters that are its."""
         self._addresses = list(map(_address, self.parameters))
+        self._dicts = [member.state for member in members]
         self._state_addresses = [list(map(_address, each)) for each in self.states]
         self._bytes = list(map(_bytes, self.parameters))
         self._sizes = list(map(_size, self.parameters))
@@ -110,9 +113,12 @@ class Places:
                 list(map(_address, self.parameters)) == self._addresses
                 and list(map(_bytes, self.parameters)) == self._bytes
                 and self._lie_alike(self.parameters, self._strides)
-                and [list(map(_address, each)) for each in self.states] == self._state_addresses
+                # States that were replaced lie elsewhere, since those of before are kept here.
+                and list(map(_address, map(_step, self._dicts))) == self._state_addresses[0]
+                and list(map(_address, map(_mean, self._dicts))) == self._state_addresses[1]
+                and list(map(_address, map(_square, self._dicts))) == self._state_addresses[2]
             )
-        except RuntimeError:
+        except (KeyError, RuntimeError, TypeError):
             # PyTorch raises for tensors without memory of their own.
             return False
 
@@ -220,6 +226,7 @@ class Launches:
 _address, _place, _is_contiguous = Tensor.data_ptr, Tensor.get_device, Tensor.is_contiguous
 _size, _strides = Tensor.size, Tensor.stride
 _kind, _bytes, _gradient = map(attrgetter, ("dtype", "nbytes", "grad"))
+_step, _mean, _square = map(itemgetter, STATE)
 
 
 def rate_at(rate: Tensor) -> tuple[int, str]:

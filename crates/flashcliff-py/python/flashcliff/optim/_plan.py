@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import repeat
 from operator import is_
 from typing import Any
 
@@ -32,16 +31,12 @@ class Plan:
     """The parameters that have a state."""
     others: list[Tensor] = field(default_factory=list)
     """The parameters that had no gradient so far."""
-    states: list[dict[str, Any]] = field(default_factory=list)
-    """The states of the members."""
     order: list[dict[str, Any]] = field(default_factory=list)
     """The states of the members, in the order of the optimiser."""
     on_gpus: list[kernels.Launches] = field(default_factory=list)
     on_cpu: kernels.Places | None = None
     places: list[kernels.Places] = field(default_factory=list)
     """The places of all devices, the CPU last."""
-    tensors: tuple[list[Tensor], ...] = ()
-    """The step counts of the members, and both means."""
 
     def stands(self, groups: list[dict[str, Any]], states: States) -> bool:
         """Whether the plan is of the parameters and states that there are now."""
@@ -54,10 +49,6 @@ class Plan:
             and len(states) == len(self.order)
             and all(map(is_, states.values(), self.order))
             and all([p.grad is None for p in self.others])
-            and all(
-                all(map(is_, map(dict.get, self.states, repeat(name)), tensors))
-                for name, tensors in zip(STATE, self.tensors)
-            )
             and all([places.stand() for places in self.places])
         )
 
@@ -104,13 +95,11 @@ def planned(
         with torch.inference_mode(False):
             state.update(_completed(parameter, state, name, owners))
         member = kernels.Member(
-            parameter, state["exp_avg"], state["exp_avg_sq"], state["step"], index, name
+            parameter, state["exp_avg"], state["exp_avg_sq"], state["step"], index, name, state
         )
         plan.members.append(member)
-        plan.states.append(state)
         places.setdefault(parameter.device, []).append(member)
     plan.order = list(states.values())
-    plan.tensors = tuple([state[name] for state in plan.states] for name in STATE)
     for device, members in places.items():
         if device.type == "cuda":
             plan.on_gpus.append(kernels.Launches(members, workspaces))
