@@ -135,7 +135,8 @@ class Places:
     def _found(self, gradients: Sequence[Tensor | None]) -> list[int] | None:
         """The address of each gradient, ``None`` if one cannot be read where it lies."""
         there = None
-        given, sizes, kinds, strides = gradients, self._sizes, self._kinds, self._strides
+        given: Sequence[Any] = gradients
+        sizes, kinds, strides = self._sizes, self._kinds, self._strides
         types = set(map(type, gradients))
         if type(None) in types:
             types.remove(type(None))
@@ -206,9 +207,7 @@ class Launches:
         self.norm = self._workspace[self._core.NORM // 8]
         """The norm of all gradients in the last step with clipping."""
 
-    def step(
-        self, gradients: Gradients, groups: Sequence[Group], max_norm: float | None
-    ) -> None:
+    def step(self, gradients: Gradients, groups: Sequence[Group], max_norm: float | None) -> None:
         """Launches a step of the parameters that have a gradient."""
         given = gradients.addresses
         workspace = self._workspace.data_ptr()

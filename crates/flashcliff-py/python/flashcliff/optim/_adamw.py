@@ -13,7 +13,6 @@ from torch.optim.adamw import adamw
 from torch.optim.optimizer import ParamsT
 
 from .._ops import adamw as kernels
-from ..errors import CaptureError
 from .._ops.adamw_checks import (
     check_kind,
     check_rate,
@@ -21,6 +20,7 @@ from .._ops.adamw_checks import (
     label,
     refuse_surroundings,
 )
+from ..errors import CaptureError
 from ._checks import OPTIONS, THEIRS, check_loaded, check_options, check_theirs, number_of
 from ._plan import Plan, planned
 
@@ -84,7 +84,7 @@ class AdamW(torch.optim.Optimizer):
         self._plan: Plan | None = None
         self._workspaces = kernels.Workspaces()
         self._norm: Tensor | None = None
-        self._checked = []
+        self._checked: list[tuple[tuple[str, ...], tuple[Any, ...]]] = []
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -148,7 +148,7 @@ class AdamW(torch.optim.Optimizer):
                 check_state(given.get(parameter, {}), parameter, label(group, index, at))
         super().__setstate__(state)
         self._plan = None
-        self._checked: list[tuple[tuple[str, ...], tuple[Any, ...]]] = []
+        self._checked = []
         self.__dict__.setdefault("_workspaces", kernels.Workspaces())
         self.__dict__.setdefault("_norm", None)
 
@@ -194,7 +194,9 @@ class AdamW(torch.optim.Optimizer):
             self._checked[index] = ((), ())
             missing = [name for name in OPTIONS if name not in group]
             if missing:
-                raise ValueError(f"AdamW: group {index} has no {', '.join(missing)}, which it needs")
+                raise ValueError(
+                    f"AdamW: group {index} has no {', '.join(missing)}, which it needs"
+                )
             check_options(group, read=False)
             self._checked[index] = (tuple(group), tuple(group.values()))
 

@@ -117,7 +117,9 @@ def _check_rate(rate: Any, read: bool) -> None:
 
 def _number(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name}: expected a number, got {value!r} of the type {type(value).__name__}")
+        raise TypeError(
+            f"{name}: expected a number, got {value!r} of the type {type(value).__name__}"
+        )
     try:
         return float(value)
     except OverflowError:
