@@ -141,7 +141,27 @@ bool thread_is_plain() {
     return (c10::impl::tls_local_dispatch_key_set().included_.raw_repr() & ~allowed) == 0;
 }
 
-// Whether a tensor is an array of numbers on the CPU or a GPU, and nothing else: not sparse, batched, fake, negative by a flag.
+// Whether all elements of a dense tensor lie within memory that there is. A storage may have been cut under a tensor, or given back, and
+// the address is no more than an offset then.
+bool has_memory(const at::Tensor& tensor) {
+    if (tensor.numel() == 0) {
+        return true;
+    }
+    int64_t last = tensor.storage_offset();
+    if (tensor.is_contiguous()) {
+        last += tensor.numel() - 1;
+    } else {
+        for (int64_t axis = 0; axis < tensor.dim(); ++axis) {
+            last += (tensor.size(axis) - 1) * tensor.stride(axis);
+        }
+    }
+    const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+    const size_t needed = (static_cast<size_t>(last) + 1) * tensor.dtype().itemsize();
+    return storage.nbytes() >= needed && storage.data() != nullptr;
+}
+
+// Whether a tensor is an array of numbers on the CPU or a GPU, and nothing else: not sparse, batched, fake, negative by a flag, and
+// with all of its memory.
 bool is_plain(const at::Tensor& tensor) {
     static const uint64_t allowed =
         c10::DispatchKeySet({c10::DispatchKey::CPU, c10::DispatchKey::CUDA, c10::DispatchKey::AutogradCPU,
@@ -149,7 +169,7 @@ bool is_plain(const at::Tensor& tensor) {
                                 c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
             .raw_repr();
     return (tensor.key_set().raw_repr() & ~allowed) == 0 && dtype_of(tensor.scalar_type()) >= 0 &&
-        !tensor._fw_grad(/*level=*/0).defined();
+        !tensor._fw_grad(/*level=*/0).defined() && has_memory(tensor);
 }
 
 Place place_of(const at::Tensor& first) {
@@ -881,6 +901,7 @@ PyObject* lookup_forget(PyObject* object, PyObject*) {
 
 } // namespace
 
+#include "layout.hpp"
 #include "registered.hpp"
 
 namespace {
@@ -943,12 +964,13 @@ PyMODINIT_FUNC PyInit__flashcliff_native() {
     lookup_type.tp_new = lookup_new;
     lookup_type.tp_dealloc = lookup_free;
     lookup_type.tp_methods = lookup_methods;
-    if (PyType_Ready(&operator_type) < 0 || PyType_Ready(&lookup_type) < 0) {
+    if (PyType_Ready(&operator_type) < 0 || PyType_Ready(&lookup_type) < 0 || !make_layout_type()) {
         return nullptr;
     }
     PyObject* made = PyModule_Create(&module);
     if (made == nullptr || PyModule_AddObjectRef(made, "Operator", reinterpret_cast<PyObject*>(&operator_type)) < 0 ||
-        PyModule_AddObjectRef(made, "Lookup", reinterpret_cast<PyObject*>(&lookup_type)) < 0) {
+        PyModule_AddObjectRef(made, "Lookup", reinterpret_cast<PyObject*>(&lookup_type)) < 0 ||
+        PyModule_AddObjectRef(made, "Layout", reinterpret_cast<PyObject*>(&layout_type)) < 0) {
         Py_XDECREF(made);
         return nullptr;
     }

@@ -16,17 +16,12 @@ from torch import Tensor
 
 from .. import _core
 from ..errors import CaptureError
-from .adamw_checks import PLAIN, STATE, check_gradient, has_memory
+from .adamw_checks import STATE, check_gradient
 from .items import launch
+from .layouts import EMPTY, Layout, layout_of
 from .tensor_types import NAMES
 
 __all__ = ["Gradients", "Group", "Launches", "Member", "Places", "Workspaces"]
-
-
-_EMPTY = 8
-"""Stands for the address of a gradient without elements. PyTorch says 0, which means no gradient here."""
-_LOWEST = 1 << 32
-"""No tensor of a usual process lies below this address. Below it we look closer."""
 
 
 class Member(NamedTuple):
@@ -78,10 +73,7 @@ class Gradients(NamedTuple):
 
 
 class Places:
-    """Parameters of one device, and where they, their states and their gradients lie.
-
-    Each step asks anew, by loops of built-in functions, because there may be hundreds of parameters.
-    """
+    """Parameters of one device, and where they, their states and their gradients lie."""
 
     def __init__(self, members: Sequence[Member]) -> None:
         self.members = members
@@ -95,31 +87,26 @@ class Places:
             for run in [list(each)]
         ]
         """Each group with the parameters that are its."""
-        self._addresses = list(map(_address, self.parameters))
         self._dicts = [member.state for member in members]
-        self._state_addresses = [list(map(_address, each)) for each in self.states]
-        self._bytes = list(map(_bytes, self.parameters))
-        self._sizes = list(map(_size, self.parameters))
-        self._kinds = list(map(_kind, self.parameters))
-        self._strides = list(map(_strides, self.parameters))
-        self._are_contiguous = all(map(_is_contiguous, self.parameters))
-        self._single = [at for at, p in enumerate(self.parameters) if p.numel() == 1]
+        self._layout, self._steps = layout_of(self.parameters), layout_of(self.states[0])
+        layouts = (self._layout, self._steps, self._layout, self._layout)
+        tensors = (self.parameters, *self.states)
+        self._addresses = [_addresses_in(*pair) for pair in zip(layouts, tensors)]
 
     def stand(self) -> bool:
-        """Whether parameters and states are where they were, as far as that can be told without asking for each size: a shape that changed in
-        place is seen by the gradient, which has the new one."""
+        """Whether parameters and states are what they were, and where. Shapes that changed in place are seen by the gradients, which have
+        the new ones."""
+        layout = self._layout
+        parameters, steps, means, squares = self._addresses
         try:
+            # States that were replaced lie elsewhere, since those of before are kept here.
             return (
-                list(map(_address, self.parameters)) == self._addresses
-                and list(map(_bytes, self.parameters)) == self._bytes
-                and self._lie_alike(self.parameters, self._strides)
-                # States that were replaced lie elsewhere, since those of before are kept here.
-                and list(map(_address, map(_step, self._dicts))) == self._state_addresses[0]
-                and list(map(_address, map(_mean, self._dicts))) == self._state_addresses[1]
-                and list(map(_address, map(_square, self._dicts))) == self._state_addresses[2]
+                layout.holds(self.parameters, parameters, True)
+                and self._steps.holds(list(map(_step, self._dicts)), steps, False)
+                and layout.holds(list(map(_mean, self._dicts)), means, False)
+                and layout.holds(list(map(_square, self._dicts)), squares, False)
             )
-        except (KeyError, RuntimeError, TypeError):
-            # PyTorch raises for tensors without memory of their own.
+        except KeyError:
             return False
 
     def read(self) -> Gradients | None:
@@ -129,57 +116,12 @@ class Places:
             TypeError, ValueError, RuntimeError: for what is not a gradient of its parameter.
         """
         gradients = list(map(_gradient, self.parameters))
-        addresses = self._found(gradients)
+        addresses = self._layout.addresses(gradients)
         return self._brought(gradients) if addresses is None else Gradients(gradients, addresses)
-
-    def _found(self, gradients: Sequence[Tensor | None]) -> list[int] | None:
-        """The address of each gradient, ``None`` if one cannot be read where it lies."""
-        there = None
-        given: Sequence[Any] = gradients
-        sizes, kinds, strides = self._sizes, self._kinds, self._strides
-        types = set(map(type, gradients))
-        if type(None) in types:
-            types.remove(type(None))
-            there = [gradient is not None for gradient in gradients]
-            given, sizes, kinds, strides = (
-                list(compress(each, there)) for each in (given, sizes, kinds, strides)
-            )
-        if not types <= PLAIN:
-            return None
-        try:
-            if (
-                list(map(_size, given)) != sizes
-                or list(map(_kind, given)) != kinds
-                or not self._lie_alike(given, strides)
-                or not set(map(_place, given)) <= {self.parameters[0].get_device()}
-            ):
-                return None
-            addresses = list(map(_address, given))
-        except RuntimeError:
-            return None
-        # Only one element can lie side by side in a view of imaginary parts, which may be negated by a flag.
-        single = [gradients[at] for at in self._single]
-        if any(gradient is not None and gradient.is_neg() for gradient in single):
-            return None
-        if addresses and min(addresses) < _LOWEST:
-            # The address of a tensor whose memory was given back is its offset.
-            if not all(has_memory(g) for g, at in zip(given, addresses) if at < _LOWEST):
-                return None
-            addresses = [address or _EMPTY for address in addresses]
-        if there is None:
-            return addresses
-        following = iter(addresses)
-        return [next(following) if is_there else 0 for is_there in there]
-
-    def _lie_alike(self, tensors: Sequence[Tensor], strides: Sequence[tuple[int, ...]]) -> bool:
-        if self._are_contiguous:
-            return all(map(_is_contiguous, tensors))
-        return list(map(_strides, tensors)) == strides
 
     def _brought(self, gradients: list[Tensor | None]) -> Gradients | None:
         """Gradients that fit, or are copied so that they do."""
-        expected = list(zip(self._sizes, self._kinds, self._strides))
-        if [(p.size(), p.dtype, p.stride()) for p in self.parameters] != expected:
+        if self._layout.addresses(self.parameters) != self._addresses[0]:
             return None
         found, addresses = list(gradients), [0] * len(gradients)
         for at, (member, gradient) in enumerate(zip(self.members, gradients)):
@@ -193,8 +135,14 @@ class Places:
                 or gradient.is_neg()
             ):
                 gradient = torch.empty_like(parameter).copy_(gradient)
-            found[at], addresses[at] = gradient, gradient.data_ptr() or _EMPTY
+            found[at], addresses[at] = gradient, gradient.data_ptr() or EMPTY
         return Gradients(found, addresses)
+
+
+def _addresses_in(layout: Layout, tensors: list[Tensor]) -> list[int]:
+    found = layout.addresses(tensors)
+    assert found is not None, "a plan is made of tensors that were checked"
+    return found
 
 
 class Launches:
@@ -221,10 +169,7 @@ class Launches:
         torch.autograd.graph.increment_version(changed)
 
 
-# Descriptors cost half of what `methodcaller` does.
-_address, _place, _is_contiguous = Tensor.data_ptr, Tensor.get_device, Tensor.is_contiguous
-_size, _strides = Tensor.size, Tensor.stride
-_kind, _bytes, _gradient = map(attrgetter, ("dtype", "nbytes", "grad"))
+_gradient = attrgetter("grad")
 _step, _mean, _square = map(itemgetter, STATE)
 
 

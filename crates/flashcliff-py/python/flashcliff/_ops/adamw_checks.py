@@ -17,11 +17,10 @@ from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from .. import _core
 from ..errors import UnsupportedError
+from .layouts import PLAIN, has_memory
 
 TYPES = (torch.float32, torch.float64)
 """The types of parameters, and of learning rates that are tensors."""
-PLAIN = frozenset((Tensor, torch.nn.Parameter))
-"""The classes of tensors that have memory of their own."""
 STATE = ("step", "exp_avg", "exp_avg_sq")
 """The names of what a parameter's state has."""
 _MEANS = STATE[1:]
@@ -45,15 +44,6 @@ def label(group: dict[str, Any], index: int, at: int) -> str:
     names = group.get("param_names")
     name = f" (`{names[at]}`)" if names is not None and at < len(names) else ""
     return f"parameter {at} of group {index}{name}"
-
-
-def has_memory(tensor: Tensor) -> bool:
-    """Whether all elements of a plain tensor lie within memory that there is."""
-    if not tensor.numel():
-        return True
-    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    bytes_needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
-    return tensor.data_ptr() != 0 and tensor.untyped_storage().nbytes() >= bytes_needed
 
 
 def check_kind(parameter: Tensor, name: str) -> None:
