@@ -208,7 +208,9 @@ class AdamW(torch.optim.Optimizer):
             if gradients is not None:
                 return plan, gradients
         self._plan = None
-        plan = planned(self.param_groups, self.state, self._workspaces)
+        # What is made here outlasts a step within inference mode, and is written to outside of it.
+        with torch.inference_mode(False), torch.no_grad():
+            plan = planned(self.param_groups, self.state, self._workspaces)
         gradients = plan.read()
         if gradients is None:
             raise RuntimeError("AdamW: a parameter changed while its step was prepared")
@@ -290,8 +292,8 @@ def _rate(rate: float | Tensor, device: torch.device) -> tuple[float, tuple[int,
     """A learning rate as a number, or 0 and where it lies."""
     if not isinstance(rate, Tensor):
         return float(rate), None
-    check_rate(rate)
     if rate.device == device:
+        check_rate(rate)
         return 0.0, kernels.rate_at(rate)
     if rate.is_cpu:
         with torch.cuda.device(device):

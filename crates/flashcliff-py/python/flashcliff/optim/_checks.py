@@ -101,6 +101,8 @@ def _refuse_formulas(group: dict[str, Any]) -> None:
 
 def number_of(rate: Any) -> float:
     """A learning rate as a number. It waits for the GPU, if it lies there."""
+    if isinstance(rate, Tensor):
+        tensors.check_rate(rate)
     number = float(rate)
     _check_range("lr", number)
     return number

@@ -91,9 +91,7 @@ def planned(
     places: dict[torch.device, list[kernels.Member]] = {}
     for parameter, index, name in taken:
         state = states[parameter]
-        # States outlast a step within inference mode, and are written to outside of it.
-        with torch.inference_mode(False):
-            state.update(_completed(parameter, state, name, owners))
+        state.update(_completed(parameter, state, name, owners))
         member = kernels.Member(
             parameter, state["exp_avg"], state["exp_avg_sq"], state["step"], index, name, state
         )
