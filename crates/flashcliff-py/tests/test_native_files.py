@@ -24,28 +24,73 @@ compiled = pytest.mark.skipif(
 )
 is_root = hasattr(os, "geteuid") and os.geteuid() == 0
 
-CALL = """
-import torch, flashcliff.native
-from flashcliff import functional as F
-assert F.reverse(torch.arange(8.).reshape(8, 1, 1), (3, 0, 0)).flatten().tolist() == [0, 1, 2, 3, -4, -5, -6, -7]
-print(flashcliff.native.is_active())
+# Runs each task in a process of its own, which a damaged file may end: a folder, the variable, and what to do.
+TASKS = """
+import json, os, sys, traceback
+import torch, flashcliff
+
+
+def call():
+    import flashcliff.native
+    from flashcliff import functional as F
+
+    turned = F.reverse(torch.arange(8.0).reshape(8, 1, 1), (3, 0, 0))
+    assert turned.flatten().tolist() == [0, 1, 2, 3, -4, -5, -6, -7]
+    print(flashcliff.native.is_active())
+    return 0
+
+
+def build():
+    from flashcliff import native
+
+    return native.main()
+
+
+def child(folder, variable, what):
+    os.environ.update(FLASHCLIFF_CACHE_DIR=folder, FLASHCLIFF_NATIVE=variable)
+    try:
+        status = {"call": call, "build": build}[what]()
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+results = []
+for task in json.load(sys.stdin):
+    files = [os.memfd_create("out"), os.memfd_create("err")]
+    process = os.fork()
+    if not process:
+        for number, file in enumerate(files, 1):
+            os.dup2(file, number)
+        child(*task)
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    said = []
+    for file in files:
+        os.lseek(file, 0, 0)
+        said.append(os.read(file, 1 << 20).decode().strip())
+    results.append([status, *said])
+print(json.dumps(results))
 """
 
 
-def run(folder, *arguments, **environment):
-    """A process with a cache folder of its own."""
-    kept = {
-        **os.environ,
-        "FLASHCLIFF_CACHE_DIR": str(folder),
-        "FLASHCLIFF_NATIVE": "",
-        **environment,
-    }
-    return subprocess.run([sys.executable, *arguments], env=kept, capture_output=True, text=True)
+def run(*tasks):
+    """The status of each task, and what it wrote."""
+    done = subprocess.run(
+        [sys.executable, "-c", TASKS], input=json.dumps(tasks), capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return [tuple(result) for result in json.loads(done.stdout)]
 
 
-def call(folder, **environment):
-    done = run(folder, "-c", CALL, **environment)
-    return done.returncode, done.stdout.strip(), done.stderr
+def call(path, variable=""):
+    return str(path.parents[2]), variable, "call"
+
+
+def build(path):
+    return str(path.parents[2]), "", "build"
 
 
 def copied(folder):
