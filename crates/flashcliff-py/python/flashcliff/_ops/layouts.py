@@ -47,9 +47,11 @@ def has_memory(tensor: Tensor) -> bool:
     """Whether all elements of a plain tensor lie within memory that there is."""
     if not tensor.numel():
         return True
+    width, offset = tensor.element_size(), tensor.storage_offset()
     last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride()))
-    needed = (tensor.storage_offset() + last + 1) * tensor.element_size()
-    return tensor.data_ptr() != 0 and tensor.untyped_storage().nbytes() >= needed
+    # An address without a storage behind it, as of fake tensors, is no more than the offset.
+    is_there = tensor.data_ptr() != width * offset
+    return is_there and tensor.untyped_storage().nbytes() >= width * (offset + last + 1)
 
 
 class _Layout:

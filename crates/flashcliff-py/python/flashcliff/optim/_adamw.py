@@ -53,6 +53,16 @@ class AdamW(torch.optim.Optimizer):
 
     Source: I. Loshchilov and F. Hutter, *Decoupled weight decay regularization*, ICLR 2019, algorithm 2.
 
+    **What is checked.** Addresses are taken once and kept. Each step looks whether parameters and states are still what they were, where they were,
+    and starts anew if not; then every state must have the shape of its parameter and memory of its own, or an error names the parameter. So a state
+    of another model is refused, when it is loaded or at the next step. Options are checked when they are given, and at the next step after they were
+    set in ``param_groups``; the number in a learning rate on a GPU only when it is given to the optimiser, a group or a state, since steps do not wait
+    for the GPU. An error in a step leaves parameters and states as they were. The compiled call path (:mod:`flashcliff.native`) makes these
+    checks cost next to nothing.
+
+    States of ``torch.optim.Adam`` with weight decay are refused, because their decay is a part of the gradient, and so are those of other optimisers.
+    PyTorch before 2.8 does not write the difference into states of Adam.
+
     Args:
         params: parameters, named parameters, or groups of them with options of their own.
         lr: the learning rate: a number, or a tensor of one element.
@@ -63,10 +73,12 @@ class AdamW(torch.optim.Optimizer):
         max_norm: the largest norm of all gradients of all groups together; ``None`` for any. All parameters are on one device then.
 
     Raises:
-        TypeError: for parameters of 16 bits, complex ones, ones that are not plain tensors.
-        ValueError: for options out of range, and parameters whose elements do not lie side by side.
-        RuntimeError: for sparse gradients.
-        flashcliff.UnsupportedError: for devices other than the CPU and CUDA, and on CUDA in a build without its kernels.
+        TypeError: for parameters of 16 bits, complex ones, ones that are not plain tensors; options of other types.
+        ValueError: for options out of range or that no step heeds (``amsgrad``, ``foreach``), parameters that share memory or whose elements do
+            not lie side by side, states and gradients of other shapes, memory that was given back.
+        RuntimeError: for sparse gradients, and those on another device.
+        flashcliff.UnsupportedError: for devices other than the CPU and CUDA, on CUDA in a build without its kernels, and for steps within
+            transforms, traces, and modes that make fake tensors.
         flashcliff.CaptureError: where a graph records the first step, or a learning rate on the CPU.
     """
 
