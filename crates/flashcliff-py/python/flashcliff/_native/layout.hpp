@@ -30,7 +30,7 @@ bool address_of(PyObject* object, const Form& form, uintptr_t& address) {
         return false;
     }
     const at::Tensor& tensor = THPVariable_Unpack(object);
-    if (tensor.is_sparse() || !is_plain(tensor) || tensor.scalar_type() != form.type || tensor.device() != form.device ||
+    if (!is_plain(tensor) || tensor.scalar_type() != form.type || tensor.device() != form.device ||
         tensor.sizes() != at::IntArrayRef(form.sizes)) {
         return false;
     }
