@@ -166,9 +166,13 @@ impl Calibration {
         let are_steps = self.steps.iter().all(StepRates::is_sound);
         let has_flops = self.flops.contains_key(&Dtype::F32.to_string());
         let are_sound = are_rates && are_times && are_steps && has_flops;
-        match are_sound && !self.levels.is_empty() {
-            true => Ok(self),
-            false => Err("expected rates above 0".to_owned()),
+        // Between two levels a rate is interpolated by the logarithm of their bytes.
+        let are_levels = self.levels.first().is_some_and(|level| level.bytes > 0)
+            && self.levels.is_sorted_by_key(|level| level.bytes);
+        match (are_sound, are_levels) {
+            (true, true) => Ok(self),
+            (false, _) => Err("expected rates above 0".to_owned()),
+            (true, false) => Err("expected levels of ascending bytes, above 0".to_owned()),
         }
     }
 
@@ -338,6 +342,8 @@ pub(crate) mod tests {
         assert!(reason(|r| r.machine.threads = 3).contains("another machine"));
         assert!(reason(|r| r.operators[1].unit_seconds = 0.0).contains("above 0"));
         assert!(reason(|r| r.levels.clear()).contains("above 0"));
+        assert!(reason(|r| r.levels[0].bytes = 0).contains("ascending"));
+        assert!(reason(|r| r.levels.swap(0, 1)).contains("ascending"));
         assert!(reason(|r| r.steps[0].batches.clear()).contains("above 0"));
         assert!(reason(|r| r.flops.clear()).contains("above 0"));
         assert!(Calibration::parse(b"{", &machine()).is_err());

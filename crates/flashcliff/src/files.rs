@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::process;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -38,11 +38,10 @@ pub(crate) fn cache_folder_of(
 /// # Errors
 /// The errors of the system. The former contents are untouched then.
 pub fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
-    static COUNT: AtomicUsize = AtomicUsize::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let beside = with_ending(path, &format!(".{}-{count}.tmp", process::id()));
-    let written = File::create(&beside)
-        .and_then(|mut file| file.write_all(contents).and_then(|()| file.sync_all()))
+    let (mut file, beside) = create_beside(path)?;
+    let written = file
+        .write_all(contents)
+        .and_then(|()| file.sync_all())
         .and_then(|()| fs::rename(&beside, path));
     if written.is_err() {
         // The unfinished file is removed if possible; the first error is the one to report.
@@ -51,9 +50,51 @@ pub fn replace(path: &Path, contents: &[u8]) -> std::io::Result<()> {
     written
 }
 
+/// A new file beside another. Processes of several machines or containers may have one number and one folder, so that a name may be
+/// taken; then the next one serves.
+fn create_beside(path: &Path) -> std::io::Result<(File, PathBuf)> {
+    static COUNT: AtomicUsize = AtomicUsize::new(0);
+    loop {
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let beside = with_ending(path, &format!(".{}-{count}.tmp", process::id()));
+        match File::create_new(&beside) {
+            Ok(file) => return Ok((file, beside)),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+}
+
 /// A path with more at the end of its name.
 pub(crate) fn with_ending(path: &Path, ending: &str) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(ending);
     PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_that_others_are_writing_are_left_alone() -> std::io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("file");
+        // Those of a process with this one's number, in another container.
+        let theirs: Vec<PathBuf> = (0..20)
+            .map(|count| with_ending(&path, &format!(".{}-{count}.tmp", process::id())))
+            .collect();
+        for file in &theirs {
+            fs::write(file, "theirs")?;
+        }
+        for contents in ["first", "second"] {
+            replace(&path, contents.as_bytes())?;
+            assert_eq!(fs::read_to_string(&path)?, contents);
+        }
+        for file in &theirs {
+            assert_eq!(fs::read_to_string(file)?, "theirs");
+        }
+        assert_eq!(fs::read_dir(folder.path())?.count(), theirs.len() + 1);
+        Ok(())
+    }
 }

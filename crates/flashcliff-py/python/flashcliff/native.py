@@ -11,7 +11,8 @@ ends in an error.
 PyTorch, which takes a minute and needs a compiler of C++20 (``$CXX``, or else ``c++``, ``g++`` or
 ``clang++``) and the headers of Python. The result is kept in the folder ``native`` of ``$FLASHCLIFF_CACHE_DIR``, or of
 ``flashcliff`` in the cache folder of the system (``$XDG_CACHE_HOME``, ``~/.cache``), by the versions of
-everything that went into it. A process that finds it there uses it; nothing is ever compiled unasked.
+everything that went into it, beside its size and hash. A process that finds it there uses it, if it is whole; nothing is ever compiled
+unasked. A damaged file is said once and left alone, and the next build replaces it.
 ``FLASHCLIFF_NATIVE=0`` leaves it alone, ``FLASHCLIFF_NATIVE=1`` makes it an error if it is not there.
 """
 
@@ -25,13 +26,11 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import tempfile
 import warnings
 from pathlib import Path
 from types import ModuleType
 
-from . import _core
-from ._cache import folder
+from . import _cache, _core
 
 __all__ = ["build", "is_active"]
 
@@ -47,21 +46,31 @@ def build() -> Path:
     """Compiles the call path for the installed PyTorch, unless that was done before, and makes this
     process use it. Returns the file.
 
+    A file that is damaged, or that cannot be loaded, is built anew.
+
     Raises:
         RuntimeError: there is no compiler, or it failed; the message has its output.
         OSError: the file cannot be written.
+        ImportError: a file that was just built cannot be loaded, as from a disk that forbids it.
     """
     path = _path()
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=path.parent) as folder:
-            made = Path(folder) / path.name
-            _compile(made)
-            # Another process sees the whole file or none.
-            os.replace(made, path)
-    if not is_active():
-        _use(_load(path))
+    if not _is_whole(path):
+        _cache.replace(path, _compile, path.parent.name)
+    if is_active():
+        return path
+    try:
+        module = _load(path)
+    except Exception:
+        # It is what was built, but not for this system.
+        _cache.replace(path, _compile, path.parent.name)
+        module = _load(path)
+    _use(module)
     return path
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether a file is the one that was built for what its folder is named by."""
+    return _cache.is_sealed(path, path.parent.name)
 
 
 def is_active() -> bool:
@@ -81,12 +90,18 @@ def start() -> None:
     insists = choice == "1"
     try:
         path = _path()
-        if path.exists():
+        if os.path.lexists(path):
+            if not _is_whole(path):
+                raise ImportError(
+                    f"{path} is not the file that was built: it is damaged, or cannot be read"
+                )
             _use(_load(path))
             return
-    except (ImportError, OSError, RuntimeError) as error:
+    except Exception as error:
         if insists:
-            raise
+            raise ImportError(
+                f"{_VARIABLE}=1, and the compiled call path cannot be used: {error}; {_HOW}"
+            ) from error
         warnings.warn(
             f"the compiled call path of flashcliff cannot be used, calls go through Python: {error}; {_HOW}",
             RuntimeWarning,
@@ -115,7 +130,7 @@ def _path() -> Path:
     )
     digest = hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
-    return folder("native") / f"{_core.__version__}-{digest}" / f"{_NAME}{suffix}"
+    return _cache.folder("native") / f"{_core.__version__}-{digest}" / f"{_NAME}{suffix}"
 
 
 def _definitions() -> tuple[str, ...]:
@@ -179,5 +194,15 @@ def _load(path: Path) -> ModuleType:
     return module
 
 
+def main() -> int:
+    """Builds the call path, or says why that fails. Returns the exit status."""
+    try:
+        print(build())
+    except (ImportError, OSError, RuntimeError) as error:
+        print(f"the compiled call path cannot be built: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
 if __name__ == "__main__":
-    print(build())
+    sys.exit(main())

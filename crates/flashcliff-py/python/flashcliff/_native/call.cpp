@@ -141,6 +141,25 @@ bool thread_is_plain() {
     return (c10::impl::tls_local_dispatch_key_set().included_.raw_repr() & ~allowed) == 0;
 }
 
+// Whether all elements of a dense tensor lie within memory that there is. A storage may have been cut under a tensor, or given back, and
+// the address is no more than an offset then.
+bool holds(const at::Tensor& tensor) {
+    if (tensor.numel() == 0) {
+        return true;
+    }
+    int64_t last = tensor.storage_offset();
+    if (tensor.is_contiguous()) {
+        last += tensor.numel() - 1;
+    } else {
+        for (int64_t axis = 0; axis < tensor.dim(); ++axis) {
+            last += (tensor.size(axis) - 1) * tensor.stride(axis);
+        }
+    }
+    const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+    const size_t needed = (static_cast<size_t>(last) + 1) * tensor.dtype().itemsize();
+    return storage.nbytes() >= needed && storage.data() != nullptr;
+}
+
 // Whether a tensor is an array of numbers on the CPU or a GPU, and nothing else: not sparse, batched, fake, negative by a flag.
 bool is_array(const at::Tensor& tensor) {
     static const uint64_t allowed =
@@ -149,18 +168,6 @@ bool is_array(const at::Tensor& tensor) {
                                 c10::DispatchKey::AutocastCPU, c10::DispatchKey::AutocastCUDA})
             .raw_repr();
     return (tensor.key_set().raw_repr() & ~allowed) == 0;
-}
-
-// Whether the storage of a tensor has all of its elements. Storages can be resized under a tensor.
-bool holds(const at::Tensor& tensor) {
-    if (tensor.numel() == 0) {
-        return true;
-    }
-    int64_t last = tensor.storage_offset();
-    for (int64_t axis = 0; axis < tensor.dim(); ++axis) {
-        last += (tensor.size(axis) - 1) * tensor.stride(axis);
-    }
-    return static_cast<size_t>(last + 1) * tensor.itemsize() <= tensor.storage().nbytes();
 }
 
 // Whether a tensor is an array that operators take, with all of its memory.
@@ -897,6 +904,7 @@ PyObject* lookup_forget(PyObject* object, PyObject*) {
 
 } // namespace
 
+#include "layout.hpp"
 #include "registered.hpp"
 
 namespace {
@@ -1022,12 +1030,13 @@ PyMODINIT_FUNC PyInit__flashcliff_native() {
     lookup_type.tp_new = lookup_new;
     lookup_type.tp_dealloc = lookup_free;
     lookup_type.tp_methods = lookup_methods;
-    if (PyType_Ready(&operator_type) < 0 || PyType_Ready(&lookup_type) < 0) {
+    if (PyType_Ready(&operator_type) < 0 || PyType_Ready(&lookup_type) < 0 || !make_layout_type()) {
         return nullptr;
     }
     PyObject* made = PyModule_Create(&module);
     if (made == nullptr || PyModule_AddObjectRef(made, "Operator", reinterpret_cast<PyObject*>(&operator_type)) < 0 ||
-        PyModule_AddObjectRef(made, "Lookup", reinterpret_cast<PyObject*>(&lookup_type)) < 0) {
+        PyModule_AddObjectRef(made, "Lookup", reinterpret_cast<PyObject*>(&lookup_type)) < 0 ||
+        PyModule_AddObjectRef(made, "Layout", reinterpret_cast<PyObject*>(&layout_type)) < 0) {
         Py_XDECREF(made);
         return nullptr;
     }

@@ -7,22 +7,21 @@ the host. Lists of addresses travel in the arguments of a launch, so a CUDA grap
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import attrgetter, methodcaller
-from typing import NamedTuple
+from itertools import compress, groupby
+from operator import attrgetter, itemgetter
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import _core
 from ..errors import CaptureError
+from .adamw_checks import STATE, check_gradient
 from .items import launch
+from .layouts import EMPTY, Layout, layout_of
 from .tensor_types import NAMES
 
-__all__ = ["Group", "Launches", "Member", "Workspaces"]
-
-
-_EMPTY = 8
-"""Stands for the address of a gradient without elements. PyTorch says 0, which means no gradient here."""
+__all__ = ["Gradients", "Group", "Launches", "Member", "Places", "Workspaces"]
 
 
 class Member(NamedTuple):
@@ -33,6 +32,10 @@ class Member(NamedTuple):
     square: Tensor
     step: Tensor
     group: int
+    name: str
+    """How messages call it."""
+    state: dict[str, Any]
+    """The state that has both means and the step count."""
 
 
 class Group(NamedTuple):
@@ -61,72 +64,113 @@ class Workspaces:
         return made[-1]
 
 
+class Gradients(NamedTuple):
+    """The gradients of a step, ``None`` for parameters without one."""
+
+    tensors: list[Tensor | None]
+    addresses: list[int]
+    """Where they lie, 0 for none."""
+
+
+class Places:
+    """Parameters of one device, and where they, their states and their gradients lie."""
+
+    def __init__(self, members: Sequence[Member]) -> None:
+        self.members = members
+        self.parameters = [member.parameter for member in members]
+        self.device = self.parameters[0].device
+        self.states = [list(each) for each in zip(*((m.step, m.mean, m.square) for m in members))]
+        """Step counts, and both means."""
+        self.runs = [
+            (index, slice(run[0], run[-1] + 1))
+            for index, each in groupby(range(len(members)), lambda at: members[at].group)
+            for run in [list(each)]
+        ]
+        """Each group with the parameters that are its."""
+        self._dicts = [member.state for member in members]
+        self._layout, self._steps = layout_of(self.parameters), layout_of(self.states[0])
+        layouts = (self._layout, self._steps, self._layout, self._layout)
+        tensors = (self.parameters, *self.states)
+        self._addresses = [_addresses_in(*pair) for pair in zip(layouts, tensors)]
+
+    def stand(self) -> bool:
+        """Whether parameters and states are what they were, and where. Shapes that changed in place are seen by the gradients, which have
+        the new ones."""
+        layout = self._layout
+        parameters, steps, means, squares = self._addresses
+        try:
+            # States that were replaced lie elsewhere, since those of before are kept here.
+            return (
+                layout.holds(self.parameters, parameters, True)
+                and self._steps.holds(list(map(_step, self._dicts)), steps, False)
+                and layout.holds(list(map(_mean, self._dicts)), means, False)
+                and layout.holds(list(map(_square, self._dicts)), squares, False)
+            )
+        except KeyError:
+            return False
+
+    def read(self) -> Gradients | None:
+        """The gradients, those that a step cannot read copied. ``None`` if a parameter is not what it was.
+
+        Raises:
+            TypeError, ValueError, RuntimeError: for what is not a gradient of its parameter.
+        """
+        gradients = list(map(_gradient, self.parameters))
+        addresses = self._layout.addresses(gradients)
+        return self._brought(gradients) if addresses is None else Gradients(gradients, addresses)
+
+    def _brought(self, gradients: list[Tensor | None]) -> Gradients | None:
+        """Gradients that fit, or are copied so that they do."""
+        if self._layout.addresses(self.parameters) != self._addresses[0]:
+            return None
+        found, addresses = list(gradients), [0] * len(gradients)
+        for at, (member, gradient) in enumerate(zip(self.members, gradients)):
+            if gradient is None:
+                continue
+            parameter = member.parameter
+            check_gradient(gradient, parameter, member.name)
+            if (
+                gradient.dtype != parameter.dtype
+                or gradient.stride() != parameter.stride()
+                or gradient.is_neg()
+            ):
+                gradient = torch.empty_like(parameter).copy_(gradient)
+            found[at], addresses[at] = gradient, gradient.data_ptr() or EMPTY
+        return Gradients(found, addresses)
+
+
+def _addresses_in(layout: Layout, tensors: list[Tensor]) -> list[int]:
+    found = layout.addresses(tensors)
+    assert found is not None, "a plan is made of tensors that were checked"
+    return found
+
+
 class Launches:
     """The launches of a step of some parameters on one GPU."""
 
     def __init__(self, members: Sequence[Member], workspaces: Workspaces) -> None:
-        self.members = members
-        self._parameters = [member.parameter for member in members]
-        self._addresses = [parameter.data_ptr() for parameter in self._parameters]
-        self._device = self._parameters[0].device
+        self.places = Places(members)
         self._core = _core.AdamW([_addresses(member) for member in members])
-        self._workspace = workspaces.of(self._device, self._core.workspace_bytes)
-        self._expected = [
-            (p.dtype, p.get_device(), p.is_contiguous(), p.stride()) for p in self._parameters
-        ]
-        self._are_alike = all(
-            contiguous and (dtype, device) == self._expected[0][:2]
-            for dtype, device, contiguous, _ in self._expected
-        )
+        self._workspace = workspaces.of(self.places.device, self._core.workspace_bytes)
         self.norm = self._workspace[self._core.NORM // 8]
         """The norm of all gradients in the last step with clipping."""
 
-    def stand(self) -> bool:
-        """Whether the parameters are where they were."""
-        return list(map(_address, self._parameters)) == self._addresses
-
-    def _read(self, gradients: Sequence[Tensor | None]) -> list[int]:
-        """The address of each gradient, 0 where there is none, -1 where a kernel cannot read one where it lies."""
-        # These loops are those of built-in functions: there may be hundreds of gradients.
-        if (
-            self._are_alike
-            and type(None) not in set(map(type, gradients))
-            and all(map(_is_contiguous, gradients))
-            and set(map(_kind, gradients)) == {self._expected[0][0]}
-            and set(map(_place, gradients)) == {self._expected[0][1]}
-        ):
-            return [address or _EMPTY for address in map(_address, gradients)]
-        return [
-            0
-            if gradient is None
-            else (gradient.data_ptr() or _EMPTY)
-            if _fits(gradient, expected)
-            else -1
-            for gradient, expected in zip(gradients, self._expected)
-        ]
-
-    def step(
-        self, gradients: Sequence[Tensor | None], groups: Sequence[Group], max_norm: float | None
-    ) -> None:
+    def step(self, gradients: Gradients, groups: Sequence[Group], max_norm: float | None) -> None:
         """Launches a step of the parameters that have a gradient."""
-        given, copies = self._read(gradients), []
-        if -1 in given:
-            for at, gradient in enumerate(gradients):
-                if given[at] == -1 and gradient is not None:
-                    copy = torch.empty_like(self._parameters[at]).copy_(gradient)
-                    copies.append(copy)
-                    given[at] = copy.data_ptr() or _EMPTY
+        given = gradients.addresses
         workspace = self._workspace.data_ptr()
         launch(
             self._workspace,
             lambda target: self._core.step(given, groups, max_norm, workspace, target),
         )
-        changed = [p for p, address in zip(self._parameters, given) if address]
+        changed = self.places.parameters
+        if 0 in given:
+            changed = list(compress(changed, given))
         torch.autograd.graph.increment_version(changed)
 
 
-_address, _place, _is_contiguous = map(methodcaller, ("data_ptr", "get_device", "is_contiguous"))
-_kind = attrgetter("dtype")
+_gradient = attrgetter("grad")
+_step, _mean, _square = map(itemgetter, STATE)
 
 
 def rate_at(rate: Tensor) -> tuple[int, str]:
@@ -142,16 +186,6 @@ def refuse_to_record(device: torch.device) -> None:
                 "AdamW: the first step makes the state of parameters, which a graph would make anew in each replay; call "
                 "`step()` once before it is recorded, as the calls do by which `flashcliff.capture` warms up"
             )
-
-
-def _fits(gradient: Tensor, expected: tuple[torch.dtype, int, bool, tuple[int, ...]]) -> bool:
-    """Whether a kernel can read a gradient where it lies."""
-    dtype, device, contiguous, strides = expected
-    return (
-        gradient.dtype is dtype
-        and gradient.get_device() == device
-        and (gradient.is_contiguous() if contiguous else gradient.stride() == strides)
-    )
 
 
 def _addresses(member: Member) -> tuple[int, int, int, int, int, int, str]:

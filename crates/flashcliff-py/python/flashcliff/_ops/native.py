@@ -23,26 +23,36 @@ _registered: list[Any] = []
 
 
 def use(module: ModuleType | None) -> None:
-    """Makes all operators use a module of C++, or, with ``None``, Python alone."""
+    """Makes all operators use a module of C++, or, with ``None``, Python alone, as they do after an error too."""
+    from .._derived.table import OPS
+    from . import eager
+
+    _set(None, [None] * len(OPS))
+    if module is None:
+        return
+    module.set_table(_core.native_table())
+    lookups = [
+        module.Lookup(count=len(op.tensors), resolve=partial(_resolve, eager.compiled, op))
+        for op in OPS
+    ]
+    registered = []
+    for op in OPS:
+        resolve = partial(_resolve_registered, eager.compiled, op)
+        registered.append(module.register(op.name, len(op.tensors), op.saves, op.linear, resolve))
+    _registered[:] = registered
+    _set(module, lookups)
+
+
+def _set(module: ModuleType | None, lookups: list[Any]) -> None:
     global loaded
     from .._derived.table import OPS
     from . import eager
 
     eager.compiled.cache_clear()
-    _registered.clear()
-    if module is not None:
-        module.set_table(_core.native_table())
+    if module is None:
+        _registered.clear()
     loaded = module
-    for op in OPS:
-        found = None
-        if module is not None:
-            found = module.Lookup(
-                count=len(op.tensors), resolve=partial(_resolve, eager.compiled, op)
-            )
-            resolve = partial(_resolve_registered, eager.compiled, op)
-            _registered.append(
-                module.register(op.name, len(op.tensors), op.saves, op.linear, resolve)
-            )
+    for op, found in zip(OPS, lookups):
         # The rows of the table are constants but for this.
         object.__setattr__(op, "native", found)
 

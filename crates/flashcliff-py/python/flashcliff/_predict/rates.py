@@ -7,12 +7,12 @@ given, or that no cache holds, costs more than memory that was just used, and ho
 from __future__ import annotations
 
 import bisect
+import hashlib
 import json
 import math
-import os
 import platform
-import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,11 +20,10 @@ from typing import Any
 
 import torch
 
-from .. import _core
-from .._cache import folder
+from .. import _cache, _core
 from .._ops import room
 
-FORMAT = 1
+FORMAT = 2
 _SMALLEST, _LARGEST = 1 << 12, {"cpu": 1 << 28, "cuda": 1 << 30}
 _WIDTHS = {"cpu": (32, 64, 128, 256, 512, 1024), "cuda": (128, 512, 1024, 2048, 4096, 8192)}
 _DTYPES = {
@@ -94,9 +93,21 @@ def calibrate(device: torch.device | str = "cpu") -> Rates:
 
 
 def rates_of(device: torch.device) -> Rates:
-    """The rates of a device, measured now if they are not known."""
-    found = _load(path(device), machine(device))
-    return calibrate(device) if found is None else found
+    """The rates of a device, measured now if they are not known. They serve even where they cannot be kept."""
+    to = path(device)
+    found = _load(to, machine(device))
+    if found is None:
+        found = measure(device)
+        try:
+            _store(found, to)
+        except OSError as error:
+            warnings.warn(
+                f"the rates of {device} cannot be kept, so that each process measures them: {error}; set FLASHCLIFF_CACHE_DIR to "
+                "a folder that can be written",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+    return found
 
 
 def checked(device: torch.device | str) -> torch.device:
@@ -136,21 +147,25 @@ def path(device: torch.device) -> Path:
     facts = machine(device)
     words = "-".join(str(facts[name]) for name in ("device", "processor", "threads"))
     plain = "".join(letter if letter.isalnum() or letter == "-" else "_" for letter in words)
-    return folder("rates") / f"torch-{plain}.json"
+    return _cache.folder("rates") / f"torch-{plain}.json"
 
 
 def _store(rates: Rates, to: Path) -> None:
-    to.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.NamedTemporaryFile("w", dir=to.parent, suffix=".json", delete=False) as file:
-        json.dump(asdict(rates), file, indent=1)
-    # Another process sees the whole file or none.
-    os.replace(file.name, to)
+    facts = asdict(rates)
+    text = json.dumps({**facts, "sha256": _digest(facts)}, indent=1)
+    _cache.replace(to, lambda made: made.write_text(text))
+
+
+def _digest(facts: dict[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
 def _load(file: Path, expected: dict[str, Any]) -> Rates | None:
-    """The rates in a file, if they are of this machine and can be used."""
+    """The rates in a file, if they are of this machine, and what was once written."""
     try:
-        read = json.loads(file.read_text())
+        read = json.loads(_cache.read(file))
+        if read.pop("sha256") != _digest(read):
+            return None
         curve = lambda rows: tuple((float(size), float(rate)) for size, rate in rows)  # noqa: E731
         rates = Rates(
             read["machine"],
@@ -158,7 +173,15 @@ def _load(file: Path, expected: dict[str, Any]) -> Rates | None:
             curve(read["levels"]),
             {dtype: curve(rows) for dtype, rows in read["products"].items()},
         )
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (
+        AttributeError,
+        KeyError,
+        OSError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+        ValueError,
+    ):
         return None
     curves = (rates.levels, *rates.products.values())
     usable = all(curve and all(size > 0 and rate > 0 for size, rate in curve) for curve in curves)

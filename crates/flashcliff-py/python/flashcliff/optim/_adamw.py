@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
+from operator import is_
 from typing import Any, overload
 
 import torch
@@ -11,19 +13,16 @@ from torch.optim.adamw import adamw
 from torch.optim.optimizer import ParamsT
 
 from .._ops import adamw as kernels
+from .._ops.adamw_checks import (
+    check_kind,
+    check_rate,
+    check_state,
+    label,
+    refuse_surroundings,
+)
 from ..errors import CaptureError
-from ._checks import check_options, check_parameter, check_theirs, refuse_gradients
+from ._checks import OPTIONS, THEIRS, check_loaded, check_options, check_theirs, number_of
 from ._plan import Plan, planned
-
-# Options of torch.optim.AdamW's groups that ours do not have. State dicts have them, so that it reads them.
-_THEIRS = {
-    "amsgrad": False,
-    "foreach": None,
-    "capturable": False,
-    "differentiable": False,
-    "fused": None,
-    "decoupled_weight_decay": True,
-}
 
 
 class AdamW(torch.optim.Optimizer):
@@ -54,6 +53,16 @@ class AdamW(torch.optim.Optimizer):
 
     Source: I. Loshchilov and F. Hutter, *Decoupled weight decay regularization*, ICLR 2019, algorithm 2.
 
+    **What is checked.** Addresses are taken once and kept. Each step looks whether parameters and states are still what they were, where they were,
+    and starts anew if not; then every state must have the shape of its parameter and memory of its own, or an error names the parameter. So a state
+    of another model is refused, when it is loaded or at the next step. Options are checked when they are given, and at the next step after they were
+    set in ``param_groups``; the number in a learning rate on a GPU only when it is given to the optimiser, a group or a state, since steps do not wait
+    for the GPU. An error in a step leaves parameters and states as they were. The compiled call path (:mod:`flashcliff.native`) makes these
+    checks cost next to nothing.
+
+    States of ``torch.optim.Adam`` with weight decay are refused, because their decay is a part of the gradient, and so are those of other optimisers.
+    PyTorch before 2.8 does not write the difference into states of Adam.
+
     Args:
         params: parameters, named parameters, or groups of them with options of their own.
         lr: the learning rate: a number, or a tensor of one element.
@@ -64,10 +73,12 @@ class AdamW(torch.optim.Optimizer):
         max_norm: the largest norm of all gradients of all groups together; ``None`` for any. All parameters are on one device then.
 
     Raises:
-        TypeError: for parameters of 16 bits, complex ones, ones that are not plain tensors.
-        ValueError: for options out of range, and parameters whose elements do not lie side by side.
-        RuntimeError: for sparse gradients.
-        flashcliff.UnsupportedError: for devices other than the CPU and CUDA, and on CUDA in a build without its kernels.
+        TypeError: for parameters of 16 bits, complex ones, ones that are not plain tensors; options of other types.
+        ValueError: for options out of range or that no step heeds (``amsgrad``, ``foreach``), parameters that share memory or whose elements do
+            not lie side by side, states and gradients of other shapes, memory that was given back.
+        RuntimeError: for sparse gradients, and those on another device.
+        flashcliff.UnsupportedError: for devices other than the CPU and CUDA, on CUDA in a build without its kernels, and for steps within
+            transforms, traces, and modes that make fake tensors.
         flashcliff.CaptureError: where a graph records the first step, or a learning rate on the CPU.
     """
 
@@ -85,6 +96,7 @@ class AdamW(torch.optim.Optimizer):
         self._plan: Plan | None = None
         self._workspaces = kernels.Workspaces()
         self._norm: Tensor | None = None
+        self._checked: list[tuple[tuple[str, ...], tuple[Any, ...]]] = []
         defaults = {
             "lr": lr,
             "betas": betas,
@@ -105,13 +117,18 @@ class AdamW(torch.optim.Optimizer):
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         self._plan = None
+        # Options of PyTorch's that are given here, not those that its class adds by itself.
+        theirs = {name: param_group[name] for name in THEIRS if name in param_group}
         super().add_param_group(param_group)
-        group = self.param_groups[-1]
-        group.pop("foreach", None)
+        index = len(self.param_groups) - 1
+        group = self.param_groups[index]
+        for name in THEIRS:
+            group.pop(name, None)
         try:
-            check_options(group)
-            for parameter in group["params"]:
-                check_parameter(parameter)
+            check_theirs({**theirs, "params": group["params"]})
+            check_options(group, read=True)
+            for at, parameter in enumerate(group["params"]):
+                check_kind(parameter, label(group, index, at))
         except Exception:
             self.param_groups.pop()
             raise
@@ -120,7 +137,7 @@ class AdamW(torch.optim.Optimizer):
         """The state, with the keys that ``torch.optim.AdamW`` has."""
         found = super().state_dict()
         for packed, group in zip(found["param_groups"], self.param_groups):
-            packed.update(_THEIRS)
+            packed.update(THEIRS)
             packed["capturable"] = all(p.is_cuda for p in group["params"])
         return found
 
@@ -128,17 +145,24 @@ class AdamW(torch.optim.Optimizer):
         return {key: self.__dict__[key] for key in ("defaults", "state", "param_groups")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        for group in state.get("param_groups", ()):
-            check_theirs(group)
-        super().__setstate__(state)
-        self._plan = None
-        self.__dict__.setdefault("_workspaces", kernels.Workspaces())
-        self.__dict__.setdefault("_norm", None)
-        for group in self.param_groups:
-            for name in _THEIRS:
+        """Takes a state that was loaded or copied. One that is not of these parameters, or of another optimiser, is an error, and the state of
+        before stays."""
+        defaults = state.get("defaults", self.__dict__.get("defaults", {}))
+        given = state.get("state", {})
+        for index, group in enumerate(state.get("param_groups", ())):
+            check_loaded(group, index)
+            for name in THEIRS:
                 group.pop(name, None)
             for name in ("maximize", "max_norm"):
-                group.setdefault(name, self.defaults[name])
+                group.setdefault(name, defaults.get(name))
+            check_options(group, read=True)
+            for at, parameter in enumerate(group["params"]):
+                check_state(given.get(parameter, {}), parameter, label(group, index, at))
+        super().__setstate__(state)
+        self._plan = None
+        self._checked = []
+        self.__dict__.setdefault("_workspaces", kernels.Workspaces())
+        self.__dict__.setdefault("_norm", None)
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -158,18 +182,52 @@ class AdamW(torch.optim.Optimizer):
     @torch._disable_dynamo
     @torch.no_grad()
     def _update(self) -> None:
-        plan = self._plan
-        if plan is None or not plan.stands(self.param_groups, self.state):
-            plan = self._plan = planned(self.param_groups, self.state, self._workspaces)
+        refuse_surroundings()
+        self._check_options()
+        plan, gradients = self._current()
         max_norm = self._max_norm(plan)
-        for launches in plan.on_gpus:
-            gradients = [member.parameter.grad for member in launches.members]
-            refuse_gradients([g for g in gradients if g is not None])
-            launches.step(gradients, self._groups(launches.members[0].parameter.device), max_norm)
+        for launches, given in zip(plan.on_gpus, gradients):
+            launches.step(given, self._groups(launches.places.device), max_norm)
             if max_norm is not None:
                 self._norm = launches.norm
-        if plan.on_cpu:
-            self._update_on_cpu(plan.on_cpu, max_norm)
+        if plan.on_cpu is not None:
+            self._update_on_cpu(plan.on_cpu, gradients[-1].tensors, max_norm)
+
+    def _check_options(self) -> None:
+        """Looks at the options of groups that were set since the last step."""
+        checked = self._checked
+        if len(checked) != len(self.param_groups):
+            checked = self._checked = [((), ())] * len(self.param_groups)
+        for index, group in enumerate(self.param_groups):
+            names, values = checked[index]
+            if len(group) == len(names) and all(map(is_, group.values(), values)):
+                if names == tuple(group) and type(group["betas"]) is tuple:
+                    continue
+            self._checked[index] = ((), ())
+            missing = [name for name in OPTIONS if name not in group]
+            if missing:
+                raise ValueError(
+                    f"AdamW: group {index} has no {', '.join(missing)}, which it needs"
+                )
+            check_options(group, read=False)
+            self._checked[index] = (tuple(group), tuple(group.values()))
+
+    def _current(self) -> tuple[Plan, list[kernels.Gradients]]:
+        """The plan of now, and all gradients, so that a wrong one leaves all parameters as they are."""
+        plan = self._plan
+        if plan is not None and plan.stands(self.param_groups, self.state):
+            gradients = plan.read()
+            if gradients is not None:
+                return plan, gradients
+        self._plan = None
+        # What is made here outlasts a step within inference mode, and is written to outside of it.
+        with torch.inference_mode(False), torch.no_grad():
+            plan = planned(self.param_groups, self.state, self._workspaces)
+        gradients = plan.read()
+        if gradients is None:
+            raise RuntimeError("AdamW: a parameter changed while its step was prepared")
+        self._plan = plan
+        return plan, gradients
 
     def _max_norm(self, plan: Plan) -> float | None:
         wanted: set[float | None] = {group["max_norm"] for group in self.param_groups}
@@ -179,7 +237,7 @@ class AdamW(torch.optim.Optimizer):
                 f"{', '.join(map(str, wanted))}"
             )
         (max_norm,) = wanted
-        if max_norm is not None and len(plan.on_gpus) + bool(plan.on_cpu) > 1:
+        if max_norm is not None and len(plan.places) > 1:
             places = sorted({str(member.parameter.device) for member in plan.members})
             raise ValueError(
                 f"max_norm: expected all parameters on one device, got {' and '.join(places)}; call "
@@ -199,45 +257,47 @@ class AdamW(torch.optim.Optimizer):
             for group in self.param_groups
         ]
 
-    def _update_on_cpu(self, members: list[kernels.Member], max_norm: float | None) -> None:
-        members = [member for member in members if member.parameter.grad is not None]
-        gradients = [g for member in members if (g := member.parameter.grad) is not None]
-        refuse_gradients(gradients)
-        if not gradients:
+    def _update_on_cpu(
+        self, places: kernels.Places, gradients: list[Tensor | None], max_norm: float | None
+    ) -> None:
+        there = [gradient for gradient in gradients if gradient is not None]
+        if not there:
             return
-        gradients = [
-            g if g.stride() == m.parameter.stride() else torch.empty_like(m.parameter).copy_(g)
-            for g, m in zip(gradients, members)
-        ]
         if max_norm is not None:
-            norms = torch.stack(
-                [torch.linalg.vector_norm(g, dtype=torch.float64) for g in gradients]
-            )
-            self._norm = torch.linalg.vector_norm(norms)
+            norms = [torch.linalg.vector_norm(g, dtype=torch.float64) for g in there]
+            self._norm = torch.linalg.vector_norm(torch.stack(norms))
             clip = (max_norm / (self._norm + 1e-6)).clamp(max=1.0)
-            gradients = [g * clip.to(g.dtype) for g in gradients]
-        for index, group in enumerate(self.param_groups):
-            chosen = [at for at, member in enumerate(members) if member.group == index]
-            if not chosen:
-                continue
-            own = [members[at] for at in chosen]
+            gradients = [None if g is None else g * clip.to(g.dtype) for g in gradients]
+        columns: list[list[Any]] = [places.parameters, gradients, *places.states]
+        are_all_there = len(there) == len(gradients)
+        for index, run in places.runs:
+            parameters, given, steps, means, squares = (column[run] for column in columns)
+            if not are_all_there:
+                found = [gradient is not None for gradient in given]
+                parameters, given, steps, means, squares = (
+                    list(compress(column, found))
+                    for column in (parameters, given, steps, means, squares)
+                )
+                if not given:
+                    continue
+            group = self.param_groups[index]
             adamw(
-                [member.parameter for member in own],
-                [gradients[at] for at in chosen],
-                [member.mean for member in own],
-                [member.square for member in own],
+                parameters,
+                given,
+                means,
+                squares,
                 [],
-                [member.step for member in own],
+                steps,
                 fused=True,
                 amsgrad=False,
                 beta1=float(group["betas"][0]),
                 beta2=float(group["betas"][1]),
-                lr=float(group["lr"]),
+                lr=number_of(group["lr"]),
                 weight_decay=float(group["weight_decay"]),
                 eps=float(group["eps"]),
                 maximize=bool(group["maximize"]),
             )
-        torch.autograd.graph.increment_version([member.parameter for member in members])
+            torch.autograd.graph.increment_version(parameters)
 
 
 def _rate(rate: float | Tensor, device: torch.device) -> tuple[float, tuple[int, str] | None]:
@@ -245,6 +305,7 @@ def _rate(rate: float | Tensor, device: torch.device) -> tuple[float, tuple[int,
     if not isinstance(rate, Tensor):
         return float(rate), None
     if rate.device == device:
+        check_rate(rate)
         return 0.0, kernels.rate_at(rate)
     if rate.is_cpu:
         with torch.cuda.device(device):
@@ -253,5 +314,5 @@ def _rate(rate: float | Tensor, device: torch.device) -> tuple[float, tuple[int,
                     f"AdamW: a graph would keep the number that the tensor `lr` now has; make it on {device}, where a replay "
                     "reads it"
                 )
-        return float(rate), None
+        return number_of(rate), None
     raise RuntimeError(f"lr: expected a tensor on {device} or on the CPU, got {rate.device}")

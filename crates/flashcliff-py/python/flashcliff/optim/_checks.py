@@ -1,99 +1,135 @@
-"""The parameters, gradients and options that AdamW takes, and errors that say what to do about others."""
+"""The options that AdamW takes, and errors that name a wrong one."""
 
 from __future__ import annotations
 
-from operator import attrgetter
+import math
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .. import _core
-from ..errors import UnsupportedError
+from .._ops import adamw_checks as tensors
 
-_TYPES = (torch.float32, torch.float64)
-_THEIRS = {
-    "amsgrad": "the maxima of AMSGrad",
-    "differentiable": "steps that are differentiated",
+OPTIONS = ("lr", "betas", "eps", "weight_decay", "maximize", "max_norm")
+THEIRS = {
+    "amsgrad": False,
+    "foreach": None,
+    "capturable": False,
+    "differentiable": False,
+    "fused": None,
+    "decoupled_weight_decay": True,
 }
+"""Options of torch.optim.AdamW's groups that ours do not have. State dicts have them, so that it reads them."""
+_NEEDED = ("lr", "betas", "eps", "weight_decay")
+_COUPLED = (
+    "weight decay that is a part of the gradient (torch.optim.Adam), where this optimiser's is decoupled; take torch.optim.Adam, or, "
+    "to go on with decoupled decay, set `decoupled_weight_decay` to True in each of `state['param_groups']`"
+)
 
 
-def check_parameter(parameter: Tensor) -> None:
-    """Raises for a parameter that the kernels do not take."""
-    if type(parameter) not in (Tensor, torch.nn.Parameter):
+def check_options(group: dict[str, Any], *, read: bool) -> None:
+    """Raises for options of a group that are wrong, or that no step heeds. With ``read``, the number of a learning rate on a GPU is
+    looked at, which waits for the GPU."""
+    _check_rate(group["lr"], read)
+    betas = group["betas"]
+    if not isinstance(betas, (tuple, list)):
         raise TypeError(
-            f"AdamW: expected parameters that are plain tensors, got {type(parameter).__name__}; take torch.optim.AdamW for "
-            "others, such as shards of FSDP"
+            f"betas: expected two numbers, at least 0 and below 1, got {type(betas).__name__}"
         )
-    if parameter.dtype in (torch.bfloat16, torch.float16):
-        raise TypeError(
-            f"AdamW: parameters must be float32 or float64, got {parameter.dtype}; keep them in float32, where small steps are "
-            "not lost, and compute in 16 bits within torch.autocast"
-        )
-    if parameter.dtype not in _TYPES:
-        raise TypeError(f"AdamW: parameters must be float32 or float64, got {parameter.dtype}")
-    if parameter.layout is not torch.strided:
-        raise TypeError(f"AdamW: parameters must be dense, got the layout {parameter.layout}")
-
-
-def check_place(parameter: Tensor) -> None:
-    """Raises for a device without an implementation, and for elements that overlap or lie apart."""
-    kind = parameter.device.type
-    if kind not in ("cpu", "cuda"):
-        raise UnsupportedError(
-            f"AdamW: parameters must be on the CPU or on CUDA, got {parameter.device}"
-        )
-    if kind == "cuda" and not _core.CUDA:
-        raise UnsupportedError(
-            "AdamW: this build of flashcliff has no CUDA kernels; install it again where nvcc is, or take "
-            "torch.optim.AdamW(..., fused=True)"
-        )
-    if torch.empty_like(parameter).stride() != parameter.stride():
-        raise ValueError(
-            f"AdamW: the elements of a parameter must lie side by side, got the shape {list(parameter.shape)} with strides "
-            f"{list(parameter.stride())}; make it from `tensor.contiguous()`"
-        )
-
-
-_layout = attrgetter("layout")
-
-
-def refuse_gradients(gradients: list[Tensor]) -> None:
-    """Raises for gradients that are not dense."""
-    if {torch.strided}.issuperset(map(_layout, gradients)):
-        return
-    for gradient in gradients:
-        if gradient.layout is not torch.strided:
-            raise RuntimeError(
-                f"AdamW: gradients must be dense, got the layout {gradient.layout}; make embeddings with `sparse=False`, or "
-                "take torch.optim.SparseAdam for them"
-            )
-
-
-def check_options(group: dict[str, Any]) -> None:
-    """Raises for options out of range."""
-    rate, betas = group["lr"], group["betas"]
-    if isinstance(rate, Tensor):
-        if rate.numel() != 1 or rate.dtype not in _TYPES:
-            raise ValueError(
-                f"lr: expected a number, or a tensor of one element, float32 or float64, got {rate.dtype} "
-                f"{list(rate.shape)}"
-            )
-    elif not rate >= 0:
-        raise ValueError(f"lr: expected at least 0, got {rate}")
-    if len(betas) != 2 or not all(0 <= float(beta) < 1 for beta in betas):
+    if len(betas) != 2 or not all(0 <= _number("betas", beta) < 1 for beta in betas):
         raise ValueError(f"betas: expected two numbers, at least 0 and below 1, got {betas}")
     for name in ("eps", "weight_decay"):
-        if not group[name] >= 0:
-            raise ValueError(f"{name}: expected at least 0, got {group[name]}")
-    if group["max_norm"] is not None and not group["max_norm"] > 0:
-        raise ValueError(f"max_norm: expected a number above 0 or None, got {group['max_norm']}")
+        _check_range(name, _number(name, group[name]))
+    max_norm = group["max_norm"]
+    if max_norm is not None and not _number("max_norm", max_norm) > 0:
+        raise ValueError(f"max_norm: expected a number above 0 or None, got {max_norm}")
+    if not isinstance(group["maximize"], bool):
+        raise TypeError(f"maximize: expected True or False, got {group['maximize']!r}")
+    check_theirs(group)
 
 
 def check_theirs(group: dict[str, Any]) -> None:
-    """Raises for options of torch.optim.AdamW that this one lacks, in a state that is loaded."""
-    for name, what in _THEIRS.items():
+    """Raises for options of torch.optim.AdamW that were given to a group and that no step heeds."""
+    _refuse_formulas(group)
+    if group.get("decoupled_weight_decay", True) is False:
+        raise ValueError(f"AdamW: `decoupled_weight_decay=False` asks for {_COUPLED}")
+    if group.get("foreach"):
+        raise ValueError(
+            "AdamW: `foreach=True` asks for another implementation, and there is one alone; leave it out"
+        )
+    if group.get("fused") is False:
+        raise ValueError(
+            "AdamW: `fused=False` asks for another implementation, and all steps are fused; leave it out"
+        )
+    if group.get("capturable") and not all(p.is_cuda for p in group["params"]):
+        raise ValueError(
+            "AdamW: `capturable=True` asks for steps in CUDA graphs, and some parameters are not on CUDA; leave it out: on CUDA all "
+            "steps can be captured"
+        )
+
+
+def check_loaded(group: dict[str, Any], index: int) -> None:
+    """Raises for a group of a state of another optimiser."""
+    missing = [name for name in _NEEDED if name not in group]
+    if missing:
+        others = ", ".join(str(name) for name in group if name != "params")
+        raise ValueError(
+            f"AdamW: expected the state of an AdamW, got one whose group {index} has no {', '.join(missing)}, but {others}: it is of "
+            "another optimiser; load it there"
+        )
+    _refuse_formulas(group)
+    if group.get("decoupled_weight_decay", True) is False:
+        if "amsgrad" not in group:
+            raise ValueError(
+                "AdamW: expected the state of an AdamW, got one of torch.optim.NAdam or torch.optim.RAdam; load it there"
+            )
+        if group["weight_decay"]:
+            raise ValueError(f"AdamW: the state was made with {_COUPLED}")
+
+
+def _refuse_formulas(group: dict[str, Any]) -> None:
+    for name, what in (
+        ("amsgrad", "the maxima of AMSGrad"),
+        ("differentiable", "steps that are differentiated"),
+    ):
         if group.get(name):
             raise ValueError(
-                f"AdamW: the state was made with `{name}=True`, but there is no support for {what}; take torch.optim.AdamW"
+                f"AdamW: `{name}=True` asks for {what}, for which there is no support; take torch.optim.AdamW"
             )
+
+
+def number_of(rate: Any) -> float:
+    """A learning rate as a number. It waits for the GPU, if it lies there."""
+    if isinstance(rate, Tensor):
+        tensors.check_rate(rate)
+    number = float(rate)
+    _check_range("lr", number)
+    return number
+
+
+def _check_rate(rate: Any, read: bool) -> None:
+    if not isinstance(rate, Tensor):
+        _check_range("lr", _number("lr", rate))
+        return
+    tensors.check_rate(rate)
+    if rate.is_cpu or (read and not torch.cuda.is_current_stream_capturing()):
+        number_of(rate)
+
+
+def _number(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real):
+        raise TypeError(
+            f"{name}: expected a number, got {value!r} of the type {type(value).__name__}"
+        )
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def _check_range(name: str, number: float) -> None:
+    if not number >= 0:
+        raise ValueError(f"{name}: expected at least 0, got {number}")
+    if number == math.inf:
+        raise ValueError(f"{name}: expected a finite number, got {number}")

@@ -1,14 +1,13 @@
 """The plan of a step of AdamW.
 
 A plan has the parameters that have a state, sorted by device, with all that a step needs but gradients and options. It is made at the first step, and
-again whenever a parameter or its state moved, or a further parameter has a gradient.
+again whenever a parameter or its state moved, or a further parameter has a gradient. Making it checks all that it has.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from itertools import repeat
 from operator import is_
 from typing import Any
 
@@ -16,7 +15,7 @@ import torch
 from torch import Tensor
 
 from .._ops import adamw as kernels
-from ._checks import check_parameter, check_place
+from .._ops.adamw_checks import STATE, Owners, check_parameter, check_state, label, refuse_shared
 
 States = Mapping[Tensor, dict[str, Any]]
 """The states of an optimiser by parameter."""
@@ -26,47 +25,42 @@ States = Mapping[Tensor, dict[str, Any]]
 class Plan:
     """The parameters of a step."""
 
-    given: list[Tensor]
-    """All parameters of all groups."""
+    given: list[list[Tensor]]
+    """All parameters of each group."""
     members: list[kernels.Member] = field(default_factory=list)
     """The parameters that have a state."""
     others: list[Tensor] = field(default_factory=list)
     """The parameters that had no gradient so far."""
-    states: list[dict[str, Any]] = field(default_factory=list)
-    """The states of the members."""
     order: list[dict[str, Any]] = field(default_factory=list)
     """The states of the members, in the order of the optimiser."""
     on_gpus: list[kernels.Launches] = field(default_factory=list)
-    on_cpu: list[kernels.Member] = field(default_factory=list)
-    _kept: tuple[list[Tensor], ...] = ()
+    on_cpu: kernels.Places | None = None
+    places: list[kernels.Places] = field(default_factory=list)
+    """The places of all devices, the CPU last."""
 
     def stands(self, groups: list[dict[str, Any]], states: States) -> bool:
         """Whether the plan is of the parameters and states that there are now."""
-        given = _given(groups)
         return (
-            len(given) == len(self.given)
-            and all(map(is_, given, self.given))
+            len(groups) == len(self.given)
+            and all(
+                len(group["params"]) == len(given) and all(map(is_, group["params"], given))
+                for group, given in zip(groups, self.given)
+            )
             and len(states) == len(self.order)
             and all(map(is_, states.values(), self.order))
             and all([p.grad is None for p in self.others])
-            and all([launches.stand() for launches in self.on_gpus])
-            and all([m.parameter.is_cpu for m in self.on_cpu])
-            and all(
-                all(map(is_, map(dict.get, self.states, repeat(name)), tensors))
-                for name, tensors in zip(("step", "exp_avg", "exp_avg_sq"), self._tensors())
-            )
+            and all([places.stand() for places in self.places])
         )
 
-
-    def _tensors(self) -> tuple[list[Tensor], ...]:
-        """Step counts and both means of the members."""
-        if not self._kept:
-            self._kept = (
-                [m.step for m in self.members],
-                [m.mean for m in self.members],
-                [m.square for m in self.members],
-            )
-        return self._kept
+    def read(self) -> list[kernels.Gradients] | None:
+        """The gradients of each place, in the order of ``places``. ``None`` if a parameter is not what it was."""
+        found = []
+        for places in self.places:
+            gradients = places.read()
+            if gradients is None:
+                return None
+            found.append(gradients)
+        return found
 
 
 def planned(
@@ -74,56 +68,76 @@ def planned(
     states: dict[Tensor, dict[str, Any]],
     workspaces: kernels.Workspaces,
 ) -> Plan:
-    """The plan of the parameters that have a gradient or a state. Makes states, and brings them into the form of the kernels."""
-    plan = Plan(_given(groups))
-    places: dict[torch.device, list[kernels.Member]] = {}
+    """The plan of the parameters that have a gradient or a state. Makes states, and brings them into the form of the kernels.
+
+    Raises:
+        TypeError, ValueError, RuntimeError: for a parameter that no step can change, or a state that is not of its parameter; no state
+            was changed then.
+    """
+    plan = Plan([list(group["params"]) for group in groups])
+    taken: list[tuple[Tensor, int, str]] = []
     for index, group in enumerate(groups):
-        for parameter in group["params"]:
+        for at, parameter in enumerate(group["params"]):
             if parameter.grad is None and not states.get(parameter):
                 plan.others.append(parameter)
                 continue
-            check_parameter(parameter)
-            check_place(parameter)
-            state = states[parameter]
-            _complete(parameter, state)
-            member = kernels.Member(
-                parameter, state["exp_avg"], state["exp_avg_sq"], state["step"], index
-            )
-            plan.members.append(member)
-            plan.states.append(state)
-            places.setdefault(parameter.device, []).append(member)
+            name = label(group, index, at)
+            check_parameter(parameter, name)
+            check_state(states.get(parameter, {}), parameter, name)
+            taken.append((parameter, index, name))
+    owners = Owners()
+    for parameter, _, name in taken:
+        refuse_shared(parameter, name, owners)
+    places: dict[torch.device, list[kernels.Member]] = {}
+    for parameter, index, name in taken:
+        state = states[parameter]
+        state.update(_completed(parameter, state, name, owners))
+        member = kernels.Member(
+            parameter, state["exp_avg"], state["exp_avg_sq"], state["step"], index, name, state
+        )
+        plan.members.append(member)
+        places.setdefault(parameter.device, []).append(member)
     plan.order = list(states.values())
     for device, members in places.items():
         if device.type == "cuda":
             plan.on_gpus.append(kernels.Launches(members, workspaces))
         else:
-            plan.on_cpu = members
+            plan.on_cpu = kernels.Places(members)
+    plan.places = [launches.places for launches in plan.on_gpus]
+    plan.places += [] if plan.on_cpu is None else [plan.on_cpu]
     return plan
 
 
-def _given(groups: list[dict[str, Any]]) -> list[Tensor]:
-    return [parameter for group in groups for parameter in group["params"]]
-
-
-def _complete(parameter: Tensor, state: dict[str, Any]) -> None:
-    """Makes the state of a parameter, or brings one that was loaded into the form that the kernels take."""
+def _completed(
+    parameter: Tensor, state: dict[str, Any], name: str, owners: Owners
+) -> dict[str, Tensor]:
+    """The state of a parameter, new, or in the form that the kernels take: memory of its own, in the parameter's type and order."""
     if not state and parameter.is_cuda:
         kernels.refuse_to_record(parameter.device)
+
+    def can_stay(tensor: Tensor, key: str) -> bool:
+        # Loaded states may share tensors, and steps would write over each other.
+        return (
+            not tensor.is_inference()
+            and not tensor.is_neg()
+            and not tensor.requires_grad
+            and owners.take(tensor, f"`{key}` of {name}") is None
+        )
+
+    made = {}
     step = state.get("step", 0.0)
-    if (
-        not isinstance(step, Tensor)
-        or step.dtype != torch.float32
-        or step.device != parameter.device
-        or step.dim()
-    ):
-        state["step"] = torch.tensor(float(step), dtype=torch.float32, device=parameter.device)
-    for name in ("exp_avg", "exp_avg_sq"):
-        mean = state.get(name)
+    is_ours = isinstance(step, Tensor) and step.dtype == torch.float32 and not step.dim()
+    if not is_ours or step.device != parameter.device or not can_stay(step, "step"):
+        made["step"] = torch.tensor(float(step), dtype=torch.float32, device=parameter.device)
+    for key in STATE[1:]:
+        mean = state.get(key)
         if mean is None:
-            state[name] = torch.zeros_like(parameter)
+            made[key] = torch.zeros_like(parameter, requires_grad=False)
         elif (
             mean.stride() != parameter.stride()
             or mean.dtype != parameter.dtype
             or mean.device != parameter.device
+            or not can_stay(mean, key)
         ):
-            state[name] = torch.empty_like(parameter).copy_(mean)
+            made[key] = torch.empty_like(parameter, requires_grad=False).copy_(mean)
+    return made

@@ -1,0 +1,161 @@
+// The form that the tensors of a list have, and where others of this form lie: what AdamW asks of hundreds of tensors at each step.
+//
+// This is a part of `call.cpp`, which includes it once.
+
+namespace {
+
+struct Form {
+    std::vector<int64_t> sizes, strides;
+    at::ScalarType type;
+    at::Device device;
+    bool is_contiguous;
+};
+
+// `Layout` of Python.
+struct PyLayout {
+    PyObject_HEAD
+    std::vector<Form> forms;
+};
+
+// The address that stands for a tensor without elements, since 0 stands for no tensor.
+constexpr uintptr_t kEmpty = 8;
+
+// The address of an object that is a plain tensor of a form, 0 for `None`; false for all others.
+bool address_of(PyObject* object, const Form& form, uintptr_t& address) {
+    if (Py_IsNone(object)) {
+        address = 0;
+        return true;
+    }
+    if (!THPVariable_CheckExact(object)) {
+        return false;
+    }
+    const at::Tensor& tensor = THPVariable_Unpack(object);
+    if (!is_plain(tensor) || tensor.scalar_type() != form.type || tensor.device() != form.device ||
+        tensor.sizes() != at::IntArrayRef(form.sizes)) {
+        return false;
+    }
+    // Strides of axes with one place say nothing.
+    if (!(form.is_contiguous && tensor.is_contiguous()) && tensor.strides() != at::IntArrayRef(form.strides)) {
+        return false;
+    }
+    address = tensor.numel() == 0 ? kEmpty : reinterpret_cast<uintptr_t>(tensor.const_data_ptr());
+    return true;
+}
+
+// Whether an argument is a list of as many items as there are forms; an error of Python, if not.
+bool is_list_of(PyObject* list, size_t count) {
+    if (PyList_Check(list) && static_cast<size_t>(PyList_GET_SIZE(list)) == count) {
+        return true;
+    }
+    PyErr_Format(PyExc_TypeError, "expected a list of %zu items", count);
+    return false;
+}
+
+// `addresses(tensors)`.
+PyObject* layout_addresses(PyObject* object, PyObject* list) {
+    HANDLE_TH_ERRORS
+    const auto& forms = reinterpret_cast<PyLayout*>(object)->forms;
+    if (!is_list_of(list, forms.size())) {
+        return nullptr;
+    }
+    THPObjectPtr found(PyList_New(PyList_GET_SIZE(list)));
+    if (!found) {
+        return nullptr;
+    }
+    for (size_t at = 0; at < forms.size(); ++at) {
+        uintptr_t address = 0;
+        if (!address_of(PyList_GET_ITEM(list, static_cast<Py_ssize_t>(at)), forms[at], address)) {
+            Py_RETURN_NONE;
+        }
+        PyObject* number = PyLong_FromUnsignedLongLong(address);
+        if (number == nullptr) {
+            return nullptr;
+        }
+        PyList_SET_ITEM(found.get(), static_cast<Py_ssize_t>(at), number);
+    }
+    return found.release();
+    END_HANDLE_TH_ERRORS
+}
+
+// `holds(tensors, addresses, order)`. The order of axes is always looked at.
+PyObject* layout_holds(PyObject* object, PyObject* const* arguments, Py_ssize_t count) {
+    HANDLE_TH_ERRORS
+    const auto& forms = reinterpret_cast<PyLayout*>(object)->forms;
+    if (count != 3) {
+        PyErr_SetString(PyExc_TypeError, "expected tensors, addresses, and whether the order of axes matters");
+        return nullptr;
+    }
+    if (!is_list_of(arguments[0], forms.size()) || !is_list_of(arguments[1], forms.size())) {
+        return nullptr;
+    }
+    for (size_t at = 0; at < forms.size(); ++at) {
+        const auto place = static_cast<Py_ssize_t>(at);
+        uintptr_t address = 0;
+        if (!address_of(PyList_GET_ITEM(arguments[0], place), forms[at], address)) {
+            Py_RETURN_FALSE;
+        }
+        const unsigned long long expected = PyLong_AsUnsignedLongLong(PyList_GET_ITEM(arguments[1], place));
+        if (expected == static_cast<unsigned long long>(-1) && PyErr_Occurred()) {
+            return nullptr;
+        }
+        if (expected != address) {
+            Py_RETURN_FALSE;
+        }
+    }
+    Py_RETURN_TRUE;
+    END_HANDLE_TH_ERRORS
+}
+
+// `Layout(tensors)`: the form of each of these plain tensors.
+PyObject* layout_new(PyTypeObject* type, PyObject* arguments, PyObject* names) {
+    static const char* keywords[] = {"tensors", nullptr};
+    PyObject* list;
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "O!", const_cast<char**>(keywords), &PyList_Type, &list)) {
+        return nullptr;
+    }
+    HANDLE_TH_ERRORS
+    std::vector<Form> forms;
+    for (Py_ssize_t at = 0; at < PyList_GET_SIZE(list); ++at) {
+        PyObject* item = PyList_GET_ITEM(list, at);
+        if (!THPVariable_CheckExact(item) || !is_plain(THPVariable_Unpack(item))) {
+            PyErr_Format(PyExc_TypeError, "expected plain tensors, got another at place %zd", at);
+            return nullptr;
+        }
+        const at::Tensor& tensor = THPVariable_Unpack(item);
+        forms.push_back(Form{tensor.sizes().vec(), tensor.strides().vec(), tensor.scalar_type(), tensor.device(),
+            tensor.is_contiguous()});
+    }
+    auto* self = reinterpret_cast<PyLayout*>(type->tp_alloc(type, 0));
+    if (self != nullptr) {
+        new (&self->forms) std::vector<Form>(std::move(forms));
+    }
+    return reinterpret_cast<PyObject*>(self);
+    END_HANDLE_TH_ERRORS
+}
+
+void layout_free(PyObject* object) {
+    reinterpret_cast<PyLayout*>(object)->forms.~vector();
+    Py_TYPE(object)->tp_free(object);
+}
+
+PyMethodDef layout_methods[] = {{"addresses", layout_addresses, METH_O,
+                                    "The address of each tensor, 0 for `None`, if all are plain and have their forms; else `None`."},
+    {"holds", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(layout_holds)), METH_FASTCALL,
+        "Whether tensors are plain, have their forms, and lie at addresses."},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyTypeObject layout_type = {PyVarObject_HEAD_INIT(nullptr, 0)};
+
+// Makes the type ready; false on an error of Python.
+bool make_layout_type() {
+    layout_type.tp_name = "flashcliff.Layout";
+    layout_type.tp_doc = "The shapes, strides, types and devices of a list of tensors.";
+    layout_type.tp_basicsize = sizeof(PyLayout);
+    layout_type.tp_flags = Py_TPFLAGS_DEFAULT;
+    layout_type.tp_new = layout_new;
+    layout_type.tp_dealloc = layout_free;
+    layout_type.tp_methods = layout_methods;
+    return PyType_Ready(&layout_type) == 0;
+}
+
+} // namespace
