@@ -121,7 +121,14 @@ class Algebra:
         left: Iterable[int] | None = None,
         right: Iterable[int] | None = None,
     ) -> tuple[int, ...]:
-        """The grades of a product of operands that carry only some grades."""
+        """The grades of a product of operands that carry only some grades, in ascending order.
+
+        ``"sandwich"`` are the grades of :func:`flashcliff.functional.sandwich`. None are reachable if the product is zero for
+        all such operands; operators then return all blades, which are zeros.
+
+        >>> Algebra(3, 0, 1).reachable("sandwich", (2, 3), (4,))
+        (1, 4)
+        """
         return tuple(self._core.reachable(kind, *self._sides(left, right)))
 
     def terms(self, kind: str = "geometric") -> tuple[tuple[int, int, int, int], ...]:

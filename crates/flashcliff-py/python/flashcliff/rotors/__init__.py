@@ -19,6 +19,7 @@ is our own (:mod:`flashcliff.rotors._ring`).
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from math import inf
@@ -26,10 +27,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
+from torch._subclasses.fake_tensor import FakeTensor
 
 from .._ops import checks
-from .._ops.run import saved_dtype
+from .._ops.kept import for_later_calls
+from .._ops.run import refuse_sparse_and_nested, saved_dtype
 from ..algebra import Algebra, AlgebraLike, Grades, as_algebra, by_name, grades_of
 from ..errors import UnsupportedError
 from . import _ring
@@ -132,6 +134,8 @@ def normalized(x: Tensor, algebra: AlgebraLike, *, odd: bool = False) -> Tensor:
         UnsupportedError: the algebra has more than five dimensions.
     """
     name, given = _enter("normalized", "x", x, algebra, None, odd)
+    if not given.parts:
+        return x.clone()
     return _leave(*_normalized(name, given.parts, signed=True), x, tuple(given.parts))
 
 
@@ -154,6 +158,8 @@ def inverse(x: Tensor, algebra: AlgebraLike, *, odd: bool = False) -> Tensor:
         UnsupportedError: the algebra has more than five dimensions.
     """
     name, given = _enter("inverse", "x", x, algebra, None, odd)
+    if not given.parts:
+        return x.clone()
     parts = given.parts
     a, p = times_reverse(name, parts)
     one = torch.ones_like(a) if p else None
@@ -192,16 +198,22 @@ def interpolate(
         raise ValueError(
             f"interpolate: `b` must be {list(a.shape)} of {a.dtype} as `a` is, got {list(b.shape)} of {b.dtype}"
         )
-    if not isinstance(t, Tensor):
+    _check_device("interpolate", "a", a, "b", b)
+    if isinstance(t, Tensor):
+        _check_kind("interpolate", "t", t, (*_TYPES, *_INTEGERS))
+        _check_device("interpolate", "a", a, "t", t)
+    else:
         t = checks.number("t", t)
-    elif not _broadcasts(t.shape, a.shape[1:]):
+    if isinstance(t, Tensor) and not _broadcasts(t.shape, a.shape[1:]):
         raise ValueError(
             f"interpolate: `t` must broadcast to {list(a.shape[1:])}, got {list(t.shape)}"
         )
+    if not first.parts:
+        return a.clone()
     start, starts = _normalized(name, first.parts, signed=True)
     end, ends = _normalized(name, second.parts, signed=True)
     between = product(name, _reverse(name, start), end, _PARITIES[0])
-    nearer = torch.where(between[0] < 0, -1.0, 1.0).to(between[0].dtype)
+    nearer = torch.ones_like(between[0]).masked_fill(between[0] < 0, -1.0)
     step, goes = _log(name, {blade: nearer * value for blade, value in between.items()})
     turn, turns = _exp(name, {blade: t * value for blade, value in step.items()}, a)
     result = product(name, start, turn, _PARITIES[odd])
@@ -250,10 +262,21 @@ def action(
         raise ValueError(
             f"action: `versors` must be [{len(own)}, out, in = {x.shape[-1]}], got {list(versors.shape)}"
         )
-    if not isinstance(weight, Tensor) or weight.shape != versors.shape[1:]:
-        got = list(weight.shape) if isinstance(weight, Tensor) else repr(weight)
+    _check_kind("action", "weight", weight)
+    if weight.shape != versors.shape[1:]:
+        got = list(weight.shape)
         raise ValueError(f"action: `weight` must be {list(versors.shape[1:])}, got {got}")
+    for argument, tensor in (("versors", versors), ("weight", weight)):
+        _check_device("action", "x", x, argument, tensor)
+    made = torch.promote_types(versors.dtype, weight.dtype)
+    if made != x.dtype and not torch.is_autocast_enabled(x.device.type):
+        raise TypeError(
+            f"action: `versors` and `weight` must be {x.dtype} as `x` is, got {versors.dtype} and "
+            f"{weight.dtype}; call their `to(x.dtype)`"
+        )
     table = _sandwich_table(found.name, own, blades, versors.dtype, versors.device)
+    if isinstance(versors, FakeTensor):
+        table = versors.fake_mode.from_tensor(table)
     squares = versors.unsqueeze(1) * versors.unsqueeze(0)
     matrices = torch.einsum("efab,efmn->abmn", table, squares) * weight
     return torch.einsum("abmn,b...n->a...m", matrices, x)
@@ -267,9 +290,7 @@ def _sandwich_table(
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tensor:
-    # A fake tensor could not be used by any other call.
-    with _disable_current_modes():
-        return _kept_table(name, versors, blades, dtype, device)
+    return _kept_table(name, versors, blades, dtype, device)
 
 
 @lru_cache(maxsize=64)
@@ -283,7 +304,7 @@ def _kept_table(
     """The sandwich as numbers: ``[e, f, a, b]`` is the blade ``a`` of ``e b reverse(f)``."""
     algebra = by_name(name)
     products = {(left, right): (output, sign) for left, right, output, sign in algebra.terms()}
-    table = torch.zeros(len(versors), len(versors), len(blades), len(blades), dtype=torch.float64)
+    numbers = array("d", bytes(8 * len(versors) ** 2 * len(blades) ** 2))
     for b, blade in enumerate(blades):
         for e, left in enumerate(versors):
             half, sign = products.get((left, blade), (0, 0))
@@ -291,8 +312,11 @@ def _kept_table(
                 output, other = products.get((half, right), (0, 0))
                 if sign * other and output in blades:
                     reverse = reverse_sign(algebra.grades[right])
-                    table[e, f, blades.index(output), b] += sign * other * reverse
-    return table.to(device, dtype)
+                    row = (e * len(versors) + f) * len(blades) + blades.index(output)
+                    numbers[row * len(blades) + b] += sign * other * reverse
+    with for_later_calls():
+        shape = len(versors), len(versors), len(blades), len(blades)
+        return torch.tensor(numbers, dtype=dtype, device=device).view(shape)
 
 
 # The functions on parts, and where they exist. Results elsewhere are numbers that nothing reads: what is not finite would
@@ -308,7 +332,7 @@ def _exp(name: str, b: Parts, like: Tensor) -> tuple[Parts, Tensor]:
     if q:
         for value in q.values():
             exists = exists & (value.abs() < inf)
-        q = {blade: torch.where(exists, value, 0.0) for blade, value in q.items()}
+        q = {blade: value.masked_fill(~exists, 0.0) for blade, value in q.items()}
     rotor = scaled(name, sine, q, b)
     rotor[0] = cosine[0]
     if cosine[1] is not None:
@@ -349,8 +373,8 @@ def _log(name: str, r: Parts) -> tuple[Parts, Tensor]:
     bivector = {blade: value for blade, value in r.items() if grades[blade] == 2}
     p = {blade: value for blade, value in r.items() if grades[blade] == 4}
     exists = exists & has_root
-    w = torch.where(exists, r[0], 1.0), torch.ones_like(r[0])
-    slope = _ring.slope_of_logarithm(w, torch.where(exists, square(name, p)[0], 0.0))
+    w = r[0].masked_fill(~exists, 1.0), torch.ones_like(r[0])
+    slope = _ring.slope_of_logarithm(w, square(name, p)[0].masked_fill(~exists, 0.0))
     half = scaled(name, slope, p, bivector)
     return {blade: 2 * value for blade, value in half.items()}, exists
 
@@ -375,16 +399,16 @@ def _normalized(name: str, x: Parts, signed: bool) -> tuple[Parts, Tensor]:
     if signed:
         with torch.no_grad():
             # A versor has no 4-vector here but for rounding, whose square has any sign.
-            sign = torch.where(a < 0, -1.0, 1.0).to(a.dtype)
+            sign = torch.ones_like(a).masked_fill(a < 0, -1.0)
         a = sign * a
         p = {blade: sign * value for blade, value in p.items()}
     one = torch.ones_like(a) if p else None
     with torch.no_grad():
         exists = _ring.has_root((a, one), c)
-    a = torch.where(exists, a, 1.0)
+    a = a.masked_fill(~exists, 1.0)
     if c is not None:
-        c = torch.where(exists, c, 0.0)
-        p = {blade: torch.where(exists, value, 0.0) for blade, value in p.items()}
+        c = c.masked_fill(~exists, 0.0)
+        p = {blade: value.masked_fill(~exists, 0.0) for blade, value in p.items()}
     _, over = _ring.root((a, one), c)
     return scaled(name, over, p, x), exists
 
@@ -421,13 +445,33 @@ def _broadcasts(shape: torch.Size, to: torch.Size) -> bool:
     return len(shape) <= len(to) and all(size in (1, wanted) for size, wanted in sizes)
 
 
-def _check(function: str, argument: str, x: Any, blades: int, what: str) -> None:
+_TYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def _check_kind(function: str, argument: str, x: Any, types: tuple[torch.dtype, ...] = _TYPES) -> None:
+    """Checks that something is a dense tensor with elements of some types."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{function}: `{argument}` must be a torch.Tensor, got {type(x).__name__}")
-    if not x.dtype.is_floating_point:
+    refuse_sparse_and_nested(function, argument, x)
+    if x.dtype not in types:
+        remedy = "" if x.dtype.is_complex or x.is_quantized else f"; call `{argument}.float()`"
         raise TypeError(
-            f"{function}: `{argument}` must have real floating-point elements, got {x.dtype}"
+            f"{function}: `{argument}` must have real floating-point elements, got {x.dtype}{remedy}"
         )
+
+
+def _check_device(function: str, like: str, first: Tensor, argument: str, x: Tensor) -> None:
+    """Checks that a tensor is where the first one is; a tensor of no axes may be elsewhere, as a number is."""
+    if x.device != first.device and x.dim():
+        raise RuntimeError(
+            f"{function}: expected all tensors on the same device, got {like} on {first.device}, "
+            f"{argument} on {x.device}; move them with `.to(device)`"
+        )
+
+
+def _check(function: str, argument: str, x: Any, blades: int, what: str) -> None:
+    _check_kind(function, argument, x)
     if x.dim() < 2 or x.shape[0] != blades:
         raise ValueError(
             f"{function}: `{argument}` must be [{blades}, *batch, channels], the {what} first, got {list(x.shape)}"
@@ -470,7 +514,7 @@ def _enter(
         largest = x.abs().amax(0)
         finite = largest < inf
         scale = 1.0 if bivectors else _ring.power_of_two(largest)
-    x = torch.where(finite, x * scale, 0.0)
+    x = (x * scale).masked_fill(~finite, 0.0)
     return found.name, _Given(dict(zip(blades, x.unbind(0))), finite, scale)
 
 

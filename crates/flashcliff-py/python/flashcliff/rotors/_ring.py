@@ -61,9 +61,9 @@ def _short(u: Element, c: Tensor | None) -> tuple[Element, Element]:
 def _of_number(u: Tensor) -> tuple[Tensor, Tensor]:
     """``C(u)`` and ``S(u)`` of real numbers."""
     turns, boosts = u < -1, u > 1
-    (cosine, _), (sine, _) = _short((torch.where(turns | boosts, 0.0, u), None), None)
-    angle = torch.where(turns, -u, 1.0).sqrt()
-    rapidity = torch.where(boosts, u, 1.0).sqrt()
+    (cosine, _), (sine, _) = _short((u.masked_fill(turns | boosts, 0.0), None), None)
+    angle = (-u).masked_fill(~turns, 1.0).sqrt()
+    rapidity = u.masked_fill(~boosts, 1.0).sqrt()
     cosine = torch.where(turns, angle.cos(), torch.where(boosts, rapidity.cosh(), cosine))
     by_rapidity = torch.where(boosts, rapidity.sinh() / rapidity, sine)
     return cosine, torch.where(turns, angle.sin() / angle, by_rapidity)
@@ -88,13 +88,13 @@ def exponential(
         # The largest number whose exponential is one.
         most = log(torch.finfo(s.dtype).max)
         exists = (size <= _LARGEST) & (growth <= most * most)
-    s = torch.where(exists, s, 0.0)
+    s = s.masked_fill(~exists, 0.0)
     if c is None or n is None:
         cosine, sine = _of_number(s)
         return (cosine, None), (sine, None), exists
-    c = torch.where(exists, c, 0.0)
+    c = c.masked_fill(~exists, 0.0)
     far = exists & (size > 1)
-    near_s, near_c = torch.where(far, 0.0, s), torch.where(far, 0.0, c)
+    near_s, near_c = s.masked_fill(far, 0.0), c.masked_fill(far, 0.0)
     small = _short((near_s, torch.ones_like(s)), near_c)
     apart = far & (4 * c > s * s)
     large = _of_pair(s, c, n, apart, far & ~apart)
@@ -117,18 +117,18 @@ def _of_pair(
 ) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
     """``C(u)`` and ``S(u)`` where either mask is set, by the formulas of :func:`exponential` for large and for other ``c``."""
     negative = s < 0
-    half = torch.where(apart, c, 1.0).sqrt()
+    half = c.masked_fill(~apart, 1.0).sqrt()
     half = torch.where(negative, -half, half)
-    d = torch.where(split, n, 1.0).sqrt()
+    d = n.masked_fill(~split, 1.0).sqrt()
     d = torch.where(negative, -d, d)
     over = 1 / d
     # Of two numbers the smaller one follows from the product, as their sum may cancel.
-    larger = torch.where(apart, s + half, torch.where(split, (s + d) / 2, 1.0))
-    smaller = torch.where(apart, n, torch.where(split, c / 4, 0.0)) / larger
+    larger = torch.where(apart, s + half, ((s + d) / 2).masked_fill(~split, 1.0))
+    smaller = torch.where(apart, n, (c / 4).masked_fill(~split, 0.0)) / larger
     c1, s1 = _of_number(larger)
     c2, s2 = _of_number(smaller)
     # Zeros keep the factors below from growing where the other formula counts.
-    p, q = torch.where(split, larger, 0.0) * over, torch.where(split, smaller, 0.0) * over
+    p, q = (x.masked_fill(~split, 0.0) * over for x in (larger, smaller))
     cosine = (
         torch.where(apart, (c1 + c2) / 2, c1 * c2),
         torch.where(apart, (c1 - c2) / (2 * half), s1 * s2 / 2),
@@ -175,7 +175,7 @@ def inverse(x: Element, c: Tensor | None) -> tuple[Element, Tensor]:
     a, b = x
     n = a if b is None or c is None else a * a - c * (b * b)
     exists = (n != 0) & (n.abs() < inf)
-    n = torch.where(exists, n, 1.0)
+    n = n.masked_fill(~exists, 1.0)
     if b is None or c is None:
         return (1 / n, None), exists
     return (a / n, -b / n), exists
@@ -212,30 +212,30 @@ def arc(w: Tensor, s: Tensor, unit: Tensor, scale: Tensor) -> tuple[Tensor, Tens
     near = (w > 0) & (16 * s.abs() <= w * w)
     turns = ~near & (unit < 0)
     boosts = ~near & (s > 0) & (s.detach().abs().sqrt() < w)
-    over = 1 / torch.where(near, w, 1.0)
+    over = 1 / w.masked_fill(~near, 1.0)
     terms = 13 if w.dtype == torch.float64 else 6
-    ratio = torch.where(near, s, 0.0) * over * over
+    ratio = s.masked_fill(~near, 0.0) * over * over
     series, _ = _series((ratio, None), None, [1 / (2 * j + 1) for j in range(terms)])
-    length = torch.where(turns, -unit, 1.0).sqrt()
-    angle = torch.atan2(length, torch.where(turns, scale * w, 1.0))
+    length = (-unit).masked_fill(~turns, 1.0).sqrt()
+    angle = torch.atan2(length, (scale * w).masked_fill(~turns, 1.0))
     # With the scale of the bivector last: it is large where the length is small.
     turn = angle / length * scale
-    rapidity = torch.where(boosts, s, 1.0).sqrt()
-    time = torch.where(boosts, w, 2.0)
+    rapidity = s.masked_fill(~boosts, 1.0).sqrt()
+    time = w.masked_fill(~boosts, 2.0)
     boost = ((time + rapidity) / (time - rapidity)).log() / (2 * rapidity)
     slope = torch.where(turns, turn, torch.where(near, series * over, boost))
     exists = near | turns | boosts
-    return torch.where(exists, slope, 0.0), exists
+    return slope.masked_fill(~exists, 0.0), exists
 
 
 def power_of_two(x: Tensor) -> Tensor:
     """A power of two that takes the magnitudes of numbers to 1 up to 2; 1 for zero and for what is not finite."""
     largest = 1022.0 if x.dtype == torch.float64 else 126.0
     usable = (x != 0) & (x.abs() < inf)
-    exponent = torch.where(usable, x, 1.0).abs().log2().floor()
+    exponent = x.masked_fill(~usable, 1.0).abs().log2().floor()
     return exponent.clamp(-largest, largest).neg().exp2()
 
 
 def missing(exists: Tensor, value: Tensor) -> Tensor:
     """A value where it exists, else NaN, whose gradient is zero."""
-    return torch.where(exists, value, nan)
+    return value.masked_fill(~exists, nan)

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field, fields
 
 import torch
 from torch import Tensor
-from torch.utils._python_dispatch import _disable_current_modes
 
 from ..._ops.equivariant import Maps
+from ..._ops.kept import for_later_calls
 from ...algebra import Algebra, AlgebraLike, as_algebra
 from .maps import GROUPS, MapPlan, map_plan
 
@@ -157,8 +157,7 @@ def _tensor(rows: tuple[object, ...], dtype: torch.dtype, device: torch.device) 
 
 @functools.cache
 def _cached(rows: tuple[object, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    # A tensor made in inference mode could not be saved for a later backward pass, a fake one not be used by any other call.
-    with torch.inference_mode(False), _disable_current_modes():
+    with for_later_calls():
         return torch.tensor(rows, dtype=dtype, device=device)
 
 
