@@ -71,8 +71,9 @@ class Algebra:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether this build has compiled kernels for the algebra. If not, operators are
-        interpreted."""
+        """Whether this build has compiled kernels for the algebra. If not, operators are interpreted
+        on the CPU, which takes longer: a message of the logger ``flashcliff`` says so once, at the
+        level ``INFO``."""
         return self._core.is_compiled
 
     @property
