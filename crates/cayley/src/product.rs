@@ -194,6 +194,34 @@ impl Algebra {
             .fold(GradeSet::EMPTY, GradeSet::union)
     }
 
+    /// Grades that the sandwich `x y reverse(x)` can reach, of a versor `x` and an operand `y` with the given grades.
+    ///
+    /// The result behaves under the reverse like `y`. So among the grades of `x y` times `x`, only those remain whose sign
+    /// under the reverse is that of some grade of `y`. A blade of these grades can still be zero for all operands.
+    ///
+    /// ```
+    /// use cayley::{Algebra, GradeSet, Signature};
+    ///
+    /// let algebra = Algebra::new(Signature::new(3, 0, 0)?);
+    /// let [even, vector] = [GradeSet::even(3), GradeSet::single(1)];
+    /// assert_eq!(algebra.reachable_by_sandwich(even, vector), vector);
+    /// # Ok::<(), cayley::Error>(())
+    /// ```
+    pub fn reachable_by_sandwich(
+        &self,
+        versor_grades: GradeSet,
+        operand_grades: GradeSet,
+    ) -> GradeSet {
+        let kind = ProductKind::Geometric;
+        let sign = |grade: usize| self.reverse_sign(self.grade_range(grade).start);
+        let half = self.reachable(kind, versor_grades, operand_grades);
+        let reached = self.reachable(kind, half, versor_grades);
+        let kept = reached
+            .iter()
+            .filter(|&g| operand_grades.iter().any(|o| sign(o) == sign(g)));
+        kept.fold(GradeSet::EMPTY, |set, g| set.union(GradeSet::single(g)))
+    }
+
     /// The grade triple of a term.
     pub fn path_of(&self, term: Term) -> Path {
         Path {

@@ -9,10 +9,11 @@
 //!
 //! On the CPU a function is one node of the graph, computed by [`flashcliff::rotor`]. On a GPU it is composed of candle's
 //! operations, about a hundred small kernels for an exponential, without a copy to the host; `bf16` and `f16` are computed in
-//! `f32`. There [`exp`] takes rotors up to an angle of 512, and gives NaN beyond. [`action`] forms its matrices by
+//! `f32`. There [`exp`] takes rotations by up to 1024, and gives NaN beyond. [`action`] forms its matrices by
 //! [`functional::sandwich`](crate::functional::sandwich) there.
 //!
-//! The formulas, where a logarithm is unique, and the accuracy: [`flashcliff::rotor`].
+//! The formulas, where a logarithm is unique, and the accuracy: [`flashcliff::rotor`]. An item without a result is not finite,
+//! and its gradient is zero: it does not spread to weights that all items share.
 //!
 //! ```
 //! use candle_core::{DType, Device, Tensor, Var};

@@ -51,7 +51,11 @@ pub const OPERATORS: &[Operator] = &[
         title: "The fused steerable geometric product: gates, a weighted geometric product, a norm.",
         formula: "o = norm(sum over paths p of w[c, p] <<x'>_a <y'>_b>_p), x' = gate(x_0) x, y' alike",
         details: "Paths are in lexicographic order of (left, output, right). Saved for the backward pass: one \
-                  sum per output grade and batch element.",
+                  sum per output grade and batch element.\n\n\
+                  The norm sums squares of the product. In `f32` the sum over the blades of a grade and all channels \
+                  of a batch element must stay below 3.4e38: products up to `1.8e19 / sqrt(blades C)`, which operands \
+                  of some 1e8 have. Beyond it the grade is 0, or not a number where the squares have both signs: \
+                  scale the weights.",
         inputs: &[
             input("x", "[blades of left, batch, C]"),
             input("y", "[blades of right, batch, C]"),
@@ -72,7 +76,8 @@ pub const OPERATORS: &[Operator] = &[
         title: "The fused fully connected geometric product: {sgp_norm} from all channels to all channels.",
         formula: "o[m] = norm(sum over n and paths p of w[p, n, m] <<x'[n]>_a <y'[n]>_b>_p)",
         details: "There is one matrix product for each path, whose left operand is formed from `x` and `y` block \
-                  by block. Saved for the backward pass: one sum per output grade and batch element.",
+                  by block. Saved for the backward pass: one sum per output grade and batch element.\n\n\
+                  The range of the norm is that of {sgp_norm}, here of sums over `n`.",
         inputs: &[
             input("x", "[blades of left, batch, in]"),
             input("y", "[blades of right, batch, in]"),
@@ -122,7 +127,8 @@ pub const OPERATORS: &[Operator] = &[
         formula: "o = sgp_norm(x, y, w), y = mv_linear(x, linear_weight, linear_bias)",
         details: "Without `per_grade` the weight of the map is `[C, C]`; the layout `grade_in_out` puts grades \
                   first.\n\nSaved for the backward pass: `y` in the type of `x`, and one sum per output grade and \
-                  batch element. With `recompute` the sums alone: `y` is then in the workspace of each pass.\n\n\
+                  batch element. With `recompute` the sums alone: `y` is then in the workspace of each pass. The \
+                  range of the norm is that of {sgp_norm}.\n\n\
                   The output, and all gradients but that of `x`, are the same bits as of the two operators in \
                   turn. The map adds its part of the gradient of `x` to that of the product, which saves a pass \
                   and rounds in another order.",
@@ -225,7 +231,12 @@ pub const OPERATORS: &[Operator] = &[
                   action with the odd grades of `y` negated: a unit vector `n` with `n n = 1` keeps `n` and negates \
                   the vectors at right angles to it, where the reflection does the reverse. The action is then the \
                   sandwich of `x` with {grade_involution} of `y`. With `x reverse(x) = -1` all grades are negated, \
-                  and otherwise the result is scaled by `x reverse(x)`.",
+                  and otherwise the result is scaled by `x reverse(x)`.\n\n\
+                  The output has the blades of the grades that `x y` times `x` can reach and whose sign under the \
+                  reverse is that of a grade of `y`, in ascending order: more than `y` has if `x` is no versor. \
+                  Python's `Algebra.reachable(\"sandwich\", left, right)` and \
+                  `cayley::Algebra::reachable_by_sandwich` list them. Blades of these grades whose terms cancel are \
+                  zeros. Where no grade can be reached, the output has all blades and is zero, as that of {product}.",
         inputs: &[
             input("x", "[blades of left, batch, C]"),
             input("y", "[blades of right, batch, C]"),
@@ -298,6 +309,9 @@ pub const OPERATORS: &[Operator] = &[
         name: "grade_rms",
         title: "The norm of {sgp_norm}, for each grade and batch element, over channels.",
         formula: "o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)",
+        details: "In `f32` the sum of the squares of a grade, over its blades and all channels of a batch element, must \
+                  stay below 3.4e38: numbers up to `1.8e19 / sqrt(blades C)`. Beyond it the grade is 0, or not a number \
+                  where the squares have both signs.",
         options: Options::Each(&[&OWN_NORM, &EPS]),
         errors: "[`Error::InvalidOption`] for an `eps` that is negative or not finite, [`Error::UnknownOption`] for \
                  [`Norm::None`].",

@@ -83,7 +83,7 @@ impl Algebra {
         Ok(terms.collect())
     }
 
-    /// The grades that a product between grades can reach.
+    /// The grades that a product between grades can reach, or the sandwich.
     #[pyo3(signature = (kind, left=None, right=None))]
     fn reachable(
         &self,
@@ -93,7 +93,10 @@ impl Algebra {
     ) -> PyResult<Vec<usize>> {
         let (left, right) = (self.grades(left)?, self.grades(right)?);
         let cayley = self.inner.cayley();
-        let reached = cayley.reachable(product_kind(kind)?, left, right);
+        let reached = match kind {
+            "sandwich" => cayley.reachable_by_sandwich(left, right),
+            _ => cayley.reachable(product_kind(kind)?, left, right),
+        };
         Ok(reached.iter().collect())
     }
 

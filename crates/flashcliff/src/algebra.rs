@@ -4,6 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::str::FromStr;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cayley::{GradeSet, Path, Signature};
 use flashcliff_kernels::program::Program;
@@ -47,6 +48,8 @@ struct Entry {
     path_count: usize,
     /// The programs that were made at run time, by their keys.
     made: Kept<(Key, &'static Program)>,
+    /// Whether a message has said that there are no compiled programs.
+    is_noted: AtomicBool,
 }
 
 impl Entry {
@@ -58,6 +61,7 @@ impl Entry {
             cayley,
             path_count,
             made: Kept::new(),
+            is_noted: AtomicBool::new(false),
         }
     }
 }
@@ -86,17 +90,26 @@ static REGISTERED: Kept<Entry> = Kept::new();
 static INTERPRETED: Kept<Entry> = Kept::new();
 
 impl Algebra {
-    /// The algebra of a signature.
+    /// The algebra of a signature. If it has no compiled kernels, a message of the crate `log` says so once in a process, at
+    /// the level `info`.
     ///
     /// # Errors
     /// [`Error::Environment`] for a [variable](environment) that means nothing.
     pub fn new(signature: Signature) -> Result<Self, Error> {
         environment::check()?;
         threads::note_process();
-        match Self::compiled(signature) {
-            Some(algebra) => Ok(algebra),
-            None => Self::interpreted(signature),
+        if let Some(algebra) = Self::compiled(signature) {
+            return Ok(algebra);
         }
+        let algebra = Self::interpreted(signature)?;
+        // No lock is held here: a logger may run operators.
+        if !algebra.entry.is_noted.swap(true, Ordering::Relaxed) {
+            log::info!(
+                "{signature} is not among the algebras that this build compiled: on the CPU its operators are interpreted, \
+                 which takes longer"
+            );
+        }
+        Ok(algebra)
     }
 
     /// The algebra of a signature with compiled kernels, if there are any.

@@ -132,17 +132,6 @@ pub(super) fn product(
     p
 }
 
-/// The grades that `x y reverse(x)` can reach. The result behaves under the reverse like `y`. So among the grades of
-/// the product, only those remain whose sign under the reverse is that of some grade of `y`.
-pub(super) fn sandwich_grades(algebra: &Algebra, versor: GradeSet, operand: GradeSet) -> GradeSet {
-    let sign = |grade: usize| algebra.reverse_sign(algebra.grade_range(grade).start);
-    let reached = algebra.reachable(KIND, algebra.reachable(KIND, versor, operand), versor);
-    let kept = reached
-        .iter()
-        .filter(|&g| operand.iter().any(|o| sign(o) == sign(g)));
-    kept.fold(GradeSet::EMPTY, |set, g| set.union(GradeSet::single(g)))
-}
-
 /// The sandwich `x y reverse(x)`.
 pub(super) fn sandwich(
     name: &str,
@@ -157,7 +146,7 @@ pub(super) fn sandwich(
     let reversed = x.signed(&mut p.graph, algebra, |blade| algebra.reverse_sign(blade));
     let reversed = reversed.cut(&mut p);
     let o = half.product(&mut p.graph, algebra, KIND, &reversed);
-    let o = o.restricted(algebra, sandwich_grades(algebra, versor, operand));
+    let o = o.restricted(algebra, algebra.reachable_by_sandwich(versor, operand));
     o.output(&mut p, algebra);
     p
 }

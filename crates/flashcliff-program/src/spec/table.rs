@@ -298,7 +298,7 @@ impl Row {
                 products::product(name, algebra, kind, left, right),
             ),
             Make::Sandwich => (
-                products::sandwich_grades(algebra, left, right),
+                algebra.reachable_by_sandwich(left, right),
                 products::sandwich(name, algebra, left, right),
             ),
             Make::Steerable {

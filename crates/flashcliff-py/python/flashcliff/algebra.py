@@ -71,8 +71,9 @@ class Algebra:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether this build has compiled kernels for the algebra. If not, operators are
-        interpreted."""
+        """Whether this build has compiled kernels for the algebra. If not, operators are interpreted
+        on the CPU, which takes longer: a message of the logger ``flashcliff`` says so once, at the
+        level ``INFO``."""
         return self._core.is_compiled
 
     @property
@@ -121,7 +122,14 @@ class Algebra:
         left: Iterable[int] | None = None,
         right: Iterable[int] | None = None,
     ) -> tuple[int, ...]:
-        """The grades of a product of operands that carry only some grades."""
+        """The grades of a product of operands that carry only some grades, in ascending order.
+
+        ``"sandwich"`` are the grades of :func:`flashcliff.functional.sandwich`. None are reachable if the product is zero for
+        all such operands; operators then return all blades, which are zeros.
+
+        >>> Algebra(3, 0, 1).reachable("sandwich", (2, 3), (4,))
+        (1, 4)
+        """
         return tuple(self._core.reachable(kind, *self._sides(left, right)))
 
     def terms(self, kind: str = "geometric") -> tuple[tuple[int, int, int, int], ...]:

@@ -122,27 +122,30 @@ pub(super) fn product(
         ProductKind::Scalar => "scalar_product",
         ProductKind::Commutator => "commutator_product",
     };
+    or_zero(name, algebra, left, right, |left, right| {
+        algebra.reachable(kind, left, right)
+    })
+}
+
+/// A product, also one without kernels because no grade is `reachable` between its operands: it is zero.
+fn or_zero(
+    name: &'static str,
+    algebra: Algebra,
+    left: Option<GradeSet>,
+    right: Option<GradeSet>,
+    reachable: impl Fn(GradeSet, GradeSet) -> GradeSet,
+) -> Result<Operator, Error> {
     let made = between(name, algebra, left, right);
     if !matches!(made, Err(Error::UnsupportedGrades { .. })) {
         return made;
     }
-    zero(algebra, kind, left, right).map_or(made, |zero| {
-        Ok(Operator::new(name, algebra, Kind::Zero(zero)))
-    })
-}
-
-/// The product without kernels, if it is zero for all operands with these grades.
-fn zero(
-    algebra: Algebra,
-    kind: ProductKind,
-    left: Option<GradeSet>,
-    right: Option<GradeSet>,
-) -> Option<Zero> {
     let [left, right] = [left, right].map(|grades| grades.unwrap_or(algebra.full()));
     // An operand without grades is a mistake rather than a zero.
-    let operands = !left.is_empty() && !right.is_empty();
-    let zero = operands && algebra.reachable(kind, left, right).is_empty();
-    zero.then(|| Zero::new(algebra, left, right))
+    if left.is_empty() || right.is_empty() || !reachable(left, right).is_empty() {
+        return made;
+    }
+    let zero = Zero::new(algebra, left, right);
+    Ok(Operator::new(name, algebra, Kind::Zero(zero)))
 }
 
 pub(super) fn sandwich(
@@ -150,7 +153,9 @@ pub(super) fn sandwich(
     left: Option<GradeSet>,
     right: Option<GradeSet>,
 ) -> Result<Operator, Error> {
-    between("sandwich", algebra, left, right)
+    or_zero("sandwich", algebra, left, right, |left, right| {
+        algebra.reachable_by_sandwich(left, right)
+    })
 }
 
 pub(super) fn reverse(algebra: Algebra) -> Result<Operator, Error> {

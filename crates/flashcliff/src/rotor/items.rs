@@ -67,7 +67,8 @@ pub(super) fn gather<T: Element, X: Number>(
     parts
 }
 
-/// The gradient by the inputs of jets.
+/// The gradient by the inputs of jets. It is zero if the result is not finite: else one item without a result would make
+/// the gradients of weights that all items share NaN.
 pub(super) fn pull_back<T: Element, const N: usize>(
     result: &Parts<Jet<N>>,
     blades: &[usize],
@@ -76,6 +77,9 @@ pub(super) fn pull_back<T: Element, const N: usize>(
     item: usize,
 ) -> [f64; N] {
     let mut total = [0.0; N];
+    if !blades.iter().all(|&blade| result[blade].value.is_finite()) {
+        return total;
+    }
     for (from, &blade) in blades.iter().enumerate() {
         let gradient = grad.data()[from * items + item].to_f64();
         for (total, slope) in total.iter_mut().zip(result[blade].slopes) {

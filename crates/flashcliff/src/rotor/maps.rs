@@ -14,6 +14,8 @@ const ODD: [usize; 3] = [1, 3, 5];
 pub(super) struct Maps {
     grades: Vec<usize>,
     reverse: Vec<i8>,
+    /// The bivectors whose square is not zero.
+    with_squares: Vec<usize>,
     /// `B B` of a bivector.
     square: Product,
     /// The scalar `Q Q` of a 4-vector.
@@ -48,7 +50,11 @@ impl Maps {
             turned: product(&own, &EVEN, &own, false),
         };
         let blades = 0..algebra.blade_count();
+        let with_squares = blades.clone().filter(|&blade| {
+            algebra.grade_of(blade) == 2 && algebra.square_of_blade_norm(blade) != 0
+        });
         Self {
+            with_squares: with_squares.collect(),
             grades: blades
                 .clone()
                 .map(|blade| algebra.grade_of(blade))
@@ -121,12 +127,15 @@ impl Maps {
                 result[blade] = cosine.b * value;
             }
         }
-        result[0] = cosine.a + X::constant(1.0);
+        result[0] = cosine.a;
         result
     }
 
-    /// `log(R)`, by the square root `normalized(1 + R)` of the normalised `R`.
+    /// `log(R)`, by the square root `normalized(1 + R)` of the normalised `R` where there are 4-vectors.
     pub(super) fn log<X: Number>(&self, r: &Parts<X>) -> Parts<X> {
+        if !self.grades.contains(&4) {
+            return self.log_of_one_plane(r);
+        }
         let mut half = self.normalized(r, 0, false);
         half[0] = half[0] + X::constant(1.0);
         let half = self.normalized(&half, 0, false);
@@ -139,6 +148,17 @@ impl Maps {
             &self.four_times_bivector.of(&q, &bivector),
         );
         self.map(&result, |_, value| value.scale(2.0))
+    }
+
+    /// `log(R)` of a scalar and a bivector that squares to a scalar.
+    fn log_of_one_plane<X: Number>(&self, r: &Parts<X>) -> Parts<X> {
+        let bivector = self.grade(r, 2);
+        let sizes = self.with_squares.iter().map(|&b| bivector[b].value().abs());
+        let scale = ring::power_of_two(sizes.fold(0.0, f64::max));
+        let unit = self.map(&bivector, |_, value| value.scale(scale));
+        let [s, unit] = [&bivector, &unit].map(|b| self.square.of(b, b)[0]);
+        let slope = ring::arc(r[0], s, unit, scale);
+        self.map(&bivector, |_, value| slope * value)
     }
 
     /// `(x reverse(x))^(-1/2) x`. With `signed`, a negative `x reverse(x)` becomes -1.

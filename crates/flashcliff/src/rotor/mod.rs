@@ -39,7 +39,7 @@ pub enum RotorMap {
     /// A single rotation by an angle below `2 pi` has a logarithm of the norm `angle / 2`, below `pi`. In four and five
     /// dimensions, a rotation in two planes by `2 x` and `2 y` has `|x + y|` and `|x - y|` at most `pi`: of all logarithms
     /// it is the shortest. At `R = -1` the logarithm is not unique, and the result is not a number. Nor is it for rotors
-    /// that are no exponential.
+    /// that are no exponential. They need not be normalised.
     Log,
     /// `reverse(x) (x reverse(x))^(-1)`, of any even multivector that has an inverse.
     Inverse,
@@ -102,13 +102,15 @@ enum Carried {
 /// The rotors of an algebra of at most five dimensions, of any signature.
 ///
 /// Tensors are `[blades, batch, channels]` with the blades of the grades that they carry. Elements are computed in `f64`
-/// and rounded once, each on its own, so results do not depend on the number of threads. Tests hold
-/// the errors of `exp` in `f64` to 1e-12 of the largest part; near `R = -1`, at a distance `d`, the logarithm has errors that grow by `1 / d`, and by
-/// `1 / d^2` in four and five dimensions. Boosts of large rapidity `2 x` lose `exp(2 x)` in the accuracy of `log` and
-/// `normalized`.
+/// and rounded once, each on its own, so results do not depend on the number of threads. Tests hold the errors of `exp` in
+/// `f64` to `2 eps |B|` of the largest part, for angles up to 250. In four and five dimensions more digits are lost where
+/// two angles are nearly equal: `eps |B|^2 / d` at a difference `d`. The logarithm keeps its digits near `R = -1` below four
+/// dimensions, where it only turns its plane by as much as `R` does; in four and five, at a distance `d`, its errors grow by
+/// `1 / d^2`. Boosts of large rapidity `2 x` lose `exp(2 x)` in the accuracy of `log` and `normalized`.
 ///
 /// Gradients are exact derivatives of what is computed, by numbers that carry their derivatives. A gradient takes about as
-/// many times the work of the map as the map has inputs.
+/// many times the work of the map as the map has inputs. An item without a result, such as the logarithm of -1 or the
+/// inverse of zero, is not finite, and its gradient is zero.
 ///
 /// Sources: Roelfs and De Keninck, "Graded symmetry groups: plane and simple" (2021, arXiv 2107.03771); Dorst and De
 /// Keninck, "Guided tour to the plane-based geometric algebra PGA" (2022).

@@ -17,8 +17,17 @@ pub(super) trait Number:
     /// The number without its derivatives.
     fn value(self) -> f64;
 
+    /// A function of the number, from its value there and its slope.
+    fn through(self, value: f64, slope: f64) -> Self;
+
+    /// The angle of the point with this height and a width.
+    fn atan2(self, width: Self) -> Self;
+
     /// The square root.
-    fn sqrt(self) -> Self;
+    fn sqrt(self) -> Self {
+        let root = self.value().sqrt();
+        self.through(root, 0.5 / root)
+    }
 
     /// The number times a constant.
     fn scale(self, factor: f64) -> Self {
@@ -35,8 +44,12 @@ impl Number for f64 {
         self
     }
 
-    fn sqrt(self) -> Self {
-        self.sqrt()
+    fn through(self, value: f64, _: f64) -> Self {
+        value
+    }
+
+    fn atan2(self, width: Self) -> Self {
+        self.atan2(width)
     }
 }
 
@@ -53,13 +66,6 @@ impl<const N: usize> Jet<N> {
         let mut jet = Self::constant(value);
         jet.slopes[index] = 1.0;
         jet
-    }
-
-    fn map(self, value: f64, slope: f64) -> Self {
-        Self {
-            value,
-            slopes: self.slopes.map(|own| own * slope),
-        }
     }
 
     fn join(self, other: Self, value: f64, slope: f64, other_slope: f64) -> Self {
@@ -81,13 +87,21 @@ impl<const N: usize> Number for Jet<N> {
         self.value
     }
 
-    fn sqrt(self) -> Self {
-        let root = self.value.sqrt();
-        self.map(root, 0.5 / root)
+    fn through(self, value: f64, slope: f64) -> Self {
+        Self {
+            value,
+            slopes: self.slopes.map(|own| own * slope),
+        }
+    }
+
+    fn atan2(self, width: Self) -> Self {
+        let length = self.value.hypot(width.value);
+        let [height, across] = [self.value, width.value].map(|x| x / length / length);
+        self.join(width, self.value.atan2(width.value), across, -height)
     }
 
     fn scale(self, factor: f64) -> Self {
-        self.map(factor * self.value, factor)
+        self.through(factor * self.value, factor)
     }
 }
 
@@ -128,6 +142,6 @@ impl<const N: usize> Neg for Jet<N> {
     type Output = Self;
 
     fn neg(self) -> Self {
-        self.map(-self.value, -1.0)
+        self.through(-self.value, -1.0)
     }
 }

@@ -78,29 +78,76 @@ impl<X: Number> Element<X> {
     }
 }
 
-/// `C(u) - 1` and `S(u)` of `u = s + Q`, with `C(u) = cosh(sqrt u)` and `S(u) = sinh(sqrt u) / sqrt u`.
+/// `C(u)` and `S(u)` of `u = s + Q`, with `C(u) = cosh(sqrt u)` and `S(u) = sinh(sqrt u) / sqrt u`.
 ///
-/// Both are power series of `u / 4^k` and then `k` doublings, `C(4 u) = 2 C(u)^2 - 1` and `S(4 u) = S(u) C(u)`, where `k`
-/// makes `u / 4^k` small. `C - 1` is carried in place of `C`, which keeps its digits where it is small.
+/// Both are entire functions, and power series where `u` is small. Elsewhere they follow from values at two real numbers.
+/// If `c` is large, these are `s + sqrt c` and `s - sqrt c`, whose product is `n = s^2 - c`; their halved sum and
+/// difference are the parts of the result. Else they are the `p` and `q` with `sqrt u = sqrt p + sqrt q`, for which
+/// `p + q = s` and `4 p q = c`. With `d = p - q = sqrt n`
+///
+/// ```text
+/// C(u) = C(p) C(q) + S(p) S(q) Q / 2
+/// S(u) = (p S(p) C(q) - q C(p) S(q)) / d + (C(p) S(q) - S(p) C(q)) / (2 d) Q
+/// ```
 pub(super) fn exponential<X: Number>(s: X, c: X) -> [Element<X>; 2] {
-    /// Doublings that take the smallest argument to the largest `f64`.
-    const MOST: f64 = 512.0;
-    let size = s.value().abs() + c.value().abs().sqrt();
-    // `min` also turns NaN into a number: the loop below ends.
-    let doublings = (size.max(1.0).log2() / 2.0).ceil().min(MOST);
-    let scale = (-2.0 * doublings).exp2();
-    let u = Element {
-        a: s.scale(scale),
-        b: X::constant(scale),
-    };
-    let cosine = u.series(c, 9, |k| inverse_factorial(2 * k + 2));
-    let mut cosine = u.times(cosine, c);
-    let mut sine = u.series(c, 10, |k| inverse_factorial(2 * k + 1));
-    for _ in 0..doublings as u32 {
-        sine = sine.times(cosine.shifted(1.0), c);
-        cosine = cosine.times(cosine.shifted(2.0), c).scaled(2.0);
+    if s.value().abs() + c.value().abs().sqrt() <= 1.0 {
+        let b = X::constant(1.0);
+        return short(Element { a: s, b }, c);
     }
+    let n = s * s - c;
+    let signed = |root: X| if s.value() < 0.0 { -root } else { root };
+    if 4.0 * c.value() > s.value() * s.value() {
+        let half = signed(c.sqrt());
+        let larger = s + half;
+        // The smaller number follows from the product, as the sum may cancel.
+        let values = [larger, n / larger].map(of_number);
+        return [0, 1].map(|which| {
+            let [x, y] = values.map(|pair| pair[which]);
+            Element {
+                a: (x + y).scale(0.5),
+                b: (x - y) / half.scale(2.0),
+            }
+        });
+    }
+    let d = signed(n.sqrt());
+    let p = (s + d).scale(0.5);
+    let q = c / p.scale(4.0);
+    let [[c1, s1], [c2, s2]] = [p, q].map(of_number);
+    let cosine = Element {
+        a: c1 * c2,
+        b: (s1 * s2).scale(0.5),
+    };
+    let sine = Element {
+        a: (p / d) * s1 * c2 - (q / d) * s2 * c1,
+        b: (c1 * s2 - s1 * c2) / d.scale(2.0),
+    };
     [cosine, sine]
+}
+
+/// `C(u)` and `S(u)` by their power series, for `u` up to 1.
+fn short<X: Number>(u: Element<X>, c: X) -> [Element<X>; 2] {
+    let cosine = u.series(c, 9, |k| inverse_factorial(2 * k + 2));
+    let sine = u.series(c, 10, |k| inverse_factorial(2 * k + 1));
+    [u.times(cosine, c).shifted(1.0), sine]
+}
+
+/// `C(u)` and `S(u)` of a real number.
+fn of_number<X: Number>(u: X) -> [X; 2] {
+    if u.value() < -1.0 {
+        let angle = (-u).sqrt();
+        let (sin, cos) = angle.value().sin_cos();
+        return [angle.through(cos, -sin), angle.through(sin, cos) / angle];
+    }
+    if u.value() > 1.0 {
+        let rapidity = u.sqrt();
+        let (sinh, cosh) = (rapidity.value().sinh(), rapidity.value().cosh());
+        return [
+            rapidity.through(cosh, sinh),
+            rapidity.through(sinh, cosh) / rapidity,
+        ];
+    }
+    let zero = X::constant(0.0);
+    short(Element { a: u, b: zero }, zero).map(|value| value.a)
 }
 
 /// `k(w) = arccos(w) / sqrt(1 - w^2)`, and `arcosh(w) / sqrt(w^2 - 1)` where `w` is more than 1: it takes a bivector
@@ -125,6 +172,42 @@ pub(super) fn slope_of_logarithm<X: Number>(mut w: Element<X>, c: X) -> Element<
         ratios.map(|i| i / (2.0 * i + 1.0)).product()
     });
     total.times(series, c)
+}
+
+/// The number that takes the bivector `B` of a rotor `w + B` of any length to its logarithm, NaN if there is none.
+///
+/// `s` is `B B`; `unit` is that of `scale B`, and tells an angle near `pi` where `B B` has no digits.
+pub(super) fn arc<X: Number>(w: X, s: X, unit: X, scale: f64) -> X {
+    if !w.value().is_finite() {
+        return X::constant(f64::NAN);
+    }
+    if w.value() > 0.0 && 16.0 * s.value().abs() <= w.value() * w.value() {
+        let ratio = Element {
+            a: s / (w * w),
+            b: X::constant(0.0),
+        };
+        let series = ratio.series(X::constant(0.0), 13, |j| 1.0 / f64::from(2 * j + 1));
+        return series.a / w;
+    }
+    if unit.value() < 0.0 {
+        let length = (-unit).sqrt();
+        return (length.atan2(w.scale(scale)) / length).scale(scale);
+    }
+    let rapidity = s.sqrt();
+    // `false` for NaN too.
+    if !(s.value() > 0.0 && w.value() > rapidity.value()) {
+        return X::constant(f64::NAN);
+    }
+    let ratio = (w + rapidity) / (w - rapidity);
+    ratio.through(ratio.value().ln(), 1.0 / ratio.value()) / rapidity.scale(2.0)
+}
+
+/// A power of two that takes the magnitude of a number to 1 up to 2; 1 for zero and for what is not finite.
+pub(super) fn power_of_two(x: f64) -> f64 {
+    if x == 0.0 || !x.is_finite() {
+        return 1.0;
+    }
+    (-x.abs().log2().floor().clamp(-1022.0, 1022.0)).exp2()
 }
 
 fn inverse_factorial(n: u32) -> f64 {

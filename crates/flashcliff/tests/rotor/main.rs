@@ -3,6 +3,8 @@
 mod action;
 mod case;
 mod interpolation;
+mod large;
+mod missing;
 
 use case::{Case, close, dot, numbers, signatures, slope};
 use flashcliff::rotor::{RotorMap, Rotors};

@@ -60,6 +60,11 @@ def sgp_norm(
     Paths are in lexicographic order of (left, output, right). Saved for the backward pass: one sum
     per output grade and batch element.
 
+    The norm sums squares of the product. In ``f32`` the sum over the blades of a grade and all
+    channels of a batch element must stay below 3.4e38: products up to ``1.8e19 / sqrt(blades C)``,
+    which operands of some 1e8 have. Beyond it the grade is 0, or not a number where the squares
+    have both signs: scale the weights.
+
     ======  =================================
     tensor  shape
     ======  =================================
@@ -130,6 +135,8 @@ def fcgp_norm(
 
     There is one matrix product for each path, whose left operand is formed from ``x`` and ``y``
     block by block. Saved for the backward pass: one sum per output grade and batch element.
+
+    The range of the norm is that of :func:`sgp_norm`, here of sums over ``n``.
 
     ======  ===================================
     tensor  shape
@@ -263,7 +270,8 @@ def mv_linear_sgp_norm(
     grades first.
 
     Saved for the backward pass: ``y`` in the type of ``x``, and one sum per output grade and batch
-    element. With ``recompute`` the sums alone: ``y`` is then in the workspace of each pass.
+    element. With ``recompute`` the sums alone: ``y`` is then in the workspace of each pass. The
+    range of the norm is that of :func:`sgp_norm`.
 
     The output, and all gradients but that of ``x``, are the same bits as of the two operators in
     turn. The map adds its part of the gradient of ``x`` to that of the product, which saves a pass
@@ -568,6 +576,13 @@ def sandwich(
     ``x reverse(x) = -1`` all grades are negated, and otherwise the result is scaled by
     ``x reverse(x)``.
 
+    The output has the blades of the grades that ``x y`` times ``x`` can reach and whose sign under
+    the reverse is that of a grade of ``y``, in ascending order: more than ``y`` has if ``x`` is no
+    versor. Python's ``Algebra.reachable("sandwich", left, right)`` and
+    ``cayley::Algebra::reachable_by_sandwich`` list them. Blades of these grades whose terms cancel
+    are zeros. Where no grade can be reached, the output has all blades and is zero, as that of
+    :func:`product`.
+
     ======  =================================
     tensor  shape
     ======  =================================
@@ -786,6 +801,10 @@ def grade_rms(
     """The norm of :func:`sgp_norm`, for each grade and batch element, over channels.
 
     ``o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)``
+
+    In ``f32`` the sum of the squares of a grade, over its blades and all channels of a batch
+    element, must stay below 3.4e38: numbers up to ``1.8e19 / sqrt(blades C)``. Beyond it the grade
+    is 0, or not a number where the squares have both signs.
 
     ======  =======================
     tensor  shape

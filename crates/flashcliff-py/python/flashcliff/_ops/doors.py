@@ -10,15 +10,14 @@ Callers ask :func:`closed` or :func:`opens`, and compute by operations of PyTorc
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NoReturn
 
 import torch
 from torch import Tensor
 from torch.autograd import forward_ad
 from torch.utils import checkpoint
-from torch.utils._python_dispatch import _disable_current_modes, _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from .. import _core
 from . import native
@@ -27,7 +26,6 @@ __all__ = [
     "PASSING",
     "PLAIN",
     "addresses",
-    "apart",
     "check",
     "check_addresses",
     "check_open",
@@ -247,17 +245,3 @@ def refuse(what: str, tensors: Sequence[Tensor | None], names: Sequence[str] = (
         f"{there}; storages that were resized, as sharded training does with parameters out of use, must be filled before the "
         "call"
     )
-
-
-@contextlib.contextmanager
-def apart() -> Iterator[None]:
-    """A context for making tensors that outlast a call: no mode, transform, trace or inference mode has a part in them."""
-    trace = _trace()
-    with torch.inference_mode(False), _disable_current_modes(), torch._C._DisableFuncTorch():
-        if trace is not None:
-            torch._C._set_tracing_state(None)  # type: ignore[attr-defined]
-        try:
-            yield
-        finally:
-            if trace is not None:
-                torch._C._set_tracing_state(trace)  # type: ignore[attr-defined]

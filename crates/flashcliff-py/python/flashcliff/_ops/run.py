@@ -153,21 +153,26 @@ def refuse_layouts(operator: str, names: Iterable[str], tensors: Iterable[Tensor
     for name, tensor in zip(names, tensors):
         if tensor is None:
             continue
-        if tensor.is_nested:
-            raise _core.UnsupportedError(
-                f"{operator}: expected dense tensors, got `{name}` nested; pad it, or call the "
-                "operator for each part"
-            )
-        if tensor.layout is not torch.strided:
-            raise _core.UnsupportedError(
-                f"{operator}: expected dense tensors, got `{name}` with the layout "
-                f"{tensor.layout}; call its `to_dense()` first"
-            )
+        refuse_sparse_and_nested(operator, name, tensor)
         if is_batched(tensor):
             raise _core.UnsupportedError(
                 f"{operator}: batched gradients and batched tensors are not available, and "
                 f"`{name}` is batched; use a loop, or `vectorize=False`"
             )
+
+
+def refuse_sparse_and_nested(operator: str, name: str, tensor: Tensor) -> None:
+    """Raises if a tensor has another layout than that of an array."""
+    if tensor.is_nested:
+        raise _core.UnsupportedError(
+            f"{operator}: expected dense tensors, got `{name}` nested; pad it, or call the "
+            "operator for each part"
+        )
+    if tensor.layout is not torch.strided:
+        raise _core.UnsupportedError(
+            f"{operator}: expected dense tensors, got `{name}` with the layout "
+            f"{tensor.layout}; call its `to_dense()` first"
+        )
 
 
 def is_batched(tensor: Tensor) -> bool:

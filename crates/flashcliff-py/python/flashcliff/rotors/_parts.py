@@ -39,6 +39,14 @@ def _quadratic_terms(algebra: str, reversed_right: bool) -> Terms:
     return tuple((*key, total) for key, total in totals.items() if total)
 
 
+@torch.compiler.assume_constant_result
+def blades_with_squares(algebra: str) -> tuple[int, ...]:
+    """The blades of grade 2 whose square is not zero."""
+    grades = grades_by_blade(algebra)
+    squares = ((left, output) for left, right, output, _ in _terms(algebra) if left == right)
+    return tuple(left for left, output in squares if output == 0 and grades[left] == 2)
+
+
 def reverse_sign(grade: int) -> int:
     """The sign that the reverse gives a grade."""
     return -1 if grade % 4 in (2, 3) else 1

@@ -6,13 +6,14 @@ form a commutative ring: ``c < 0`` makes it the complex numbers, ``c = 0`` the d
 
 An element is the pair ``(a, b)``. Below four dimensions there are no 4-vectors: ``b`` and ``c`` are ``None``.
 
-Nothing here divides by ``c`` or asks for its sign: all functions are sums, products, quotients and square roots of
-positive numbers, so derivatives of every order exist and need no special cases where ``c`` or ``b`` is zero.
+Nothing here divides by a number that can be zero where its quotient is used, so derivatives of every order exist. Where a
+formula does not hold, it runs on numbers that it can take, and a mask leaves the result out: a number that is not finite
+would make the derivatives of others NaN.
 """
 
 from __future__ import annotations
 
-from math import factorial
+from math import factorial, inf, log, nan
 
 import torch
 from torch import Tensor
@@ -20,8 +21,8 @@ from torch import Tensor
 Element = tuple[Tensor, Tensor | None]
 """``a + b Q``."""
 
-DOUBLINGS = 8
-"""How many times :func:`exponential` doubles its argument at the most."""
+_LARGEST = 262144.0
+"""The largest ``|u|`` of an exponential: that of a rotation by 1024."""
 
 _HALVINGS = 5
 """How many times :func:`slope_of_logarithm` takes a square root."""
@@ -49,36 +50,105 @@ def _series(x: Element, c: Tensor | None, coefficients: list[float]) -> Element:
     return result
 
 
-def exponential(s: Tensor, c: Tensor | None) -> tuple[Element, Element]:
-    """``C(u) - 1`` and ``S(u)`` of ``u = s + Q``, with ``C(u) = cosh(sqrt u)`` and ``S(u) = sinh(sqrt u) / sqrt u``.
-
-    Both are entire functions. They are power series of ``u / 4^k`` and then ``k`` doublings, ``C(4 u) = 2 C(u)^2 - 1`` and
-    ``S(4 u) = S(u) C(u)``, where ``k`` makes ``u / 4^k`` small. ``C - 1`` is carried in place of ``C``, which keeps its
-    digits where it is small. Arguments that eight doublings do not reach give NaN.
-    """
-    terms = 9 if s.dtype == torch.float64 else 5
-    with torch.no_grad():
-        size = s.abs() if c is None else s.abs() + c.abs().sqrt()
-        doublings = (size.clamp(min=1.0).log2() / 2).ceil()
-        doublings = doublings.where(doublings <= DOUBLINGS, torch.nan)
-        scale = (-2 * doublings).exp2()
-    u: Element = (s * scale, None if c is None else scale)
-    cosine = times(u, _series(u, c, [1 / factorial(2 * k) for k in range(1, terms + 1)]), c)
+def _short(u: Element, c: Tensor | None) -> tuple[Element, Element]:
+    """``C(u)`` and ``S(u)`` by their power series, for ``u`` up to 1."""
+    terms = 9 if u[0].dtype == torch.float64 else 5
+    rest = times(u, _series(u, c, [1 / factorial(2 * k) for k in range(1, terms + 1)]), c)
     sine = _series(u, c, [1 / factorial(2 * k + 1) for k in range(terms + 1)])
-    for index in range(DOUBLINGS):
-        active = doublings > index
-        one_more = _shifted(cosine, 1.0)
-        twice = times(cosine, _shifted(cosine, 2.0), c)
-        sine = _where(active, times(sine, one_more, c), sine)
-        cosine = _where(active, (2 * twice[0], None if twice[1] is None else 2 * twice[1]), cosine)
+    return _shifted(rest, 1.0), sine
+
+
+def _of_number(u: Tensor) -> tuple[Tensor, Tensor]:
+    """``C(u)`` and ``S(u)`` of real numbers."""
+    turns, boosts = u < -1, u > 1
+    (cosine, _), (sine, _) = _short((u.masked_fill(turns | boosts, 0.0), None), None)
+    angle = (-u).masked_fill(~turns, 1.0).sqrt()
+    rapidity = u.masked_fill(~boosts, 1.0).sqrt()
+    cosine = torch.where(turns, angle.cos(), torch.where(boosts, rapidity.cosh(), cosine))
+    by_rapidity = torch.where(boosts, rapidity.sinh() / rapidity, sine)
+    return cosine, torch.where(turns, angle.sin() / angle, by_rapidity)
+
+
+def exponential(
+    s: Tensor, c: Tensor | None, n: Tensor | None
+) -> tuple[Element, Element, Tensor]:
+    """``C(u)`` and ``S(u)`` of ``u = s + Q``, with ``C(u) = cosh(sqrt u)`` and ``S(u) = sinh(sqrt u) / sqrt u``, and where
+    they are: others are those of ``u = 0``. ``n`` is ``s^2 - c``, which may cancel.
+
+    Both are entire functions, and power series where ``u`` is small. Elsewhere they follow from values at two real numbers.
+    If ``c`` is large, these are ``s + sqrt c`` and ``s - sqrt c``, whose product is ``n``; their halved sum and difference
+    are the parts of the result. Else they are the ``p`` and ``q`` with ``sqrt u = sqrt p + sqrt q``, for which ``p + q = s``
+    and ``4 p q = c``. With ``d = p - q = sqrt n``
+
+        C(u) = C(p) C(q) + S(p) S(q) Q / 2
+        S(u) = (p S(p) C(q) - q C(p) S(q)) / d + (C(p) S(q) - S(p) C(q)) / (2 d) Q
+    """
+    with torch.no_grad():
+        size, growth = _size(s, c, n)
+        # The largest number whose exponential is one.
+        most = log(torch.finfo(s.dtype).max)
+        exists = (size <= _LARGEST) & (growth <= most * most)
+    s = s.masked_fill(~exists, 0.0)
+    if c is None or n is None:
+        cosine, sine = _of_number(s)
+        return (cosine, None), (sine, None), exists
+    c = c.masked_fill(~exists, 0.0)
+    far = exists & (size > 1)
+    near_s, near_c = s.masked_fill(far, 0.0), c.masked_fill(far, 0.0)
+    small = _short((near_s, torch.ones_like(s)), near_c)
+    apart = far & (4 * c > s * s)
+    large = _of_pair(s, c, n, apart, far & ~apart)
+    cosine, sine = (
+        (torch.where(far, x[0], y[0]), torch.where(far, x[1], y[1])) for x, y in zip(large, small)
+    )
+    return cosine, sine, exists
+
+
+def _size(s: Tensor, c: Tensor | None, n: Tensor | None) -> tuple[Tensor, Tensor]:
+    """A bound of ``|u|``, and the square of the real part of ``sqrt u``, with the sign of ``u`` where there is none."""
+    if c is None or n is None:
+        return s.abs(), s
+    root = c.abs().sqrt()
+    return s.abs() + root, torch.where(c < 0, (s + n.abs().sqrt()) / 2, s + root)
+
+
+def _of_pair(
+    s: Tensor, c: Tensor, n: Tensor, apart: Tensor, split: Tensor
+) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor]]:
+    """``C(u)`` and ``S(u)`` where either mask is set, by the formulas of :func:`exponential` for large and for other ``c``."""
+    negative = s < 0
+    half = c.masked_fill(~apart, 1.0).sqrt()
+    half = torch.where(negative, -half, half)
+    d = n.masked_fill(~split, 1.0).sqrt()
+    d = torch.where(negative, -d, d)
+    over = 1 / d
+    # Of two numbers the smaller one follows from the product, as their sum may cancel.
+    larger = torch.where(apart, s + half, ((s + d) / 2).masked_fill(~split, 1.0))
+    smaller = torch.where(apart, n, (c / 4).masked_fill(~split, 0.0)) / larger
+    c1, s1 = _of_number(larger)
+    c2, s2 = _of_number(smaller)
+    # Zeros keep the factors below from growing where the other formula counts.
+    p, q = (x.masked_fill(~split, 0.0) * over for x in (larger, smaller))
+    cosine = (
+        torch.where(apart, (c1 + c2) / 2, c1 * c2),
+        torch.where(apart, (c1 - c2) / (2 * half), s1 * s2 / 2),
+    )
+    sine = (
+        torch.where(apart, (s1 + s2) / 2, p * s1 * c2 - q * s2 * c1),
+        torch.where(apart, (s1 - s2) / (2 * half), (c1 * s2 - s1 * c2) * (over / 2)),
+    )
     return cosine, sine
 
 
-def _where(condition: Tensor, x: Element, y: Element) -> Element:
-    a = torch.where(condition, x[0], y[0])
-    if x[1] is None or y[1] is None:
-        return a, None
-    return a, torch.where(condition, x[1], y[1])
+def has_root(x: Element, c: Tensor | None) -> Tensor:
+    """Where an element has a principal square root with an inverse."""
+    a, b = x
+    if b is None or c is None:
+        return (a > 0) & (a < inf)
+    part = c * (b * b)
+    square = a * a - part
+    # Where the scalar is negative, only complex numbers have a root, and only off the real axis.
+    return (square > 0) & (square < inf) & ((a > 0) | (part < 0))
 
 
 def root(x: Element, c: Tensor | None) -> tuple[Element, Element]:
@@ -86,7 +156,7 @@ def root(x: Element, c: Tensor | None) -> tuple[Element, Element]:
 
     With ``n = sqrt(a^2 - c b^2)`` and ``r = sqrt((a + n) / 2)`` the root is ``r + b / (2 r) Q``, and its inverse is the
     conjugate over ``n``. Where ``a < 0``, ``a + n`` would lose its digits; it is ``-c b^2 / (n - a)``. NaN or infinity where
-    the ring has no root.
+    the ring has no root: :func:`has_root`.
     """
     a, b = x
     if b is None or c is None:
@@ -100,16 +170,18 @@ def root(x: Element, c: Tensor | None) -> tuple[Element, Element]:
     return (r, rest), (r / n, -rest / n)
 
 
-def inverse(x: Element, c: Tensor | None) -> Element:
-    """``1 / x``, the conjugate over the product with it."""
+def inverse(x: Element, c: Tensor | None) -> tuple[Element, Tensor]:
+    """``1 / x``, the conjugate over the product with it, and where it is: others are 1."""
     a, b = x
+    n = a if b is None or c is None else a * a - c * (b * b)
+    exists = (n != 0) & (n.abs() < inf)
+    n = n.masked_fill(~exists, 1.0)
     if b is None or c is None:
-        return 1 / a, None
-    n = a * a - c * (b * b)
-    return a / n, -b / n
+        return (1 / n, None), exists
+    return (a / n, -b / n), exists
 
 
-def slope_of_logarithm(w: Element, c: Tensor | None) -> Element:
+def slope_of_logarithm(w: Element, c: Tensor) -> Element:
     """``k(w) = arccos(w) / sqrt(1 - w^2)``, and ``arcosh(w) / sqrt(w^2 - 1)`` where ``w`` is more than 1.
 
     It takes a bivector ``B S(u)`` with ``w = C(u)`` back to ``B``. Five times ``k(w) = k(v) / v`` with
@@ -125,3 +197,45 @@ def slope_of_logarithm(w: Element, c: Tensor | None) -> Element:
     coefficients = [2**j * factorial(j) ** 2 / factorial(2 * j + 1) for j in range(terms)]
     series = _series(rest, c, coefficients)
     return series if total is None else times(total, series, c)
+
+
+def arc(w: Tensor, s: Tensor, unit: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    """The number that takes the bivector ``B`` of a rotor ``w + B`` to its logarithm, and where there is one: others are 0.
+
+    The rotor may be of any length. ``s`` is ``B B``; ``unit`` is that of ``scale B``, and tells an angle near ``pi`` where
+    ``B B`` has no digits.
+
+        angle(B) / |B|            where s < 0, and where w is negative or small, by the arc tangent of |B| and w
+        artanh(|B| / w) / |B|     where s > 0
+        their series in s / w^2   where that is small
+    """
+    near = (w > 0) & (16 * s.abs() <= w * w)
+    turns = ~near & (unit < 0)
+    boosts = ~near & (s > 0) & (s.detach().abs().sqrt() < w)
+    over = 1 / w.masked_fill(~near, 1.0)
+    terms = 13 if w.dtype == torch.float64 else 6
+    ratio = s.masked_fill(~near, 0.0) * over * over
+    series, _ = _series((ratio, None), None, [1 / (2 * j + 1) for j in range(terms)])
+    length = (-unit).masked_fill(~turns, 1.0).sqrt()
+    angle = torch.atan2(length, (scale * w).masked_fill(~turns, 1.0))
+    # With the scale of the bivector last: it is large where the length is small.
+    turn = angle / length * scale
+    rapidity = s.masked_fill(~boosts, 1.0).sqrt()
+    time = w.masked_fill(~boosts, 2.0)
+    boost = ((time + rapidity) / (time - rapidity)).log() / (2 * rapidity)
+    slope = torch.where(turns, turn, torch.where(near, series * over, boost))
+    exists = near | turns | boosts
+    return slope.masked_fill(~exists, 0.0), exists
+
+
+def power_of_two(x: Tensor) -> Tensor:
+    """A power of two that takes the magnitudes of numbers to 1 up to 2; 1 for zero and for what is not finite."""
+    largest = 1022.0 if x.dtype == torch.float64 else 126.0
+    usable = (x != 0) & (x.abs() < inf)
+    exponent = x.masked_fill(~usable, 1.0).abs().log2().floor()
+    return exponent.clamp(-largest, largest).neg().exp2()
+
+
+def missing(exists: Tensor, value: Tensor) -> Tensor:
+    """A value where it exists, else NaN, whose gradient is zero."""
+    return value.masked_fill(~exists, nan)

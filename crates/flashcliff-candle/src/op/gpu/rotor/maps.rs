@@ -1,10 +1,10 @@
 //! The maps of multivectors.
 
-use candle_core::{Result, Tensor};
+use candle_core::{DType, Result, Tensor};
 use flashcliff::cayley::Algebra;
 
 use super::parts::{Parts, blades, joined, parts, product, square};
-use super::ring::{self, Element};
+use super::ring::{self, Element, both, kept};
 
 /// The exponential of bivectors.
 pub(super) fn exp(algebra: &Algebra, x: &Tensor) -> Result<Tensor> {
@@ -14,40 +14,83 @@ pub(super) fn exp(algebra: &Algebra, x: &Tensor) -> Result<Tensor> {
         let shape = [even.len(), x.dims()[1], x.dims()[2]];
         return Tensor::ones(&shape, x.dtype(), x.device());
     }
-    let rotor = exp_parts(algebra, &parts(&own, x)?)?;
-    joined(&even, &rotor, &x.get(0)?)
+    let (b, finite) = finite_parts(&own, x)?;
+    let (rotor, exists) = exp_parts(algebra, &b)?;
+    finished(&even, &rotor, &both(&finite, &exists)?)
 }
 
-fn exp_parts(algebra: &Algebra, b: &Parts) -> Result<Parts> {
-    let (s, q) = square(algebra, b, false)?;
-    let c = square_of_four(algebra, &q)?;
-    let [cosine, sine] = ring::exponential(&s, c.as_ref())?;
+/// The exponential, and where it is.
+fn exp_parts(algebra: &Algebra, b: &Parts) -> Result<(Parts, Tensor)> {
+    // Sums of `f32` are those of `f64`, rounded: where squares of boosts and rotations, or of two angles, cancel, large
+    // bivectors would lose more digits than they have.
+    let dtype = match b.values().next() {
+        Some(value) => value.dtype(),
+        None => candle_core::bail!("a bivector without blades has no exponential here"),
+    };
+    let wide: Result<Parts> = b
+        .iter()
+        .map(|(&blade, value)| Ok((blade, value.to_dtype(DType::F64)?)))
+        .collect();
+    let (s, q) = square(algebra, &wide?, false)?;
+    let squares = match square_of_four(algebra, &q)? {
+        Some(c) => {
+            let n = s.sqr()?.sub(&c)?;
+            Some((c.to_dtype(dtype)?, n.to_dtype(dtype)?))
+        }
+        None => None,
+    };
+    let pair = squares.as_ref().map(|(c, n)| (c, n));
+    let ([cosine, sine], mut exists) = ring::exponential(&s.to_dtype(dtype)?, pair)?;
+    let narrow: Result<Parts> = q
+        .iter()
+        .map(|(&blade, value)| Ok((blade, value.to_dtype(dtype)?)))
+        .collect();
+    let mut q = narrow?;
+    for value in q.values() {
+        exists = both(&exists, &ring::is_finite(value)?)?;
+    }
+    for value in q.values_mut() {
+        *value = kept(&exists, value, 0.0)?;
+    }
     let mut rotor = scaled(algebra, &sine, &q, b)?;
-    rotor.insert(0, cosine.a.affine(1.0, 1.0)?);
+    rotor.insert(0, cosine.a);
     if let Some(b) = cosine.b {
         for (blade, value) in q {
             rotor.insert(blade, b.mul(&value)?);
         }
     }
-    Ok(rotor)
+    Ok((rotor, exists))
 }
 
 /// The logarithm of even multivectors.
 pub(super) fn log(algebra: &Algebra, x: &Tensor) -> Result<Tensor> {
     let (own, even) = (blades(algebra, |g| g == 2), blades(algebra, |g| g % 2 == 0));
-    let like = x.get(0)?;
     if own.is_empty() {
         let shape = [0, x.dims()[1], x.dims()[2]];
         return Tensor::zeros(&shape, x.dtype(), x.device());
     }
-    joined(&own, &log_parts(algebra, &parts(&even, x)?)?, &like)
+    let (r, _) = finite_parts(&even, x)?;
+    let (step, exists) = log_parts(algebra, &r)?;
+    finished(&own, &step, &exists)
 }
 
-/// The logarithm, from the square root `normalized(1 + R)` of the normalised `R`.
-fn log_parts(algebra: &Algebra, r: &Parts) -> Result<Parts> {
-    let mut half = normalized_parts(algebra, r, false)?;
-    half.insert(0, half[&0].affine(1.0, 1.0)?);
-    let half = normalized_parts(algebra, &half, false)?;
+/// The logarithm, from the square root `normalized(1 + R)` of the normalised `R`, and where it is.
+fn log_parts(algebra: &Algebra, r: &Parts) -> Result<(Parts, Tensor)> {
+    let (mut half, exists) = normalized_parts(algebra, r, false)?;
+    let w = half[&0].clone();
+    let mut sum = w.affine(1.0, 1.0)?;
+    if blades(algebra, |g| g == 4).is_empty() {
+        // Near -1 the sum would cancel: `(1 + w) (1 - w)` is `-B B`.
+        let bivector = half.iter().filter(|&(&blade, _)| blade != 0);
+        let bivector: Parts = bivector.map(|(&b, value)| (b, value.clone())).collect();
+        let s = square(algebra, &bivector, false)?.0;
+        let negative = w.detach().lt(&w.detach().zeros_like()?)?;
+        let rest = kept(&negative, &w.affine(-1.0, 1.0)?, 1.0)?;
+        sum = negative.where_cond(&s.neg()?.div(&rest)?, &sum)?;
+    }
+    half.insert(0, sum);
+    let (half, has_root) = normalized_parts(algebra, &half, false)?;
+    let exists = both(&exists, &has_root)?;
     let of_grade = |grade: usize| -> Parts {
         let parts = half.iter();
         let own = parts.filter(|&(&blade, _)| algebra.grade_of(blade) == grade);
@@ -55,8 +98,11 @@ fn log_parts(algebra: &Algebra, r: &Parts) -> Result<Parts> {
     };
     let (bivector, q) = (of_grade(2), of_grade(4));
     let c = square_of_four(algebra, &q)?;
-    let slope = ring::slope_of_logarithm(element(&half[&0], &c)?, c.as_ref())?;
-    scaled(algebra, &slope.scaled(2.0)?, &q, &bivector)
+    let c = c.map(|c| kept(&exists, &c, 0.0)).transpose()?;
+    let w = element(&kept(&exists, &half[&0], 1.0)?, &c)?;
+    let slope = ring::slope_of_logarithm(w, c.as_ref())?;
+    let step = scaled(algebra, &slope.scaled(2.0)?, &q, &bivector)?;
+    Ok((step, exists))
 }
 
 /// The inverse of multivectors of a parity.
@@ -65,13 +111,13 @@ pub(super) fn inverse(algebra: &Algebra, parity: usize, x: &Tensor) -> Result<Te
     if own.is_empty() {
         return Ok(x.clone());
     }
-    let x = parts(&own, x)?;
+    let (x, _) = finite_parts(&own, x)?;
     let (a, q) = square(algebra, &x, true)?;
     let c = square_of_four(algebra, &q)?;
-    let over = element(&a, &c)?.inverse(c.as_ref())?;
+    let (over, exists) = element(&a, &c)?.inverse(c.as_ref())?;
     // The 4-vector does not commute with all of x: reverse(x) r is the reverse of r x.
     let result = reversed(algebra, &scaled(algebra, &over, &q, &x)?)?;
-    joined(&own, &result, &a)
+    finished(&own, &result, &exists)
 }
 
 /// The versor of multivectors of a parity.
@@ -80,12 +126,13 @@ pub(super) fn normalized(algebra: &Algebra, parity: usize, x: &Tensor) -> Result
     if own.is_empty() {
         return Ok(x.clone());
     }
-    let like = x.get(0)?;
-    let result = normalized_parts(algebra, &parts(&own, x)?, true)?;
-    joined(&own, &result, &like)
+    let (x, _) = finite_parts(&own, x)?;
+    let (result, exists) = normalized_parts(algebra, &x, true)?;
+    finished(&own, &result, &exists)
 }
 
-fn normalized_parts(algebra: &Algebra, x: &Parts, signed: bool) -> Result<Parts> {
+/// The versor, and where it is.
+fn normalized_parts(algebra: &Algebra, x: &Parts, signed: bool) -> Result<(Parts, Tensor)> {
     let (mut a, mut q) = square(algebra, x, true)?;
     let c = square_of_four(algebra, &q)?;
     if signed {
@@ -98,8 +145,13 @@ fn normalized_parts(algebra: &Algebra, x: &Parts, signed: bool) -> Result<Parts>
             *value = sign.mul(value)?;
         }
     }
-    let [_, over] = element(&a, &c)?.root(c.as_ref())?;
-    scaled(algebra, &over, &q, x)
+    let exists = element(&a, &c)?.has_root(c.as_ref())?;
+    let c = c.map(|c| kept(&exists, &c, 0.0)).transpose()?;
+    for value in q.values_mut() {
+        *value = kept(&exists, value, 0.0)?;
+    }
+    let [_, over] = element(&kept(&exists, &a, 1.0)?, &c)?.root(c.as_ref())?;
+    Ok((scaled(algebra, &over, &q, x)?, exists))
 }
 
 /// `a exp(t log(reverse(a) b))`, with `-b` in place of `b` if that is nearer.
@@ -115,8 +167,9 @@ pub(super) fn interpolate(
         return Ok(a.clone());
     }
     let like = a.get(0)?;
-    let a = normalized_parts(algebra, &parts(&own, a)?, true)?;
-    let b = normalized_parts(algebra, &parts(&own, b)?, true)?;
+    let (a, starts) = normalized_parts(algebra, &finite_parts(&own, a)?.0, true)?;
+    let (b, ends) = normalized_parts(algebra, &finite_parts(&own, b)?.0, true)?;
+    let exists = both(&starts, &ends)?;
     let mut between = product(algebra, &reversed(algebra, &a)?, &b, |g| g % 2 == 0)?;
     let scalar = match between.get(&0) {
         Some(scalar) => scalar.detach(),
@@ -131,15 +184,50 @@ pub(super) fn interpolate(
     }
     if !between.keys().any(|&blade| algebra.grade_of(blade) == 2) {
         // Versors of a line: nothing lies between.
-        return joined(&own, &a, &like);
+        return finished(&own, &a, &exists);
     }
-    let mut step = log_parts(algebra, &between)?;
+    let (mut step, goes) = log_parts(algebra, &between)?;
     for value in step.values_mut() {
         *value = t.mul(value)?;
     }
-    let turn = exp_parts(algebra, &step)?;
+    let (turn, turns) = exp_parts(algebra, &step)?;
     let result = product(algebra, &a, &turn, |g| g % 2 == parity)?;
-    joined(&own, &result, &like)
+    let exists = both(&both(&exists, &goes)?, &turns)?;
+    finished(&own, &result, &exists)
+}
+
+/// The parts of a tensor, zeros in items that are not finite so that no gradient reaches them, and where items are.
+fn finite_parts(blades: &[usize], x: &Tensor) -> Result<(Parts, Tensor)> {
+    let mut found = parts(blades, x)?;
+    let mut finite: Option<Tensor> = None;
+    for value in found.values() {
+        let own = ring::is_finite(value)?;
+        finite = Some(match finite {
+            Some(others) => both(&others, &own)?,
+            None => own,
+        });
+    }
+    let Some(finite) = finite else {
+        candle_core::bail!("a multivector without blades has no items");
+    };
+    for value in found.values_mut() {
+        *value = kept(&finite, value, 0.0)?;
+    }
+    Ok((found, finite))
+}
+
+/// One tensor of parts, NaN where they do not exist. Their gradient is zero there.
+fn finished(blades: &[usize], parts: &Parts, exists: &Tensor) -> Result<Tensor> {
+    let Some(any) = parts.values().next() else {
+        candle_core::bail!("a multivector without blades has no parts");
+    };
+    let zero = any.detach().zeros_like()?;
+    let mut all = Parts::new();
+    for &blade in blades {
+        let value = parts.get(&blade).unwrap_or(&zero);
+        all.insert(blade, kept(exists, value, f64::NAN)?);
+    }
+    joined(blades, &all, &zero)
 }
 
 fn reversed(algebra: &Algebra, x: &Parts) -> Result<Parts> {

@@ -16,6 +16,7 @@ from torch.autograd import forward_ad
 from ... import _core
 from ... import functional as F
 from ..._ops import checks
+from ..._ops.kept import for_later_calls
 from ...algebra import Algebra
 from .order import Order, order_of
 
@@ -468,7 +469,7 @@ def _sizes(dim: int) -> list[int]:
 def _tables(squares: tuple[float, ...]) -> dict[str, Tensor]:
     """The buffers of the algebra of a metric, on the CPU; numbers in float64."""
     algebra, order = _algebra_of(squares), order_of(squares)
-    with torch.device("cpu"):
+    with for_later_calls():
         grades = torch.tensor(algebra.grades)
         cayley = torch.zeros([len(grades)] * 3, dtype=torch.float64)
         *blades, sign = torch.tensor(algebra.terms()).T

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..._ops import doors
 from ..._ops.equivariant import Maps
+from ..._ops.kept import for_later_calls
 from ...algebra import Algebra, AlgebraLike, as_algebra
 from ...errors import UnsupportedError
 from .maps import GROUPS, MapPlan, map_plan
@@ -166,7 +167,7 @@ def _tensor(rows: tuple[object, ...], dtype: torch.dtype, device: torch.device) 
 
 @functools.cache
 def _cached(rows: tuple[object, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    with doors.apart():
+    with for_later_calls():
         return torch.tensor(rows, dtype=dtype, device=device)
 
 

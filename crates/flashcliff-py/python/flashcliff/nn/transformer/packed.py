@@ -23,6 +23,7 @@ from torch import Tensor
 from ... import _core
 from ..._ops import block_sparse, doors, items, run
 from ..._ops.block_sparse import Blocks
+from ..._ops.kept import for_later_calls
 from ..._ops.spots import below_autograd
 from ...algebra import Algebra
 from . import products
@@ -366,7 +367,7 @@ def of_parameters(table: Table, elements: Tensor) -> Tensor:
 def table_of(
     groups: tuple[tuple[Layer, ...], ...], device: torch.device, dtype: torch.dtype
 ) -> Table:
-    with doors.apart():
+    with for_later_calls():
         shapes, indices, factors = [], [], []
         sizes: list[int] = []
         for layers in groups:
