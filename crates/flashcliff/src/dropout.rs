@@ -37,7 +37,8 @@ impl GradeDropout {
             key,
             threshold,
             // As `p` has it, not as the threshold rounds it: the scale of other libraries.
-            scale: 1.0 / (1.0 - p.clamp(0.0, 1.0 - 1.0 / all)),
+            // `max` takes the number where the other is none.
+            scale: 1.0 / (1.0 - p.max(0.0).min(1.0 - 1.0 / all)),
         }
     }
 
@@ -142,5 +143,6 @@ mod tests {
         assert_eq!(GradeDropout::new(f64::NAN, 0).threshold, 0);
         assert_eq!(GradeDropout::new(1.0, 0).threshold, u32::MAX);
         assert!(GradeDropout::new(2.0, 0).scale.is_finite());
+        assert_eq!(GradeDropout::new(f64::NAN, 0).scale, 1.0);
     }
 }

@@ -54,6 +54,7 @@ mod algebra;
 #[cfg(feature = "ndarray")]
 mod arrays;
 pub mod attention;
+mod compiled;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod dropout;
@@ -76,6 +77,7 @@ pub mod ops;
 mod options;
 mod pass;
 pub mod rotor;
+mod sizes;
 mod symmetry;
 mod tensor;
 pub mod threads;

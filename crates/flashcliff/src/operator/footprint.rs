@@ -1,7 +1,7 @@
 //! The memory of a pass, and the largest batch that fits.
 
 use super::{Dims, Operator, Pass};
-use crate::{Dtype, Error, TensorSpec, memory};
+use crate::{Dtype, Error, TensorSpec, memory, sizes};
 
 /// The number of bytes from which on buffers are not counted: they could not be addressed, and the tensors alone have no room.
 const ENDLESS: u128 = 1 << 56;
@@ -80,13 +80,14 @@ impl Operator {
             lanes: dtype.bytes(),
             parameters: dtype.bytes(),
         };
-        let saved = || self.saved_len(dims) * dtype.bytes();
+        let bytes = |elements: usize| sizes::product([elements, dtype.bytes()]);
+        let saved = || bytes(self.saved_len(dims));
         let workspace = || {
             let elements = match dtype {
                 Dtype::F64 => self.workspace_len::<f64>(dims, pass),
                 _ => self.workspace_len::<f32>(dims, pass),
             };
-            elements * dtype.bytes()
+            bytes(elements)
         };
         self.count(dims, counted, saved, workspace)
     }
