@@ -66,6 +66,7 @@ pub trait Element:
     + crate::equivariant::CompiledLinear
     + crate::equivariant::CompiledNorm
     + crate::operator::Compiled
+    + crate::rotor::Compiled
 {
     /// The name of the type at run time.
     const DTYPE: Dtype;

@@ -175,7 +175,7 @@ impl HeadFeatures {
         self.check_apart(sizes, to.strides)?;
         of_weights.fill(T::default());
         // Rows and blades without elements may be any number. Weights have no gradient there: points take multivectors.
-        if sizes.rows == 0 || (to.multivectors.is_empty() && to.scalars.is_empty()) {
+        if sizes.rows == 0 || (self.blades == 0 && sizes.scalars == 0) {
             return Ok(());
         }
         let of_row = sizes.channels * sizes.heads;
