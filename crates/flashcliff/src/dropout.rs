@@ -18,6 +18,7 @@ const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Dropout with a probability: each grade of a multivector channel, and each scalar, is 0 or scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct GradeDropout {
     /// The seed of a stream of steps. Layers that drop independently have different keys, see [`key_of`].
     pub key: u64,

@@ -8,6 +8,7 @@ const ENDLESS: u128 = 1 << 56;
 
 /// The bytes that a pass works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Footprint {
     /// The tensors that the pass reads: inputs; in a backward pass the output, its gradient and the saved values too.
     pub given: u128,

@@ -28,6 +28,7 @@ pub(crate) use zero::Zero;
 
 /// Floating-point operations of the two passes of an operator, for given [`Dims`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cost {
     /// Operations of the forward pass.
     pub forward: usize,

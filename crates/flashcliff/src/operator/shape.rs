@@ -34,6 +34,7 @@ impl fmt::Display for Dim {
 
 /// The name and shape of a tensor of an operator. It displays as `x [8, batch, in]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TensorSpec {
     /// The name of the tensor.
     pub name: &'static str,

@@ -164,6 +164,20 @@ fn sizes_of_calls() {
     });
 }
 
+/// A norm without epsilon is not finite for zeros, so none has it unless it is asked for: neither by the defaults of options nor by the way in which
+/// an operator is built, which operators show when they are printed.
+#[test]
+fn no_epsilon_is_zero_unasked() {
+    let shown: Vec<String> = operators()
+        .iter()
+        .map(|operator| format!("{operator:?}"))
+        .collect();
+    assert!(shown.iter().any(|text| text.contains("eps: 1e-6")));
+    for text in shown {
+        assert!(!text.contains("eps: 0.0"), "{text}");
+    }
+}
+
 #[test]
 fn tensors() {
     all_return(20_000, |draw, describe| {
