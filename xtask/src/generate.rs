@@ -19,11 +19,10 @@ const COMMAND: &str = "cargo xtask gen";
 const REVIEWED: [(usize, usize, usize); 2] = [(2, 0, 0), (3, 0, 0)];
 /// An emitter: from signatures and the command to the files.
 type Emit = fn(&[Signature], &str) -> Result<Vec<File>, codegen::Error>;
-/// Where the copies live, and what makes them. Nothing else may live there.
-const TARGETS: [(&str, Emit); 2] = [
-    ("codegen/review/rust", rust::review),
-    ("codegen/review/cuda", cuda::emit),
-];
+/// Where the copies live. Nothing else may live there.
+const REVIEW: &str = "codegen/review";
+/// The folders of copies, and what makes them.
+const TARGETS: [(&str, Emit); 2] = [("rust", rust::review), ("cuda", cuda::emit)];
 /// Manifests that have a feature for each shipped algebra.
 const MANIFESTS: [&str; 3] = [
     "crates/flashcliff/Cargo.toml",
@@ -32,23 +31,20 @@ const MANIFESTS: [&str; 3] = [
 ];
 
 pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
-    let (mut count, mut written) = (0, 0);
     let mut all_differences = missing_features(root)?;
-    for (folder, emit) in TARGETS {
-        let wanted = generate(&REVIEWED, emit)?;
-        let path = root.join(folder);
-        let present = read(&path)?;
-        count += wanted.len();
-        match check {
-            true => {
-                let differences = differences(&wanted, &present);
-                if !differences.is_empty() {
-                    all_differences.push(format!("{folder}:"));
-                    all_differences.extend(differences);
-                }
+    let wanted = copies()?;
+    let (mut count, mut written) = (wanted.len(), 0);
+    let path = root.join(REVIEW);
+    let present = read(&path)?;
+    match check {
+        true => {
+            let differences = differences(&wanted, &present);
+            if !differences.is_empty() {
+                all_differences.push(format!("{REVIEW}:"));
+                all_differences.extend(differences);
             }
-            false => written += write(&path, &wanted, &present)?,
         }
+        false => written += write(&path, &wanted, &present)?,
     }
     let derived = surface::files(root)?;
     count += derived.len();
@@ -127,6 +123,16 @@ fn missing_features(root: &Path) -> Result<Vec<String>, Error> {
         }
     }
     Ok(missing)
+}
+
+/// All copies: the path below [`REVIEW`], and the text.
+fn copies() -> Result<BTreeMap<String, String>, Error> {
+    let mut all = BTreeMap::new();
+    for (folder, emit) in TARGETS {
+        let files = generate(&REVIEWED, emit)?.into_iter();
+        all.extend(files.map(|(path, text)| (format!("{folder}/{path}"), text)));
+    }
+    Ok(all)
 }
 
 /// The files of some signatures: path and text.
@@ -262,6 +268,38 @@ mod tests {
             differences(&wanted, &read(folder.path())?),
             Vec::<String>::new()
         );
+        Ok(())
+    }
+
+    /// A copy that nothing makes any more may lie anywhere below the folder of copies: beside the folders too, and in one of its own.
+    #[test]
+    fn copies_that_nothing_makes_are_found_wherever_they_lie() -> Result<(), Error> {
+        let folder = tempfile::tempdir().map_err(Error::at(Path::new("temporary folder")))?;
+        let wanted = copies()?;
+        write(folder.path(), &wanted, &BTreeMap::new())?;
+        let orphans = [
+            "c/cl200/sgp.h",
+            "orphan.rs",
+            "rust/cl200/orphan.rs",
+            "rust/orphan.rs",
+        ];
+        for orphan in orphans {
+            let path = folder.path().join(orphan);
+            let parent = path.parent().unwrap_or(folder.path());
+            fs::create_dir_all(parent).map_err(Error::at(parent))?;
+            fs::write(&path, "").map_err(Error::at(&path))?;
+        }
+        let expected = orphans.map(|orphan| format!("  not expected: {orphan}"));
+        assert_eq!(differences(&wanted, &read(folder.path())?), expected);
+        assert_eq!(
+            write(folder.path(), &wanted, &read(folder.path())?)?,
+            orphans.len()
+        );
+        assert_eq!(
+            differences(&wanted, &read(folder.path())?),
+            Vec::<String>::new()
+        );
+        assert!(!folder.path().join("c/cl200").exists());
         Ok(())
     }
 

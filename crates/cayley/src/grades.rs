@@ -15,8 +15,11 @@ use crate::{Algebra, Error, Signature};
 /// assert_eq!(ROTOR.to_string(), "0,2");
 /// assert_eq!("0,2".parse(), Ok(ROTOR));
 /// assert_eq!(ROTOR.union(GradeSet::odd(3)), GradeSet::full(3));
+/// assert_eq!(ROTOR, [0, 2].into());
+/// assert_eq!(ROTOR, (0..=3).step_by(2).collect());
+/// assert_eq!(format!("{ROTOR:?}"), "GradeSet(0,2)");
 /// ```
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GradeSet(u16);
 
 impl GradeSet {
@@ -147,6 +150,36 @@ impl GradeSet {
         self.iter()
             .map(|grade| algebra.grade_range(grade).len())
             .sum()
+    }
+}
+
+impl<const N: usize> From<[usize; N]> for GradeSet {
+    /// The set of the listed grades.
+    ///
+    /// # Panics
+    ///
+    /// The panic of [`GradeSet::of`].
+    fn from(grades: [usize; N]) -> GradeSet {
+        GradeSet::of(&grades)
+    }
+}
+
+impl FromIterator<usize> for GradeSet {
+    /// The set of the grades.
+    ///
+    /// # Panics
+    ///
+    /// The panic of [`GradeSet::of`].
+    fn from_iter<I: IntoIterator<Item = usize>>(grades: I) -> GradeSet {
+        let single = grades.into_iter().map(GradeSet::single);
+        single.fold(GradeSet::EMPTY, GradeSet::union)
+    }
+}
+
+impl fmt::Debug for GradeSet {
+    /// Writes `GradeSet(0,2)`, or `GradeSet(none)` for the empty set.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "GradeSet({self})")
     }
 }
 

@@ -187,7 +187,7 @@ impl Calibration {
             move |source| Error::File { path, source }
         };
         if let Some(folder) = path.parent() {
-            std::fs::create_dir_all(folder).map_err(of_file(folder))?;
+            files::make_folder(folder).map_err(of_file(folder))?;
         }
         let text = serde_json::to_string_pretty(self).map_err(std::io::Error::other);
         let written = text.and_then(|text| files::replace(&path, (text + "\n").as_bytes()));

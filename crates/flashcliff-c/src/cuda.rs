@@ -57,11 +57,14 @@ pub(crate) struct Call<'a> {
 
 /// # Safety
 /// `call` is null or a call, whose inputs are as many tensors as it says.
-unsafe fn read<'a>(call: *const CudaCall) -> Result<Call<'a>, Failure> {
+unsafe fn read<'a>(
+    operator: &flashcliff::Operator,
+    call: *const CudaCall,
+) -> Result<Call<'a>, Failure> {
     // SAFETY: the caller promises it.
     let given = unsafe { call.as_ref() }.ok_or_else(|| Failure::null("call"))?;
     // SAFETY: the caller promises it.
-    let inputs = unsafe { inputs(given.inputs, given.count)? };
+    let inputs = unsafe { inputs(operator, given.inputs, given.count)? };
     Ok(Call { given, inputs })
 }
 
@@ -137,7 +140,9 @@ pub unsafe extern "C" fn fc_cuda_plan_call(
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller promises it.
-        let (operator, call) = unsafe { (bound(operator)?, read(call)?) };
+        let operator = unsafe { bound(operator)? };
+        // SAFETY: the caller promises it.
+        let call = unsafe { read(operator.operator(), call)? };
         if plan.is_null() {
             return Err(Failure::null("plan"));
         }
@@ -163,7 +168,9 @@ pub unsafe extern "C" fn fc_cuda_forward(
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller promises it.
-        let (operator, call) = unsafe { (bound(operator)?, read(call)?) };
+        let operator = unsafe { bound(operator)? };
+        // SAFETY: the caller promises it.
+        let call = unsafe { read(operator.operator(), call)? };
         // SAFETY: the caller promises it.
         unsafe { operator.forward(&call, output, saved) }
     })
@@ -185,7 +192,9 @@ pub unsafe extern "C" fn fc_cuda_backward(
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller promises it.
-        let (operator, call) = unsafe { (bound(operator)?, read(call)?) };
+        let operator = unsafe { bound(operator)? };
+        // SAFETY: the caller promises it.
+        let call = unsafe { read(operator.operator(), call)? };
         // SAFETY: the caller promises as many pointers as inputs.
         let grads = unsafe { slice("grads", grads, call.given.count)? };
         // SAFETY: the caller promises it.

@@ -13,6 +13,8 @@ mod memory;
 mod operator;
 mod settings;
 mod status;
+#[cfg(test)]
+mod tests;
 
 pub use cuda::{
     CudaCall, CudaOperator, CudaPlan, fc_cuda_backward, fc_cuda_forward, fc_cuda_operator_free,

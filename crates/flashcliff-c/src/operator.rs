@@ -5,7 +5,7 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use flashcliff::host_memory::Spans;
 use flashcliff::{Algebra, Dims, Element, Pass, Tensor as View, TensorMut, ops};
 
-use crate::memory::{Inputs, Tensor, inputs, note, slice};
+use crate::memory::{Inputs, Tensor, inputs, note, slice, workspace};
 use crate::settings;
 use crate::status::{Failure, guarded};
 
@@ -119,7 +119,9 @@ pub unsafe extern "C" fn fc_plan_forward(
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller promises it.
-        let (operator, given) = unsafe { (known(operator)?, inputs(given, given_count)?) };
+        let operator = unsafe { known(operator)? };
+        // SAFETY: the caller promises it.
+        let given = unsafe { inputs(operator, given, given_count)? };
         if plan.is_null() {
             return Err(Failure::null("plan"));
         }
@@ -160,7 +162,9 @@ pub unsafe extern "C" fn fc_forward(
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller promises it.
-        let (operator, given) = unsafe { (known(operator)?, inputs(given, given_count)?) };
+        let operator = unsafe { known(operator)? };
+        // SAFETY: the caller promises it.
+        let given = unsafe { inputs(operator, given, given_count)? };
         // SAFETY: the caller promises memory of this type.
         unsafe {
             match dtype {
@@ -190,7 +194,9 @@ pub unsafe extern "C" fn fc_backward(
 ) -> c_int {
     guarded(|| {
         // SAFETY: the caller promises it.
-        let (operator, given) = unsafe { (known(operator)?, inputs(given, given_count)?) };
+        let operator = unsafe { known(operator)? };
+        // SAFETY: the caller promises it.
+        let given = unsafe { inputs(operator, given, given_count)? };
         // SAFETY: the caller promises as many pointers as inputs.
         let grads = unsafe { slice("grads", grads, given_count)? };
         let read = [output, saved, grad_output];
@@ -255,7 +261,8 @@ unsafe fn forward<T: Element>(
     note(&mut spans, output, count(&shape), "output", true)?;
     note(&mut spans, saved, saved_len, "saved", true)?;
     spans.check()?;
-    let mut workspace = vec![T::default(); operator.workspace_len::<T>(&dims, Pass::Forward)];
+    let len = operator.workspace_len::<T>(&dims, Pass::Forward);
+    let mut workspace = workspace::<T>(operator, len)?;
     // SAFETY: the caller promises it; written memory overlaps nothing, as was checked.
     unsafe {
         let output = TensorMut::new(written(output, count(&shape)), &shape)?;
@@ -285,7 +292,8 @@ unsafe fn backward<T: Element>(
         note(&mut spans, *grad, count(shape), "grads", true)?;
     }
     spans.check()?;
-    let mut workspace = vec![T::default(); operator.workspace_len::<T>(&dims, Pass::Backward)];
+    let len = operator.workspace_len::<T>(&dims, Pass::Backward);
+    let mut workspace = workspace::<T>(operator, len)?;
     // SAFETY: the caller promises it; written memory overlaps nothing, as was checked.
     unsafe {
         let [output, saved, grad_output] =

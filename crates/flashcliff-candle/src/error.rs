@@ -226,6 +226,13 @@ pub enum Error {
         owner: u32,
     },
 
+    /// A path names a file that is there, and would be lost.
+    #[error("{} exists: expected a name that no file has", path.display())]
+    Exists {
+        /// The file.
+        path: PathBuf,
+    },
+
     /// A path names something that cannot be written to.
     #[error("cannot write {}: expected a file, a FIFO or a character device, got a {kind}", path.display())]
     NotAFile {

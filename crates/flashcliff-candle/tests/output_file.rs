@@ -6,6 +6,9 @@ use std::fs::{self, Permissions};
 use std::io::Read;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use flashcliff_candle::Error;
 use flashcliff_candle::output_file::{OutputFile, write};
@@ -58,6 +61,128 @@ fn nothing_is_seen_before_the_commit() {
     let new = folder.path("new");
     drop(OutputFile::create(&new).unwrap());
     assert_eq!(folder.count(), 1);
+}
+
+/// Nothing that is there is lost where a new file is asked for: neither a file nor what a link leads to.
+#[test]
+fn a_new_file_replaces_nothing() {
+    let folder = Folder::new();
+    let path = folder.file("out", "old", 0o644);
+    symlink("out", folder.path("link")).unwrap();
+    symlink("made", folder.path("dangling")).unwrap();
+    for name in ["out", "link"] {
+        let error = OutputFile::create_new(folder.path(name)).unwrap_err();
+        assert!(matches!(error, Error::Exists { .. }), "{error}");
+    }
+    assert_eq!(text(&path), "old");
+    for name in ["new", "dangling"] {
+        let file = OutputFile::create_new(folder.path(name)).unwrap();
+        file.commit(b"new").unwrap();
+        assert_eq!(text(&folder.path(name)), "new");
+    }
+    OutputFile::create_new("/dev/null")
+        .unwrap()
+        .commit(b"lost")
+        .unwrap();
+}
+
+/// The variable by which a child of the test knows that it is to write until it is killed.
+const WRITES_TO: &str = "FLASHCLIFF_TEST_WRITES_TO";
+
+/// Not a test of its own: it is what is killed.
+#[test]
+fn a_process_that_writes_for_ever() {
+    let Some(path) = std::env::var_os(WRITES_TO) else {
+        return;
+    };
+    let contents = vec![7; 16 << 20];
+    loop {
+        write(&path, &contents).unwrap();
+    }
+}
+
+/// The unfinished files in a folder.
+fn unfinished(folder: &Folder) -> Vec<String> {
+    let entries = fs::read_dir(folder.0.path()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names
+        .filter(|name| name.starts_with(".flashcliff-"))
+        .collect()
+}
+
+/// A child that writes to a file, once it has begun.
+fn begin(folder: &Folder, path: &Path) -> Child {
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "a_process_that_writes_for_ever"])
+        .env(WRITES_TO, path)
+        .stdout(Stdio::null())
+        .spawn()
+        .unwrap();
+    while unfinished(folder).is_empty() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+#[test]
+fn what_a_killed_process_leaves_is_removed_by_the_next_one() {
+    let folder = Folder::new();
+    // A process may be killed between two files, so some are.
+    while unfinished(&folder).is_empty() {
+        let mut child = begin(&folder, &folder.path("out"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    // What looks alike is not ours to remove.
+    let like = [
+        ".flashcliff-ab",
+        ".flashcliff-abcdefg",
+        ".flashcliff-abc.ef",
+        "flashcliff-abcdef",
+    ];
+    like.map(|name| folder.file(name, "kept", 0o644));
+    symlink("flashcliff-abcdef", folder.path(".flashcliff-linked")).unwrap();
+    symlink("flashcliff-abcdef", folder.path(".flashcliff-link00")).unwrap();
+    fs::hard_link(folder.path(like[0]), folder.path(".flashcliff-twofor")).unwrap();
+    fs::create_dir(folder.path(".flashcliff-folder")).unwrap();
+    write(folder.path("other"), b"new").unwrap();
+    let mut left = unfinished(&folder);
+    left.sort();
+    let expected = [
+        ".flashcliff-ab",
+        ".flashcliff-abc.ef",
+        ".flashcliff-abcdefg",
+        ".flashcliff-folder",
+        ".flashcliff-link00",
+        ".flashcliff-linked",
+        ".flashcliff-twofor",
+    ];
+    assert_eq!(left, expected);
+    assert_eq!(text(&folder.path("flashcliff-abcdef")), "kept");
+}
+
+/// Files of processes that live stay, and what they write is whole.
+#[test]
+fn processes_that_write_at_once_leave_each_other_alone() {
+    let folder = Folder::new();
+    let path = folder.path("out");
+    let mut child = begin(&folder, &path);
+    let others: Vec<_> = (0..3)
+        .map(|at| {
+            let path = folder.path(&format!("other{at}"));
+            thread::spawn(move || (0..200).try_for_each(|_| write(&path, b"whole")))
+        })
+        .collect();
+    for other in others {
+        other.join().unwrap().unwrap();
+    }
+    assert!(
+        child.try_wait().unwrap().is_none(),
+        "expected the child to go on"
+    );
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(text(&folder.path("other2")), "whole");
 }
 
 #[test]

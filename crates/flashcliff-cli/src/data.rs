@@ -6,11 +6,11 @@ use std::path::PathBuf;
 
 use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
-use flashcliff_candle::output_file::OutputFile;
 use flashcliff_tasks::{Sizes, jets};
 
 use crate::error::Error;
 use crate::op::store::Results;
+use crate::output::Overwrite;
 use crate::train::{TaskName, default_sizes};
 
 /// What there are samples of.
@@ -64,8 +64,11 @@ pub(crate) struct DataArgs {
     /// What to write.
     samples_of: Samples,
 
-    /// File to write.
+    /// File to write. One that exists is refused without --overwrite.
     output: PathBuf,
+
+    #[command(flatten)]
+    overwrite: Overwrite,
 
     /// Training samples [default: that of `train`; 32768 jets].
     #[arg(long, value_name = "N")]
@@ -89,7 +92,7 @@ pub(crate) struct DataArgs {
 /// # Errors
 /// A file that cannot be written; sizes without memory for their samples.
 pub(crate) fn run(args: &DataArgs) -> Result<(), Error> {
-    let output = OutputFile::create(&args.output)?;
+    let output = args.overwrite.create(&args.output)?;
     let usual = match args.samples_of {
         Samples::Task(task) => default_sizes(task),
         Samples::Jets => JETS,

@@ -50,7 +50,7 @@ pub(crate) enum Error {
     Json(#[from] serde_json::Error),
 
     /// The data could not be made.
-    #[error("cannot make the data")]
+    #[error("cannot make the data: {0}")]
     Task(#[from] TaskError),
 
     /// Ctrl-C cannot be caught.
@@ -161,6 +161,13 @@ pub(crate) enum Error {
         expected: String,
         /// The shape given.
         got: Vec<usize>,
+    },
+
+    /// A file of the name of an output is there, and would be lost.
+    #[error("{} exists: expected a name that no file has; choose another, or replace it with --overwrite", path.display())]
+    FileExists {
+        /// The file.
+        path: PathBuf,
     },
 
     /// A folder holds results that would be lost.

@@ -1,9 +1,38 @@
-//! Text for standard output: printing, and tables.
+//! Results: text for standard output, tables, and files that replace no other unless they may.
 
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use flashcliff_candle::output_file::OutputFile;
 
 use crate::error::Error;
+use crate::streams;
+
+/// Whether files that exist are replaced.
+#[derive(Args, Clone, Copy, Debug)]
+pub(crate) struct Overwrite {
+    /// Replace files of the names of outputs that exist; without this they are refused.
+    #[arg(long)]
+    overwrite: bool,
+}
+
+impl Overwrite {
+    /// The file for an output.
+    ///
+    /// # Errors
+    /// [`Error::FileExists`]; a file that cannot be written.
+    pub(crate) fn create(self, path: &Path) -> Result<OutputFile, Error> {
+        let file = match self.overwrite {
+            true => OutputFile::create(path),
+            false => OutputFile::create_new(path),
+        };
+        file.map_err(|error| match error {
+            flashcliff_candle::Error::Exists { path } => Error::FileExists { path },
+            other => other.into(),
+        })
+    }
+}
 
 /// Prints a text to standard output. It is no error if the reader stops early, as `head` does.
 ///
@@ -11,6 +40,12 @@ use crate::error::Error;
 /// [`Error::Write`].
 pub(crate) fn print(text: &str) -> Result<(), Error> {
     let mut out = io::stdout().lock();
+    if streams::output_was_closed() {
+        return Err(Error::Write {
+            path: PathBuf::from("standard output"),
+            source: io::Error::other("expected an open one, got a closed one"),
+        });
+    }
     match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
         Err(source) if source.kind() != io::ErrorKind::BrokenPipe => Err(Error::Write {
             path: PathBuf::from("standard output"),

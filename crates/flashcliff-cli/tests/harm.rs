@@ -21,8 +21,15 @@ fn folder() -> Folder {
     folder
 }
 
-fn reverse<'a>(input: &'a Path, output: &'a str) -> [&'a str; 8] {
+/// The arguments of an operator whose output may replace a file.
+fn reverse<'a>(input: &'a Path, output: &'a str) -> Vec<&'a str> {
     let input = arg(input);
+    let mut args = new_reverse(input, output).to_vec();
+    args.push("--overwrite");
+    args
+}
+
+fn new_reverse<'a>(input: &'a str, output: &'a str) -> [&'a str; 8] {
     [
         "op",
         "reverse",
@@ -58,6 +65,82 @@ fn files_keep_mode_links_and_names() {
             .is_symlink()
     );
     assert_eq!(folder.names(), ["in", "link", "name", "target"]);
+}
+
+/// A file that exists, the input itself too, is lost only to those who say so. FIFOs and devices lose nothing.
+#[test]
+fn no_command_replaces_a_file_unasked() {
+    let folder = folder();
+    let input = folder.path("in");
+    let before = fs::read(&input).unwrap();
+    symlink("in", folder.path("link")).unwrap();
+    fs::write(folder.path("empty"), "").unwrap();
+    for output in ["in", "link", "empty"] {
+        let output = folder.path(output);
+        let message = common::failure(&new_reverse(arg(&input), arg(&output)), 1);
+        let expected = format!("{} exists", output.display());
+        assert!(
+            message.contains(&expected) && message.contains("--overwrite"),
+            "{message}"
+        );
+    }
+    let out = arg(&input);
+    for args in [
+        &["data", "volumes", out, "--samples", "4"][..],
+        &["bench", "--quick", "--only", "nothing", "--json", out],
+        &["bench", "--quick", "--only", "nothing", "--report", out],
+        &["profile", "volumes", "--json", out],
+        &["profile", "volumes", "--trace", out],
+    ] {
+        assert!(common::failure(args, 1).contains("--overwrite"), "{args:?}");
+    }
+    assert_eq!(fs::read(&input).unwrap(), before);
+    stdout(&new_reverse(out, "/dev/null"));
+    stdout(&new_reverse(out, arg(&folder.path("new"))));
+    stdout(&reverse(&input, out));
+    assert!(is_output(&fs::read(&input).unwrap()));
+    let small = [
+        "--samples",
+        "4",
+        "--val-samples",
+        "4",
+        "--test-samples",
+        "4",
+    ];
+    let data = |more: &[&'static str]| [&["data", "volumes", out][..], &small, more].concat();
+    assert!(common::failure(&data(&[]), 1).contains("--overwrite"));
+    stdout(&data(&["--overwrite"]));
+    assert!(SafeTensors::deserialize(&fs::read(&input).unwrap()).is_ok());
+    for command in ["op reverse", "data", "bench", "profile", "tune"] {
+        let mut args: Vec<&str> = command.split(' ').collect();
+        args.push("--help");
+        assert!(stdout(&args).contains("--overwrite"), "{command}");
+    }
+}
+
+/// The runtime opens `/dev/null` in place of a closed standard output; results would be lost with status 0.
+#[cfg(any(target_os = "linux", target_os = "macos"))]
+#[test]
+fn a_closed_standard_output_is_an_error() {
+    for command in ["info", "info --json", "algebra cl200"] {
+        let line = format!("exec \"$0\" {command} >&-");
+        let output = Command::new("sh")
+            .args(["-c", &line, env!("CARGO_BIN_EXE_flashcliff")])
+            .output()
+            .unwrap();
+        let message = common::text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{command}: {message}");
+        assert!(
+            message.contains("cannot write standard output"),
+            "{message}"
+        );
+    }
+    // Who sends results to nowhere wants them there.
+    let status = flashcliff()
+        .arg("info")
+        .stdout(std::process::Stdio::null())
+        .status();
+    assert!(status.unwrap().success());
 }
 
 #[test]

@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 
 use common::runs::{metrics, same, tiny};
 use common::{Folder, arg, failure, flashcliff, run, signal, stdout, text};
+use flashcliff_candle::checkpoint::Checkpoint;
+use safetensors::SafeTensors;
 
 const RESULTS: [&str; 4] = [
     "best.safetensors",
@@ -289,6 +291,87 @@ fn a_signal_while_the_data_are_made_ends_the_run() {
     assert_eq!(end(child, messages).0, Some(1));
     assert!(start.elapsed() < Duration::from_secs(30));
     assert!(!out.exists());
+}
+
+/// The state of a resumed run is as safe while the data are made again as it is later.
+#[test]
+fn a_signal_while_the_data_of_a_resumed_run_are_made_is_no_error() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    let state = out.join("state.safetensors");
+    stdout(&with(&out, "12", &[]));
+    // The same run, with so many samples that their making takes many minutes.
+    let mut checkpoint = Checkpoint::load(&state).unwrap();
+    let mut settings: serde_json::Value =
+        serde_json::from_str(checkpoint.text("settings").unwrap()).unwrap();
+    settings["samples"] = 3_000_000.into();
+    settings["steps"] = 24.into();
+    checkpoint.insert_text("settings", settings.to_string());
+    checkpoint.save(&state).unwrap();
+    let before = fs::read(&state).unwrap();
+    for name in ["INT", "TERM"] {
+        let (child, messages) = begin(flashcliff(), &["train", "hulls", "--resume", arg(&state)]);
+        let start = Instant::now();
+        while !out.join(".flashcliff.lock").exists() {
+            assert!(start.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        std::thread::sleep(Duration::from_millis(300));
+        signal(&child, name);
+        let (status, results) = end(child, messages);
+        assert_eq!(status, Some(0), "{results}");
+        assert!(
+            results.contains("interrupted after 12 of 24 steps") && results.contains("--resume"),
+            "{results}"
+        );
+        assert_eq!(fs::read(&state).unwrap(), before);
+    }
+}
+
+/// The help says that an error that is no number gives status 1: that of the best weights too.
+#[test]
+fn best_weights_that_are_no_numbers_are_an_error() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    let state = out.join("state.safetensors");
+    for prefix in ["best.", "model."] {
+        stdout(&with(&out, "12", &["--overwrite"]));
+        let mut bytes = fs::read(&state).unwrap();
+        let file = SafeTensors::deserialize(&bytes).unwrap();
+        let of_bias = |name: &&str| name.starts_with(prefix) && name.ends_with("bias");
+        let name = file
+            .names()
+            .into_iter()
+            .map(|name| &name[..])
+            .find(of_bias)
+            .unwrap()
+            .to_owned();
+        let data = file.tensor(&name).unwrap().data();
+        let at = data.as_ptr().addr() - bytes.as_ptr().addr();
+        bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
+        fs::write(&state, bytes).unwrap();
+        let message = failure(&["train", "hulls", "--resume", arg(&state)], 1);
+        assert!(message.contains("expected a finite"), "{prefix}: {message}");
+    }
+}
+
+/// What a killed save has left goes with the next run.
+#[test]
+fn a_run_removes_what_a_killed_one_left() {
+    let folder = Folder::new();
+    let out = folder.path("run");
+    stdout(&with(&out, "12", &[]));
+    fs::write(out.join(".flashcliff-aB3dE9"), "half a state").unwrap();
+    fs::write(out.join(".flashcliff-notes.txt"), "of a user").unwrap();
+    stdout(&[
+        "train",
+        "hulls",
+        "--resume",
+        arg(&out.join("state.safetensors")),
+    ]);
+    let mut expected = vec![".flashcliff-notes.txt"];
+    expected.extend(RESULTS);
+    assert_eq!(names(&out), expected);
 }
 
 #[test]

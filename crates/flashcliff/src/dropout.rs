@@ -18,6 +18,7 @@ const GAMMA: u64 = 0x9E37_79B9_7F4A_7C15;
 
 /// Dropout with a probability: each grade of a multivector channel, and each scalar, is 0 or scaled.
 #[derive(Clone, Copy, Debug, PartialEq)]
+#[non_exhaustive]
 pub struct GradeDropout {
     /// The seed of a stream of steps. Layers that drop independently have different keys, see [`key_of`].
     pub key: u64,
@@ -37,7 +38,8 @@ impl GradeDropout {
             key,
             threshold,
             // As `p` has it, not as the threshold rounds it: the scale of other libraries.
-            scale: 1.0 / (1.0 - p.clamp(0.0, 1.0 - 1.0 / all)),
+            // `max` takes the number where the other is none.
+            scale: 1.0 / (1.0 - p.max(0.0).min(1.0 - 1.0 / all)),
         }
     }
 
@@ -142,5 +144,6 @@ mod tests {
         assert_eq!(GradeDropout::new(f64::NAN, 0).threshold, 0);
         assert_eq!(GradeDropout::new(1.0, 0).threshold, u32::MAX);
         assert!(GradeDropout::new(2.0, 0).scale.is_finite());
+        assert_eq!(GradeDropout::new(f64::NAN, 0).scale, 1.0);
     }
 }

@@ -52,7 +52,21 @@ impl fmt::Display for Dtype {
 
 /// `f32` or `f64`.
 pub trait Element:
-    Copy + Default + PartialEq + PartialOrd + fmt::Debug + Send + Sync + 'static + private::Kernel
+    Copy
+    + Default
+    + PartialEq
+    + PartialOrd
+    + fmt::Debug
+    + Send
+    + Sync
+    + 'static
+    + private::Kernel
+    + crate::attention::Compiled
+    + crate::attention::CompiledHeads
+    + crate::equivariant::CompiledLinear
+    + crate::equivariant::CompiledNorm
+    + crate::operator::Compiled
+    + crate::rotor::Compiled
 {
     /// The name of the type at run time.
     const DTYPE: Dtype;

@@ -45,6 +45,15 @@
 //! Work is spread over the current rayon pool when there is enough of it; outside of pools, over as many threads as
 //! [`threads`] says. Environment variables are read as [`environment`] says.
 //!
+//! # Debug builds
+//! Functions of elements are compiled in this crate, for `f32` and for `f64`. A debug build of a program is as fast as a release build if it
+//! optimises its dependencies, and hundreds of times slower if it does not:
+//!
+//! ```toml
+//! [profile.dev.package."*"]
+//! opt-level = 3
+//! ```
+//!
 //! # GPUs
 //! With the feature `cuda`, which is off by default and needs nvcc to build, `flashcliff::cuda` runs
 //! the operators on NVIDIA GPUs. Such a program runs on machines without a driver too. The feature `jit` compiles the
@@ -54,6 +63,7 @@ mod algebra;
 #[cfg(feature = "ndarray")]
 mod arrays;
 pub mod attention;
+mod compiled;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 pub mod dropout;
@@ -76,6 +86,7 @@ pub mod ops;
 mod options;
 mod pass;
 pub mod rotor;
+mod sizes;
 mod symmetry;
 mod tensor;
 pub mod threads;

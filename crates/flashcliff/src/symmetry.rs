@@ -58,6 +58,7 @@ impl fmt::Display for Symmetry {
 
 /// Operators that commute with the same transformations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct SymmetryRow {
     /// The names of the operators.
     pub operators: &'static [&'static str],

@@ -167,7 +167,8 @@ fn struct_of(set: &OptionSet) -> String {
     let name = set.name;
     let (mut fields, mut defaults, mut setters) = (String::new(), String::new(), String::new());
     let mut field = |name: &str, type_name: &str, doc: &str, default: &str, is_grades: bool| {
-        fields += &wrap(&RUST.render(doc), "    /// ", WIDTH);
+        let doc = format!("{} Default: `{default}`.", RUST.render(doc));
+        fields += &wrap(&doc, "    /// ", WIDTH);
         fields += &format!("    pub {name}: {type_name},\n");
         defaults += &format!("            {name}: {default},\n");
         let (argument, value) = match is_grades {

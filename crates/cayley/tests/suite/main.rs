@@ -13,6 +13,7 @@ mod equivariant;
 mod equivariant_elements;
 mod equivariant_lists;
 mod errors;
+mod extremes;
 mod grades;
 mod involutions;
 mod matrices;

@@ -33,6 +33,10 @@ impl Bound {
         Ok(Self(bound.with_precision(precision)))
     }
 
+    pub(crate) fn operator(&self) -> &flashcliff::Operator {
+        self.0.operator()
+    }
+
     fn sizes(&self, call: &Call<'_>) -> Result<Sizes, Failure> {
         let dims = self.0.bind(&call.inputs.shapes)?;
         let dtypes = Dtypes {

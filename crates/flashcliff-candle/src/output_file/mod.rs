@@ -13,6 +13,9 @@
 //! Symbolic links are followed and stay. Writing in place extends the file first, so that a full disk is found while
 //! the old contents are whole, and puts them back if writing fails later. Only a crash in between leaves a mixture.
 //!
+//! A process that is killed while it writes beside a place leaves an unfinished file there, `.flashcliff-` and six letters. The next process that
+//! writes into the folder removes it, unless another one still writes it.
+//!
 //! The kernel decides who may write a file, when it is opened. It lets root write everything, so for root the
 //! permission bits decide as they would for another user: those of the owner if the file belongs to root, those of the
 //! group if root is in it, else those of others. So root is refused a file of mode 444, and a file of another user with
@@ -28,10 +31,13 @@ use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
 use crate::Error;
+use flashcliff::files;
 use place::Place;
 
 /// The start of the names of unfinished files.
 const PREFIX: &str = ".flashcliff-";
+/// The letters and digits after it.
+const LETTERS: usize = 6;
 
 /// A file that is written at once, when its contents are known.
 ///
@@ -73,18 +79,34 @@ impl OutputFile {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::NotAFile`], [`Error::Write`].
     pub fn create(path: impl AsRef<Path>) -> Result<Self, Error> {
-        let path = path.as_ref().to_owned();
+        Self::decide(path.as_ref(), true)
+    }
+
+    /// Does the same as [`Self::create`], but refuses the name of a regular file that is there, or of a link to one. FIFOs, devices and open descriptors
+    /// lose nothing. A file that gets the name later, before the commit, is replaced: it would be the results of this process that are lost.
+    ///
+    /// # Errors
+    /// [`Error::Exists`]; the errors of [`Self::create`].
+    pub fn create_new(path: impl AsRef<Path>) -> Result<Self, Error> {
+        Self::decide(path.as_ref(), false)
+    }
+
+    fn decide(path: &Path, replaces: bool) -> Result<Self, Error> {
+        let path = path.to_owned();
         let failed = |source| Error::Write {
             path: path.clone(),
             source,
         };
         let way = match Place::of(&path).map_err(failed)? {
             Place::New(target) => {
+                remove_unfinished(&target);
                 temporary(&target, None).map_err(failed)?;
                 Way::Replace { target, old: None }
             }
+            Place::Regular(..) if !replaces => return Err(Error::Exists { path }),
             Place::Regular(target, old) => {
                 let file = open_regular(&path, &target, &old)?;
+                remove_unfinished(&target);
                 match is_plain(&target, &old) && temporary(&target, Some(&old)).is_ok() {
                     true => Way::Replace {
                         target,
@@ -184,17 +206,33 @@ fn is_plain(target: &Path, old: &fs::Metadata) -> bool {
 /// the old mode: the contents may be as private as the old ones.
 fn temporary(target: &Path, old: Option<&fs::Metadata>) -> io::Result<NamedTempFile> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix(PREFIX);
+    builder.prefix(PREFIX).rand_bytes(LETTERS);
     #[cfg(unix)]
     if old.is_none() {
         // These are the permissions of any new file, to which the umask is applied.
         builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
     }
-    let file = builder.tempfile_in(folder_of(target))?;
+    let file = loop {
+        let file = builder.tempfile_in(folder_of(target))?;
+        if files::hold(file.as_file(), file.path()) {
+            break file;
+        }
+    };
     if let Some(old) = old {
         place::keep_group(file.as_file(), old)?;
     }
     Ok(file)
+}
+
+/// Removes what killed processes of this user have left beside a place.
+fn remove_unfinished(target: &Path) {
+    files::remove_unheld(folder_of(target), |name, found| {
+        let letters = name.strip_prefix(PREFIX).unwrap_or_default();
+        letters.len() == LETTERS
+            && letters.bytes().all(|letter| letter.is_ascii_alphanumeric())
+            && place::is_ours(found)
+            && place::names(found) == 1
+    });
 }
 
 fn replace(target: &Path, old: Option<&fs::Metadata>, contents: &[u8]) -> io::Result<()> {

@@ -24,11 +24,10 @@ use flashcliff_bench::cpu::Cpu;
 use flashcliff_bench::measure::Effort;
 use flashcliff_bench::report::Report;
 use flashcliff_bench::{Selection, html};
-use flashcliff_candle::output_file::OutputFile;
 
 use crate::device::{DeviceArgs, DeviceName};
 use crate::error::Error;
-use crate::output::print;
+use crate::output::{Overwrite, print};
 use crate::tune::{Shape, TypeName};
 use networks::{NetworkSelection, layer_names, network_names};
 
@@ -74,6 +73,9 @@ pub(crate) struct BenchArgs {
     /// Also write a page with roofline, efficiencies and history, as one HTML file that needs no network.
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+
+    #[command(flatten)]
+    overwrite: Overwrite,
 
     /// Reports of earlier runs for the history of the page, oldest first.
     #[arg(long, value_name = "FILE", num_args = 1.., requires = "report")]
@@ -201,8 +203,9 @@ pub(crate) fn run(args: &BenchArgs) -> Result<ExitCode, Error> {
     let before = args.baseline.as_deref().map(beside::read).transpose()?;
     let earlier = args.history.iter().map(|path| beside::read(path));
     let earlier: Vec<Report> = earlier.collect::<Result<_, _>>()?;
-    let json = args.json.as_deref().map(OutputFile::create).transpose()?;
-    let page = args.report.as_deref().map(OutputFile::create).transpose()?;
+    let create = |path| args.overwrite.create(path);
+    let json = args.json.as_deref().map(create).transpose()?;
+    let page = args.report.as_deref().map(create).transpose()?;
     let report = match args.device.name() {
         DeviceName::Cpu => run::measure(args, before.as_ref(), &mut Cpu::new(args.quick))?,
         DeviceName::Cuda(ordinal) => on_gpu(args, before.as_ref(), ordinal)?,

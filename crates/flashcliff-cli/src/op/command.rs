@@ -13,6 +13,7 @@ use super::layer::{Connection, Layer};
 use crate::device::DeviceArgs;
 use crate::error::Error;
 use crate::messages::say;
+use crate::output::Overwrite;
 
 /// The algebra and the files.
 #[derive(Args, Clone, Debug)]
@@ -25,9 +26,12 @@ pub(super) struct Files {
     #[arg(long = "in", value_name = "FILE", required_unless_present = "shapes")]
     pub(super) input: Option<PathBuf>,
 
-    /// Safetensors file to write, whole or not at all.
+    /// Safetensors file to write, whole or not at all. A file that exists is refused without --overwrite.
     #[arg(long = "out", value_name = "FILE", required_unless_present = "shapes")]
     pub(super) output: Option<PathBuf>,
+
+    #[command(flatten)]
+    pub(super) overwrite: Overwrite,
 
     /// Also compute the gradients of all inputs, from `grad_o` in the input file (which is ignored without this).
     #[arg(long)]

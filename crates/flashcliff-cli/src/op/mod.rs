@@ -12,7 +12,6 @@ pub(crate) mod store;
 
 use clap::Args;
 use flashcliff::{Algebra, Dtype, Operator};
-use flashcliff_candle::output_file::OutputFile;
 
 use crate::error::Error;
 use crate::output::print;
@@ -62,7 +61,7 @@ pub(crate) fn run(args: &OpArgs) -> Result<(), Error> {
     let file = TensorFile::read(input)?;
     let dtype = file.check(&names, files.grad)?;
     let device = files.device.open()?;
-    let output = OutputFile::create(output)?;
+    let output = files.overwrite.create(output)?;
     let results = match (&work, dtype) {
         (Work::Core(operator), Dtype::F64) => {
             core::run::<f64>(operator, &file, files.grad, &device)?

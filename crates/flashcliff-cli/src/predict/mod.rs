@@ -70,7 +70,7 @@ pub(crate) struct PredictArgs {
 
     /// The memory for the largest batch, in MiB; if absent, what the system or the GPU has free.
     #[arg(long, value_name = "MIB")]
-    memory: Option<u64>,
+    memory: Option<NonZero<u64>>,
 
     /// Print JSON.
     #[arg(long)]
@@ -187,7 +187,7 @@ fn tasks(
 /// The memory for the largest batch: what was given, or what the device has.
 fn available(args: &PredictArgs, place: &Place) -> Result<Option<u128>, Error> {
     match args.memory {
-        Some(mebibytes) => Ok(Some(u128::from(mebibytes) << 20)),
+        Some(mebibytes) => Ok(Some(u128::from(mebibytes.get()) << 20)),
         None => Ok(place.available()?),
     }
 }

@@ -15,11 +15,10 @@ use std::path::PathBuf;
 
 use clap::Args;
 use flashcliff_bench::cpu::Cpu;
-use flashcliff_candle::output_file::OutputFile;
 
 use crate::device::{DeviceArgs, DeviceName};
 use crate::error::Error;
-use crate::output::print;
+use crate::output::{Overwrite, print};
 use crate::train::{Play, PrecisionName, Rehearsal, TaskName};
 
 use report::Report;
@@ -71,6 +70,9 @@ pub(crate) struct ProfileArgs {
     /// Also write a step to a file, as a trace for Chrome or Perfetto.
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+
+    #[command(flatten)]
+    overwrite: Overwrite,
 }
 
 /// Runs the command.
@@ -78,8 +80,9 @@ pub(crate) struct ProfileArgs {
 /// # Errors
 /// Settings that the task or the device has not, files that cannot be written, the errors of the device.
 pub(crate) fn run(args: &ProfileArgs) -> Result<(), Error> {
-    let json = args.json.as_deref().map(OutputFile::create).transpose()?;
-    let trace = args.trace.as_deref().map(OutputFile::create).transpose()?;
+    let create = |path| args.overwrite.create(path);
+    let json = args.json.as_deref().map(create).transpose()?;
+    let trace = args.trace.as_deref().map(create).transpose()?;
     let play = Play {
         task: args.task,
         batch: args.batch.map(usize::from),

@@ -54,7 +54,7 @@ impl Folder {
     /// # Errors
     /// [`Error::Write`].
     pub(super) fn make(&self) -> Result<(), Error> {
-        std::fs::create_dir_all(&self.path).map_err(|source| Error::Write {
+        flashcliff::files::make_folder(&self.path).map_err(|source| Error::Write {
             path: self.path.clone(),
             source,
         })

@@ -5,6 +5,7 @@ use std::io::{self, Read, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use flashcliff::files::is_at;
 use tracing::warn;
 
 use crate::error::Error;
@@ -99,23 +100,6 @@ impl Drop for Lock {
             let _ = fs::remove_file(&self.path);
         }
     }
-}
-
-/// Whether a path still names this file.
-#[cfg(unix)]
-fn is_at(file: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
-
-    let same = || -> io::Result<bool> {
-        let (open, named) = (file.metadata()?, fs::metadata(path)?);
-        Ok((open.dev(), open.ino()) == (named.dev(), named.ino()))
-    };
-    same().unwrap_or(false)
-}
-
-#[cfg(not(unix))]
-fn is_at(_: &File, _: &Path) -> bool {
-    true
 }
 
 fn ourselves() -> String {

@@ -80,7 +80,8 @@ pub(crate) use rehearsal::{Play, Rehearsal};
 The output folder gets metrics.json (settings, errors, losses, times), curve.svg, best.safetensors (the weights with the least validation error,
 named as in CGENN's or GATr's state dict) and state.safetensors, from which --resume continues. Both say the algebra and the norm of each layer; --resume refuses
 others. A folder that holds results is refused without --overwrite.
-Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once. A state that cannot be saved on the way, as on a full
+Ctrl-C saves the state and ends the program with status 0; a second Ctrl-C ends it at once. While a new run makes its data there is nothing to save: it ends
+with status 1 then, a resumed run with 0. A state that cannot be saved on the way, as on a full
 disk, is tried again later; one that cannot be saved at the end gives status 1. So does an error that is no number; the state is saved then too.
 One run at a time writes to a folder. What is there stays what it is: links, modes, owners; read-only files are refused.
 Batches come from shuffled epochs without their incomplete last batch, or the whole set if it is no larger than a batch.
@@ -217,6 +218,7 @@ pub(crate) fn run(args: &TrainArgs, quiet: bool) -> Result<(), Error> {
 
 /// Runs the process that decides and writes: the only one, or rank 0.
 fn lead(args: &TrainArgs, quiet: bool, role: &Role) -> Result<(), Error> {
+    interrupt::catch()?;
     let (settings, state) = read_for(args, role)?;
     let name = match role {
         Role::Rank(world) => ranks::device(world),
@@ -246,7 +248,6 @@ fn lead(args: &TrainArgs, quiet: bool, role: &Role) -> Result<(), Error> {
         true => drawing,
         false => Drawing::begin(bars, &settings),
     };
-    interrupt::catch()?;
     settings.precision.set();
     let mut place = Place {
         device,
@@ -290,7 +291,14 @@ fn work(
     (drawing, place, mut start): (Drawing, Place, Start),
     folder: &Folder,
 ) -> Result<(), Error> {
-    let (data, data_seconds) = start.part(Part::Data, || drawing.finish())?;
+    let drawn = start.part(Part::Data, || drawing.finish());
+    // Ranks that are waited for are told of the error.
+    if let (Err(Error::Stopped), Some(state), Some(file), None) =
+        (&drawn, &state, &args.resume, &place.team)
+    {
+        return print(&hint("interrupted", state.progress(), file, args));
+    }
+    let (data, data_seconds) = drawn?;
     let mut session = match state {
         None => Session::new(settings, &data, place, start)?,
         Some(state) => Session::resume(state, &data, place, start)?,
@@ -313,18 +321,28 @@ fn work(
             saved?;
             match finished? {
                 true => Ok(()),
-                false => print(&hint("interrupted", &session, folder, args)),
+                false => print(&hint(
+                    "interrupted",
+                    session.progress(),
+                    &folder.state(),
+                    args,
+                )),
             }
         }
         Ok(false) => {
             saver.last(&session)?;
-            print(&hint("interrupted", &session, folder, args))
+            print(&hint(
+                "interrupted",
+                session.progress(),
+                &folder.state(),
+                args,
+            ))
         }
         // The error was found before the weights were changed, so the state is worth saving. Any other error may have come in the middle of
         // a step.
         Err(error) if error.is_divergence() => {
             match saver.last(&session) {
-                Ok(()) => say(&hint("stopped", &session, folder, args)),
+                Ok(()) => say(&hint("stopped", session.progress(), &folder.state(), args)),
                 Err(unsaved) => say(&causes(&unsaved)),
             }
             Err(error)
@@ -353,9 +371,13 @@ fn read(args: &TrainArgs) -> Result<(Settings, Option<State>), Error> {
     Ok((state.settings.clone(), Some(state)))
 }
 
-/// A message that says how far a run has come, and how to continue it.
-fn hint(what: &str, session: &Session<'_>, folder: &Folder, args: &TrainArgs) -> String {
-    let (step, settings) = (session.history().step, session.settings());
+/// A message that says how far a run has come, and how to continue it from a file.
+fn hint(
+    what: &str,
+    (step, settings): (usize, &Settings),
+    state: &Path,
+    args: &TrainArgs,
+) -> String {
     let mut device = match args.device.name() {
         DeviceName::Cpu => String::new(),
         gpu => format!(" --device {gpu}"),
@@ -370,7 +392,7 @@ fn hint(what: &str, session: &Session<'_>, folder: &Folder, args: &TrainArgs) ->
         "{what} after {step} of {} steps; continue with\n  flashcliff train {} --resume {}{device}\n",
         settings.steps,
         settings.task().name(),
-        shell::word(&folder.state())
+        shell::word(state)
     )
 }
 
@@ -444,7 +466,7 @@ fn keep(session: &Session<'_>, saver: &Saver<'_>, args: &TrainArgs) -> Result<()
     let (Some(team), folder) = (session.team(), saver.folder()) else {
         return Ok(());
     };
-    let hint = hint("saved", session, folder, args);
+    let hint = hint("saved", session.progress(), &folder.state(), args);
     team.keep(session, saver.saved(), folder.state(), hint)
 }
 
@@ -460,7 +482,11 @@ fn finish(
     let Some(errors) = Errors::measure(session)? else {
         return Ok(false);
     };
-    let (step, test) = (session.history().step, errors.test);
+    // The weights after the last step, and the best ones.
+    let tested = [
+        (session.history().step, errors.test),
+        (errors.best_step, errors.best_test),
+    ];
     let seconds = Seconds {
         data: data_seconds,
         training: session.history().seconds,
@@ -473,12 +499,12 @@ fn finish(
     print(&report::render(&metrics, folder))?;
     drawn.and(written)?;
     session.history().check_validation()?;
-    match test.is_finite() {
-        true => Ok(true),
-        false => Err(Error::DivergedOn {
+    match tested.into_iter().find(|(_, error)| !error.is_finite()) {
+        None => Ok(true),
+        Some((step, error)) => Err(Error::DivergedOn {
             split: SplitName::Test,
             step,
-            error: test,
+            error,
         }),
     }
 }

@@ -131,6 +131,11 @@ pub(super) struct State {
 }
 
 impl State {
+    /// The steps that are done, and the settings.
+    pub(super) fn progress(&self) -> (usize, &Settings) {
+        (self.history.step, &self.settings)
+    }
+
     /// Reads a state.
     ///
     /// # Errors
@@ -306,6 +311,11 @@ impl<'a> Session<'a> {
     /// The settings.
     pub(super) fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// The steps that are done, and the settings.
+    pub(super) fn progress(&self) -> (usize, &Settings) {
+        (self.history.step, &self.settings)
     }
 
     /// The history so far.

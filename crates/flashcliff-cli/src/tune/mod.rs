@@ -16,6 +16,7 @@ use flashcliff_candle::output_file::OutputFile;
 
 use crate::device::DeviceName;
 use crate::error::Error;
+use crate::output::Overwrite;
 
 use workload::{Job, OperatorName, PrecisionName};
 
@@ -70,6 +71,9 @@ pub(crate) struct TuneArgs {
     #[arg(long, value_name = "FILE")]
     log: Option<PathBuf>,
 
+    #[command(flatten)]
+    overwrite: Overwrite,
+
     /// Store no choices.
     #[arg(long)]
     dry_run: bool,
@@ -93,8 +97,8 @@ pub(crate) fn run(args: &TuneArgs, quiet: bool) -> Result<(), Error> {
     };
     let jobs = workload::jobs(&args.operator, args.algebra, &args.shape)?;
     let open = || {
-        let log = args.log.as_deref().map(OutputFile::create);
-        log.transpose().map_err(Error::from)
+        let log = args.log.as_deref();
+        log.map(|path| args.overwrite.create(path)).transpose()
     };
     on_gpu(args, ordinal, &jobs, open, quiet)
 }

@@ -209,7 +209,7 @@ impl Folder {
         write(&input, inputs, dtype);
         let mut all = vec!["op"];
         all.extend(args);
-        all.extend(["--in", arg(&input), "--out", arg(&output)]);
+        all.extend(["--in", arg(&input), "--out", arg(&output), "--overwrite"]);
         stdout(&all);
         assert_eq!(self.names(), ["in.safetensors", "out.safetensors"]);
         read(&output, dtype)

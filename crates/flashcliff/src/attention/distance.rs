@@ -50,7 +50,7 @@ impl<T: Element, const LANES: usize> DistancePoint<T, LANES> {
 
     /// The number of features of a point with so many coordinates.
     pub const fn count(coordinates: usize) -> usize {
-        coordinates + 2
+        coordinates.saturating_add(2)
     }
 
     /// Calls a function with the index of each feature and the features: of queries with their weights, or of keys.

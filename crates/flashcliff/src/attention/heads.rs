@@ -7,7 +7,8 @@
 //! Rows are cut into chunks, which threads share. The cut depends on the sizes alone, and gradients of weights are added over chunks in order.
 
 use super::distance::DistancePoint;
-use crate::{Element, Error, threads};
+use crate::compiled::compiled_here;
+use crate::{Element, Error, sizes, threads};
 
 /// The rows of a chunk.
 const ROWS: usize = 64;
@@ -90,8 +91,20 @@ impl HeadFeatures {
     /// Writes the features `[rows, heads, width]`. Queries with distances have weights `[channels, heads]`.
     ///
     /// # Errors
-    /// [`Error::LengthMismatch`] for a slice that does not hold its shape, a width that is less than the features, and heads without multivectors.
+    /// [`Error::LengthMismatch`] for a slice that does not hold its shape, a width that is less than the features, and heads without multivectors;
+    /// [`Error::InvalidOption`] for blades that are not ascending.
+    #[inline]
     pub fn forward<T: Element>(
+        &self,
+        sizes: HeadSizes,
+        x: HeadItems<'_, T>,
+        weights: &[T],
+        features: &mut [T],
+    ) -> Result<(), Error> {
+        T::heads_forward(self, sizes, x, weights, features)
+    }
+
+    fn forward_here<T: Element>(
         &self,
         sizes: HeadSizes,
         x: HeadItems<'_, T>,
@@ -105,9 +118,10 @@ impl HeadFeatures {
             weights,
         )?;
         self.check_features(sizes, features.len())?;
-        let of_chunk = (ROWS * sizes.heads * sizes.width).max(1);
-        threads::for_each(features.chunks_mut(of_chunk).enumerate(), |(chunk, to)| {
-            let rows = to.chunks_exact_mut((sizes.heads * sizes.width).max(1));
+        let of_item = sizes::product([sizes.heads, sizes.width]).max(1);
+        let chunks = features.chunks_mut(sizes::product([ROWS, of_item]));
+        threads::for_each(chunks.enumerate(), |(chunk, to)| {
+            let rows = to.chunks_exact_mut(of_item);
             for (at, to) in rows.enumerate() {
                 self.row(sizes, chunk * ROWS + at, x, weights, to);
             }
@@ -118,8 +132,21 @@ impl HeadFeatures {
     /// Writes the gradient of the items from that of the features, and unless its slice is empty that of the weights.
     ///
     /// # Errors
-    /// The errors of [`Self::forward`], and rows of a blade that reach into the next.
+    /// The errors of [`Self::forward`], and items to write that reach into the next, or rows of a blade that do.
+    #[inline]
     pub fn backward<T: Element>(
+        &self,
+        sizes: HeadSizes,
+        x: HeadItems<'_, T>,
+        weights: &[T],
+        gradient: &[T],
+        to: HeadItemsMut<'_, T>,
+        of_weights: &mut [T],
+    ) -> Result<(), Error> {
+        T::heads_backward(self, sizes, x, weights, gradient, to, of_weights)
+    }
+
+    fn backward_here<T: Element>(
         &self,
         sizes: HeadSizes,
         x: HeadItems<'_, T>,
@@ -143,13 +170,15 @@ impl HeadFeatures {
         self.check_features(sizes, gradient.len())?;
         if !of_weights.is_empty() {
             let shape = [sizes.channels, sizes.heads];
-            check(&shape, shape.iter().product(), of_weights.len())?;
+            check(&shape, sizes::product(shape), of_weights.len())?;
+        }
+        self.check_apart(sizes, to.strides)?;
+        of_weights.fill(T::default());
+        // Rows and blades without elements may be any number. Weights have no gradient there: points take multivectors.
+        if sizes.rows == 0 || (self.blades == 0 && sizes.scalars == 0) {
+            return Ok(());
         }
         let of_row = sizes.channels * sizes.heads;
-        let reach = sizes.rows.saturating_sub(1) * to.strides.row + of_row;
-        if self.blades > 1 {
-            at_least(&[self.blades, to.strides.blade], reach, to.strides.blade)?;
-        }
         let mut sums = vec![T::default(); sizes.rows.div_ceil(ROWS) * of_weights.len()];
         let strides = to.strides;
         let blades = parts_of_blades(to.multivectors, sizes.rows, strides, self.blades);
@@ -180,7 +209,6 @@ impl HeadFeatures {
                 }
             }
         });
-        of_weights.fill(T::default());
         for sums in sums.chunks_exact(of_weights.len().max(1)) {
             for (to, &sum) in of_weights.iter_mut().zip(sums) {
                 *to += sum;
@@ -193,7 +221,8 @@ impl HeadFeatures {
     fn count(&self, sizes: HeadSizes) -> usize {
         let distances = self.distances.as_ref();
         let distances = distances.map_or(0, |d| DistancePoint::<f64>::count(d.coordinates));
-        (self.taken.len() + distances) * sizes.channels + sizes.scalars
+        let of_channel = sizes::sum([self.taken.len(), distances]);
+        sizes::sum([sizes::product([of_channel, sizes.channels]), sizes.scalars])
     }
 
     /// Writes the features of an item.
@@ -342,31 +371,81 @@ impl HeadFeatures {
             heads,
             ..
         } = sizes;
-        let last = rows.saturating_sub(1);
-        let reach = |of_row: usize, from: usize| if rows * of_row == 0 { 0 } else { from + of_row };
-        let last_blade = self.blades.saturating_sub(1) * strides.blade;
-        let needed = reach(channels * heads, last_blade + last * strides.row);
-        let needed_s = reach(sizes.scalars * heads, last * strides.scalars);
+        let (of_item, of_item_s) = sizes.of_item();
+        let needed = sizes::reach([(self.blades, strides.blade), (rows, strides.row)], of_item);
+        let needed_s = sizes::reach([(rows, strides.scalars)], of_item_s);
         let shape = [self.blades, rows, channels, heads];
         at_least(&shape, needed, multivectors)?;
         at_least(&[rows, sizes.scalars, heads], needed_s, scalars)?;
         if self.distances.is_some_and(|distances| distances.of_queries) && !weights.is_empty() {
-            check(&[channels, heads], channels * heads, weights.len())?;
+            check(&[channels, heads], of_item, weights.len())?;
         }
-        at_least(&[channels, heads], 1, channels * heads)?;
-        let largest = self.taken.iter().map(|(blade, _)| blade + 1).max();
-        let of_points = self.distances.map_or(0, |d| d.first + d.coordinates + 1);
-        at_least(
-            &[self.blades],
-            largest.unwrap_or(0).max(of_points),
-            self.blades,
-        )
+        at_least(&[channels, heads], 1, of_item)?;
+        let mut pairs = self.taken.windows(2);
+        if let Some([_, (blade, _)]) = pairs.find(|pair| pair[0].0 >= pair[1].0) {
+            return Err(Error::InvalidOption {
+                option: "taken",
+                expected: "blades in ascending order",
+                got: *blade as f64,
+            });
+        }
+        let of_taken = self
+            .taken
+            .last()
+            .map_or(0, |(blade, _)| sizes::sum([*blade, 1]));
+        let of_points = self
+            .distances
+            .map_or(0, |d| sizes::sum([d.first, d.coordinates, 1]));
+        at_least(&[self.blades], of_taken.max(of_points), self.blades)
+    }
+
+    /// Checks that items to write do not reach into each other: the scalars, the multivectors of a blade, and the blades.
+    fn check_apart(&self, sizes: HeadSizes, strides: HeadStrides) -> Result<(), Error> {
+        let (of_item, of_item_s) = sizes.of_item();
+        let of_blade = sizes::reach([(sizes.rows, strides.row)], of_item);
+        for (size, stride, needed) in [
+            (sizes.rows, strides.row, of_item),
+            (sizes.rows, strides.scalars, of_item_s),
+            (self.blades, strides.blade, of_blade),
+        ] {
+            if size > 1 {
+                at_least(&[size, stride], needed, stride)?;
+            }
+        }
+        Ok(())
     }
 
     fn check_features(&self, sizes: HeadSizes, len: usize) -> Result<(), Error> {
         let shape = [sizes.rows, sizes.heads, sizes.width];
-        check(&shape, shape.iter().product(), len)?;
+        check(&shape, sizes::product(shape), len)?;
         at_least(&[sizes.width], self.count(sizes), sizes.width)
+    }
+}
+
+compiled_here! {
+    /// The functions of [`HeadFeatures`].
+    trait CompiledHeads {
+        fn heads_forward(
+            of: &HeadFeatures,
+            sizes: HeadSizes,
+            x: HeadItems<'_, Self>,
+            weights: &[Self],
+            features: &mut [Self],
+        ) -> Result<(), Error> {
+            of.forward_here(sizes, x, weights, features)
+        }
+
+        fn heads_backward(
+            of: &HeadFeatures,
+            sizes: HeadSizes,
+            x: HeadItems<'_, Self>,
+            weights: &[Self],
+            gradient: &[Self],
+            to: HeadItemsMut<'_, Self>,
+            of_weights: &mut [Self],
+        ) -> Result<(), Error> {
+            of.backward_here(sizes, x, weights, gradient, to, of_weights)
+        }
     }
 }
 
@@ -382,6 +461,12 @@ struct Block {
 }
 
 impl HeadSizes {
+    /// The elements of an item's multivectors in one blade, and of its scalars.
+    fn of_item(self) -> (usize, usize) {
+        let of = |channels: usize| sizes::product([channels, self.heads]);
+        (of(self.channels), of(self.scalars))
+    }
+
     /// All heads of all channels, in blocks.
     fn blocks(self) -> impl Iterator<Item = Block> {
         let whole = self.heads / LANES;
@@ -512,8 +597,13 @@ fn parts_of_blades<T>(
 /// For each chunk of rows its part of what begins with the first row.
 fn parts<T>(mut all: &mut [T], rows: usize, stride: usize) -> Vec<&mut [T]> {
     let mut found = Vec::new();
-    for _ in 0..rows.div_ceil(ROWS) {
-        let len = (ROWS * stride).min(all.len());
+    let chunks = rows.div_ceil(ROWS);
+    for chunk in 1..=chunks {
+        // A single row has no next one, whatever the stride is.
+        let len = match chunk < chunks {
+            true => sizes::product([ROWS, stride]).min(all.len()),
+            false => all.len(),
+        };
         let (own, others) = std::mem::take(&mut all).split_at_mut(len);
         all = others;
         found.push(own);

@@ -5,8 +5,10 @@ mod heads;
 mod passes;
 
 pub use distance::DistancePoint;
+pub(crate) use heads::CompiledHeads;
 pub use heads::{HeadDistances, HeadFeatures, HeadItems, HeadItemsMut, HeadSizes, HeadStrides};
 
+use crate::compiled::compiled_here;
 use crate::{Element, Error};
 
 /// The sizes of a call.
@@ -91,7 +93,9 @@ pub struct AttentionGradients<'a, T> {
 /// ```
 ///
 /// # Errors
-/// [`Error::LengthMismatch`] for a slice that does not have the length of its shape, and for the index of a row that the mask lacks.
+/// [`Error::LengthMismatch`] for a slice that does not have the length of its shape, and for the index of a row that the mask lacks;
+/// [`Error::InvalidOption`] for keys of which no slice holds an element.
+#[inline]
 pub fn forward<T: Element>(
     sizes: AttentionSizes,
     scale: f64,
@@ -99,11 +103,7 @@ pub fn forward<T: Element>(
     out: &mut [T],
     normaliser: &mut [T],
 ) -> Result<(), Error> {
-    sizes.check_inputs(inputs.query, inputs.key, inputs.value)?;
-    sizes.check_mask(inputs.mask)?;
-    sizes.check_outputs(out, normaliser)?;
-    passes::forward(sizes, scale, inputs, out, normaliser);
-    Ok(())
+    T::attention_forward(sizes, scale, inputs, out, normaliser)
 }
 
 /// Computes the gradients of attention from that of its output, and from the results of [`forward`].
@@ -113,6 +113,7 @@ pub fn forward<T: Element>(
 ///
 /// # Errors
 /// The errors of [`forward`].
+#[inline]
 pub fn backward<T: Element>(
     sizes: AttentionSizes,
     scale: f64,
@@ -122,13 +123,46 @@ pub fn backward<T: Element>(
     gradient: &[T],
     gradients: AttentionGradients<'_, T>,
 ) -> Result<(), Error> {
-    sizes.check_inputs(inputs.query, inputs.key, inputs.value)?;
-    sizes.check_mask(inputs.mask)?;
-    sizes.check_outputs(out, normaliser)?;
-    sizes.check_outputs(gradient, normaliser)?;
-    sizes.check_inputs(gradients.query, gradients.key, gradients.value)?;
-    passes::backward(sizes, scale, inputs, out, normaliser, gradient, gradients);
-    Ok(())
+    T::attention_backward(sizes, scale, inputs, out, normaliser, gradient, gradients)
+}
+
+compiled_here! {
+    /// The functions of this module.
+    trait Compiled {
+        fn attention_forward(
+            sizes: AttentionSizes,
+            scale: f64,
+            inputs: AttentionInputs<'_, Self>,
+            out: &mut [Self],
+            normaliser: &mut [Self],
+        ) -> Result<(), Error> {
+            sizes.check_inputs(inputs.query, inputs.key, inputs.value)?;
+            sizes.check_mask(inputs.mask)?;
+            sizes.check_outputs(out, normaliser)?;
+            sizes.check_work(&inputs)?;
+            passes::forward(sizes, scale, inputs, out, normaliser);
+            Ok(())
+        }
+
+        fn attention_backward(
+            sizes: AttentionSizes,
+            scale: f64,
+            inputs: AttentionInputs<'_, Self>,
+            out: &[Self],
+            normaliser: &[Self],
+            gradient: &[Self],
+            gradients: AttentionGradients<'_, Self>,
+        ) -> Result<(), Error> {
+            sizes.check_inputs(inputs.query, inputs.key, inputs.value)?;
+            sizes.check_mask(inputs.mask)?;
+            sizes.check_outputs(out, normaliser)?;
+            sizes.check_outputs(gradient, normaliser)?;
+            sizes.check_inputs(gradients.query, gradients.key, gradients.value)?;
+            sizes.check_work(&inputs)?;
+            passes::backward(sizes, scale, inputs, out, normaliser, gradient, gradients);
+            Ok(())
+        }
+    }
 }
 
 impl AttentionSizes {
@@ -143,7 +177,10 @@ impl AttentionSizes {
             return Ok(());
         };
         check(&[self.groups, self.queries], of_query)?;
-        let needed = of_query.iter().max().map_or(0, |last| last + 1);
+        let needed = of_query
+            .iter()
+            .max()
+            .map_or(0, |last| last.saturating_add(1));
         // Rows that nobody reads are not asked for.
         let count = rows.len() / self.keys.max(1);
         check(&[needed.max(count), self.keys], rows)
@@ -152,6 +189,22 @@ impl AttentionSizes {
     fn check_outputs<T>(self, out: &[T], normaliser: &[T]) -> Result<(), Error> {
         check(&[self.groups, self.queries, self.width], out)?;
         check(&[self.groups, self.queries], normaliser)
+    }
+
+    /// Checks that the work is bounded by what the slices hold: keys of no elements could be any number.
+    fn check_work<T>(self, inputs: &AttentionInputs<'_, T>) -> Result<(), Error> {
+        let rows = inputs.mask.as_ref().map_or(&[][..], |mask| mask.rows);
+        let held = [inputs.key, inputs.value, rows]
+            .iter()
+            .any(|held| !held.is_empty());
+        if held || self.keys == 0 || self.groups == 0 || self.queries == 0 {
+            return Ok(());
+        }
+        Err(Error::InvalidOption {
+            option: "keys",
+            expected: "0 where neither keys nor values nor a mask hold an element",
+            got: self.keys as f64,
+        })
     }
 }
 

@@ -117,6 +117,10 @@ pub(super) fn backward<T: Element>(
     gradient: &[T],
     gradients: AttentionGradients<'_, T>,
 ) {
+    let nothing = [&gradients.query, &gradients.key, &gradients.value];
+    if nothing.iter().all(|to| to.is_empty()) {
+        return;
+    }
     let tensors = Tensors::new(sizes, inputs);
     let to = Tensors {
         query: Matrix::rows(gradients.query.as_mut_ptr(), sizes.features),

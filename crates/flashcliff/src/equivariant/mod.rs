@@ -10,7 +10,9 @@ mod terms;
 
 use cayley::Group;
 
-use crate::{Algebra, Element, Error};
+use crate::compiled::compiled_here;
+use crate::{Algebra, Element, Error, sizes};
+pub(crate) use norm::CompiledNorm;
 pub use norm::{InvariantNorm, NormSizes};
 use terms::Term;
 
@@ -183,6 +185,7 @@ impl EquivariantLinear {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] for a slice that does not have the length of its shape.
+    #[inline]
     pub fn output<T: Element>(
         &self,
         sizes: Sizes,
@@ -190,17 +193,14 @@ impl EquivariantLinear {
         input: Side<'_, T>,
         out: SideMut<'_, T>,
     ) -> Result<(), Error> {
-        self.check_matrices(sizes, &Lengths::of(matrices), true)?;
-        self.check_side(sizes, true, input.multivectors.len(), input.scalars.len())?;
-        self.check_side(sizes, false, out.multivectors.len(), out.scalars.len())?;
-        self.run_output(sizes, matrices, input, out);
-        Ok(())
+        T::linear_output(self, sizes, matrices, input, out)
     }
 
     /// Computes the gradient of the input from that of the output. Biases are not read.
     ///
     /// # Errors
     /// The errors of [`Self::output`].
+    #[inline]
     pub fn input_gradient<T: Element>(
         &self,
         sizes: Sizes,
@@ -208,22 +208,14 @@ impl EquivariantLinear {
         gradient: Side<'_, T>,
         out: SideMut<'_, T>,
     ) -> Result<(), Error> {
-        self.check_matrices(sizes, &Lengths::of(matrices), true)?;
-        self.check_side(
-            sizes,
-            false,
-            gradient.multivectors.len(),
-            gradient.scalars.len(),
-        )?;
-        self.check_side(sizes, true, out.multivectors.len(), out.scalars.len())?;
-        self.run_input_gradient(sizes, matrices, gradient, out);
-        Ok(())
+        T::linear_input_gradient(self, sizes, matrices, gradient, out)
     }
 
     /// Computes the gradients of the parameters from that of the output and the input.
     ///
     /// # Errors
     /// The errors of [`Self::output`].
+    #[inline]
     pub fn weight_gradient<T: Element>(
         &self,
         sizes: Sizes,
@@ -231,24 +223,15 @@ impl EquivariantLinear {
         input: Side<'_, T>,
         out: MatricesMut<'_, T>,
     ) -> Result<(), Error> {
-        self.check_matrices(sizes, &Lengths::of_mut(&out), false)?;
-        self.check_side(
-            sizes,
-            false,
-            gradient.multivectors.len(),
-            gradient.scalars.len(),
-        )?;
-        self.check_side(sizes, true, input.multivectors.len(), input.scalars.len())?;
-        self.run_weight_gradient(sizes, gradient, input, out);
-        Ok(())
+        T::linear_weight_gradient(self, sizes, gradient, input, out)
     }
 
+    /// Checks the multivectors and scalars of the input, or of the output.
     fn check_side(
         &self,
         sizes: Sizes,
         is_input: bool,
-        multivectors: usize,
-        scalars: usize,
+        [multivectors, scalars]: [usize; 2],
     ) -> Result<(), Error> {
         let (channels, of_scalars) = match is_input {
             true => (sizes.in_channels, sizes.in_scalars),
@@ -260,8 +243,8 @@ impl EquivariantLinear {
 
     /// Checks the lengths of parameters. A parameter that must be there is empty only if its shape is.
     fn check_matrices(&self, sizes: Sizes, given: &Lengths, needed: bool) -> Result<(), Error> {
-        let mixed_out = sizes.out_channels * self.invariant.len();
-        let mixed_in = sizes.in_channels * self.invariant.len();
+        let mixed = |channels: usize| sizes::product([channels, self.invariant.len()]);
+        let (mixed_out, mixed_in) = (mixed(sizes.out_channels), mixed(sizes.in_channels));
         let check = |shape: &[usize], len: usize, needed: bool| match len == 0 && !needed {
             true => Ok(()),
             false => check_len(shape, len),
@@ -288,7 +271,75 @@ impl EquivariantLinear {
     }
 }
 
+compiled_here! {
+    /// The functions of [`EquivariantLinear`]. Sizes of tensors without elements may be any numbers, so a call that writes nothing ends behind its
+    /// checks.
+    trait CompiledLinear {
+        fn linear_output(
+            of: &EquivariantLinear,
+            sizes: Sizes,
+            matrices: &Matrices<'_, Self>,
+            input: Side<'_, Self>,
+            out: SideMut<'_, Self>,
+        ) -> Result<(), Error> {
+            of.check_matrices(sizes, &Lengths::of(matrices), true)?;
+            of.check_side(sizes, true, input.lens())?;
+            of.check_side(sizes, false, out.lens())?;
+            if out.lens() != [0, 0] {
+                of.run_output(sizes, matrices, input, out);
+            }
+            Ok(())
+        }
+
+        fn linear_input_gradient(
+            of: &EquivariantLinear,
+            sizes: Sizes,
+            matrices: &Matrices<'_, Self>,
+            gradient: Side<'_, Self>,
+            out: SideMut<'_, Self>,
+        ) -> Result<(), Error> {
+            of.check_matrices(sizes, &Lengths::of(matrices), true)?;
+            of.check_side(sizes, false, gradient.lens())?;
+            of.check_side(sizes, true, out.lens())?;
+            if out.lens() != [0, 0] {
+                of.run_input_gradient(sizes, matrices, gradient, out);
+            }
+            Ok(())
+        }
+
+        fn linear_weight_gradient(
+            of: &EquivariantLinear,
+            sizes: Sizes,
+            gradient: Side<'_, Self>,
+            input: Side<'_, Self>,
+            out: MatricesMut<'_, Self>,
+        ) -> Result<(), Error> {
+            let lengths = Lengths::of_mut(&out);
+            of.check_matrices(sizes, &lengths, false)?;
+            of.check_side(sizes, false, gradient.lens())?;
+            of.check_side(sizes, true, input.lens())?;
+            if lengths != Lengths::default() {
+                of.run_weight_gradient(sizes, gradient, input, out);
+            }
+            Ok(())
+        }
+    }
+}
+
+impl<T> Side<'_, T> {
+    fn lens(&self) -> [usize; 2] {
+        [self.multivectors.len(), self.scalars.len()]
+    }
+}
+
+impl<T> SideMut<'_, T> {
+    fn lens(&self) -> [usize; 2] {
+        [self.multivectors.len(), self.scalars.len()]
+    }
+}
+
 /// The lengths of parameters.
+#[derive(Default, PartialEq, Eq)]
 struct Lengths {
     weight: usize,
     scalars_to_blades: usize,

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::compiled::compiled_here;
 use crate::kernel::tasks::{self, Chunks};
 use crate::operator::gemm::Matrix;
 use crate::{Algebra, Element, Error};
@@ -71,7 +72,18 @@ impl InvariantNorm {
     ///
     /// # Errors
     /// [`Error::LengthMismatch`] for a slice that does not have the length of its shape.
+    #[inline]
     pub fn forward<T: Element>(
+        &self,
+        sizes: NormSizes,
+        eps: f64,
+        x: &[T],
+        y: &mut [T],
+    ) -> Result<(), Error> {
+        T::norm_forward(self, sizes, eps, x, y)
+    }
+
+    fn forward_here<T: Element>(
         &self,
         sizes: NormSizes,
         eps: f64,
@@ -99,7 +111,19 @@ impl InvariantNorm {
     ///
     /// # Errors
     /// The errors of [`Self::forward`].
+    #[inline]
     pub fn backward<T: Element>(
+        &self,
+        sizes: NormSizes,
+        eps: f64,
+        x: &[T],
+        g: &[T],
+        gradient: &mut [T],
+    ) -> Result<(), Error> {
+        T::norm_backward(self, sizes, eps, x, g, gradient)
+    }
+
+    fn backward_here<T: Element>(
         &self,
         sizes: NormSizes,
         eps: f64,
@@ -160,6 +184,10 @@ impl InvariantNorm {
         to: &mut [T],
         work: impl Fn(Range<usize>, &mut Scratch<T>, &Matrix<T>) + Sync,
     ) {
+        // Rows without elements may be any number.
+        if to.is_empty() {
+            return;
+        }
         let elements = self.squares.len() * sizes.width();
         let chunks = Chunks::of_rows(sizes.rows, MIN_ELEMENTS.div_ceil(elements.max(1)));
         let to = Matrix::rows(to.as_mut_ptr(), sizes.width());
@@ -221,6 +249,32 @@ impl InvariantNorm {
             }
             sizes.spread(means);
             sizes.spread(scales);
+        }
+    }
+}
+
+compiled_here! {
+    /// The functions of [`InvariantNorm`].
+    trait CompiledNorm {
+        fn norm_forward(
+            of: &InvariantNorm,
+            sizes: NormSizes,
+            eps: f64,
+            x: &[Self],
+            y: &mut [Self],
+        ) -> Result<(), Error> {
+            of.forward_here(sizes, eps, x, y)
+        }
+
+        fn norm_backward(
+            of: &InvariantNorm,
+            sizes: NormSizes,
+            eps: f64,
+            x: &[Self],
+            g: &[Self],
+            gradient: &mut [Self],
+        ) -> Result<(), Error> {
+            of.backward_here(sizes, eps, x, g, gradient)
         }
     }
 }

@@ -1,13 +1,14 @@
 //! The memory of a pass, and the largest batch that fits.
 
 use super::{Dims, Operator, Pass};
-use crate::{Dtype, Error, TensorSpec, memory};
+use crate::{Dtype, Error, TensorSpec, memory, sizes};
 
 /// The number of bytes from which on buffers are not counted: they could not be addressed, and the tensors alone have no room.
 const ENDLESS: u128 = 1 << 56;
 
 /// The bytes that a pass works on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Footprint {
     /// The tensors that the pass reads: inputs; in a backward pass the output, its gradient and the saved values too.
     pub given: u128,
@@ -80,13 +81,14 @@ impl Operator {
             lanes: dtype.bytes(),
             parameters: dtype.bytes(),
         };
-        let saved = || self.saved_len(dims) * dtype.bytes();
+        let bytes = |elements: usize| sizes::product([elements, dtype.bytes()]);
+        let saved = || bytes(self.saved_len(dims));
         let workspace = || {
             let elements = match dtype {
                 Dtype::F64 => self.workspace_len::<f64>(dims, pass),
                 _ => self.workspace_len::<f32>(dims, pass),
             };
-            elements * dtype.bytes()
+            bytes(elements)
         };
         self.count(dims, counted, saved, workspace)
     }

@@ -7,8 +7,9 @@ use super::{Cost, Pass};
 use crate::Element;
 use crate::few::Few;
 use crate::kernel::lanes::{self, Call, MAX_PARAMS, MAX_TENSORS, Operand, Parameter};
+use crate::ops::ProductOptions;
 use crate::tensor::Tensor;
-use crate::{Algebra, Error, Gate, Norm, Tier};
+use crate::{Algebra, Error, Gate, Norm, Tier, sizes};
 use flashcliff_kernels::program::{Argument, Program};
 
 /// The largest number of inputs of an operator: tensors and parameters of a lane program.
@@ -46,7 +47,8 @@ impl LaneOperator {
             algebra,
             program,
             gate: Gate::None,
-            eps: 0.0,
+            // A norm without it is not finite for zeros. Programs without a norm do not read it.
+            eps: ProductOptions::default().eps,
         })
     }
 
@@ -109,8 +111,8 @@ impl LaneOperator {
     }
 
     pub(super) fn cost(&self, dims: &Dims) -> Cost {
-        let lanes = dims.batch * dims.in_channels;
-        let [forward, backward] = self.program.flops.map(|flops| flops * lanes);
+        let of_call = |flops| sizes::product([flops, dims.batch, dims.in_channels]);
+        let [forward, backward] = self.program.flops.map(of_call);
         Cost { forward, backward }
     }
 

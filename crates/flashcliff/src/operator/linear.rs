@@ -11,7 +11,7 @@ use crate::Element;
 use crate::kernel::tasks::{self, Chunks};
 use crate::ops::LinearOptions;
 use crate::tensor::Tensor;
-use crate::{Algebra, Bias, Error, WeightLayout};
+use crate::{Algebra, Bias, Error, WeightLayout, sizes};
 
 /// The rows of a block: enough to reuse a packed weight, few enough to share among threads.
 const BLOCK_ROWS: usize = 256;
@@ -102,10 +102,11 @@ impl Linear {
     }
 
     pub(super) fn cost(&self, dims: &Dims) -> Cost {
-        let forward = 2 * self.blades() * dims.batch * dims.in_channels * dims.out_channels;
+        let channels = [dims.in_channels, dims.out_channels];
+        let forward = sizes::product([2, self.blades(), dims.batch].into_iter().chain(channels));
         Cost {
             forward,
-            backward: 2 * forward,
+            backward: sizes::product([2, forward]),
         }
     }
 

@@ -10,7 +10,7 @@ use super::{Cost, Pass};
 use crate::Element;
 use crate::ops::LinearSgpOptions;
 use crate::tensor::Tensor;
-use crate::{Algebra, Error, Tier};
+use crate::{Algebra, Error, Tier, sizes};
 
 #[derive(Clone, Debug)]
 pub(crate) struct LinearSgp {
@@ -70,8 +70,8 @@ impl LinearSgp {
         let (linear, product) = (self.linear.cost(dims), self.product.cost(dims));
         let again = if self.recompute { linear.forward } else { 0 };
         Cost {
-            forward: linear.forward + product.forward,
-            backward: linear.backward + product.backward + again,
+            forward: sizes::sum([linear.forward, product.forward]),
+            backward: sizes::sum([linear.backward, product.backward, again]),
         }
     }
 

@@ -12,9 +12,10 @@ mod zero;
 use std::fmt::Display;
 
 use crate::Element;
+use crate::compiled::compiled_here;
 use crate::kernel::rows::STREAM_BYTES;
 use crate::tensor::{Tensor, TensorMut};
-use crate::{Algebra, Error, Tier, environment, threads};
+use crate::{Algebra, Error, Tier, environment, sizes, threads};
 
 pub(crate) use crate::pass::Pass;
 pub use footprint::Footprint;
@@ -27,6 +28,7 @@ pub(crate) use zero::Zero;
 
 /// Floating-point operations of the two passes of an operator, for given [`Dims`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Cost {
     /// Operations of the forward pass.
     pub forward: usize,
@@ -78,6 +80,48 @@ impl<T> Evaluation<T> {
     /// [`Error::LengthMismatch`] if the fields were changed and no longer fit each other.
     pub fn tensor(&self) -> Result<Tensor<'_, T>, Error> {
         Tensor::new(&self.output, &self.output_shape)
+    }
+}
+
+compiled_here! {
+    /// The functions of [`Operator`].
+    trait Compiled {
+        fn workspace_len(of: &Operator, dims: &Dims, pass: Pass) -> usize {
+            of.workspace_len_here::<Self>(dims, pass)
+        }
+
+        fn forward(
+            of: &Operator,
+            inputs: &[Tensor<'_, Self>],
+            output: TensorMut<'_, Self>,
+            saved: &mut [Self],
+            workspace: &mut [Self],
+        ) -> Result<(), Error> {
+            threads::steady(|| of.forward_here(inputs, output, saved, workspace))
+        }
+
+        fn backward(
+            of: &Operator,
+            given: &Given<'_, Self>,
+            grads: &mut [Option<TensorMut<'_, Self>>],
+            workspace: &mut [Self],
+            adds: bool,
+        ) -> Result<(), Error> {
+            threads::steady(|| of.backward_here(given, grads, workspace, adds))
+        }
+
+        fn evaluate(of: &Operator, inputs: &[Tensor<'_, Self>]) -> Result<Evaluation<Self>, Error> {
+            threads::steady(|| of.evaluate_here(inputs))
+        }
+
+        fn gradients(
+            of: &Operator,
+            inputs: &[Tensor<'_, Self>],
+            evaluation: &Evaluation<Self>,
+            grad_output: Tensor<'_, Self>,
+        ) -> Result<Vec<Vec<Self>>, Error> {
+            threads::steady(|| of.gradients_here(inputs, evaluation, grad_output))
+        }
     }
 }
 
@@ -148,6 +192,11 @@ impl Operator {
         Ok(self)
     }
 
+    /// The inputs and the output.
+    fn tensors(&self) -> impl Iterator<Item = &TensorSpec> {
+        self.inputs.iter().chain([&self.output])
+    }
+
     /// The inputs, in order.
     pub fn inputs(&self) -> &[TensorSpec] {
         &self.inputs
@@ -182,13 +231,14 @@ impl Operator {
     /// The number of elements that the forward pass saves for the backward pass: the elements of [`Self::kept`], then
     /// [`Self::row_sums`] for each batch element.
     pub fn saved_len(&self, dims: &Dims) -> usize {
-        self.kept_len(dims) + self.row_sums() * dims.batch
+        let row_sums = sizes::product([self.row_sums(), dims.batch]);
+        sizes::sum([self.kept_len(dims), row_sums])
     }
 
     /// The number of elements of the tensor that is kept.
     pub(crate) fn kept_len(&self, dims: &Dims) -> usize {
         let kept = self.kept.as_ref();
-        kept.map_or(0, |kept| kept.sizes(dims).product())
+        kept.map_or(0, |kept| sizes::product(kept.sizes(dims)))
     }
 
     /// The number of sums that the forward pass saves for each batch element.
@@ -202,8 +252,20 @@ impl Operator {
     }
 
     /// The number of elements of workspace that a pass needs with [`threads::count`] threads. A pass that is large
-    /// enough starts these threads.
+    /// enough starts these threads. The largest number stands for sizes that no call has, since tensors of theirs could not be addressed.
+    #[inline]
     pub fn workspace_len<T: Element>(&self, dims: &Dims, pass: Pass) -> usize {
+        T::workspace_len(self, dims, pass)
+    }
+
+    fn workspace_len_here<T: Element>(&self, dims: &Dims, pass: Pass) -> usize {
+        if shape::too_large(self.tensors(), dims).is_some() {
+            return usize::MAX;
+        }
+        // Such a pass has nothing to compute.
+        if self.output.sizes(dims).any(|size| size == 0) {
+            return 0;
+        }
         match &self.kind {
             Kind::Lanes(lane) => lane.workspace_len::<T>(self.tier, dims, pass),
             Kind::FullyConnected(product) => product.workspace_len::<T>(self.tier, dims, pass),
@@ -226,13 +288,13 @@ impl Operator {
 
     /// The least number of elements that a pass moves: each tensor that it reads or writes, once.
     pub fn moved_elements(&self, dims: &Dims, pass: Pass) -> usize {
-        let elements = |spec: &TensorSpec| spec.sizes(dims).product::<usize>();
-        let inputs: usize = self.inputs.iter().map(elements).sum();
+        let elements = |spec: &TensorSpec| sizes::product(spec.sizes(dims));
+        let inputs = sizes::sum(self.inputs.iter().map(elements));
         let output = elements(&self.output);
         match pass {
-            Pass::Forward => inputs + output,
+            Pass::Forward => sizes::sum([inputs, output]),
             // The inputs and the gradient of the output are read, the gradients of the inputs written.
-            Pass::Backward => 2 * inputs + output,
+            Pass::Backward => sizes::sum([inputs, inputs, output]),
         }
     }
 
@@ -276,6 +338,7 @@ impl Operator {
     ///
     /// # Errors
     /// The errors of [`Self::bind`], and [`Error::BufferTooSmall`].
+    #[inline]
     pub fn forward<T: Element>(
         &self,
         inputs: &[Tensor<'_, T>],
@@ -283,7 +346,7 @@ impl Operator {
         saved: &mut [T],
         workspace: &mut [T],
     ) -> Result<(), Error> {
-        threads::steady(|| self.forward_here(inputs, output, saved, workspace))
+        T::forward(self, inputs, output, saved, workspace)
     }
 
     fn forward_here<T: Element>(
@@ -299,6 +362,10 @@ impl Operator {
         let needed = self.workspace_len::<T>(&dims, Pass::Forward);
         self.check_buffer("workspace", needed, workspace.len())?;
         let output = output.data_mut();
+        // The other sizes of an empty tensor may be any numbers.
+        if output.is_empty() {
+            return Ok(());
+        }
         match &self.kind {
             Kind::Lanes(lane) => lane.forward(self.tier, &dims, inputs, output, saved, workspace),
             Kind::FullyConnected(product) => {
@@ -320,6 +387,7 @@ impl Operator {
     ///
     /// # Errors
     /// The errors of [`Self::forward`].
+    #[inline]
     pub fn backward<T: Element>(
         &self,
         inputs: &[Tensor<'_, T>],
@@ -335,7 +403,7 @@ impl Operator {
             saved,
             grad_output,
         };
-        threads::steady(|| self.backward_here(&given, grads, workspace, false))
+        T::backward(self, &given, grads, workspace, false)
     }
 
     /// Does the same as [`Self::backward`], but adds the gradient of the first input to the values that are there. This
@@ -343,6 +411,7 @@ impl Operator {
     ///
     /// # Errors
     /// The errors of [`Self::backward`]; [`Error::NotAdded`] for other operators.
+    #[inline]
     pub fn backward_adding<T: Element>(
         &self,
         inputs: &[Tensor<'_, T>],
@@ -359,7 +428,7 @@ impl Operator {
             saved,
             grad_output,
         };
-        threads::steady(|| self.backward_here(&given, grads, workspace, true))
+        T::backward(self, &given, grads, workspace, true)
     }
 
     /// Whether [`Self::backward_adding`] works.
@@ -409,6 +478,12 @@ impl Operator {
         }
         let grads = &mut data[..self.inputs.len()];
         let (output, grad_output) = (output.data(), grad_output.data());
+        if grad_output.is_empty() {
+            let kept = usize::from(adds);
+            let written = grads.iter_mut().skip(kept).flatten();
+            written.for_each(|grad| grad.fill(T::default()));
+            return Ok(());
+        }
         match &self.kind {
             Kind::Lanes(lane) => {
                 lane.backward(
@@ -451,8 +526,9 @@ impl Operator {
     ///
     /// # Errors
     /// The errors of [`Self::forward`].
+    #[inline]
     pub fn evaluate<T: Element>(&self, inputs: &[Tensor<'_, T>]) -> Result<Evaluation<T>, Error> {
-        threads::steady(|| self.evaluate_here(inputs))
+        T::evaluate(self, inputs)
     }
 
     fn evaluate_here<T: Element>(&self, inputs: &[Tensor<'_, T>]) -> Result<Evaluation<T>, Error> {
@@ -476,13 +552,14 @@ impl Operator {
     ///
     /// # Errors
     /// The errors of [`Self::backward`].
+    #[inline]
     pub fn gradients<T: Element>(
         &self,
         inputs: &[Tensor<'_, T>],
         evaluation: &Evaluation<T>,
         grad_output: Tensor<'_, T>,
     ) -> Result<Vec<Vec<T>>, Error> {
-        threads::steady(|| self.gradients_here(inputs, evaluation, grad_output))
+        T::gradients(self, inputs, evaluation, grad_output)
     }
 
     fn gradients_here<T: Element>(

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::Error;
+use crate::{Error, sizes};
 
 /// The largest number of elements of a tensor. It leaves room for workspaces that are a multiple of it.
 const MAX_ELEMENTS: usize = isize::MAX as usize >> if usize::BITS == 64 { 20 } else { 8 };
@@ -34,6 +34,7 @@ impl fmt::Display for Dim {
 
 /// The name and shape of a tensor of an operator. It displays as `x [8, batch, in]`.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct TensorSpec {
     /// The name of the tensor.
     pub name: &'static str,
@@ -126,20 +127,26 @@ pub(super) fn unify<'s>(
         in_channels,
         out_channels: out_channels.unwrap_or(in_channels),
     };
-    let mut shapes = shapes;
-    let input = shapes.find(|shape| count(shape.iter().copied()) > MAX_ELEMENTS);
-    let output = || (count(output.sizes(&dims)) > MAX_ELEMENTS).then(|| output.shape(&dims));
-    match input.map(<[usize]>::to_vec).or_else(output) {
+    match too_large(inputs.iter().chain([output]), &dims) {
         None => Ok(dims),
-        Some(shape) => Err(Error::ShapeTooLarge { shape }),
+        Some(spec) => Err(Error::ShapeTooLarge {
+            shape: spec.shape(&dims),
+        }),
     }
+}
+
+/// The first tensor that could not be addressed.
+pub(super) fn too_large<'s>(
+    mut tensors: impl Iterator<Item = &'s TensorSpec>,
+    dims: &Dims,
+) -> Option<&'s TensorSpec> {
+    tensors.find(|spec| count(spec.sizes(dims)) > MAX_ELEMENTS)
 }
 
 /// The number of elements of a shape. An axis of size zero counts as one, because the sizes of buffers are computed for
 /// empty tensors too.
 fn count(axes: impl Iterator<Item = usize>) -> usize {
-    axes.map(|axis| axis.max(1))
-        .fold(1_usize, usize::saturating_mul)
+    sizes::product(axes.map(|axis| axis.max(1)))
 }
 
 /// The axes of a tensor with the sizes that other tensors have settled.

@@ -149,7 +149,19 @@ impl Action {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] for other shapes than those of the layer, [`Error::BufferTooSmall`] for a short workspace.
+    #[inline]
     pub fn forward<T: Element>(
+        &self,
+        x: Tensor<'_, T>,
+        versors: Tensor<'_, T>,
+        weight: Tensor<'_, T>,
+        workspace: &mut [T],
+        out: TensorMut<'_, T>,
+    ) -> Result<(), Error> {
+        T::action_forward(self, x, versors, weight, workspace, out)
+    }
+
+    pub(super) fn forward_here<T: Element>(
         &self,
         x: Tensor<'_, T>,
         versors: Tensor<'_, T>,
@@ -170,7 +182,20 @@ impl Action {
     ///
     /// # Errors
     /// The errors of [`forward`](Self::forward).
+    #[inline]
     pub fn backward<T: Element>(
+        &self,
+        x: Tensor<'_, T>,
+        versors: Tensor<'_, T>,
+        weight: Tensor<'_, T>,
+        grad: Tensor<'_, T>,
+        workspace: &mut [T],
+        outs: ActionGradients<'_, T>,
+    ) -> Result<(), Error> {
+        T::action_backward(self, x, versors, weight, grad, workspace, outs)
+    }
+
+    pub(super) fn backward_here<T: Element>(
         &self,
         x: Tensor<'_, T>,
         versors: Tensor<'_, T>,

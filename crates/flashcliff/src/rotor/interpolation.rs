@@ -46,7 +46,18 @@ impl Rotors {
     /// assert!((out[0] - 0.5_f64.sqrt()).abs() < 1e-15 && (out[1] - 0.5_f64.sqrt()).abs() < 1e-15);
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
+    #[inline]
     pub fn interpolate<T: Element>(
+        &self,
+        parity: Parity,
+        ends: [Tensor<'_, T>; 2],
+        t: Tensor<'_, T>,
+        out: TensorMut<'_, T>,
+    ) -> Result<(), Error> {
+        T::interpolate(self, parity, ends, t, out)
+    }
+
+    pub(super) fn interpolate_here<T: Element>(
         &self,
         parity: Parity,
         [a, b]: [Tensor<'_, T>; 2],
@@ -77,7 +88,19 @@ impl Rotors {
     /// # Errors
     /// [`Error::ShapeMismatch`] if the tensors do not have the shapes of [`interpolate`](Self::interpolate) and of
     /// [`InterpolationGradients`].
+    #[inline]
     pub fn interpolate_gradient<T: Element>(
+        &self,
+        parity: Parity,
+        ends: [Tensor<'_, T>; 2],
+        t: Tensor<'_, T>,
+        grad: Tensor<'_, T>,
+        outs: InterpolationGradients<'_, T>,
+    ) -> Result<(), Error> {
+        T::interpolate_gradient(self, parity, ends, t, grad, outs)
+    }
+
+    pub(super) fn interpolate_gradient_here<T: Element>(
         &self,
         parity: Parity,
         [a, b]: [Tensor<'_, T>; 2],

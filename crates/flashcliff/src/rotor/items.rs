@@ -4,7 +4,7 @@ use super::maps::Maps;
 use super::number::{Jet, Number};
 use super::parts::Parts;
 use crate::kernel::tasks::Chunks;
-use crate::{Element, Error, Tensor, TensorMut, threads};
+use crate::{Element, Error, Tensor, TensorMut, sizes, threads};
 
 /// The operations of a map of one item, about; they decide how items are shared.
 pub(super) const ITEM_FLOPS: usize = 1 << 11;
@@ -38,7 +38,7 @@ fn check(
         && first == blades
         && rest.is_none_or(|rest| rest == [batch, channels])
     {
-        return Ok(batch * channels);
+        return Ok(sizes::product([batch, channels]));
     }
     let expected = match rest {
         Some([batch, channels]) => format!("[{blades}, {batch}, {channels}]"),
@@ -97,7 +97,8 @@ pub(super) fn run<T: Element>(
     flops: usize,
     work: impl Fn(usize, &mut dyn FnMut(usize, f64)) + Sync,
 ) {
-    if items == 0 {
+    // Items without blades may be any number.
+    if out.data().is_empty() {
         return;
     }
     let chunks = Chunks::new(items, flops);

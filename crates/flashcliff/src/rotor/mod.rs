@@ -4,6 +4,7 @@
 //! [`ops::sandwich`](crate::ops::sandwich) applies one to multivectors; [`Action`] applies one for each pair of channels.
 
 mod action;
+mod compiled;
 mod interpolation;
 mod items;
 mod maps;
@@ -19,6 +20,7 @@ use number::{Jet, Number};
 use parts::Parts;
 
 pub use action::{Action, ActionGradients};
+pub(crate) use compiled::Compiled;
 pub use interpolation::InterpolationGradients;
 
 /// A map of one multivector, between bivectors and versors.
@@ -202,7 +204,17 @@ impl Rotors {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the tensors do not have the blades of the map, or differ in their other axes.
+    #[inline]
     pub fn map<T: Element>(
+        &self,
+        map: RotorMap,
+        x: Tensor<'_, T>,
+        out: TensorMut<'_, T>,
+    ) -> Result<(), Error> {
+        T::rotor_map(self, map, x, out)
+    }
+
+    pub(super) fn map_here<T: Element>(
         &self,
         map: RotorMap,
         x: Tensor<'_, T>,
@@ -225,7 +237,18 @@ impl Rotors {
     ///
     /// # Errors
     /// [`Error::ShapeMismatch`] if the tensors do not have the blades of the map, or differ in their other axes.
+    #[inline]
     pub fn gradient<T: Element>(
+        &self,
+        map: RotorMap,
+        x: Tensor<'_, T>,
+        grad: Tensor<'_, T>,
+        out: TensorMut<'_, T>,
+    ) -> Result<(), Error> {
+        T::rotor_gradient(self, map, x, grad, out)
+    }
+
+    pub(super) fn gradient_here<T: Element>(
         &self,
         map: RotorMap,
         x: Tensor<'_, T>,

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::entries::Table;
 use super::key::Gpu;
-use crate::files::{replace, with_ending};
+use crate::files::{make_folder, replace, with_ending};
 
 /// An error of a table's file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -148,7 +148,7 @@ fn failed(path: &Path, error: &std::io::Error) -> FileError {
 /// Keeps other writers away until the lock is dropped. Makes the folder.
 fn lock(path: &Path) -> Result<File, FileError> {
     let folder = folder_of(path);
-    fs::create_dir_all(folder).map_err(|error| failed(folder, &error))?;
+    make_folder(folder).map_err(|error| failed(folder, &error))?;
     let beside = with_ending(path, ".lock");
     let mut options = OpenOptions::new();
     let file = options

@@ -45,7 +45,7 @@ impl Cache {
         let Some(path) = self.path(ingredients) else {
             return;
         };
-        let made = path.parent().map_or(Ok(()), fs::create_dir_all);
+        let made = path.parent().map_or(Ok(()), files::make_folder);
         let written = made.and_then(|()| files::replace(&path, &bytes_of(ingredients, code)));
         if let Err(error) = written {
             log::warn!("{} could not be written: {error}", path.display());

@@ -27,7 +27,7 @@ use crate::kernel::lanes::{self, Call, MAX_TENSORS, Operand};
 use crate::kernel::tasks::{self, Chunks};
 use crate::ops::ProductOptions;
 use crate::tensor::Tensor;
-use crate::{Algebra, Error, Gate, Norm, Tier};
+use crate::{Algebra, Error, Gate, Norm, Tier, sizes};
 use flashcliff_kernels::program::Program;
 
 /// The number of elements of scratch memory that a block aims at: about half of a second-level cache.
@@ -168,14 +168,15 @@ impl FullyConnected {
 
     pub(super) fn cost(&self, dims: &Dims) -> Cost {
         let slices: usize = self.paths.iter().map(|p| p.program.output_components).sum();
-        let matrix = 2 * slices * dims.batch * dims.in_channels * dims.out_channels;
+        let channels = [dims.in_channels, dims.out_channels];
+        let matrix = sizes::product([2, slices, dims.batch].into_iter().chain(channels));
         let formed = |pass: usize| {
             let flops: usize = self.paths.iter().map(|p| p.program.flops[pass]).sum();
-            flops * dims.batch * dims.in_channels
+            sizes::product([flops, dims.batch, dims.in_channels])
         };
         Cost {
-            forward: matrix + formed(0),
-            backward: 2 * matrix + formed(0) + formed(1),
+            forward: sizes::sum([matrix, formed(0)]),
+            backward: sizes::sum([matrix, matrix, formed(0), formed(1)]),
         }
     }
 
