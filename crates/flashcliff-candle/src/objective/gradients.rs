@@ -5,9 +5,9 @@ use candle_core::{Device, Tensor, Var};
 use super::planned::Place;
 use super::{Objective, Work};
 use crate::Error;
-use crate::op::once;
 #[cfg(feature = "cuda")]
 use crate::op::gpu::memory::{self, View};
+use crate::op::once;
 
 /// The gradient of a parameter.
 #[derive(Debug)]
