@@ -89,6 +89,7 @@ struct OnCpu {
 
 /// The refused steps since the optimiser was made, or its state imported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Refusals {
     /// The steps that were asked for.
     pub calls: u64,
