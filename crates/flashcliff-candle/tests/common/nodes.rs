@@ -7,7 +7,7 @@
 
 use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::{Module, VarBuilder};
-use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions};
+use flashcliff::ops::{self, LinearOptions, ProductOptions};
 use flashcliff::rotor::Parity;
 use flashcliff::{Algebra, Gate, Invariant, Norm, ProductKind, Signature};
 use flashcliff_candle::init::Parameters;
@@ -229,7 +229,7 @@ fn layers(device: &Device) -> Vec<(&'static str, Made)> {
             with(
                 &[mv],
                 device,
-                |vb| GradeNorm::new(a, 2, vb).unwrap(),
+                |vb| GradeNorm::new(a, 2, 0.0, vb).unwrap(),
                 forward,
             ),
         ),
