@@ -266,6 +266,26 @@ pub enum Error {
         got: String,
     },
 
+    /// A loss is made of a gradient whose own gradient does not exist.
+    #[error(
+        "{operator}: expected no loss on its gradient, since it has no second derivatives; call detach() on a gradient that is a constant of \
+         a loss; for a loss on forces let the network predict them as vectors"
+    )]
+    SecondDerivative {
+        /// The name of the operator.
+        operator: String,
+    },
+
+    /// No parameter of an optimiser has a gradient.
+    #[error(
+        "Adam: expected the gradient of at least one of its {parameters} parameters, got none; the loss must depend on them, and not through a \
+         gradient, since there are no second derivatives"
+    )]
+    NoGradients {
+        /// The number of parameters.
+        parameters: usize,
+    },
+
     /// An optimiser and an objective have different scales of the loss.
     #[error(
         "Adam: expected an objective with {expected} of the loss, got one with {got}; make the objective with the `loss_scale` of the \

@@ -41,6 +41,7 @@ use flashcliff::rotor::{Parity, RotorMap};
 use flashcliff::{Algebra, GradeSet};
 
 use crate::op::node::{self, Argument};
+use crate::op::once::entering;
 use crate::op::rotor::{Act, Interpolate, MapOne};
 
 /// The exponential of bivectors, a rotor: `exp(B) = C(u) + B S(u)` with `u = B B`, `C(u) = cosh(sqrt u)` and
@@ -121,7 +122,7 @@ pub fn interpolate(
 ) -> Result<Tensor> {
     let function = Interpolate::new(algebra, parity)?;
     let t = match *a.dims() {
-        [_, batch, channels] => t.broadcast_as((batch, channels))?,
+        [_, batch, channels] => entering(t)?.broadcast_as((batch, channels))?,
         // The function says what is wrong with `a`.
         _ => t.clone(),
     };

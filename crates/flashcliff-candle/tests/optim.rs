@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Tensor, Var};
 use flashcliff_candle::Error;
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::{Architecture, Model};
-use flashcliff_candle::optim::{Adam, AdamOptions, Refusals, Schedule, ScheduleShape};
+use flashcliff_candle::optim::{Adam, AdamOptions, Schedule, ScheduleShape};
 
 /// `sum_i (i + 1) p_i^2 / 2`, whose gradient is `(i + 1) p_i`.
 fn loss(p: &Var) -> Tensor {
@@ -205,12 +205,8 @@ fn a_refused_step_changes_nothing() {
             adam.step(&sum.backward().unwrap()).unwrap();
             assert_eq!(whole(&var, &adam), before);
         }
-        let expected = Refusals {
-            calls: 5,
-            count: 4,
-            first: Some(1),
-        };
-        assert_eq!(adam.refusals().unwrap(), expected);
+        let found = adam.refusals().unwrap();
+        assert_eq!((found.calls, found.count, found.first), (5, 4, Some(1)));
         adam.backward_step(&loss(&var)).unwrap();
         let (other, mut fresh) = make();
         fresh.backward_step(&loss(&other)).unwrap();

@@ -29,12 +29,17 @@ struct Call {
   fc_attention of;
   fc_attention_tensor gradient, gradients[3];
   int tiles;    // CTAs of a sequence
+  int first;    // row of CTAs of a launch: grids have few of these
   int buffers;  // tiles in shared memory at once: 1 or 2
 };
 
 extern __shared__ __align__(16) float shared[];
 
 // ---- forward ----
+
+// The numbers behind a row of values that the columns of the forward kernel reach. In the backward kernel the last rows of a buffer are no factors
+// of sums over rows.
+__host__ __device__ inline int behind_values(int columns, int value_width) { return columns * kEight - whole_eights(value_width); }
 
 // The heads that one CTA counts as rows, and its first head, of those of keys.
 FC_INLINE int folded_heads(const fc_attention &of) { return of.key_heads == 1 ? of.heads : 1; }
@@ -44,12 +49,13 @@ __global__ void __launch_bounds__(kMostWarps * 32) forward_kernel(const __grid_c
   constexpr int kTile = Blocks * kEight;
   const fc_attention &of = call.of;
   const int64_t sequence = blockIdx.x / call.tiles;
-  const int head = int(blockIdx.y), rows = int(blockDim.x) / 32 * kOwn, start = int(blockIdx.x % call.tiles) * rows;
+  const int head = call.first + int(blockIdx.y), rows = int(blockDim.x) / 32 * kOwn, start = int(blockIdx.x % call.tiles) * rows;
   const Span own(of.queries, sequence, head, folded_heads(of)), keys(of.keys, sequence, head, 1);
   if (start >= own.rows) return;
   float *next = shared;
   const Rows query[] = {rows_at(next, rows, of.width)};
-  const Tiles<S, 2> tiles(next, {{&of.key, &of.value}, {of.width, of.value_width}}, keys, kTile, call.buffers, of.dtype);
+  const int behind = behind_values(Columns, of.value_width);
+  const Tiles<S, 2> tiles(next, {{&of.key, &of.value}, {of.width, of.value_width}}, keys, kTile, call.buffers, of.dtype, behind);
   fill<S>(query, {{&of.query}, {of.width}}, own, start, rows, of.dtype);
 
   const Lane lane;
@@ -219,8 +225,9 @@ __global__ void __launch_bounds__(kMostWarps * 32, (Exact || Columns > 6) ? 2 : 
   const fc_attention &of = call.of;
   const int64_t sequence = blockIdx.x / call.tiles;
   const int start = int(blockIdx.x % call.tiles) * (int(blockDim.x) / 32 * kOwn);
-  const bool of_queries = int(blockIdx.y) < of.key_heads;
-  const int head = int(blockIdx.y) - (of_queries ? 0 : of.key_heads);
+  const int at = call.first + int(blockIdx.y);
+  const bool of_queries = at < of.key_heads;
+  const int head = at - (of_queries ? 0 : of.key_heads);
   const Span queries(of.queries, sequence, head, folded_heads(of)), keys(of.keys, sequence, head, 1);
   const fc_attention_tensor (&gradients)[3] = call.gradients;
   if (of_queries) {
@@ -282,22 +289,25 @@ int launch(Call &call, void *stream) {
   const int64_t folded = of.key_heads == 1 ? of.heads : 1, rows_of_queries = of.queries.longest * folded;
   const int64_t longest = Backward ? std::max(rows_of_queries, of.keys.longest) : rows_of_queries;
   if (of.sequences == 0 || longest == 0) return 0;
-  // Rows are divided by the items of a head with 32 bits.
-  if (rows_of_queries * of.queries.longest > INT32_MAX) return FC_ERROR_TOO_LARGE;
+  // Rows are divided by the items of a head with 32 bits, if there are several heads.
+  if (folded > 1 && rows_of_queries * of.queries.longest > INT32_MAX) return FC_ERROR_TOO_LARGE;
   const int warps = int(std::min<int64_t>(kMostWarps, (longest + kOwn - 1) / kOwn)), rows = warps * kOwn;
   const int64_t tiles = (longest + rows - 1) / rows, ctas = of.sequences * tiles;
-  const int heads = of.key_heads * (Backward ? 2 : 1);
-  if (ctas > INT32_MAX || heads > 65535) return FC_ERROR_TOO_LARGE;
+  const int64_t heads = int64_t(of.key_heads) * (Backward ? 2 : 1);
+  if (ctas > INT32_MAX || heads > INT32_MAX) return FC_ERROR_TOO_LARGE;
   call.tiles = int(tiles);
   const bool few = of.keys.longest <= kEight;
   const int width = stride_of(of.width), value_width = stride_of(of.value_width);
   const int own = rows * (width + (Backward ? value_width : 0));
   // The gradient of keys has the larger tiles, of queries, gradients and results.
   const int tile = (few && !Backward ? 1 : kBlocks) * kEight * (width + (Backward ? 2 : 1) * value_width);
-  // Fragments reach behind the features.
-  const auto bytes_of = [&](int buffers) { return size_t(own + buffers * tile + FC_ATTENTION_WIDTH) * sizeof(float); };
   constexpr int kNarrow = 48;
   const bool narrow = std::max(of.width, of.value_width) <= kNarrow;
+  // Fragments reach behind the features.
+  const int behind = Backward ? 0 : behind_values((narrow ? kNarrow : FC_ATTENTION_WIDTH) / kEight, of.value_width);
+  const auto bytes_of = [&](int buffers) {
+    return size_t(own + buffers * tile + (buffers - 1) * behind + FC_ATTENTION_WIDTH) * sizeof(float);
+  };
   // Registers leave room for so many CTAs on a multiprocessor. A second tile must not take the place of one of them.
   const size_t ctas_at_once = narrow ? 4 : 2;
   call.buffers = bytes_of(2) * ctas_at_once <= shared_memory() ? 2 : 1;
@@ -307,8 +317,14 @@ int launch(Call &call, void *stream) {
       const auto error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, int(bytes));
       if (error != cudaSuccess) return cudaGetLastError(), int(FC_ERROR_TOO_LARGE);
     }
-    kernel<<<dim3(unsigned(ctas), unsigned(heads)), warps * 32, bytes, static_cast<cudaStream_t>(stream)>>>(call);
-    return int(cudaGetLastError());
+    constexpr int64_t kMostHeads = 65535;  // the most CTAs of a grid in its second axis
+    for (int64_t first = 0; first < heads; first += kMostHeads) {
+      const dim3 grid(unsigned(ctas), unsigned(std::min(kMostHeads, heads - first)));
+      call.first = int(first);
+      kernel<<<grid, warps * 32, bytes, static_cast<cudaStream_t>(stream)>>>(call);
+      if (const auto error = cudaGetLastError(); error != cudaSuccess) return int(error);
+    }
+    return 0;
   };
   const auto of_sizes = [&](auto columns, auto blocks) {
     constexpr int kColumns = decltype(columns)::value, kKeyBlocks = decltype(blocks)::value;

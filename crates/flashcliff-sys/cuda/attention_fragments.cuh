@@ -40,7 +40,7 @@ FC_INLINE void dot_products(float (&sums)[Blocks][4], const Rows &own, const Row
 }
 
 // sums += weights . others: the features of the others' rows, times one weight for each row. Columns behind the features get what
-// follows in shared memory, and nobody reads them.
+// follows in shared memory, where no copy may be under way, and nobody reads them.
 template <bool Exact, int Blocks, int Columns>
 FC_INLINE void weighted_sums(float (&sums)[Columns][4], const float (&weights)[Blocks][4], const Rows &others) {
   const Lane lane;

@@ -140,11 +140,12 @@ struct Tiles {
   int size, buffers, dtype;
   int gap;  // numbers from a buffer to the next
 
-  FC_INLINE Tiles(float *&next, const Sources &sources, const Span &of, int tile, int room, int type)
+  // Fragments may reach `behind` numbers behind the last rows of a buffer, where the copies of the next one must not be.
+  FC_INLINE Tiles(float *&next, const Sources &sources, const Span &of, int tile, int room, int type, int behind = 0)
       : from(sources), span(of), size(tile), buffers(room), dtype(type) {
     const float *const start = next;
     FC_EACH(Count, rows[i] = rows_at(next, tile, from.widths[i]);)
-    gap = room == 1 ? 0 : int(next - start);
+    gap = room == 1 ? 0 : int(next - start) + behind;
     next += gap;
   }
   // The place of a tile, by its first row.

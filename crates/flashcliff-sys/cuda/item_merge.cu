@@ -158,9 +158,10 @@ int joined_words(MergeCall &call) {
 extern "C" int fc_item_merge(const fc_items *items, const fc_item_features *features, const fc_item_tensor *merged, int back,
                              void *stream) {
   if (!fc::good(items) || features == nullptr || !fc::good(*items, merged)) return FC_ERROR_BAD_CALL;
-  if (features->heads < 1) return FC_ERROR_BAD_CALL;
-  if (items->rows > 0 && (features->inner < 1 || features->features == nullptr)) return FC_ERROR_BAD_CALL;
   if (!fc::good_features(items->dtype, features->dtype)) return FC_ERROR_BAD_CALL;
+  // Rows of sequences without items: there are none, however many sequences there are.
+  if (items->rows == 0) return 0;
+  if (features->inner < 1 || features->heads < 1 || features->features == nullptr) return FC_ERROR_BAD_CALL;
   fc::MergeCall call = {*items, *features, *merged};
   const int joined = fc::joined_words(call);
   if (items->dtype != features->dtype) {

@@ -115,7 +115,7 @@ extern "C" int fc_item_sums(const fc_item_columns *columns, void *stream) {
   if (!fc::good(columns)) return FC_ERROR_BAD_CALL;
   if (columns->width == 0) return 0;
   const fc::SumsCall call = {*columns, fc::taken(*columns), fc::parts_of(*columns)};
-  if (columns->to == nullptr || columns->partials == nullptr) return FC_ERROR_BAD_CALL;
+  if (columns->to == nullptr || (call.taken > 0 && columns->partials == nullptr)) return FC_ERROR_BAD_CALL;
   if (columns->rows > 0 && call.taken > 0 && columns->elements == nullptr) return FC_ERROR_BAD_CALL;
   const dim3 threads(fc::kColumns, fc::kRows);
   const dim3 parts(unsigned(fc::ceil_quotient(call.taken, fc::kColumns)), unsigned(call.parts));

@@ -15,6 +15,7 @@ use candle_core::{Result, Tensor};
 use flashcliff::{Algebra, Error, Operator};
 
 use crate::op::apply;
+use crate::op::once::entering;
 
 pub use operators::{
     clifford_conjugate, dual, fcgp_norm, gate, grade_involution, grade_norm, grade_norms,
@@ -40,7 +41,7 @@ pub fn embed_points(algebra: Algebra, points: &Tensor) -> Result<Tensor> {
 pub fn point_vectors(algebra: Algebra, points: &Tensor) -> Result<Tensor> {
     let dim = algebra.signature().dim();
     match *points.dims() {
-        [_, _, got] if got == dim => points.permute((2, 0, 1))?.contiguous(),
+        [_, _, got] if got == dim => entering(points)?.permute((2, 0, 1))?.contiguous(),
         _ => Err(crate::Error::Shape {
             tensor: "points".to_owned(),
             expected: format!("[batch, points, {dim}]"),

@@ -19,7 +19,7 @@ pub struct FlashCliffordOptions {
     /// The norm per grade at the end. flash-clifford uses [`Norm::Rms`], which is the default if all vectors square to
     /// one sign, and **breaks equivariance** in other algebras.
     pub norm: Norm,
-    /// Sums the product over all input channels instead of working within each.
+    /// Sums the product over all input channels instead of working within each. Default: no.
     pub fully_connected: bool,
     /// The blades that the bias of the linear map is added to. flash-clifford adds it to every blade
     /// ([`Bias::EveryBlade`]), which **breaks equivariance** as soon as training moves it off zero; use that only to

@@ -13,6 +13,7 @@ use crate::Error;
 use crate::choices::{self, NORM};
 use crate::objective::plan::{Builder, ValueId};
 use crate::op::node::{self, Argument};
+use crate::op::once::entering;
 use crate::op::{Core, GpuOptions, WithOptions};
 
 /// The geometric product of channels with normalised linear maps of them, summed over input
@@ -132,7 +133,7 @@ impl Module for FullyConnectedSteerableGeometricProduct {
             right = normalization.forward(&right)?;
         }
         // The weight is [out, in, paths] in the state dict, and the kernel reads [paths, in, out].
-        let weight = self.weight.permute((2, 1, 0))?;
+        let weight = entering(&self.weight)?.permute((2, 1, 0))?;
         let arguments = [x, &right, &weight].map(Argument::whole);
         let product = node::apply(&self.product, &arguments)?;
         match &self.linear_left {

@@ -33,6 +33,7 @@ use candle_core::Tensor;
 use candle_nn::{Init, Linear, Module, VarBuilder};
 
 use crate::op::core_dtype;
+use crate::op::once::entering;
 use crate::timeline::{self, Operation};
 
 /// An ordinary linear layer with PyTorch's initialisation: `weight` `[out, in]` and `bias` `[out]`,
@@ -61,6 +62,8 @@ pub(crate) fn apply_linear(linear: &Linear, x: &Tensor) -> candle_core::Result<T
     let Some(dtype) = core_dtype(x.dtype()) else {
         return linear.forward(x);
     };
+    let weight = entering(linear.weight())?;
+    let linear = Linear::new(weight, linear.bias().map(entering).transpose()?);
     timeline::within(
         || Arc::new(Operation::of_linear(x.dims(), [outputs, inputs], dtype)),
         || linear.forward(x),

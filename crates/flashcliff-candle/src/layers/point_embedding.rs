@@ -14,6 +14,7 @@ use crate::functional::point_vectors;
 use crate::objective::plan::{Builder, ValueId};
 use crate::op::embed::EmbedVectors;
 use crate::op::node::{self, Argument};
+use crate::op::once::entering;
 
 /// [`MVLinear`](super::MVLinear) with one matrix for all grades, on points embedded as vectors: `y
 /// = W x + bias` with the bias on the scalar blade.
@@ -71,7 +72,7 @@ impl PointEmbedding {
         let (dim, batch, count) = vectors.dims3()?;
         vectors
             .reshape((dim * batch, count))?
-            .matmul(&self.weight.t()?)?
+            .matmul(&entering(&self.weight)?.t()?)?
             .reshape((dim, batch, self.weight.dim(0)?))
     }
 

@@ -17,9 +17,9 @@ use crate::op::steerable::Steerable;
 /// Options of the steerable geometric product layers.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SteerableLayerOptions {
-    /// Adds a linear map of the input: `y = (left(x) + z) / sqrt 2` instead of `y = z`.
+    /// Adds a linear map of the input: `y = (left(x) + z) / sqrt 2` instead of `y = z`. Default: yes.
     pub first_order: bool,
-    /// The start value of the parameter of the right factor's normalisation; `None` leaves the normalisation out.
+    /// The start value of the parameter of the right factor's normalisation; `None` leaves the normalisation out. Default: 0.
     pub normalization_init: Option<f64>,
 }
 

@@ -6,6 +6,7 @@ use candle_nn::VarBuilder;
 use super::gatr::{Gatr, GatrOptions};
 use crate::Error;
 use crate::layers::transformer::{Call, Channels, Draw, Tokens};
+use crate::op::once::entering;
 
 /// Bodies of a sample.
 pub(super) const POINTS: usize = 4;
@@ -114,7 +115,8 @@ impl Gravity {
     /// The output, `[samples, bodies, width]`.
     fn tokens(&self, bodies: &Tensor, draw: Option<&Draw>) -> Result<Tensor> {
         let (samples, count, row) = bodies.dims3()?;
-        let rows = bodies.contiguous()?.reshape((samples * count, row))?;
+        let bodies = entering(bodies)?.contiguous()?;
+        let rows = bodies.reshape((samples * count, row))?;
         let (matrix, constant) = &self.embedding;
         let rows = rows.matmul(matrix)?.broadcast_add(constant)?;
         let tokens = rows.reshape((samples, count, ENDS.width()))?;

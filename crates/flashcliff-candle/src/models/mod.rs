@@ -43,7 +43,7 @@ pub enum Architecture {
 /// Options of a [`Model`].
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct ModelOptions {
-    /// The probability of dropout of grades in the blocks of [`Gravity`], see [`Gravity::with_dropout`]. No other network has dropout.
+    /// The probability of dropout of grades in the blocks of [`Gravity`], see [`Gravity::with_dropout`]. `None` for none, the default. No other network has dropout.
     pub dropout: Option<f64>,
 }
 
@@ -52,6 +52,7 @@ const REGULARISER: f64 = 0.01;
 
 /// The losses of a batch that a step of training needs.
 #[derive(Debug, Clone)]
+#[non_exhaustive]
 pub struct Losses {
     /// The loss to minimise.
     pub objective: Tensor,

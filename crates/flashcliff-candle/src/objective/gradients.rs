@@ -7,6 +7,7 @@ use super::{Objective, Work};
 use crate::Error;
 #[cfg(feature = "cuda")]
 use crate::op::gpu::memory::{self, View};
+use crate::op::once;
 
 /// The gradient of a parameter.
 #[derive(Debug)]
@@ -26,20 +27,22 @@ impl Objective {
     /// The errors of candle.
     pub fn gradient_of(&self, var: &Var) -> Result<Option<Tensor>, Error> {
         let shape = var.shape();
-        Ok(match self.gradient(var) {
-            None => None,
-            Some(Gradient::Tensor(tensor)) => Some(tensor.copy()?),
-            Some(Gradient::F32(data)) => Some(Tensor::from_slice(data, shape, &Device::Cpu)?),
-            Some(Gradient::F64(data)) => Some(Tensor::from_slice(data, shape, &Device::Cpu)?),
+        let copy = match self.gradient(var) {
+            None => return Ok(None),
+            Some(Gradient::Tensor(tensor)) => tensor.clone(),
+            Some(Gradient::F32(data)) => Tensor::from_slice(data, shape, &Device::Cpu)?,
+            Some(Gradient::F64(data)) => Tensor::from_slice(data, shape, &Device::Cpu)?,
             #[cfg(feature = "cuda")]
             Some(Gradient::Gpu(storage)) => {
                 use candle_core::backend::BackendStorage;
 
                 let layout = candle_core::Layout::contiguous(shape);
                 let copy = candle_core::Storage::Cuda(storage.try_clone(&layout)?);
-                Some(crate::op::node::constant(copy, shape.dims()))
+                crate::op::node::constant(copy, shape.dims())
             }
-        })
+        };
+        let copy = once::Gradient::Found(copy).of(var, "Objective")?;
+        Ok(Some(copy))
     }
 
     /// Calls a function with the memory of all gradients of the last batch, and of its loss, which it may change. Each has its number of

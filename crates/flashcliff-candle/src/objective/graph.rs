@@ -7,6 +7,7 @@ use flashcliff::Pass;
 use crate::Error;
 use crate::layers::transformer::Draws;
 use crate::models::Model;
+use crate::op::once;
 use crate::optim::LossScale;
 use crate::timeline;
 
@@ -14,9 +15,11 @@ use crate::timeline;
 pub(crate) fn backward(loss: &Tensor, scale: Option<&LossScale>) -> Result<GradStore, Error> {
     timeline::within(
         || timeline::graph_pass(Pass::Backward),
-        || match scale {
-            None => Ok(loss.backward()?),
-            Some(scale) => Ok(scale.multiply(loss)?.backward()?),
+        || {
+            once::inside(|| match scale {
+                None => Ok(loss.backward()?),
+                Some(scale) => Ok(scale.multiply(loss)?.backward()?),
+            })
         },
     )
 }
@@ -37,7 +40,7 @@ pub(super) fn graph(
             || timeline::graph_pass(Pass::Forward),
             || {
                 let draw = draws.map(Draws::draw).transpose()?;
-                model.losses(&of(points)?, &of(targets)?, draw.as_ref())
+                once::inside(|| model.losses(&of(points)?, &of(targets)?, draw.as_ref()))
             },
         )?;
         let share = |loss: Tensor| match parts {

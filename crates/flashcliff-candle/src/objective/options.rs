@@ -88,17 +88,17 @@ impl Features {
 /// Options of an [`Objective`](super::Objective).
 #[derive(Debug, Clone, Default)]
 pub struct ObjectiveOptions {
-    /// The type of the features.
+    /// The type of the features. Default: [`Features::default`].
     pub features: Features,
     /// Whether the forward pass keeps the values between the blocks of the network only. The backward pass then computes those within a block
     /// again: in buffers of a plan, or by [`Gatr::with_gradient_checkpointing`](crate::models::Gatr::with_gradient_checkpointing). Gradients are
-    /// the same bit for bit; a step takes less memory and more time.
+    /// the same bit for bit; a step takes less memory and more time. Default: no.
     pub gradient_checkpointing: bool,
     /// The scale of the loss, of the optimiser that takes the gradients: [`Adam::loss_scale`](crate::optim::Adam::loss_scale). All gradients
-    /// are multiplied by it; the error is not.
+    /// are multiplied by it; the error is not. Default: `None`.
     pub loss_scale: Option<LossScale>,
     /// The random numbers of a network with [dropout](crate::models::ModelOptions::dropout). Each part of a batch takes the next ones. Without them
-    /// nothing is dropped.
+    /// nothing is dropped, as by default.
     pub draws: Option<Draws>,
 }
 

@@ -13,6 +13,7 @@
 //! * `trunk` - embedding, layers and norm of an invariant model as one function.
 //! * `gpu` - functions on GPUs.
 //! * `node` - puts functions into candle's graph.
+//! * `once` - gradients, which cannot be differentiated again.
 //! * `recomputed` - functions that run again in the backward pass.
 //! * `in_place` - changes of tensors on the CPU.
 //! * `scratch` - the pool of workspaces.
@@ -23,6 +24,7 @@ pub(crate) mod function;
 pub(crate) mod gpu;
 pub(crate) mod in_place;
 pub(crate) mod node;
+pub(crate) mod once;
 pub(crate) mod operator;
 mod recomputed;
 pub(crate) mod rotor;
@@ -37,6 +39,7 @@ use std::sync::Arc;
 use candle_core::{DType, Tensor};
 use flashcliff::{Dtype, Operator};
 
+pub use once::first_order;
 pub use recomputed::recomputed;
 pub use scalar::Scalar;
 pub use scratch::release_scratch;
@@ -82,8 +85,8 @@ impl GpuOptions {
 /// Inputs that are not contiguous are copied first, on their device; others are read in place. Gradients are computed
 /// for the inputs that depend on a variable. On a GPU the call does not wait, and copies nothing to the host.
 ///
-/// The result has the bits of the core's result, and is as deterministic. There are only first derivatives: candle
-/// detaches gradients.
+/// The result has the bits of the core's result, and is as deterministic. There are only first derivatives:
+/// [`first_order`] says what happens to a loss on gradients.
 ///
 /// # Errors
 /// A wrong number of inputs, an unsupported type or device, mixed types or devices, and the core's errors about shapes;

@@ -22,6 +22,7 @@ use flashcliff::Pass;
 use super::Scalar;
 use super::function::{Array, Function, check_room, report};
 use super::gpu::OnGpu;
+use super::once::{self, Gradient, Ready};
 use crate::Error;
 
 /// An input of a node: a tensor, and the shape in which the function sees its elements.
@@ -53,11 +54,18 @@ impl<'a> Argument<'a> {
         self.shape.unwrap_or(self.tensor.dims())
     }
 
-    /// The tensor in the shape that the function sees.
+    /// The tensor in its own shape.
+    #[cfg(feature = "cuda")]
+    pub(super) fn tensor(&self) -> &Tensor {
+        self.tensor
+    }
+
+    /// The tensor in the shape that the function sees, for operations of candle.
     pub(super) fn seen(&self) -> Result<Tensor> {
+        let tensor = once::entering(self.tensor)?;
         match self.shape {
-            None => Ok(self.tensor.clone()),
-            Some(shape) => self.tensor.reshape(shape),
+            None => Ok(tensor),
+            Some(shape) => tensor.reshape(shape),
         }
     }
 }
@@ -173,7 +181,7 @@ pub(super) trait Backward: Send + Sync + 'static {
         tracked: &[usize],
         output: &Tensor,
         grad_output: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>>;
+    ) -> Result<Vec<Option<Gradient>>>;
 }
 
 /// A function on slices, with the values that its forward pass saved.
@@ -194,7 +202,7 @@ impl<T: Scalar, F: Function<T>> Backward for OnCpu<T, F> {
         tracked: &[usize],
         output: &Tensor,
         grad_output: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
+    ) -> Result<Vec<Option<Gradient>>> {
         let mut grads: Vec<Option<Vec<T>>> = inputs.iter().map(|_| None).collect();
         for &input in tracked {
             let shape = inputs[input].dims();
@@ -224,7 +232,7 @@ impl<T: Scalar, F: Function<T>> Backward for OnCpu<T, F> {
         )?;
         let taken = tracked.iter().map(|&input| {
             let storage = Storage::Cpu(T::to_cpu_storage_owned(grads[input].take()?));
-            Some(constant(storage, inputs[input].dims()))
+            Some(Gradient::Made(storage))
         });
         Ok(taken.collect())
     }
@@ -253,7 +261,7 @@ pub(super) fn record(
         tracked,
         carried: carried.end,
         stash: stash.clone(),
-        output: Mutex::new(Some((output, Shape::from(shape)))),
+        output: Ready::new(output, Shape::from(shape)),
     };
     let mut token: Option<Tensor> = None;
     let mut next = carried.start;
@@ -396,39 +404,10 @@ struct Last {
     /// The number of those that went to carriers.
     carried: usize,
     stash: Arc<Stash>,
-    /// The output, which is computed before the node is made. It is taken when candle calls the forward pass of the node.
-    output: Mutex<Option<(Storage, Shape)>>,
+    output: Ready,
 }
 
 impl Last {
-    fn take_output(&self) -> Result<(Storage, Shape)> {
-        let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        output.take().ok_or_else(|| {
-            candle_core::Error::Msg(format!("{}: forward pass ran twice", self.backward.name()))
-        })
-    }
-
-    fn take_cpu_output(&self) -> Result<(CpuStorage, Shape)> {
-        match self.take_output()? {
-            (Storage::Cpu(storage), shape) => Ok((storage, shape)),
-            _ => Err(self.misplaced()),
-        }
-    }
-
-    #[cfg(feature = "cuda")]
-    fn take_cuda_output(&self) -> Result<(CudaStorage, Shape)> {
-        match self.take_output()? {
-            (Storage::Cuda(storage), shape) => Ok((storage, shape)),
-            _ => Err(self.misplaced()),
-        }
-    }
-
-    /// The error that the output is not on the device of the node's arguments.
-    fn misplaced(&self) -> candle_core::Error {
-        let name = self.backward.name();
-        candle_core::Error::Msg(format!("{name}: expected output and inputs on one device"))
-    }
-
     /// The gradients of this node's own arguments. If the first argument is a token, it stands for its gradient too: both are zero.
     fn gradients(
         &self,
@@ -437,9 +416,14 @@ impl Last {
         grad_output: &Tensor,
     ) -> Result<Vec<Option<Tensor>>> {
         let (inputs, tracked) = (&self.inputs, &self.tracked);
-        let mut chain = self
-            .backward
-            .gradients(inputs, tracked, output, grad_output)?;
+        let backward = &self.backward;
+        let made = backward.gradients(inputs, tracked, output, grad_output)?;
+        let made = made.into_iter().zip(tracked);
+        let exposed = made.map(|(gradient, &at)| {
+            let gradient = gradient.map(|gradient| gradient.of(&inputs[at], backward.name()));
+            gradient.transpose()
+        });
+        let mut chain = exposed.collect::<Result<Vec<_>>>()?;
         if self.carried == 0 {
             return Ok(chain);
         }
@@ -456,12 +440,12 @@ impl CustomOp1 for Last {
     }
 
     fn cpu_fwd(&self, _: &CpuStorage, _: &Layout) -> Result<(CpuStorage, Shape)> {
-        self.take_cpu_output()
+        self.output.on_cpu(self.backward.name())
     }
 
     #[cfg(feature = "cuda")]
     fn cuda_fwd(&self, _: &CudaStorage, _: &Layout) -> Result<(CudaStorage, Shape)> {
-        self.take_cuda_output()
+        self.output.on_cuda(self.backward.name())
     }
 
     fn bwd(&self, first: &Tensor, output: &Tensor, grad: &Tensor) -> Result<Option<Tensor>> {
@@ -481,7 +465,7 @@ impl CustomOp2 for Last {
         _: &CpuStorage,
         _: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        self.take_cpu_output()
+        self.output.on_cpu(self.backward.name())
     }
 
     #[cfg(feature = "cuda")]
@@ -492,7 +476,7 @@ impl CustomOp2 for Last {
         _: &CudaStorage,
         _: &Layout,
     ) -> Result<(CudaStorage, Shape)> {
-        self.take_cuda_output()
+        self.output.on_cuda(self.backward.name())
     }
 
     fn bwd(
@@ -521,7 +505,7 @@ impl CustomOp3 for Last {
         _: &CpuStorage,
         _: &Layout,
     ) -> Result<(CpuStorage, Shape)> {
-        self.take_cpu_output()
+        self.output.on_cpu(self.backward.name())
     }
 
     #[cfg(feature = "cuda")]
@@ -534,7 +518,7 @@ impl CustomOp3 for Last {
         _: &CudaStorage,
         _: &Layout,
     ) -> Result<(CudaStorage, Shape)> {
-        self.take_cuda_output()
+        self.output.on_cuda(self.backward.name())
     }
 
     fn bwd(

@@ -13,11 +13,12 @@
 //! Nobody lists them: the graph of the first run knows them.
 
 use candle_core::backprop::GradStore;
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Storage, Tensor, Var};
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Tensor, Var};
 #[cfg(feature = "cuda")]
 use candle_core::{CudaStorage, DType, backend::BackendDevice};
 
 use super::node::{self, Backward};
+use super::once::{self, Gradient, owned};
 use crate::Error;
 
 /// The name of the node.
@@ -73,7 +74,7 @@ pub fn recomputed(
         return Ok(output.detach());
     }
     let shape = output.dims().to_vec();
-    let storage = owned(&output.detach())?;
+    let storage = owned(&output)?;
     let backward = Again { function, given };
     Ok(node::record(inputs, storage, shape, backward)?)
 }
@@ -82,20 +83,6 @@ pub fn recomputed(
 fn variables(output: &Tensor) -> Vec<Tensor> {
     let nodes = output.sorted_nodes().into_iter();
     nodes.filter(|node| node.is_variable()).cloned().collect()
-}
-
-/// The elements of a tensor without a graph, in order, in memory that belongs to nothing else.
-fn owned(tensor: &Tensor) -> Result<Storage> {
-    let starts = matches!(
-        tensor.layout().contiguous_offsets(),
-        Some((0, end)) if end == tensor.elem_count()
-    );
-    let ordered = match starts {
-        true => tensor.clone(),
-        false => tensor.force_contiguous()?,
-    };
-    let (storage, layout) = ordered.storage_and_layout();
-    storage.try_clone(layout)
 }
 
 /// The backward pass of a function that runs again.
@@ -119,7 +106,7 @@ where
         tracked: &[usize],
         _: &Tensor,
         grad_output: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
+    ) -> Result<Vec<Option<Gradient>>> {
         let (given, read) = inputs.split_at(self.given);
         let mut leaves = given
             .iter()
@@ -129,10 +116,12 @@ where
                 false => Ok(input.clone()),
             })
             .collect::<Result<Vec<_>>>()?;
-        let output = (self.function)(&leaves)?;
-        leaves.extend_from_slice(read);
-        check(&output, grad_output, &leaves)?;
-        let mut gradients = backward_from(&output, grad_output)?;
+        let mut gradients = once::inside(|| {
+            let output = (self.function)(&leaves)?;
+            leaves.extend_from_slice(read);
+            check(&output, grad_output, &leaves)?;
+            backward_from(&output, grad_output)
+        })?;
         let taken = tracked.iter().map(|&at| {
             let gradient = match gradients.remove(&leaves[at]) {
                 // Gradients may lead to values of the graph, which would live as long as they do.
@@ -140,7 +129,7 @@ where
                 // The output does not depend on this input.
                 None => inputs[at].zeros_like()?.detach(),
             };
-            Ok(Some(gradient))
+            Ok(Some(Gradient::Found(gradient)))
         });
         taken.collect()
     }

@@ -89,6 +89,7 @@ struct OnCpu {
 
 /// The refused steps since the optimiser was made, or its state imported.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Refusals {
     /// The steps that were asked for.
     pub calls: u64,
@@ -173,7 +174,7 @@ impl Adam {
     /// One step with the gradients of a backward pass. If there is a scale of the loss, they are those of [`LossScale::multiply`].
     ///
     /// # Errors
-    /// A gradient whose shape differs from that of its parameter. Nothing is then changed.
+    /// A gradient whose shape differs from that of its parameter; no gradient of any parameter. Nothing is then changed.
     pub fn step(&mut self, gradients: &GradStore) -> Result<(), Error> {
         self.run(gradients, None)
     }
@@ -218,8 +219,11 @@ impl Adam {
     }
 
     fn run(&mut self, gradients: &impl Gradients, loss: Option<&Tensor>) -> Result<(), Error> {
+        let mut found = self.slots.is_empty();
         for slot in &self.slots {
-            let Some(Gradient::Tensor(gradient)) = gradients.of(&slot.var) else {
+            let gradient = gradients.of(&slot.var);
+            found |= gradient.is_some();
+            let Some(Gradient::Tensor(gradient)) = gradient else {
                 // An objective has gradients in the shape and type of the parameters.
                 continue;
             };
@@ -237,6 +241,10 @@ impl Adam {
                     got: gradient.dtype(),
                 });
             }
+        }
+        if !found {
+            let parameters = self.slots.len();
+            return Err(Error::NoGradients { parameters });
         }
         let (slots, scale) = (&self.slots, self.scale.as_ref());
         let work = || match &mut self.place {

@@ -7,28 +7,28 @@ use crate::Error;
 /// Options of [`Adam`](super::Adam); the defaults are those of `torch.optim.Adam`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamOptions {
-    /// The learning rate, before the schedule.
+    /// The learning rate, before the schedule. Default: 1e-3.
     pub learning_rate: f64,
-    /// The decay rate of the mean of the gradients.
+    /// The decay rate of the mean of the gradients. Default: 0.9.
     pub beta1: f64,
-    /// The decay rate of the mean of the squared gradients.
+    /// The decay rate of the mean of the squared gradients. Default: 0.999.
     pub beta2: f64,
-    /// The number that is added to the root of the second moment.
+    /// The number that is added to the root of the second moment. Default: 1e-8.
     pub eps: f64,
-    /// The decay of the parameters.
+    /// The decay of the parameters. Default: 0.
     pub weight_decay: f64,
     /// Whether the decay is decoupled: it then shrinks the parameter by `rate weight_decay` of itself (AdamW). Otherwise it is added to
-    /// the gradient, times the parameter (an L2 penalty).
+    /// the gradient, times the parameter (an L2 penalty), which is the default.
     pub decoupled: bool,
-    /// The largest norm of all gradients together; larger ones are scaled down to it. `None` for any.
+    /// The largest norm of all gradients together; larger ones are scaled down to it. `None` for any, the default.
     pub clip_norm: Option<f64>,
-    /// Whether the largest norm is that of [adaptive clipping](super::Adam); `clip_norm` is `None` then.
+    /// Whether the largest norm is that of [adaptive clipping](super::Adam); `clip_norm` is `None` then. Default: no.
     pub adaptive_clipping: bool,
-    /// The learning rate over the steps.
+    /// The learning rate over the steps. Default: [`Schedule::default`].
     pub schedule: Schedule,
-    /// The scale of the loss, for gradients of 16 bits. `None` for 1.
+    /// The scale of the loss, for gradients of 16 bits. `None` for 1, the default.
     pub loss_scale: Option<LossScaleOptions>,
-    /// Whether all steps after a refused one are refused too, so that the state stays what it was.
+    /// Whether all steps after a refused one are refused too, so that the state stays what it was. Default: no.
     pub halt: bool,
 }
 

@@ -9,22 +9,23 @@ use crate::Error;
 /// The defaults are those of `torch.amp.GradScaler`, with bounds: a run that overflows at scale 1 has diverged.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct LossScaleOptions {
-    /// The scale of the first step.
+    /// The scale of the first step. Default: 2^16.
     pub initial: f64,
-    /// The factor of the scale after [`interval`](Self::interval) steps without overflow.
+    /// The factor of the scale after [`interval`](Self::interval) steps without overflow. Default: 2.
     pub growth: f64,
-    /// The factor of the scale after an overflow.
+    /// The factor of the scale after an overflow. Default: 0.5.
     pub backoff: f64,
-    /// The steps without overflow after which the scale grows.
+    /// The steps without overflow after which the scale grows. Default: 2000.
     pub interval: u64,
-    /// The least scale. A step that overflows at this scale is refused.
+    /// The least scale. A step that overflows at this scale is refused. Default: 1.
     pub least: f64,
-    /// The largest scale.
+    /// The largest scale. Default: 2^24.
     pub most: f64,
 }
 
 /// A scale and its history.
 #[derive(Debug, Clone, Copy, PartialEq)]
+#[non_exhaustive]
 pub struct LossScaleState {
     /// The scale of the next step.
     pub scale: f64,

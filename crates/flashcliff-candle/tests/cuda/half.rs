@@ -325,12 +325,8 @@ fn overflow(architecture: Architecture) {
     let before = saved(&adam);
     assert!(step(&mut adam, 1e6).is_finite());
     assert!(saved(&adam) == before, "a skipped step changed something");
-    let expected = LossScaleState {
-        scale: 32_768.0,
-        good: 0,
-        skipped: 1,
-    };
-    assert_eq!(state(&adam), expected);
+    let found = state(&adam);
+    assert_eq!((found.scale, found.good, found.skipped), (32_768.0, 0, 1));
     assert_eq!(adam.refusals().unwrap().count, 0);
     step(&mut adam, 1.0);
     assert!(saved(&adam) != before);

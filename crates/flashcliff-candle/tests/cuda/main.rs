@@ -23,6 +23,7 @@ mod optim;
 mod recomputed;
 mod refused;
 mod rotors;
+mod second_derivatives;
 mod timeline;
 mod transformer;
 mod trials;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     refused::add(&mut tests);
     recomputed::add(&mut tests);
     rotors::add(&mut tests);
+    second_derivatives::add(&mut tests);
     timeline::add(&mut tests);
     layers::add(&mut tests);
     transformer::add(&mut tests);

@@ -40,7 +40,7 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(Needs::CublasLt, "sanitize::blocks", blocks);
     tests.add(Needs::CublasLt, "sanitize::many_tiles", many_tiles);
     tests.add(Needs::Gpu, "sanitize::attention", attention::run);
-    tests.add(Needs::Gpu, "attention::narrow_values", attention::narrow);
+    tests.add(Needs::Gpu, "attention::many_heads", attention::many_heads);
     tests.add(Needs::Gpu, "sanitize::block_sparse", block_sparse::run);
     tests.add(Needs::Gpu, "sanitize::items", items::run);
     tests.add(Needs::Gpu, "sanitize::sums", sums::run);

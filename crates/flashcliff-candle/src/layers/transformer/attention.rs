@@ -17,21 +17,21 @@ use crate::op::transformer::stage::Stage;
 /// Options of [`SelfAttention`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AttentionOptions {
-    /// The number of heads.
+    /// The number of heads. Default: 8.
     pub heads: usize,
     /// All heads together have `ratio` times the channels of the input. A head has at least one multivector channel, and four scalar channels if
-    /// the input has scalars.
+    /// the input has scalars. Default: 2.
     pub ratio: usize,
-    /// Whether all heads share keys and values.
+    /// Whether all heads share keys and values, as by default.
     pub multi_query: bool,
-    /// The base of rotary positions, 4096 in published GATr; `None` for no positions. The position of an item turns the scalars of its query and its
+    /// The base of rotary positions, 4096 in published GATr; `None` for no positions, the default. The position of an item turns the scalars of its query and its
     /// key, so heads have an even number of scalars, at least 8. It counts the items of a sample, in a ragged batch those of all sequences. For
     /// self-attention, and geometries without `head_norm`.
     pub rotary: Option<u32>,
-    /// Whether each head has a factor, `head_scale` `[heads]`, which starts at 1.
+    /// Whether each head has a factor, `head_scale` `[heads]`, which starts at 1. Default: no.
     pub head_scale: bool,
     /// The channels of extra tokens, which a call brings as [`Call::extra`]. The projections to queries and keys see them beside the channels of the
-    /// input; without `multi_query` the projection to values does too. Extra scalars need an input with scalars. For self-attention.
+    /// input; without `multi_query` the projection to values does too. Extra scalars need an input with scalars. For self-attention. Default: none.
     pub extra: Channels,
     /// The probability of [`GradeDropout`](super::GradeDropout) on the output.
     pub dropout: Option<f64>,

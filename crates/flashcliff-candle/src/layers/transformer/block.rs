@@ -13,14 +13,14 @@ use crate::Error;
 /// Options of a [`Block`]. [`AttentionOptions`] convert to them, with the defaults of the others.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct BlockOptions {
-    /// The attention.
+    /// The attention. Default: [`AttentionOptions::default`].
     pub attention: AttentionOptions,
-    /// Hidden channels of the perceptron for each channel.
+    /// Hidden channels of the perceptron for each channel. Default: 2.
     pub mlp_ratio: usize,
-    /// Layers of the perceptron, at least 1.
+    /// Layers of the perceptron, at least 1. Default: 2.
     pub mlp_layers: usize,
     /// The probability of [`GradeDropout`](super::GradeDropout) behind each layer of the perceptron, and behind attention unless its own options have
-    /// one.
+    /// one. Default: `None`.
     pub dropout: Option<f64>,
 }
 

@@ -17,6 +17,7 @@ use crate::op::transformer::stage::Stage;
 use crate::op::{
     self,
     node::{self, Argument},
+    once::entering,
 };
 
 /// Stages, and their parameters in order.
@@ -44,7 +45,7 @@ impl Parameter {
     fn taken(&self) -> Result<Tensor> {
         match self.unseen {
             0 => Ok(self.tensor.clone()),
-            unseen => self.tensor.pad_with_zeros(1, 0, unseen),
+            unseen => entering(&self.tensor)?.pad_with_zeros(1, 0, unseen),
         }
     }
 }

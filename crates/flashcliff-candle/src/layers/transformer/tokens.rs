@@ -4,6 +4,7 @@ use candle_core::{D, Result, Tensor};
 
 use super::{Channels, Geometry, Scope};
 use crate::Error;
+use crate::op::once::entering;
 
 /// Multivectors and scalars in one tensor `[samples, items, width]`.
 ///
@@ -45,7 +46,9 @@ impl Tokens {
             let expected = "[blades, samples, items, channels], of a power of two of blades";
             return Err(shape("multivectors", expected.to_owned(), multivectors));
         }
-        let flat = multivectors.permute((1, 2, 0, 3))?.contiguous()?;
+        let flat = entering(multivectors)?
+            .permute((1, 2, 0, 3))?
+            .contiguous()?;
         let flat = flat.reshape((samples, items, blades * channels))?;
         let Some(scalars) = scalars else {
             return Ok(Self {
@@ -56,7 +59,7 @@ impl Tokens {
         };
         match *scalars.dims() {
             [of_samples, of_items, of_scalars] if (of_samples, of_items) == (samples, items) => {
-                let packed = Tensor::cat(&[&flat, scalars], D::Minus1)?;
+                let packed = Tensor::cat(&[&flat, &entering(scalars)?], D::Minus1)?;
                 Ok(Self {
                     packed,
                     channels: Channels::new(channels, of_scalars),
@@ -93,7 +96,7 @@ impl Tokens {
         };
         match blades {
             Some(blades) => Ok(Self {
-                packed,
+                packed: entering(&packed)?,
                 channels,
                 blades,
             }),

@@ -14,6 +14,7 @@ use super::library;
 use super::memory::{self, View, misplaced, with_views, writable};
 use crate::Error;
 use crate::op::node::{self, Argument, Backward};
+use crate::op::once::Gradient;
 use crate::op::operator::Core;
 use crate::op::{GpuOptions, core_dtype};
 use crate::precision;
@@ -144,7 +145,7 @@ impl Backward for OnCuda {
         tracked: &[usize],
         output: &Tensor,
         grad_output: &Tensor,
-    ) -> candle_core::Result<Vec<Option<Tensor>>> {
+    ) -> candle_core::Result<Vec<Option<Gradient>>> {
         let ends = [output.contiguous()?, grad_output.contiguous()?];
         let wanted: Vec<bool> = (0..inputs.len()).map(|i| tracked.contains(&i)).collect();
         let made = self.made(inputs, &wanted, &ends);
@@ -152,7 +153,7 @@ impl Backward for OnCuda {
         let mut grads = made.map_err(explained)?;
         let taken = tracked.iter().map(|&i| {
             let storage = Storage::Cuda(grads[i].take()?);
-            Some(node::constant(storage, inputs[i].dims()))
+            Some(Gradient::Made(storage))
         });
         Ok(taken.collect())
     }

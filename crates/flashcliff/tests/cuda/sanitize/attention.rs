@@ -24,19 +24,29 @@ const ROWS: [([&[i32]; 2], bool); 3] = [
 ];
 
 pub(super) fn run() {
-    // All columns of a kernel are values. Columns behind narrower values get what follows in shared memory, which may be on its way there; nobody
-    // reads them, but racecheck sees the race.
     of_sizes(&[
         // Keys that all heads share.
         (4, 1, 24, 48),
         (2, 2, 40, 44),
         (3, 3, 96, 92),
+        // Values that are narrower than the columns of a kernel. Columns behind them get what follows in shared memory, which must not be on its way
+        // there.
+        (4, 1, 24, 16),
+        (2, 2, 40, 4),
+        (3, 3, 92, 60),
+        (2, 1, 96, 8),
     ]);
 }
 
-/// Values that are narrower than the columns of a kernel. Not for racecheck.
-pub(super) fn narrow() {
-    of_sizes(&[(4, 1, 24, 16), (2, 2, 40, 48), (3, 3, 92, 60)]);
+/// More heads than the second axis of a grid has CTAs.
+pub(super) fn many_heads() {
+    let sizes = Sizes {
+        heads: 65_537,
+        key_heads: 65_537,
+        width: 4,
+        value_width: 4,
+    };
+    call(sizes, [&[0, 2], &[0, 3]], false, (Dtype::F32, false), 1e-4);
 }
 
 /// Heads, heads of keys, widths of queries and of values.

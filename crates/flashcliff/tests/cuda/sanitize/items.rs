@@ -43,6 +43,7 @@ pub(super) fn run() {
                 kit.gates();
                 kit.heads();
                 kit.merged();
+                kit.nothing();
                 kit.combined();
             }
         }
@@ -249,6 +250,30 @@ impl Kit {
             if has_points {
                 self.bench.read(&of_weights, "gradients of weights");
             }
+        }
+    }
+
+    /// Without rows there is nothing to do, also where sequences have no items.
+    fn nothing(&mut self) {
+        let (target, sizes) = (
+            self.bench.target(),
+            ItemSizes {
+                rows: 0,
+                ..self.sizes
+            },
+        );
+        let features = Features {
+            features: 0,
+            dtype: sizes.dtype,
+            inner: 0,
+            heads: HEADS,
+            strides: [0; 3],
+        };
+        for back in [false, true] {
+            let nowhere = ItemTensor::default();
+            // SAFETY: without rows nothing is read or written.
+            let done = unsafe { self.items.merge(target, sizes, features, nowhere, back) };
+            done.expect("a call");
         }
     }
 

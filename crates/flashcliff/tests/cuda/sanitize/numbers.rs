@@ -53,6 +53,19 @@ impl Bench {
         }
     }
 
+    /// Numbers that a kernel reads, and behind them as many elements that nothing has written.
+    pub(super) fn given_before_nothing(&self, dtype: Dtype, values: &[f64]) -> Numbers {
+        let mut bytes = vec![0; values.len() * dtype.bytes()];
+        encode(dtype, values, &mut bytes);
+        let mut memory = Memory::new(device(), 2 * bytes.len());
+        memory.write(&self.stream, 0, &bytes);
+        Numbers {
+            memory,
+            dtype,
+            given: values.iter().map(|&v| round(dtype, v)).collect(),
+        }
+    }
+
     /// Random numbers that a kernel reads.
     pub(super) fn reals(&mut self, dtype: Dtype, count: usize) -> Numbers {
         let values = self.random.reals(count);

@@ -52,12 +52,15 @@ fn column_sums(dtype: Dtype) {
 fn packed(dtype: Dtype) {
     let mut bench = Bench::new(41);
     let (numbers, count, uses) = (53, 301, 3);
-    let from = bench.reals(dtype, numbers);
-    // A number whose factor is 0 is not read, so its place may be none.
+    let values = bench.random.reals(numbers);
+    let from = bench.given_before_nothing(dtype, &values);
+    // A number whose factor is 0 is not read, so its place may be none, or that of a number which nothing has written.
     let places: Vec<i32> = (0..uses * count)
         .map(|at| {
-            if at % 5 == 0 {
+            if at % 10 == 0 {
                 -1
+            } else if at % 5 == 0 {
+                (numbers + at % numbers) as i32
             } else {
                 (at * 7 % numbers) as i32
             }
@@ -88,8 +91,10 @@ fn packed(dtype: Dtype) {
     let first = 20;
     let halves = [&from.given[..first], &from.given[first..]];
     let halves = halves.map(|half| bench.given(dtype, half.to_vec()));
+    let last = halves[1].given.len() as i32 - 1;
     let split = |place: &i32| match *place - first as i32 {
-        behind if behind >= 0 => (1 << Items::PLACE_BITS) | behind,
+        // There is nothing behind the second tensor that a place could name.
+        behind if behind >= 0 => (1 << Items::PLACE_BITS) | behind.min(last),
         _ => *place,
     };
     let of_halves = bench.places(&places.iter().map(split).collect::<Vec<_>>());
@@ -108,8 +113,8 @@ fn packed(dtype: Dtype) {
     bench.stream.synchronize().expect("no kernel failed");
     if reads_back() {
         let term = |at: usize| match usize::try_from(places[at]) {
-            Ok(place) => factors.given[at] * from.given[place],
-            Err(_) => 0.0,
+            Ok(place) if factors.given[at] != 0.0 => factors.given[at] * from.given[place],
+            _ => 0.0,
         };
         let sum = |own: usize| (0..uses).map(|u| term(u * count + own)).sum();
         let expected: Vec<f64> = (0..count).map(sum).collect();

@@ -12,6 +12,7 @@ use super::layout::Layout;
 use super::stages::{Given, Gradients};
 use crate::Error;
 use crate::op::node::{self, Argument, Backward};
+use crate::op::once::Gradient;
 use crate::op::transformer::cross::{Crossing, NAME};
 use crate::timeline::{self, Operation};
 
@@ -112,7 +113,7 @@ impl<K: Kernels> Backward for OnGpu<K> {
         tracked: &[usize],
         _: &Tensor,
         grad_output: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
+    ) -> Result<Vec<Option<Gradient>>> {
         let first = 2 + usize::from(self.crossing.has_mask());
         let mut to = Gradients {
             wants_input: true,
@@ -153,7 +154,8 @@ impl<K: Kernels> Backward for OnGpu<K> {
                 _ => to.parameters[0].take(),
             };
             let shape = inputs[at].dims();
-            found.map(|found| found.reshape(shape)).transpose()
+            let found = found.map(|found| found.reshape(shape)).transpose()?;
+            Ok(found.map(Gradient::Found))
         });
         found.collect()
     }

@@ -10,6 +10,7 @@ use super::layout::Layout;
 use super::stages::{self, Given, Gradients, Ran};
 use crate::Error;
 use crate::op::node::{self, Argument, Backward};
+use crate::op::once::Gradient;
 use crate::op::transformer::function::Stages;
 use crate::timeline::{self, Operation};
 
@@ -116,7 +117,7 @@ impl<K: Kernels> Backward for OnGpu<K> {
         tracked: &[usize],
         _: &Tensor,
         grad_output: &Tensor,
-    ) -> Result<Vec<Option<Tensor>>> {
+    ) -> Result<Vec<Option<Gradient>>> {
         let first = self.stages.first_parameter();
         let extra = self.stages.extra_input();
         let given = Given {
@@ -163,11 +164,12 @@ impl<K: Kernels> Backward for OnGpu<K> {
                 _ => to.parameters[at - first].take(),
             };
             let shape = inputs[at].dims();
-            match found {
+            let found = match found {
                 // A reshape of a transposed tensor would copy it.
-                Some(found) if found.dims() != shape => found.reshape(shape).map(Some),
-                found => Ok(found),
-            }
+                Some(found) if found.dims() != shape => Some(found.reshape(shape)?),
+                found => found,
+            };
+            Ok(found.map(Gradient::Found))
         });
         found.collect()
     }

@@ -67,11 +67,8 @@ impl Cuda {
         geometry: &Geometry,
         arguments: &[Argument],
     ) -> std::result::Result<Option<Self>, Error> {
-        let seen: Vec<Tensor> = arguments
-            .iter()
-            .map(Argument::seen)
-            .collect::<Result<_>>()?;
-        let Some(first) = seen.first() else {
+        let mut given = arguments.iter().map(Argument::tensor);
+        let Some(first) = arguments.first().map(Argument::tensor) else {
             return Ok(None);
         };
         let Device::Cuda(candle) = first.device() else {
@@ -84,7 +81,7 @@ impl Cuda {
         let served = |x: &Tensor| x.dtype() == first.dtype() && x.elem_count() > 0;
         let has_items = [4, 8, 16, 32].contains(&geometry.blades());
         let mixed = geometry.head_norm && geometry.distances;
-        if !has_items || mixed || !seen.iter().all(served) {
+        if !has_items || mixed || !given.all(served) {
             return Ok(None);
         }
         Ok(Some(Self {

@@ -1,0 +1,14 @@
+//! Second derivatives: a loss on the gradients of any node is an error.
+
+use crate::trials::{Tests, gpu};
+
+#[path = "../common/nodes.rs"]
+mod nodes;
+
+pub(crate) fn add(tests: &mut Tests) {
+    tests.add("second_derivatives", || {
+        for (name, made) in nodes::all(gpu()) {
+            nodes::check(name, &made);
+        }
+    });
+}
