@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from .. import attention, bilinear, gate, heads, linear, mlp, norm
 from ...._ops.equivariant import Sizes
+from .. import attention, bilinear, gate, heads, linear, mlp, norm
 
 if TYPE_CHECKING:
     from ..block import Block

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ...._ops import attention as kernels
 from ...._ops import run
 from ...._ops.spots import Layout, side_by_side
-from .. import attention, bilinear, gate, heads, linear, mlp, norm, packed, path, products
+from .. import gate, linear, packed, path, products
 from ..attention import padded_counts
 from ..items import Heads, Role, Split, serves_features
 from ..norm import EPS, SCALAR_EPS
