@@ -154,6 +154,17 @@ SUBJECTS = {
 }
 
 
+def seeded(make):
+    def made():
+        torch.manual_seed(0)
+        return make()
+
+    return made
+
+
+SUBJECTS = {name: seeded(make) for name, make in SUBJECTS.items()}
+
+
 def steerable():
     return Subject(layers.SteerableGeometricProduct((3, 0, 0), 4), random(8, 5, 4))
 

@@ -147,9 +147,10 @@ class _SplitProjection(nn.Module):
 
     def forward(
         self, mv: Tensor, s: Tensor | None, extra_mv: Tensor | None, extra_s: Tensor | None
-    ) -> list[Projected]:
-        made = self.in_linear(_with(mv, extra_mv), _joined(s, extra_s))
-        return [Projected(made, 3, self._heads.count)]
+    ) -> tuple[Tensor | None, ...]:
+        """Multivectors and scalars of queries, keys and values side by side."""
+        found: Pair = self.in_linear(_with(mv, extra_mv), _joined(s, extra_s))
+        return found
 
 
 @path.stands_for
@@ -178,15 +179,13 @@ class _SharedProjection(nn.Module):
 
     def forward(
         self, mv: Tensor, s: Tensor | None, extra_mv: Tensor | None, extra_s: Tensor | None
-    ) -> list[Projected]:
+    ) -> tuple[Tensor | None, ...]:
+        """Multivectors and scalars of queries, of keys and of values."""
         first, *others = self.groups(extra_mv is not None or extra_s is not None)
         made = together(first, _with(mv, extra_mv), _joined(s, extra_s))
         for group in others:
             made += together(group, mv, s)
-        return [
-            Projected(pair, 1, heads)
-            for pair, heads in zip(made, (self._heads.count, 1, 1), strict=True)
-        ]
+        return tuple([x for pair in made for x in pair])
 
 
 @path.stands_for
@@ -283,7 +282,13 @@ class SelfAttention(nn.Module):
         **options: object,
     ) -> Pair:
         """Attends. ``options`` are those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``."""
-        made = self.qkv_module(multivectors, scalars, extra_multivectors, extra_scalars)
+        found = self.qkv_module(multivectors, scalars, extra_multivectors, extra_scalars)
+        # Hooks want tensors, so what these are is known here.
+        if len(found) == 2:
+            made = [Projected(found, 3, self._sizes.count)]
+        else:
+            pairs = zip(found[::2], found[1::2], (self._sizes.count, 1, 1), strict=True)
+            made = [Projected((mv, s), 1, heads) for mv, s, heads in pairs]
         if self.pos_encoding is None:
             return _finish(self, self._sizes.attended(self.attention, made, **options))
         query, key, value = self._sizes._parts(made)

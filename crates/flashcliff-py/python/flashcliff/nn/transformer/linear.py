@@ -195,13 +195,12 @@ class EquiLinear(nn.Module):
         x, s, dtype = self._rows(multivectors, scalars)
         dense = packed.serves((self._layer,), x)
         matrix = _made_ahead((self,)) if dense else None
-        if matrix is None:
-            parameters = self._in_order()
-            if parameters is None:
-                return self._by_calls(multivectors, scalars, x, dtype)
-            if dense:
+        parameters = self._in_order() if matrix is None else []
+        if parameters is None:
+            return self._by_calls(multivectors, scalars, x, dtype)
+        if dense:
+            if matrix is None:
                 matrix = _matrix((self,), parameters, dtype)
-        if matrix is not None:
             (found,) = packed.outputs((self._layer,), matrix, x, s)
             return self._shaped(multivectors, *found)
         if dtype is not None:
@@ -288,7 +287,7 @@ class EquiLinear(nn.Module):
             return None
         try:
             of_blades = own if s2mvs is None else s2mvs._parameters
-            found = [
+            found: list[Tensor | None] = [
                 own["weight"],
                 None if s2mvs is None else of_blades["weight"],
                 None if mvs2s is None else mvs2s._parameters["weight"],
@@ -390,10 +389,9 @@ def _together(
     if not dense and not _are_native(layers, multivectors):
         return None
     matrix = _made_ahead(layers) if dense else None
-    if matrix is None:
-        parameters = _all_in_order(layers)
-        if parameters is None:
-            return None
+    parameters = _all_in_order(layers) if matrix is None else []
+    if parameters is None:
+        return None
     x, s, dtype = layers[0]._rows(multivectors, scalars)
     if dense:
         if matrix is None:

@@ -121,7 +121,7 @@ class Watch:
         self._counts = list(map(len, self._holders))
         # Hooks of the module itself follow its call, which this is a part of.
         watched = [(inner.__dict__, name) for inner in found for name in (*_HOOKS, *_REPLACED)]
-        self._owners, self._watched = ([x[at] for x in watched] for at in range(2))
+        self._owners, self._watched = [x for x, _ in watched], [name for _, name in watched]
         self.foreign = next(
             (
                 f"{name} {_why(inner, None)}"

@@ -1,0 +1,131 @@
+"""A module is what its user made of it on CUDA too, where blocks are one function: the tables of the CPU, in float32."""
+
+import pytest
+import test_transformer_modules as cpu
+import torch
+from modules_common import CHANGES, SUBJECTS, changed, parameters_that_are_new
+from nn_common import alike
+from whole_common import by_layers, count_whole
+
+from flashcliff.nn import transformer as gt
+
+pytestmark = pytest.mark.cuda
+LIMIT = 3e-4
+NETWORKS = ["network (1, 3, 0)", "network (3, 0, 1)", "GATr", "LGATr"]
+
+
+def made(subject):
+    return SUBJECTS[subject]().to("cuda", torch.float32)
+
+
+@pytest.fixture
+def count(monkeypatch):
+    """Whether each block that was called was one function."""
+    return count_whole(monkeypatch)
+
+
+@pytest.mark.parametrize("called", [0, 3], ids=["at first", "after calls"])
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("subject", [*NETWORKS, "EquiLinear", "SelfAttention", "Block", "LGATrSlim"])
+def test_changes_of_linear_maps(subject, change, called):
+    one = made(subject)
+    for _ in range(called):
+        one.results()
+    before = list(one.module.parameters())
+    plain = changed(one, CHANGES[change], lambda found: found)
+    alike(one.results(), plain.results(), LIMIT)
+    for p in parameters_that_are_new(one, before):
+        assert p.grad is not None and (p.grad.ne(0).any() or p.numel() == 1)
+
+
+@pytest.mark.parametrize("follow", cpu.WAYS_TO_FOLLOW, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("subject", NETWORKS)
+def test_each_module_is_called_where_something_follows_it_alone(subject, follow):
+    one = made(subject)
+    want = one.results()
+    for name, module in cpu.called_ones(one.module).items():
+        seen = []
+        handle = follow(module, lambda seen=seen: seen.append(1))
+        alike(one.results(), want, LIMIT)
+        assert seen, name
+        if handle is not None:
+            handle.remove()
+        for key in ("forward", "_compiled_call_impl"):
+            module.__dict__.pop(key, None)
+
+
+@pytest.mark.parametrize("change", [cpu.weight_norm, cpu.doubled_weight, cpu.pruned], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("subject", NETWORKS)
+def test_other_weights_of_equivariant_layers(subject, change):
+    one = made(subject)
+    for _ in range(3):
+        one.results()
+    plain, before = one.copied(), list(one.module.parameters())
+    for layer, other in zip(cpu.equivariant(one.module), cpu.equivariant(plain.module), strict=True):
+        change(layer)
+        with torch.no_grad():
+            other.weight.copy_(layer.weight)
+    alike(one.results(), plain.results(), LIMIT)
+    for p in parameters_that_are_new(one, before):
+        assert p.grad is not None and p.grad.ne(0).any()
+
+
+@pytest.mark.parametrize("change", cpu.ATTRIBUTES, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("subject", ["network (1, 3, 0)", "network (3, 0, 1)"])
+def test_attributes_that_change_after_calls(subject, change, count, monkeypatch):
+    if subject == "network (3, 0, 1)" and change is cpu.a_norm_of_products_with_gains:
+        pytest.skip("GATr has no such norm")
+    one = made(subject)
+    for _ in range(3):
+        first = one.results()
+    assert all(count)
+    for block in one.module.blocks:
+        change(block)
+    got, want = one.results(), by_layers(monkeypatch, one.results)
+    alike(got, want, LIMIT)
+    assert change is cpu.frozen or not torch.allclose(got[0], first[0])
+
+
+def test_a_scheduled_dropout(count):
+    torch.manual_seed(0)
+    net = gt.GATransformer((1, 3, 0), 2, 3, 4, 3, 2, 8, blocks=2, attention={"heads": 2}, dropout=0.0).cuda()
+    x, s = torch.randn(16, 2, 3, 2).cuda(), torch.randn(2, 3, 3).cuda()
+    want = [net(x, s)[0] for _ in range(3)]
+    assert all(count) and torch.equal(want[0], want[2])
+    for module in net.modules():
+        if isinstance(module, gt.GradeDropout):
+            module.p = 0.5
+    assert not torch.equal(net(x, s)[0], want[0])
+    assert not any(count[6:])
+    assert torch.equal(net.eval()(x, s)[0], want[0])
+
+
+@pytest.mark.parametrize("calls", [0, 3])
+@pytest.mark.parametrize("subject", ["EquiLinear", "SelfAttention", "network (1, 3, 0)", "network (3, 0, 1)"])
+def test_changes_in_place_before_the_backward_pass(subject, calls):
+    one = made(subject)
+    for _ in range(calls):
+        one.results()
+    parameters = [p for p in one.module.parameters() if p.requires_grad]
+
+    def fails(x):
+        total = sum(t.square().sum() for t in one())
+        with torch.no_grad():
+            x.mul_(1.0)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(total, parameters, allow_unused=True)
+
+    for layer in cpu.equivariant(one.module):
+        fails(layer.weight)
+    for x in one.given:
+        fails(x)
+    torch.autograd.grad(sum(t.square().sum() for t in one()), parameters)
+
+
+def test_explanations():
+    one = made("network (1, 3, 0)")
+    one.results()
+    assert set(gt.explain(one.module).blocks.values()) == {"runs as one function"}
+    with torch.autocast("cuda", dtype=torch.bfloat16):
+        one()
+    assert "autocast is on" in str(gt.explain(one.module))
