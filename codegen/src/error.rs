@@ -11,8 +11,8 @@ use flashcliff_program::plan::Excess;
 pub enum Error {
     /// A program needs more tensors or sums than kernels have room for.
     TooLarge {
-        /// The algebra of the program.
-        signature: Signature,
+        /// The algebra of the program, if it is an operator of one.
+        signature: Option<Signature>,
         /// The program, and the number that is too large.
         excess: Excess,
     },
@@ -21,7 +21,11 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::TooLarge { signature, excess } => write!(f, "{signature}: {excess}"),
+            Self::TooLarge {
+                signature: Some(signature),
+                excess,
+            } => write!(f, "{signature}: {excess}"),
+            Self::TooLarge { excess, .. } => write!(f, "{excess}"),
         }
     }
 }

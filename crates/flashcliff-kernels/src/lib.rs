@@ -8,7 +8,7 @@
 //! signature, such as `FLASHCLIFF_ALGEBRAS="1,1,1;6,0,0"`. [`ALGEBRAS`] lists the algebras that were built.
 //!
 //! # How generated code runs
-//! A [`Program`] describes an operator as static data: its tensors and its two passes. A pass is a list of
+//! A [`Program`] describes an operator as static data: its digest and its two passes. A pass is a list of
 //! [stages](stage::Stage), functions over the channels of one row, each compiled for every
 //! [tier](simd::Tier) of the target. A stage that was not compiled is [code], which [`interpreted`] makes into a stage too. The
 //! crate `flashcliff` runs stages over whole tensors.
@@ -32,7 +32,7 @@ pub use program::{Kernels, Program};
 pub mod prelude {
     pub use crate::gate::{gate, gate_and_slope, gate_slope};
     pub use crate::kernel as stage;
-    pub use crate::program::{Argument, Interpreted, Plan, Program, Slot, StageCall};
+    pub use crate::program::{Plan, Program, Slot, StageCall};
     pub use crate::range::{damp, hypot};
     pub use crate::simd::Math;
     pub use crate::stage::{Stage, StageArgs};

@@ -1,7 +1,4 @@
-//! Operators as static data: what a generated file says about a program.
-
-use std::ptr;
-use std::sync::atomic::{AtomicPtr, Ordering};
+//! Programs as static data: what a generated file says about one.
 
 use super::stage::Stage;
 
@@ -9,30 +6,16 @@ use super::stage::Stage;
 pub struct Kernels {
     /// (p, q, r).
     pub signature: (usize, usize, usize),
-    /// Every operator.
+    /// Every program.
     pub programs: &'static [&'static Program],
 }
 
-/// An operator: its tensors and its two passes.
+/// The kernels of a program: its two passes.
 pub struct Program {
-    /// The first part of the key by which it is looked up; the rest are the grades.
+    /// The digest of the program, by which it is found.
+    pub digest: u128,
+    /// The name of the program, for messages.
     pub name: &'static str,
-    /// The formula.
-    pub formula: &'static str,
-    /// The grades of the left operand, as a bit set.
-    pub left: u16,
-    /// The grades of the right operand, as a bit set.
-    pub right: u16,
-    /// The grades of the output, as a bit set.
-    pub output: u16,
-    /// Lane inputs: name and number of components.
-    pub inputs: &'static [(&'static str, usize)],
-    /// Per-channel parameters: name and values per channel.
-    pub params: &'static [(&'static str, usize)],
-    /// The order in which a caller gives inputs and parameters.
-    pub arguments: &'static [Argument],
-    /// The components of the output.
-    pub output_components: usize,
     /// From the inputs to the output.
     pub forward: Plan,
     /// Its inputs are the forward inputs and the gradient of the output; its outputs the
@@ -40,37 +23,6 @@ pub struct Program {
     pub backward: Plan,
     /// Operations per lane of the two passes.
     pub flops: [usize; 2],
-    /// The interpreted form of the program, for tiers and types that it was not compiled for.
-    pub interpreted: Interpreted,
-}
-
-/// A program that is made when it is first needed. No lock is involved, so a forked child waits for nobody.
-#[derive(Debug)]
-pub struct Interpreted(AtomicPtr<Program>);
-
-impl Interpreted {
-    /// Nothing yet.
-    pub const fn new() -> Self {
-        Self(AtomicPtr::new(ptr::null_mut()))
-    }
-
-    /// The program that was made.
-    pub fn get(&self) -> Option<&'static Program> {
-        // SAFETY: null, or from `set`.
-        unsafe { self.0.load(Ordering::Acquire).as_ref() }
-    }
-
-    /// Keeps a program. If two threads make it at once, one of the two is kept; both are right.
-    pub fn set(&self, program: &'static Program) {
-        let program: *const Program = program;
-        self.0.store(program.cast_mut(), Ordering::Release);
-    }
-}
-
-impl Default for Interpreted {
-    fn default() -> Self {
-        Self::new()
-    }
 }
 
 /// The stages of a pass, in order.
@@ -108,15 +60,6 @@ pub struct StageCall {
     pub rows: &'static [usize],
     /// The row sums that it forms, by number.
     pub row_sums: &'static [usize],
-}
-
-/// An argument of an operator, by its number among the lane inputs or the parameters of the program.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Argument {
-    /// A lane input.
-    Input(usize),
-    /// A per-channel parameter.
-    Param(usize),
 }
 
 /// A lane tensor of a pass.

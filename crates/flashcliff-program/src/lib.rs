@@ -4,7 +4,7 @@
 //! [`spec`] holds the algebras and the operators, which are small programs over the blades of a multivector. [`ir`]
 //! holds programs, their derivatives and costs. [`plan`] decides what a kernel stores and recomputes. [`selection`]
 //! reads which algebras a build asks for. Everything is deterministic; this crate does no I/O and depends on `cayley`
-//! only.
+//! and a hash function only.
 
 #![forbid(unsafe_code)]
 

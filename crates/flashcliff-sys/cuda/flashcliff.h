@@ -67,10 +67,9 @@ typedef struct fc_plan {
   int64_t ctas;
 } fc_plan;
 
-/* The kernel of a pass of a program of an algebra ("cl300", "sgp_rms"), for operand grades as bit sets, in f32
- * (is_f64 = 0) or f64 arithmetic; null if there is none. */
-const fc_kernel *fc_find(const char *algebra, const char *program, uint32_t left, uint32_t right,
-                         fc_pass pass, int is_f64);
+/* The kernel of a pass of a program, by the upper and the lower half of the program's digest, in f32 (is_f64 = 0) or f64
+ * arithmetic; null if there is none. */
+const fc_kernel *fc_find(uint64_t upper, uint64_t lower, fc_pass pass, int is_f64);
 
 /* The code of a kernel that was compiled at run time: for each variant a cubin, or PTX that ends in a zero byte, and the name of
  * its function. Null: there is no such variant; the general one is always there. */

@@ -529,14 +529,12 @@ cudaError_t launch_lanes(const Cut &cut, cudaStream_t stream) {
 }  // namespace
 }  // namespace fc
 
-extern "C" const fc_kernel *fc_find(const char *algebra, const char *program, uint32_t left, uint32_t right,
-                                    fc_pass pass, int is_f64) {
+extern "C" const fc_kernel *fc_find(uint64_t upper, uint64_t lower, fc_pass pass, int is_f64) {
   for (const fc::Table *table = fc::tables(); table->kernels != nullptr; table++) {
-    if (table->count == 0 || strcmp(table->kernels[0].algebra, algebra) != 0) continue;
     for (int i = 0; i < table->count; i++) {
       const fc_kernel *kernel = table->kernels + i;
-      if (kernel->left == left && kernel->right == right && kernel->pass == int(pass) &&
-          kernel->is_f64 == (is_f64 != 0) && strcmp(kernel->program, program) == 0) {
+      if (kernel->digest[0] == upper && kernel->digest[1] == lower && kernel->pass == int(pass) &&
+          kernel->is_f64 == (is_f64 != 0)) {
         return kernel;
       }
     }

@@ -2207,13 +2207,11 @@ impl Default for fc_block_sparse_gradient {
     }
 }
 unsafe extern "C" {
-    /** The kernel of a pass of a program of an algebra ("cl300", "sgp_rms"), for operand grades as bit sets, in f32
- (is_f64 = 0) or f64 arithmetic; null if there is none.*/
+    /** The kernel of a pass of a program, by the upper and the lower half of the program's digest, in f32 (is_f64 = 0) or f64
+ arithmetic; null if there is none.*/
     pub fn fc_find(
-        algebra: *const ::core::ffi::c_char,
-        program: *const ::core::ffi::c_char,
-        left: u32,
-        right: u32,
+        upper: u64,
+        lower: u64,
         pass: fc_pass,
         is_f64: ::core::ffi::c_int,
     ) -> *const fc_kernel;

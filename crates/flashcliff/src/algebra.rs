@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use cayley::{GradeSet, Path, Signature};
 use flashcliff_kernels::program::Program;
 use flashcliff_kernels::{ALGEBRAS, Kernels};
+use flashcliff_program::spec;
 
-use crate::interpreter::{self, Key};
 use crate::kept::Kept;
-use crate::{Element, Error, Tier, environment, threads};
+use crate::programs::Known;
+use crate::{Error, environment, threads};
 
 /// An algebra with its operators: a handle, cheap to copy.
 ///
@@ -41,13 +42,23 @@ pub struct Algebra {
     entry: &'static Entry,
 }
 
+/// The name of a program of the table of operators, and the grades of its operands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Label {
+    name: String,
+    left: GradeSet,
+    right: GradeSet,
+    /// The grade of the output, for path products only.
+    output: Option<GradeSet>,
+}
+
 struct Entry {
     /// The compiled programs of the algebra, if there are any.
     kernels: Option<&'static Kernels>,
     cayley: cayley::Algebra,
     path_count: usize,
-    /// The programs that were made at run time, by their keys.
-    made: Kept<(Key, &'static Program)>,
+    /// The programs that operators of the table have asked for, by their labels.
+    named: Kept<(Label, &'static Known)>,
     /// Whether a message has said that there are no compiled programs.
     is_noted: AtomicBool,
 }
@@ -60,7 +71,7 @@ impl Entry {
             kernels,
             cayley,
             path_count,
-            made: Kept::new(),
+            named: Kept::new(),
             is_noted: AtomicBool::new(false),
         }
     }
@@ -85,6 +96,13 @@ fn entries() -> &'static [Entry] {
 
 /// The algebras with kernels that other crates compiled and registered.
 static REGISTERED: Kept<Entry> = Kept::new();
+
+/// All programs that were compiled: with this crate, or registered by others.
+pub(crate) fn kernels() -> impl Iterator<Item = &'static Program> {
+    let compiled = entries().iter().chain(REGISTERED.iter());
+    let lists = compiled.filter_map(|entry| entry.kernels);
+    lists.flat_map(|kernels| kernels.programs.iter().copied())
+}
 
 /// The algebras without kernels that were asked for.
 static INTERPRETED: Kept<Entry> = Kept::new();
@@ -188,23 +206,23 @@ impl Algebra {
         GradeSet::full(self.entry.cayley.dim())
     }
 
-    /// Finds a program by its key.
+    /// A program of the table of operators.
     pub(crate) fn program(
         &self,
         name: &str,
         left: GradeSet,
         right: GradeSet,
-    ) -> Result<&'static Program, Error> {
+    ) -> Result<&'static Known, Error> {
         let cayley = self.cayley();
         cayley.check_grades(left)?;
         cayley.check_grades(right)?;
-        let key = Key {
+        let label = Label {
             name: name.to_owned(),
             left,
             right,
             output: None,
         };
-        self.find(key).ok_or_else(|| Error::UnsupportedGrades {
+        self.find(label).ok_or_else(|| Error::UnsupportedGrades {
             operator: name.to_owned(),
             signature: self.signature(),
             left,
@@ -215,15 +233,15 @@ impl Algebra {
 
     /// The program of one path of the fully connected product. Paths with equal operand grades differ by the grade of
     /// the output.
-    pub(crate) fn path_program(&self, path: Path) -> Result<&'static Program, Error> {
+    pub(crate) fn path_program(&self, path: Path) -> Result<&'static Known, Error> {
         let [left, output, right] = [path.left, path.output, path.right].map(GradeSet::single);
-        let key = Key {
-            name: interpreter::PATH_PRODUCT.to_owned(),
+        let label = Label {
+            name: spec::PATH_PRODUCT.to_owned(),
             left,
             right,
             output: Some(output),
         };
-        self.find(key).ok_or_else(|| Error::UnsupportedGrades {
+        self.find(label).ok_or_else(|| Error::UnsupportedGrades {
             operator: format!("path product {path}"),
             signature: self.signature(),
             left,
@@ -232,63 +250,21 @@ impl Algebra {
         })
     }
 
-    /// A program with the same results that runs on a tier, for an element type: the program itself if it was compiled
-    /// for both, else an interpreted one.
-    pub(crate) fn runnable<T: Element>(
-        &self,
-        program: &'static Program,
-        tier: Tier,
-    ) -> &'static Program {
-        let stage = program.forward.stages.first().map(|call| call.stage);
-        if stage.is_none_or(|stage| T::tiers(stage).get(tier).is_some()) {
-            return program;
+    /// The program of a label; `None` if the operator has no such program.
+    fn find(&self, label: Label) -> Option<&'static Known> {
+        let mut named = self.entry.named.iter();
+        if let Some((_, known)) = named.find(|(known, _)| *known == label) {
+            return Some(known);
         }
-        if let Some(known) = program.interpreted.get() {
-            return known;
-        }
-        let key = Key::of(program);
-        match interpreter::program(&self.entry.cayley, &key) {
-            Some(made) => {
-                program.interpreted.set(made);
-                made
-            }
-            // The table of operators has every program that was compiled from it.
-            None => unreachable!("{} has no key", program.name),
-        }
-    }
-
-    /// The operator that a program was made from.
-    #[cfg(feature = "jit")]
-    pub(crate) fn described(&self, program: &Program) -> flashcliff_program::spec::Operator {
-        match Key::of(program).operator(&self.entry.cayley) {
-            Some(operator) => operator,
-            None => unreachable!("{} has no key", program.name),
-        }
-    }
-
-    /// The program of a key: a compiled one, one made before, or one made now. `None` if the operator has no such
-    /// program.
-    fn find(&self, key: Key) -> Option<&'static Program> {
-        let compiled = self
-            .entry
-            .kernels
-            .map_or(&[][..], |kernels| kernels.programs);
-        let compiled = compiled.iter().find(|program| {
-            let grades = (program.left, program.right) == (key.left.bits(), key.right.bits());
-            let output = key
-                .output
-                .is_none_or(|output| output.bits() == program.output);
-            program.name == key.name && grades && output
-        });
-        if let Some(program) = compiled {
-            return Some(program);
-        }
-        let mut made = self.entry.made.iter();
-        if let Some((_, program)) = made.find(|(known, _)| *known == key) {
-            return Some(program);
-        }
-        let program = interpreter::program(&self.entry.cayley, &key)?;
-        Some(self.entry.made.add((key, program)).1)
+        let Label {
+            name,
+            left,
+            right,
+            output,
+        } = &label;
+        let found = spec::find(self.cayley(), name, *left, *right, *output)?;
+        let known = Known::of(found.program, self.is_compiled());
+        Some(self.entry.named.add((label, known)).1)
     }
 }
 
@@ -315,12 +291,6 @@ impl Deref for Algebra {
     fn deref(&self) -> &cayley::Algebra {
         &self.entry.cayley
     }
-}
-
-/// The grade set that a bit set stands for: bit `g` is set for grade `g`.
-pub(crate) fn grades(bits: u16) -> GradeSet {
-    let members = (0..=Signature::MAX_DIM).filter(|g| bits >> g & 1 == 1);
-    members.fold(GradeSet::EMPTY, |set, g| set.union(GradeSet::single(g)))
 }
 
 impl fmt::Debug for Algebra {

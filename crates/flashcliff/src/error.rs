@@ -24,6 +24,12 @@ pub enum Error {
         /// The grades that the operator takes.
         expected: &'static str,
     },
+    /// A program that cannot be an operator.
+    #[error("{reason}")]
+    UnsupportedProgram {
+        /// The program, what was expected, and what came.
+        reason: String,
+    },
     /// An algebra with more dimensions than the operator has formulas for.
     #[error("{operator}: expected an algebra of at most {expected} dimensions, got {signature}")]
     TooManyDimensions {

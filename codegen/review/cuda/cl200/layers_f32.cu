@@ -12,16 +12,16 @@
 namespace fc {
 
 static const fc_kernel kernels[] = {
-    FC_ROWS(cl200, grade_rms, 0x7, 0x7, 0, grade_rms_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, grade_rms, 0x7, 0x7, 1, grade_rms_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, grade_norm, 0x7, 0x7, 0, grade_norm_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, grade_norm, 0x7, 0x7, 1, grade_norm_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, mv_silu_mag2, 0x7, 0x7, 0, mv_silu_mag2_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, mv_silu_mag2, 0x7, 0x7, 1, mv_silu_mag2_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, mv_silu_norm, 0x7, 0x7, 0, mv_silu_norm_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, mv_silu_norm, 0x7, 0x7, 1, mv_silu_norm_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, mv_layer_norm, 0x7, 0x7, 0, mv_layer_norm_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, mv_layer_norm, 0x7, 0x7, 1, mv_layer_norm_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x1f0034f2c4a8de56, 0x8a31193607e32c83, 0, grade_rms_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x1f0034f2c4a8de56, 0x8a31193607e32c83, 1, grade_rms_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x49eaba9649244761, 0xafa9b19f44b645f9, 0, grade_norm_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x49eaba9649244761, 0xafa9b19f44b645f9, 1, grade_norm_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x56174262c38d9edf, 0xe33643073a0945d7, 0, mv_silu_mag2_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x56174262c38d9edf, 0xe33643073a0945d7, 1, mv_silu_mag2_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x61467817ee90fc14, 0xd6941f3246ffb69f, 0, mv_silu_norm_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x61467817ee90fc14, 0xd6941f3246ffb69f, 1, mv_silu_norm_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0xa50f6fed039bc750, 0x51ac12d8f15838a2, 0, mv_layer_norm_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0xa50f6fed039bc750, 0x51ac12d8f15838a2, 1, mv_layer_norm_backward, float, 4, 256, 0),
 };
 
 extern const Table cl200_layers_f32;

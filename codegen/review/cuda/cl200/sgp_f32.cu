@@ -9,22 +9,22 @@
 namespace fc {
 
 static const fc_kernel kernels[] = {
-    FC_FAST_ROWS(cl200, sgp, 0x7, 0x7, 0, sgp_forward, float, 4, 256, 0),
-    FC_FAST_ROWS(cl200, sgp, 0x7, 0x7, 1, sgp_backward, float, 4, 256, 0),
-    FC_FAST_ROWS(cl200, sgp_rms, 0x7, 0x7, 0, sgp_rms_forward, float, 4, 256, 0),
-    FC_FAST_ROWS(cl200, sgp_rms, 0x7, 0x7, 1, sgp_rms_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, sgp, 0x2, 0x7, 0, sgp_1_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, sgp, 0x2, 0x7, 1, sgp_1_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, sgp_rms, 0x2, 0x7, 0, sgp_rms_1_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, sgp_rms, 0x2, 0x7, 1, sgp_rms_1_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, sgp, 0x7, 0x2, 0, sgp_2_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, sgp, 0x7, 0x2, 1, sgp_2_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, sgp_rms, 0x7, 0x2, 0, sgp_rms_2_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, sgp_rms, 0x7, 0x2, 1, sgp_rms_2_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, sgp, 0x2, 0x2, 0, sgp_3_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, sgp, 0x2, 0x2, 1, sgp_3_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, sgp_rms, 0x2, 0x2, 0, sgp_rms_3_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, sgp_rms, 0x2, 0x2, 1, sgp_rms_3_backward, float, 4, 256, 0),
+    FC_FAST_ROWS(cl200, 0xe4a6adad883f3a55, 0xc5f197a71af82ac6, 0, sgp_forward, float, 4, 256, 0),
+    FC_FAST_ROWS(cl200, 0xe4a6adad883f3a55, 0xc5f197a71af82ac6, 1, sgp_backward, float, 4, 256, 0),
+    FC_FAST_ROWS(cl200, 0xd83cb47f09b3b433, 0x1f9d71a9229e7417, 0, sgp_rms_forward, float, 4, 256, 0),
+    FC_FAST_ROWS(cl200, 0xd83cb47f09b3b433, 0x1f9d71a9229e7417, 1, sgp_rms_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x7d28a1bc66a63c52, 0x082eab48301a6c58, 0, sgp_1_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x7d28a1bc66a63c52, 0x082eab48301a6c58, 1, sgp_1_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0xab2f8fe5e6cfe18f, 0x0ef9b00cf4cc4c71, 0, sgp_rms_1_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0xab2f8fe5e6cfe18f, 0x0ef9b00cf4cc4c71, 1, sgp_rms_1_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x2a021be3dc3de7b1, 0x371f0819c47d0b9b, 0, sgp_2_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x2a021be3dc3de7b1, 0x371f0819c47d0b9b, 1, sgp_2_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x7e475935ea018a4b, 0xc0ae1bc1a1b15502, 0, sgp_rms_2_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x7e475935ea018a4b, 0xc0ae1bc1a1b15502, 1, sgp_rms_2_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0xb3685d850da48673, 0x55a625e5910e177c, 0, sgp_3_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0xb3685d850da48673, 0x55a625e5910e177c, 1, sgp_3_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0xf8ed84214b2ee161, 0x850c857edf810c12, 0, sgp_rms_3_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0xf8ed84214b2ee161, 0x850c857edf810c12, 1, sgp_rms_3_backward, float, 4, 256, 0),
 };
 
 extern const Table cl200_sgp_f32;

@@ -11,14 +11,14 @@
 namespace fc {
 
 static const fc_kernel kernels[] = {
-    FC_ROWS(cl200, steerable_product, 0x7, 0x7, 0, sgp_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, steerable_product, 0x7, 0x7, 1, sgp_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, steerable_product_first_order, 0x7, 0x7, 0, steerable_product_first_order_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, steerable_product_first_order, 0x7, 0x7, 1, steerable_product_first_order_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, steerable_product_norm, 0x7, 0x7, 0, steerable_product_norm_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, steerable_product_norm, 0x7, 0x7, 1, steerable_product_norm_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, steerable_product_norm_first_order, 0x7, 0x7, 0, steerable_product_norm_first_order_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, steerable_product_norm_first_order, 0x7, 0x7, 1, steerable_product_norm_first_order_backward, double, 1, 256, 0),
+    FC_ROWS(cl200, 0xe4a6adad883f3a55, 0xc5f197a71af82ac6, 0, sgp_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0xe4a6adad883f3a55, 0xc5f197a71af82ac6, 1, sgp_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0xf171e0b70c0d3162, 0xfd2bcfcd2e1f3f73, 0, steerable_product_first_order_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0xf171e0b70c0d3162, 0xfd2bcfcd2e1f3f73, 1, steerable_product_first_order_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x025b00ebf00abd29, 0x2f03562886da618e, 0, steerable_product_norm_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x025b00ebf00abd29, 0x2f03562886da618e, 1, steerable_product_norm_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x17ec7ba6aa10f6da, 0x7e3f775fce735a51, 0, steerable_product_norm_first_order_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x17ec7ba6aa10f6da, 0x7e3f775fce735a51, 1, steerable_product_norm_first_order_backward, double, 1, 256, 0),
 };
 
 extern const Table cl200_steerable_f64;

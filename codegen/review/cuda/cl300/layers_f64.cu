@@ -12,16 +12,16 @@
 namespace fc {
 
 static const fc_kernel kernels[] = {
-    FC_ROWS(cl300, grade_rms, 0xf, 0xf, 0, grade_rms_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, grade_rms, 0xf, 0xf, 1, grade_rms_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, grade_norm, 0xf, 0xf, 0, grade_norm_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, grade_norm, 0xf, 0xf, 1, grade_norm_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, mv_silu_mag2, 0xf, 0xf, 0, mv_silu_mag2_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, mv_silu_mag2, 0xf, 0xf, 1, mv_silu_mag2_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, mv_silu_norm, 0xf, 0xf, 0, mv_silu_norm_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, mv_silu_norm, 0xf, 0xf, 1, mv_silu_norm_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, mv_layer_norm, 0xf, 0xf, 0, mv_layer_norm_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, mv_layer_norm, 0xf, 0xf, 1, mv_layer_norm_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xd4b4aaeca34edea2, 0xd05fbdee42b50691, 0, grade_rms_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xd4b4aaeca34edea2, 0xd05fbdee42b50691, 1, grade_rms_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xc047a9381601158b, 0x3e68b1d1af924604, 0, grade_norm_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xc047a9381601158b, 0x3e68b1d1af924604, 1, grade_norm_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x9d64027aee49f7ba, 0x1950f5134afadf83, 0, mv_silu_mag2_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x9d64027aee49f7ba, 0x1950f5134afadf83, 1, mv_silu_mag2_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x72b6a05ca15bcc08, 0x935a7f33d5ee5ad5, 0, mv_silu_norm_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x72b6a05ca15bcc08, 0x935a7f33d5ee5ad5, 1, mv_silu_norm_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xc0c8422ef60a9bff, 0x5556535fa6251192, 0, mv_layer_norm_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xc0c8422ef60a9bff, 0x5556535fa6251192, 1, mv_layer_norm_backward, double, 2, 256, 0),
 };
 
 extern const Table cl300_layers_f64;

@@ -9,22 +9,22 @@
 namespace fc {
 
 static const fc_kernel kernels[] = {
-    FC_ROWS(cl300, sgp, 0xf, 0xf, 0, sgp_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp, 0xf, 0xf, 1, sgp_backward, double, 1, 256, 0),
-    FC_ROWS(cl300, sgp_rms, 0xf, 0xf, 0, sgp_rms_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp_rms, 0xf, 0xf, 1, sgp_rms_backward, double, 1, 256, 0),
-    FC_ROWS(cl300, sgp, 0x2, 0xf, 0, sgp_1_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp, 0x2, 0xf, 1, sgp_1_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp_rms, 0x2, 0xf, 0, sgp_rms_1_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp_rms, 0x2, 0xf, 1, sgp_rms_1_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp, 0xf, 0x2, 0, sgp_2_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp, 0xf, 0x2, 1, sgp_2_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp_rms, 0xf, 0x2, 0, sgp_rms_2_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp_rms, 0xf, 0x2, 1, sgp_rms_2_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp, 0x2, 0x2, 0, sgp_3_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp, 0x2, 0x2, 1, sgp_3_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp_rms, 0x2, 0x2, 0, sgp_rms_3_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, sgp_rms, 0x2, 0x2, 1, sgp_rms_3_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x8f774243cb152614, 0xbb6d0faf64d07627, 0, sgp_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x8f774243cb152614, 0xbb6d0faf64d07627, 1, sgp_backward, double, 1, 256, 0),
+    FC_ROWS(cl300, 0xde23d2cfb56d1540, 0x91ac66d0c1fe55f5, 0, sgp_rms_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xde23d2cfb56d1540, 0x91ac66d0c1fe55f5, 1, sgp_rms_backward, double, 1, 256, 0),
+    FC_ROWS(cl300, 0x4371111a9f4a80c5, 0xa7cd29de381fe1ba, 0, sgp_1_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x4371111a9f4a80c5, 0xa7cd29de381fe1ba, 1, sgp_1_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x52f77aff07327227, 0x1d26c8f8bffc2f45, 0, sgp_rms_1_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x52f77aff07327227, 0x1d26c8f8bffc2f45, 1, sgp_rms_1_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x61a8538636dde17c, 0x7e1e1dfd9e7640a6, 0, sgp_2_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x61a8538636dde17c, 0x7e1e1dfd9e7640a6, 1, sgp_2_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xb7e0f7754ff56638, 0xb4884663e8f6c28f, 0, sgp_rms_2_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xb7e0f7754ff56638, 0xb4884663e8f6c28f, 1, sgp_rms_2_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xb43b723afff35f6a, 0x71bb7382316d4288, 0, sgp_3_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xb43b723afff35f6a, 0x71bb7382316d4288, 1, sgp_3_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x5bf13f826b3d4ac7, 0x076b152f7584bbf2, 0, sgp_rms_3_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x5bf13f826b3d4ac7, 0x076b152f7584bbf2, 1, sgp_rms_3_backward, double, 2, 256, 0),
 };
 
 extern const Table cl300_sgp_f64;

@@ -11,14 +11,14 @@
 namespace fc {
 
 static const fc_kernel kernels[] = {
-    FC_ROWS(cl300, steerable_product, 0xf, 0xf, 0, sgp_forward, float, 4, 256, 0),
-    FC_ROWS(cl300, steerable_product, 0xf, 0xf, 1, sgp_backward, float, 2, 256, 0),
-    FC_ROWS(cl300, steerable_product_first_order, 0xf, 0xf, 0, steerable_product_first_order_forward, float, 2, 256, 0),
-    FC_ROWS(cl300, steerable_product_first_order, 0xf, 0xf, 1, steerable_product_first_order_backward, float, 2, 256, 0),
-    FC_ROWS(cl300, steerable_product_norm, 0xf, 0xf, 0, steerable_product_norm_forward, float, 2, 256, 0),
-    FC_ROWS(cl300, steerable_product_norm, 0xf, 0xf, 1, steerable_product_norm_backward, float, 2, 256, 0),
-    FC_ROWS(cl300, steerable_product_norm_first_order, 0xf, 0xf, 0, steerable_product_norm_first_order_forward, float, 2, 256, 0),
-    FC_ROWS(cl300, steerable_product_norm_first_order, 0xf, 0xf, 1, steerable_product_norm_first_order_backward, float, 1, 256, 0),
+    FC_ROWS(cl300, 0x8f774243cb152614, 0xbb6d0faf64d07627, 0, sgp_forward, float, 4, 256, 0),
+    FC_ROWS(cl300, 0x8f774243cb152614, 0xbb6d0faf64d07627, 1, sgp_backward, float, 2, 256, 0),
+    FC_ROWS(cl300, 0xd253f7173e07b332, 0x04c3c0045a499ced, 0, steerable_product_first_order_forward, float, 2, 256, 0),
+    FC_ROWS(cl300, 0xd253f7173e07b332, 0x04c3c0045a499ced, 1, steerable_product_first_order_backward, float, 2, 256, 0),
+    FC_ROWS(cl300, 0x0794e121e86f207a, 0xffa79632be242259, 0, steerable_product_norm_forward, float, 2, 256, 0),
+    FC_ROWS(cl300, 0x0794e121e86f207a, 0xffa79632be242259, 1, steerable_product_norm_backward, float, 2, 256, 0),
+    FC_ROWS(cl300, 0xa49c6afc885cde97, 0x16d7a2327cd68e1c, 0, steerable_product_norm_first_order_forward, float, 2, 256, 0),
+    FC_ROWS(cl300, 0xa49c6afc885cde97, 0x16d7a2327cd68e1c, 1, steerable_product_norm_first_order_backward, float, 1, 256, 0),
 };
 
 extern const Table cl300_steerable_f32;

@@ -58,15 +58,8 @@ pub(super) static CLIFFORD_CONJUGATE_1: Stage = stage!(clifford_conjugate_1);
 /// Forward: 3 flops per lane (0 multiplications, 3 additions).
 /// Backward: 3 flops per lane (0 multiplications, 3 additions).
 pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
+    digest: 250259778867239062759922282955766191503,
     name: "clifford_conjugate",
-    formula: "o = clifford_conjugate(x)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -100,5 +93,4 @@ pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
         ],
     },
     flops: [3, 3],
-    interpreted: Interpreted::new(),
 };

@@ -124,15 +124,8 @@ pub(super) static COMMUTATOR_PRODUCT_2: Stage = stage!(commutator_product_2);
 /// Forward: 9 flops per lane (6 multiplications, 3 additions).
 /// Backward: 20 flops per lane (12 multiplications, 8 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 182019794802225317255428097239016518057,
     name: "commutator_product",
-    formula: "o = commutator(x, y)",
-    left: 7u16,
-    right: 7u16,
-    output: 6u16,
-    inputs: &[("x", 4), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -175,7 +168,6 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [9, 20],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = commutator(x, y).
 ///
@@ -271,15 +263,8 @@ pub(super) static COMMUTATOR_PRODUCT_5: Stage = stage!(commutator_product_5);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 13 flops per lane (8 multiplications, 5 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
+    digest: 224914314094358300365180415234104362873,
     name: "commutator_product",
-    formula: "o = commutator(x, y)",
-    left: 2u16,
-    right: 7u16,
-    output: 6u16,
-    inputs: &[("x", 2), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -322,7 +307,6 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
         ],
     },
     flops: [6, 13],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = commutator(x, y).
 ///
@@ -418,15 +402,8 @@ pub(super) static COMMUTATOR_PRODUCT_8: Stage = stage!(commutator_product_8);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 13 flops per lane (8 multiplications, 5 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
+    digest: 50061250385391286652843360177148726970,
     name: "commutator_product",
-    formula: "o = commutator(x, y)",
-    left: 7u16,
-    right: 2u16,
-    output: 6u16,
-    inputs: &[("x", 4), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -469,22 +446,14 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
         ],
     },
     flops: [6, 13],
-    interpreted: Interpreted::new(),
 };
 /// `o = commutator(x, y)`, grades 1 and 1.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
+    digest: 239966520528821343729744897206676262698,
     name: "commutator_product",
-    formula: "o = commutator(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 4u16,
-    inputs: &[("x", 2), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -527,5 +496,4 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
         ],
     },
     flops: [3, 6],
-    interpreted: Interpreted::new(),
 };

@@ -58,15 +58,8 @@ pub(super) static DUAL_1: Stage = stage!(dual_1);
 /// Forward: 1 flops per lane (0 multiplications, 1 additions).
 /// Backward: 1 flops per lane (0 multiplications, 1 additions).
 pub(super) static DUAL_PROGRAM_0: Program = Program {
+    digest: 83605086817025753918463060961041535192,
     name: "dual",
-    formula: "o = dual(x)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -100,5 +93,4 @@ pub(super) static DUAL_PROGRAM_0: Program = Program {
         ],
     },
     flops: [1, 1],
-    interpreted: Interpreted::new(),
 };

@@ -130,15 +130,8 @@ pub(super) static EXTERIOR_PRODUCT_2: Stage = stage!(exterior_product_2);
 /// Forward: 14 flops per lane (9 multiplications, 5 additions).
 /// Backward: 28 flops per lane (18 multiplications, 10 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 151140633687076612663540432836253684950,
     name: "exterior_product",
-    formula: "o = exterior(x, y)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -181,7 +174,6 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [14, 28],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = exterior(x, y).
 ///
@@ -277,15 +269,8 @@ pub(super) static EXTERIOR_PRODUCT_5: Stage = stage!(exterior_product_5);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
+    digest: 328713502403512529067123660243593958902,
     name: "exterior_product",
-    formula: "o = exterior(x, y)",
-    left: 2u16,
-    right: 7u16,
-    output: 6u16,
-    inputs: &[("x", 2), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -328,7 +313,6 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
         ],
     },
     flops: [5, 12],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = exterior(x, y).
 ///
@@ -424,15 +408,8 @@ pub(super) static EXTERIOR_PRODUCT_8: Stage = stage!(exterior_product_8);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
+    digest: 221985706989703127840344244740515959995,
     name: "exterior_product",
-    formula: "o = exterior(x, y)",
-    left: 7u16,
-    right: 2u16,
-    output: 6u16,
-    inputs: &[("x", 4), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -475,7 +452,6 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
         ],
     },
     flops: [5, 12],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = exterior(x, y).
 ///
@@ -550,15 +526,8 @@ pub(super) static EXTERIOR_PRODUCT_11: Stage = stage!(exterior_product_11);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
+    digest: 239966520528821343729744897206676262698,
     name: "exterior_product",
-    formula: "o = exterior(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 4u16,
-    inputs: &[("x", 2), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -601,5 +570,4 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
         ],
     },
     flops: [3, 6],
-    interpreted: Interpreted::new(),
 };

@@ -160,15 +160,8 @@ pub(super) static GEOMETRIC_PRODUCT_2: Stage = stage!(geometric_product_2);
 /// Forward: 28 flops per lane (16 multiplications, 12 additions).
 /// Backward: 56 flops per lane (32 multiplications, 24 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 267983253882611243897929774439506073696,
     name: "geometric_product",
-    formula: "o = geometric(x, y)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -211,7 +204,6 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [28, 56],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = geometric(x, y).
 ///
@@ -336,15 +328,8 @@ pub(super) static GEOMETRIC_PRODUCT_5: Stage = stage!(geometric_product_5);
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
 /// Backward: 26 flops per lane (16 multiplications, 10 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
+    digest: 157124846776100641570204810584765860317,
     name: "geometric_product",
-    formula: "o = geometric(x, y)",
-    left: 2u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 2), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -387,7 +372,6 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
         ],
     },
     flops: [12, 26],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = geometric(x, y).
 ///
@@ -512,15 +496,8 @@ pub(super) static GEOMETRIC_PRODUCT_8: Stage = stage!(geometric_product_8);
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
 /// Backward: 26 flops per lane (16 multiplications, 10 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
+    digest: 221208321233265603532497531768121540368,
     name: "geometric_product",
-    formula: "o = geometric(x, y)",
-    left: 7u16,
-    right: 2u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -563,7 +540,6 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
         ],
     },
     flops: [12, 26],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = geometric(x, y).
 ///
@@ -660,15 +636,8 @@ pub(super) static GEOMETRIC_PRODUCT_11: Stage = stage!(geometric_product_11);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
+    digest: 193411847481226138284067496987632259187,
     name: "geometric_product",
-    formula: "o = geometric(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 5u16,
-    inputs: &[("x", 2), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 2,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -711,5 +680,4 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
         ],
     },
     flops: [6, 12],
-    interpreted: Interpreted::new(),
 };

@@ -58,15 +58,8 @@ pub(super) static GRADE_INVOLUTION_1: Stage = stage!(grade_involution_1);
 /// Forward: 2 flops per lane (0 multiplications, 2 additions).
 /// Backward: 2 flops per lane (0 multiplications, 2 additions).
 pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
+    digest: 295900343714737928820714157701876589618,
     name: "grade_involution",
-    formula: "o = grade_involution(x)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -100,5 +93,4 @@ pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
         ],
     },
     flops: [2, 2],
-    interpreted: Interpreted::new(),
 };

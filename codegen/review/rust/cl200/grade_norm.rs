@@ -222,15 +222,8 @@ pub(super) static GRADE_NORM_1: Stage = stage!(grade_norm_1);
 /// Forward: 42 flops per lane (17 multiplications, 10 additions).
 /// Backward: 99 flops per lane (54 multiplications, 21 additions).
 pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
+    digest: 98252425592242928873880163848981726713,
     name: "grade_norm",
-    formula: "o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4)],
-    params: &[("a", 3)],
-    arguments: &[Argument::Input(0), Argument::Param(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -264,5 +257,4 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
         ],
     },
     flops: [42, 99],
-    interpreted: Interpreted::new(),
 };

@@ -113,15 +113,8 @@ pub(super) static GRADE_NORMS_1: Stage = stage!(grade_norms_1);
 /// Forward: 23 flops per lane (10 multiplications, 4 additions).
 /// Backward: 42 flops per lane (23 multiplications, 4 additions).
 pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
+    digest: 247133366121211424764724516849785992822,
     name: "grade_norms",
-    formula: "o_g = (q(x_g)^2 + 1e-16)^(1/4)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -155,5 +148,4 @@ pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
         ],
     },
     flops: [23, 42],
-    interpreted: Interpreted::new(),
 };

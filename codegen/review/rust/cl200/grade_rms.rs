@@ -216,15 +216,8 @@ pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
 /// Backward: 24 flops per lane (16 multiplications, 8 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
+    digest: 41207141788710321823265608306004274307,
     name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 3,
@@ -276,7 +269,6 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
         ],
     },
     flops: [12, 24],
-    interpreted: Interpreted::new(),
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -399,15 +391,8 @@ pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
+    digest: 232984912039384812654782540387555980834,
     name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 1u16,
-    right: 1u16,
-    output: 1u16,
-    inputs: &[("x", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -459,7 +444,6 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
         ],
     },
     flops: [3, 6],
-    interpreted: Interpreted::new(),
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -594,15 +578,8 @@ pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
+    digest: 50082584359530354893334380318083325045,
     name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 2u16,
-    right: 2u16,
-    output: 2u16,
-    inputs: &[("x", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 2,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -654,22 +631,14 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
         ],
     },
     flops: [6, 12],
-    interpreted: Interpreted::new(),
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
+    digest: 232984912039384812654782540387555980834,
     name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 4u16,
-    right: 4u16,
-    output: 4u16,
-    inputs: &[("x", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -721,5 +690,4 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
         ],
     },
     flops: [3, 6],
-    interpreted: Interpreted::new(),
 };

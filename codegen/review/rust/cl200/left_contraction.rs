@@ -130,15 +130,8 @@ pub(super) static LEFT_CONTRACTION_2: Stage = stage!(left_contraction_2);
 /// Forward: 14 flops per lane (9 multiplications, 5 additions).
 /// Backward: 29 flops per lane (18 multiplications, 11 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
+    digest: 314187274575220427238514072884066892613,
     name: "left_contraction",
-    formula: "o = left_contraction(x, y)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -181,7 +174,6 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
         ],
     },
     flops: [14, 29],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = left_contraction(x, y).
 ///
@@ -277,15 +269,8 @@ pub(super) static LEFT_CONTRACTION_5: Stage = stage!(left_contraction_5);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 11 flops per lane (8 multiplications, 3 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
+    digest: 304438081270127981852847238481669007461,
     name: "left_contraction",
-    formula: "o = left_contraction(x, y)",
-    left: 2u16,
-    right: 7u16,
-    output: 3u16,
-    inputs: &[("x", 2), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -328,7 +313,6 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
         ],
     },
     flops: [6, 11],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = left_contraction(x, y).
 ///
@@ -424,15 +408,8 @@ pub(super) static LEFT_CONTRACTION_8: Stage = stage!(left_contraction_8);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 11 flops per lane (8 multiplications, 3 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
+    digest: 23216693380593539996254028119121067019,
     name: "left_contraction",
-    formula: "o = left_contraction(x, y)",
-    left: 7u16,
-    right: 2u16,
-    output: 3u16,
-    inputs: &[("x", 4), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -475,7 +452,6 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
         ],
     },
     flops: [5, 11],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = left_contraction(x, y).
 ///
@@ -527,15 +503,8 @@ pub(super) static LEFT_CONTRACTION_10: Stage = stage!(left_contraction_10);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 4 flops per lane (4 multiplications, 0 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
+    digest: 158534504962224950514533443666416106705,
     name: "left_contraction",
-    formula: "o = left_contraction(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 1u16,
-    inputs: &[("x", 2), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -578,5 +547,4 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
         ],
     },
     flops: [3, 4],
-    interpreted: Interpreted::new(),
 };

@@ -185,15 +185,8 @@ pub(super) static MV_LAYER_NORM_3: Stage = stage!(mv_layer_norm_3);
 /// Forward: 22 flops per lane (14 multiplications, 5 additions).
 /// Backward: 53 flops per lane (32 multiplications, 16 additions).
 pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
+    digest: 219402773883046442423680209426457311394,
     name: "mv_layer_norm",
-    formula: "o = a x / (mean_c |x| + 1e-6)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4)],
-    params: &[("a", 1)],
-    arguments: &[Argument::Input(0), Argument::Param(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -245,5 +238,4 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
         ],
     },
     flops: [22, 53],
-    interpreted: Interpreted::new(),
 };

@@ -146,15 +146,8 @@ pub(super) static MV_SILU_MAG2_1: Stage = stage!(mv_silu_mag2_1);
 /// Forward: 17 flops per lane (10 multiplications, 4 additions).
 /// Backward: 49 flops per lane (28 multiplications, 15 additions).
 pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
+    digest: 114434376929163619232965193435382891991,
     name: "mv_silu_mag2",
-    formula: "o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4)],
-    params: &[("a", 3), ("b", 3)],
-    arguments: &[Argument::Input(0), Argument::Param(0), Argument::Param(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -188,5 +181,4 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
         ],
     },
     flops: [17, 49],
-    interpreted: Interpreted::new(),
 };

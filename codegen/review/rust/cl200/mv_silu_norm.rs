@@ -170,15 +170,8 @@ pub(super) static MV_SILU_NORM_1: Stage = stage!(mv_silu_norm_1);
 /// Forward: 29 flops per lane (14 multiplications, 6 additions).
 /// Backward: 69 flops per lane (36 multiplications, 17 additions).
 pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
+    digest: 129301012156467161710452273215814219423,
     name: "mv_silu_norm",
-    formula: "o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4)],
-    params: &[("a", 3), ("b", 3)],
-    arguments: &[Argument::Input(0), Argument::Param(0), Argument::Param(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -212,5 +205,4 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
         ],
     },
     flops: [29, 69],
-    interpreted: Interpreted::new(),
 };

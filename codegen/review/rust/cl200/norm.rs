@@ -82,15 +82,8 @@ pub(super) static NORM_1: Stage = stage!(norm_1);
 /// Forward: 13 flops per lane (6 multiplications, 4 additions).
 /// Backward: 22 flops per lane (13 multiplications, 4 additions).
 pub(super) static NORM_PROGRAM_0: Program = Program {
+    digest: 74000982331923955249923545208408412910,
     name: "norm",
-    formula: "o = (q(x)^2 + 1e-16)^(1/4)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -124,5 +117,4 @@ pub(super) static NORM_PROGRAM_0: Program = Program {
         ],
     },
     flops: [13, 22],
-    interpreted: Interpreted::new(),
 };

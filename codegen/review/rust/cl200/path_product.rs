@@ -93,15 +93,8 @@ pub(super) static PATH_PRODUCT_2: Stage = stage!(path_product_2);
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 5 flops per lane (5 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 338967954928709155040397520460381505503,
     name: "path_product",
-    formula: "o = f <<x>_0 <y>_0>_0",
-    left: 1u16,
-    right: 1u16,
-    output: 1u16,
-    inputs: &[("x", 1), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -149,7 +142,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [2, 5],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
 ///
@@ -249,15 +241,8 @@ pub(super) static PATH_PRODUCT_5: Stage = stage!(path_product_5);
 /// Forward: 4 flops per lane (4 multiplications, 0 additions).
 /// Backward: 12 flops per lane (10 multiplications, 2 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
+    digest: 33091495216051205064686843824832374747,
     name: "path_product",
-    formula: "o = f <<x>_0 <y>_1>_1",
-    left: 1u16,
-    right: 2u16,
-    output: 2u16,
-    inputs: &[("x", 1), ("y", 2), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 2,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -305,22 +290,14 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
         ],
     },
     flops: [4, 12],
-    interpreted: Interpreted::new(),
 };
 /// `o = f <<x>_0 <y>_2>_2`, grades 0 and 2.
 ///
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 5 flops per lane (5 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
+    digest: 338967954928709155040397520460381505503,
     name: "path_product",
-    formula: "o = f <<x>_0 <y>_2>_2",
-    left: 1u16,
-    right: 4u16,
-    output: 4u16,
-    inputs: &[("x", 1), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -368,7 +345,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
         ],
     },
     flops: [2, 5],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
 ///
@@ -455,15 +431,8 @@ pub(super) static PATH_PRODUCT_8: Stage = stage!(path_product_8);
 /// Forward: 4 flops per lane (3 multiplications, 1 additions).
 /// Backward: 9 flops per lane (8 multiplications, 1 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
+    digest: 3138867439544902793427570120589193856,
     name: "path_product",
-    formula: "o = f <<x>_1 <y>_1>_0",
-    left: 2u16,
-    right: 2u16,
-    output: 1u16,
-    inputs: &[("x", 2), ("y", 2), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -511,7 +480,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
         ],
     },
     flops: [4, 9],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
 ///
@@ -611,15 +579,8 @@ pub(super) static PATH_PRODUCT_11: Stage = stage!(path_product_11);
 /// Forward: 4 flops per lane (4 multiplications, 0 additions).
 /// Backward: 12 flops per lane (10 multiplications, 2 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
+    digest: 137557842785169465384365314922212830383,
     name: "path_product",
-    formula: "o = f <<x>_1 <y>_0>_1",
-    left: 2u16,
-    right: 1u16,
-    output: 2u16,
-    inputs: &[("x", 2), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 2,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -667,7 +628,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
         ],
     },
     flops: [4, 12],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
 ///
@@ -770,15 +730,8 @@ pub(super) static PATH_PRODUCT_14: Stage = stage!(path_product_14);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 13 flops per lane (10 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
+    digest: 19422453761953105697566445384282598885,
     name: "path_product",
-    formula: "o = f <<x>_1 <y>_2>_1",
-    left: 2u16,
-    right: 4u16,
-    output: 2u16,
-    inputs: &[("x", 2), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 2,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -826,7 +779,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
         ],
     },
     flops: [5, 13],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
 ///
@@ -913,15 +865,8 @@ pub(super) static PATH_PRODUCT_17: Stage = stage!(path_product_17);
 /// Forward: 4 flops per lane (3 multiplications, 1 additions).
 /// Backward: 11 flops per lane (8 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
+    digest: 169752521465339488638778908519490399723,
     name: "path_product",
-    formula: "o = f <<x>_1 <y>_1>_2",
-    left: 2u16,
-    right: 2u16,
-    output: 4u16,
-    inputs: &[("x", 2), ("y", 2), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -969,7 +914,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
         ],
     },
     flops: [4, 11],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
 ///
@@ -1066,15 +1010,8 @@ pub(super) static PATH_PRODUCT_20: Stage = stage!(path_product_20);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 8 flops per lane (5 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
+    digest: 275693703486426900113309118779816824428,
     name: "path_product",
-    formula: "o = f <<x>_2 <y>_2>_0",
-    left: 4u16,
-    right: 4u16,
-    output: 1u16,
-    inputs: &[("x", 1), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -1122,7 +1059,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
         ],
     },
     flops: [3, 8],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
 ///
@@ -1225,15 +1161,8 @@ pub(super) static PATH_PRODUCT_23: Stage = stage!(path_product_23);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 13 flops per lane (10 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
+    digest: 157152378046747891356956327409629522677,
     name: "path_product",
-    formula: "o = f <<x>_2 <y>_1>_1",
-    left: 4u16,
-    right: 2u16,
-    output: 2u16,
-    inputs: &[("x", 1), ("y", 2), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 2,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -1281,22 +1210,14 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
         ],
     },
     flops: [5, 13],
-    interpreted: Interpreted::new(),
 };
 /// `o = f <<x>_2 <y>_0>_2`, grades 2 and 0.
 ///
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 5 flops per lane (5 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
+    digest: 338967954928709155040397520460381505503,
     name: "path_product",
-    formula: "o = f <<x>_2 <y>_0>_2",
-    left: 4u16,
-    right: 1u16,
-    output: 4u16,
-    inputs: &[("x", 1), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -1344,5 +1265,4 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
         ],
     },
     flops: [2, 5],
-    interpreted: Interpreted::new(),
 };

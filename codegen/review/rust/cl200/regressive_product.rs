@@ -130,15 +130,8 @@ pub(super) static REGRESSIVE_PRODUCT_2: Stage = stage!(regressive_product_2);
 /// Forward: 14 flops per lane (9 multiplications, 5 additions).
 /// Backward: 28 flops per lane (18 multiplications, 10 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 106685736606151848436387918309762858843,
     name: "regressive_product",
-    formula: "o = regressive(x, y)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -181,7 +174,6 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [14, 28],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = regressive(x, y).
 ///
@@ -277,15 +269,8 @@ pub(super) static REGRESSIVE_PRODUCT_5: Stage = stage!(regressive_product_5);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
+    digest: 267585480900152791290876707141624725947,
     name: "regressive_product",
-    formula: "o = regressive(x, y)",
-    left: 2u16,
-    right: 7u16,
-    output: 3u16,
-    inputs: &[("x", 2), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -328,7 +313,6 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
         ],
     },
     flops: [5, 12],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = regressive(x, y).
 ///
@@ -424,15 +408,8 @@ pub(super) static REGRESSIVE_PRODUCT_8: Stage = stage!(regressive_product_8);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
+    digest: 299933734503473389507929211912609501209,
     name: "regressive_product",
-    formula: "o = regressive(x, y)",
-    left: 7u16,
-    right: 2u16,
-    output: 3u16,
-    inputs: &[("x", 4), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -475,22 +452,14 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
         ],
     },
     flops: [5, 12],
-    interpreted: Interpreted::new(),
 };
 /// `o = regressive(x, y)`, grades 1 and 1.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_3: Program = Program {
+    digest: 239966520528821343729744897206676262698,
     name: "regressive_product",
-    formula: "o = regressive(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 1u16,
-    inputs: &[("x", 2), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -533,5 +502,4 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_3: Program = Program {
         ],
     },
     flops: [3, 6],
-    interpreted: Interpreted::new(),
 };

@@ -34,15 +34,8 @@ pub(super) static REVERSE_0: Stage = stage!(reverse_0);
 /// Forward: 1 flops per lane (0 multiplications, 1 additions).
 /// Backward: 1 flops per lane (0 multiplications, 1 additions).
 pub(super) static REVERSE_PROGRAM_0: Program = Program {
+    digest: 54297184142782886269491592734712174351,
     name: "reverse",
-    formula: "o = reverse(x)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -76,5 +69,4 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
         ],
     },
     flops: [1, 1],
-    interpreted: Interpreted::new(),
 };

@@ -130,15 +130,8 @@ pub(super) static RIGHT_CONTRACTION_2: Stage = stage!(right_contraction_2);
 /// Forward: 14 flops per lane (9 multiplications, 5 additions).
 /// Backward: 29 flops per lane (18 multiplications, 11 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
+    digest: 331150055646756264153046513018729087084,
     name: "right_contraction",
-    formula: "o = right_contraction(x, y)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -181,7 +174,6 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
         ],
     },
     flops: [14, 29],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = right_contraction(x, y).
 ///
@@ -217,15 +209,8 @@ pub(super) static RIGHT_CONTRACTION_3: Stage = stage!(right_contraction_3);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 11 flops per lane (8 multiplications, 3 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
+    digest: 304711039020755480997032939491951823552,
     name: "right_contraction",
-    formula: "o = right_contraction(x, y)",
-    left: 2u16,
-    right: 7u16,
-    output: 3u16,
-    inputs: &[("x", 2), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -268,7 +253,6 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
         ],
     },
     flops: [5, 11],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = right_contraction(x, y).
 ///
@@ -364,15 +348,8 @@ pub(super) static RIGHT_CONTRACTION_6: Stage = stage!(right_contraction_6);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 11 flops per lane (8 multiplications, 3 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
+    digest: 267895564642893911517542032702515875975,
     name: "right_contraction",
-    formula: "o = right_contraction(x, y)",
-    left: 7u16,
-    right: 2u16,
-    output: 3u16,
-    inputs: &[("x", 4), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -415,22 +392,14 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
         ],
     },
     flops: [6, 11],
-    interpreted: Interpreted::new(),
 };
 /// `o = right_contraction(x, y)`, grades 1 and 1.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 4 flops per lane (4 multiplications, 0 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
+    digest: 158534504962224950514533443666416106705,
     name: "right_contraction",
-    formula: "o = right_contraction(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 1u16,
-    inputs: &[("x", 2), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -473,5 +442,4 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
         ],
     },
     flops: [3, 4],
-    interpreted: Interpreted::new(),
 };

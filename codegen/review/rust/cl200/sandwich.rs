@@ -340,15 +340,8 @@ pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
 /// Forward: 57 flops per lane (32 multiplications, 25 additions).
 /// Backward: 145 flops per lane (80 multiplications, 65 additions).
 pub(super) static SANDWICH_PROGRAM_0: Program = Program {
+    digest: 35212276464250341805561462840787510153,
     name: "sandwich",
-    formula: "o = x y reverse(x)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[4, 4],
         row_sums: 0,
@@ -445,7 +438,6 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         ],
     },
     flops: [57, 145],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to cut 0: o = x y reverse(x).
 ///
@@ -659,15 +651,8 @@ pub(super) static SANDWICH_13: Stage = stage!(sandwich_13);
 /// Forward: 13 flops per lane (8 multiplications, 5 additions).
 /// Backward: 33 flops per lane (20 multiplications, 13 additions).
 pub(super) static SANDWICH_PROGRAM_1: Program = Program {
+    digest: 301823203993136978006736624447813253771,
     name: "sandwich",
-    formula: "o = x y reverse(x)",
-    left: 5u16,
-    right: 2u16,
-    output: 2u16,
-    inputs: &[("x", 2), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 2,
     forward: Plan {
         cuts: &[2, 2],
         row_sums: 0,
@@ -764,5 +749,4 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         ],
     },
     flops: [13, 33],
-    interpreted: Interpreted::new(),
 };

@@ -61,15 +61,8 @@ pub(super) static SCALAR_PRODUCT_1: Stage = stage!(scalar_product_1);
 /// Forward: 7 flops per lane (4 multiplications, 3 additions).
 /// Backward: 10 flops per lane (8 multiplications, 2 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 48463048608578385475860477533507163524,
     name: "scalar_product",
-    formula: "o = scalar(x, y)",
-    left: 7u16,
-    right: 7u16,
-    output: 1u16,
-    inputs: &[("x", 4), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -112,7 +105,6 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [7, 10],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = scalar(x, y).
 ///
@@ -192,15 +184,8 @@ pub(super) static SCALAR_PRODUCT_4: Stage = stage!(scalar_product_4);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 4 flops per lane (4 multiplications, 0 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
+    digest: 195918969163694232032202218848615015640,
     name: "scalar_product",
-    formula: "o = scalar(x, y)",
-    left: 2u16,
-    right: 7u16,
-    output: 1u16,
-    inputs: &[("x", 2), ("y", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -243,7 +228,6 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
         ],
     },
     flops: [3, 4],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = scalar(x, y).
 ///
@@ -272,15 +256,8 @@ pub(super) static SCALAR_PRODUCT_5: Stage = stage!(scalar_product_5);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 4 flops per lane (4 multiplications, 0 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
+    digest: 49249842217189567452157931268115881173,
     name: "scalar_product",
-    formula: "o = scalar(x, y)",
-    left: 7u16,
-    right: 2u16,
-    output: 1u16,
-    inputs: &[("x", 4), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -323,22 +300,14 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
         ],
     },
     flops: [3, 4],
-    interpreted: Interpreted::new(),
 };
 /// `o = scalar(x, y)`, grades 1 and 1.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 4 flops per lane (4 multiplications, 0 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
+    digest: 158534504962224950514533443666416106705,
     name: "scalar_product",
-    formula: "o = scalar(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 1u16,
-    inputs: &[("x", 2), ("y", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -381,5 +350,4 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
         ],
     },
     flops: [3, 4],
-    interpreted: Interpreted::new(),
 };

@@ -364,15 +364,8 @@ pub(super) static SGP_6: Stage = stage!(sgp_6);
 /// Forward: 49 flops per lane (35 multiplications, 12 additions).
 /// Backward: 163 flops per lane (103 multiplications, 56 additions).
 pub(super) static SGP_PROGRAM_0: Program = Program {
+    digest: 303929426922977546256949070620282858182,
     name: "sgp",
-    formula: "o = weighted_product(w, gate(x), gate(y))",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("y", 4)],
-    params: &[("w", 10)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],
         row_sums: 0,
@@ -497,7 +490,6 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         ],
     },
     flops: [49, 163],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
@@ -728,15 +720,8 @@ pub(super) static SGP_11: Stage = stage!(sgp_11);
 /// Forward: 26 flops per lane (21 multiplications, 4 additions).
 /// Backward: 87 flops per lane (59 multiplications, 26 additions).
 pub(super) static SGP_PROGRAM_1: Program = Program {
+    digest: 166364471742065055361795634085521681496,
     name: "sgp",
-    formula: "o = weighted_product(w, gate(x), gate(y))",
-    left: 2u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 2), ("y", 4)],
-    params: &[("w", 4)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],
         row_sums: 0,
@@ -856,7 +841,6 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         ],
     },
     flops: [26, 87],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
@@ -1024,15 +1008,8 @@ pub(super) static SGP_14: Stage = stage!(sgp_14);
 /// Forward: 24 flops per lane (19 multiplications, 4 additions).
 /// Backward: 79 flops per lane (53 multiplications, 24 additions).
 pub(super) static SGP_PROGRAM_2: Program = Program {
+    digest: 55838526094697266421718591571566070683,
     name: "sgp",
-    formula: "o = weighted_product(w, gate(x), gate(y))",
-    left: 7u16,
-    right: 2u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("y", 2)],
-    params: &[("w", 4)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],
         row_sums: 0,
@@ -1152,7 +1129,6 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         ],
     },
     flops: [24, 79],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
@@ -1327,15 +1303,8 @@ pub(super) static SGP_19: Stage = stage!(sgp_19);
 /// Forward: 12 flops per lane (10 multiplications, 2 additions).
 /// Backward: 30 flops per lane (22 multiplications, 8 additions).
 pub(super) static SGP_PROGRAM_3: Program = Program {
+    digest: 238473706924448521212405182538535802748,
     name: "sgp",
-    formula: "o = weighted_product(w, gate(x), gate(y))",
-    left: 2u16,
-    right: 2u16,
-    output: 5u16,
-    inputs: &[("x", 2), ("y", 2)],
-    params: &[("w", 2)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 2,
     forward: Plan {
         cuts: &[2],
         row_sums: 0,
@@ -1396,5 +1365,4 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
         ],
     },
     flops: [12, 30],
-    interpreted: Interpreted::new(),
 };

@@ -260,15 +260,8 @@ pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// Forward: 61 flops per lane (43 multiplications, 16 additions).
 /// Backward: 191 flops per lane (123 multiplications, 64 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
+    digest: 287428445799761828596313430179505402903,
     name: "sgp_rms",
-    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("y", 4)],
-    params: &[("w", 10)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],
         row_sums: 3,
@@ -402,7 +395,6 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
         ],
     },
     flops: [61, 191],
-    interpreted: Interpreted::new(),
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -489,15 +481,8 @@ pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// Forward: 38 flops per lane (29 multiplications, 8 additions).
 /// Backward: 115 flops per lane (79 multiplications, 34 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
+    digest: 227544943830827154195487603425838648433,
     name: "sgp_rms",
-    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
-    left: 2u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 2), ("y", 4)],
-    params: &[("w", 4)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],
         row_sums: 3,
@@ -626,7 +611,6 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         ],
     },
     flops: [38, 115],
-    interpreted: Interpreted::new(),
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -713,15 +697,8 @@ pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// Forward: 36 flops per lane (27 multiplications, 8 additions).
 /// Backward: 107 flops per lane (73 multiplications, 32 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
+    digest: 167853189951824065310161846067606410498,
     name: "sgp_rms",
-    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
-    left: 7u16,
-    right: 2u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("y", 2)],
-    params: &[("w", 4)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],
         row_sums: 3,
@@ -850,7 +827,6 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
         ],
     },
     flops: [36, 107],
-    interpreted: Interpreted::new(),
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -1038,15 +1014,8 @@ pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// Forward: 18 flops per lane (14 multiplications, 4 additions).
 /// Backward: 50 flops per lane (36 multiplications, 14 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
+    digest: 330881797225996986275008138606792477714,
     name: "sgp_rms",
-    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
-    left: 2u16,
-    right: 2u16,
-    output: 5u16,
-    inputs: &[("x", 2), ("y", 2)],
-    params: &[("w", 2)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 2,
     forward: Plan {
         cuts: &[2],
         row_sums: 2,
@@ -1134,5 +1103,4 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         ],
     },
     flops: [18, 50],
-    interpreted: Interpreted::new(),
 };

@@ -10,15 +10,8 @@ use crate::prelude::*;
 /// Forward: 49 flops per lane (35 multiplications, 12 additions).
 /// Backward: 163 flops per lane (103 multiplications, 56 additions).
 pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 303929426922977546256949070620282858182,
     name: "steerable_product",
-    formula: "o = weighted_product(w, gate(x), gate(r))",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("r", 4)],
-    params: &[("w", 10)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],
         row_sums: 0,
@@ -143,5 +136,4 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [49, 163],
-    interpreted: Interpreted::new(),
 };

@@ -160,20 +160,8 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_2: Stage = stage!(
 /// Forward: 57 flops per lane (39 multiplications, 16 additions).
 /// Backward: 167 flops per lane (107 multiplications, 56 additions).
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
+    digest: 320935234291413888351882805451459346291,
     name: "steerable_product_first_order",
-    formula: "o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("r", 4), ("l", 4)],
-    params: &[("w", 10)],
-    arguments: &[
-        Argument::Input(0),
-        Argument::Input(1),
-        Argument::Param(0),
-        Argument::Input(2),
-    ],
-    output_components: 4,
     forward: Plan {
         cuts: &[4, 1, 1],
         row_sums: 0,
@@ -298,5 +286,4 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
         ],
     },
     flops: [57, 167],
-    interpreted: Interpreted::new(),
 };

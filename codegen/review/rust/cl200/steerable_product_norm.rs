@@ -476,20 +476,8 @@ pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_nor
 /// Forward: 91 flops per lane (52 multiplications, 22 additions).
 /// Backward: 262 flops per lane (157 multiplications, 77 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
+    digest: 3130973698604076814411602016853451150,
     name: "steerable_product_norm",
-    formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("r", 4)],
-    params: &[("w", 10), ("a", 3)],
-    arguments: &[
-        Argument::Input(0),
-        Argument::Input(1),
-        Argument::Param(0),
-        Argument::Param(1),
-    ],
-    output_components: 4,
     forward: Plan {
         cuts: &[4, 4, 1, 1],
         row_sums: 0,
@@ -631,5 +619,4 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     flops: [91, 262],
-    interpreted: Interpreted::new(),
 };

@@ -10,21 +10,8 @@ use crate::prelude::*;
 /// Forward: 99 flops per lane (56 multiplications, 26 additions).
 /// Backward: 266 flops per lane (161 multiplications, 77 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Program {
+    digest: 31800133902556471135847556337441659473,
     name: "steerable_product_norm_first_order",
-    formula: "o = (l + weighted_product(w, gate(x), gate(norm(r; a)))) / sqrt(2)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4), ("r", 4), ("l", 4)],
-    params: &[("w", 10), ("a", 3)],
-    arguments: &[
-        Argument::Input(0),
-        Argument::Input(1),
-        Argument::Param(0),
-        Argument::Param(1),
-        Argument::Input(2),
-    ],
-    output_components: 4,
     forward: Plan {
         cuts: &[4, 4, 1, 1],
         row_sums: 0,
@@ -166,5 +153,4 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
         ],
     },
     flops: [99, 266],
-    interpreted: Interpreted::new(),
 };

@@ -58,15 +58,8 @@ pub(super) static UNDO_GRADE_RMS_1: Stage = stage!(undo_grade_rms_1);
 /// Forward: 1 flops per lane (1 multiplications, 0 additions).
 /// Backward: 2 flops per lane (1 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
+    digest: 158522628734136098685601600301767954039,
     name: "undo_grade_rms",
-    formula: "o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved",
-    left: 1u16,
-    right: 1u16,
-    output: 1u16,
-    inputs: &[("x", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -100,7 +93,6 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
         ],
     },
     flops: [1, 2],
-    interpreted: Interpreted::new(),
 };
 /// From `x` to `o`: o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved.
 ///
@@ -159,15 +151,8 @@ pub(super) static UNDO_GRADE_RMS_3: Stage = stage!(undo_grade_rms_3);
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
+    digest: 237718090266035402372024509028021722521,
     name: "undo_grade_rms",
-    formula: "o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved",
-    left: 2u16,
-    right: 2u16,
-    output: 2u16,
-    inputs: &[("x", 2)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 2,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -201,22 +186,14 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
         ],
     },
     flops: [2, 3],
-    interpreted: Interpreted::new(),
 };
 /// `o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 2 and 2.
 ///
 /// Forward: 1 flops per lane (1 multiplications, 0 additions).
 /// Backward: 2 flops per lane (1 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
+    digest: 158522628734136098685601600301767954039,
     name: "undo_grade_rms",
-    formula: "o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved",
-    left: 4u16,
-    right: 4u16,
-    output: 4u16,
-    inputs: &[("x", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -250,5 +227,4 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
         ],
     },
     flops: [1, 2],
-    interpreted: Interpreted::new(),
 };

@@ -10,15 +10,8 @@ use crate::prelude::*;
 /// Forward: 1 flops per lane (0 multiplications, 1 additions).
 /// Backward: 1 flops per lane (0 multiplications, 1 additions).
 pub(super) static UNDUAL_PROGRAM_0: Program = Program {
+    digest: 73620408452377053838277543389424097455,
     name: "undual",
-    formula: "o = undual(x)",
-    left: 7u16,
-    right: 7u16,
-    output: 7u16,
-    inputs: &[("x", 4)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -52,5 +45,4 @@ pub(super) static UNDUAL_PROGRAM_0: Program = Program {
         ],
     },
     flops: [1, 1],
-    interpreted: Interpreted::new(),
 };

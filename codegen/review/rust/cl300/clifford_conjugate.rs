@@ -74,15 +74,8 @@ pub(super) static CLIFFORD_CONJUGATE_1: Stage = stage!(clifford_conjugate_1);
 /// Forward: 6 flops per lane (0 multiplications, 6 additions).
 /// Backward: 6 flops per lane (0 multiplications, 6 additions).
 pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
+    digest: 5766538933111853733104508545712213946,
     name: "clifford_conjugate",
-    formula: "o = clifford_conjugate(x)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -116,5 +109,4 @@ pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
         ],
     },
     flops: [6, 6],
-    interpreted: Interpreted::new(),
 };

@@ -218,15 +218,8 @@ pub(super) static COMMUTATOR_PRODUCT_2: Stage = stage!(commutator_product_2);
 /// Forward: 42 flops per lane (24 multiplications, 18 additions).
 /// Backward: 86 flops per lane (48 multiplications, 38 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 72003980301360266176112258183329307840,
     name: "commutator_product",
-    formula: "o = commutator(x, y)",
-    left: 15u16,
-    right: 15u16,
-    output: 6u16,
-    inputs: &[("x", 8), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 6,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -269,7 +262,6 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [42, 86],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = commutator(x, y).
 ///
@@ -431,15 +423,8 @@ pub(super) static COMMUTATOR_PRODUCT_5: Stage = stage!(commutator_product_5);
 /// Forward: 19 flops per lane (12 multiplications, 7 additions).
 /// Backward: 41 flops per lane (24 multiplications, 17 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
+    digest: 112949930422337763785168812461508425542,
     name: "commutator_product",
-    formula: "o = commutator(x, y)",
-    left: 2u16,
-    right: 15u16,
-    output: 6u16,
-    inputs: &[("x", 3), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 6,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -482,7 +467,6 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
         ],
     },
     flops: [19, 41],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = commutator(x, y).
 ///
@@ -644,15 +628,8 @@ pub(super) static COMMUTATOR_PRODUCT_8: Stage = stage!(commutator_product_8);
 /// Forward: 19 flops per lane (12 multiplications, 7 additions).
 /// Backward: 41 flops per lane (24 multiplications, 17 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
+    digest: 280009356817157396825422515813963101584,
     name: "commutator_product",
-    formula: "o = commutator(x, y)",
-    left: 15u16,
-    right: 2u16,
-    output: 6u16,
-    inputs: &[("x", 8), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 6,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -695,22 +672,14 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
         ],
     },
     flops: [19, 41],
-    interpreted: Interpreted::new(),
 };
 /// `o = commutator(x, y)`, grades 1 and 1.
 ///
 /// Forward: 9 flops per lane (6 multiplications, 3 additions).
 /// Backward: 20 flops per lane (12 multiplications, 8 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
+    digest: 164282429789888317466718125626365841740,
     name: "commutator_product",
-    formula: "o = commutator(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 4u16,
-    inputs: &[("x", 3), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -753,5 +722,4 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
         ],
     },
     flops: [9, 20],
-    interpreted: Interpreted::new(),
 };

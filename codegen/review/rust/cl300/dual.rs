@@ -42,15 +42,8 @@ pub(super) static DUAL_0: Stage = stage!(dual_0);
 /// Forward: 2 flops per lane (0 multiplications, 2 additions).
 /// Backward: 2 flops per lane (0 multiplications, 2 additions).
 pub(super) static DUAL_PROGRAM_0: Program = Program {
+    digest: 308661985803742719905719522214587867314,
     name: "dual",
-    formula: "o = dual(x)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -84,5 +77,4 @@ pub(super) static DUAL_PROGRAM_0: Program = Program {
         ],
     },
     flops: [2, 2],
-    interpreted: Interpreted::new(),
 };

@@ -232,15 +232,8 @@ pub(super) static EXTERIOR_PRODUCT_2: Stage = stage!(exterior_product_2);
 /// Forward: 46 flops per lane (27 multiplications, 19 additions).
 /// Backward: 92 flops per lane (54 multiplications, 38 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 241935378843337777953671989379128426283,
     name: "exterior_product",
-    formula: "o = exterior(x, y)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -283,7 +276,6 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [46, 92],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = exterior(x, y).
 ///
@@ -433,15 +425,8 @@ pub(super) static EXTERIOR_PRODUCT_5: Stage = stage!(exterior_product_5);
 /// Forward: 17 flops per lane (12 multiplications, 5 additions).
 /// Backward: 40 flops per lane (24 multiplications, 16 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
+    digest: 137992331053794612126307241683837849046,
     name: "exterior_product",
-    formula: "o = exterior(x, y)",
-    left: 2u16,
-    right: 15u16,
-    output: 14u16,
-    inputs: &[("x", 3), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 7,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -484,7 +469,6 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
         ],
     },
     flops: [17, 40],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = exterior(x, y).
 ///
@@ -634,15 +618,8 @@ pub(super) static EXTERIOR_PRODUCT_8: Stage = stage!(exterior_product_8);
 /// Forward: 17 flops per lane (12 multiplications, 5 additions).
 /// Backward: 40 flops per lane (24 multiplications, 16 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
+    digest: 159833239971018619156576300394358788387,
     name: "exterior_product",
-    formula: "o = exterior(x, y)",
-    left: 15u16,
-    right: 2u16,
-    output: 14u16,
-    inputs: &[("x", 8), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 7,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -685,7 +662,6 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
         ],
     },
     flops: [17, 40],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = exterior(x, y).
 ///
@@ -800,15 +776,8 @@ pub(super) static EXTERIOR_PRODUCT_11: Stage = stage!(exterior_product_11);
 /// Forward: 9 flops per lane (6 multiplications, 3 additions).
 /// Backward: 20 flops per lane (12 multiplications, 8 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
+    digest: 164282429789888317466718125626365841740,
     name: "exterior_product",
-    formula: "o = exterior(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 4u16,
-    inputs: &[("x", 3), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -851,5 +820,4 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
         ],
     },
     flops: [9, 20],
-    interpreted: Interpreted::new(),
 };

@@ -98,15 +98,8 @@ pub(super) static GATE_1: Stage = stage!(gate_1);
 /// Forward: 9 flops per lane (8 multiplications, 0 additions).
 /// Backward: 27 flops per lane (17 multiplications, 8 additions).
 pub(super) static GATE_PROGRAM_0: Program = Program {
+    digest: 6601856602746661568139856769069381478,
     name: "gate",
-    formula: "o = gate(x_1) x",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -140,5 +133,4 @@ pub(super) static GATE_PROGRAM_0: Program = Program {
         ],
     },
     flops: [9, 27],
-    interpreted: Interpreted::new(),
 };

@@ -73,15 +73,8 @@ pub(super) static GATE_PAIR_1: Stage = stage!(gate_pair_1);
 /// Forward: 3 flops per lane (1 multiplications, 0 additions).
 /// Backward: 8 flops per lane (4 multiplications, 0 additions).
 pub(super) static GATE_PAIR_PROGRAM_0: Program = Program {
+    digest: 220702777767336290454837186428068738093,
     name: "gate_pair",
-    formula: "o = gate(x_1) gate(y_1)",
-    left: 15u16,
-    right: 15u16,
-    output: 1u16,
-    inputs: &[("x", 1), ("y", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -124,5 +117,4 @@ pub(super) static GATE_PAIR_PROGRAM_0: Program = Program {
         ],
     },
     flops: [3, 8],
-    interpreted: Interpreted::new(),
 };

@@ -352,15 +352,8 @@ pub(super) static GEOMETRIC_PRODUCT_2: Stage = stage!(geometric_product_2);
 /// Forward: 120 flops per lane (64 multiplications, 56 additions).
 /// Backward: 240 flops per lane (128 multiplications, 112 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 46245896903094690559893130298389659299,
     name: "geometric_product",
-    formula: "o = geometric(x, y)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -403,7 +396,6 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [120, 240],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = geometric(x, y).
 ///
@@ -611,15 +603,8 @@ pub(super) static GEOMETRIC_PRODUCT_5: Stage = stage!(geometric_product_5);
 /// Forward: 40 flops per lane (24 multiplications, 16 additions).
 /// Backward: 85 flops per lane (48 multiplications, 37 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
+    digest: 123910648489385315521428410562381695332,
     name: "geometric_product",
-    formula: "o = geometric(x, y)",
-    left: 2u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 3), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -662,7 +647,6 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
         ],
     },
     flops: [40, 85],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = geometric(x, y).
 ///
@@ -869,15 +853,8 @@ pub(super) static GEOMETRIC_PRODUCT_8: Stage = stage!(geometric_product_8);
 /// Forward: 40 flops per lane (24 multiplications, 16 additions).
 /// Backward: 85 flops per lane (48 multiplications, 37 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
+    digest: 249225072171079748237395851137089388531,
     name: "geometric_product",
-    formula: "o = geometric(x, y)",
-    left: 15u16,
-    right: 2u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -920,7 +897,6 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
         ],
     },
     flops: [40, 85],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = geometric(x, y).
 ///
@@ -1046,15 +1022,8 @@ pub(super) static GEOMETRIC_PRODUCT_11: Stage = stage!(geometric_product_11);
 /// Forward: 14 flops per lane (9 multiplications, 5 additions).
 /// Backward: 30 flops per lane (18 multiplications, 12 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
+    digest: 127330545398520266973153609608827414893,
     name: "geometric_product",
-    formula: "o = geometric(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 5u16,
-    inputs: &[("x", 3), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -1097,5 +1066,4 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
         ],
     },
     flops: [14, 30],
-    interpreted: Interpreted::new(),
 };

@@ -74,15 +74,8 @@ pub(super) static GRADE_INVOLUTION_1: Stage = stage!(grade_involution_1);
 /// Forward: 4 flops per lane (0 multiplications, 4 additions).
 /// Backward: 4 flops per lane (0 multiplications, 4 additions).
 pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
+    digest: 175358444454177118466352751846744557254,
     name: "grade_involution",
-    formula: "o = grade_involution(x)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -116,5 +109,4 @@ pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
         ],
     },
     flops: [4, 4],
-    interpreted: Interpreted::new(),
 };

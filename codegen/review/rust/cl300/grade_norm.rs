@@ -300,15 +300,8 @@ pub(super) static GRADE_NORM_1: Stage = stage!(grade_norm_1);
 /// Forward: 64 flops per lane (28 multiplications, 16 additions).
 /// Backward: 152 flops per lane (84 multiplications, 36 additions).
 pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
+    digest: 255583860438469919170440985528507713028,
     name: "grade_norm",
-    formula: "o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8)],
-    params: &[("a", 4)],
-    arguments: &[Argument::Input(0), Argument::Param(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -342,5 +335,4 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
         ],
     },
     flops: [64, 152],
-    interpreted: Interpreted::new(),
 };

@@ -147,15 +147,8 @@ pub(super) static GRADE_NORMS_1: Stage = stage!(grade_norms_1);
 /// Forward: 36 flops per lane (16 multiplications, 8 additions).
 /// Backward: 64 flops per lane (36 multiplications, 8 additions).
 pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
+    digest: 200073000100676662078677708847582220238,
     name: "grade_norms",
-    formula: "o_g = (q(x_g)^2 + 1e-16)^(1/4)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -189,5 +182,4 @@ pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
         ],
     },
     flops: [36, 64],
-    interpreted: Interpreted::new(),
 };

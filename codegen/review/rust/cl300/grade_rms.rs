@@ -293,15 +293,8 @@ pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// Forward: 24 flops per lane (16 multiplications, 8 additions).
 /// Backward: 48 flops per lane (32 multiplications, 16 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
+    digest: 282734415298958812362654182021430314641,
     name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 4,
@@ -353,7 +346,6 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
         ],
     },
     flops: [24, 48],
-    interpreted: Interpreted::new(),
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -476,15 +468,8 @@ pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
+    digest: 232984912039384812654782540387555980834,
     name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 1u16,
-    right: 1u16,
-    output: 1u16,
-    inputs: &[("x", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -536,7 +521,6 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
         ],
     },
     flops: [3, 6],
-    interpreted: Interpreted::new(),
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -684,15 +668,8 @@ pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// Forward: 9 flops per lane (6 multiplications, 3 additions).
 /// Backward: 18 flops per lane (12 multiplications, 6 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
+    digest: 209987273886079877668916374534510661459,
     name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 2u16,
-    right: 2u16,
-    output: 2u16,
-    inputs: &[("x", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -744,22 +721,14 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
         ],
     },
     flops: [9, 18],
-    interpreted: Interpreted::new(),
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
 /// Forward: 9 flops per lane (6 multiplications, 3 additions).
 /// Backward: 18 flops per lane (12 multiplications, 6 additions).
 pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
+    digest: 209987273886079877668916374534510661459,
     name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 4u16,
-    right: 4u16,
-    output: 4u16,
-    inputs: &[("x", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -811,22 +780,14 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
         ],
     },
     flops: [9, 18],
-    interpreted: Interpreted::new(),
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
 ///
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
+    digest: 232984912039384812654782540387555980834,
     name: "grade_rms",
-    formula: "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
-    left: 8u16,
-    right: 8u16,
-    output: 8u16,
-    inputs: &[("x", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -878,5 +839,4 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
         ],
     },
     flops: [3, 6],
-    interpreted: Interpreted::new(),
 };

@@ -232,15 +232,8 @@ pub(super) static LEFT_CONTRACTION_2: Stage = stage!(left_contraction_2);
 /// Forward: 46 flops per lane (27 multiplications, 19 additions).
 /// Backward: 95 flops per lane (54 multiplications, 41 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
+    digest: 123651662570041302788910698149553387362,
     name: "left_contraction",
-    formula: "o = left_contraction(x, y)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -283,7 +276,6 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
         ],
     },
     flops: [46, 95],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = left_contraction(x, y).
 ///
@@ -433,15 +425,8 @@ pub(super) static LEFT_CONTRACTION_5: Stage = stage!(left_contraction_5);
 /// Forward: 19 flops per lane (12 multiplications, 7 additions).
 /// Backward: 38 flops per lane (24 multiplications, 14 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
+    digest: 314115973770820919785129675488248460975,
     name: "left_contraction",
-    formula: "o = left_contraction(x, y)",
-    left: 2u16,
-    right: 15u16,
-    output: 7u16,
-    inputs: &[("x", 3), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 7,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -484,7 +469,6 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
         ],
     },
     flops: [19, 38],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = left_contraction(x, y).
 ///
@@ -598,15 +582,8 @@ pub(super) static LEFT_CONTRACTION_8: Stage = stage!(left_contraction_8);
 /// Forward: 8 flops per lane (6 multiplications, 2 additions).
 /// Backward: 17 flops per lane (12 multiplications, 5 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
+    digest: 73933897225927811882143915613274784056,
     name: "left_contraction",
-    formula: "o = left_contraction(x, y)",
-    left: 15u16,
-    right: 2u16,
-    output: 3u16,
-    inputs: &[("x", 8), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -649,7 +626,6 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
         ],
     },
     flops: [8, 17],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = left_contraction(x, y).
 ///
@@ -704,15 +680,8 @@ pub(super) static LEFT_CONTRACTION_10: Stage = stage!(left_contraction_10);
 /// Forward: 5 flops per lane (3 multiplications, 2 additions).
 /// Backward: 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
+    digest: 299502099113787250213626543100919249199,
     name: "left_contraction",
-    formula: "o = left_contraction(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 1u16,
-    inputs: &[("x", 3), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -755,5 +724,4 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
         ],
     },
     flops: [5, 6],
-    interpreted: Interpreted::new(),
 };

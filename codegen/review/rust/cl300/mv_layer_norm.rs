@@ -243,15 +243,8 @@ pub(super) static MV_LAYER_NORM_3: Stage = stage!(mv_layer_norm_3);
 /// Forward: 38 flops per lane (26 multiplications, 9 additions).
 /// Backward: 97 flops per lane (60 multiplications, 32 additions).
 pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
+    digest: 256251576922086268140765375461759193490,
     name: "mv_layer_norm",
-    formula: "o = a x / (mean_c |x| + 1e-6)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8)],
-    params: &[("a", 1)],
-    arguments: &[Argument::Input(0), Argument::Param(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -303,5 +296,4 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
         ],
     },
     flops: [38, 97],
-    interpreted: Interpreted::new(),
 };

@@ -206,15 +206,8 @@ pub(super) static MV_SILU_MAG2_1: Stage = stage!(mv_silu_mag2_1);
 /// Forward: 31 flops per lane (19 multiplications, 8 additions).
 /// Backward: 85 flops per lane (49 multiplications, 28 additions).
 pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
+    digest: 209208075328487162632092680514692636547,
     name: "mv_silu_mag2",
-    formula: "o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8)],
-    params: &[("a", 4), ("b", 4)],
-    arguments: &[Argument::Input(0), Argument::Param(0), Argument::Param(1)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -248,5 +241,4 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
         ],
     },
     flops: [31, 85],
-    interpreted: Interpreted::new(),
 };

@@ -239,15 +239,8 @@ pub(super) static MV_SILU_NORM_1: Stage = stage!(mv_silu_norm_1);
 /// Forward: 49 flops per lane (25 multiplications, 11 additions).
 /// Backward: 115 flops per lane (61 multiplications, 31 additions).
 pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
+    digest: 152480242072199346070789329619103144661,
     name: "mv_silu_norm",
-    formula: "o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8)],
-    params: &[("a", 4), ("b", 4)],
-    arguments: &[Argument::Input(0), Argument::Param(0), Argument::Param(1)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -281,5 +274,4 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
         ],
     },
     flops: [49, 115],
-    interpreted: Interpreted::new(),
 };

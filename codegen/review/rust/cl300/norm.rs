@@ -108,15 +108,8 @@ pub(super) static NORM_1: Stage = stage!(norm_1);
 /// Forward: 21 flops per lane (10 multiplications, 8 additions).
 /// Backward: 34 flops per lane (21 multiplications, 8 additions).
 pub(super) static NORM_PROGRAM_0: Program = Program {
+    digest: 92821169252948479316232762742733933074,
     name: "norm",
-    formula: "o = (q(x)^2 + 1e-16)^(1/4)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -150,5 +143,4 @@ pub(super) static NORM_PROGRAM_0: Program = Program {
         ],
     },
     flops: [21, 34],
-    interpreted: Interpreted::new(),
 };

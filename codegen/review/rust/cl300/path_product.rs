@@ -93,15 +93,8 @@ pub(super) static PATH_PRODUCT_2: Stage = stage!(path_product_2);
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 5 flops per lane (5 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 338967954928709155040397520460381505503,
     name: "path_product",
-    formula: "o = f <<x>_0 <y>_0>_0",
-    left: 1u16,
-    right: 1u16,
-    output: 1u16,
-    inputs: &[("x", 1), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -149,7 +142,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [2, 5],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
 ///
@@ -260,15 +252,8 @@ pub(super) static PATH_PRODUCT_5: Stage = stage!(path_product_5);
 /// Forward: 6 flops per lane (6 multiplications, 0 additions).
 /// Backward: 19 flops per lane (15 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
+    digest: 326403903814745460273861647742018473447,
     name: "path_product",
-    formula: "o = f <<x>_0 <y>_1>_1",
-    left: 1u16,
-    right: 2u16,
-    output: 2u16,
-    inputs: &[("x", 1), ("y", 3), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -316,22 +301,14 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
         ],
     },
     flops: [6, 19],
-    interpreted: Interpreted::new(),
 };
 /// `o = f <<x>_0 <y>_2>_2`, grades 0 and 2.
 ///
 /// Forward: 6 flops per lane (6 multiplications, 0 additions).
 /// Backward: 19 flops per lane (15 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
+    digest: 326403903814745460273861647742018473447,
     name: "path_product",
-    formula: "o = f <<x>_0 <y>_2>_2",
-    left: 1u16,
-    right: 4u16,
-    output: 4u16,
-    inputs: &[("x", 1), ("y", 3), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -379,22 +356,14 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
         ],
     },
     flops: [6, 19],
-    interpreted: Interpreted::new(),
 };
 /// `o = f <<x>_0 <y>_3>_3`, grades 0 and 3.
 ///
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 5 flops per lane (5 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
+    digest: 338967954928709155040397520460381505503,
     name: "path_product",
-    formula: "o = f <<x>_0 <y>_3>_3",
-    left: 1u16,
-    right: 8u16,
-    output: 8u16,
-    inputs: &[("x", 1), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -442,7 +411,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
         ],
     },
     flops: [2, 5],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
 ///
@@ -535,15 +503,8 @@ pub(super) static PATH_PRODUCT_8: Stage = stage!(path_product_8);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 13 flops per lane (11 multiplications, 2 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
+    digest: 322143432919468705851967280439718634088,
     name: "path_product",
-    formula: "o = f <<x>_1 <y>_1>_0",
-    left: 2u16,
-    right: 2u16,
-    output: 1u16,
-    inputs: &[("x", 3), ("y", 3), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -591,7 +552,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
         ],
     },
     flops: [6, 13],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
 ///
@@ -702,15 +662,8 @@ pub(super) static PATH_PRODUCT_11: Stage = stage!(path_product_11);
 /// Forward: 6 flops per lane (6 multiplications, 0 additions).
 /// Backward: 19 flops per lane (15 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
+    digest: 114496180074619258931003551050506594754,
     name: "path_product",
-    formula: "o = f <<x>_1 <y>_0>_1",
-    left: 2u16,
-    right: 1u16,
-    output: 2u16,
-    inputs: &[("x", 3), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -758,7 +711,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
         ],
     },
     flops: [6, 19],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
 ///
@@ -898,15 +850,8 @@ pub(super) static PATH_PRODUCT_14: Stage = stage!(path_product_14);
 /// Forward: 13 flops per lane (9 multiplications, 4 additions).
 /// Backward: 36 flops per lane (24 multiplications, 12 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
+    digest: 183819941658382951289659595994388365543,
     name: "path_product",
-    formula: "o = f <<x>_1 <y>_2>_1",
-    left: 2u16,
-    right: 4u16,
-    output: 2u16,
-    inputs: &[("x", 3), ("y", 3), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -954,7 +899,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
         ],
     },
     flops: [13, 36],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
 ///
@@ -1094,15 +1038,8 @@ pub(super) static PATH_PRODUCT_17: Stage = stage!(path_product_17);
 /// Forward: 12 flops per lane (9 multiplications, 3 additions).
 /// Backward: 37 flops per lane (24 multiplications, 13 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
+    digest: 46075508291978989098453742428486185068,
     name: "path_product",
-    formula: "o = f <<x>_1 <y>_1>_2",
-    left: 2u16,
-    right: 2u16,
-    output: 4u16,
-    inputs: &[("x", 3), ("y", 3), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -1150,7 +1087,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
         ],
     },
     flops: [12, 37],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_2.
 ///
@@ -1264,15 +1200,8 @@ pub(super) static PATH_PRODUCT_20: Stage = stage!(path_product_20);
 /// Forward: 7 flops per lane (6 multiplications, 1 additions).
 /// Backward: 20 flops per lane (15 multiplications, 5 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
+    digest: 45710432400783895199811007635196553599,
     name: "path_product",
-    formula: "o = f <<x>_1 <y>_3>_2",
-    left: 2u16,
-    right: 8u16,
-    output: 4u16,
-    inputs: &[("x", 3), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -1320,7 +1249,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
         ],
     },
     flops: [7, 20],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_3.
 ///
@@ -1413,15 +1341,8 @@ pub(super) static PATH_PRODUCT_23: Stage = stage!(path_product_23);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 15 flops per lane (11 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
+    digest: 229562965388309568328316758985191984123,
     name: "path_product",
-    formula: "o = f <<x>_1 <y>_2>_3",
-    left: 2u16,
-    right: 4u16,
-    output: 8u16,
-    inputs: &[("x", 3), ("y", 3), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -1469,7 +1390,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
         ],
     },
     flops: [6, 15],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
 ///
@@ -1562,15 +1482,8 @@ pub(super) static PATH_PRODUCT_26: Stage = stage!(path_product_26);
 /// Forward: 7 flops per lane (4 multiplications, 3 additions).
 /// Backward: 20 flops per lane (11 multiplications, 9 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
+    digest: 296909234392642886998202415592981228174,
     name: "path_product",
-    formula: "o = f <<x>_2 <y>_2>_0",
-    left: 4u16,
-    right: 4u16,
-    output: 1u16,
-    inputs: &[("x", 3), ("y", 3), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -1618,7 +1531,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
         ],
     },
     flops: [7, 20],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
 ///
@@ -1758,15 +1670,8 @@ pub(super) static PATH_PRODUCT_29: Stage = stage!(path_product_29);
 /// Forward: 13 flops per lane (9 multiplications, 4 additions).
 /// Backward: 36 flops per lane (24 multiplications, 12 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
+    digest: 248363657752799602086973653327466599617,
     name: "path_product",
-    formula: "o = f <<x>_2 <y>_1>_1",
-    left: 4u16,
-    right: 2u16,
-    output: 2u16,
-    inputs: &[("x", 3), ("y", 3), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -1814,7 +1719,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
         ],
     },
     flops: [13, 36],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_1.
 ///
@@ -1931,15 +1835,8 @@ pub(super) static PATH_PRODUCT_32: Stage = stage!(path_product_32);
 /// Forward: 8 flops per lane (6 multiplications, 2 additions).
 /// Backward: 21 flops per lane (15 multiplications, 6 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
+    digest: 132322992376758319512356161355787278216,
     name: "path_product",
-    formula: "o = f <<x>_2 <y>_3>_1",
-    left: 4u16,
-    right: 8u16,
-    output: 2u16,
-    inputs: &[("x", 3), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -1987,22 +1884,14 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
         ],
     },
     flops: [8, 21],
-    interpreted: Interpreted::new(),
 };
 /// `o = f <<x>_2 <y>_0>_2`, grades 2 and 0.
 ///
 /// Forward: 6 flops per lane (6 multiplications, 0 additions).
 /// Backward: 19 flops per lane (15 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
+    digest: 114496180074619258931003551050506594754,
     name: "path_product",
-    formula: "o = f <<x>_2 <y>_0>_2",
-    left: 4u16,
-    right: 1u16,
-    output: 4u16,
-    inputs: &[("x", 3), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -2050,7 +1939,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
         ],
     },
     flops: [6, 19],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_2.
 ///
@@ -2190,15 +2078,8 @@ pub(super) static PATH_PRODUCT_35: Stage = stage!(path_product_35);
 /// Forward: 12 flops per lane (9 multiplications, 3 additions).
 /// Backward: 35 flops per lane (24 multiplications, 11 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
+    digest: 14023949824234187994955194728191789680,
     name: "path_product",
-    formula: "o = f <<x>_2 <y>_2>_2",
-    left: 4u16,
-    right: 4u16,
-    output: 4u16,
-    inputs: &[("x", 3), ("y", 3), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -2246,22 +2127,14 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
         ],
     },
     flops: [12, 35],
-    interpreted: Interpreted::new(),
 };
 /// `o = f <<x>_2 <y>_1>_3`, grades 2 and 1.
 ///
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 15 flops per lane (11 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
+    digest: 79686097043140248879632797400292968711,
     name: "path_product",
-    formula: "o = f <<x>_2 <y>_1>_3",
-    left: 4u16,
-    right: 2u16,
-    output: 8u16,
-    inputs: &[("x", 3), ("y", 3), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -2309,7 +2182,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
         ],
     },
     flops: [6, 15],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_0.
 ///
@@ -2406,15 +2278,8 @@ pub(super) static PATH_PRODUCT_38: Stage = stage!(path_product_38);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 8 flops per lane (5 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
+    digest: 275693703486426900113309118779816824428,
     name: "path_product",
-    formula: "o = f <<x>_3 <y>_3>_0",
-    left: 8u16,
-    right: 8u16,
-    output: 1u16,
-    inputs: &[("x", 1), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -2462,7 +2327,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
         ],
     },
     flops: [3, 8],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_1.
 ///
@@ -2579,15 +2443,8 @@ pub(super) static PATH_PRODUCT_41: Stage = stage!(path_product_41);
 /// Forward: 8 flops per lane (6 multiplications, 2 additions).
 /// Backward: 21 flops per lane (15 multiplications, 6 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
+    digest: 283752393429737342542698978316866111383,
     name: "path_product",
-    formula: "o = f <<x>_3 <y>_2>_1",
-    left: 8u16,
-    right: 4u16,
-    output: 2u16,
-    inputs: &[("x", 1), ("y", 3), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -2635,7 +2492,6 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
         ],
     },
     flops: [8, 21],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_1>_2.
 ///
@@ -2749,15 +2605,8 @@ pub(super) static PATH_PRODUCT_44: Stage = stage!(path_product_44);
 /// Forward: 7 flops per lane (6 multiplications, 1 additions).
 /// Backward: 20 flops per lane (15 multiplications, 5 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
+    digest: 47912729682183138660839282805351923282,
     name: "path_product",
-    formula: "o = f <<x>_3 <y>_1>_2",
-    left: 8u16,
-    right: 2u16,
-    output: 4u16,
-    inputs: &[("x", 1), ("y", 3), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -2805,22 +2654,14 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
         ],
     },
     flops: [7, 20],
-    interpreted: Interpreted::new(),
 };
 /// `o = f <<x>_3 <y>_0>_3`, grades 3 and 0.
 ///
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 5 flops per lane (5 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
+    digest: 338967954928709155040397520460381505503,
     name: "path_product",
-    formula: "o = f <<x>_3 <y>_0>_3",
-    left: 8u16,
-    right: 1u16,
-    output: 8u16,
-    inputs: &[("x", 1), ("y", 1), ("f", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Input(2)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -2868,5 +2709,4 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
         ],
     },
     flops: [2, 5],
-    interpreted: Interpreted::new(),
 };

@@ -232,15 +232,8 @@ pub(super) static REGRESSIVE_PRODUCT_2: Stage = stage!(regressive_product_2);
 /// Forward: 46 flops per lane (27 multiplications, 19 additions).
 /// Backward: 92 flops per lane (54 multiplications, 38 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 195169255981549029996867568520518728886,
     name: "regressive_product",
-    formula: "o = regressive(x, y)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -283,7 +276,6 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [46, 92],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = regressive(x, y).
 ///
@@ -397,15 +389,8 @@ pub(super) static REGRESSIVE_PRODUCT_5: Stage = stage!(regressive_product_5);
 /// Forward: 8 flops per lane (6 multiplications, 2 additions).
 /// Backward: 18 flops per lane (12 multiplications, 6 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
+    digest: 99011264994410130737917515972363081514,
     name: "regressive_product",
-    formula: "o = regressive(x, y)",
-    left: 2u16,
-    right: 15u16,
-    output: 3u16,
-    inputs: &[("x", 3), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -448,7 +433,6 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
         ],
     },
     flops: [8, 18],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = regressive(x, y).
 ///
@@ -562,15 +546,8 @@ pub(super) static REGRESSIVE_PRODUCT_8: Stage = stage!(regressive_product_8);
 /// Forward: 8 flops per lane (6 multiplications, 2 additions).
 /// Backward: 18 flops per lane (12 multiplications, 6 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
+    digest: 207482180168705085494197912946664734517,
     name: "regressive_product",
-    formula: "o = regressive(x, y)",
-    left: 15u16,
-    right: 2u16,
-    output: 3u16,
-    inputs: &[("x", 8), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -613,5 +590,4 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
         ],
     },
     flops: [8, 18],
-    interpreted: Interpreted::new(),
 };

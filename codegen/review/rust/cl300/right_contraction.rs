@@ -232,15 +232,8 @@ pub(super) static RIGHT_CONTRACTION_2: Stage = stage!(right_contraction_2);
 /// Forward: 46 flops per lane (27 multiplications, 19 additions).
 /// Backward: 95 flops per lane (54 multiplications, 41 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
+    digest: 310822704328857266523235693306063502055,
     name: "right_contraction",
-    formula: "o = right_contraction(x, y)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -283,7 +276,6 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
         ],
     },
     flops: [46, 95],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = right_contraction(x, y).
 ///
@@ -323,15 +315,8 @@ pub(super) static RIGHT_CONTRACTION_3: Stage = stage!(right_contraction_3);
 /// Forward: 8 flops per lane (6 multiplications, 2 additions).
 /// Backward: 17 flops per lane (12 multiplications, 5 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
+    digest: 197617258426948846684832908049672698848,
     name: "right_contraction",
-    formula: "o = right_contraction(x, y)",
-    left: 2u16,
-    right: 15u16,
-    output: 3u16,
-    inputs: &[("x", 3), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 4,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -374,7 +359,6 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
         ],
     },
     flops: [8, 17],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = right_contraction(x, y).
 ///
@@ -524,15 +508,8 @@ pub(super) static RIGHT_CONTRACTION_6: Stage = stage!(right_contraction_6);
 /// Forward: 19 flops per lane (12 multiplications, 7 additions).
 /// Backward: 38 flops per lane (24 multiplications, 14 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
+    digest: 154238581046360143633895530181024045382,
     name: "right_contraction",
-    formula: "o = right_contraction(x, y)",
-    left: 15u16,
-    right: 2u16,
-    output: 7u16,
-    inputs: &[("x", 8), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 7,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -575,22 +552,14 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
         ],
     },
     flops: [19, 38],
-    interpreted: Interpreted::new(),
 };
 /// `o = right_contraction(x, y)`, grades 1 and 1.
 ///
 /// Forward: 5 flops per lane (3 multiplications, 2 additions).
 /// Backward: 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
+    digest: 299502099113787250213626543100919249199,
     name: "right_contraction",
-    formula: "o = right_contraction(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 1u16,
-    inputs: &[("x", 3), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -633,5 +602,4 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
         ],
     },
     flops: [5, 6],
-    interpreted: Interpreted::new(),
 };

@@ -735,15 +735,8 @@ pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
 /// Forward: 244 flops per lane (128 multiplications, 116 additions).
 /// Backward: 612 flops per lane (320 multiplications, 292 additions).
 pub(super) static SANDWICH_PROGRAM_0: Program = Program {
+    digest: 329868581875268774583238154539323352301,
     name: "sandwich",
-    formula: "o = x y reverse(x)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 8,
     forward: Plan {
         cuts: &[8, 8],
         row_sums: 0,
@@ -840,7 +833,6 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         ],
     },
     flops: [244, 612],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to cut 0: o = x y reverse(x).
 ///
@@ -1144,15 +1136,8 @@ pub(super) static SANDWICH_13: Stage = stage!(sandwich_13);
 /// Forward: 44 flops per lane (24 multiplications, 20 additions).
 /// Backward: 108 flops per lane (60 multiplications, 48 additions).
 pub(super) static SANDWICH_PROGRAM_1: Program = Program {
+    digest: 253908386417000317477733113909872367426,
     name: "sandwich",
-    formula: "o = x y reverse(x)",
-    left: 5u16,
-    right: 2u16,
-    output: 2u16,
-    inputs: &[("x", 4), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 3,
     forward: Plan {
         cuts: &[4, 4],
         row_sums: 0,
@@ -1249,5 +1234,4 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         ],
     },
     flops: [44, 108],
-    interpreted: Interpreted::new(),
 };

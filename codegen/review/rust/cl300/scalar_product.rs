@@ -73,15 +73,8 @@ pub(super) static SCALAR_PRODUCT_1: Stage = stage!(scalar_product_1);
 /// Forward: 15 flops per lane (8 multiplications, 7 additions).
 /// Backward: 24 flops per lane (16 multiplications, 8 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 308144547445764427757740050231285713076,
     name: "scalar_product",
-    formula: "o = scalar(x, y)",
-    left: 15u16,
-    right: 15u16,
-    output: 1u16,
-    inputs: &[("x", 8), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -124,7 +117,6 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [15, 24],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = scalar(x, y).
 ///
@@ -215,15 +207,8 @@ pub(super) static SCALAR_PRODUCT_4: Stage = stage!(scalar_product_4);
 /// Forward: 5 flops per lane (3 multiplications, 2 additions).
 /// Backward: 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
+    digest: 250171900742479842340004048821549420568,
     name: "scalar_product",
-    formula: "o = scalar(x, y)",
-    left: 2u16,
-    right: 15u16,
-    output: 1u16,
-    inputs: &[("x", 3), ("y", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -266,7 +251,6 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
         ],
     },
     flops: [5, 6],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y` to `o`: o = scalar(x, y).
 ///
@@ -296,15 +280,8 @@ pub(super) static SCALAR_PRODUCT_5: Stage = stage!(scalar_product_5);
 /// Forward: 5 flops per lane (3 multiplications, 2 additions).
 /// Backward: 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
+    digest: 217670413713963158767617481376435828743,
     name: "scalar_product",
-    formula: "o = scalar(x, y)",
-    left: 15u16,
-    right: 2u16,
-    output: 1u16,
-    inputs: &[("x", 8), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -347,22 +324,14 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
         ],
     },
     flops: [5, 6],
-    interpreted: Interpreted::new(),
 };
 /// `o = scalar(x, y)`, grades 1 and 1.
 ///
 /// Forward: 5 flops per lane (3 multiplications, 2 additions).
 /// Backward: 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
+    digest: 299502099113787250213626543100919249199,
     name: "scalar_product",
-    formula: "o = scalar(x, y)",
-    left: 2u16,
-    right: 2u16,
-    output: 1u16,
-    inputs: &[("x", 3), ("y", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0), Argument::Input(1)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -405,5 +374,4 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
         ],
     },
     flops: [5, 6],
-    interpreted: Interpreted::new(),
 };

@@ -710,15 +710,8 @@ pub(super) static SGP_6: Stage = stage!(sgp_6);
 /// Forward: 175 flops per lane (117 multiplications, 56 additions).
 /// Backward: 572 flops per lane (345 multiplications, 223 additions).
 pub(super) static SGP_PROGRAM_0: Program = Program {
+    digest: 190698830733580368047309792757343614503,
     name: "sgp",
-    formula: "o = weighted_product(w, gate(x), gate(y))",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("y", 8)],
-    params: &[("w", 20)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],
         row_sums: 0,
@@ -843,7 +836,6 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         ],
     },
     flops: [175, 572],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
@@ -1203,15 +1195,8 @@ pub(super) static SGP_11: Stage = stage!(sgp_11);
 /// Forward: 68 flops per lane (51 multiplications, 16 additions).
 /// Backward: 226 flops per lane (145 multiplications, 79 additions).
 pub(super) static SGP_PROGRAM_1: Program = Program {
+    digest: 89645352172797471637104108589897736634,
     name: "sgp",
-    formula: "o = weighted_product(w, gate(x), gate(y))",
-    left: 2u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 3), ("y", 8)],
-    params: &[("w", 6)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],
         row_sums: 0,
@@ -1331,7 +1316,6 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         ],
     },
     flops: [68, 226],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
@@ -1625,15 +1609,8 @@ pub(super) static SGP_14: Stage = stage!(sgp_14);
 /// Forward: 64 flops per lane (47 multiplications, 16 additions).
 /// Backward: 210 flops per lane (133 multiplications, 75 additions).
 pub(super) static SGP_PROGRAM_2: Program = Program {
+    digest: 129809115536921998678758945029356929190,
     name: "sgp",
-    formula: "o = weighted_product(w, gate(x), gate(y))",
-    left: 15u16,
-    right: 2u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("y", 3)],
-    params: &[("w", 6)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],
         row_sums: 0,
@@ -1753,7 +1730,6 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         ],
     },
     flops: [64, 210],
-    interpreted: Interpreted::new(),
 };
 /// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
@@ -1977,15 +1953,8 @@ pub(super) static SGP_19: Stage = stage!(sgp_19);
 /// Forward: 24 flops per lane (19 multiplications, 5 additions).
 /// Backward: 58 flops per lane (40 multiplications, 18 additions).
 pub(super) static SGP_PROGRAM_3: Program = Program {
+    digest: 239569701625079551137503843339805213320,
     name: "sgp",
-    formula: "o = weighted_product(w, gate(x), gate(y))",
-    left: 2u16,
-    right: 2u16,
-    output: 5u16,
-    inputs: &[("x", 3), ("y", 3)],
-    params: &[("w", 2)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[4],
         row_sums: 0,
@@ -2046,5 +2015,4 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
         ],
     },
     flops: [24, 58],
-    interpreted: Interpreted::new(),
 };

@@ -345,15 +345,8 @@ pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// Forward: 199 flops per lane (133 multiplications, 64 additions).
 /// Backward: 628 flops per lane (385 multiplications, 239 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
+    digest: 295274621216695110107936736417603802613,
     name: "sgp_rms",
-    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("y", 8)],
-    params: &[("w", 20)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],
         row_sums: 4,
@@ -487,7 +480,6 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
         ],
     },
     flops: [199, 628],
-    interpreted: Interpreted::new(),
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -606,15 +598,8 @@ pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// Forward: 92 flops per lane (67 multiplications, 24 additions).
 /// Backward: 282 flops per lane (185 multiplications, 95 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
+    digest: 110281687637801671074589819655618834245,
     name: "sgp_rms",
-    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
-    left: 2u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 3), ("y", 8)],
-    params: &[("w", 6)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],
         row_sums: 4,
@@ -743,7 +728,6 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         ],
     },
     flops: [92, 282],
-    interpreted: Interpreted::new(),
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -862,15 +846,8 @@ pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// Forward: 88 flops per lane (63 multiplications, 24 additions).
 /// Backward: 266 flops per lane (173 multiplications, 91 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
+    digest: 244416816774564507590809226951949468303,
     name: "sgp_rms",
-    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
-    left: 15u16,
-    right: 2u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("y", 3)],
-    params: &[("w", 6)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],
         row_sums: 4,
@@ -999,7 +976,6 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
         ],
     },
     flops: [88, 266],
-    interpreted: Interpreted::new(),
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -1217,15 +1193,8 @@ pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// Forward: 36 flops per lane (27 multiplications, 9 additions).
 /// Backward: 100 flops per lane (69 multiplications, 31 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
+    digest: 122212379283989388454759649967906012146,
     name: "sgp_rms",
-    formula: "o = grade_rms(weighted_product(w, gate(x), gate(y)))",
-    left: 2u16,
-    right: 2u16,
-    output: 5u16,
-    inputs: &[("x", 3), ("y", 3)],
-    params: &[("w", 2)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 4,
     forward: Plan {
         cuts: &[4],
         row_sums: 2,
@@ -1313,5 +1282,4 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         ],
     },
     flops: [36, 100],
-    interpreted: Interpreted::new(),
 };

@@ -10,15 +10,8 @@ use crate::prelude::*;
 /// Forward: 175 flops per lane (117 multiplications, 56 additions).
 /// Backward: 572 flops per lane (345 multiplications, 223 additions).
 pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
+    digest: 190698830733580368047309792757343614503,
     name: "steerable_product",
-    formula: "o = weighted_product(w, gate(x), gate(r))",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("r", 8)],
-    params: &[("w", 20)],
-    arguments: &[Argument::Input(0), Argument::Input(1), Argument::Param(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],
         row_sums: 0,
@@ -143,5 +136,4 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
         ],
     },
     flops: [175, 572],
-    interpreted: Interpreted::new(),
 };

@@ -228,20 +228,8 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_2: Stage = stage!(
 /// Forward: 191 flops per lane (125 multiplications, 64 additions).
 /// Backward: 580 flops per lane (353 multiplications, 223 additions).
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
+    digest: 279573851350707943109583656615443799277,
     name: "steerable_product_first_order",
-    formula: "o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("r", 8), ("l", 8)],
-    params: &[("w", 20)],
-    arguments: &[
-        Argument::Input(0),
-        Argument::Input(1),
-        Argument::Param(0),
-        Argument::Input(2),
-    ],
-    output_components: 8,
     forward: Plan {
         cuts: &[8, 1, 1],
         row_sums: 0,
@@ -366,5 +354,4 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
         ],
     },
     flops: [191, 580],
-    interpreted: Interpreted::new(),
 };

@@ -880,20 +880,8 @@ pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_nor
 /// Forward: 239 flops per lane (145 multiplications, 72 additions).
 /// Backward: 724 flops per lane (429 multiplications, 259 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
+    digest: 10077622134182616625099058146395300441,
     name: "steerable_product_norm",
-    formula: "o = weighted_product(w, gate(x), gate(norm(r; a)))",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("r", 8)],
-    params: &[("w", 20), ("a", 4)],
-    arguments: &[
-        Argument::Input(0),
-        Argument::Input(1),
-        Argument::Param(0),
-        Argument::Param(1),
-    ],
-    output_components: 8,
     forward: Plan {
         cuts: &[8, 8, 1, 1],
         row_sums: 0,
@@ -1035,5 +1023,4 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         ],
     },
     flops: [239, 724],
-    interpreted: Interpreted::new(),
 };

@@ -10,21 +10,8 @@ use crate::prelude::*;
 /// Forward: 255 flops per lane (153 multiplications, 80 additions).
 /// Backward: 732 flops per lane (437 multiplications, 259 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Program {
+    digest: 218805559561774810601524117243623280156,
     name: "steerable_product_norm_first_order",
-    formula: "o = (l + weighted_product(w, gate(x), gate(norm(r; a)))) / sqrt(2)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8), ("r", 8), ("l", 8)],
-    params: &[("w", 20), ("a", 4)],
-    arguments: &[
-        Argument::Input(0),
-        Argument::Input(1),
-        Argument::Param(0),
-        Argument::Param(1),
-        Argument::Input(2),
-    ],
-    output_components: 8,
     forward: Plan {
         cuts: &[8, 8, 1, 1],
         row_sums: 0,
@@ -166,5 +153,4 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
         ],
     },
     flops: [255, 732],
-    interpreted: Interpreted::new(),
 };

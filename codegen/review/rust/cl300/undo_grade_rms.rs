@@ -58,15 +58,8 @@ pub(super) static UNDO_GRADE_RMS_1: Stage = stage!(undo_grade_rms_1);
 /// Forward: 1 flops per lane (1 multiplications, 0 additions).
 /// Backward: 2 flops per lane (1 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
+    digest: 158522628734136098685601600301767954039,
     name: "undo_grade_rms",
-    formula: "o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved",
-    left: 1u16,
-    right: 1u16,
-    output: 1u16,
-    inputs: &[("x", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -100,7 +93,6 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
         ],
     },
     flops: [1, 2],
-    interpreted: Interpreted::new(),
 };
 /// From `x` to `o`: o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved.
 ///
@@ -163,15 +155,8 @@ pub(super) static UNDO_GRADE_RMS_3: Stage = stage!(undo_grade_rms_3);
 /// Forward: 3 flops per lane (3 multiplications, 0 additions).
 /// Backward: 4 flops per lane (3 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
+    digest: 118827424410937616248052449323356289762,
     name: "undo_grade_rms",
-    formula: "o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved",
-    left: 2u16,
-    right: 2u16,
-    output: 2u16,
-    inputs: &[("x", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -205,22 +190,14 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
         ],
     },
     flops: [3, 4],
-    interpreted: Interpreted::new(),
 };
 /// `o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 2 and 2.
 ///
 /// Forward: 3 flops per lane (3 multiplications, 0 additions).
 /// Backward: 4 flops per lane (3 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
+    digest: 118827424410937616248052449323356289762,
     name: "undo_grade_rms",
-    formula: "o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved",
-    left: 4u16,
-    right: 4u16,
-    output: 4u16,
-    inputs: &[("x", 3)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 3,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -254,22 +231,14 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
         ],
     },
     flops: [3, 4],
-    interpreted: Interpreted::new(),
 };
 /// `o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 3 and 3.
 ///
 /// Forward: 1 flops per lane (1 multiplications, 0 additions).
 /// Backward: 2 flops per lane (1 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_3: Program = Program {
+    digest: 158522628734136098685601600301767954039,
     name: "undo_grade_rms",
-    formula: "o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved",
-    left: 8u16,
-    right: 8u16,
-    output: 8u16,
-    inputs: &[("x", 1)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 1,
     forward: Plan {
         cuts: &[],
         row_sums: 1,
@@ -303,5 +272,4 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_3: Program = Program {
         ],
     },
     flops: [1, 2],
-    interpreted: Interpreted::new(),
 };

@@ -10,15 +10,8 @@ use crate::prelude::*;
 /// Forward: 2 flops per lane (0 multiplications, 2 additions).
 /// Backward: 2 flops per lane (0 multiplications, 2 additions).
 pub(super) static UNDUAL_PROGRAM_0: Program = Program {
+    digest: 308661985803742719905719522214587867314,
     name: "undual",
-    formula: "o = undual(x)",
-    left: 15u16,
-    right: 15u16,
-    output: 15u16,
-    inputs: &[("x", 8)],
-    params: &[],
-    arguments: &[Argument::Input(0)],
-    output_components: 8,
     forward: Plan {
         cuts: &[],
         row_sums: 0,
@@ -52,5 +45,4 @@ pub(super) static UNDUAL_PROGRAM_0: Program = Program {
         ],
     },
     flops: [2, 2],
-    interpreted: Interpreted::new(),
 };

@@ -19,7 +19,7 @@ use cayley::{Algebra, GradeSet, Signature};
 use super::File;
 use super::names::basis_sentences;
 use crate::Error;
-use flashcliff_program::ir::{Program, differentiate};
+use flashcliff_program::ir::{Digest, Program, differentiate};
 use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan};
 use flashcliff_program::spec::{self, Operator};
 
@@ -139,9 +139,8 @@ fn is_headline(algebra: &Algebra, operator: &Operator) -> bool {
 }
 
 /// Plans a program.
-fn planned(algebra: &Algebra, program: &Program) -> Result<Plan, Error> {
+fn planned(signature: Option<Signature>, program: &Program) -> Result<Plan, Error> {
     let plan = plan(program);
-    let signature = algebra.signature();
     match Limits::CUDA.check(program, &plan) {
         Ok(()) => Ok(plan),
         Err(excess) => Err(Error::TooLarge { signature, excess }),
@@ -156,17 +155,56 @@ struct Emitted {
     name: String,
 }
 
+/// Functions of stages, each emitted once.
+struct Functions {
+    /// The stages that have functions.
+    stages: Distinct,
+    /// The headers of operators: their includes, and their text.
+    headers: BTreeMap<String, (BTreeSet<String>, String)>,
+}
+
+impl Default for Functions {
+    fn default() -> Self {
+        Self {
+            stages: Distinct::new(Sharing::Body),
+            headers: BTreeMap::new(),
+        }
+    }
+}
+
+impl Functions {
+    /// The functions of the stages of a plan. A function that is new is emitted in the header of `operator`.
+    fn of(&mut self, operator: &str, program: &Program, plan: &Plan) -> Vec<StageName> {
+        let mut functions = Vec::new();
+        for stage in &plan.stages {
+            let (name, is_new) = self.stages.name(operator, program, stage);
+            if is_new {
+                let text = body::emit(&name.to_string(), program, stage);
+                let header = self.headers.entry(operator.to_owned()).or_default();
+                let _ = write!(header.1, "\n{text}");
+            }
+            functions.push(name);
+        }
+        functions
+    }
+
+    /// All functions so far.
+    fn text(&self) -> String {
+        self.headers
+            .values()
+            .map(|(_, text)| text.as_str())
+            .collect()
+    }
+}
+
 struct AlgebraEmitter<'a> {
     algebra: Algebra,
     command: &'a str,
-    /// The stages that have functions.
-    stages: Distinct,
+    functions: Functions,
     /// The structs of the passes, by their contents.
     passes: BTreeMap<String, Emitted>,
     /// The number of operators of each name so far, for different grades.
     variants: BTreeMap<String, usize>,
-    /// The headers of operators: their includes, and their text.
-    headers: BTreeMap<String, (BTreeSet<String>, String)>,
     /// The entries of the tables, by translation unit.
     units: BTreeMap<String, (BTreeSet<String>, Vec<String>)>,
 }
@@ -176,10 +214,9 @@ impl<'a> AlgebraEmitter<'a> {
         Self {
             algebra: Algebra::new(signature),
             command,
-            stages: Distinct::new(Sharing::Body),
+            functions: Functions::default(),
             passes: BTreeMap::new(),
             variants: BTreeMap::new(),
-            headers: BTreeMap::new(),
             units: BTreeMap::new(),
         }
     }
@@ -191,7 +228,7 @@ impl<'a> AlgebraEmitter<'a> {
         let blocks = self.blocks()?;
         let name = self.algebra.signature().name();
         let mut files = Vec::new();
-        for (operator, (includes, body)) in &self.headers {
+        for (operator, (includes, body)) in &self.functions.headers {
             let mut text = self.header(&format!("`{operator}`"));
             text.push_str("#pragma once\n\n#include \"skeleton/uniforms.cuh\"\n");
             for include in includes.iter().filter(|include| *include != operator) {
@@ -237,8 +274,8 @@ impl<'a> AlgebraEmitter<'a> {
     fn blocks_struct(&mut self) -> Result<(String, BTreeSet<String>), Error> {
         let algebra = self.algebra.clone();
         let blocks = Blocks::new(&algebra, &mut |program| {
-            let plan = planned(&algebra, program)?;
-            let functions = self.functions(&program.name, program, &plan);
+            let plan = planned(Some(algebra.signature()), program)?;
+            let functions = self.functions.of(&program.name, program, &plan);
             Ok(BlockPass { plan, functions })
         })?;
         let headers = blocks.functions().map(|function| function.operator.clone());
@@ -300,8 +337,8 @@ impl<'a> AlgebraEmitter<'a> {
                 Direction::Forward => &operator.program,
                 Direction::Backward => &gradient,
             };
-            let plan = planned(&self.algebra, program)?;
-            let functions = self.functions(&name, program, &plan);
+            let plan = planned(Some(self.algebra.signature()), program)?;
+            let functions = self.functions.of(&name, program, &plan);
             let pass = direction.name();
             let pass = Pass {
                 name: match index {
@@ -317,7 +354,7 @@ impl<'a> AlgebraEmitter<'a> {
             // The steerable product without options is `sgp`, and the adjoint of a sign flip is the sign flip itself.
             let known = self.passes.get(&body).cloned();
             let emitted = known.unwrap_or_else(|| {
-                let header = self.headers.entry(name.clone()).or_default();
+                let header = self.functions.headers.entry(name.clone()).or_default();
                 let includes = functions.iter().map(|function| function.operator.clone());
                 header.0.extend(includes);
                 let _ = write!(header.1, "\n{}", pass.text(&body));
@@ -333,21 +370,6 @@ impl<'a> AlgebraEmitter<'a> {
         Ok(())
     }
 
-    /// The functions of the stages of a plan. A function that is new is emitted in the header of `operator`.
-    fn functions(&mut self, operator: &str, program: &Program, plan: &Plan) -> Vec<StageName> {
-        let mut functions = Vec::new();
-        for stage in &plan.stages {
-            let (name, is_new) = self.stages.name(operator, program, stage);
-            if is_new {
-                let text = body::emit(&name.to_string(), program, stage);
-                let header = self.headers.entry(operator.to_owned()).or_default();
-                let _ = write!(header.1, "\n{text}");
-            }
-            functions.push(name);
-        }
-        functions
-    }
-
     fn entries(
         &mut self,
         operator: &Operator,
@@ -356,12 +378,13 @@ impl<'a> AlgebraEmitter<'a> {
         emitted: &Emitted,
     ) {
         let name = &operator.program.name;
+        let Digest(digest) = operator.program.digest();
         let algebra = self.algebra.signature().name();
         for is_f64 in [false, true] {
             let key = format!(
-                "{algebra}, {name}, {:#x}, {:#x}, {}, {}, {}",
-                operator.left.bits(),
-                operator.right.bits(),
+                "{algebra}, {:#018x}, {:#018x}, {}, {}, {}",
+                (digest >> 64) as u64,
+                digest as u64,
                 u8::from(direction == Direction::Backward),
                 emitted.name,
                 arithmetic(is_f64),

@@ -1,13 +1,10 @@
-//! Kernels of one operator as one text, for compilers that run in the program that uses them.
-
-use std::fmt::Write;
+//! Kernels of one program as one text, for compilers that run in the program that uses them.
 
 use cayley::Algebra;
-use flashcliff_program::ir::differentiate;
-use flashcliff_program::spec::Operator;
+use flashcliff_program::ir::{Program, differentiate};
 
 use super::pass::Pass;
-use super::{AlgebraEmitter, Shape, arithmetic, is_headline, planned};
+use super::{AlgebraEmitter, Functions, Shape, arithmetic, planned};
 use crate::Error;
 
 /// The direction of a pass.
@@ -28,7 +25,7 @@ impl Direction {
     }
 
     /// The input of the pass that is the gradient of the output.
-    pub(super) fn gradient_input(self, forward: &flashcliff_program::ir::Program) -> Option<usize> {
+    pub(super) fn gradient_input(self, forward: &Program) -> Option<usize> {
         (self == Self::Backward).then_some(forward.inputs.len())
     }
 }
@@ -69,47 +66,44 @@ pub struct BlockKernels {
 /// The numbers of variants of path products: those of `BlockVariants` in f32, and one in f64.
 const VARIANTS_OF_BLOCKS: usize = 7;
 
-/// Emits the kernels of a pass of an operator.
+/// The namespace of what is emitted for one program.
+const NAMESPACE: &str = "program";
+
+/// Emits the kernels of a pass of a program. Programs that differ in names alone give the same text.
 ///
 /// # Errors
 /// A program that kernels have no room for.
-pub fn pass(
-    algebra: &Algebra,
-    operator: &Operator,
-    direction: Direction,
-    is_f64: bool,
-) -> Result<Single, Error> {
+pub fn pass(program: &Program, direction: Direction, is_f64: bool) -> Result<Single, Error> {
+    let forward = program.without_names();
     let gradient;
     let program = match direction {
-        Direction::Forward => &operator.program,
+        Direction::Forward => &forward,
         Direction::Backward => {
-            gradient = differentiate(&operator.program);
+            gradient = differentiate(&forward);
             &gradient
         }
     };
-    let name = operator.program.name.clone();
-    let plan = planned(algebra, program)?;
-    let mut emitter = AlgebraEmitter::new(algebra.signature(), "");
-    let functions = emitter.functions(&name, program, &plan);
+    let plan = planned(None, program)?;
+    let mut stages = Functions::default();
+    let functions = stages.of("stages", program, &plan);
     let pass = Pass {
-        name: format!("{name}_{}", direction.name()),
+        name: direction.name().to_owned(),
         program,
         plan: &plan,
         functions: &functions,
-        gradient_input: direction.gradient_input(&operator.program),
+        gradient_input: direction.gradient_input(&forward),
     };
     let shape = pass.shape(is_f64);
     let skeleton = match shape.is_pointwise {
         true => "points",
         false => "rows",
     };
-    let namespace = algebra.signature().name();
     let text = format!(
-        "#include \"skeleton/{skeleton}.cuh\"\n\nnamespace {namespace} {{\n{}\n{}\n}}  // namespace {namespace}\n",
-        emitter.stages_text(),
+        "#include \"skeleton/{skeleton}.cuh\"\n\nnamespace {NAMESPACE} {{\n{}\n{}\n}}  // namespace {NAMESPACE}\n",
+        stages.text(),
         pass.text(&pass.body()),
     );
-    let key = format!("{namespace}::{}, {}", pass.name, arithmetic(is_f64));
+    let key = format!("{NAMESPACE}::{}, {}", pass.name, arithmetic(is_f64));
     let kernels = match shape.is_pointwise {
         true => vec![Kernel {
             variant: 0,
@@ -118,7 +112,7 @@ pub fn pass(
         false => {
             // The bytes of an element and the gate: both of the call, or known.
             let mut known = vec![(0, "fc::kAnyGate")];
-            if is_headline(algebra, operator) && !is_f64 {
+            if is_weighted_product(&forward) && !is_f64 {
                 let bytes = [4, 2];
                 known.extend(bytes.map(|bytes| (bytes, "fc::kAnyGate")));
                 known.extend(bytes.map(|bytes| (bytes, "fc::kUsualGate")));
@@ -151,7 +145,7 @@ pub fn blocks(algebra: &Algebra) -> Result<BlockKernels, Error> {
     let namespace = algebra.signature().name();
     let text = format!(
         "#include \"skeleton/blocks/kernel.cuh\"\n\nnamespace {namespace} {{\n{}\n{body}\n}}  // namespace {namespace}\n",
-        emitter.stages_text(),
+        emitter.functions.text(),
     );
     let blades = algebra.blade_count();
     let wide = match blades {
@@ -199,13 +193,13 @@ pub fn blocks(algebra: &Algebra) -> Result<BlockKernels, Error> {
     })
 }
 
-impl AlgebraEmitter<'_> {
-    /// The functions of all stages so far.
-    fn stages_text(&self) -> String {
-        let mut text = String::new();
-        for (_, stages) in self.headers.values() {
-            let _ = write!(text, "{stages}");
-        }
-        text
-    }
+/// Whether a program is like the product of a layer, in which networks spend most of their time: two inputs of one size, and
+/// one parameter. It then gets kernels of its own for calls of the simplest form.
+fn is_weighted_product(program: &Program) -> bool {
+    let sizes: Vec<usize> = program
+        .inputs
+        .iter()
+        .map(|input| input.components.len())
+        .collect();
+    sizes.len() == 2 && sizes[0] == sizes[1] && program.params.len() == 1
 }

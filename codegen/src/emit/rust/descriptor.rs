@@ -1,18 +1,22 @@
-//! The descriptor of an operator: its tensors and the stages of its two passes, as static data.
+//! The descriptor of an operator: its digest and the stages of its two passes, as static data.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::{Pass, cost_sentence};
-use flashcliff_program::ir::{Argument, cost};
+use flashcliff_program::ir::cost;
 use flashcliff_program::plan::{Source, Stage, Target};
 use flashcliff_program::spec::Operator;
 
 pub(super) fn emit(name: &str, operator: &Operator, passes: &[Pass<'_>; 2]) -> TokenStream {
     let program = &operator.program;
     let ident = format_ident!("{name}");
-    let key = &program.name;
+    let label = &program.name;
     let formula = &program.formula;
+    let digest: Literal = match format!("0x{}", program.digest()).parse() {
+        Ok(digest) => digest,
+        Err(_) => unreachable!("hexadecimal digits are a literal"),
+    };
     let doc = format!(
         " `{formula}`, grades {} and {}.",
         operator.left, operator.right
@@ -20,21 +24,6 @@ pub(super) fn emit(name: &str, operator: &Operator, passes: &[Pass<'_>; 2]) -> T
     let [forward_cost, backward_cost] = passes
         .each_ref()
         .map(|pass| format!(" {}.", cost_sentence(operator, pass)));
-    let grades = [operator.left, operator.right, operator.output];
-    let [left, right, output] = grades.map(|set| set.iter().map(|g| 1_u16 << g).sum::<u16>());
-    let inputs = program.inputs.iter().map(|input| {
-        let (name, count) = (&input.name, input.components.len());
-        quote!((#name, #count))
-    });
-    let params = program.params.iter().map(|param| {
-        let (name, count) = (&param.name, param.count);
-        quote!((#name, #count))
-    });
-    let arguments = program.arguments.iter().map(|argument| match *argument {
-        Argument::Input(index) => quote!(Argument::Input(#index)),
-        Argument::Param(index) => quote!(Argument::Param(#index)),
-    });
-    let components = program.outputs[0].values.len();
     let flops = passes.each_ref().map(|pass| cost(pass.program).flops());
     let [forward_plan, backward_plan] = passes.each_ref().map(plan_tokens);
     quote! {
@@ -43,19 +32,11 @@ pub(super) fn emit(name: &str, operator: &Operator, passes: &[Pass<'_>; 2]) -> T
         #[doc = #forward_cost]
         #[doc = #backward_cost]
         pub(super) static #ident: Program = Program {
-            name: #key,
-            formula: #formula,
-            left: #left,
-            right: #right,
-            output: #output,
-            inputs: &[#(#inputs),*],
-            params: &[#(#params),*],
-            arguments: &[#(#arguments),*],
-            output_components: #components,
+            digest: #digest,
+            name: #label,
             forward: #forward_plan,
             backward: #backward_plan,
             flops: [#(#flops),*],
-            interpreted: Interpreted::new(),
         };
     }
 }

@@ -104,7 +104,10 @@ impl AlgebraModule {
                 let plan = plan(program);
                 Limits::CPU
                     .check(program, &plan)
-                    .map_err(|excess| Error::TooLarge { signature, excess })?;
+                    .map_err(|excess| Error::TooLarge {
+                        signature: Some(signature),
+                        excess,
+                    })?;
                 let mut functions = Vec::new();
                 for stage in &plan.stages {
                     let (name, is_new) = stages.name(&module, program, stage);
@@ -235,7 +238,7 @@ mod tests {
         assert!(kernels(7).is_ok());
         let error = kernels(8).map(|_| ()).unwrap_err();
         let Error::TooLarge { signature, excess } = &error;
-        assert_eq!(*signature, algebra.signature());
+        assert_eq!(*signature, Some(algebra.signature()));
         assert_eq!((excess.count, excess.limit), (9, 8));
         let text = error.to_string();
         assert!(text.contains("`long_sum_grad` has 9 lane inputs"), "{text}");

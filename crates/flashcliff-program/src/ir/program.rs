@@ -12,6 +12,16 @@ pub struct LaneTensor {
     pub components: Vec<String>,
 }
 
+impl LaneTensor {
+    /// Gives the tensor a name, and its components their numbers.
+    fn rename(&mut self, name: String) {
+        self.name = name;
+        for (at, component) in self.components.iter_mut().enumerate() {
+            *component = at.to_string();
+        }
+    }
+}
+
 /// A per-channel parameter: `count` values for each channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parameter {
@@ -88,6 +98,25 @@ impl Program {
             formula: formula.into(),
             ..Self::default()
         }
+    }
+
+    /// The same program with names that say positions alone, so that programs of one digest are equal.
+    pub fn without_names(&self) -> Self {
+        let mut program = self.clone();
+        program.name = "program".to_owned();
+        program.formula = String::new();
+        let inputs = program.inputs.iter_mut();
+        let outputs = program.outputs.iter_mut().map(|output| &mut output.tensor);
+        for (at, tensor) in inputs.enumerate() {
+            tensor.rename(format!("x{at}"));
+        }
+        for (at, tensor) in outputs.enumerate() {
+            tensor.rename(format!("o{at}"));
+        }
+        for (at, param) in program.params.iter_mut().enumerate() {
+            param.name = format!("w{at}");
+        }
+        program
     }
 
     /// Declares a lane input, the next argument, and returns its components.

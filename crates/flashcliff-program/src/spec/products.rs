@@ -11,7 +11,7 @@ const KIND: ProductKind = ProductKind::Geometric;
 /// The name of [`gate_pair`].
 pub(super) const GATE_PAIR: &str = "gate_pair";
 /// The name of [`path_product`].
-pub(super) const PATH_PRODUCT: &str = "path_product";
+pub const PATH_PRODUCT: &str = "path_product";
 /// The name of [`path_terms`].
 const PATH_TERMS: &str = "path_terms";
 

@@ -1,4 +1,4 @@
-// Kernels as the host knows them, and their tables, one or more for each algebra. The list of tables is generated.
+// Kernels as the host knows them, and their tables, some for each algebra. The list of tables is generated.
 #pragma once
 
 #include <atomic>
@@ -13,9 +13,8 @@ constexpr int kMaxDevices = 32;
 }  // namespace fc
 
 struct fc_kernel {
-  const char *algebra;
-  const char *program;
-  uint32_t left, right;
+  // The upper and the lower half of the digest of the program.
+  uint64_t digest[2];
   int pass;
   int is_f64;
   // Whether lanes do not depend on each other or on their channel: there are no rows and no parameters.

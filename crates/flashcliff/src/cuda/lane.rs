@@ -1,13 +1,13 @@
 //! Operators that are one lane program.
 
-use std::ffi::{CString, c_void};
+use std::ffi::c_void;
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::OnceLock;
 use std::thread;
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
-use flashcliff_kernels::program::{Argument, Program};
+use flashcliff_program::ir::Argument;
 use flashcliff_program::plan::Limits;
 use flashcliff_sys as sys;
 
@@ -18,6 +18,7 @@ use super::fault;
 use super::jit;
 use super::operator::StridedTensor;
 use crate::operator::{Dims, LaneOperator, Pass};
+use crate::programs::Known;
 use crate::{Algebra, Dtype, Error, Gate};
 
 // The generator refuses programs for which the arrays of the C interface have no room.
@@ -27,12 +28,13 @@ const _: () = assert!(Limits::CUDA.params == sys::FC_MAX_PARAMS as usize);
 /// The kernels of a program with its options.
 pub(super) struct Lanes {
     operator: String,
+    /// The operator and its algebra, for messages about compilation.
     #[cfg_attr(
         not(feature = "jit"),
         expect(dead_code, reason = "compilation reads it")
     )]
-    algebra: Algebra,
-    program: &'static Program,
+    title: String,
+    program: &'static Known,
     /// The compute capability of the GPU.
     #[cfg_attr(
         not(feature = "jit"),
@@ -77,9 +79,10 @@ impl Lanes {
         capability: (i32, i32),
     ) -> Result<Self, Error> {
         let program = lane.program();
+        let source = program.source();
         // The backward pass reads one tensor more than the forward pass.
-        if program.inputs.len() >= sys::FC_MAX_TENSORS as usize
-            || program.params.len() > sys::FC_MAX_PARAMS as usize
+        if source.inputs.len() >= sys::FC_MAX_TENSORS as usize
+            || source.params.len() > sys::FC_MAX_PARAMS as usize
         {
             return Err(Error::UnsupportedOnCuda {
                 operator: operator.to_owned(),
@@ -88,7 +91,7 @@ impl Lanes {
         }
         let kernels = [Pass::Forward, Pass::Backward].map(|pass| {
             [false, true].map(|is_f64| {
-                let built = built(algebra, program, pass, is_f64);
+                let built = built(program, pass, is_f64);
                 built.map_or_else(OnceLock::new, OnceLock::from)
             })
         });
@@ -98,7 +101,7 @@ impl Lanes {
         }
         Ok(Self {
             operator: operator.to_owned(),
-            algebra,
+            title: format!("{operator} of {}", algebra.signature()),
             program,
             capability,
             kernels,
@@ -147,10 +150,9 @@ impl Lanes {
             Pass::Forward => jit::Direction::Forward,
             Pass::Backward => jit::Direction::Backward,
         };
-        let operator = self.algebra.described(self.program);
         let kernel = jit::pass(
-            self.algebra.cayley(),
-            &operator,
+            &self.title,
+            self.program,
             direction,
             is_f64,
             self.capability,
@@ -198,7 +200,7 @@ impl Lanes {
         let kernel = self.kernel(pass, dtypes.arithmetic())?;
         let mut call = self.empty_call(dims, dtypes);
         if pass == Pass::Backward {
-            for (input, grad) in self.program.arguments.iter().zip(grads) {
+            for (input, grad) in self.program.source().arguments.iter().zip(grads) {
                 if let (Argument::Param(param), Some(_)) = (*input, grad) {
                     // It only matters whether the address is null.
                     call.param_grads[param] = ptr::dangling_mut::<f64>().cast();
@@ -289,7 +291,7 @@ impl Lanes {
 
     /// The place of an input among the parameters of the program, if it is one of them.
     pub(super) fn parameter(&self, input: usize) -> Option<usize> {
-        match self.program.arguments.get(input) {
+        match self.program.source().arguments.get(input) {
             Some(&Argument::Param(param)) => Some(param),
             _ => None,
         }
@@ -299,7 +301,7 @@ impl Lanes {
     fn backward_arguments(&self, call: &Call) -> sys::fc_call {
         let mut arguments = self.arguments(call);
         let mut lanes = 0;
-        for (input, grad) in self.program.arguments.iter().zip(&call.grads) {
+        for (input, grad) in self.program.source().arguments.iter().zip(&call.grads) {
             let grad = address(grad.unwrap_or(0));
             match *input {
                 Argument::Input(tensor) => {
@@ -316,7 +318,7 @@ impl Lanes {
     /// The arguments that both passes share.
     fn arguments(&self, call: &Call) -> sys::fc_call {
         let mut arguments = self.empty_call(&call.dims, call.dtypes);
-        for (input, &ptr) in self.program.arguments.iter().zip(&call.inputs) {
+        for (input, &ptr) in self.program.source().arguments.iter().zip(&call.inputs) {
             match *input {
                 Argument::Input(tensor) => arguments.inputs[tensor] = address(ptr),
                 Argument::Param(param) => arguments.params[param] = address(ptr),
@@ -367,14 +369,11 @@ impl Lanes {
         inputs: &[StridedTensor],
         outputs: &[Option<StridedTensor>],
     ) -> Result<(), Error> {
-        let wanted = self
-            .program
-            .arguments
-            .iter()
-            .map(|argument| match argument {
-                Argument::Input(tensor) => Some(*tensor),
-                Argument::Param(_) => None,
-            });
+        let arguments = self.program.source().arguments.iter();
+        let wanted = arguments.map(|argument| match *argument {
+            Argument::Input(tensor) => Some(tensor),
+            Argument::Param(_) => None,
+        });
         let order: Option<Vec<usize>> = wanted.collect();
         let read = match pass {
             Pass::Forward => order.as_ref().map(|order| (order.len(), 1)),
@@ -438,31 +437,20 @@ pub(super) unsafe fn add_up(all: &[sys::fc_partials], stream: CUstream) -> Resul
     fault::kernel("fc_add_up", code)
 }
 
-/// The kernel of a pass that this build has. An algebra that was asked for without kernels has none.
-fn built(algebra: Algebra, program: &Program, pass: Pass, is_f64: bool) -> Option<Kernel> {
-    if !may_be_built(algebra) {
+/// The kernel of a pass that this build has. A program that was asked for without kernels has none, where others can be compiled.
+fn built(program: &Known, pass: Pass, is_f64: bool) -> Option<Kernel> {
+    if cfg!(feature = "jit") && !program.with_kernels() {
         return None;
     }
-    let strings = (CString::new(algebra.name()), CString::new(program.name));
-    // A name with a zero byte is no kernel's.
-    let (Ok(algebra), Ok(name)) = strings else {
-        return None;
-    };
-    // SAFETY: both strings end in a zero byte.
-    let kernel = unsafe {
-        sys::fc_find(
-            algebra.as_ptr(),
-            name.as_ptr(),
-            program.left.into(),
-            program.right.into(),
-            pass_code(pass),
-            is_f64.into(),
-        )
-    };
+    let digest = program.digest().0;
+    let (upper, lower) = ((digest >> 64) as u64, digest as u64);
+    // SAFETY: the function reads tables of the library.
+    let kernel = unsafe { sys::fc_find(upper, lower, pass_code(pass), is_f64.into()) };
     NonNull::new(kernel.cast_mut()).map(Kernel)
 }
 
-/// Whether kernels of the build are used. [`Algebra::interpreted`] asks for none, where others can be compiled.
+/// Whether kernels of the build are used for the path products of an algebra. [`Algebra::interpreted`] asks for none, where
+/// others can be compiled.
 pub(super) fn may_be_built(algebra: Algebra) -> bool {
     cfg!(not(feature = "jit")) || algebra.is_compiled()
 }

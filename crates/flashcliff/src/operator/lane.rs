@@ -8,9 +8,10 @@ use crate::Element;
 use crate::few::Few;
 use crate::kernel::lanes::{self, Call, MAX_PARAMS, MAX_TENSORS, Operand, Parameter};
 use crate::ops::ProductOptions;
+use crate::programs::Known;
 use crate::tensor::Tensor;
 use crate::{Algebra, Error, Gate, Norm, Tier, sizes};
-use flashcliff_kernels::program::{Argument, Program};
+use flashcliff_program::ir::Argument;
 
 /// The largest number of inputs of an operator: tensors and parameters of a lane program.
 pub(super) const MAX_INPUTS: usize = MAX_TENSORS + MAX_PARAMS;
@@ -18,17 +19,17 @@ pub(super) const MAX_INPUTS: usize = MAX_TENSORS + MAX_PARAMS;
 /// A program with its options.
 #[derive(Clone)]
 pub(crate) struct LaneOperator {
-    algebra: Algebra,
-    program: &'static Program,
+    program: &'static Known,
     gate: Gate,
+    norm: Norm,
     eps: f64,
 }
 
 impl std::fmt::Debug for LaneOperator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("LaneOperator")
-            .field("program", &self.program.name)
-            .field("formula", &self.program.formula)
+            .field("program", &self.program.source().name)
+            .field("formula", &self.program.source().formula)
             .field("gate", &self.gate)
             .field("eps", &self.eps)
             .finish()
@@ -42,14 +43,18 @@ impl LaneOperator {
         left: GradeSet,
         right: GradeSet,
     ) -> Result<Self, Error> {
-        let program = algebra.program(name, left, right)?;
-        Ok(Self {
-            algebra,
+        Ok(Self::of(algebra.program(name, left, right)?))
+    }
+
+    /// The operator of a program, without a gate.
+    pub(crate) fn of(program: &'static Known) -> Self {
+        Self {
             program,
             gate: Gate::None,
+            norm: Norm::None,
             // A norm without it is not finite for zeros. Programs without a norm do not read it.
             eps: ProductOptions::default().eps,
-        })
+        }
     }
 
     pub(crate) fn with_gate(mut self, gate: Gate) -> Self {
@@ -62,18 +67,20 @@ impl LaneOperator {
         self
     }
 
+    /// Says which norm the program has.
+    pub(crate) fn with_norm(mut self, norm: Norm) -> Self {
+        self.norm = norm;
+        self
+    }
+
     #[cfg(feature = "cuda")]
-    pub(crate) fn program(&self) -> &'static Program {
+    pub(crate) fn program(&self) -> &'static Known {
         self.program
     }
 
     /// The norm of the result.
     pub(crate) fn norm(&self) -> Norm {
-        match self.program.name {
-            "sgp_rms" | "grade_rms" => Norm::Rms,
-            "sgp_invariant" | "grade_invariant" => Norm::Invariant,
-            _ => Norm::None,
-        }
+        self.norm
     }
 
     #[cfg(feature = "cuda")]
@@ -88,31 +95,32 @@ impl LaneOperator {
 
     pub(crate) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {
         let lane = |components| [Dim::Fixed(components), Dim::Batch, Dim::In];
-        let inputs = self
-            .program
-            .arguments
-            .iter()
-            .map(|argument| match *argument {
-                Argument::Input(tensor) => {
-                    let (name, components) = self.program.inputs[tensor];
-                    TensorSpec::new(name, &lane(components))
-                }
-                Argument::Param(param) => {
-                    let (name, count) = self.program.params[param];
-                    TensorSpec::new(name, &[Dim::In, Dim::Fixed(count)])
-                }
-            });
-        let output = TensorSpec::new("o", &lane(self.program.output_components));
+        let program = self.program.source();
+        let inputs = program.arguments.iter().map(|argument| match *argument {
+            Argument::Input(tensor) => {
+                let input = &program.inputs[tensor];
+                TensorSpec::new(&input.name, &lane(input.components.len()))
+            }
+            Argument::Param(param) => {
+                let param = &program.params[param];
+                TensorSpec::new(&param.name, &[Dim::In, Dim::Fixed(param.count)])
+            }
+        });
+        let output = TensorSpec::new("o", &lane(self.program.output_components()));
         (inputs.collect(), output)
     }
 
+    pub(super) fn is_interpreted<T: Element>(&self, tier: Tier) -> bool {
+        self.program.runnable::<T>(tier).forward.is_interpreted()
+    }
+
     pub(super) fn row_sums(&self) -> usize {
-        self.program.forward.row_sums
+        self.program.program().forward.row_sums
     }
 
     pub(super) fn cost(&self, dims: &Dims) -> Cost {
         let of_call = |flops| sizes::product([flops, dims.batch, dims.in_channels]);
-        let [forward, backward] = self.program.flops.map(of_call);
+        let [forward, backward] = self.program.program().flops.map(of_call);
         Cost { forward, backward }
     }
 
@@ -197,12 +205,13 @@ impl LaneOperator {
         pointer: impl Fn(usize) -> *mut T,
     ) -> Few<Operand<T>, MAX_TENSORS> {
         let (batch, channels) = (dims.batch, dims.in_channels);
-        let lane = |&(_, components)| {
-            Operand::contiguous(std::ptr::null_mut(), components, batch, channels)
-        };
-        let mut lanes = Few::of(Operand::unwanted(0), self.program.inputs.iter().map(lane));
+        let program = self.program.source();
+        let components = self.program.input_components();
+        let lane =
+            |components| Operand::contiguous(std::ptr::null_mut(), components, batch, channels);
+        let mut lanes = Few::of(Operand::unwanted(0), components.map(lane));
         // Arguments are in the order of callers, lanes in that of the program.
-        for (index, argument) in self.program.arguments.iter().enumerate() {
+        for (index, argument) in program.arguments.iter().enumerate() {
             if let Argument::Input(tensor) = *argument {
                 lanes[tensor].ptr = pointer(index);
             }
@@ -211,11 +220,12 @@ impl LaneOperator {
     }
 
     fn params<T: Copy>(&self, pointer: impl Fn(usize) -> *mut T) -> Few<Parameter<T>, MAX_PARAMS> {
-        let arguments = self.program.arguments.iter().enumerate();
+        let program = self.program.source();
+        let arguments = program.arguments.iter().enumerate();
         let params = arguments.filter_map(|(index, argument)| match *argument {
             Argument::Param(param) => Some(Parameter {
                 ptr: pointer(index),
-                count: self.program.params[param].1,
+                count: program.params[param].count,
             }),
             Argument::Input(_) => None,
         });
@@ -227,7 +237,7 @@ impl LaneOperator {
     }
 
     fn output<T>(&self, dims: &Dims, ptr: *mut T) -> Operand<T> {
-        let components = self.program.output_components;
+        let components = self.program.output_components();
         Operand::contiguous(ptr, components, dims.batch, dims.in_channels)
     }
 
@@ -239,7 +249,7 @@ impl LaneOperator {
         (inputs, outputs, params, param_grads): Operands<'a, T>,
         saved: *mut T,
     ) -> Call<'a, T> {
-        let program = self.algebra.runnable::<T>(self.program, tier);
+        let program = self.program.runnable::<T>(tier);
         let (plan, flops) = match pass {
             Pass::Forward => (&program.forward, program.flops[0]),
             Pass::Backward => (&program.backward, program.flops[1]),

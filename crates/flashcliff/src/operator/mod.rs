@@ -6,6 +6,7 @@ pub(crate) mod gemm;
 mod lane;
 mod linear;
 mod linear_sgp;
+mod own;
 mod shape;
 mod zero;
 
@@ -23,6 +24,7 @@ pub(crate) use fully_connected::FullyConnected;
 pub(crate) use lane::LaneOperator;
 pub(crate) use linear::Linear;
 pub(crate) use linear_sgp::LinearSgp;
+pub use own::ProgramOptions;
 pub use shape::{Dim, Dims, TensorSpec};
 pub(crate) use zero::Zero;
 
@@ -46,7 +48,8 @@ pub(crate) enum Kind {
     Zero(Zero),
 }
 
-/// An operator, bound to an algebra and its options; made by the functions of [`ops`](crate::ops).
+/// An operator, bound to an algebra and its options; made by the functions of [`ops`](crate::ops), or of a program by
+/// [`Self::of`].
 ///
 /// All tensors are contiguous. Inputs and outputs cannot alias, since outputs are `&mut`. Every check happens before
 /// anything is written. The kernels allocate no tensors: [`Self::saved_len`] and [`Self::workspace_len`] give the sizes
@@ -298,8 +301,11 @@ impl Operator {
         }
     }
 
-    /// Whether kernels of lanes are interpreted on the CPU in this type: no kernels of the algebra are compiled, or none in f64.
+    /// Whether kernels of lanes are interpreted on the CPU in this type: the build has none of the program, or none in f64.
     pub fn is_interpreted<T: Element>(&self) -> bool {
+        if let Kind::Lanes(lane) = &self.kind {
+            return lane.is_interpreted::<T>(self.tier);
+        }
         let has_type = T::DTYPE != crate::Dtype::F64 || cfg!(feature = "f64");
         !(self.algebra.is_compiled() && has_type)
     }

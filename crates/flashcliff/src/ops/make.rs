@@ -22,11 +22,12 @@ impl ProductOptions {
         let left = self.left.unwrap_or(algebra.full());
         let right = self.right.unwrap_or(algebra.full());
         let lane = LaneOperator::new(algebra, name, left, right)?;
+        let lane = lane.with_norm(self.norm);
         Ok(lane.with_gate(self.gate).with_eps(self.eps))
     }
 }
 
-fn check_eps(eps: f64) -> Result<(), Error> {
+pub(crate) fn check_eps(eps: f64) -> Result<(), Error> {
     if eps.is_finite() && eps >= 0.0 {
         return Ok(());
     }
@@ -209,7 +210,7 @@ pub(super) fn grade_rms(algebra: Algebra, norm: Norm, eps: f64) -> Result<Operat
         }
     };
     let lane = LaneOperator::new(algebra, program, algebra.full(), algebra.full())?;
-    let lane = lane.with_eps(eps);
+    let lane = lane.with_norm(norm).with_eps(eps);
     Ok(Operator::new("grade_rms", algebra, Kind::Lanes(lane)))
 }
 

@@ -18,7 +18,7 @@ mod by_name;
 #[rustfmt::skip]
 mod functions;
 mod given;
-mod make;
+pub(crate) mod make;
 #[rustfmt::skip]
 mod options;
 

@@ -1,9 +1,11 @@
 //! Checks that the sizes of these tests reach every skeleton: rows of a CTA, of a cluster and in tiles, with copies
 //! ahead and without, and independent lanes.
 
-use std::ffi::CString;
 use std::ptr;
 
+use cayley::{Algebra, GradeSet, Signature};
+use flashcliff_program::ir::Digest;
+use flashcliff_program::spec;
 use flashcliff_sys as sys;
 
 use crate::device::device;
@@ -16,11 +18,12 @@ pub(crate) fn add(tests: &mut Tests) {
 /// The launch plan of a call of a program of cl300 on all grades.
 fn plan(program: &str, pass: sys::fc_pass, batch: i64, channels: i64) -> sys::fc_plan {
     device().context().bind_to_thread().expect("a context");
-    let (algebra, program) = (CString::new("cl300"), CString::new(program));
-    let (algebra, program) = (algebra.expect("no zero"), program.expect("no zero"));
-    // SAFETY: both strings end in a zero byte.
-    let kernel = unsafe { sys::fc_find(algebra.as_ptr(), program.as_ptr(), 15, 15, pass, 0) };
-    assert!(!kernel.is_null(), "no kernel of {program:?}");
+    let (algebra, full) = (Algebra::new(Signature::of(3, 0, 0)), GradeSet::full(3));
+    let found = spec::find(&algebra, program, full, full, None).expect("an operator");
+    let Digest(digest) = found.program.digest();
+    // SAFETY: the function reads tables of the library.
+    let kernel = unsafe { sys::fc_find((digest >> 64) as u64, digest as u64, pass, 0) };
+    assert!(!kernel.is_null(), "no kernel of {program}");
     let call = sys::fc_call {
         inputs: [ptr::null(); 4],
         outputs: [ptr::null_mut(); 4],

@@ -27,6 +27,7 @@ mod misuse;
 mod misuse_parts;
 mod misuse_table;
 mod numbers;
+mod own_programs;
 mod plain;
 mod random;
 mod reference;

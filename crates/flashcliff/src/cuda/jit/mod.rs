@@ -14,14 +14,15 @@ use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 use std::{panic, thread};
 
-use cayley::{Algebra, GradeSet, Signature};
+use cayley::{Algebra, Signature};
 pub(super) use codegen::emit::cuda::Direction;
 use codegen::emit::cuda::{self as emit, Kernel, Shape};
-use flashcliff_program::spec::Operator;
+use flashcliff_program::ir::Digest;
 use flashcliff_sys as sys;
 
 use super::fault;
 use crate::Error;
+use crate::programs::Known;
 use cache::Code;
 use compiler::{Compiler, Target};
 
@@ -33,10 +34,7 @@ pub(super) fn check() -> Result<(), Error> {
 /// The key of a loaded kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
-    signature: Signature,
-    program: String,
-    /// The grades of the operands and of the output.
-    grades: [GradeSet; 3],
+    digest: Digest,
     direction: Direction,
     is_f64: bool,
     capability: (i32, i32),
@@ -86,31 +84,27 @@ impl<K: PartialEq, T> Loaded<K, T> {
     }
 }
 
-/// The kernels of a pass of a lane program, in one arithmetic, for GPUs of a compute capability.
+/// The kernels of a pass of a program, in one arithmetic, for GPUs of a compute capability. `operator` is for messages.
 pub(super) fn pass(
-    algebra: &Algebra,
-    operator: &Operator,
+    operator: &str,
+    program: &Known,
     direction: Direction,
     is_f64: bool,
     capability: (i32, i32),
 ) -> Result<NonNull<sys::fc_kernel>, Error> {
     static LOADED: Loaded<Key, sys::fc_kernel> = Loaded::new();
     let key = Key {
-        signature: algebra.signature(),
-        program: operator.program.name.clone(),
-        grades: [operator.left, operator.right, operator.output],
+        digest: program.digest(),
         direction,
         is_f64,
         capability,
     };
     LOADED.get_or_make(key, || {
         let name = format!(
-            "{} ({direction:?}, {}) of {}",
-            operator.program.name,
+            "{operator} ({direction:?}, {})",
             if is_f64 { "f64" } else { "f32" },
-            algebra.signature()
         );
-        let single = emit::pass(algebra, operator, direction, is_f64);
+        let single = emit::pass(program.source(), direction, is_f64);
         let single = single.map_err(too_large(&name))?;
         // Walking rows in f32 takes the special instructions of 90a, as in a build.
         let special = !single.shape.is_pointwise && !is_f64;

@@ -8,9 +8,9 @@ use super::{FullyConnected, PathProduct};
 use crate::Pass;
 use crate::kernel::lanes::{self, Call, Operand};
 use crate::operator::shape::Dims;
+use crate::programs::Known;
 use crate::tensor::Tensor;
 use crate::{Element, Tier};
-use flashcliff_kernels::program::Program;
 
 /// A block of batch elements, with the tensors of the call.
 pub(super) struct Block<'a, T> {
@@ -42,7 +42,7 @@ impl<'a, T: Element> Block<'a, T> {
 
     fn run(
         &self,
-        plan: (&'static Program, Pass),
+        plan: (&'static Known, Pass),
         inputs: &[Operand<T>],
         outputs: &[Operand<T>],
         lanes: &mut [T],
@@ -109,7 +109,7 @@ impl<'a, T: Element> Block<'a, T> {
 
     pub(super) fn form_path(&self, product: &PathProduct, scratch: &mut Scratch<'_, T>) {
         let inputs = self.operands(product, scratch.gates.as_mut_ptr());
-        let width = product.program.output_components;
+        let width = product.program.output_components();
         let formed = self.part(scratch.formed.as_mut_ptr(), 0..width);
         self.run(
             (product.program, Pass::Forward),
@@ -122,7 +122,7 @@ impl<'a, T: Element> Block<'a, T> {
     /// Takes the gradient of `A_p` to the gradients of the operands, which are added up over paths.
     pub(super) fn pull_back_path(&self, product: &PathProduct, scratch: &mut Scratch<'_, T>) {
         let path = product.path;
-        let width = product.program.output_components;
+        let width = product.program.output_components();
         let [x, y, gates] = self.operands(product, scratch.gates.as_mut_ptr());
         let grad_formed = self.part(scratch.formed.as_mut_ptr(), 0..width);
         let outputs = [

@@ -26,23 +26,22 @@ use crate::few::Few;
 use crate::kernel::lanes::{self, Call, MAX_TENSORS, Operand};
 use crate::kernel::tasks::{self, Chunks};
 use crate::ops::ProductOptions;
+use crate::programs::Known;
 use crate::tensor::Tensor;
 use crate::{Algebra, Error, Gate, Norm, Tier, sizes};
-use flashcliff_kernels::program::Program;
 
 /// The number of elements of scratch memory that a block aims at: about half of a second-level cache.
 const BLOCK_ELEMENTS: usize = 1 << 17;
 
 #[derive(Clone)]
 pub(crate) struct FullyConnected {
-    algebra: Algebra,
     gate: Gate,
     eps: f64,
     left: Layout,
     right: Layout,
     output: Layout,
     paths: Vec<PathProduct>,
-    gates: &'static Program,
+    gates: &'static Known,
     norms: Vec<GradeNorm>,
     norm: Norm,
 }
@@ -61,14 +60,14 @@ impl std::fmt::Debug for FullyConnected {
 #[derive(Clone)]
 struct GradeNorm {
     blades: Range<usize>,
-    program: &'static Program,
-    undo: &'static Program,
+    program: &'static Known,
+    undo: &'static Known,
 }
 
 #[derive(Clone)]
 struct PathProduct {
     path: Path,
-    program: &'static Program,
+    program: &'static Known,
 }
 
 /// The tensors that the backward pass reads.
@@ -112,7 +111,6 @@ impl FullyConnected {
             });
         }
         Ok(Self {
-            algebra,
             gate: options.gate,
             eps: options.eps,
             left: Layout::new(algebra, left),
@@ -167,11 +165,19 @@ impl FullyConnected {
     }
 
     pub(super) fn cost(&self, dims: &Dims) -> Cost {
-        let slices: usize = self.paths.iter().map(|p| p.program.output_components).sum();
+        let slices: usize = self
+            .paths
+            .iter()
+            .map(|p| p.program.output_components())
+            .sum();
         let channels = [dims.in_channels, dims.out_channels];
         let matrix = sizes::product([2, slices, dims.batch].into_iter().chain(channels));
         let formed = |pass: usize| {
-            let flops: usize = self.paths.iter().map(|p| p.program.flops[pass]).sum();
+            let flops: usize = self
+                .paths
+                .iter()
+                .map(|p| p.program.program().flops[pass])
+                .sum();
             sizes::product([flops, dims.batch, dims.in_channels])
         };
         Cost {
@@ -188,7 +194,7 @@ impl FullyConnected {
     }
 
     fn widest(&self) -> usize {
-        let widths = self.paths.iter().map(|p| p.program.output_components);
+        let widths = self.paths.iter().map(|p| p.program.output_components());
         widths.max().unwrap_or(0)
     }
 
@@ -465,12 +471,12 @@ impl FullyConnected {
     fn call<'a, T: Element>(
         &self,
         tier: Tier,
-        (program, pass): (&'static Program, Pass),
+        (program, pass): (&'static Known, Pass),
         inputs: &'a [Operand<T>],
         outputs: &'a [Operand<T>],
         count: usize,
     ) -> Call<'a, T> {
-        let program = self.algebra.runnable::<T>(program, tier);
+        let program = program.runnable::<T>(tier);
         Call {
             plan: match pass {
                 Pass::Forward => &program.forward,
@@ -524,8 +530,11 @@ impl FullyConnected {
     }
 
     fn widest_operand(&self) -> usize {
-        let widths = self.paths.iter().flat_map(|p| p.program.inputs[..2].iter());
-        widths.map(|(_, components)| *components).max().unwrap_or(0)
+        let widths = self
+            .paths
+            .iter()
+            .flat_map(|p| p.program.input_components().take(2));
+        widths.max().unwrap_or(0)
     }
 
     /// The most workspace that a lane program needs for a block.
@@ -541,10 +550,9 @@ impl FullyConnected {
                 let null = std::ptr::null_mut::<T>();
                 Operand::contiguous(null, components, rows, channels)
             };
-            let inputs = program.inputs.iter();
-            let inputs = inputs.map(|&(_, count)| operand(count));
+            let inputs = program.input_components().map(operand);
             let inputs: Few<_, MAX_TENSORS> = Few::of(operand(0), inputs);
-            let output = operand(program.output_components);
+            let output = operand(program.output_components());
             let mut given = inputs;
             given.push(output);
             let need = |pass, inputs: &[Operand<T>], outputs: &[Operand<T>]| {

@@ -1,0 +1,142 @@
+//! Validation: whether a program that somebody wrote by hand is a program.
+
+use std::fmt;
+
+use super::node::{Function, Id, Node};
+use super::program::{Argument, Program};
+
+/// The highest derivative of a gate that a program may call; its gradient calls the next one.
+const GATE_ORDER: u8 = 0;
+
+/// The reason why a program cannot be run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Flaw {
+    program: String,
+    reason: String,
+}
+
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the program `{}`: {}", self.program, self.reason)
+    }
+}
+
+impl std::error::Error for Flaw {}
+
+impl Program {
+    /// Checks that every expression refers to what the program declares, and that every argument is given once.
+    ///
+    /// # Errors
+    /// The first thing that is wrong.
+    pub fn validate(&self) -> Result<(), Flaw> {
+        let checks = [
+            self.check_arguments(),
+            self.check_expressions(),
+            self.check_results(),
+        ];
+        let found: Result<(), String> = checks.into_iter().collect();
+        found.map_err(|reason| Flaw {
+            program: self.name.clone(),
+            reason,
+        })
+    }
+
+    fn check_arguments(&self) -> Result<(), String> {
+        let mut given = self.arguments.clone();
+        let mut declared: Vec<Argument> = (0..self.inputs.len()).map(Argument::Input).collect();
+        declared.extend((0..self.params.len()).map(Argument::Param));
+        let order = |argument: &Argument| match *argument {
+            Argument::Input(at) => (0, at),
+            Argument::Param(at) => (1, at),
+        };
+        given.sort_by_key(order);
+        if given == declared {
+            return Ok(());
+        }
+        Err(format!(
+            "expected each input and each parameter once among the arguments, got {given:?}"
+        ))
+    }
+
+    fn check_expressions(&self) -> Result<(), String> {
+        for id in self.graph.ids() {
+            let node = self.graph.node(id);
+            if node.operands().any(|operand| operand >= id) {
+                return Err(format!(
+                    "expected operands before their users, got {node:?}"
+                ));
+            }
+            if !self.declares(id, node) {
+                return Err(format!(
+                    "expected an input, a parameter, a sum or a cut that the program declares before it is read, got {node:?}"
+                ));
+            }
+            if let Node::Call(Function::Gate { order }, _) = node
+                && order > GATE_ORDER
+            {
+                return Err(format!(
+                    "expected gates, got the derivative of order {order} of one"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the program declares what a node reads. Sums and cuts are of expressions before the node.
+    fn declares(&self, id: Id, node: Node) -> bool {
+        let before = |summand: &Id| *summand < id;
+        match node {
+            Node::Lane { tensor, component } => {
+                let input = self.inputs.get(tensor);
+                input.is_some_and(|input| component < input.components.len())
+            }
+            Node::Param { param, index } => {
+                let param = self.params.get(param);
+                param.is_some_and(|param| index < param.count)
+            }
+            Node::RowSum(index) => self.row_sums.get(index).is_some_and(before),
+            Node::Cut { cut, component } => {
+                let values = self.cuts.get(cut);
+                values
+                    .and_then(|values| values.get(component))
+                    .is_some_and(before)
+            }
+            _ => true,
+        }
+    }
+
+    fn check_results(&self) -> Result<(), String> {
+        let count = self.graph.len();
+        let is_there = |id: &Id| id.index() < count;
+        for output in &self.outputs {
+            let (name, labels) = (&output.tensor.name, output.tensor.components.len());
+            if labels != output.values.len() {
+                return Err(format!(
+                    "expected a label for each component of `{name}`, got {labels} of {}",
+                    output.values.len()
+                ));
+            }
+        }
+        let values = self.outputs.iter().flat_map(|output| &output.values);
+        let values = values
+            .chain(self.cuts.iter().flatten())
+            .chain(&self.row_sums);
+        let sums = self.column_sums.iter();
+        if !values
+            .chain(sums.clone().map(|sum| &sum.value))
+            .all(is_there)
+        {
+            return Err(
+                "expected expressions of this program's graph, got one of another graph".to_owned(),
+            );
+        }
+        let fits = |sum: &super::ColumnSum| {
+            let param = self.params.get(sum.param);
+            param.is_some_and(|param| sum.index < param.count)
+        };
+        if !sums.clone().all(fits) || self.saved_row_sums > self.row_sums.len() {
+            return Err("expected sums over the batch of declared parameters, and saved sums that there are".to_owned());
+        }
+        Ok(())
+    }
+}

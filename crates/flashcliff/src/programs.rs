@@ -1,0 +1,119 @@
+//! The programs that operators run, each found by its content.
+
+use flashcliff_kernels::program::Program;
+use flashcliff_program::ir::{self, Digest};
+
+use crate::kept::Kept;
+use crate::{Element, Tier, algebra, interpreter};
+
+/// A program with the kernels that there are for it. It stays for the life of the process.
+pub(crate) struct Known {
+    digest: Digest,
+    source: ir::Program,
+    /// Whether kernels of the build may be used.
+    with_kernels: bool,
+    /// The kernels of the build, or of a crate that compiled the program itself.
+    compiled: Option<&'static Program>,
+    /// The interpreted form, once something has asked for it.
+    interpreted: Kept<Program>,
+}
+
+/// All programs of the process.
+static KNOWN: Kept<Known> = Kept::new();
+
+impl Known {
+    /// The program of some content. Programs that differ in names alone share the kernels of the build.
+    ///
+    /// `with_kernels`: whether kernels of the build may be used. If not, the program is interpreted.
+    pub(crate) fn of(source: ir::Program, with_kernels: bool) -> &'static Self {
+        let digest = source.digest();
+        let mut kernels = algebra::kernels().filter(|_| with_kernels);
+        let compiled = kernels.find(|program| program.digest == digest.0);
+        let is_it = |known: &&Self| {
+            (known.digest, known.with_kernels) == (digest, with_kernels)
+                && known.compiled.is_some() == compiled.is_some()
+                && has_names_of(&known.source, &source)
+        };
+        let known = KNOWN.iter().find(is_it);
+        known.unwrap_or_else(|| {
+            KNOWN.add(Self {
+                digest,
+                source,
+                with_kernels,
+                compiled,
+                interpreted: Kept::new(),
+            })
+        })
+    }
+
+    /// The key of the program.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Inputs, parameters, outputs and expressions.
+    pub(crate) fn source(&self) -> &ir::Program {
+        &self.source
+    }
+
+    /// The number of components of each lane input.
+    pub(crate) fn input_components(&self) -> impl Iterator<Item = usize> {
+        self.source
+            .inputs
+            .iter()
+            .map(|input| input.components.len())
+    }
+
+    /// The number of components of the output.
+    pub(crate) fn output_components(&self) -> usize {
+        self.source.outputs[0].values.len()
+    }
+
+    /// Whether kernels of the build may be used.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn with_kernels(&self) -> bool {
+        self.with_kernels
+    }
+
+    /// The plans of both passes, compiled or interpreted.
+    pub(crate) fn program(&self) -> &Program {
+        self.compiled.unwrap_or_else(|| self.interpreted())
+    }
+
+    /// The program in a form that runs on a tier, for an element type: as it was compiled, or interpreted.
+    pub(crate) fn runnable<T: Element>(&self, tier: Tier) -> &Program {
+        let program = self.program();
+        let stage = program.forward.stages.first().map(|call| call.stage);
+        match stage.is_none_or(|stage| T::tiers(stage).get(tier).is_some()) {
+            true => program,
+            false => self.interpreted(),
+        }
+    }
+
+    fn interpreted(&self) -> &Program {
+        let made = self.interpreted.iter().next();
+        made.unwrap_or_else(|| self.interpreted.add(interpreter::program(self)))
+    }
+}
+
+/// Whether two programs of one content have the same names, too.
+fn has_names_of(one: &ir::Program, other: &ir::Program) -> bool {
+    let outputs = |program: &ir::Program| {
+        let tensors = program.outputs.iter().map(|output| output.tensor.clone());
+        tensors.collect::<Vec<_>>()
+    };
+    (&one.name, &one.formula) == (&other.name, &other.formula)
+        && (&one.inputs, &one.params) == (&other.inputs, &other.params)
+        && outputs(one) == outputs(other)
+}
+
+impl std::fmt::Debug for Known {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Known")
+            .field("name", &self.source.name)
+            .field("digest", &self.digest)
+            .field("is_compiled", &self.compiled.is_some())
+            .finish_non_exhaustive()
+    }
+}

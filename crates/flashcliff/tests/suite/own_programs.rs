@@ -1,0 +1,298 @@
+//! Operators of programs that a user writes: found by their content, right, and refused where they are none.
+
+use cayley::{GradeSet, ProductKind};
+use flashcliff::program::{Argument, Function, Multivector, Node, Program, Uniform};
+use flashcliff::{Algebra, Error, Gate, Norm, Operator, ProgramOptions, Tensor, ops};
+use flashcliff_program::spec;
+
+use crate::random::Random;
+
+const BATCH: usize = 3;
+const CHANNELS: usize = 5;
+
+/// `o = w (x y - y x) / sqrt(mean |x y - y x|^2 + eps)`, the mean over channels.
+fn commutator_norm(algebra: Algebra) -> Program {
+    let all = GradeSet::full(algebra.dim());
+    let mut p = Program::new("commutator_norm", "o = w [x, y] / rms");
+    let x = Multivector::input(&mut p, &algebra, "x", all);
+    let y = Multivector::input(&mut p, &algebra, "y", all);
+    let w = p.param("w", 1)[0];
+    let xy = x.product(&mut p.graph, &algebra, ProductKind::Geometric, &y);
+    let yx = y.product(&mut p.graph, &algebra, ProductKind::Geometric, &x);
+    let mut parts = Vec::new();
+    for (a, b) in xy.components.into_iter().zip(yx.components) {
+        parts.push(p.graph.sub(a, b));
+    }
+    let parts = p.cut(parts);
+    let mut squares = p.graph.constant(0.0);
+    for &part in &parts {
+        let square = p.graph.mul(part, part);
+        squares = p.graph.add(squares, square);
+    }
+    let sum = p.row_sum(squares);
+    let share = p.graph.uniform(Uniform::InvChannels);
+    let mean = p.graph.mul(sum, share);
+    let eps = p.graph.uniform(Uniform::Eps);
+    let padded = p.graph.add(mean, eps);
+    let root = p.graph.call(Function::Sqrt, padded);
+    let one = p.graph.constant(1.0);
+    let inverse = p.graph.div(one, root);
+    let scaled = parts.into_iter().map(|part| {
+        let part = p.graph.mul(part, inverse);
+        p.graph.mul(w, part)
+    });
+    let components = scaled.collect();
+    Multivector {
+        grades: all,
+        components,
+    }
+    .output(&mut p, &algebra);
+    p
+}
+
+/// The same by loops over the product table.
+fn by_loops(algebra: Algebra, x: &[f64], y: &[f64], w: &[f64], eps: f64) -> Vec<f64> {
+    let lanes = BATCH * CHANNELS;
+    let mut out = vec![0.0; x.len()];
+    for term in algebra.product(ProductKind::Geometric) {
+        for lane in 0..lanes {
+            let at = |blade: usize| blade * lanes + lane;
+            let sign = f64::from(term.sign);
+            out[at(term.output)] += sign * x[at(term.left)] * y[at(term.right)];
+            out[at(term.output)] -= sign * y[at(term.left)] * x[at(term.right)];
+        }
+    }
+    for row in 0..BATCH {
+        let lanes_of_row = || {
+            (0..algebra.blade_count()).flat_map(move |blade| {
+                (0..CHANNELS)
+                    .map(move |channel| (blade * lanes + row * CHANNELS + channel, channel))
+            })
+        };
+        let sum: f64 = lanes_of_row().map(|(at, _)| out[at] * out[at]).sum();
+        let root = (sum / CHANNELS as f64 + eps).sqrt();
+        for (at, channel) in lanes_of_row() {
+            out[at] *= w[channel] / root;
+        }
+    }
+    out
+}
+
+#[test]
+fn a_program_of_ones_own_is_right_and_so_is_its_gradient() -> Result<(), Error> {
+    for name in ["cl300", "cl200", "cl211"] {
+        let algebra: Algebra = name.parse()?;
+        let options = ProgramOptions {
+            eps: 0.25,
+            ..ProgramOptions::default()
+        };
+        let op = Operator::of(algebra, &commutator_norm(algebra), &options)?;
+        assert_eq!(op.name(), "commutator_norm");
+        let blades = algebra.blade_count();
+        let mut random = Random::new(7);
+        let [x, y, weights] = [blades, blades, 1].map(|rows| {
+            let lanes = if rows == 1 {
+                CHANNELS
+            } else {
+                rows * BATCH * CHANNELS
+            };
+            random.reals(lanes)
+        });
+        let shape = [blades, BATCH, CHANNELS];
+        let value = |x: &[f64], y: &[f64], w: &[f64]| -> Result<Vec<f64>, Error> {
+            let inputs = [
+                Tensor::new(x, &shape)?,
+                Tensor::new(y, &shape)?,
+                Tensor::new(w, &[CHANNELS, 1])?,
+            ];
+            Ok(op.evaluate(&inputs)?.output)
+        };
+        let got = value(&x, &y, &weights)?;
+        let want = by_loops(algebra, &x, &y, &weights, 0.25);
+        assert!(
+            got.iter().zip(&want).all(|(a, b)| (a - b).abs() < 1e-12),
+            "{name}"
+        );
+
+        let inputs = [
+            Tensor::new(&x, &shape)?,
+            Tensor::new(&y, &shape)?,
+            Tensor::new(&weights, &[CHANNELS, 1])?,
+        ];
+        let found = op.evaluate(&inputs)?;
+        let direction = random.reals(got.len());
+        let gradients = op.gradients(&inputs, &found, Tensor::new(&direction, &shape)?)?;
+        let dot = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        for (at, gradient) in gradients.iter().enumerate() {
+            let step = random.reals(gradient.len());
+            let moved = |h: f64| -> Result<f64, Error> {
+                let mut all = [x.clone(), y.clone(), weights.clone()];
+                for (value, step) in all[at].iter_mut().zip(&step) {
+                    *value += h * step;
+                }
+                Ok(dot(&value(&all[0], &all[1], &all[2])?, &direction))
+            };
+            let slope = (moved(1e-5)? - moved(-1e-5)?) / 2e-5;
+            let derived = dot(gradient, &step);
+            assert!(
+                (slope - derived).abs() < 1e-7 * (1.0 + slope.abs()),
+                "{name}, input {at}"
+            );
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_program_that_the_build_knows_runs_on_its_kernels_whatever_its_names() -> Result<(), Error> {
+    let algebra: Algebra = "cl300".parse()?;
+    let full = GradeSet::full(3);
+    let mut options = ops::ProductOptions::default();
+    (options.gate, options.norm) = (Gate::Silu, Norm::Rms);
+    let theirs = ops::sgp_norm(algebra, &options)?;
+    let mut program = spec::find(&algebra, "sgp_rms", full, full, None)
+        .expect("an operator")
+        .program;
+    program.name = "mine".to_owned();
+    program.inputs[0].name = "left".to_owned();
+    let own = ProgramOptions {
+        gate: Gate::Silu,
+        eps: options.eps,
+    };
+    let mine = Operator::of(algebra, &program, &own)?;
+    assert_eq!(mine.inputs()[0].name, "left");
+    assert_eq!(theirs.inputs()[0].name, "x");
+    assert!(!mine.is_interpreted::<f32>());
+    // One sign less, and the build does not know it.
+    let mut other = program.clone();
+    let first = other.outputs[0].values[0];
+    other.outputs[0].values[0] = other.graph.neg(first);
+    assert!(Operator::of(algebra, &other, &own)?.is_interpreted::<f32>());
+    // Nor does an algebra that was asked for without kernels.
+    let bare = Algebra::interpreted(algebra.signature())?;
+    assert!(Operator::of(bare, &program, &own)?.is_interpreted::<f32>());
+
+    let mut random = Random::new(11);
+    let shape = [8, BATCH, CHANNELS];
+    let mut reals = |count| {
+        random
+            .reals(count)
+            .into_iter()
+            .map(|x| x as f32)
+            .collect::<Vec<f32>>()
+    };
+    let (x, y, w) = (
+        reals(8 * BATCH * CHANNELS),
+        reals(8 * BATCH * CHANNELS),
+        reals(CHANNELS * 20),
+    );
+    let inputs = [
+        Tensor::new(&x, &shape)?,
+        Tensor::new(&y, &shape)?,
+        Tensor::new(&w, &[CHANNELS, 20])?,
+    ];
+    let [a, b] = [mine.evaluate(&inputs)?, theirs.evaluate(&inputs)?];
+    assert_eq!(a.output, b.output);
+    let gradients = [(&mine, &a), (&theirs, &b)].map(|(op, found)| {
+        let direction = found.tensor()?;
+        op.gradients(&inputs, found, direction)
+    });
+    let [a, b] = gradients;
+    assert_eq!(a?, b?);
+    Ok(())
+}
+
+#[test]
+fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
+    let algebra: Algebra = "cl200".parse()?;
+    let options = ProgramOptions::default();
+    let cases: [(&str, fn(&mut Program)); 14] = [
+        ("expected one output, got 0", |p| p.outputs.clear()),
+        ("expected one output, got 2", |p| {
+            p.outputs.push(p.outputs[0].clone())
+        }),
+        ("`nothing` has none", |p| {
+            p.input("nothing", Vec::new());
+        }),
+        ("`none` has none", |p| {
+            p.param("none", 0);
+        }),
+        ("Lane { tensor: 9, component: 0 }", |p| {
+            p.outputs[0].values[0] = p.graph.lane(9, 0);
+        }),
+        ("Lane { tensor: 0, component: 4 }", |p| {
+            p.outputs[0].values[0] = p.graph.lane(0, 4);
+        }),
+        ("Param { param: 3, index: 0 }", |p| {
+            p.outputs[0].values[0] = p.graph.param(3, 0);
+        }),
+        ("RowSum(5)", |p| {
+            p.outputs[0].values[0] = p.graph.intern(Node::RowSum(5));
+        }),
+        ("Cut { cut: 2, component: 0 }", |p| {
+            p.outputs[0].values[0] = p.graph.intern(Node::Cut {
+                cut: 2,
+                component: 0,
+            });
+        }),
+        ("each input and each parameter once", |p| {
+            p.arguments.push(Argument::Input(0))
+        }),
+        ("each input and each parameter once", |p| {
+            p.arguments.clear()
+        }),
+        ("a label for each component of `o`, got 3 of 4", |p| {
+            p.outputs[0].tensor.components.pop();
+        }),
+        ("derivative of order 1", |p| {
+            let x = p.graph.lane(0, 0);
+            p.outputs[0].values[0] = p.graph.call(Function::Gate { order: 1 }, x);
+        }),
+        ("lane inputs, and kernels have room for 8", |p| {
+            for index in 0..9 {
+                p.input(&format!("x{index}"), vec!["1".to_owned()]);
+            }
+        }),
+    ];
+    for (expected, change) in cases {
+        let mut program = commutator_norm(algebra);
+        change(&mut program);
+        let error = Operator::of(algebra, &program, &options)
+            .map(drop)
+            .unwrap_err();
+        assert!(
+            matches!(error, Error::UnsupportedProgram { .. }),
+            "{error:?}"
+        );
+        let text = error.to_string();
+        assert!(
+            text.contains("`commutator_norm") && text.contains(expected),
+            "{text}"
+        );
+    }
+    // A sum of what is computed from the sum.
+    let mut program = commutator_norm(algebra);
+    program.row_sums[0] = *program.outputs[0].values.last().expect("an output");
+    assert!(Operator::of(algebra, &program, &options).is_err());
+    // An expression of a larger graph.
+    let mut program = commutator_norm(algebra);
+    let mut other = commutator_norm("cl300".parse()?);
+    let x = other.graph.lane(0, 0);
+    program.outputs[0].values[0] = (0..9).fold(x, |x, _| other.graph.mul(x, x));
+    for at in 0..2000 {
+        program.outputs[0].values[0] = other.graph.constant(f64::from(at));
+    }
+    assert!(Operator::of(algebra, &program, &options).is_err());
+    for eps in [-1.0, f64::NAN, f64::INFINITY] {
+        let options = ProgramOptions {
+            eps,
+            ..ProgramOptions::default()
+        };
+        let error = Operator::of(algebra, &commutator_norm(algebra), &options).map(drop);
+        assert!(matches!(
+            error,
+            Err(Error::InvalidOption { option: "eps", .. })
+        ));
+    }
+    Ok(())
+}
