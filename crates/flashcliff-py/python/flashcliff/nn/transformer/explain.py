@@ -44,7 +44,8 @@ def explain(module: nn.Module) -> Paths:
     Returns:
         The ways of blocks and the reasons of layers, by their names. It prints as one line for each.
 
-    >>> import torch, flashcliff
+    >>> import flashcliff
+    >>> from flashcliff.nn.transformer import GATransformer
     >>> net = GATransformer(flashcliff.Algebra(1, 3, 0), 1, 1, 4, blocks=1, attention={"heads": 2})
     >>> _ = net.linear_in.register_forward_hook(lambda *_: None)
     >>> print(explain(net))
