@@ -104,3 +104,20 @@ def test_zero_scalars_have_a_place():
     layer = gatr.EquiLinear(2, 3, in_s_channels=0, out_s_channels=4)
     assert layer.s2s.weight.shape == (4, 0) and not layer.s2s.weight.requires_grad
     layer.reset_parameters()
+
+
+@pytest.mark.parametrize("name", ["unit_scalar", "almost_unit_scalar"])
+@pytest.mark.parametrize("kind", [ValueError, NotImplementedError])
+def test_starts_that_need_scalars(name, kind):
+    """The packages raise the second kind of error."""
+    from flashcliff import MissingScalarsError
+    from flashcliff.compat import gatr
+
+    for make in (
+        lambda: gatr.EquiLinear(2, 3, initialization=name),
+        lambda: v1.EquiLinear(2, 3, initialization=name),
+        lambda: layers.EquiLinear(2, 3, {}, initialization=name),
+    ):
+        with pytest.raises(kind, match="in_scalars >= 1") as raised:
+            make()
+        assert raised.type is MissingScalarsError

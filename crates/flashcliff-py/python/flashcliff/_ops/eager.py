@@ -50,7 +50,7 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
 
 
 if not hasattr(torch.library, "get_kernel"):
-    # PyTorch 2.8 and 2.9 end their traces before this function, and would go on within what takes addresses of tensors.
+    # PyTorch 2.8 ends its traces before this function, and would go on within what takes addresses of tensors.
     call = torch.compiler.disable(call)
 
 
