@@ -22,6 +22,9 @@ from flashcliff.nn import transformer as gt
 
 Axes = tuple[int | str, ...]
 
+SEED = 50
+"""A seed for which no squared norm of a grade is so near 0 that 16 bits change its sign, where norms have a kink."""
+
 
 @dataclass(frozen=True)
 class Subject:
@@ -48,7 +51,7 @@ class Subject:
         for at, axes in enumerate(shapes):
             shape = [sizes.get(axis, axis) for axis in axes]  # type: ignore[call-overload]
             # The first numbers of a larger batch are those of a smaller one.
-            generator = torch.Generator().manual_seed(at)
+            generator = torch.Generator().manual_seed(SEED + at)
             order = sorted(range(len(axes)), key=lambda i: not isinstance(axes[i], str))
             drawn = torch.randn(
                 [shape[i] for i in order], generator=generator, dtype=torch.float64

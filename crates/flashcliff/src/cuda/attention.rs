@@ -28,8 +28,8 @@ pub struct HeadTensor {
 }
 
 impl HeadTensor {
-    /// The same features from a head on.
-    fn from_head(self, head: usize, dtype: Dtype) -> Self {
+    /// The features from a head on.
+    fn at_head(self, head: usize, dtype: Dtype) -> Self {
         let elements = head * self.head_stride;
         Self {
             features: self.features + (elements * dtype.bytes()) as CUdeviceptr,
@@ -156,7 +156,7 @@ impl Attention {
         gradients: [HeadTensor; 3],
     ) -> Result<(), Error> {
         for (first, part) in self.by_heads() {
-            let from = |tensor: HeadTensor| tensor.from_head(first, self.dtype).raw();
+            let from = |tensor: HeadTensor| tensor.at_head(first, self.dtype).raw();
             let (raw, gradient) = (part.raw(), from(gradient));
             let gradients = gradients.map(from);
             target.launch("fc_attention_backward", |stream| {
@@ -179,7 +179,7 @@ impl Attention {
             if first == 0 && self.heads <= step {
                 return (0, self);
             }
-            let from = |tensor: HeadTensor| tensor.from_head(first, self.dtype);
+            let from = |tensor: HeadTensor| tensor.at_head(first, self.dtype);
             let heads = step.min(self.heads - first);
             let sums = first * self.queries.count * size_of::<f32>();
             let log_sums = match self.log_sums {
