@@ -142,3 +142,18 @@ for name in F.geometric_product, F.geometric_product:
     assert run(show + program, **cache).stderr == ""
     cache["FLASHCLIFF_CACHE_DIR"] = str(tmp_path / "other")
     assert run(program, **cache).stderr == ""
+
+
+def test_an_algebra_without_kernels_is_a_message_once():
+    program = HANDLER + (
+        "act = lambda: None\nlogger.setLevel(logging.INFO)\n"
+        "flashcliff.Algebra(3); flashcliff.Algebra(2, 1, 1); flashcliff.Algebra(2, 1, 1)\n"
+        "flashcliff._core.Algebra(2, 1, 1); flashcliff.Algebra(1, 1, 1)\n"
+    )
+    lines = run(program).stdout.splitlines()
+    assert [line.split(" is not")[0] for line in lines] == [
+        "INFO flashcliff Cl(2,1,1)",
+        "INFO flashcliff Cl(1,1,1)",
+    ]
+    assert "interpreted" in lines[0]
+    assert run("import flashcliff; flashcliff.Algebra(2, 1, 1)").stderr == ""

@@ -11,6 +11,7 @@ import misuse_modules
 import misuse_options
 import misuse_remedies
 import misuse_room
+import misuse_rotors
 import misuse_tensors
 import pytest
 import torch
@@ -27,6 +28,7 @@ TABLES = (
     misuse_options,
     misuse_remedies,
     misuse_room,
+    misuse_rotors,
     misuse_tensors,
 )
 ROWS = [row for table in TABLES for row in table.ROWS]
