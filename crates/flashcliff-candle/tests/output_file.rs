@@ -140,7 +140,9 @@ fn what_a_killed_process_leaves_is_removed_by_the_next_one() {
         ".flashcliff-abc.ef",
         "flashcliff-abcdef",
     ];
-    like.map(|name| folder.file(name, "kept", 0o644));
+    for name in like {
+        folder.file(name, "kept", 0o644);
+    }
     symlink("flashcliff-abcdef", folder.path(".flashcliff-linked")).unwrap();
     symlink("flashcliff-abcdef", folder.path(".flashcliff-link00")).unwrap();
     fs::hard_link(folder.path(like[0]), folder.path(".flashcliff-twofor")).unwrap();

@@ -13,7 +13,14 @@ const NOTHING: [&str; 0] = [];
 /// The report of a quick run with further arguments.
 fn report(folder: &Folder, more: &[&str]) -> Value {
     let json = folder.path("bench.json");
-    let mut args = vec!["bench", "--quick", "--quiet", "--json", arg(&json)];
+    let mut args = vec![
+        "bench",
+        "--quick",
+        "--quiet",
+        "--overwrite",
+        "--json",
+        arg(&json),
+    ];
     args.extend(more);
     stdout(&args);
     serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap()
@@ -265,7 +272,14 @@ fn layers_and_networks_are_compared_and_drawn() {
 fn beside(folder: &Folder, tier: Option<&str>, chosen: &[&str], more: &[&str]) -> (Value, i32) {
     let (before, now) = (folder.path("before.json"), folder.path("now.json"));
     let mut command = common::flashcliff();
-    command.args(["bench", "--quick", "--quiet", "--json", arg(&now)]);
+    command.args([
+        "bench",
+        "--quick",
+        "--quiet",
+        "--overwrite",
+        "--json",
+        arg(&now),
+    ]);
     command.args(["--baseline", arg(&before)]);
     command.args(chosen).args(more);
     command.envs(tier.map(|tier| ("FLASHCLIFF_SIMD", tier)));
@@ -289,6 +303,7 @@ fn store(folder: &Folder, chosen: &[&str]) {
         "--quiet",
         "--repeats",
         "30",
+        "--overwrite",
         "--json",
         arg(&before),
     ];

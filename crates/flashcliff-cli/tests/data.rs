@@ -29,7 +29,7 @@ fn files_have_the_samples_of_the_tasks() {
             "--test-samples=0",
             "--seed=7",
         ];
-        let args = ["data", task.name(), arg(&path)];
+        let args = ["data", task.name(), arg(&path), "--overwrite"];
         assert_eq!(stdout(&[&args[..], &given].concat()), "");
         let file = read(&path, Dtype::F32);
         let data = task.generate(sizes, 7).unwrap();

@@ -243,6 +243,7 @@ fn the_report_of_a_benchmark_goes_where_it_is_sent() {
         "mv_silu",
         "--json",
         arg(&link),
+        "--overwrite",
     ]);
     let report: serde_json::Value = serde_json::from_slice(&fs::read(&target).unwrap()).unwrap();
     // Two types, and in each the forward pass and both passes; and a call that allocates.

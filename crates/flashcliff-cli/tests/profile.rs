@@ -8,7 +8,14 @@ use serde_json::Value;
 /// The report of a profile with further arguments.
 fn report(folder: &Folder, task: &str, more: &[&str]) -> Value {
     let json = folder.path("profile.json");
-    let mut args = vec!["profile", task, "--quiet", "--json", arg(&json)];
+    let mut args = vec![
+        "profile",
+        task,
+        "--quiet",
+        "--overwrite",
+        "--json",
+        arg(&json),
+    ];
     args.extend(more);
     stdout(&args);
     serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap()

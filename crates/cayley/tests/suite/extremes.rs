@@ -55,7 +55,7 @@ fn grades_of_any_number() -> Result<(), Error> {
             let inside = grade <= algebra.dim();
             assert_eq!(algebra.grade_range(grade).is_empty(), !inside);
             assert_eq!(algebra.invariant_form(grade).signs().is_empty(), !inside);
-            assert_eq!(GradeSet::EMPTY.contains(grade), false);
+            assert!(!GradeSet::EMPTY.contains(grade));
             assert_eq!(
                 GradeSet::try_of(&[grade]).is_ok(),
                 grade <= Signature::MAX_DIM

@@ -21,7 +21,7 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[GOOD], "op sgp_norm --algebra cl300 --in in --out in/out", 1, &["cannot write in/out", "directory"]),
     row(&[GOOD], "op sgp_norm --algebra cl300 --in in --out \"\"", 2, &["--out"]),
     row(&[GOOD, Bytes("out", b"old")], SGP, 1, &["out exists", "--overwrite"]),
-    row(&[GOOD], "op dual --algebra cl300 --in in --out in", 1, &["in exists", "--overwrite"]),
+    row(&[GOOD], "op sgp_norm --algebra cl300 --in in --out in", 1, &["in exists", "--overwrite"]),
     row(&[Bytes("out", b"old")], BENCH, 1, &["out exists", "--overwrite"]),
     row(&[Bytes("out", b"old")], "data volumes out", 1, &["out exists", "--overwrite"]),
     #[cfg(unix)]
