@@ -99,8 +99,8 @@ fn operators(device: &Device) -> Vec<(&'static str, Made)> {
         ),
         (
             "mv_linear",
-            of(&[mv, &[2, 2, 4]], &|x| {
-                f::mv_linear(a, &LinearOptions::default(), x[0], x[1], None)
+            of(&[mv, &[2, 2, 4], &[2]], &|x| {
+                f::mv_linear(a, &LinearOptions::default(), x[0], x[1], Some(x[2]))
             }),
         ),
         (
@@ -115,7 +115,7 @@ fn operators(device: &Device) -> Vec<(&'static str, Made)> {
         ),
         (
             "mv_layer_norm",
-            of(&[mv, &[2]], &|x| f::mv_layer_norm(a, x[0], x[1])),
+            of(&[mv, &[2, 1]], &|x| f::mv_layer_norm(a, x[0], x[1])),
         ),
         (
             "product",
