@@ -12,7 +12,7 @@ use std::sync::{Mutex, PoisonError};
 
 use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Storage, Tensor};
 #[cfg(feature = "cuda")]
-use candle_core::{CudaStorage, backend::BackendStorage};
+use candle_core::CudaStorage;
 
 use super::node::constant;
 use crate::Error;
