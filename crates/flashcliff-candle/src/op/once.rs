@@ -10,9 +10,9 @@
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
 
-use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Storage, Tensor};
 #[cfg(feature = "cuda")]
-use candle_core::{CudaStorage, backend::BackendStorage};
+use candle_core::CudaStorage;
+use candle_core::{CpuStorage, CustomOp1, Layout, Result, Shape, Storage, Tensor};
 
 use super::node::constant;
 use crate::Error;

@@ -16,7 +16,7 @@ mod tokens;
 
 use std::sync::Arc;
 
-use candle_core::{CudaDevice, CudaStorage, Device, Result, Storage, Tensor};
+use candle_core::{CudaDevice, CudaStorage, Device, Storage, Tensor};
 use flashcliff::Dtype;
 use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
