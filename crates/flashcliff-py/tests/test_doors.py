@@ -225,27 +225,30 @@ def test_integers_are_refused(way):
             function(*given)
 
 
-@everything
 @pytest.mark.parametrize("size", [0, 16])
-def test_storages_that_were_resized(way, size):
+def test_storages_that_were_resized(size):
+    """In a process of their own: a read of memory that is not there may end it."""
     code = f"""
 import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})
 from doors_cases import ALL
 from flashcliff import UnsupportedError
-way = next(way for way in ALL if way.name == {way.name!r})
-function, tensors = way.made()
-found = []
-for at in range(len(tensors)):
-    given = [x.clone() for x in tensors]
-    given[at].untyped_storage().resize_({size})
-    try:
-        function(*given)
-    except (UnsupportedError, ValueError) as error:
-        found.append("memory" in str(error))
-print(found == [True] * len(tensors), found)
+for way in ALL:
+    function, tensors = way.made()
+    for at in range(len(tensors)):
+        given = [x.clone() for x in tensors]
+        given[at].untyped_storage().resize_({size})
+        try:
+            function(*given)
+            print(way.name, at, "no error", flush=True)
+        except UnsupportedError as error:
+            if "memory" not in str(error):
+                print(way.name, at, error, flush=True)
+        except Exception as error:
+            print(way.name, at, repr(error), flush=True)
+print("end")
 """
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
-    assert run.returncode == 0 and run.stdout.startswith("True"), (run.stdout, run.stderr[-2000:])
+    assert (run.returncode, run.stdout) == (0, "end\n"), run.stderr[-2000:]
 
 
 @pytest.mark.parametrize("name", [key for key, _ in gt.EquiLinear(STA, 3, 4, 2, 2).named_parameters()])
