@@ -339,13 +339,7 @@ fn best_weights_that_are_no_numbers_are_an_error() {
         let mut bytes = fs::read(&state).unwrap();
         let file = SafeTensors::deserialize(&bytes).unwrap();
         let of_bias = |name: &&str| name.starts_with(prefix) && name.ends_with("bias");
-        let name = file
-            .names()
-            .into_iter()
-            .map(|name| &name[..])
-            .find(of_bias)
-            .unwrap()
-            .to_owned();
+        let name = file.names().into_iter().find(of_bias).unwrap().to_owned();
         let data = file.tensor(&name).unwrap().data();
         let at = data.as_ptr().addr() - bytes.as_ptr().addr();
         bytes[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());

@@ -11,18 +11,21 @@ use crate::{Bias, Gate, Norm, WeightLayout};
 #[non_exhaustive]
 pub struct ProductOptions {
     /// The gate on both operands: every blade times a function of the scalar component. An operand
-    /// without scalars is gated by the constant `gate(0)`, 0.5 for all gates but `none`.
+    /// without scalars is gated by the constant `gate(0)`, 0.5 for all gates but `none`. Default:
+    /// `Gate::Gelu`.
     pub gate: Gate,
     /// The norm of the result, for each grade and batch element:
     /// `o_g / sqrt(mean over channels of |o_g|^2 + eps)`, where the option says what `|o_g|^2` is.
+    /// Default: `Norm::Invariant`.
     pub norm: Norm,
     /// Added under the root of the mean; for a form of both signs it smooths the magnitude instead.
+    /// Default: `1e-6`.
     pub eps: f64,
     /// The grades that `x` carries. Its tensor holds the blades of these grades only. All grades if
-    /// `None`.
+    /// `None`. Default: `None`.
     pub left: Option<GradeSet>,
     /// The grades that `y` carries. Its tensor holds the blades of these grades only. All grades if
-    /// `None`.
+    /// `None`. Default: `None`.
     pub right: Option<GradeSet>,
 }
 
@@ -79,14 +82,14 @@ impl ProductOptions {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LinearOptions {
-    /// A matrix for each grade, or one for all.
+    /// A matrix for each grade, or one for all. Default: `true`.
     pub per_grade: bool,
-    /// The bias.
+    /// The bias. Default: `Bias::Scalar`.
     pub bias: Bias,
     /// The grades that `x` carries. Its tensor holds the blades of these grades only. All grades if
-    /// `None`.
+    /// `None`. Default: `None`.
     pub grades: Option<GradeSet>,
-    /// The order of the axes of the weight of the linear map.
+    /// The order of the axes of the weight of the linear map. Default: `WeightLayout::OutInGrade`.
     pub weight_layout: WeightLayout,
 }
 
@@ -136,18 +139,22 @@ impl LinearOptions {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct LinearSgpOptions {
-    /// Options of the linear map. Its grades are those of `x`, and so of `y`.
+    /// Options of the linear map. Its grades are those of `x`, and so of `y`. Default:
+    /// `LinearOptions::default()`.
     pub linear: LinearOptions,
     /// The gate on both operands: every blade times a function of the scalar component. An operand
-    /// without scalars is gated by the constant `gate(0)`, 0.5 for all gates but `none`.
+    /// without scalars is gated by the constant `gate(0)`, 0.5 for all gates but `none`. Default:
+    /// `Gate::Gelu`.
     pub gate: Gate,
     /// The norm of the result, for each grade and batch element:
     /// `o_g / sqrt(mean over channels of |o_g|^2 + eps)`, where the option says what `|o_g|^2` is.
+    /// Default: `Norm::Invariant`.
     pub norm: Norm,
     /// Added under the root of the mean; for a form of both signs it smooths the magnitude instead.
+    /// Default: `1e-6`.
     pub eps: f64,
     /// Whether the backward pass computes `y` again, by one more product of matrices, instead of
-    /// reading it from what the forward pass saved.
+    /// reading it from what the forward pass saved. Default: `false`.
     pub recompute: bool,
 }
 
@@ -204,10 +211,10 @@ impl LinearSgpOptions {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SteerableOptions {
-    /// Whether the first-order term is added: `o = (l + z) / sqrt 2`.
+    /// Whether the first-order term is added: `o = (l + z) / sqrt 2`. Default: `true`.
     pub first_order: bool,
     /// Whether the right operand is normalised first, by [`grade_norm`](crate::ops::grade_norm)
-    /// with `a`.
+    /// with `a`. Default: `true`.
     pub normalize: bool,
 }
 
