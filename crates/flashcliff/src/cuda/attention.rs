@@ -10,10 +10,6 @@ use super::items::Target;
 use super::tensor::pointer;
 use crate::{Dtype, Error};
 
-/// The most heads of a launch with keys and values of their own: a grid has up to 65,535 of them along an axis, and a gradient takes
-/// two for each head.
-const HEADS_AT_ONCE: usize = 65_535 / 2;
-
 /// Features `[rows, heads, width]` in device memory. The last axis is contiguous.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HeadTensor {
@@ -28,15 +24,6 @@ pub struct HeadTensor {
 }
 
 impl HeadTensor {
-    /// The features from a head on.
-    fn at_head(self, head: usize, dtype: Dtype) -> Self {
-        let elements = head * self.head_stride;
-        Self {
-            features: self.features + (elements * dtype.bytes()) as CUdeviceptr,
-            ..self
-        }
-    }
-
     fn raw(self) -> sys::fc_attention_tensor {
         sys::fc_attention_tensor {
             features: pointer(self.features),
@@ -131,14 +118,11 @@ impl Attention {
     /// # Safety
     /// The contract of the type holds.
     pub unsafe fn forward(&self, target: Target<'_>) -> Result<(), Error> {
-        for (_, part) in self.by_heads() {
-            let raw = part.raw();
-            target.launch("fc_attention_forward", |stream| {
-                // SAFETY: the caller promises it; the structure lives until the function returns.
-                unsafe { sys::fc_attention_forward(&raw, stream) }
-            })?;
-        }
-        Ok(())
+        let raw = self.raw();
+        target.launch("fc_attention_forward", |stream| {
+            // SAFETY: the caller promises it; the structure lives until the function returns.
+            unsafe { sys::fc_attention_forward(&raw, stream) }
+        })
     }
 
     /// Writes the gradients of queries, keys and values, in this order, from that of the result. The result and the logarithms are
@@ -155,48 +139,12 @@ impl Attention {
         gradient: HeadTensor,
         gradients: [HeadTensor; 3],
     ) -> Result<(), Error> {
-        for (first, part) in self.by_heads() {
-            let from = |tensor: HeadTensor| tensor.at_head(first, self.dtype).raw();
-            let (raw, gradient) = (part.raw(), from(gradient));
-            let gradients = gradients.map(from);
-            target.launch("fc_attention_backward", |stream| {
-                let gradients = gradients.as_ptr();
-                // SAFETY: the caller promises it; the structures live until the function returns.
-                unsafe {
-                    sys::fc_attention_backward(&raw, ptr::from_ref(&gradient), gradients, stream)
-                }
-            })?;
-        }
-        Ok(())
-    }
-
-    /// The launches of a call: the first head of each, and its part of the heads. Heads that share keys and values are one launch.
-    fn by_heads(self) -> impl Iterator<Item = (usize, Self)> {
-        // A call without heads is one, which says so.
-        let shared = self.key_heads != self.heads || self.heads == 0;
-        let step = if shared { usize::MAX } else { HEADS_AT_ONCE };
-        (0..self.heads.max(1)).step_by(step).map(move |first| {
-            if first == 0 && self.heads <= step {
-                return (0, self);
-            }
-            let from = |tensor: HeadTensor| tensor.at_head(first, self.dtype);
-            let heads = step.min(self.heads - first);
-            let sums = first * self.queries.count * size_of::<f32>();
-            let log_sums = match self.log_sums {
-                0 => 0,
-                start => start + sums as CUdeviceptr,
-            };
-            let part = Self {
-                query: from(self.query),
-                key: from(self.key),
-                value: from(self.value),
-                out: from(self.out),
-                log_sums,
-                heads,
-                key_heads: heads,
-                ..self
-            };
-            (first, part)
+        let (raw, gradient) = (self.raw(), gradient.raw());
+        let gradients = gradients.map(HeadTensor::raw);
+        target.launch("fc_attention_backward", |stream| {
+            let gradients = gradients.as_ptr();
+            // SAFETY: the caller promises it; the structures live until the function returns.
+            unsafe { sys::fc_attention_backward(&raw, ptr::from_ref(&gradient), gradients, stream) }
         })
     }
 
@@ -219,65 +167,6 @@ impl Attention {
             scale: self.scale,
             dtype: code(self.dtype),
             exact: (!self.tf32).into(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn call(heads: usize, key_heads: usize) -> Attention {
-        let tensor = HeadTensor {
-            features: 4096,
-            sequence_stride: 0,
-            row_stride: 8,
-            head_stride: 64,
-        };
-        let rows = SequenceRows {
-            count: 10,
-            longest: 5,
-            bounds: 0,
-        };
-        Attention {
-            query: tensor,
-            key: tensor,
-            value: tensor,
-            out: tensor,
-            log_sums: 1 << 40,
-            queries: rows,
-            keys: rows,
-            sequences: 2,
-            heads,
-            key_heads,
-            width: 8,
-            value_width: 8,
-            scale: 1.0,
-            dtype: Dtype::F16,
-            tf32: false,
-        }
-    }
-
-    #[test]
-    fn heads_are_divided_among_launches() {
-        let found: Vec<_> = call(65_537, 65_537).by_heads().collect();
-        assert_eq!(found.len(), 3);
-        assert_eq!(
-            found.iter().map(|(_, part)| part.heads).sum::<usize>(),
-            65_537
-        );
-        for (first, part) in found {
-            assert!(2 * part.key_heads <= 65_535);
-            assert_eq!(part.heads, part.key_heads);
-            assert_eq!(part.value.features, 4096 + (first * 64 * 2) as CUdeviceptr);
-            assert_eq!(part.log_sums, (1 << 40) + (first * 10 * 4) as CUdeviceptr);
-        }
-    }
-
-    #[test]
-    fn few_heads_and_shared_keys_are_one_launch() {
-        for whole in [call(32_767, 32_767), call(70_000, 1), call(1, 1)] {
-            assert_eq!(whole.by_heads().collect::<Vec<_>>(), [(0, whole)]);
         }
     }
 }
