@@ -147,6 +147,13 @@ def addresses(what: str, tensors: Sequence[Tensor | None]) -> Addresses | None:
             kept.append(None)
             places.append(0)
             continue
+        if type(tensor) in _REAL and tensor.dtype is dtype and tensor.device == device:
+            # What most tensors are, with as few questions as possible.
+            place = _place(tensor)
+            if place and not tensor.is_neg():
+                kept.append(tensor)
+                places.append(place)
+                continue
         if type(tensor) not in PLAIN or not lies_in_memory(tensor):
             return None
         if tensor.dtype is not dtype or tensor.device != device:
@@ -163,6 +170,16 @@ def addresses(what: str, tensors: Sequence[Tensor | None]) -> Addresses | None:
         kept.append(tensor)
         places.append(tensor.data_ptr())
     return kept, places
+
+
+def _place(tensor: Tensor) -> int:
+    """The address of a contiguous tensor that begins where its storage does and has all of its memory; 0 for any other."""
+    try:
+        place = tensor.data_ptr()
+        fits = tensor.untyped_storage().nbytes() >= tensor.nbytes
+    except RuntimeError:
+        return 0
+    return place if fits and tensor.is_contiguous() and not tensor.storage_offset() else 0
 
 
 def has_memory(tensor: Tensor) -> bool:
