@@ -90,18 +90,20 @@ def exponential(
         exists = (size <= _LARGEST) & (growth <= most * most)
     s = s.masked_fill(~exists, 0.0)
     if c is None or n is None:
-        cosine, sine = _of_number(s)
-        return (cosine, None), (sine, None), exists
+        of_number = _of_number(s)
+        return (of_number[0], None), (of_number[1], None), exists
     c = c.masked_fill(~exists, 0.0)
     far = exists & (size > 1)
     near_s, near_c = s.masked_fill(far, 0.0), c.masked_fill(far, 0.0)
     small = _short((near_s, torch.ones_like(s)), near_c)
     apart = far & (4 * c > s * s)
     large = _of_pair(s, c, n, apart, far & ~apart)
-    cosine, sine = (
-        (torch.where(far, x[0], y[0]), torch.where(far, x[1], y[1])) for x, y in zip(large, small)
-    )
-    return cosine, sine, exists
+
+    def chosen(large: tuple[Tensor, Tensor], small: Element) -> Element:
+        assert small[1] is not None
+        return torch.where(far, large[0], small[0]), torch.where(far, large[1], small[1])
+
+    return chosen(large[0], small[0]), chosen(large[1], small[1]), exists
 
 
 def _size(s: Tensor, c: Tensor | None, n: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -199,7 +201,7 @@ def slope_of_logarithm(w: Element, c: Tensor) -> Element:
     return series if total is None else times(total, series, c)
 
 
-def arc(w: Tensor, s: Tensor, unit: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+def arc(w: Tensor, s: Tensor, unit: Tensor, scale: Tensor | float) -> tuple[Tensor, Tensor]:
     """The number that takes the bivector ``B`` of a rotor ``w + B`` to its logarithm, and where there is one: others are 0.
 
     The rotor may be of any length. ``s`` is ``B B``; ``unit`` is that of ``scale B``, and tells an angle near ``pi`` where

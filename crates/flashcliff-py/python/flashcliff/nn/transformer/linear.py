@@ -333,7 +333,7 @@ class EquiLinear(nn.Module):
     def why_called(self) -> str | None:
         """The reason why the linear maps within are called; ``None`` if the layer reads their parameters alone."""
         for name in ("s2mvs", "mvs2s", "s2s"):
-            why = path.of_calls((_with_channels(self._modules[name]),), nn.Linear)
+            why = path.of_calls((_with_channels(getattr(self, name)),), nn.Linear)
             if why is not None:
                 return f"{name} {why}"
         if self._in_order() is None:
