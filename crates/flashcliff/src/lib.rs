@@ -46,7 +46,7 @@
 //! [`threads`] says. Environment variables are read as [`environment`] says.
 //!
 //! # Debug builds
-//! Functions of elements are compiled in this crate, for `f32` and for `f64`. A debug build of a program is as fast as a release build if it
+//! Functions of elements are compiled in this crate, for `f32` and for `f64`. A debug build of a program is nearly as fast as a release build if it
 //! optimises its dependencies, and hundreds of times slower if it does not:
 //!
 //! ```toml

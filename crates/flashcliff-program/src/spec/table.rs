@@ -126,8 +126,8 @@ pub fn lane_operators(algebra: &Algebra) -> Vec<Operator> {
         .collect()
 }
 
-/// The operator of a name between some grades, compiled or not. `None` if there is no such operator, or if its result
-/// has no grade.
+/// The operator of a name between some grades, compiled or not. `None` if there is no such operator, if its result has no grade, or if the algebra
+/// lacks a grade.
 ///
 /// `output` distinguishes path products with the same operands, and is read for these only.
 pub fn find(
@@ -137,6 +137,10 @@ pub fn find(
     right: GradeSet,
     output: Option<GradeSet>,
 ) -> Option<Operator> {
+    let mut given = [Some(left), Some(right), output].into_iter().flatten();
+    if given.any(|grades| algebra.check_grades(grades).is_err()) {
+        return None;
+    }
     let mut rows = families(algebra).flat_map(|family| family.rows);
     let row = rows.find(|row| row.name == name)?;
     let grades = Grades {

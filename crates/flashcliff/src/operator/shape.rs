@@ -7,6 +7,9 @@ use crate::{Error, sizes};
 /// The largest number of elements of a tensor. It leaves room for workspaces that are a multiple of it.
 const MAX_ELEMENTS: usize = isize::MAX as usize >> if usize::BITS == 64 { 20 } else { 8 };
 
+/// The largest number of elements of a tensor for which buffers are counted: so many that no call has them, and so few that a multiple is a number.
+pub(super) const MAX_COUNTED: usize = usize::MAX >> 10;
+
 /// An axis of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -127,7 +130,7 @@ pub(super) fn unify<'s>(
         in_channels,
         out_channels: out_channels.unwrap_or(in_channels),
     };
-    match too_large(inputs.iter().chain([output]), &dims) {
+    match larger(inputs.iter().chain([output]), &dims, MAX_ELEMENTS) {
         None => Ok(dims),
         Some(spec) => Err(Error::ShapeTooLarge {
             shape: spec.shape(&dims),
@@ -135,12 +138,13 @@ pub(super) fn unify<'s>(
     }
 }
 
-/// The first tensor that could not be addressed.
-pub(super) fn too_large<'s>(
+/// The first tensor with more elements than that.
+pub(super) fn larger<'s>(
     mut tensors: impl Iterator<Item = &'s TensorSpec>,
     dims: &Dims,
+    elements: usize,
 ) -> Option<&'s TensorSpec> {
-    tensors.find(|spec| count(spec.sizes(dims)) > MAX_ELEMENTS)
+    tensors.find(|spec| count(spec.sizes(dims)) > elements)
 }
 
 /// The number of elements of a shape. An axis of size zero counts as one, because the sizes of buffers are computed for
