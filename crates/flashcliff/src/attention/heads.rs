@@ -6,9 +6,14 @@
 //!
 //! Rows are cut into chunks, which threads share. The cut depends on the sizes alone, and gradients of weights are added over chunks in order.
 
+mod compiled;
+mod lengths;
+
 use super::distance::DistancePoint;
-use crate::compiled::compiled_here;
 use crate::{Element, Error, sizes, threads};
+
+pub(crate) use compiled::CompiledHeads;
+use lengths::{at_least, check};
 
 /// The rows of a chunk.
 const ROWS: usize = 64;
@@ -422,33 +427,6 @@ impl HeadFeatures {
     }
 }
 
-compiled_here! {
-    /// The functions of [`HeadFeatures`].
-    trait CompiledHeads {
-        fn heads_forward(
-            of: &HeadFeatures,
-            sizes: HeadSizes,
-            x: HeadItems<'_, Self>,
-            weights: &[Self],
-            features: &mut [Self],
-        ) -> Result<(), Error> {
-            of.forward_here(sizes, x, weights, features)
-        }
-
-        fn heads_backward(
-            of: &HeadFeatures,
-            sizes: HeadSizes,
-            x: HeadItems<'_, Self>,
-            weights: &[Self],
-            gradient: &[Self],
-            to: HeadItemsMut<'_, Self>,
-            of_weights: &mut [Self],
-        ) -> Result<(), Error> {
-            of.backward_here(sizes, x, weights, gradient, to, of_weights)
-        }
-    }
-}
-
 /// Neighbouring heads of a channel.
 #[derive(Clone, Copy)]
 struct Block {
@@ -609,28 +587,6 @@ fn parts<T>(mut all: &mut [T], rows: usize, stride: usize) -> Vec<&mut [T]> {
         found.push(own);
     }
     found
-}
-
-fn check(shape: &[usize], expected: usize, got: usize) -> Result<(), Error> {
-    match got == expected {
-        true => Ok(()),
-        false => Err(mismatch(shape, expected, got)),
-    }
-}
-
-fn at_least(shape: &[usize], expected: usize, got: usize) -> Result<(), Error> {
-    match got >= expected {
-        true => Ok(()),
-        false => Err(mismatch(shape, expected, got)),
-    }
-}
-
-fn mismatch(shape: &[usize], expected: usize, got: usize) -> Error {
-    Error::LengthMismatch {
-        shape: shape.to_vec(),
-        expected,
-        got,
-    }
 }
 
 #[cfg(test)]

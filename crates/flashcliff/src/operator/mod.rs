@@ -1,5 +1,7 @@
 //! Operators at run time: checks, buffers, and the choice of the skeleton that does the work.
 
+mod compiled;
+mod evaluation;
 pub(crate) mod footprint;
 mod fully_connected;
 pub(crate) mod gemm;
@@ -13,12 +15,13 @@ mod zero;
 use std::fmt::Display;
 
 use crate::Element;
-use crate::compiled::compiled_here;
 use crate::kernel::rows::STREAM_BYTES;
 use crate::tensor::{Tensor, TensorMut};
-use crate::{Algebra, Error, Tier, environment, sizes, threads};
+use crate::{Algebra, Error, Tier, environment, sizes};
 
 pub(crate) use crate::pass::Pass;
+pub(crate) use compiled::Compiled;
+pub use evaluation::Evaluation;
 pub use footprint::Footprint;
 pub(crate) use fully_connected::FullyConnected;
 pub(crate) use lane::LaneOperator;
@@ -63,69 +66,6 @@ pub struct Operator {
     output: TensorSpec,
     kept: Option<TensorSpec>,
     kind: Kind,
-}
-
-/// The results of [`Operator::evaluate`].
-#[derive(Clone, Debug, PartialEq)]
-pub struct Evaluation<T> {
-    /// The output.
-    pub output: Vec<T>,
-    /// The shape of the output.
-    pub output_shape: Vec<usize>,
-    /// The values that the backward pass reads: the tensor that is kept, if any, then the row sums.
-    pub saved: Vec<T>,
-}
-
-impl<T> Evaluation<T> {
-    /// The output as a tensor, an input of the next operator for example.
-    ///
-    /// # Errors
-    /// [`Error::LengthMismatch`] if the fields were changed and no longer fit each other.
-    pub fn tensor(&self) -> Result<Tensor<'_, T>, Error> {
-        Tensor::new(&self.output, &self.output_shape)
-    }
-}
-
-compiled_here! {
-    /// The functions of [`Operator`].
-    trait Compiled {
-        fn workspace_len(of: &Operator, dims: &Dims, pass: Pass) -> usize {
-            of.workspace_len_here::<Self>(dims, pass)
-        }
-
-        fn forward(
-            of: &Operator,
-            inputs: &[Tensor<'_, Self>],
-            output: TensorMut<'_, Self>,
-            saved: &mut [Self],
-            workspace: &mut [Self],
-        ) -> Result<(), Error> {
-            threads::steady(|| of.forward_here(inputs, output, saved, workspace))
-        }
-
-        fn backward(
-            of: &Operator,
-            given: &Given<'_, Self>,
-            grads: &mut [Option<TensorMut<'_, Self>>],
-            workspace: &mut [Self],
-            adds: bool,
-        ) -> Result<(), Error> {
-            threads::steady(|| of.backward_here(given, grads, workspace, adds))
-        }
-
-        fn evaluate(of: &Operator, inputs: &[Tensor<'_, Self>]) -> Result<Evaluation<Self>, Error> {
-            threads::steady(|| of.evaluate_here(inputs))
-        }
-
-        fn gradients(
-            of: &Operator,
-            inputs: &[Tensor<'_, Self>],
-            evaluation: &Evaluation<Self>,
-            grad_output: Tensor<'_, Self>,
-        ) -> Result<Vec<Vec<Self>>, Error> {
-            threads::steady(|| of.gradients_here(inputs, evaluation, grad_output))
-        }
-    }
 }
 
 /// The tensors that a backward pass reads.
@@ -254,7 +194,7 @@ impl Operator {
         }
     }
 
-    /// The number of elements of workspace that a pass needs with [`threads::count`] threads. A pass that is large
+    /// The number of elements of workspace that a pass needs with [`threads::count`](crate::threads::count) threads. A pass that is large
     /// enough starts these threads. The largest number stands for sizes that no call has, since tensors of theirs could not be addressed.
     #[inline]
     pub fn workspace_len<T: Element>(&self, dims: &Dims, pass: Pass) -> usize {
@@ -459,12 +399,8 @@ impl Operator {
         workspace: &mut [T],
         adds: bool,
     ) -> Result<(), Error> {
-        let Given {
-            inputs,
-            output,
-            saved,
-            grad_output,
-        } = *given;
+        let (inputs, output, saved) = (given.inputs, given.output, given.saved);
+        let grad_output = given.grad_output;
         let dims = self.bind_tensors(inputs)?;
         self.check_output(&dims, output.shape())?;
         self.check_shape("grad_o", &self.output, &dims, grad_output.shape())?;
