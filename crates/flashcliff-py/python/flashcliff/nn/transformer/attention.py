@@ -267,10 +267,9 @@ def attend(
         check_floating(f"attend: {name}", x)
     doors.check_open("attend", (query, key, value), ("query", "key", "value"))
     if query.dim() < 3 or key.dim() < 3 or value.dim() < 3:
-        heads = _one_head(query, key, value)
         options: dict[str, Any] = {"cu_seqlens": cu_seqlens, "cu_seqlens_key": cu_seqlens_key}
-        out = attend(*heads, mask=mask, is_causal=is_causal, scale=scale, **options)
-        return out.squeeze(0)
+        options |= {"mask": mask, "is_causal": is_causal, "scale": scale}
+        return attend(*_one_head(query, key, value), **options).squeeze(0)
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1] or 1)
     width = value.shape[-1]
