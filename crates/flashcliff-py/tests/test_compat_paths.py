@@ -322,3 +322,75 @@ def test_other_helpers():
         gatr.utils.construct_reference_multivector("mean", mv)
     with pytest.warns(gatr.utils.GATrDeprecationWarning):
         gatr.interface.extract_translation(mv)
+
+
+class Wrapper(torch.nn.Module):
+    """A module around another, without its attributes."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner, self.calls = inner, 0
+
+    def forward(self, *given):
+        self.calls += 1
+        return self.inner(*given)
+
+
+def wrapped_networks():
+    sizes = dict(in_mv_channels=2, out_mv_channels=1, hidden_mv_channels=2)
+    scalars = dict(in_s_channels=3, out_s_channels=1, hidden_s_channels=4)
+    options = dict(num_blocks=1, **sizes, **scalars)
+    given = random(1, 3, 2, 16), random(1, 3, 3)
+    condition = random(1, 4, 2, 16, seed=1), random(1, 4, 2, seed=1)
+    other = dict(condition_mv_channels=2, condition_s_channels=2)
+    heads = {"num_heads": 2}
+    for_gatr = gatr.SelfAttentionConfig(num_heads=2), gatr.MLPConfig()
+    configs = v1.SelfAttentionConfig(num_heads=2), v1.MLPConfig()
+    crossed = v1.CrossAttentionConfig(num_heads=2)
+    yield gatr.GATr(attention=for_gatr[0], mlp=for_gatr[1], **options), given
+    rows = tuple(x.unsqueeze(1) for x in given)
+    yield gatr.AxialGATr(attention=for_gatr[0], mlp=for_gatr[1], **options), rows
+    yield lgatr.LGATr(attention=heads, mlp={}, **options), given
+    pairs = given[0], condition[0], given[1], condition[1]
+    both = dict(attention=heads, crossattention=heads, mlp={})
+    short = dict(mv_channels_cond=2, s_channels_cond=2)
+    yield lgatr.ConditionalLGATr(**both, **short, **options), pairs
+    yield v1.LGATr(attention=configs[0], mlp=configs[1], **options), given
+    both = dict(attention=configs[0], crossattention=crossed, mlp=configs[1])
+    yield v1.ConditionalLGATr(**both, **other, **options), pairs
+
+
+@pytest.mark.parametrize("at", range(6))
+def test_first_layers_may_be_wrapped(at):
+    net, given = list(wrapped_networks())[at]
+    net = net.double()
+    want = net(*given)
+    net.linear_in = Wrapper(net.linear_in)
+    for got, expected in zip(net(*given), want, strict=True):
+        close(got, expected)
+    assert net.linear_in.calls == 1
+    with pytest.raises(ValueError, match="multivectors"):
+        net(given[0][..., :1, :], *given[1:])
+
+
+def test_first_maps_of_layers_may_be_wrapped():
+    x, s = random(3, 2, 16), random(3, 4)
+    for layer, more in (
+        (gatr.GeometricBilinear(2, 2, in_s_channels=4, out_s_channels=1), (random(16), s)),
+        (lgatr.GeometricBilinear(2, 2, {}, in_s_channels=4, out_s_channels=1), (s,)),
+        (v1.GeometricBilinear(2, 2, in_s_channels=4, out_s_channels=1), (s,)),
+    ):
+        layer = layer.double()
+        want = layer(x, *more)
+        layer.linear_left = Wrapper(layer.linear_left)
+        for got, expected in zip(layer(x, *more), want, strict=True):
+            close(got, expected)
+        assert layer.linear_left.calls == 1
+    config = gatr.SelfAttentionConfig(
+        in_mv_channels=2, out_mv_channels=2, in_s_channels=4, out_s_channels=4, num_heads=2
+    )
+    layer = gatr.CrossAttention(config, 2, 4).double()
+    want = layer(x, x, s, s)
+    layer.q_linear = Wrapper(layer.q_linear)
+    close(layer(x, x, s, s)[0], want[0])
+    assert layer.q_linear.calls == 1

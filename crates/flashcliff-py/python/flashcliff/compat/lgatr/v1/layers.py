@@ -129,7 +129,7 @@ class GeometricBilinear(transformer.GeometricBilinear):
 
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
-        mv = enter("multivectors", multivectors, self.linear_left.in_channels)
+        mv = enter("multivectors", multivectors, self.in_channels)
         return leave(super().forward(mv, scalars))
 
 
