@@ -190,3 +190,45 @@ def test_other_libraries(library):
     output = arrays.reverse(x, (3, 0, 0))
     assert type(output) is type(x)
     assert float(output[7, 0, 0]) == -1
+
+
+@pytest.mark.parametrize("transform", ["jit", "grad", "vmap", "eval_shape"])
+def test_arrays_of_jax_without_memory(transform):
+    jax = pytest.importorskip("jax")
+    x = jax.numpy.ones((4, 8, 2, 3), dtype="float32")[0 if transform != "vmap" else slice(None)]
+    call = getattr(jax, transform)
+    given = (lambda x: arrays.reverse(x, (3, 0, 0)).sum(),)
+    with pytest.raises(TypeError, match="Tracer of JAX, .* call through jax.pure_callback"):
+        call(*given, x) if transform == "eval_shape" else call(*given)(x)
+    result = jax.ShapeDtypeStruct((8, 2, 3), "float32")
+    called = jax.jit(
+        lambda x: jax.pure_callback(lambda x: arrays.reverse(x, (3, 0, 0)), result, x)
+    )
+    assert float(called(x if x.ndim == 3 else x[0])[7, 0, 0]) == -1
+
+
+def test_what_stands_for_an_array_of_jax():
+    tracer = type("Tracer", (), {"__module__": "jax._src.core"})()
+    with pytest.raises(TypeError, match="got Tracer of JAX, .* call through jax.pure_callback"):
+        arrays.reverse(tracer, (3, 0, 0))
+    with pytest.raises(TypeError, match=r"`x` must be an array with `__dlpack__`, got list$"):
+        arrays.reverse([1.0], (3, 0, 0))
+
+
+def test_deleted_arrays():
+    class Deleted(np.ndarray):
+        def is_deleted(self):
+            return True
+
+        def __dlpack_device__(self):
+            return len(None)
+
+    x = np.ones((8, 2, 3)).view(Deleted)
+    with pytest.raises(BufferError, match="reverse: cannot read `x` by DLPack: the array was deleted"):
+        arrays.reverse(x, (3, 0, 0))
+    jax = pytest.importorskip("jax")
+    y = jax.numpy.ones((8, 2, 3), dtype="float32")
+    y.delete()
+    for pair, name in (((y, x), "x"), ((np.ones((8, 2, 3), "float32"), y), "y")):
+        with pytest.raises(BufferError, match=f"cannot read `{name}` by DLPack: the array was deleted"):
+            arrays.geometric_product(*pair, (3, 0, 0))

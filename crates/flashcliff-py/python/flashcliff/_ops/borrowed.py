@@ -79,7 +79,13 @@ class _Borrowed:
         if not hasattr(array, "__dlpack__") or not hasattr(array, "__dlpack_device__"):
             raise TypeError(
                 f"{operator}: `{name}` must be an array with `__dlpack__`, got "
-                f"{type(array).__name__}"
+                f"{type(array).__name__}{_hint(array)}"
+            )
+        if hasattr(array, "is_deleted") and array.is_deleted():
+            # JAX fails on its own None otherwise.
+            raise BufferError(
+                f"{operator}: cannot read `{name}` by DLPack: the array was deleted, or donated to another call; "
+                "pass one that is still there"
             )
         if hasattr(array, "mask") and hasattr(array, "fill_value"):
             # Masked arrays of NumPy hand out their numbers and leave the mask behind.
@@ -127,6 +133,16 @@ class _Borrowed:
         except TypeError:
             self._capsule = array.__dlpack__(**stream)
         self.address, self.shape, self.dtype, _, self._contiguous = _core.read_dlpack(self._capsule)
+
+
+def _hint(array: Any) -> str:
+    """What to do about an object of JAX without memory, which its transformations pass."""
+    if type(array).__module__.partition(".")[0] not in ("jax", "jaxlib"):
+        return ""
+    return (
+        " of JAX, which has no memory within jax.jit, jax.vmap and jax.grad: call through jax.pure_callback, "
+        "outside of gradients, of which there are none"
+    )
 
 
 def _check_storage(operator: str, name: str, tensor: Any) -> None:

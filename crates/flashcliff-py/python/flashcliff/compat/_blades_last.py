@@ -10,7 +10,7 @@ from torch import Tensor
 from .._ops import doors
 from ..nn.transformer.geometry import check_floating
 
-__all__ = ["Pair", "blades_first", "blades_last", "enter", "leave"]
+__all__ = ["Pair", "blades_first", "blades_last", "enter", "enter_any", "leave"]
 
 Pair = tuple[Tensor, Tensor | None]
 """Multivectors and scalars."""
@@ -43,6 +43,16 @@ def blades_last(x: Tensor) -> Tensor:
 def enter(name: str, multivectors: Any, channels: int | None = None) -> Tensor:
     """``[*batch, channels, 16]`` to ``[16, *batch, channels]``, a view."""
     return blades_first(name, multivectors, 16, channels)
+
+
+def enter_any(name: str, multivectors: Any) -> Tensor:
+    """``[*batch, 16]`` to ``[16, *batch]``, a view. There need be no channels."""
+    check_floating(name, multivectors)
+    doors.check_open(name, (multivectors,), (name,))
+    if multivectors.dim() < 1 or multivectors.shape[-1] != 16:
+        raise ValueError(f"{name}: expected [..., 16], got {list(multivectors.shape)}")
+    moved: Tensor = multivectors.movedim(-1, 0)
+    return moved
 
 
 def leave(pair: Pair) -> Pair:

@@ -29,11 +29,16 @@ __all__ = [
 GRADES = (0,) + 4 * (1,) + 6 * (2,) + 4 * (3,) + (4,)
 
 
-def checked(name: str, x: Tensor) -> Tensor:
-    """A tensor of multivectors."""
+def tensor(name: str, x: Tensor) -> Tensor:
+    """A tensor."""
     if not isinstance(x, Tensor):
         raise TypeError(f"{name}: expected a tensor, got {x!r}")
-    if x.dim() < 1 or x.shape[-1] != 16:
+    return x
+
+
+def checked(name: str, x: Tensor) -> Tensor:
+    """A tensor of multivectors."""
+    if tensor(name, x).dim() < 1 or x.shape[-1] != 16:
         raise ValueError(f"{name}: expected [..., 16], got {list(x.shape)}")
     return x
 
@@ -93,20 +98,20 @@ def grade_dropout(x: Tensor, p: float, training: bool, geometry: transformer.Geo
 
 
 def gated_relu(x: Tensor, gates: Tensor) -> Tensor:
-    """Multivectors times the ReLU of gates ``[..., 1]``."""
-    return F.relu(gates) * checked("x", x)
+    """Tensors, such as multivectors, times the ReLU of gates ``[..., 1]``."""
+    return F.relu(gates) * tensor("x", x)
 
 
 def gated_sigmoid(x: Tensor, gates: Tensor) -> Tensor:
-    """Multivectors times the sigmoid of gates ``[..., 1]``."""
-    return torch.sigmoid(gates) * checked("x", x)
+    """Tensors, such as multivectors, times the sigmoid of gates ``[..., 1]``."""
+    return torch.sigmoid(gates) * tensor("x", x)
 
 
 def gated_gelu(x: Tensor, gates: Tensor) -> Tensor:
-    """Multivectors times the GELU, with tanh, of gates ``[..., 1]``."""
-    return F.gelu(gates, approximate="tanh") * checked("x", x)
+    """Tensors, such as multivectors, times the GELU, with tanh, of gates ``[..., 1]``."""
+    return F.gelu(gates, approximate="tanh") * tensor("x", x)
 
 
 def gated_silu(x: Tensor, gates: Tensor) -> Tensor:
-    """Multivectors times the SiLU of gates ``[..., 1]``."""
-    return F.silu(gates) * checked("x", x)
+    """Tensors, such as multivectors, times the SiLU of gates ``[..., 1]``."""
+    return F.silu(gates) * tensor("x", x)

@@ -17,10 +17,14 @@ Tensors are ``[*batch, items, channels, 16]``. Three things differ:
 - **Networks without scalars.** ``hidden_s_channels`` may be ``None``.
 - **Errors.** Unknown arguments, and scalars that do not fit the channels, are errors; GATr ignores some of them.
 
+Names are at GATr's paths too, so ``flashcliff.compat.gatr.layers.attention.config`` can be imported from. Names with an
+underscore, ``utils.clifford``, ``utils.compile_linear`` and helpers of experiments are not offered.
+
 Sources: arXiv 2305.18415; github.com/Qualcomm-AI-research/geometric-algebra-transformer.
 """
 
-from . import interface, layers, nets, primitives
+from .._paths import offer
+from . import interface, layers, nets, primitives, utils
 from .config import MLPConfig, SelfAttentionConfig
 from .layers import (
     ApplyRotaryPositionalEncoding,
@@ -36,6 +40,7 @@ from .layers import (
 )
 from .masks import attention_options
 from .nets import AxialGATr, GATr
+from .paths import PATHS
 
 __all__ = [
     "ApplyRotaryPositionalEncoding",
@@ -57,4 +62,7 @@ __all__ = [
     "layers",
     "nets",
     "primitives",
+    "utils",
 ]
+
+offer(__name__, PATHS)

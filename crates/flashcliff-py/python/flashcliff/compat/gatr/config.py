@@ -99,7 +99,7 @@ class MLPConfig(Config):
     Networks and blocks set the channels and ``dropout_prob``.
 
     Args:
-        mv_channels: multivector channels before and after each layer, at least two numbers.
+        mv_channels: multivector channels before and after each layer. One number is an MLP without layers.
         s_channels: scalar channels, as many numbers, or ``None``.
         activation: ``"relu"``, ``"sigmoid"`` or ``"gelu"`` (with tanh for multivectors, exact for scalars).
         dropout_prob: probability of dropout after each layer; ``"none"`` and ``"null"`` stand for ``None``.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -43,8 +43,10 @@ __all__ = [
     "grade_involute",
     "grade_project",
     "inner_product",
+    "join_norm",
     "norm",
     "outer_product",
+    "pga_attention",
     "pin_invariants",
     "reverse",
     "sdp_attention",
@@ -78,6 +80,30 @@ def equivariant_join(x: Tensor, y: Tensor, reference: Tensor) -> Tensor:
     """The join of multivectors ``[..., 16]``, times the component of the reference at ``e1 e2 e3``."""
     component = shared.checked("reference", reference)[..., EUCLIDEAN, None]
     return component * dual(outer_product(dual(x), dual(y)))
+
+
+def join_norm(
+    x: Tensor,
+    y: Tensor,
+    square: bool = False,
+    channel_sum: bool = False,
+    channel_weights: Tensor | None = None,
+) -> Tensor:
+    """The norm of the join of multivectors ``[..., 16]``, ``[..., 1]``.
+
+    Args:
+        x: multivectors.
+        y: others; all axes but the last broadcast.
+        square: whether the square of the norm is wanted.
+        channel_sum: whether the squares are summed over the last axis but one.
+        channel_weights: factors of the squares in this sum, ``[..., channels]``.
+    """
+    found = dual(outer_product(dual(x), dual(y)))
+    squares = inner_product(found, found)[..., 0]
+    if channel_sum:
+        squares = squares if channel_weights is None else squares * channel_weights
+        squares = squares.sum(-1)
+    return (squares if square else squares.sqrt()).unsqueeze(-1)
 
 
 def equi_linear(x: Tensor, coeffs: Tensor) -> Tensor:
@@ -115,9 +141,9 @@ def equi_layer_norm(
 
 
 def gated_gelu_divide(x: Tensor, gates: Tensor) -> Tensor:
-    """Multivectors times the GELU, with tanh, of gates ``[..., 1]`` divided by the gates."""
+    """Tensors, such as multivectors, times the GELU, with tanh, of gates ``[..., 1]`` divided by the gates."""
     slope = 2 * math.sqrt(2 / math.pi)
-    return torch.sigmoid(slope * (gates + 0.044715 * gates**3)) * shared.checked("x", x)
+    return torch.sigmoid(slope * (gates + 0.044715 * gates**3)) * shared.tensor("x", x)
 
 
 def sdp_attention(
@@ -130,6 +156,44 @@ def sdp_attention(
         for mv, s in ((q_mv, q_s), (k_mv, k_s))
     )
     return _attended(query, key, v_mv, v_s, {})
+
+
+def pga_attention(
+    q_mv: Tensor,
+    k_mv: Tensor,
+    v_mv: Tensor,
+    q_s: Tensor,
+    k_s: Tensor,
+    v_s: Tensor,
+    weights: Sequence[Tensor] | Tensor | None = None,
+    attention_mask: Tensor | None = None,
+) -> Pair:
+    """Attention by inner products, and minus norms of joins; it makes all pairs of items, which needs much memory.
+
+    Args:
+        q_mv: multivectors ``[*batch, items, channels, 16]`` of the queries.
+        k_mv: multivectors ``[*batch, others, channels, 16]`` of the keys.
+        v_mv: multivectors of the values.
+        q_s: scalars ``[*batch, items, scalars]`` of the queries.
+        k_s: scalars of the keys.
+        v_s: scalars of the values.
+        weights: three factors, none negative: of inner products, in the norm's sum over channels, and of products of
+            scalars.
+        attention_mask: booleans that broadcast to ``[*batch, items, others]``; true: may attend.
+    """
+    if weights is not None and any(bool((weight < 0).any()) for weight in weights):
+        raise ValueError("weights: expected numbers that are not negative")
+    of_inner, of_join, of_scalars = (1.0, None, 1.0) if weights is None else weights
+    query, key = q_mv.unsqueeze(-3), k_mv.unsqueeze(-4)
+    logits = (of_inner * inner_product(query, key)[..., 0]).sum(-1)
+    logits = logits - join_norm(query, key, False, True, of_join)[..., 0]
+    logits = logits + (of_scalars * q_s.unsqueeze(-2) * k_s.unsqueeze(-3)).sum(-1)
+    if attention_mask is not None:
+        logits = logits.masked_fill(~attention_mask, -math.inf)
+    features = 2 * len(_EUCLIDEAN) * q_mv.shape[-2] + q_s.shape[-1]
+    shares = (logits / math.sqrt(features)).softmax(-1)
+    mv = (shares @ v_mv.flatten(-2)).unflatten(-1, (-1, 16))
+    return mv, shares @ v_s
 
 
 def geometric_attention(

@@ -12,10 +12,14 @@ as they are::
 Tensors are ``[*batch, items, channels, 16]``. Ragged batches have one batch row, and the boundaries of their sequences
 as ``cu_seqlens_q`` and ``cu_seqlens_k``, or one of the other arguments of :func:`attention_options`.
 
+Names are at lgatr's paths too, so ``flashcliff.compat.lgatr.layers.attention.config`` can be imported from. Names with an
+underscore and ``primitives.attention_backends`` are not offered.
+
 Sources: arXiv 2405.14806, 2411.00446, 2512.17011 (slim); github.com/heidelberg-hepml/lgatr.
 """
 
-from . import interface, layers, nets, primitives, v1
+from .._paths import offer
+from . import interface, layers, nets, primitives, utils, v1
 from .config import CrossAttentionConfig, MLPConfig, PrimitivesConfig, SelfAttentionConfig
 from .interface import (
     embed_axialvector,
@@ -45,6 +49,7 @@ from .layers import (
 )
 from .nets import ConditionalLGATr, ConditionalLGATrSlim, LGATr, LGATrSlim
 from .options import attention_options
+from .paths import PATHS
 from .precision import naive_amp
 
 __all__ = [
@@ -84,5 +89,8 @@ __all__ = [
     "naive_amp",
     "nets",
     "primitives",
+    "utils",
     "v1",
 ]
+
+offer(__name__, PATHS)

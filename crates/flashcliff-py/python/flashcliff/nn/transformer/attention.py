@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -237,7 +238,7 @@ def attend(
     cu_seqlens: Tensor | Sequences | None = None,
     cu_seqlens_key: Tensor | Sequences | None = None,
 ) -> Tensor:
-    """Scaled dot-product attention, ``[*batch, heads, items, features]``.
+    """Scaled dot-product attention, ``[*batch, heads, items, features]``, or of one head ``[items, features]``.
 
     On CUDA float32, and 16 bits within sequences of up to 16 items, are one kernel of our own, for up to 96 features and
     without a mask; all else is PyTorch's fused kernels.
@@ -265,6 +266,10 @@ def attend(
     for name, x in (("query", query), ("key", key), ("value", value)):
         check_floating(f"attend: {name}", x)
     doors.check_open("attend", (query, key, value), ("query", "key", "value"))
+    if query.dim() < 3 or key.dim() < 3 or value.dim() < 3:
+        options: dict[str, Any] = {"cu_seqlens": cu_seqlens, "cu_seqlens_key": cu_seqlens_key}
+        options |= {"mask": mask, "is_causal": is_causal, "scale": scale}
+        return attend(*_one_head(query, key, value), **options).squeeze(0)
     if scale is None:
         scale = 1 / math.sqrt(query.shape[-1] or 1)
     width = value.shape[-1]
@@ -296,6 +301,17 @@ def attend(
     else:
         out = launches.attention(query, key, value, mask=mask, is_causal=is_causal, scale=scale)
     return out[..., :width]
+
+
+def _one_head(*features: Tensor) -> list[Tensor]:
+    """Features ``[items, features]`` as those of one head."""
+    if any(x.dim() != 2 for x in features):
+        shapes = ", ".join(str(list(x.shape)) for x in features)
+        raise ValueError(
+            "query, key, value: expected [*batch, heads, items, features] each, or [items, features] each, "
+            f"got {shapes}"
+        )
+    return [x.unsqueeze(0) for x in features]
 
 
 def _folds(query: Tensor) -> bool:

@@ -122,6 +122,7 @@ class GeometricBilinear(nn.Module):
     ) -> None:
         super().__init__()
         self.geometry = geometry_of(geometry)
+        self.in_channels = in_channels
         hidden = out_channels if hidden_channels is None else hidden_channels
         each = hidden
         if self.geometry.join:

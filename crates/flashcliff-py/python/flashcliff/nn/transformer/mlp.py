@@ -23,7 +23,7 @@ class GeometricMLP(nn.Module):
     Args:
         geometry: an algebra, or a :class:`Geometry`. Without ``geometry.product`` the first layer is a gate and a
             linear map.
-        channels: multivector channels before and after each layer, at least two numbers.
+        channels: multivector channels before and after each layer. One number is an MLP without layers.
         scalars: scalar channels, as many numbers.
         activation: the activation of gates, see :class:`ScalarGate`.
         scalar_activation: the activation of scalars.
@@ -42,9 +42,9 @@ class GeometricMLP(nn.Module):
     ) -> None:
         super().__init__()
         self.geometry = geometry_of(geometry)
-        if len(channels) < 2 or len(channels) != len(scalars):
+        if not channels or len(channels) != len(scalars):
             raise ValueError(
-                f"channels: expected two or more numbers, and as many scalars, got {channels} and {scalars}"
+                f"channels: expected one or more numbers, and as many scalars, got {channels} and {scalars}"
             )
         layers: list[nn.Module] = []
 

@@ -112,6 +112,8 @@ class GATransformer(nn.Module):
         self.reinsert_channels = tuple(reinsert_channels)
         self.reinsert_scalars = tuple(reinsert_scalars)
         self.checkpoint_blocks = checkpoint_blocks
+        # Known here, since wrappers of the first layer have no such attribute.
+        self.in_channels = in_channels
         self.linear_in = EquiLinear(
             self.geometry, in_channels, hidden_channels, in_scalars, hidden_scalars
         )
@@ -157,7 +159,7 @@ class GATransformer(nn.Module):
             options: those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``.
         """
         check_multivectors(
-            "multivectors", multivectors, self.geometry.algebra, self.linear_in.in_channels
+            "multivectors", multivectors, self.geometry.algebra, self.in_channels
         )
         doors.check_open("GATransformer", (multivectors, scalars), ("multivectors", "scalars"))
         if options.get("cu_seqlens") is not None:

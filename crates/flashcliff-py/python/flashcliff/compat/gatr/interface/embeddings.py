@@ -9,9 +9,13 @@ Source: Dorst, A Guided Tour to the Plane-Based Geometric Algebra PGA; GATr (arX
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from ..utils import GATrDeprecationWarning
 
 __all__ = [
     "embed_oriented_plane",
@@ -114,7 +118,7 @@ def extract_translation(
     multivector: Tensor, divide_by_embedding_dim: bool = False, threshold: float = 1e-3
 ) -> Tensor:
     """The translation ``[..., 3]`` of a motor ``[..., 16]`` without rotation. For others it does not commute with
-    rotations.
+    rotations, of which a ``GATrDeprecationWarning`` tells, as in GATr.
 
     Args:
         multivector: the motor.
@@ -122,6 +126,12 @@ def extract_translation(
         threshold: takes the place of a scalar whose absolute value is not larger.
     """
     vector = -2 * checked("multivector", multivector, 16)[..., 5:8]
+    warnings.warn(
+        "extract_translation commutes with rotations only where the motor has none: "
+        "extract_oriented_plane extracts a vector that rotates with its input",
+        GATrDeprecationWarning,
+        stacklevel=2,
+    )
     return _divided(vector, multivector[..., 0], threshold) if divide_by_embedding_dim else vector
 
 

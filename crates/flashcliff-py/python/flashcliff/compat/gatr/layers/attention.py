@@ -124,6 +124,7 @@ class CrossAttention(transformer.CrossAttention):
             out_scalars=config.out_s_channels or 0,
         )
         _keep_empty(self, config)
+        self.in_q_mv_channels = in_q_mv_channels
         self.q_linear = with_empty(self.q_linear, in_q_s_channels, self.q_linear.out_scalars)
         self.config = config
 
@@ -149,7 +150,7 @@ class CrossAttention(transformer.CrossAttention):
             cu_seqlens: boundaries of the queries' sequences of a ragged batch.
             cu_seqlens_key: boundaries of the keys' sequences; the same by default.
         """
-        query = enter("multivectors_q", multivectors_q, self.q_linear.in_channels)
+        query = enter("multivectors_q", multivectors_q, self.in_q_mv_channels)
         key = enter("multivectors_kv", multivectors_kv, self.config.in_mv_channels)
         options = attention_options(
             attention_mask, cu_seqlens, cu_seqlens_key, shape=query.shape[1:-1], keys=key.shape[-2]

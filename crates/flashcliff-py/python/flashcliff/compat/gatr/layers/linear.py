@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ....nn import transformer
-from ..._blades_last import Pair, blades_last, enter, leave
+from ..._blades_last import Pair, blades_last, enter, enter_any, leave
 from ..._config import activations
 from ..._zero_scalars import add_empty
 from ..config import ACTIVATIONS, ALGEBRA, GEOMETRY
@@ -97,7 +97,7 @@ class EquiLayerNorm(transformer.EquiLayerNorm):
 
 
 class ScalarGatedNonlinearity(transformer.ScalarGate):
-    """Multivectors ``[*batch, channels, 16]`` times an activation of their scalar, and one of scalars.
+    """Multivectors ``[*batch, 16]`` times an activation of their scalar, and one of scalars.
 
     Args:
         nonlinearity: ``"relu"``, ``"sigmoid"`` or ``"gelu"`` (with tanh for multivectors, exact for scalars).
@@ -107,11 +107,11 @@ class ScalarGatedNonlinearity(transformer.ScalarGate):
         super().__init__(*activations("nonlinearity", nonlinearity, ACTIVATIONS))
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        return leave(super().forward(enter("multivectors", multivectors), scalars))
+        return leave(super().forward(enter_any("multivectors", multivectors), scalars))
 
 
 class GradeDropout(transformer.GradeDropout):
-    """Dropout of whole grades of multivectors ``[*batch, channels, 16]``, and of scalars ``[*batch, scalars]``.
+    """Dropout of whole grades of multivectors ``[*batch, 16]``, and of scalars ``[*batch, scalars]``.
 
     Args:
         p: the probability.
@@ -121,4 +121,4 @@ class GradeDropout(transformer.GradeDropout):
         super().__init__(ALGEBRA, p)
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        return leave(super().forward(enter("multivectors", multivectors), scalars))
+        return leave(super().forward(enter_any("multivectors", multivectors), scalars))

@@ -61,7 +61,7 @@ class GeometricBilinear(transformer.GeometricBilinear):
             reference_mv: the reference of the join, which broadcasts to ``[*batch, 1, 16]``.
             scalars: scalars of the input.
         """
-        mv = enter("multivectors", multivectors, self.linear_left.in_channels)
+        mv = enter("multivectors", multivectors, self.in_channels)
         reference = component_of("reference_mv", reference_mv, mv)
         return leave(super().forward(mv, scalars, reference))
 

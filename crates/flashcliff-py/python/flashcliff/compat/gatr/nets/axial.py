@@ -90,6 +90,7 @@ class AxialGATr(nn.Module):
             out_s_channels,
         )
         self.checkpoint_blocks = checkpoint_blocks
+        self.in_channels = in_mv_channels
         self.collapse_dims = _two("collapse_dims", collapse_dims)
 
     def forward(
@@ -109,7 +110,7 @@ class AxialGATr(nn.Module):
             join_reference: as for :class:`GATr`. A tensor broadcasts to ``[*batch, items_1, items_2, 1, 16]``; its
                 items follow those of the input also where axes are exchanged or merged, which GATr's do not.
         """
-        mv = enter("multivectors", multivectors, self.linear_in.in_channels).contiguous()
+        mv = enter("multivectors", multivectors, self.in_channels).contiguous()
         if mv.dim() < 4:
             raise ValueError(
                 "multivectors: expected [*batch, items_1, items_2, channels, 16], "

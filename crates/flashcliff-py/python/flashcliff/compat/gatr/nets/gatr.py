@@ -121,7 +121,7 @@ class GATr(transformer.GATransformer):
                 within their graph, and ``"data"`` is the mean of each graph, so the output of a graph does not depend
                 on the others. With a ``BlockDiagonalMask`` it is as in GATr: the mean over all graphs.
         """
-        mv = enter("multivectors", multivectors, self.linear_in.in_channels)
+        mv = enter("multivectors", multivectors, self.in_channels)
         if mv.dim() < 3:
             raise ValueError(
                 f"multivectors: expected [*batch, items, channels, 16], got {list(multivectors.shape)}"

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ....nn import transformer
 from ....nn.transformer.block import mlp_sizes
-from ..._blades_last import Pair, blades_last, enter, leave
+from ..._blades_last import Pair, blades_last, enter, enter_any, leave
 from ..._config import known
 from ..config import ALGEBRA, MLPConfig, PrimitivesConfig, activation
 from ..precision import in_float32
@@ -142,7 +142,7 @@ class ScalarGatedNonlinearity(transformer.ScalarGate):
         super().__init__(activation(nonlinearity))
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        return leave(super().forward(_any_rank(multivectors), scalars))
+        return leave(super().forward(enter_any("multivectors", multivectors), scalars))
 
 
 class GradeDropout(transformer.GradeDropout):
@@ -156,7 +156,7 @@ class GradeDropout(transformer.GradeDropout):
         super().__init__(ALGEBRA, p)
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        return leave(super().forward(_any_rank(multivectors), scalars))
+        return leave(super().forward(enter_any("multivectors", multivectors), scalars))
 
 
 class GeometricBilinear(transformer.GeometricBilinear):
@@ -194,7 +194,7 @@ class GeometricBilinear(transformer.GeometricBilinear):
 
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
-        mv = enter("multivectors", multivectors, self.linear_left.in_channels)
+        mv = enter("multivectors", multivectors, self.in_channels)
         return leave(super().forward(mv, scalars))
 
 
@@ -224,9 +224,3 @@ class GeoMLP(transformer.GeometricMLP):
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
         return leave(super().forward(enter("multivectors", multivectors, self.channels), scalars))
-
-
-def _any_rank(multivectors: Tensor) -> Tensor:
-    if multivectors.dim() < 1 or multivectors.shape[-1] != 16:
-        raise ValueError(f"multivectors: expected [..., 16], got {list(multivectors.shape)}")
-    return multivectors.movedim(-1, 0)

@@ -54,7 +54,7 @@ class Conditional(nn.Module):
             for _ in range(blocks)
         )
         self.linear_out = transformer.EquiLinear(geometry, hidden, of_output, hidden_s, output_s)
-        self.condition_channels = of_condition
+        self.in_channels, self.condition_channels = of_input, of_condition
         self.checkpoint_blocks = checkpoint_blocks
 
     @in_float32
@@ -69,7 +69,7 @@ class Conditional(nn.Module):
         name: str,
     ) -> Pair:
         """Applies the network. ``name`` is what errors call the condition."""
-        mv = enter("multivectors", multivectors, self.linear_in.in_channels).contiguous()
+        mv = enter("multivectors", multivectors, self.in_channels).contiguous()
         other = enter(name, condition, self.condition_channels).contiguous()
         if condition_scalars is not None and condition_scalars.shape[-1] == 0:
             condition_scalars = None

@@ -26,7 +26,7 @@ class Network(transformer.GATransformer):
         self, multivectors: Tensor, scalars: Tensor | None = None, **attn_kwargs: Any
     ) -> Pair:
         """Applies the network; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
-        mv = enter("multivectors", multivectors, self.linear_in.in_channels).contiguous()
+        mv = enter("multivectors", multivectors, self.in_channels).contiguous()
         out, out_s = leave(super().forward(mv, scalars, **attention_options(attn_kwargs)))
         return out.contiguous(), out_s
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ....nn import transformer
 from ....nn.transformer.block import mlp_sizes
-from ..._blades_last import Pair, enter, leave
+from ..._blades_last import Pair, enter, enter_any, leave
 from ..._config import activations, known
 from ..._zero_scalars import add_empty, with_empty
 from .. import layers as v2
@@ -81,7 +81,7 @@ class EquiLayerNorm(v2.EquiLayerNorm):
 
 
 class ScalarGatedNonlinearity(transformer.ScalarGate):
-    """Multivectors ``[*batch, channels, 16]`` times an activation of their scalar, and one of scalars.
+    """Multivectors ``[*batch, 16]`` times an activation of their scalar, and one of scalars.
 
     Args:
         nonlinearity: ``"relu"``, ``"gelu"`` (with tanh for multivectors, exact for scalars), ``"sigmoid"`` or
@@ -92,7 +92,7 @@ class ScalarGatedNonlinearity(transformer.ScalarGate):
         super().__init__(*activations("nonlinearity", nonlinearity, ACTIVATIONS))
 
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:
-        return leave(super().forward(enter("multivectors", multivectors), scalars))
+        return leave(super().forward(enter_any("multivectors", multivectors), scalars))
 
 
 class GeometricBilinear(transformer.GeometricBilinear):
@@ -129,7 +129,7 @@ class GeometricBilinear(transformer.GeometricBilinear):
 
     @in_float32
     def forward(self, multivectors: Tensor, scalars: Tensor | None = None) -> Pair:  # type: ignore[override]
-        mv = enter("multivectors", multivectors, self.linear_left.in_channels)
+        mv = enter("multivectors", multivectors, self.in_channels)
         return leave(super().forward(mv, scalars))
 
 

@@ -25,6 +25,14 @@ __all__ = ["ConditionalLGATrSlim", "LGATrSlim"]
 V1 = Version(affine=False, attention_bias=True, gate_scale=1.0, exact_gelu=True, empty_scalars=True)
 
 
+def add_metrics(layer: nn.Module) -> None:
+    """Gives all attention in a layer the buffer ``metric``, which nothing here reads; lgatr 1.4 has it in the state
+    dict."""
+    for module in list(layer.modules()):
+        if isinstance(module, SlimSelfAttention | SlimCrossAttention):
+            module.register_buffer("metric", torch.tensor([1.0, -1.0, -1.0, -1.0]))
+
+
 class _Slim(Slim):
     def __init__(
         self,
@@ -36,10 +44,7 @@ class _Slim(Slim):
         compile: dict[str, Any] | None,
     ) -> None:
         super().__init__(blocks, make_block, vectors, scalars, checkpoint_blocks, V1)
-        for module in list(self.modules()):
-            if isinstance(module, SlimSelfAttention | SlimCrossAttention):
-                # Nothing here reads it; lgatr 1.4 has it in the state dict.
-                module.register_buffer("metric", torch.tensor([1.0, -1.0, -1.0, -1.0]))
+        add_metrics(self)
         if compile is not None:
             compile_network(self, compile)
 

@@ -1,0 +1,104 @@
+"""The parts of attention as layers of their own, in GATr's layout: projections to heads, and attention of these.
+
+:class:`flashcliff.compat.gatr.SelfAttention` does not contain them; it has the same parameters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ... import _qkv
+from ..._blades_last import Pair
+from ..._config import known
+from ..config import SelfAttentionConfig
+from ..primitives import geometric_attention
+from .linear import EquiLinear
+
+__all__ = ["GeometricAttention", "MultiQueryQKVModule", "QKVModule"]
+
+
+class QKVModule(_qkv.Split):
+    """Queries, keys and values of every head, ``[*batch, heads, items, channels, 16]`` and ``[*batch, heads, items,
+    scalars]``, by one linear layer.
+
+    Args:
+        config: the sizes; it must say ``in_mv_channels``.
+    """
+
+    def __init__(self, config: SelfAttentionConfig | Mapping[str, Any]) -> None:
+        super().__init__(SelfAttentionConfig.cast(config), EquiLinear)
+
+    def forward(  # type: ignore[override]
+        self,
+        inputs: Tensor,
+        scalars: Tensor | None,
+        additional_qk_features_mv: Tensor | None = None,
+        additional_qk_features_s: Tensor | None = None,
+    ) -> _qkv.Six:
+        """Projects multivectors ``[*batch, items, channels, 16]`` and scalars; the additional features are seen too."""
+        more = additional_qk_features_mv, additional_qk_features_s
+        return super().forward(inputs, scalars, *more)
+
+
+class MultiQueryQKVModule(_qkv.Shared):
+    """As :class:`QKVModule`, but all heads share keys and values, which have one head.
+
+    Args:
+        config: the sizes; it must say ``in_mv_channels``.
+    """
+
+    def __init__(self, config: SelfAttentionConfig | Mapping[str, Any]) -> None:
+        super().__init__(SelfAttentionConfig.cast(config), EquiLinear)
+
+    def forward(  # type: ignore[override]
+        self,
+        inputs: Tensor,
+        scalars: Tensor | None,
+        additional_qk_features_mv: Tensor | None = None,
+        additional_qk_features_s: Tensor | None = None,
+    ) -> _qkv.Six:
+        """Projects multivectors and scalars; values do not see the additional features."""
+        more = additional_qk_features_mv, additional_qk_features_s
+        return super().forward(inputs, scalars, *more)
+
+
+class GeometricAttention(nn.Module):
+    """Attention of queries, keys and values of heads, by inner products and distances of points; each head and channel
+    has a weight of distances.
+
+    Args:
+        config: the sizes; it must say ``in_mv_channels``.
+    """
+
+    def __init__(self, config: SelfAttentionConfig | Mapping[str, Any]) -> None:
+        super().__init__()
+        config = SelfAttentionConfig.cast(config)
+        channels = known("in_mv_channels", config.hidden_mv_channels)
+        self.normalizer = partial(_towards_one, epsilon=known("normalizer_eps", config.normalizer_eps))
+        self.log_weights = nn.Parameter(torch.zeros(config.num_heads, 1, channels))
+
+    def forward(
+        self,
+        q_mv: Tensor,
+        k_mv: Tensor,
+        v_mv: Tensor,
+        q_s: Tensor,
+        k_s: Tensor,
+        v_s: Tensor,
+        attention_mask: Any = None,
+    ) -> Pair:
+        """Attends; see :func:`flashcliff.compat.gatr.primitives.geometric_attention`."""
+        weights = self.log_weights.exp()
+        return geometric_attention(
+            q_mv, k_mv, v_mv, q_s, k_s, v_s, self.normalizer, weights, attention_mask
+        )
+
+
+def _towards_one(weight: Tensor, epsilon: float) -> Tensor:
+    """The factor that makes the weight of a point 1, or little of a point that has nearly none."""
+    return weight / (weight.square() + epsilon)

@@ -1,0 +1,303 @@
+"""The layers of L-GATr-slim of lgatr 1.4, with its names and its layout.
+
+Vectors are ``[*batch, channels, 4]``, as ``(t, x, y, z)``, and scalars ``[*batch, scalars]``. The networks contain layers
+of the same parameters that take ``[*batch, 4, channels]``.
+
+Source: arXiv 2512.17011.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ..layers.slim import SlimDropout, SlimGLU, SlimLinear, SlimMLP, SlimRMSNorm
+from ..layers.slim_attention import SlimCrossAttention, SlimSelfAttention
+from ..layers.slim_blocks import ConditionalSlimBlock, SlimBlock
+from ..layers.slim_version import VectorsScalars
+from .slim import V1, add_metrics
+
+__all__ = [
+    "MLP",
+    "ConditionalLGATrSlimBlock",
+    "CrossAttention",
+    "Dropout",
+    "GatedLinearUnit",
+    "LGATrSlimBlock",
+    "Linear",
+    "RMSNorm",
+    "SelfAttention",
+]
+
+
+class Dropout(SlimDropout):
+    """Dropout of whole vectors, and of scalars, in training.
+
+    Args:
+        dropout_prob: the probability.
+    """
+
+    def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        return _leave(super().forward(_enter("vectors", vectors), scalars))
+
+
+class RMSNorm(SlimRMSNorm):
+    """Vectors and scalars, divided by the root of their mean square plus epsilon.
+
+    Args:
+        epsilon: added to the mean square.
+    """
+
+    def __init__(self, epsilon: float = 0.01) -> None:
+        super().__init__(0, 0, epsilon, elementwise_affine=False)
+
+    def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        return _leave(super().forward(_enter("vectors", vectors), scalars))
+
+
+class Linear(SlimLinear):
+    """A linear map of vectors, and one of scalars.
+
+    Args:
+        in_v_channels: vector channels of the input.
+        out_v_channels: vector channels of the output.
+        in_s_channels: scalar channels of the input.
+        out_s_channels: scalar channels of the output.
+        bias: whether scalars have a bias.
+        initialization: ``"default"`` or ``"small"``, a tenth of it.
+    """
+
+    def __init__(
+        self,
+        in_v_channels: int,
+        out_v_channels: int,
+        in_s_channels: int,
+        out_s_channels: int,
+        bias: bool = True,
+        initialization: str = "default",
+    ) -> None:
+        sizes = in_v_channels, out_v_channels, in_s_channels, out_s_channels
+        super().__init__(*sizes, bias, initialization, version=V1)
+
+    def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        return _leave(super().forward(_enter("vectors", vectors), scalars))
+
+
+class GatedLinearUnit(SlimGLU):
+    """A gated linear unit: inner products gate vectors, and scalars gate scalars.
+
+    Args:
+        in_v_channels: vector channels of the input.
+        out_v_channels: vector channels of the output.
+        in_s_channels: scalar channels of the input.
+        out_s_channels: scalar channels of the output.
+        nonlinearity: of the gates: ``"relu"``, ``"sigmoid"``, ``"tanh"``, ``"gelu"`` (the exact one) or ``"silu"``.
+    """
+
+    def __init__(
+        self,
+        in_v_channels: int,
+        out_v_channels: int,
+        in_s_channels: int,
+        out_s_channels: int,
+        nonlinearity: str = "gelu",
+    ) -> None:
+        sizes = in_v_channels, out_v_channels, in_s_channels, out_s_channels
+        super().__init__(*sizes, nonlinearity, None, version=V1)
+
+    def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        return _leave(super().forward(_enter("vectors", vectors), scalars))
+
+
+class SelfAttention(SlimSelfAttention):
+    """Multi-head self-attention of vectors ``[*batch, items, channels, 4]`` and scalars ``[*batch, items, scalars]``.
+
+    Args:
+        v_channels: vector channels.
+        s_channels: scalar channels.
+        num_heads: heads.
+        attn_ratio: channels of all heads together, for each channel.
+        dropout_prob: probability of dropout on the output.
+    """
+
+    def __init__(
+        self,
+        v_channels: int,
+        s_channels: int,
+        num_heads: int,
+        attn_ratio: int = 1,
+        dropout_prob: float | None = None,
+    ) -> None:
+        super().__init__(v_channels, s_channels, num_heads, attn_ratio, dropout_prob, version=V1)
+        add_metrics(self)
+
+    def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
+        """Attends; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        return _leave(super().forward(_enter("vectors", vectors), scalars, **attn_kwargs))
+
+
+class CrossAttention(SlimCrossAttention):
+    """Multi-head attention of vectors ``[*batch, items, channels, 4]`` and scalars to those of a condition.
+
+    Args:
+        q_v_channels: vector channels of the items.
+        kv_v_channels: vector channels of the condition.
+        q_s_channels: scalar channels of the items.
+        kv_s_channels: scalar channels of the condition.
+        num_heads, attn_ratio, dropout_prob: as for :class:`SelfAttention`.
+    """
+
+    def __init__(
+        self,
+        q_v_channels: int,
+        kv_v_channels: int,
+        q_s_channels: int,
+        kv_s_channels: int,
+        num_heads: int,
+        attn_ratio: int = 1,
+        dropout_prob: float | None = None,
+    ) -> None:
+        sizes = q_v_channels, kv_v_channels, q_s_channels, kv_s_channels
+        super().__init__(*sizes, num_heads, attn_ratio, dropout_prob, version=V1)
+        add_metrics(self)
+
+    def forward(  # type: ignore[override]
+        self,
+        vectors: Tensor,
+        vectors_condition: Tensor,
+        scalars: Tensor,
+        scalars_condition: Tensor,
+        **attn_kwargs: Any,
+    ) -> VectorsScalars:
+        """Attends; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        here, other = _enter("vectors", vectors), _enter("vectors_condition", vectors_condition)
+        return _leave(super().forward(here, other, scalars, scalars_condition, **attn_kwargs))
+
+
+class MLP(SlimMLP):
+    """Gated linear units, then a linear map.
+
+    Args:
+        v_channels: vector channels of input and output.
+        s_channels: scalar channels of input and output.
+        nonlinearity: of the gates, see :class:`GatedLinearUnit`.
+        mlp_ratio: hidden channels for each channel.
+        num_layers: layers, at least 2.
+        dropout_prob: probability of dropout after each unit.
+    """
+
+    def __init__(
+        self,
+        v_channels: int,
+        s_channels: int,
+        nonlinearity: str = "gelu",
+        mlp_ratio: int = 2,
+        num_layers: int = 2,
+        dropout_prob: float | None = None,
+    ) -> None:
+        options = nonlinearity, None, mlp_ratio, num_layers, dropout_prob
+        super().__init__(v_channels, s_channels, *options, version=V1)
+
+    def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        return _leave(super().forward(_enter("vectors", vectors), scalars))
+
+
+class LGATrSlimBlock(SlimBlock):
+    """Self-attention and an MLP, each after a norm and with a residual.
+
+    Args:
+        v_channels: vector channels.
+        s_channels: scalar channels.
+        num_heads: heads.
+        nonlinearity: of the gates in the MLP.
+        mlp_ratio: hidden channels of the MLP for each channel.
+        attn_ratio: channels of all heads together, for each channel.
+        num_layers_mlp: layers of the MLP, at least 2.
+        dropout_prob: probability of dropout.
+    """
+
+    def __init__(
+        self,
+        v_channels: int,
+        s_channels: int,
+        num_heads: int,
+        nonlinearity: str = "gelu",
+        mlp_ratio: int = 2,
+        attn_ratio: int = 1,
+        num_layers_mlp: int = 2,
+        dropout_prob: float | None = None,
+    ) -> None:
+        options = nonlinearity, None, mlp_ratio, attn_ratio, num_layers_mlp, dropout_prob
+        super().__init__(v_channels, s_channels, num_heads, *options, version=V1)
+        add_metrics(self)
+
+    def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
+        """Applies the block; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
+        return _leave(super().forward(_enter("vectors", vectors), scalars, **attn_kwargs))
+
+
+class ConditionalLGATrSlimBlock(ConditionalSlimBlock):
+    """Self-attention, cross-attention to a condition and an MLP, each after a norm and with a residual.
+
+    Args:
+        v_channels: vector channels.
+        condition_v_channels: vector channels of the condition.
+        s_channels: scalar channels.
+        condition_s_channels: scalar channels of the condition.
+        num_heads, nonlinearity, mlp_ratio, attn_ratio, num_layers_mlp, dropout_prob: as for :class:`LGATrSlimBlock`.
+    """
+
+    def __init__(
+        self,
+        v_channels: int,
+        condition_v_channels: int,
+        s_channels: int,
+        condition_s_channels: int,
+        num_heads: int,
+        nonlinearity: str = "gelu",
+        mlp_ratio: int = 2,
+        attn_ratio: int = 1,
+        num_layers_mlp: int = 2,
+        dropout_prob: float | None = None,
+    ) -> None:
+        super().__init__(
+            v_channels,
+            condition_v_channels,
+            s_channels,
+            condition_s_channels,
+            num_heads,
+            nonlinearity,
+            None,
+            mlp_ratio,
+            attn_ratio,
+            num_layers_mlp,
+            dropout_prob,
+            version=V1,
+        )
+        add_metrics(self)
+
+    def forward(  # type: ignore[override]
+        self,
+        vectors: Tensor,
+        vectors_condition: Tensor,
+        scalars: Tensor,
+        scalars_condition: Tensor,
+        attn_kwargs: Mapping[str, Any] | None = None,
+        crossattn_kwargs: Mapping[str, Any] | None = None,
+    ) -> VectorsScalars:
+        """Applies the block; for the options see :class:`flashcliff.compat.lgatr.v1.ConditionalLGATrSlim`."""
+        here, other = _enter("vectors", vectors), _enter("vectors_condition", vectors_condition)
+        options = attn_kwargs, crossattn_kwargs
+        return _leave(super().forward(here, other, scalars, scalars_condition, *options))
+
+
+def _enter(name: str, vectors: Tensor) -> Tensor:
+    if vectors.dim() < 2 or vectors.shape[-1] != 4:
+        raise ValueError(f"{name}: expected [..., channels, 4], got {list(vectors.shape)}")
+    return vectors.transpose(-1, -2)
+
+
+def _leave(found: VectorsScalars) -> VectorsScalars:
+    return found[0].transpose(-1, -2), found[1]
