@@ -179,7 +179,8 @@ class Lora(nn.Module):
         self.base, self.weight, self.bias = base, base.weight, base.bias
         shapes = (base.in_features, 2), (2, base.out_features)
         self.a, self.b = (
-            nn.Parameter(random(*shape, seed=at).to(base.weight)) for at, shape in enumerate(shapes)
+            # Small, so that networks of single precision stay comparable.
+            nn.Parameter(0.1 * random(*shape, seed=at).to(base.weight)) for at, shape in enumerate(shapes)
         )
 
     def forward(self, x):

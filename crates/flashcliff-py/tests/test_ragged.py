@@ -12,7 +12,7 @@ from nn_common import difference, disturb, random
 
 import flashcliff
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer import fused, ragged
+from flashcliff.nn.transformer import launches, ragged
 from flashcliff.nn.transformer.means import means_of_sequences
 
 PGA = flashcliff.Algebra(3, 0, 1)
@@ -192,11 +192,11 @@ def test_launches_of_many_heads_and_batch_elements(monkeypatch):
     """On the CPU in place of a GPU, with a grid of two."""
     q, k, v = random(5, 3, 4, 8), random(5, 1, 6, 8, seed=1), random(5, 1, 6, 8, seed=2)
     mask = random(5, 1, 4, 6, seed=3)
-    want = fused.attention(q, k, v, mask=mask, scale=0.3)
-    monkeypatch.setattr(fused, "is_plain", lambda x: True)
-    monkeypatch.setattr(fused, "_MOST", 2)
+    want = launches.attention(q, k, v, mask=mask, scale=0.3)
+    monkeypatch.setattr(launches, "is_plain", lambda x: True)
+    monkeypatch.setattr(launches, "_MOST", 2)
     given = [x.requires_grad_() for x in (q, k, v, mask)]
-    got = fused.attention(q, k, v, mask=mask, scale=0.3)
+    got = launches.attention(q, k, v, mask=mask, scale=0.3)
     assert difference(got, want) < 1e-14
     gradients = torch.autograd.grad(got.square().sum(), given)
     wanted = torch.autograd.grad(want.square().sum(), given, allow_unused=True) if want.requires_grad else None
@@ -209,10 +209,10 @@ def test_launches_of_many_sequences(monkeypatch):
     of_key = gt.Sequences(torch.tensor([0, 3, 4, 6, 6, 9]))
     given = [random(3, n, 8, seed=n).requires_grad_() for n in (8, 9, 9)]
     want = gt.attend(*given, cu_seqlens=of_query, cu_seqlens_key=of_key, scale=0.3)
-    launches = []
+    made = []
 
     def of(self, query, key, value, sequences):
-        launches.append((len(query), sequences))
+        made.append((len(query), sequences))
         parts, starts, starts_k = [], self.of_query.host, self.of_key.host
         for at in range(len(starts) - 1):
             rows = slice(starts[at], starts[at + 1])
@@ -225,10 +225,10 @@ def test_launches_of_many_sequences(monkeypatch):
                 parts.append(part * torch.nan)
         return torch.cat(parts, 1)
 
-    monkeypatch.setattr(fused, "_MOST", 2)
-    monkeypatch.setattr(fused._Kernel, "of", of)
+    monkeypatch.setattr(launches, "_MOST", 2)
+    monkeypatch.setattr(launches._Kernel, "of", of)
     got = ragged._by_kernel(*given, of_query, of_key, 0.3, False)
-    assert [(heads, s.start, s.stop) for heads, s in launches] == [
+    assert [(heads, s.start, s.stop) for heads, s in made] == [
         (heads, start, min(start + 2, 5)) for heads in (2, 1) for start in (0, 2, 4)
     ]
     assert difference(got, want) < 1e-14

@@ -50,9 +50,12 @@ fn names_do_not_count() {
     assert_eq!(gradients[0], gradients[1]);
 }
 
+/// A part of a program, and what changes it.
+type Change = (&'static str, fn(&mut Program));
+
 #[test]
 fn every_part_counts() {
-    let changes: [(&str, fn(&mut Program)); 12] = [
+    let changes: [Change; 12] = [
         ("an expression", |p| {
             p.graph.constant(3.0);
         }),

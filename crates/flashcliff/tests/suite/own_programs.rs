@@ -202,11 +202,14 @@ fn a_program_that_the_build_knows_runs_on_its_kernels_whatever_its_names() -> Re
     Ok(())
 }
 
+/// A part of the message, and a change that makes a program none.
+type Case = (&'static str, fn(&mut Program));
+
 #[test]
 fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
     let algebra: Algebra = "cl200".parse()?;
     let options = ProgramOptions::default();
-    let cases: [(&str, fn(&mut Program)); 14] = [
+    let cases: [Case; 14] = [
         ("expected one output, got 0", |p| p.outputs.clear()),
         ("expected one output, got 2", |p| {
             p.outputs.push(p.outputs[0].clone())

@@ -36,6 +36,17 @@ def attention(
     scale: float,
 ) -> Tensor:
     """Scaled dot-product attention ``[*batch, heads, items, features]``; one head of keys and values stands for all."""
+    out = _attention(query, key, value, mask, is_causal, scale)
+    if mask is None or not query.is_cuda or query.dtype.itemsize != 2:
+        return out
+    # Kernels of 16 bits give other rows than zeros to queries that may attend to nothing.
+    some = mask if mask.dtype == torch.bool else mask != -torch.inf
+    return out.masked_fill(~some.any(-1, keepdim=True), 0.0)
+
+
+def _attention(
+    query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float
+) -> Tensor:
     heads = query.shape[-3]
     if is_plain(query):
         query, key, value = map(_aligned, (query, key, value))
