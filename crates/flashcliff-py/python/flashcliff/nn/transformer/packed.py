@@ -343,18 +343,6 @@ def elements_from(table: Table, parameters: Sequence[Tensor]) -> Tensor:
     return items.pack_tensors(table.algebra, parameters, table.spread[None], table.factor[None])
 
 
-_count = methodcaller("numel")
-
-
-def check_sizes(table: Table, parameters: Sequence[Tensor]) -> None:
-    """Raises unless parameters have as many elements as those that a table was made for: they may have been exchanged."""
-    if tuple(map(_count, parameters)) != table.sizes:
-        raise ValueError(
-            f"the linear layers of a transformer: expected parameters of {list(table.sizes)} elements, got "
-            f"{[p.numel() for p in parameters]}; make new layers of the sizes that are wanted"
-        )
-
-
 def of_parameters(table: Table, elements: Tensor) -> Tensor:
     """The gradients of all parameters from those of the elements of all matrices."""
     if items.serves(table.algebra, elements):

@@ -48,7 +48,6 @@ def _forward(
     given: Given, taken: Taken, lists: Lists | None
 ) -> tuple[Sequence[Tensor | None], Sequence[Tensor | None]]:
     """Multivectors and scalars of the sum, if it was formed, and of both results; and what the backward pass reads besides."""
-    packed.check_sizes(given.table, taken.parameters)
     if lists is not None:
         found, memory = lists.forward(given, taken)
         return found, (memory,)
