@@ -20,6 +20,7 @@ mod sweeps;
 mod training;
 mod transformers;
 mod tuning;
+mod users;
 
 use std::fs;
 use std::path::Path;
@@ -27,6 +28,7 @@ use std::path::Path;
 use crate::Error;
 use crate::marked::with_block;
 use sweep::Sweep;
+use users::Users;
 
 /// The command that headers name.
 const COMMAND: &str = "cargo xtask figures";
@@ -48,6 +50,8 @@ pub(crate) fn run(root: &Path, check: bool) -> Result<String, Error> {
         (PAGE.to_owned(), page::page(&results)?),
         (FRONT.to_owned(), front),
     ];
+    let picture = format!("{RESULTS}/{}", Users::PICTURE);
+    wanted.push((picture, Users::read(&results)?.picture()?));
     let sweep = Sweep::read(&results, sweep::GPU)?;
     for variant in sweep.variants() {
         let name = format!("{RESULTS}/{}", heat::name(&sweep, variant));
@@ -108,7 +112,7 @@ mod tests {
             let folder = copy()?;
             let path = folder.path().join(name);
             let text = fs::read_to_string(&path).map_err(Error::at(&path))?;
-            let changed = text.replacen("x |", "0x |", 1);
+            let changed = text.replacen(" ms |", "0 ms |", 1);
             assert_ne!(changed, text);
             fs::write(&path, changed).map_err(Error::at(&path))?;
             let error = run(folder.path(), true).unwrap_err().to_string();

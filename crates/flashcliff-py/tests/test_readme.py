@@ -66,8 +66,14 @@ def test_all_blocks_are_run():
     assert len(BLOCKS) == 7
 
 
-def test_the_readme_of_the_repository_has_the_first_block():
+def test_the_programs_of_the_repositorys_readme(capsys):
     page = Path(__file__).parents[3] / "README.md"
     if not page.exists():
         pytest.skip("a source distribution holds the package alone")
-    assert blocks(page) == BLOCKS[:1]
+    accelerate, layer = blocks(page)
+    names = {"model": torch.nn.Linear(2, 2)}
+    exec(compile(accelerate, str(page), "exec"), names)
+    assert isinstance(names["model"], torch.nn.Linear)
+    assert capsys.readouterr().out == ""
+    (left,) = run(layer, capsys)
+    assert left < 0.5

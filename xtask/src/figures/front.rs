@@ -1,56 +1,23 @@
-//! The block of `README.md`: five rows of speed, and what is slower.
+//! The block of `README.md`: training steps of networks, one operator, and what is slower.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use super::markdown::{Table, digits, milliseconds, times};
+use super::RESULTS;
+use super::markdown::{digits, milliseconds, times};
 use super::slower::{Lost, TwoGpus, lost};
 use super::sweep::{GPU, OWN, Pass, Point, Sweep};
-use super::sweeps::mark;
+use super::users::Users;
 use crate::Error;
 
-/// The shape of all rows.
+/// The shape at which one operator is compared.
 const SHAPE: &str = "4096 x 512";
-/// The others, as they are named in the data.
-const OTHERS: [&str; 2] = ["flash-clifford", "torch.compile"];
 
 pub(super) fn block(results: &Path) -> Result<String, Error> {
+    let users = Users::read(results)?;
     let product = Sweep::read(results, GPU)?;
     let layer = Sweep::read(results, "gpu-h200-layer")?;
     let connected = Sweep::read(results, "gpu-h200-fcgp")?;
-    let rows = [
-        (&product, "sgp", 3.0, "f32"),
-        (&product, "sgp", 2.0, "f32"),
-        (&layer, "layer", 3.0, "TF32"),
-        (&layer, "layer", 2.0, "TF32"),
-        (&connected, "fcgp", 3.0, "TF32"),
-    ];
-    let first = format!("{SHAPE}, one H200, GPU time");
-    let [flash, compiled] = OTHERS.map(|other| format!("{other} takes"));
-    let mut table = Table::new(&[
-        &first,
-        "forward, ms",
-        &flash,
-        &compiled,
-        "with backward, ms",
-        &flash,
-        &compiled,
-    ]);
-    for (sweep, operator, dim, arithmetic) in rows {
-        let point = sweep.point(operator, dim, SHAPE)?;
-        let mut cells = vec![format!("{}, {arithmetic}", point.operator_name())];
-        for pass in Pass::ALL {
-            let own = point
-                .time(OWN, pass)
-                .map(|time| milliseconds(time.seconds()));
-            cells.push(own.unwrap_or_default());
-            cells.extend(OTHERS.map(|other| {
-                let ratio = point.ratio(other, pass).map(times).unwrap_or_default();
-                format!("{ratio}{}", mark(point, other, pass, sweep.samples))
-            }));
-        }
-        table.row(&cells);
-    }
     let measured = [(&product, "sgp"), (&layer, "layer"), (&connected, "fcgp")];
     let points: Vec<&Point> = measured
         .iter()
@@ -62,12 +29,28 @@ pub(super) fn block(results: &Path) -> Result<String, Error> {
         })
         .collect();
     Ok(format!(
-        "{table}\n† This time holds waits for the host. What is slower:\n\n{time}{host}{two}{memory}",
-        table = table.text(),
+        "{table}\n![Bars: how many times as fast as the published package]({RESULTS}/{picture})\n\n\
+         {operator}\n\nWhere it is slower, or needs more memory:\n\n{networks}{time}{host}{two}{memory}",
+        table = users.table()?,
+        picture = Users::PICTURE,
+        operator = operator(&product)?,
+        networks = users.behind()?,
         time = lost_time(&points),
         host = host(&product)?,
         two = two_gpus(results)?,
-        memory = lost_memory(&points),
+        memory = lost_memory(&points, results)?,
+    ))
+}
+
+/// One operator beside another library, in a sentence.
+fn operator(sweep: &Sweep) -> Result<String, Error> {
+    let point = sweep.point("sgp", 3.0, SHAPE)?;
+    let ratio = |pass| point.ratio("flash-clifford", pass).map(times);
+    let [forward, both] = [Pass::Forward, Pass::Both].map(|pass| ratio(pass).unwrap_or_default());
+    Ok(format!(
+        "One operator, `sgp_norm` in space at {SHAPE} (batch x channels, float32, one H200, GPU time): flash-clifford takes \
+         {forward} our time forward, and {both} with the backward pass. [All measurements](benches/README.md): sizes, conditions, commands, \
+         accuracy, CPUs."
     ))
 }
 
@@ -77,8 +60,8 @@ fn lost_time(points: &[&Point]) -> String {
     let of = |pass: Pass| lost.iter().filter(move |lost| lost.pass == Some(pass));
     let timed = lost.iter().filter(|lost| lost.pass.is_some());
     format!(
-        "- Small batches: of {all} measured shapes another library is faster forward at {forward}, and with the backward pass at \
-         {both}. At the worst we take {worst} times as long.\n",
+        "- Operators in float32: of {all} measured shapes another library is faster forward at {forward}, and with the backward pass at \
+         {both}. At the worst ours takes {worst} times as long.\n",
         all = points.len(),
         forward = shapes(of(Pass::Forward)),
         both = shapes(of(Pass::Both)),
@@ -87,14 +70,18 @@ fn lost_time(points: &[&Point]) -> String {
 }
 
 /// At how many shapes another library needs less memory.
-fn lost_memory(points: &[&Point]) -> String {
-    let lost = lost(points);
-    let memory = || lost.iter().filter(|lost| lost.pass.is_none());
-    format!(
-        "- Memory: another library needs less at {count} of these shapes. At the worst we need {worst} times as much.\n",
+fn lost_memory(points: &[&Point], results: &Path) -> Result<String, Error> {
+    let sixteen_bits = Sweep::read(results, "gpu-h200-fcgp-bf16")?;
+    let of_bits = sixteen_bits.points();
+    let (found, bits) = (lost(points), lost(&of_bits));
+    let memory = || found.iter().filter(|lost| lost.pass.is_none());
+    Ok(format!(
+        "- Memory of operators: another library needs less at {count} of these shapes, at the worst {worst} times less; beside \
+         `fcgp_norm` in bfloat16 {bits} times less.\n",
         count = shapes(memory()),
         worst = worst(memory()),
-    )
+        bits = worst(bits.iter().filter(|lost| lost.pass.is_none())),
+    ))
 }
 
 /// How many shapes there are among lost points, each of which another library may lead.

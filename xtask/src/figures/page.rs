@@ -6,6 +6,7 @@ use std::path::Path;
 use super::compiled::Compiled;
 use super::floors::{Cpu, Gpu};
 use super::host::Host;
+use super::markdown::digits;
 use super::precision::Precision;
 use super::predictions::Predictions;
 use super::ranks::Ranks;
@@ -14,6 +15,7 @@ use super::steps::Steps;
 use super::sweep::{GPU, Sweep};
 use super::training::Training;
 use super::transformers::{OnGpu, Transformers};
+use super::users::Users;
 use super::{sweeps, tuning};
 use crate::Error;
 
@@ -26,6 +28,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
     let sweeps = [&product, &layer, &connected, &sixteen_bits, &cpu];
     let mut sections = vec![
         INTRODUCTION.to_owned(),
+        users(results)?,
         slower(&sweeps, results)?,
         beside_floors(results)?,
         from_python(&product),
@@ -287,6 +290,45 @@ Wall time, called from Python, f32. The layer is a linear map, then `sgp_norm`.
         memory = cpu.memory()?,
         source = sweep.source(),
         shapes = sweeps::shapes(sweep),
+    ))
+}
+
+fn users(results: &Path) -> Result<String, Error> {
+    let users = Users::read(results)?;
+    Ok(format!(
+        "\
+## Networks of users' sizes beside the published packages
+
+Wall time of a training step until the GPU is done: the forward pass, a sum of squares, the backward pass and AdamW, in float32 with TF32
+matrix products for all, with the same weights. Medians. Package: the published one, run eagerly with PyTorch's fused AdamW;
+`torch.compile` of it is with `dynamic=False`; its first step took up to {longest} s, and `none` means that the run had no time left for it. For GATr,
+Dynamo reaches its limit of recompilations and runs most of the network eagerly. flashcliff: `flashcliff.compat`, eagerly.
+Captured: the whole step is one CUDA graph, with `flashcliff.optim.AdamW`. Outputs and gradients were compared with the package's before,
+as in the section on transformers below. Jets have about 50 items and are packed.
+
+| network | blocks | channels | scalars | heads |
+|---|---|---|---|---|
+| L-GATr tagger | 12 | 16 | 32 | 8 |
+| L-GATr-slim tagger | 12 | 32 vectors | 96 | 8 |
+| L-GATr amplitudes | 8 | 20 | 32 | 8 |
+| GATr n-body | 10 | 16 | 128 | 8 |
+| GATr arteries | 10 | 8 | 32 | 4 |
+
+Data: [{name}](results/{name}): {conditions}. Command:
+
+```sh
+python3 benches/peers/{command}
+```
+
+{table}
+![Bars: how many times as fast as the published package](results/{picture})
+",
+        longest = digits(users.longest_compilation()?),
+        name = Users::NAME,
+        conditions = users.conditions()?,
+        command = users.command()?,
+        table = users.table()?,
+        picture = Users::PICTURE,
     ))
 }
 

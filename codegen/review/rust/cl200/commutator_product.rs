@@ -124,7 +124,7 @@ pub(super) static COMMUTATOR_PRODUCT_2: Stage = stage!(commutator_product_2);
 /// Forward: 9 flops per lane (6 multiplications, 3 additions).
 /// Backward: 20 flops per lane (12 multiplications, 8 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 182019794802225317255428097239016518057,
+    digest: 0x88efbcc18881240ac43dae75eea3b1a9,
     name: "commutator_product",
     forward: Plan {
         cuts: &[],
@@ -263,7 +263,7 @@ pub(super) static COMMUTATOR_PRODUCT_5: Stage = stage!(commutator_product_5);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 13 flops per lane (8 multiplications, 5 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 224914314094358300365180415234104362873,
+    digest: 0xa934ebd69e435d6455eccc6c77f00779,
     name: "commutator_product",
     forward: Plan {
         cuts: &[],
@@ -402,7 +402,7 @@ pub(super) static COMMUTATOR_PRODUCT_8: Stage = stage!(commutator_product_8);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 13 flops per lane (8 multiplications, 5 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 50061250385391286652843360177148726970,
+    digest: 0x25a97234ba6e750ea5c9a00839190eba,
     name: "commutator_product",
     forward: Plan {
         cuts: &[],
@@ -452,7 +452,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 239966520528821343729744897206676262698,
+    digest: 0xb487dee9b6b12130177080f6df428f2a,
     name: "commutator_product",
     forward: Plan {
         cuts: &[],

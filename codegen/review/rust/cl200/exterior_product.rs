@@ -130,7 +130,7 @@ pub(super) static EXTERIOR_PRODUCT_2: Stage = stage!(exterior_product_2);
 /// Forward: 14 flops per lane (9 multiplications, 5 additions).
 /// Backward: 28 flops per lane (18 multiplications, 10 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 151140633687076612663540432836253684950,
+    digest: 0x71b4a091b270cd5bb302773a7c5794d6,
     name: "exterior_product",
     forward: Plan {
         cuts: &[],
@@ -269,7 +269,7 @@ pub(super) static EXTERIOR_PRODUCT_5: Stage = stage!(exterior_product_5);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 328713502403512529067123660243593958902,
+    digest: 0xf74beaf107cca0f0f0cfdb12ac0d95f6,
     name: "exterior_product",
     forward: Plan {
         cuts: &[],
@@ -408,7 +408,7 @@ pub(super) static EXTERIOR_PRODUCT_8: Stage = stage!(exterior_product_8);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 221985706989703127840344244740515959995,
+    digest: 0xa700e45c313f8ce5794799931ac014bb,
     name: "exterior_product",
     forward: Plan {
         cuts: &[],
@@ -526,7 +526,7 @@ pub(super) static EXTERIOR_PRODUCT_11: Stage = stage!(exterior_product_11);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 239966520528821343729744897206676262698,
+    digest: 0xb487dee9b6b12130177080f6df428f2a,
     name: "exterior_product",
     forward: Plan {
         cuts: &[],

@@ -73,7 +73,7 @@ pub(super) static GATE_PAIR_1: Stage = stage!(gate_pair_1);
 /// Forward: 3 flops per lane (1 multiplications, 0 additions).
 /// Backward: 8 flops per lane (4 multiplications, 0 additions).
 pub(super) static GATE_PAIR_PROGRAM_0: Program = Program {
-    digest: 220702777767336290454837186428068738093,
+    digest: 0xa609cf10de8bf86a77d0c6e69c68b42d,
     name: "gate_pair",
     forward: Plan {
         cuts: &[],

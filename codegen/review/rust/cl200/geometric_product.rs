@@ -160,7 +160,7 @@ pub(super) static GEOMETRIC_PRODUCT_2: Stage = stage!(geometric_product_2);
 /// Forward: 28 flops per lane (16 multiplications, 12 additions).
 /// Backward: 56 flops per lane (32 multiplications, 24 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 267983253882611243897929774439506073696,
+    digest: 0xc99bb283dedbe6934686ddd2de435860,
     name: "geometric_product",
     forward: Plan {
         cuts: &[],
@@ -328,7 +328,7 @@ pub(super) static GEOMETRIC_PRODUCT_5: Stage = stage!(geometric_product_5);
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
 /// Backward: 26 flops per lane (16 multiplications, 10 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 157124846776100641570204810584765860317,
+    digest: 0x7635250dc4a38b5a2d6a31d30e7d89dd,
     name: "geometric_product",
     forward: Plan {
         cuts: &[],
@@ -496,7 +496,7 @@ pub(super) static GEOMETRIC_PRODUCT_8: Stage = stage!(geometric_product_8);
 /// Forward: 12 flops per lane (8 multiplications, 4 additions).
 /// Backward: 26 flops per lane (16 multiplications, 10 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 221208321233265603532497531768121540368,
+    digest: 0xa66b2c487ce78f6c0bc70a021f0b3f10,
     name: "geometric_product",
     forward: Plan {
         cuts: &[],
@@ -636,7 +636,7 @@ pub(super) static GEOMETRIC_PRODUCT_11: Stage = stage!(geometric_product_11);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 193411847481226138284067496987632259187,
+    digest: 0x9181c4515a25665e9f93427e926ad073,
     name: "geometric_product",
     forward: Plan {
         cuts: &[],

@@ -58,7 +58,7 @@ pub(super) static GRADE_INVOLUTION_1: Stage = stage!(grade_involution_1);
 /// Forward: 2 flops per lane (0 multiplications, 2 additions).
 /// Backward: 2 flops per lane (0 multiplications, 2 additions).
 pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
-    digest: 295900343714737928820714157701876589618,
+    digest: 0xde9c554ff7e05a3acd3d18cfe746a432,
     name: "grade_involution",
     forward: Plan {
         cuts: &[],

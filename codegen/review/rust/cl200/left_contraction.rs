@@ -130,7 +130,7 @@ pub(super) static LEFT_CONTRACTION_2: Stage = stage!(left_contraction_2);
 /// Forward: 14 flops per lane (9 multiplications, 5 additions).
 /// Backward: 29 flops per lane (18 multiplications, 11 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
-    digest: 314187274575220427238514072884066892613,
+    digest: 0xec5e449d49092187499e724a634fbb45,
     name: "left_contraction",
     forward: Plan {
         cuts: &[],
@@ -269,7 +269,7 @@ pub(super) static LEFT_CONTRACTION_5: Stage = stage!(left_contraction_5);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 11 flops per lane (8 multiplications, 3 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
-    digest: 304438081270127981852847238481669007461,
+    digest: 0xe508a445fdf4e2b50295cb6a06dc2865,
     name: "left_contraction",
     forward: Plan {
         cuts: &[],
@@ -408,7 +408,7 @@ pub(super) static LEFT_CONTRACTION_8: Stage = stage!(left_contraction_8);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 11 flops per lane (8 multiplications, 3 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
-    digest: 23216693380593539996254028119121067019,
+    digest: 0x11775f5c1a6f2ff29e6d62a7081bfc0b,
     name: "left_contraction",
     forward: Plan {
         cuts: &[],
@@ -503,7 +503,7 @@ pub(super) static LEFT_CONTRACTION_10: Stage = stage!(left_contraction_10);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 4 flops per lane (4 multiplications, 0 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
-    digest: 158534504962224950514533443666416106705,
+    digest: 0x7744a2917e043d7823aa89e520f1fcd1,
     name: "left_contraction",
     forward: Plan {
         cuts: &[],

@@ -185,7 +185,7 @@ pub(super) static MV_LAYER_NORM_3: Stage = stage!(mv_layer_norm_3);
 /// Forward: 22 flops per lane (14 multiplications, 5 additions).
 /// Backward: 53 flops per lane (32 multiplications, 16 additions).
 pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
-    digest: 219402773883046442423680209426457311394,
+    digest: 0xa50f6fed039bc75051ac12d8f15838a2,
     name: "mv_layer_norm",
     forward: Plan {
         cuts: &[],

@@ -170,7 +170,7 @@ pub(super) static MV_SILU_NORM_1: Stage = stage!(mv_silu_norm_1);
 /// Forward: 29 flops per lane (14 multiplications, 6 additions).
 /// Backward: 69 flops per lane (36 multiplications, 17 additions).
 pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
-    digest: 129301012156467161710452273215814219423,
+    digest: 0x61467817ee90fc14d6941f3246ffb69f,
     name: "mv_silu_norm",
     forward: Plan {
         cuts: &[],

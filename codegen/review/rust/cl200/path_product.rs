@@ -93,7 +93,7 @@ pub(super) static PATH_PRODUCT_2: Stage = stage!(path_product_2);
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 5 flops per lane (5 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 338967954928709155040397520460381505503,
+    digest: 0xff02da7c4170b717c540f560ff7d47df,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -241,7 +241,7 @@ pub(super) static PATH_PRODUCT_5: Stage = stage!(path_product_5);
 /// Forward: 4 flops per lane (4 multiplications, 0 additions).
 /// Backward: 12 flops per lane (10 multiplications, 2 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 33091495216051205064686843824832374747,
+    digest: 0x18e530adf0a4d2187be7e979856de7db,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -296,7 +296,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 5 flops per lane (5 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 338967954928709155040397520460381505503,
+    digest: 0xff02da7c4170b717c540f560ff7d47df,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -431,7 +431,7 @@ pub(super) static PATH_PRODUCT_8: Stage = stage!(path_product_8);
 /// Forward: 4 flops per lane (3 multiplications, 1 additions).
 /// Backward: 9 flops per lane (8 multiplications, 1 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 3138867439544902793427570120589193856,
+    digest: 0x025c861cf4a58199fdbe54c506ce3280,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -579,7 +579,7 @@ pub(super) static PATH_PRODUCT_11: Stage = stage!(path_product_11);
 /// Forward: 4 flops per lane (4 multiplications, 0 additions).
 /// Backward: 12 flops per lane (10 multiplications, 2 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
-    digest: 137557842785169465384365314922212830383,
+    digest: 0x677cad46137d8e8e2018ca4c21452caf,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -730,7 +730,7 @@ pub(super) static PATH_PRODUCT_14: Stage = stage!(path_product_14);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 13 flops per lane (10 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
-    digest: 19422453761953105697566445384282598885,
+    digest: 0x0e9ca0e74cdf3a0b024e1637bab6ede5,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -865,7 +865,7 @@ pub(super) static PATH_PRODUCT_17: Stage = stage!(path_product_17);
 /// Forward: 4 flops per lane (3 multiplications, 1 additions).
 /// Backward: 11 flops per lane (8 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
-    digest: 169752521465339488638778908519490399723,
+    digest: 0x7fb5257bf2787f4bbebbc01157f82deb,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -1010,7 +1010,7 @@ pub(super) static PATH_PRODUCT_20: Stage = stage!(path_product_20);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 8 flops per lane (5 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
-    digest: 275693703486426900113309118779816824428,
+    digest: 0xcf68ad07efc3627ea236e46a20064e6c,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -1161,7 +1161,7 @@ pub(super) static PATH_PRODUCT_23: Stage = stage!(path_product_23);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 13 flops per lane (10 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
-    digest: 157152378046747891356956327409629522677,
+    digest: 0x763a727341e9e64d1b705b31ecdfeaf5,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -1216,7 +1216,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 5 flops per lane (5 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
-    digest: 338967954928709155040397520460381505503,
+    digest: 0xff02da7c4170b717c540f560ff7d47df,
     name: "path_product",
     forward: Plan {
         cuts: &[],

@@ -130,7 +130,7 @@ pub(super) static REGRESSIVE_PRODUCT_2: Stage = stage!(regressive_product_2);
 /// Forward: 14 flops per lane (9 multiplications, 5 additions).
 /// Backward: 28 flops per lane (18 multiplications, 10 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 106685736606151848436387918309762858843,
+    digest: 0x5042ecec0d83a760358fdb416e98ff5b,
     name: "regressive_product",
     forward: Plan {
         cuts: &[],
@@ -269,7 +269,7 @@ pub(super) static REGRESSIVE_PRODUCT_5: Stage = stage!(regressive_product_5);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 267585480900152791290876707141624725947,
+    digest: 0xc94f16cafd84df851fa4205fcc3f01bb,
     name: "regressive_product",
     forward: Plan {
         cuts: &[],
@@ -408,7 +408,7 @@ pub(super) static REGRESSIVE_PRODUCT_8: Stage = stage!(regressive_product_8);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 299933734503473389507929211912609501209,
+    digest: 0xe1a522d4e85c4a4eed6e704751529019,
     name: "regressive_product",
     forward: Plan {
         cuts: &[],
@@ -458,7 +458,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 239966520528821343729744897206676262698,
+    digest: 0xb487dee9b6b12130177080f6df428f2a,
     name: "regressive_product",
     forward: Plan {
         cuts: &[],

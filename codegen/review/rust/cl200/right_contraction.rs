@@ -130,7 +130,7 @@ pub(super) static RIGHT_CONTRACTION_2: Stage = stage!(right_contraction_2);
 /// Forward: 14 flops per lane (9 multiplications, 5 additions).
 /// Backward: 29 flops per lane (18 multiplications, 11 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
-    digest: 331150055646756264153046513018729087084,
+    digest: 0xf9212e4a95750c3661f78b155a8b406c,
     name: "right_contraction",
     forward: Plan {
         cuts: &[],
@@ -209,7 +209,7 @@ pub(super) static RIGHT_CONTRACTION_3: Stage = stage!(right_contraction_3);
 /// Forward: 5 flops per lane (4 multiplications, 1 additions).
 /// Backward: 11 flops per lane (8 multiplications, 3 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
-    digest: 304711039020755480997032939491951823552,
+    digest: 0xe53d362129fa0971ac93c3012452cac0,
     name: "right_contraction",
     forward: Plan {
         cuts: &[],
@@ -348,7 +348,7 @@ pub(super) static RIGHT_CONTRACTION_6: Stage = stage!(right_contraction_6);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 11 flops per lane (8 multiplications, 3 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
-    digest: 267895564642893911517542032702515875975,
+    digest: 0xc98acf1a0fec3559e5c2d336b76e9087,
     name: "right_contraction",
     forward: Plan {
         cuts: &[],
@@ -398,7 +398,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 4 flops per lane (4 multiplications, 0 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
-    digest: 158534504962224950514533443666416106705,
+    digest: 0x7744a2917e043d7823aa89e520f1fcd1,
     name: "right_contraction",
     forward: Plan {
         cuts: &[],

@@ -61,7 +61,7 @@ pub(super) static SCALAR_PRODUCT_1: Stage = stage!(scalar_product_1);
 /// Forward: 7 flops per lane (4 multiplications, 3 additions).
 /// Backward: 10 flops per lane (8 multiplications, 2 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 48463048608578385475860477533507163524,
+    digest: 0x2475a4c652770641821bb4dbe1121584,
     name: "scalar_product",
     forward: Plan {
         cuts: &[],
@@ -184,7 +184,7 @@ pub(super) static SCALAR_PRODUCT_4: Stage = stage!(scalar_product_4);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 4 flops per lane (4 multiplications, 0 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 195918969163694232032202218848615015640,
+    digest: 0x93649ef5d4be55c36a9b1c71ca1624d8,
     name: "scalar_product",
     forward: Plan {
         cuts: &[],
@@ -256,7 +256,7 @@ pub(super) static SCALAR_PRODUCT_5: Stage = stage!(scalar_product_5);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 4 flops per lane (4 multiplications, 0 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 49249842217189567452157931268115881173,
+    digest: 0x250d2cb1d0aad43ce62f0e6b74e95cd5,
     name: "scalar_product",
     forward: Plan {
         cuts: &[],
@@ -306,7 +306,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 4 flops per lane (4 multiplications, 0 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 158534504962224950514533443666416106705,
+    digest: 0x7744a2917e043d7823aa89e520f1fcd1,
     name: "scalar_product",
     forward: Plan {
         cuts: &[],

@@ -10,7 +10,7 @@ use crate::prelude::*;
 /// Forward: 49 flops per lane (35 multiplications, 12 additions).
 /// Backward: 163 flops per lane (103 multiplications, 56 additions).
 pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 303929426922977546256949070620282858182,
+    digest: 0xe4a6adad883f3a55c5f197a71af82ac6,
     name: "steerable_product",
     forward: Plan {
         cuts: &[4, 1, 1],

@@ -160,7 +160,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_2: Stage = stage!(
 /// Forward: 57 flops per lane (39 multiplications, 16 additions).
 /// Backward: 167 flops per lane (107 multiplications, 56 additions).
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
-    digest: 320935234291413888351882805451459346291,
+    digest: 0xf171e0b70c0d3162fd2bcfcd2e1f3f73,
     name: "steerable_product_first_order",
     forward: Plan {
         cuts: &[4, 1, 1],

@@ -476,7 +476,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_nor
 /// Forward: 91 flops per lane (52 multiplications, 22 additions).
 /// Backward: 262 flops per lane (157 multiplications, 77 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
-    digest: 3130973698604076814411602016853451150,
+    digest: 0x025b00ebf00abd292f03562886da618e,
     name: "steerable_product_norm",
     forward: Plan {
         cuts: &[4, 4, 1, 1],

@@ -58,7 +58,7 @@ pub(super) static UNDO_GRADE_RMS_1: Stage = stage!(undo_grade_rms_1);
 /// Forward: 1 flops per lane (1 multiplications, 0 additions).
 /// Backward: 2 flops per lane (1 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
-    digest: 158522628734136098685601600301767954039,
+    digest: 0x774259066b6ae259f94ab28753798e77,
     name: "undo_grade_rms",
     forward: Plan {
         cuts: &[],
@@ -151,7 +151,7 @@ pub(super) static UNDO_GRADE_RMS_3: Stage = stage!(undo_grade_rms_3);
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
-    digest: 237718090266035402372024509028021722521,
+    digest: 0xb2d6d6bdfeab16f56de9f0982c965d99,
     name: "undo_grade_rms",
     forward: Plan {
         cuts: &[],
@@ -192,7 +192,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
 /// Forward: 1 flops per lane (1 multiplications, 0 additions).
 /// Backward: 2 flops per lane (1 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
-    digest: 158522628734136098685601600301767954039,
+    digest: 0x774259066b6ae259f94ab28753798e77,
     name: "undo_grade_rms",
     forward: Plan {
         cuts: &[],

@@ -218,7 +218,7 @@ pub(super) static COMMUTATOR_PRODUCT_2: Stage = stage!(commutator_product_2);
 /// Forward: 42 flops per lane (24 multiplications, 18 additions).
 /// Backward: 86 flops per lane (48 multiplications, 38 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 72003980301360266176112258183329307840,
+    digest: 0x362b765147df52be41b98577ab795cc0,
     name: "commutator_product",
     forward: Plan {
         cuts: &[],
@@ -423,7 +423,7 @@ pub(super) static COMMUTATOR_PRODUCT_5: Stage = stage!(commutator_product_5);
 /// Forward: 19 flops per lane (12 multiplications, 7 additions).
 /// Backward: 41 flops per lane (24 multiplications, 17 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 112949930422337763785168812461508425542,
+    digest: 0x54f95d85b8cb3512b81470f2c3627746,
     name: "commutator_product",
     forward: Plan {
         cuts: &[],
@@ -628,7 +628,7 @@ pub(super) static COMMUTATOR_PRODUCT_8: Stage = stage!(commutator_product_8);
 /// Forward: 19 flops per lane (12 multiplications, 7 additions).
 /// Backward: 41 flops per lane (24 multiplications, 17 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 280009356817157396825422515813963101584,
+    digest: 0xd2a7d72b06b38d181d5ca1a6e1057590,
     name: "commutator_product",
     forward: Plan {
         cuts: &[],
@@ -678,7 +678,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
 /// Forward: 9 flops per lane (6 multiplications, 3 additions).
 /// Backward: 20 flops per lane (12 multiplications, 8 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 164282429789888317466718125626365841740,
+    digest: 0x7b97a5246a53947c5e15014defcc114c,
     name: "commutator_product",
     forward: Plan {
         cuts: &[],

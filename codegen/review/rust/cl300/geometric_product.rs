@@ -352,7 +352,7 @@ pub(super) static GEOMETRIC_PRODUCT_2: Stage = stage!(geometric_product_2);
 /// Forward: 120 flops per lane (64 multiplications, 56 additions).
 /// Backward: 240 flops per lane (128 multiplications, 112 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 46245896903094690559893130298389659299,
+    digest: 0x22caa2c17fee081b63f15a4c42437ea3,
     name: "geometric_product",
     forward: Plan {
         cuts: &[],
@@ -603,7 +603,7 @@ pub(super) static GEOMETRIC_PRODUCT_5: Stage = stage!(geometric_product_5);
 /// Forward: 40 flops per lane (24 multiplications, 16 additions).
 /// Backward: 85 flops per lane (48 multiplications, 37 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 123910648489385315521428410562381695332,
+    digest: 0x5d3852a5577ca37cc757141fdf2d4964,
     name: "geometric_product",
     forward: Plan {
         cuts: &[],
@@ -853,7 +853,7 @@ pub(super) static GEOMETRIC_PRODUCT_8: Stage = stage!(geometric_product_8);
 /// Forward: 40 flops per lane (24 multiplications, 16 additions).
 /// Backward: 85 flops per lane (48 multiplications, 37 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 249225072171079748237395851137089388531,
+    digest: 0xbb7f00c0961e46eb7447c53b2439bff3,
     name: "geometric_product",
     forward: Plan {
         cuts: &[],
@@ -1022,7 +1022,7 @@ pub(super) static GEOMETRIC_PRODUCT_11: Stage = stage!(geometric_product_11);
 /// Forward: 14 flops per lane (9 multiplications, 5 additions).
 /// Backward: 30 flops per lane (18 multiplications, 12 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 127330545398520266973153609608827414893,
+    digest: 0x5fcaf894e2c31802b1b018729992a96d,
     name: "geometric_product",
     forward: Plan {
         cuts: &[],

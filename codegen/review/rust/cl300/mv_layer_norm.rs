@@ -243,7 +243,7 @@ pub(super) static MV_LAYER_NORM_3: Stage = stage!(mv_layer_norm_3);
 /// Forward: 38 flops per lane (26 multiplications, 9 additions).
 /// Backward: 97 flops per lane (60 multiplications, 32 additions).
 pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
-    digest: 256251576922086268140765375461759193490,
+    digest: 0xc0c8422ef60a9bff5556535fa6251192,
     name: "mv_layer_norm",
     forward: Plan {
         cuts: &[],

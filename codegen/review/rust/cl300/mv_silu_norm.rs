@@ -239,7 +239,7 @@ pub(super) static MV_SILU_NORM_1: Stage = stage!(mv_silu_norm_1);
 /// Forward: 49 flops per lane (25 multiplications, 11 additions).
 /// Backward: 115 flops per lane (61 multiplications, 31 additions).
 pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
-    digest: 152480242072199346070789329619103144661,
+    digest: 0x72b6a05ca15bcc08935a7f33d5ee5ad5,
     name: "mv_silu_norm",
     forward: Plan {
         cuts: &[],

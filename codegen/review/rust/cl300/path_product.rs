@@ -93,7 +93,7 @@ pub(super) static PATH_PRODUCT_2: Stage = stage!(path_product_2);
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 5 flops per lane (5 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 338967954928709155040397520460381505503,
+    digest: 0xff02da7c4170b717c540f560ff7d47df,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -252,7 +252,7 @@ pub(super) static PATH_PRODUCT_5: Stage = stage!(path_product_5);
 /// Forward: 6 flops per lane (6 multiplications, 0 additions).
 /// Backward: 19 flops per lane (15 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 326403903814745460273861647742018473447,
+    digest: 0xf58f1af07edcad2bc5e87ac8e2ab4de7,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -307,7 +307,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
 /// Forward: 6 flops per lane (6 multiplications, 0 additions).
 /// Backward: 19 flops per lane (15 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 326403903814745460273861647742018473447,
+    digest: 0xf58f1af07edcad2bc5e87ac8e2ab4de7,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -362,7 +362,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 5 flops per lane (5 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 338967954928709155040397520460381505503,
+    digest: 0xff02da7c4170b717c540f560ff7d47df,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -503,7 +503,7 @@ pub(super) static PATH_PRODUCT_8: Stage = stage!(path_product_8);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 13 flops per lane (11 multiplications, 2 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
-    digest: 322143432919468705851967280439718634088,
+    digest: 0xf25a9181a9654df3f9cfc2a013a8e268,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -662,7 +662,7 @@ pub(super) static PATH_PRODUCT_11: Stage = stage!(path_product_11);
 /// Forward: 6 flops per lane (6 multiplications, 0 additions).
 /// Backward: 19 flops per lane (15 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
-    digest: 114496180074619258931003551050506594754,
+    digest: 0x5623298420d1520d755943d1d8f269c2,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -850,7 +850,7 @@ pub(super) static PATH_PRODUCT_14: Stage = stage!(path_product_14);
 /// Forward: 13 flops per lane (9 multiplications, 4 additions).
 /// Backward: 36 flops per lane (24 multiplications, 12 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
-    digest: 183819941658382951289659595994388365543,
+    digest: 0x8a4a6ed9305b04fe81fd088bb70e00e7,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -1038,7 +1038,7 @@ pub(super) static PATH_PRODUCT_17: Stage = stage!(path_product_17);
 /// Forward: 12 flops per lane (9 multiplications, 3 additions).
 /// Backward: 37 flops per lane (24 multiplications, 13 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
-    digest: 46075508291978989098453742428486185068,
+    digest: 0x22a9d1f2e02b493eb0c7513a9bd9306c,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -1200,7 +1200,7 @@ pub(super) static PATH_PRODUCT_20: Stage = stage!(path_product_20);
 /// Forward: 7 flops per lane (6 multiplications, 1 additions).
 /// Backward: 20 flops per lane (15 multiplications, 5 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
-    digest: 45710432400783895199811007635196553599,
+    digest: 0x226382514ec02f947631ec641521297f,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -1341,7 +1341,7 @@ pub(super) static PATH_PRODUCT_23: Stage = stage!(path_product_23);
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 15 flops per lane (11 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
-    digest: 229562965388309568328316758985191984123,
+    digest: 0xacb4380ae72f663c7e4cb03d07e80bfb,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -1482,7 +1482,7 @@ pub(super) static PATH_PRODUCT_26: Stage = stage!(path_product_26);
 /// Forward: 7 flops per lane (4 multiplications, 3 additions).
 /// Backward: 20 flops per lane (11 multiplications, 9 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
-    digest: 296909234392642886998202415592981228174,
+    digest: 0xdf5ea3769554d0aaf59ab9695c3d6a8e,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -1670,7 +1670,7 @@ pub(super) static PATH_PRODUCT_29: Stage = stage!(path_product_29);
 /// Forward: 13 flops per lane (9 multiplications, 4 additions).
 /// Backward: 36 flops per lane (24 multiplications, 12 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
-    digest: 248363657752799602086973653327466599617,
+    digest: 0xbad919be0fdf4bb56fb231a1ecde14c1,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -1835,7 +1835,7 @@ pub(super) static PATH_PRODUCT_32: Stage = stage!(path_product_32);
 /// Forward: 8 flops per lane (6 multiplications, 2 additions).
 /// Backward: 21 flops per lane (15 multiplications, 6 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
-    digest: 132322992376758319512356161355787278216,
+    digest: 0x638c7b38c4208ee0b889db585dcc1788,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -1890,7 +1890,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
 /// Forward: 6 flops per lane (6 multiplications, 0 additions).
 /// Backward: 19 flops per lane (15 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
-    digest: 114496180074619258931003551050506594754,
+    digest: 0x5623298420d1520d755943d1d8f269c2,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -2078,7 +2078,7 @@ pub(super) static PATH_PRODUCT_35: Stage = stage!(path_product_35);
 /// Forward: 12 flops per lane (9 multiplications, 3 additions).
 /// Backward: 35 flops per lane (24 multiplications, 11 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
-    digest: 14023949824234187994955194728191789680,
+    digest: 0x0a8cea1c0cc6f5de2334c90a1c5a8a70,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -2133,7 +2133,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
 /// Forward: 6 flops per lane (4 multiplications, 2 additions).
 /// Backward: 15 flops per lane (11 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
-    digest: 79686097043140248879632797400292968711,
+    digest: 0x3bf2fbea5a08c228f49f9d1ab29cc907,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -2278,7 +2278,7 @@ pub(super) static PATH_PRODUCT_38: Stage = stage!(path_product_38);
 /// Forward: 3 flops per lane (2 multiplications, 1 additions).
 /// Backward: 8 flops per lane (5 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
-    digest: 275693703486426900113309118779816824428,
+    digest: 0xcf68ad07efc3627ea236e46a20064e6c,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -2443,7 +2443,7 @@ pub(super) static PATH_PRODUCT_41: Stage = stage!(path_product_41);
 /// Forward: 8 flops per lane (6 multiplications, 2 additions).
 /// Backward: 21 flops per lane (15 multiplications, 6 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
-    digest: 283752393429737342542698978316866111383,
+    digest: 0xd578b91f08a5d7233bbc9aa0c2f94797,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -2605,7 +2605,7 @@ pub(super) static PATH_PRODUCT_44: Stage = stage!(path_product_44);
 /// Forward: 7 flops per lane (6 multiplications, 1 additions).
 /// Backward: 20 flops per lane (15 multiplications, 5 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
-    digest: 47912729682183138660839282805351923282,
+    digest: 0x240ba7f4f06be12f32ae96d9be283e52,
     name: "path_product",
     forward: Plan {
         cuts: &[],
@@ -2660,7 +2660,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
 /// Forward: 2 flops per lane (2 multiplications, 0 additions).
 /// Backward: 5 flops per lane (5 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
-    digest: 338967954928709155040397520460381505503,
+    digest: 0xff02da7c4170b717c540f560ff7d47df,
     name: "path_product",
     forward: Plan {
         cuts: &[],

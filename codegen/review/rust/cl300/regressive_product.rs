@@ -232,7 +232,7 @@ pub(super) static REGRESSIVE_PRODUCT_2: Stage = stage!(regressive_product_2);
 /// Forward: 46 flops per lane (27 multiplications, 19 additions).
 /// Backward: 92 flops per lane (54 multiplications, 38 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 195169255981549029996867568520518728886,
+    digest: 0x92d43b3f1e60631e675add7992047cb6,
     name: "regressive_product",
     forward: Plan {
         cuts: &[],
@@ -389,7 +389,7 @@ pub(super) static REGRESSIVE_PRODUCT_5: Stage = stage!(regressive_product_5);
 /// Forward: 8 flops per lane (6 multiplications, 2 additions).
 /// Backward: 18 flops per lane (12 multiplications, 6 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 99011264994410130737917515972363081514,
+    digest: 0x4a7ce04216ce5174d0fcccdb0696d72a,
     name: "regressive_product",
     forward: Plan {
         cuts: &[],
@@ -546,7 +546,7 @@ pub(super) static REGRESSIVE_PRODUCT_8: Stage = stage!(regressive_product_8);
 /// Forward: 8 flops per lane (6 multiplications, 2 additions).
 /// Backward: 18 flops per lane (12 multiplications, 6 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 207482180168705085494197912946664734517,
+    digest: 0x9c179d47711b1fa07c173400517eff35,
     name: "regressive_product",
     forward: Plan {
         cuts: &[],

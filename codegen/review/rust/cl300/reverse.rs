@@ -74,7 +74,7 @@ pub(super) static REVERSE_1: Stage = stage!(reverse_1);
 /// Forward: 4 flops per lane (0 multiplications, 4 additions).
 /// Backward: 4 flops per lane (0 multiplications, 4 additions).
 pub(super) static REVERSE_PROGRAM_0: Program = Program {
-    digest: 99084867868396584222190603062732731169,
+    digest: 0x4a8b0d28f74418993621f48f39013321,
     name: "reverse",
     forward: Plan {
         cuts: &[],

@@ -232,7 +232,7 @@ pub(super) static RIGHT_CONTRACTION_2: Stage = stage!(right_contraction_2);
 /// Forward: 46 flops per lane (27 multiplications, 19 additions).
 /// Backward: 95 flops per lane (54 multiplications, 41 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
-    digest: 310822704328857266523235693306063502055,
+    digest: 0xe9d6467e66d4c2ad3754b3a5ac663ae7,
     name: "right_contraction",
     forward: Plan {
         cuts: &[],
@@ -315,7 +315,7 @@ pub(super) static RIGHT_CONTRACTION_3: Stage = stage!(right_contraction_3);
 /// Forward: 8 flops per lane (6 multiplications, 2 additions).
 /// Backward: 17 flops per lane (12 multiplications, 5 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
-    digest: 197617258426948846684832908049672698848,
+    digest: 0x94abb315eb6d846990455f2f073dfbe0,
     name: "right_contraction",
     forward: Plan {
         cuts: &[],
@@ -508,7 +508,7 @@ pub(super) static RIGHT_CONTRACTION_6: Stage = stage!(right_contraction_6);
 /// Forward: 19 flops per lane (12 multiplications, 7 additions).
 /// Backward: 38 flops per lane (24 multiplications, 14 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
-    digest: 154238581046360143633895530181024045382,
+    digest: 0x7409452aa0b5fce2c1a0e4600f385946,
     name: "right_contraction",
     forward: Plan {
         cuts: &[],
@@ -558,7 +558,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
 /// Forward: 5 flops per lane (3 multiplications, 2 additions).
 /// Backward: 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
-    digest: 299502099113787250213626543100919249199,
+    digest: 0xe15201905c24250f17198ca24037792f,
     name: "right_contraction",
     forward: Plan {
         cuts: &[],

@@ -73,7 +73,7 @@ pub(super) static SCALAR_PRODUCT_1: Stage = stage!(scalar_product_1);
 /// Forward: 15 flops per lane (8 multiplications, 7 additions).
 /// Backward: 24 flops per lane (16 multiplications, 8 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 308144547445764427757740050231285713076,
+    digest: 0xe7d27b2a3116eb33c557b97e834f08b4,
     name: "scalar_product",
     forward: Plan {
         cuts: &[],
@@ -207,7 +207,7 @@ pub(super) static SCALAR_PRODUCT_4: Stage = stage!(scalar_product_4);
 /// Forward: 5 flops per lane (3 multiplications, 2 additions).
 /// Backward: 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 250171900742479842340004048821549420568,
+    digest: 0xbc355b014a07b7084a3147c9f4465018,
     name: "scalar_product",
     forward: Plan {
         cuts: &[],
@@ -280,7 +280,7 @@ pub(super) static SCALAR_PRODUCT_5: Stage = stage!(scalar_product_5);
 /// Forward: 5 flops per lane (3 multiplications, 2 additions).
 /// Backward: 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 217670413713963158767617481376435828743,
+    digest: 0xa3c1cbf9a2bb005bb5ba5798483c7807,
     name: "scalar_product",
     forward: Plan {
         cuts: &[],
@@ -330,7 +330,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
 /// Forward: 5 flops per lane (3 multiplications, 2 additions).
 /// Backward: 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 299502099113787250213626543100919249199,
+    digest: 0xe15201905c24250f17198ca24037792f,
     name: "scalar_product",
     forward: Plan {
         cuts: &[],

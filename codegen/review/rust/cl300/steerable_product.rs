@@ -10,7 +10,7 @@ use crate::prelude::*;
 /// Forward: 175 flops per lane (117 multiplications, 56 additions).
 /// Backward: 572 flops per lane (345 multiplications, 223 additions).
 pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 190698830733580368047309792757343614503,
+    digest: 0x8f774243cb152614bb6d0faf64d07627,
     name: "steerable_product",
     forward: Plan {
         cuts: &[8, 1, 1],

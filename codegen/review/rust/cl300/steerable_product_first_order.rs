@@ -228,7 +228,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_2: Stage = stage!(
 /// Forward: 191 flops per lane (125 multiplications, 64 additions).
 /// Backward: 580 flops per lane (353 multiplications, 223 additions).
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
-    digest: 279573851350707943109583656615443799277,
+    digest: 0xd253f7173e07b33204c3c0045a499ced,
     name: "steerable_product_first_order",
     forward: Plan {
         cuts: &[8, 1, 1],

@@ -880,7 +880,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_nor
 /// Forward: 239 flops per lane (145 multiplications, 72 additions).
 /// Backward: 724 flops per lane (429 multiplications, 259 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
-    digest: 10077622134182616625099058146395300441,
+    digest: 0x0794e121e86f207affa79632be242259,
     name: "steerable_product_norm",
     forward: Plan {
         cuts: &[8, 8, 1, 1],

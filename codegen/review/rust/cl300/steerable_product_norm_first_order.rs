@@ -10,7 +10,7 @@ use crate::prelude::*;
 /// Forward: 255 flops per lane (153 multiplications, 80 additions).
 /// Backward: 732 flops per lane (437 multiplications, 259 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Program {
-    digest: 218805559561774810601524117243623280156,
+    digest: 0xa49c6afc885cde9716d7a2327cd68e1c,
     name: "steerable_product_norm_first_order",
     forward: Plan {
         cuts: &[8, 8, 1, 1],

@@ -58,7 +58,7 @@ pub(super) static UNDO_GRADE_RMS_1: Stage = stage!(undo_grade_rms_1);
 /// Forward: 1 flops per lane (1 multiplications, 0 additions).
 /// Backward: 2 flops per lane (1 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
-    digest: 158522628734136098685601600301767954039,
+    digest: 0x774259066b6ae259f94ab28753798e77,
     name: "undo_grade_rms",
     forward: Plan {
         cuts: &[],
@@ -155,7 +155,7 @@ pub(super) static UNDO_GRADE_RMS_3: Stage = stage!(undo_grade_rms_3);
 /// Forward: 3 flops per lane (3 multiplications, 0 additions).
 /// Backward: 4 flops per lane (3 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
-    digest: 118827424410937616248052449323356289762,
+    digest: 0x596554595fd1f89c4ab562816a3c7ae2,
     name: "undo_grade_rms",
     forward: Plan {
         cuts: &[],
@@ -196,7 +196,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
 /// Forward: 3 flops per lane (3 multiplications, 0 additions).
 /// Backward: 4 flops per lane (3 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
-    digest: 118827424410937616248052449323356289762,
+    digest: 0x596554595fd1f89c4ab562816a3c7ae2,
     name: "undo_grade_rms",
     forward: Plan {
         cuts: &[],
@@ -237,7 +237,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
 /// Forward: 1 flops per lane (1 multiplications, 0 additions).
 /// Backward: 2 flops per lane (1 multiplications, 1 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_3: Program = Program {
-    digest: 158522628734136098685601600301767954039,
+    digest: 0x774259066b6ae259f94ab28753798e77,
     name: "undo_grade_rms",
     forward: Plan {
         cuts: &[],

@@ -1,0 +1,272 @@
+//! Training steps of networks that users train, beside the published packages: a table, and a picture of bars.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::data::{Data, Place};
+use super::markdown::{Table, digits, times};
+use crate::Error;
+
+/// The measurements of `benches/peers/transformers_gpu.py --set users`.
+pub(super) struct Users(Data);
+
+/// The networks: their names in the data, and here.
+const NETWORKS: [(&str, &str); 6] = [
+    ("tagger-128", "L-GATr tagger, 128 jets"),
+    ("tagger-512", "L-GATr tagger, 512 jets"),
+    ("slim-128", "L-GATr-slim tagger, 128 jets"),
+    ("amplitudes-1024x6", "L-GATr amplitudes, 1024 x 6"),
+    ("gatr-64x4", "GATr n-body, 64 x 4"),
+    ("arteries-1x2000", "GATr arteries, 2000 points"),
+];
+
+/// The name of the variant that all others are compared with.
+const PACKAGE: &str = "package";
+/// Other variants: their names in the data, in the table, and the class of their bars.
+const VARIANTS: [(&str, &str, &str); 3] = [
+    ("package-compile", "its torch.compile", "c"),
+    ("ours", "flashcliff", "o"),
+    ("ours-graph-adamw", "flashcliff, captured", "g"),
+];
+
+/// The width of the names, the length of the longest bar, and the room for its number.
+const WIDTHS: [usize; 3] = [210, 360, 70];
+/// The height of a bar, the gap behind the bars of a network, and the room of the heading.
+const HEIGHTS: [usize; 3] = [14, 12, 66];
+
+/// The time of a training step by the wall clock, in seconds; `None` where a variant has none.
+fn step(case: &Place<'_>, variant: &str) -> Result<Option<f64>, Error> {
+    let found = case.get("variants")?.find(variant);
+    let Some(seconds) = found.and_then(|variant| variant.find("seconds")) else {
+        return Ok(None);
+    };
+    seconds.get("step")?.get("wall")?.number().map(Some)
+}
+
+/// Milliseconds to three digits.
+fn shown(seconds: f64) -> String {
+    format!("{} ms", digits(seconds * 1e3))
+}
+
+impl Users {
+    /// The name of the file.
+    pub(super) const NAME: &str = "users-gpu.json";
+    /// The name of the picture.
+    pub(super) const PICTURE: &str = "users-gpu.svg";
+
+    pub(super) fn read(results: &Path) -> Result<Self, Error> {
+        Data::read(results, Self::NAME).map(Self)
+    }
+
+    /// The GPU, without the size of its memory and its kind.
+    pub(super) fn card(&self) -> Result<String, Error> {
+        let name = self.0.root().get("device")?.text()?;
+        let words = name.split(' ').take(2).collect::<Vec<_>>();
+        Ok(words.join(" "))
+    }
+
+    /// The versions of PyTorch and of the packages, and the commit.
+    pub(super) fn conditions(&self) -> Result<String, Error> {
+        let root = self.0.root();
+        let mut all = Vec::new();
+        for (name, version) in root.get("packages")?.entries()? {
+            if name != "xformers" {
+                all.push(format!("{name} {}", version.text()?));
+            }
+        }
+        Ok(format!(
+            "{}, commit {}",
+            all.join(", "),
+            root.get("commit")?.text()?
+        ))
+    }
+
+    /// The command that made the file.
+    pub(super) fn command(&self) -> Result<&str, Error> {
+        self.0.root().get("command")?.text()
+    }
+
+    fn case(&self, name: &str) -> Result<Place<'_>, Error> {
+        self.0.root().get("cases")?.get(name)
+    }
+
+    /// A row for each network: times of a training step, and how many times as fast as the package's.
+    pub(super) fn table(&self) -> Result<String, Error> {
+        let first = format!("training step, {}", self.card()?);
+        let mut heads = vec![first.as_str(), "published package"];
+        heads.extend(VARIANTS.map(|(_, name, _)| name));
+        let mut table = Table::new(&heads);
+        for (key, name) in NETWORKS {
+            let case = self.case(key)?;
+            let package = self.package(&case)?;
+            let mut row = vec![name.to_owned(), shown(package)];
+            for (variant, _, _) in VARIANTS {
+                row.push(match step(&case, variant)? {
+                    Some(time) => format!("{} ({})", shown(time), times(package / time)),
+                    None => "none".to_owned(),
+                });
+            }
+            table.row(&row);
+        }
+        Ok(table.text())
+    }
+
+    /// The package's time of a network.
+    fn package(&self, case: &Place<'_>) -> Result<f64, Error> {
+        step(case, PACKAGE)?.ok_or_else(|| case.lacks(&format!("times of `{PACKAGE}`")))
+    }
+
+    /// The longest first call of the package under `torch.compile`, in seconds.
+    pub(super) fn longest_compilation(&self) -> Result<f64, Error> {
+        let mut longest = 0.0;
+        for (key, _) in NETWORKS {
+            let variants = self.case(key)?.get("variants")?;
+            let first = variants
+                .find("package-compile")
+                .and_then(|v| v.find("first calls"));
+            if let Some(first) = first {
+                longest = f64::max(longest, first.get("step")?.number()?);
+            }
+        }
+        Ok(longest)
+    }
+
+    /// A sentence for each network that the package computes faster under `torch.compile` than flashcliff without a graph.
+    pub(super) fn behind(&self) -> Result<String, Error> {
+        let mut text = String::new();
+        for (key, name) in NETWORKS {
+            let case = self.case(key)?;
+            let (Some(theirs), Some(ours)) =
+                (step(&case, "package-compile")?, step(&case, "ours")?)
+            else {
+                continue;
+            };
+            if theirs < ours {
+                writeln!(
+                    text,
+                    "- {name}, not captured: {} a step, where the package under `torch.compile` takes {}.",
+                    shown(ours),
+                    shown(theirs)
+                )
+                .ok();
+            }
+        }
+        Ok(text)
+    }
+
+    /// Bars on a logarithmic scale: how many times as fast as the package a step is.
+    pub(super) fn picture(&self) -> Result<String, Error> {
+        let mut groups = Vec::new();
+        for (key, name) in NETWORKS {
+            let case = self.case(key)?;
+            let package = self.package(&case)?;
+            let mut bars = Vec::new();
+            for (variant, _, class) in VARIANTS {
+                bars.extend(step(&case, variant)?.map(|time| (package / time, class)));
+            }
+            groups.push((name, bars));
+        }
+        let all = groups.iter().flat_map(|(_, bars)| bars);
+        let longest = all.map(|(ratio, _)| *ratio).fold(1.0, f64::max);
+        let [names, length, number] = WIDTHS;
+        let scale = length as f64 / longest.log2().max(1.0);
+        let [bar, gap, heading] = HEIGHTS;
+        let (mut body, mut y) = (String::new(), heading);
+        for (name, bars) in &groups {
+            let middle = y + bars.len() * bar / 2 + 4;
+            writeln!(
+                body,
+                "<text class=\"n\" x=\"{}\" y=\"{middle}\">{name}</text>",
+                names - 8
+            )
+            .ok();
+            for (ratio, class) in bars {
+                let width = (ratio.log2().max(0.0) * scale).round() as usize;
+                writeln!(
+                    body,
+                    "<rect class=\"{class}\" x=\"{names}\" y=\"{y}\" width=\"{width}\" height=\"{}\"/>\
+                     <text x=\"{}\" y=\"{}\">{}</text>",
+                    bar - 2,
+                    names + width + 5,
+                    y + bar - 4,
+                    times(*ratio),
+                )
+                .ok();
+                y += bar;
+            }
+            y += gap;
+        }
+        for power in 0..=longest.log2() as usize {
+            let x = names + (power as f64 * scale).round() as usize;
+            writeln!(body, "<path d=\"M{x} {heading}V{}\"/>", y - gap).ok();
+        }
+        let mut legend = String::new();
+        for (at, (_, name, class)) in VARIANTS.iter().enumerate() {
+            let x = 8 + at * 165;
+            writeln!(
+                legend,
+                "<rect class=\"{class}\" x=\"{x}\" y=\"44\" width=\"10\" height=\"10\"/>\
+                 <text x=\"{}\" y=\"53\">{name}</text>",
+                x + 14
+            )
+            .ok();
+        }
+        let width = names + length + number;
+        Ok(format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width} {y}\" width=\"{width}\" height=\"{y}\" role=\"img\">\n\
+             <!-- written by {command} from {file} -->\n\
+             <title>How many times as fast as the published package a training step is</title>\n\
+             <style>svg{{background:#fff}}text{{font:12px sans-serif;fill:#222}}.n{{text-anchor:end}}.t{{font-weight:bold}}\
+             .c{{fill:#b8b8b8}}.o{{fill:#74a9cf}}.g{{fill:#0570b0}}path{{stroke:#222;stroke-opacity:.25}}\
+             @media(prefers-color-scheme:dark){{svg{{background:#0d1117}}text{{fill:#e6edf3}}.c{{fill:#6e7681}}\
+             .o{{fill:#3182bd}}.g{{fill:#79c0ff}}path{{stroke:#e6edf3}}}}</style>\n\
+             <text class=\"t\" x=\"8\" y=\"20\">Training steps, times as fast as the published package run eagerly</text>\n\
+             <text x=\"8\" y=\"36\">{card}, TF32, wall time; the lines are 1x (the package), 2x, 4x, 8x, ...</text>\n\
+             {legend}{body}</svg>\n",
+            command = super::COMMAND,
+            file = Self::NAME,
+            card = self.card()?,
+        ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_picture_has_a_bar_and_the_table_a_number_for_each_time() -> Result<(), Error> {
+        let users = Users::read(&crate::workspace_root().join(super::super::RESULTS))?;
+        let (table, picture) = (users.table()?, users.picture()?);
+        let mut bars = VARIANTS.len();
+        for (key, name) in NETWORKS {
+            let case = users.case(key)?;
+            assert!(table.contains(name) && picture.contains(name), "{name}");
+            let package = users.package(&case)?;
+            for (variant, _, _) in VARIANTS {
+                let Some(time) = step(&case, variant)? else {
+                    continue;
+                };
+                bars += 1;
+                let ratio = times(package / time);
+                assert!(
+                    table.contains(&ratio) && picture.contains(&format!(">{ratio}<")),
+                    "{ratio}"
+                );
+            }
+        }
+        assert_eq!(picture.matches("<rect ").count(), bars);
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_without_the_package_is_an_error() -> Result<(), Box<dyn std::error::Error>> {
+        let folder = tempfile::tempdir()?;
+        let case = r#"{"variants": {"ours": {"seconds": {"step": {"wall": 1}}}}}"#;
+        let text = format!(r#"{{"device": "a b c", "cases": {{"tagger-128": {case}}}}}"#);
+        std::fs::write(folder.path().join(Users::NAME), text)?;
+        let error = Users::read(folder.path())?.table().unwrap_err().to_string();
+        assert!(error.contains("times of `package`"), "{error}");
+        Ok(())
+    }
+}
