@@ -34,9 +34,9 @@ class Plain(nn.Module):
 
 
 class MVLinear(Plain):
-    def __init__(self, algebra, in_features, out_features, bias=True):
+    def __init__(self, algebra, in_features, out_features, subspaces=True, bias=True):
         super().__init__(algebra)
-        self.in_features, self.out_features, self.subspaces = in_features, out_features, True
+        self.in_features, self.out_features, self.subspaces = in_features, out_features, subspaces
         shape = (out_features, in_features, algebra.n_subspaces)
         self.weight = nn.Parameter(torch.randn(shape) / math.sqrt(in_features))
         bias = nn.Parameter(torch.zeros(1, out_features, 1)) if bias else None
@@ -50,9 +50,9 @@ class MVLinear(Plain):
 
 
 class SteerableGeometricProductLayer(Plain):
-    def __init__(self, algebra, features):
+    def __init__(self, algebra, features, include_first_order=True, normalization_init=None):
         super().__init__(algebra)
-        self.features, self.include_first_order = features, True
+        self.features, self.include_first_order = features, include_first_order
         self.normalization = nn.Identity()
         self.linear_right = MVLinear(algebra, features, features, bias=False)
         self.linear_left = MVLinear(algebra, features, features)

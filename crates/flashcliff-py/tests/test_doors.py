@@ -264,7 +264,7 @@ def test_parameters_without_memory(name):
 def test_parameters_of_other_sizes():
     net = gt.EquiLinear(STA, 3, 4, 2, 2)
     net.weight.data = torch.randn(2, 3, 10)
-    with pytest.raises(ValueError, match="expected weight of 120 elements"):
+    with pytest.raises(ValueError, match=r"weight: expected \[4, 3, 10\], got \[2, 3, 10\]"):
         net(torch.randn(16, 5, 3), torch.randn(5, 2))
 
 

@@ -11,7 +11,7 @@ import flashcliff
 from flashcliff import _core
 from flashcliff._ops import items
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer import attention, features, packed
+from flashcliff.nn.transformer import features, launches, packed
 from flashcliff.nn.transformer.gate import ACTIVATIONS
 
 SIGNATURES = [(3, 0, 1), (1, 3, 0), (2, 0, 1), (4, 1, 0), (1, 1, 0)]
@@ -183,13 +183,13 @@ def test_features_of_16_bits(signature, multi_query, dtype, kernels, monkeypatch
     layer = gt.SelfAttention(signature, 4, 8, heads=2, multi_query=multi_query)
     x, s = random(16, 2, 3, 4).float().requires_grad_(), random(2, 3, 8, seed=1).float()
     leaves = [x, *layer.parameters()]
-    attended, plain = [], attention.fused_attention
+    attended, plain = [], launches.fused_attention
 
     def recorded(*given, **options):
         attended.append(({t.dtype for t in given}, options["scale"], given[0].shape[-1]))
         return plain(*given, **options)
 
-    monkeypatch.setattr(attention, "fused_attention", recorded)
+    monkeypatch.setattr(launches, "fused_attention", recorded)
 
     def run():
         out = layer(x, s)

@@ -39,7 +39,8 @@ def made(signature, group, inputs, outputs, in_scalars, out_scalars, bias=True):
 def results(layer, x, s):
     """Outputs, gradients, and gradients of a function of them."""
     given = [t for t in (x, s) if t is not None]
-    leaves = [*given, *layer.parameters()]
+    # Parameters without elements need no gradient.
+    leaves = [*given, *(p for p in layer.parameters() if p.requires_grad)]
     out = [t for t in layer(x, s) if t is not None]
     weighed = sum((t * t.detach().cos()).sum() + t.pow(3).sum() for t in out)
     first = torch.autograd.grad(weighed, leaves, create_graph=True, allow_unused=True)

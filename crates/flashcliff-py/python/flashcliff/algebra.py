@@ -128,7 +128,7 @@ class Algebra:
         all such operands; operators then return all blades, which are zeros.
 
         >>> Algebra(3, 0, 1).reachable("sandwich", (2, 3), (4,))
-        (1, 4)
+        (0, 1, 4)
         """
         return tuple(self._core.reachable(kind, *self._sides(left, right)))
 

@@ -28,7 +28,7 @@ def check_code(module: nn.Module) -> None:
         NotReplaced: a function does not; the message names it.
     """
     classes = {c for inner in module.modules() for c in type(inner).__mro__}
-    tops = {c.__module__.split(".")[0] for c in classes} - {"builtins", "torch"}
+    tops = {c.__module__.split(".")[0] for c in classes} - {"builtins", "torch", "flashcliff"}
     for top in sorted(tops):
         roots = _roots(top)
         if roots is None:
