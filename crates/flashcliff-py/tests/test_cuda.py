@@ -437,8 +437,8 @@ def test_a_block_has_a_row_at_least():
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
 def test_a_layer_is_its_parts(dtype):
-    """The results are the same bit for bit, except the gradient of ``x``, which is the sum of
-    both parts."""
+    """The results are the same bit for bit, except the gradient of ``x``, which is the sum of both parts, and that of the bias,
+    which the kernel of the product sums in another order."""
     shapes = {"x": (8, 100, 32), "lw": (4, 32, 32), "lb": (32,), "w": (32, 20)}
     tensors = {
         n: torch.randn(s, device="cuda", dtype=dtype, requires_grad=True) for n, s in shapes.items()
@@ -453,8 +453,11 @@ def test_a_layer_is_its_parts(dtype):
         output = F.mv_linear_sgp_norm(x, lw, lb, w, R3, **options)
         assert torch.equal(output, wanted)
         got = grads(output, tensors, cotangent)
-        assert relative_error(got[0], expected[0]) < TOLERANCE[dtype]
-        assert all(torch.equal(one, two) for one, two in zip(got[1:], expected[1:]))
+        for index, (one, two) in enumerate(zip(got, expected, strict=True)):
+            if index in (0, 2):
+                assert relative_error(one, two) < TOLERANCE[dtype]
+            else:
+                assert torch.equal(one, two)
 
 
 def test_results_repeat():

@@ -128,3 +128,17 @@ def test_gradients_of_gradients_of_norms():
         (second,) = torch.autograd.grad(gradient.pow(2).sum(), x)
         first = second if first is None else first
         assert torch.equal(second, first)
+
+
+def test_memory_that_nobody_wrote_is_not_read(deterministic):
+    """PyTorch's deterministic mode fills new memory with numbers that are none."""
+    torch.manual_seed(0)
+    net = gt.GATransformer((3, 0, 1), 1, 1, 8, hidden_scalars=16, blocks=2, attention={"heads": 2}).cuda()
+    given = [torch.randn(16, 4, 5, 1, device="cuda")]
+    torch.use_deterministic_algorithms(False)
+    for _ in range(4):
+        plain = results(net, given, {})
+    torch.use_deterministic_algorithms(True)
+    assert torch.utils.deterministic.fill_uninitialized_memory
+    for a, b in zip(results(net, given, {}), plain, strict=True):
+        assert torch.equal(a, b)

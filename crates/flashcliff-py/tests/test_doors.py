@@ -558,6 +558,18 @@ def test_transforms_and_backward_passes_on_a_gpu(way):
     assert torch.equal(torch.autograd.grad(out, x)[0], gradient(function, tensors))
 
 
+def test_a_mode_around_the_gradient_of_tensors_that_are_made_from_each_other():
+    """The composed gradient ends at the tensors of the call, and leaves the graph behind them for later."""
+    x = torch.randn(1, 2, 5, 8, dtype=torch.float64, requires_grad=True)
+    key = 2 * x.sin()
+    out = gt.attend(key.cos(), key, key * 3).square().sum()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        torch.autograd.grad(out, x, retain_graph=True)
+    first = torch.autograd.grad(out, x, retain_graph=True, create_graph=True)[0]
+    assert torch.equal(first, torch.autograd.grad(out, x, create_graph=True)[0])
+    near(torch.autograd.grad(out, x)[0], first, 1e-12)
+
+
 @pytest.mark.cuda
 @pytest.mark.parametrize("calls", [1, 3])
 def test_parameters_without_memory_on_a_gpu(calls):

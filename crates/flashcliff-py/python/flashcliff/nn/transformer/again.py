@@ -19,9 +19,11 @@ def again(
 ) -> list[Tensor | None]:
     """Gradients of the given tensors, with derivatives of their own if there may be any."""
     differentiated = torch.is_grad_enabled()
-    wanted = [t for t in given if t is not None and t.requires_grad]
     with torch.enable_grad():
+        # Views end the way back: one tensor may have been computed from another, by nodes that the caller's graph still needs.
+        given = [t.view_as(t) if t is not None and t.requires_grad else t for t in given]
         found = composed(*given)
+    wanted = [t for t in given if t is not None and t.requires_grad]
     out = [found] if isinstance(found, Tensor) else list(found)
     pairs = [
         (x, g)
