@@ -133,7 +133,7 @@ fn what_a_killed_process_leaves_is_removed_by_the_next_one() {
         child.kill().unwrap();
         child.wait().unwrap();
     }
-    // What looks alike is not ours to remove.
+    // Files that look alike are not ours to remove.
     let like = [
         ".flashcliff-ab",
         ".flashcliff-abcdefg",

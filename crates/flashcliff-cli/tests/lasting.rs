@@ -300,7 +300,7 @@ fn a_signal_while_the_data_of_a_resumed_run_are_made_is_no_error() {
     let out = folder.path("run");
     let state = out.join("state.safetensors");
     stdout(&with(&out, "12", &[]));
-    // The same run, with so many samples that their making takes many minutes.
+    // A run like that, with so many samples that their making takes many minutes.
     let mut checkpoint = Checkpoint::load(&state).unwrap();
     let mut settings: serde_json::Value =
         serde_json::from_str(checkpoint.text("settings").unwrap()).unwrap();
@@ -349,7 +349,7 @@ fn best_weights_that_are_no_numbers_are_an_error() {
     }
 }
 
-/// What a killed save has left goes with the next run.
+/// A file that a killed save has left goes with the next run.
 #[test]
 fn a_run_removes_what_a_killed_one_left() {
     let folder = Folder::new();

@@ -100,7 +100,7 @@ impl Program {
         }
     }
 
-    /// The same program with names that say positions alone, so that programs of one digest are equal.
+    /// A copy of the program with names that say positions alone, so that programs of one digest are equal.
     pub fn without_names(&self) -> Self {
         let mut program = self.clone();
         program.name = "program".to_owned();

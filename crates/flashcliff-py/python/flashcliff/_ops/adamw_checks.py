@@ -1,4 +1,4 @@
-"""What AdamW asks of the tensors whose addresses it hands on: parameters, their gradients, their states, learning rates.
+"""Checks by AdamW of the tensors whose addresses it hands on: parameters, their gradients, their states, learning rates.
 
 A wrong one is an error that names the parameter, says what came, and what to do. These checks are made when a plan is made, and for what a cheaper
 check of each step found to be other than expected.

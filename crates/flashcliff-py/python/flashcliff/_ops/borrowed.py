@@ -136,7 +136,7 @@ class _Borrowed:
 
 
 def _hint(array: Any) -> str:
-    """What to do about an object of JAX without memory, which its transformations pass."""
+    """A remedy for an object of JAX without memory, which its transformations pass."""
     if type(array).__module__.partition(".")[0] not in ("jax", "jaxlib"):
         return ""
     return (

@@ -148,7 +148,7 @@ def addresses(what: str, tensors: Sequence[Tensor | None]) -> Addresses | None:
             places.append(0)
             continue
         if type(tensor) in _REAL and tensor.dtype is dtype and tensor.device == device:
-            # What most tensors are, with as few questions as possible.
+            # Most tensors are this, and it takes the fewest questions.
             place = _place(tensor)
             if place and not tensor.is_neg():
                 kept.append(tensor)

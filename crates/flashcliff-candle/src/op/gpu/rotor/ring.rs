@@ -248,7 +248,7 @@ fn of_pair(s: &Tensor, c: &Tensor, n: &Tensor, far: &Tensor) -> Result<[Element;
     let half = signed(kept(&apart, c, 1.0)?.sqrt()?)?;
     let d = signed(kept(&split, n, 1.0)?.sqrt()?)?;
     let over = d.recip()?;
-    // Of two numbers the smaller one follows from the product, as their sum may cancel.
+    // The smaller of two numbers follows from the product, as their sum may cancel.
     let larger = kept(&split, &s.add(&d)?.affine(0.5, 0.0)?, 1.0)?;
     let larger = apart.where_cond(&s.add(&half)?, &larger)?;
     let product = kept(&split, &c.affine(0.25, 0.0)?, 0.0)?;
