@@ -178,25 +178,24 @@ def _composed(
     """The gradients by the block's layers, with derivatives of their own."""
     structure = call.given.structure
     own = *others, *call.parameters
+    every = zip((*structure.other_slots, *structure.slots), own, strict=True)
     slots = [
-        (parts, name, tensor)
-        for (parts, name), tensor in zip(
-            (*structure.other_slots, *structure.slots), own, strict=True
-        )
+        (parts, name, at)
+        for at, ((parts, name), tensor) in enumerate(every, len(total))
         if parts is not None and tensor is not None
     ]
     before = [parts[name] for parts, name, _ in slots]
 
     def function(*tensors: Tensor | None) -> list[Tensor]:
+        # Others may stand where the parameters of the call stood, such as those of `torch.func.functional_call`.
+        for parts, name, at in slots:
+            parts[name] = tensors[at]
         after, out = call.composed((tensors[0], tensors[1]))  # type: ignore[arg-type]
         pairs = zip((*after, *out), incoming[2:], strict=True)
         return [x for x, g in pairs if x is not None and g is not None]
 
     gradients = [g for g in incoming[2:] if g is not None]
     try:
-        # Others may stand where the parameters of the call stood, such as those of `torch.func.functional_call`.
-        for parts, name, tensor in slots:
-            parts[name] = tensor
         found = _again(function, (*total, *own), gradients)
     finally:
         for (parts, name, _), tensor in zip(slots, before, strict=True):
