@@ -106,7 +106,7 @@ def map_plan(algebra: Algebra, group: str, unit: bool) -> MapPlan:
                 runs[-1] = replace(run, length=run.length + 1)
                 continue
         runs.append(Run(output, read, 1, at, reverse))
-    return MapPlan(
+    plan = MapPlan(
         count=len(maps),
         map_of=tuple(entry[0] for entry in entries),
         factors=tuple(entry[3] for entry in entries),
@@ -114,3 +114,6 @@ def map_plan(algebra: Algebra, group: str, unit: bool) -> MapPlan:
         sizes=tuple(len(pairs) for _, _, pairs in maps),
         grades=tuple((source, target) for source, target, _ in maps),
     )
+    # Computed here, since torch.compile cannot enter the lock of a cached property.
+    _ = plan.turns
+    return plan
