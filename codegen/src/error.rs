@@ -16,6 +16,13 @@ pub enum Error {
         /// The program, and the number that is too large.
         excess: Excess,
     },
+    /// A program sums values over the batch that are not zero where all lane inputs are: threads that have no row would add them.
+    ConstantSum {
+        /// The algebra of the program, if it is an operator of one.
+        signature: Option<Signature>,
+        /// The name of the program.
+        program: String,
+    },
 }
 
 impl fmt::Display for Error {
@@ -26,6 +33,15 @@ impl fmt::Display for Error {
                 excess,
             } => write!(f, "{signature}: {excess}"),
             Self::TooLarge { excess, .. } => write!(f, "{excess}"),
+            Self::ConstantSum { signature, program } => {
+                if let Some(signature) = signature {
+                    write!(f, "{signature}: ")?;
+                }
+                write!(
+                    f,
+                    "the program `{program}` has a sum over the batch that is not zero where all inputs are"
+                )
+            }
         }
     }
 }
@@ -34,6 +50,7 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Self::TooLarge { excess, .. } => Some(excess),
+            Self::ConstantSum { .. } => None,
         }
     }
 }

@@ -52,14 +52,12 @@ fn write_graph(text: &mut String, program: &Program) -> std::fmt::Result {
             writeln!(text, "  n{} -> \"{name}.{label}\";", value.index())?;
         }
     }
-    for sum in &program.column_sums {
-        let target = format!("grad_{}.{}", program.params[sum.param].name, sum.index);
-        writeln!(text, "  \"{target}\" [shape=ellipse];")?;
-        writeln!(
-            text,
-            "  n{} -> \"{target}\" [style=bold];",
-            sum.value.index()
-        )?;
+    for sum in &program.sums {
+        for (index, value) in sum.values.iter().enumerate() {
+            let target = format!("{}.{index}", sum.tensor.name);
+            writeln!(text, "  \"{target}\" [shape=ellipse];")?;
+            writeln!(text, "  n{} -> \"{target}\" [style=bold];", value.index())?;
+        }
     }
     writeln!(text, "}}")
 }

@@ -148,9 +148,9 @@ pub(super) fn describe(program: &Program, stage: &Stage) -> String {
     }
     writes.extend(
         stage
-            .param_grads
+            .sums
             .iter()
-            .map(|&p| format!("`grad_{}`", program.params[p].name)),
+            .map(|&sum| format!("`{}`", program.sums[sum].tensor.name)),
     );
     if reads.is_empty() {
         reads.push("nothing".to_owned());

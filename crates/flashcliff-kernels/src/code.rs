@@ -31,8 +31,8 @@ pub enum List {
     Outputs,
     /// The parameters that it reads.
     Params,
-    /// The gradients of parameters to which it adds.
-    ParamGrads,
+    /// The sums over the batch to which it adds.
+    Sums,
 }
 
 /// Consecutive components of a tensor. Each is a place.

@@ -45,11 +45,12 @@ impl Gate {
 
 named_option!(Gate, "gate", old "sigmoid" => Self::GeluFast);
 
-/// `sqrt(2 / pi)` and the cubic coefficient of the tanh form of GELU.
-const TANH_SCALE: f64 = 0.797_884_560_802_865_4;
-const TANH_CUBIC: f64 = 0.044715;
+/// `sqrt(2 / pi)`, the scale of the tanh form of GELU.
+pub const TANH_SCALE: f64 = 0.797_884_560_802_865_4;
+/// The cubic coefficient of the tanh form of GELU.
+pub const TANH_CUBIC: f64 = 0.044715;
 /// The slope at 0 of the argument of the fast form of GELU.
-const FAST_SCALE: f64 = 1.702;
+pub const FAST_SCALE: f64 = 1.702;
 
 /// The gate at `x`.
 ///

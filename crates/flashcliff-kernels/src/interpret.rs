@@ -115,7 +115,7 @@ unsafe fn run<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             List::Inputs => args.inputs,
             List::Outputs => args.outputs,
             List::Params => args.params,
-            List::ParamGrads => args.param_grads,
+            List::Sums => args.sums,
         };
         let tensor = tensors[run.slot];
         let mut ptr = tensor.ptr.wrapping_add(run.first * tensor.stride);
@@ -159,7 +159,7 @@ unsafe fn run<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             }
             group += len;
         }
-        for (sum, address) in args.sums.iter_mut().zip(&table[sums as usize..places]) {
+        for (sum, address) in args.row_sums.iter_mut().zip(&table[sums as usize..places]) {
             *sum = V::load(address.cast::<V::Elem>()).reduce_add();
         }
     }

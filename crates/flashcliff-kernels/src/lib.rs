@@ -22,7 +22,7 @@ mod range;
 pub mod simd;
 pub mod stage;
 
-pub use gate::Gate;
+pub use gate::{FAST_SCALE, Gate, TANH_CUBIC, TANH_SCALE};
 pub use interpret::{interpreted, interpreted_blocks};
 pub use option::UnknownOption;
 pub use program::{Kernels, Program};

@@ -10,28 +10,25 @@ pub struct Kernels {
     pub programs: &'static [&'static Program],
 }
 
-/// The kernels of a program: its two passes.
+/// The kernels of a program.
 pub struct Program {
     /// The digest of the program, by which it is found.
     pub digest: u128,
     /// The name of the program, for messages.
     pub name: &'static str,
-    /// From the inputs to the output.
-    pub forward: Plan,
-    /// Its inputs are the forward inputs and the gradient of the output; its outputs the
-    /// gradients of the inputs.
-    pub backward: Plan,
-    /// Operations per lane of the two passes.
-    pub flops: [usize; 2],
+    /// The stages.
+    pub plan: Plan,
+    /// Operations per lane.
+    pub flops: usize,
 }
 
-/// The stages of a pass, in order.
+/// The stages of a program, in order.
 pub struct Plan {
     /// The number of components of each cut; 0 for one that is not stored.
     pub cuts: &'static [usize],
-    /// How many sums over the channels of a row the pass forms.
+    /// How many sums over the channels of a row the program has.
     pub row_sums: usize,
-    /// How many of the row sums, the first ones, the forward pass saved.
+    /// How many of the row sums, the first ones, an earlier program saved.
     pub saved_row_sums: usize,
     /// The stages, in order.
     pub stages: &'static [StageCall],
@@ -54,15 +51,15 @@ pub struct StageCall {
     pub outputs: &'static [Slot],
     /// The parameters that it reads, by number.
     pub params: &'static [usize],
-    /// The parameters to whose gradients it adds, by number.
-    pub param_grads: &'static [usize],
+    /// The sums over the batch to which it adds, by number.
+    pub sums: &'static [usize],
     /// The row sums that it reads, by number.
     pub rows: &'static [usize],
     /// The row sums that it forms, by number.
     pub row_sums: &'static [usize],
 }
 
-/// A lane tensor of a pass.
+/// A lane tensor of a program.
 #[derive(Clone, Copy)]
 pub enum Slot {
     /// An input or output of the operator, by number.

@@ -94,10 +94,10 @@ impl<V: Vector> Packed<V> {
 /// The arguments of a stage. [`StageCall`](super::program::StageCall) gives the meaning of the slots.
 ///
 /// # Contract
-/// Every lane tensor, parameter and parameter gradient holds `groups` whole vectors of the tier
-/// for each of the components the stage names; cuts, parameters and their gradients
+/// Every lane tensor, parameter and sum over the batch holds `groups` whole vectors of the tier
+/// for each of the components the stage names; cuts, parameters and sums over the batch
 /// are packed for a compiled stage, and lie as other tensors do for one that is interpreted;
-/// outputs and parameter gradients overlap nothing else; `rows` and `sums` have an element for each
+/// outputs and sums over the batch overlap nothing else; `rows` and `row_sums` have an element for each
 /// row slot.
 pub struct StageArgs<'a, T> {
     /// The tensors that the stage reads.
@@ -106,12 +106,12 @@ pub struct StageArgs<'a, T> {
     pub outputs: &'a [Lanes<T>],
     /// The parameters.
     pub params: &'a [Lanes<T>],
-    /// The gradients of parameters, to which the stage adds.
-    pub param_grads: &'a [Lanes<T>],
+    /// The sums over the batch, to which the stage adds.
+    pub sums: &'a [Lanes<T>],
     /// The row sums that the stage reads.
     pub rows: &'a [T],
     /// The row sums that the stage computes.
-    pub sums: &'a mut [T],
+    pub row_sums: &'a mut [T],
     /// The number of vectors that the channels of a row fill; the last one may be partial.
     pub groups: usize,
     /// The number of channels of a row.

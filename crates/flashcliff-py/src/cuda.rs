@@ -15,6 +15,7 @@ use crate::convert::{Gpu, Plan, View, dtype_of};
 use crate::devices::PyTarget;
 use crate::error::{CudaError, detached};
 use crate::host::{Given, Gradients};
+use crate::runs::{Run, RunPlan};
 
 /// An address, the stride of blades and that of rows.
 pub(crate) type Strided = (usize, usize, usize);
@@ -51,6 +52,63 @@ impl Devices {
             workspace: on_gpu.workspace_bytes(&dims, pass, dtypes)?,
             is_large: false,
         })
+    }
+
+    /// The needs of a run.
+    pub(crate) fn plan_run(
+        &self,
+        operator: &Operator,
+        inputs: &[View],
+        gpu: Gpu,
+    ) -> Result<RunPlan, Error> {
+        let dims = bind(operator, inputs)?;
+        let on_gpu = self.get(operator, gpu)?;
+        let dtypes = dtypes(operator, inputs);
+        let specs = operator.outputs().iter();
+        Ok(RunPlan {
+            outputs: specs.map(|spec| spec.shape(&dims)).collect(),
+            workspace: on_gpu.run_workspace_bytes(&dims, dtypes)?,
+        })
+    }
+
+    /// # Safety
+    /// The contract of [`Self::forward`] holds for the tensors of the run.
+    pub(crate) unsafe fn run(&self, operator: &Operator, run: &Run, gpu: Gpu) -> Result<(), Error> {
+        let dims = bind(operator, &run.inputs)?;
+        let on_gpu = self.get(operator, gpu)?;
+        let dtypes = dtypes(operator, &run.inputs);
+        let specs = operator.outputs();
+        let shapes: Vec<Vec<usize>> = specs.iter().map(|spec| spec.shape(&dims)).collect();
+        // SAFETY: the caller promises it.
+        unsafe {
+            let mut inputs = Vec::with_capacity(run.inputs.len());
+            for input in &run.inputs {
+                let address = input.address as u64;
+                inputs.push(Tensor::from_raw(
+                    address,
+                    input.dtype,
+                    &input.shape,
+                    gpu.ordinal,
+                )?);
+            }
+            let mut outputs = Vec::with_capacity(run.outputs.len());
+            for ((output, shape), spec) in run.outputs.iter().zip(&shapes).zip(specs) {
+                let dtype = match spec.is_parameter() {
+                    true => dtypes.params,
+                    false => dtypes.lanes,
+                };
+                let view = |at: usize| TensorMut::from_raw(at as u64, dtype, shape, gpu.ordinal);
+                outputs.push(output.map(view).transpose()?);
+            }
+            let space = run.workspace;
+            let scratch = || Scratch::from_raw(space.address as u64, space.bytes, gpu.ordinal);
+            on_gpu.run_raw(
+                std::ptr::with_exposed_provenance_mut(gpu.stream),
+                &inputs,
+                &mut outputs,
+                (space.bytes > 0).then(scratch),
+            )
+        }
     }
 
     /// The error of a pass that found no memory while so many bytes were available; if absent, the device is asked.

@@ -77,7 +77,7 @@ pub(crate) fn workspace_bytes(
     Ok(workspace_len(operator, &dims, dtype, pass) * dtype.bytes())
 }
 
-fn workspace_len(operator: &Operator, dims: &Dims, dtype: Dtype, pass: Pass) -> usize {
+pub(crate) fn workspace_len(operator: &Operator, dims: &Dims, dtype: Dtype, pass: Pass) -> usize {
     match dtype {
         Dtype::F64 => operator.workspace_len::<f64>(dims, pass),
         _ => operator.workspace_len::<f32>(dims, pass),
@@ -206,7 +206,7 @@ unsafe fn backward_as<T: Element>(
 
 /// A workspace of our own, if the planned one is too small for the threads that run the pass. Another thread may have
 /// changed their number since it was planned.
-fn own_workspace<T: Element>(
+pub(crate) fn own_workspace<T: Element>(
     operator: &Operator,
     dims: &Dims,
     pass: Pass,
@@ -216,13 +216,13 @@ fn own_workspace<T: Element>(
     (needed > given).then(|| vec![T::default(); needed])
 }
 
-fn bind(operator: &Operator, inputs: &[View]) -> Result<Dims, Error> {
+pub(crate) fn bind(operator: &Operator, inputs: &[View]) -> Result<Dims, Error> {
     let shapes: Vec<&[usize]> = inputs.iter().map(|input| &input.shape[..]).collect();
     operator.bind(&shapes)
 }
 
 /// The common element type of all inputs.
-fn dtype(operator: &Operator, inputs: &[View]) -> Result<Dtype, Error> {
+pub(crate) fn dtype(operator: &Operator, inputs: &[View]) -> Result<Dtype, Error> {
     let wanted = inputs.first().map_or(Dtype::F32, |input| input.dtype);
     let wrong = |index: usize, expected: String| Error::DtypeMismatch {
         operator: operator.name().to_owned(),
@@ -240,13 +240,13 @@ fn dtype(operator: &Operator, inputs: &[View]) -> Result<Dtype, Error> {
     }
 }
 
-fn count(shape: &[usize]) -> usize {
+pub(crate) fn count(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
 /// # Safety
 /// Each address holds the elements of its shape.
-unsafe fn tensors<'a, T>(views: &'a [View]) -> Result<Vec<Tensor<'a, T>>, Error> {
+pub(crate) unsafe fn tensors<'a, T>(views: &'a [View]) -> Result<Vec<Tensor<'a, T>>, Error> {
     let tensors = views.iter().map(|view| {
         // SAFETY: the caller promises it.
         let data = unsafe { slice(view.address, count(&view.shape)) };
@@ -277,7 +277,7 @@ pub(crate) unsafe fn slice_mut<'a, T>(address: usize, len: usize) -> &'a mut [T]
     unsafe { std::slice::from_raw_parts_mut(start, len) }
 }
 
-fn add_inputs<'a>(
+pub(crate) fn add_inputs<'a>(
     spans: &mut Spans<'a>,
     operator: &'a Operator,
     inputs: &[View],

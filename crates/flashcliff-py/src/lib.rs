@@ -29,6 +29,7 @@ mod logging;
 mod native;
 mod operator;
 mod options;
+mod runs;
 mod threads;
 
 use pyo3::prelude::*;

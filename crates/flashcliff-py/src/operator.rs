@@ -14,6 +14,7 @@ use crate::cuda::Devices;
 use crate::error::{caught, detached, name_of};
 use crate::host::{self, Given, Gradients};
 use crate::options;
+use crate::runs::{self, Run};
 use crate::threads;
 
 /// An operator, bound to an algebra and its options.
@@ -90,6 +91,74 @@ impl Operator {
         let specs = self.inner.inputs().iter();
         let named = specs.map(|spec| Ok((name_of(spec.name), axes(py, spec)?)));
         named.collect()
+    }
+
+    /// The outputs, as the inputs.
+    #[getter]
+    fn outputs<'py>(&self, py: Python<'py>) -> PyResult<Vec<(&str, Bound<'py, PyTuple>)>> {
+        let specs = self.inner.outputs().iter();
+        let named = specs.map(|spec| Ok((name_of(spec.name), axes(py, spec)?)));
+        named.collect()
+    }
+
+    /// The gradient: from the inputs and the gradients of the outputs to the gradients of the inputs.
+    fn gradient(&self, py: Python<'_>) -> PyResult<Self> {
+        self.derived(py, flashcliff::Operator::gradient)
+    }
+
+    /// The directional derivative: from the inputs and their tangents to the tangents of the outputs.
+    fn tangent(&self, py: Python<'_>) -> PyResult<Self> {
+        self.derived(py, flashcliff::Operator::tangent)
+    }
+
+    /// The operator with those outputs that are wanted.
+    fn selecting(&self, py: Python<'_>, wanted: Vec<bool>) -> PyResult<Self> {
+        self.derived(py, |operator| operator.selecting(&wanted))
+    }
+
+    /// The needs of a run over tensors: the shape of each output, and the bytes of workspace.
+    fn plan_run<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: Vec<View>,
+        place: Place,
+    ) -> PyResult<(Vec<Bound<'py, PyTuple>>, usize)> {
+        let plan = match place {
+            None => threads::detached(py, || runs::plan(&self.inner, &inputs))?,
+            Some(place) => detached(py, || {
+                self.devices.plan_run(&self.inner, &inputs, place.into())
+            })?,
+        };
+        let shapes = plan.outputs.iter().map(|shape| PyTuple::new(py, shape));
+        Ok((shapes.collect::<PyResult<_>>()?, plan.workspace))
+    }
+
+    /// Writes those outputs that have an address.
+    ///
+    /// Not for users: memory is not checked, as for `forward`.
+    fn run(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<View>,
+        outputs: Vec<Option<usize>>,
+        workspace: Space,
+        place: Place,
+    ) -> PyResult<()> {
+        let run = Run {
+            inputs,
+            outputs,
+            workspace,
+        };
+        match place {
+            None => threads::detached(py, || {
+                // SAFETY: the caller's, who is the Python package itself.
+                unsafe { runs::run(&self.inner, &run) }
+            }),
+            Some(place) => detached(py, || {
+                // SAFETY: the same holds as above.
+                unsafe { self.devices.run(&self.inner, &run, place.into()) }
+            }),
+        }
     }
 
     /// The axes of the output.
@@ -296,6 +365,21 @@ impl Operator {
             self.inner.name(),
             inputs.join(", ")
         )
+    }
+}
+
+impl Operator {
+    /// An operator that is made of this one.
+    fn derived(
+        &self,
+        py: Python<'_>,
+        make: impl FnOnce(&flashcliff::Operator) -> Result<flashcliff::Operator, flashcliff::Error>
+        + Send,
+    ) -> PyResult<Self> {
+        Ok(Self {
+            inner: detached(py, || make(&self.inner))?,
+            devices: Devices::new(None),
+        })
     }
 }
 

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 use crate::convert::{Gpu, Plan, View};
 use crate::error::CudaError;
 use crate::host::{Given, Gradients};
+use crate::runs::{Run, RunPlan};
 
 /// The GPUs of an operator: none in this build.
 #[derive(Debug)]
@@ -23,6 +24,21 @@ impl Devices {
         _: Pass,
         _: Gpu,
     ) -> Result<Plan, Error> {
+        Err(error(operator))
+    }
+
+    pub(crate) fn plan_run(
+        &self,
+        operator: &Operator,
+        _: &[View],
+        _: Gpu,
+    ) -> Result<RunPlan, Error> {
+        Err(error(operator))
+    }
+
+    /// # Safety
+    /// The function has no requirements.
+    pub(crate) unsafe fn run(&self, operator: &Operator, _: &Run, _: Gpu) -> Result<(), Error> {
         Err(error(operator))
     }
 

@@ -23,21 +23,18 @@ extern "C" {
 /* A kernel; it lives as long as the process. */
 typedef struct fc_kernel fc_kernel;
 
-/* The tensors that a pass reads and writes. All tensors are contiguous; lane tensors are
- * [components, batch, channels], parameters [channels, count].
- * Tensors are in the order of the program: forward reads its inputs and writes its output; backward reads
- * the inputs and the gradient of the output and writes the gradients of the inputs. */
+/* The tensors that a kernel reads and writes, in the order of its program. All tensors are contiguous; lane tensors are
+ * [components, batch, channels], parameters and sums over the batch [channels, count]. */
 typedef struct fc_call {
   const void *inputs[FC_MAX_TENSORS];
   void *outputs[FC_MAX_TENSORS];     /* null: not wanted */
   const void *params[FC_MAX_PARAMS];
-  void *param_grads[FC_MAX_PARAMS];  /* backward only; null: not wanted */
-  /* Backward of kernels with one parameter and two inputs: the sums over the batch of the first component of the second output,
+  void *sums[FC_MAX_PARAMS];         /* over the batch; null: not wanted */
+  /* Adjoints of programs with one parameter and two inputs: the sums over the batch of the first component of the second output,
    * which is wanted then, or over all of its components too; [channels], in the type of the parameters. Null: not wanted. */
   void *column_sums;
   int32_t sums_all_components;
-  /* Row sums, [row sums of the forward pass, batch], in the arithmetic type (f32 or f64): written by
-   * forward unless null, read by backward. */
+  /* Row sums, [row sums, batch], in the arithmetic type (f32 or f64): read by kernels with saved sums, written by others unless null. */
   void *saved;
   /* At least fc_workspace_bytes, aligned to 256 bytes; what it holds does not matter. */
   void *workspace;
@@ -47,7 +44,7 @@ typedef struct fc_call {
   double eps;
   fc_gate gate;
   fc_dtype lane_dtype;   /* of inputs and outputs */
-  fc_dtype param_dtype;  /* of params and param_grads */
+  fc_dtype param_dtype;  /* of params and sums */
   /* Unless 0, lane tensors are not contiguous: elements from a component to the next, and from a batch element to the next.
    * Channels always are contiguous. For pointwise kernels only. */
   int32_t strided;
@@ -67,9 +64,9 @@ typedef struct fc_plan {
   int64_t ctas;
 } fc_plan;
 
-/* The kernel of a pass of a program, by the upper and the lower half of the program's digest, in f32 (is_f64 = 0) or f64
+/* The kernel of a program, by the upper and the lower half of its digest, in f32 (is_f64 = 0) or f64
  * arithmetic; null if there is none. */
-const fc_kernel *fc_find(uint64_t upper, uint64_t lower, fc_pass pass, int is_f64);
+const fc_kernel *fc_find(uint64_t upper, uint64_t lower, int is_f64);
 
 /* The code of a kernel that was compiled at run time: for each variant a cubin, or PTX that ends in a zero byte, and the name of
  * its function. Null: there is no such variant; the general one is always there. */
@@ -88,7 +85,7 @@ int fc_load(const fc_image *image, const fc_kernel **kernel);
  * of graph capture; fc_launch does it too when it has not been done. */
 int fc_prepare(const fc_kernel *kernel);
 
-/* The bytes of workspace that fc_launch needs for the shape, element types, wanted parameter gradients and column sums of a
+/* The bytes of workspace that fc_launch needs for the shape, element types, wanted sums over the batch and column sums of a
  * call (no other field is read). */
 int fc_workspace_bytes(const fc_kernel *kernel, const fc_call *call, size_t *bytes);
 
@@ -98,20 +95,20 @@ int fc_plan_of(const fc_kernel *kernel, const fc_call *call, fc_plan *plan);
 /* Runs the kernel on a stream (a cudaStream_t; null: the default stream). */
 int fc_launch(const fc_kernel *kernel, const fc_call *call, void *stream);
 
-/* Partial sums of the gradients of parameters, which a launch left. */
+/* Partial sums over the batch, which a launch left. */
 typedef struct fc_partials {
-  const void *partial;           /* [blocks, counts of all parameters, channels], in f32, or in f64 if is_f64 */
-  void *grads[FC_MAX_PARAMS];    /* [channels, count]; null: not wanted */
+  const void *partial;           /* [blocks, counts of all sums, channels], in f32, or in f64 if is_f64 */
+  void *sums[FC_MAX_PARAMS];     /* [channels, count]; null: not wanted */
   int32_t counts[FC_MAX_PARAMS];
-  int32_t params;
-  fc_dtype dtype;                /* of grads */
+  int32_t count;                 /* of sums */
+  fc_dtype dtype;                /* of sums */
   int64_t blocks;
   int64_t channels;
   int32_t is_f64;
 } fc_partials;
 
-/* Does the same as fc_launch, but does not add up the gradients of parameters: their partial sums stay in the workspace of the call. No
- * element of `left->grads` is written before fc_add_up. Without such gradients `left->params` is 0. */
+/* Does the same as fc_launch, but does not add up sums over the batch: their partial sums stay in the workspace of the call. No
+ * element of `left->sums` is written before fc_add_up. Without such sums `left->count` is 0. */
 int fc_launch_in_parts(const fc_kernel *kernel, const fc_call *call, fc_partials *left, void *stream);
 
 /* The most launches whose partial sums one kernel adds up. */

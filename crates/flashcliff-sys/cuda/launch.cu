@@ -262,16 +262,14 @@ void fill_arguments(const fc_kernel *kernel, const fc_call *call, Arguments *a, 
     a->output_strides[i] = call->output_strides[i];
     whole = whole && aligned(call->outputs[i], alignment);
   }
-  bool gradients = false;
-  for (int i = 0; i < shape.params; i++) {
-    a->params[i] = call->params[i];
-    gradients = gradients || (shape.gradients && call->param_grads[i] != nullptr);
-  }
+  for (int i = 0; i < shape.params; i++) a->params[i] = call->params[i];
+  bool sums = false;
+  for (int i = 0; i < shape.sums; i++) sums = sums || call->sums[i] != nullptr;
   a->sums_columns = call->column_sums == nullptr ? 0 : call->sums_all_components ? 2 : 1;
   a->whole = whole;
   *bulk = *bulk && whole;
   // The pointer only says whether there is something to add up; the launch sets its value.
-  a->partial = gradients || a->sums_columns ? reinterpret_cast<void *>(1) : nullptr;
+  a->partial = sums || a->sums_columns ? reinterpret_cast<void *>(1) : nullptr;
 }
 
 // Sets the layout of the channels of a CTA in a stage.
@@ -287,6 +285,9 @@ void set_boxes(const Shape &shape, int boxes, int channels, Arguments *a) {
 // Encodes the boxes of a call. Without tensors, for the plan of a shape, there is nothing to encode.
 bool encode_for(const fc_kernel *kernel, const fc_call *call, Arguments *a) {
   if (call->batch == 0) return false;
+  for (int i = FC_MAX_MAPS; i < kernel->shape.inputs; i++) {
+    if (kernel->shape.input_components[i] > 0) return false;
+  }
   for (int i = 0; i < kernel->shape.inputs; i++) {
     if (call->inputs[i] == nullptr) return true;
   }
@@ -411,11 +412,11 @@ int plan_call(const fc_kernel *kernel, const fc_call *call, Cut *result) {
 
 size_t partial_bytes(const fc_kernel *kernel, const Cut &cut) {
   if (cut.a.partial == nullptr) return 0;
-  const size_t columns = size_t(kernel->shape.all_params() + (cut.a.sums_columns > 0)) * size_t(cut.a.channels);
+  const size_t columns = size_t(kernel->shape.all_sums() + (cut.a.sums_columns > 0)) * size_t(cut.a.channels);
   return size_t(cut.most_row_blocks) * columns * cut.arithmetic_bytes;
 }
 
-// ---- the sum of the partial gradients ----
+// ---- the addition of partial sums ----
 
 // The partial sums of a kernel. Those of a single launch take less to launch.
 template <int N>
@@ -436,7 +437,7 @@ __global__ void __launch_bounds__(kColumns *kParts) sum_partials(const __grid_co
   wait_for_previous();
 #endif
   int total = 0;
-  for (int i = 0; i < t.params; i++) total += t.counts[i];
+  for (int i = 0; i < t.count; i++) total += t.counts[i];
   const int64_t columns = int64_t(total) * t.channels;
   const int64_t column = int64_t(blockIdx.x) * kColumns + threadIdx.x;
   T sum = 0;
@@ -452,12 +453,12 @@ __global__ void __launch_bounds__(kColumns *kParts) sum_partials(const __grid_co
   for (int part = 1; part < kParts; part++) sum += sums[part][threadIdx.x];
   int64_t k = column / t.channels;
   const int64_t c = column - k * t.channels;
-  for (int i = 0; i < t.params; i++) {
+  for (int i = 0; i < t.count; i++) {
     if (k < t.counts[i]) {
-      if (t.grads[i] != nullptr) {
+      if (t.sums[i] != nullptr) {
         with_storage<T>(t.dtype, [&](auto *type) {
           using S = typename Element<decltype(type)>::Type;
-          static_cast<S *>(t.grads[i])[c * t.counts[i] + k] = Narrow<S, T>::from(sum, t.dtype);
+          static_cast<S *>(t.sums[i])[c * t.counts[i] + k] = Narrow<S, T>::from(sum, t.dtype);
         });
       }
       return;
@@ -469,26 +470,26 @@ __global__ void __launch_bounds__(kColumns *kParts) sum_partials(const __grid_co
 // The columns of the partial sums of a launch.
 int64_t columns_of(const fc_partials &t) {
   int64_t counts = 0;
-  for (int i = 0; i < t.params; i++) counts += t.counts[i];
+  for (int i = 0; i < t.count; i++) counts += t.counts[i];
   return counts * t.channels;
 }
 
 fc_partials partials_of(const fc_kernel *kernel, const fc_call *call, const Cut &cut) {
   fc_partials t = {};
   t.partial = call->workspace;
-  t.params = kernel->shape.params;
+  t.count = kernel->shape.sums;
   t.channels = call->channels;
   t.blocks = cut.plan.ctas / cut.a.slices;
   t.dtype = call->param_dtype;
   t.is_f64 = kernel->is_f64;
-  for (int i = 0; i < t.params; i++) {
-    t.grads[i] = call->param_grads[i];
-    t.counts[i] = kernel->shape.param_counts[i];
+  for (int i = 0; i < t.count; i++) {
+    t.sums[i] = call->sums[i];
+    t.counts[i] = kernel->shape.sum_counts[i];
   }
   if (cut.a.sums_columns) {
     // They have the layout of a parameter of one element.
-    t.grads[t.params] = call->column_sums;
-    t.counts[t.params++] = 1;
+    t.sums[t.count] = call->column_sums;
+    t.counts[t.count++] = 1;
   }
   return t;
 }
@@ -529,12 +530,11 @@ cudaError_t launch_lanes(const Cut &cut, cudaStream_t stream) {
 }  // namespace
 }  // namespace fc
 
-extern "C" const fc_kernel *fc_find(uint64_t upper, uint64_t lower, fc_pass pass, int is_f64) {
+extern "C" const fc_kernel *fc_find(uint64_t upper, uint64_t lower, int is_f64) {
   for (const fc::Table *table = fc::tables(); table->kernels != nullptr; table++) {
     for (int i = 0; i < table->count; i++) {
       const fc_kernel *kernel = table->kernels + i;
-      if (kernel->digest[0] == upper && kernel->digest[1] == lower && kernel->pass == int(pass) &&
-          kernel->is_f64 == (is_f64 != 0)) {
+      if (kernel->digest[0] == upper && kernel->digest[1] == lower && kernel->is_f64 == (is_f64 != 0)) {
         return kernel;
       }
     }
@@ -613,7 +613,7 @@ extern "C" int fc_launch_in_parts(const fc_kernel *kernel, const fc_call *call, 
 extern "C" int fc_add_up(const fc_partials *all, int32_t count, void *stream) {
   if (count < 0 || (count > 0 && all == nullptr)) return FC_ERROR_BAD_CALL;
   for (int32_t i = 0; i < count; i++) {
-    if (all[i].params < 0 || all[i].params > FC_MAX_PARAMS) return FC_ERROR_BAD_CALL;
+    if (all[i].count < 0 || all[i].count > FC_MAX_PARAMS) return FC_ERROR_BAD_CALL;
   }
   for (int is_f64 = 0; is_f64 < 2; is_f64++) {
     for (int32_t next = 0; next < count;) {

@@ -6,9 +6,12 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The most lane tensors a pass reads or writes, and the most parameters. */
-#define FC_MAX_TENSORS 4
-#define FC_MAX_PARAMS 2
+/* The most lane tensors that a program reads or writes, and the most parameters and sums over the batch: those of third derivatives. */
+#define FC_MAX_TENSORS 12
+#define FC_MAX_PARAMS 8
+
+/* The most lane tensors that the copy engine fetches: those of second derivatives. Programs that read more copy by their threads. */
+#define FC_MAX_MAPS 5
 
 /* Element types in memory. f32, bf16 and f16 are computed in f32, f64 in f64. */
 typedef enum fc_dtype { FC_F32 = 0, FC_F64 = 1, FC_BF16 = 2, FC_F16 = 3 } fc_dtype;
@@ -21,8 +24,6 @@ typedef enum fc_gate {
   FC_GATE_SILU = 3,
   FC_GATE_GELU_FAST = 4
 } fc_gate;
-
-typedef enum fc_pass { FC_FORWARD = 0, FC_BACKWARD = 1 } fc_pass;
 
 /* The variants of a kernel: the general one; those for calls that need the least of the skeleton, with 4 and 2 bytes an element;
  * and these again for one gate. */
@@ -40,12 +41,14 @@ typedef struct fc_shape {
   int32_t threads;        /* of a CTA, at most */
   int32_t params_shared;  /* parameters are kept in shared memory, not in registers */
   int32_t inputs, outputs, params;
+  int32_t sums;           /* over the batch */
   int32_t input_components[FC_MAX_TENSORS];
   int32_t output_components[FC_MAX_TENSORS];
   int32_t param_counts[FC_MAX_PARAMS];
+  int32_t sum_counts[FC_MAX_PARAMS];
   int32_t saved_sums;     /* row sums it reads */
   int32_t row_sums;       /* row sums it computes */
-  int32_t gradients;      /* whether it adds up parameter gradients */
+  int32_t reductions;     /* in how many steps, each of which needs the row sums before it */
 } fc_shape;
 
 #endif

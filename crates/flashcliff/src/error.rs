@@ -148,6 +148,16 @@ pub enum Error {
         /// The name of the operator.
         operator: String,
     },
+    /// An operator without a derivative that is an operator.
+    #[error("{operator}: no {what} as an operator: {reason}")]
+    NotDifferentiable {
+        /// The name of the operator.
+        operator: String,
+        /// The derivative: `gradient` or `tangent`.
+        what: String,
+        /// The reason.
+        reason: String,
+    },
     /// A call of other sizes or types than those that weights were packed for.
     #[error(
         "{operator}: expected the sizes and types that weights were packed for, {expected}, got {got}"

@@ -58,3 +58,10 @@ fn head<T>(first: *mut Node<T>) -> Option<&'static Node<T>> {
     // SAFETY: the pointer is null, or a leaked node that nobody changes any more.
     unsafe { first.as_ref() }
 }
+
+/// A text that lives as long as the process, such as a name that was put together.
+pub(crate) fn text(text: String) -> &'static str {
+    static TEXTS: Kept<String> = Kept::new();
+    let known = TEXTS.iter().find(|known| **known == text);
+    known.unwrap_or_else(|| TEXTS.add(text))
+}

@@ -1,7 +1,7 @@
 //! The programs that operators run, each found by its content.
 
 use flashcliff_kernels::program::Program;
-use flashcliff_program::ir::{self, Digest};
+use flashcliff_program::ir::{self, Digest, differentiate};
 
 use crate::kept::Kept;
 use crate::{Element, Tier, algebra, interpreter};
@@ -16,6 +16,8 @@ pub(crate) struct Known {
     compiled: Option<&'static Program>,
     /// The interpreted form, once something has asked for it.
     interpreted: Kept<Program>,
+    /// The adjoint, once something has asked for it.
+    adjoint: Kept<&'static Self>,
 }
 
 /// All programs of the process.
@@ -42,12 +44,21 @@ impl Known {
                 with_kernels,
                 compiled,
                 interpreted: Kept::new(),
+                adjoint: Kept::new(),
             })
         })
     }
 
+    /// The adjoint of the program, which reads the row sums that the program has saved.
+    pub(crate) fn adjoint(&self) -> &'static Self {
+        let known = self.adjoint.iter().next();
+        known.unwrap_or_else(|| {
+            let adjoint = Self::of(differentiate(&self.source), self.with_kernels);
+            self.adjoint.add(adjoint)
+        })
+    }
+
     /// The key of the program.
-    #[cfg(feature = "cuda")]
     pub(crate) fn digest(&self) -> Digest {
         self.digest
     }
@@ -65,18 +76,17 @@ impl Known {
             .map(|input| input.components.len())
     }
 
-    /// The number of components of the output.
-    pub(crate) fn output_components(&self) -> usize {
-        self.source.outputs[0].values.len()
+    /// The number of components of each lane output.
+    pub(crate) fn output_components(&self) -> impl Iterator<Item = usize> {
+        self.source.outputs.iter().map(|output| output.values.len())
     }
 
     /// Whether kernels of the build may be used.
-    #[cfg(feature = "cuda")]
     pub(crate) fn with_kernels(&self) -> bool {
         self.with_kernels
     }
 
-    /// The plans of both passes, compiled or interpreted.
+    /// The plan, compiled or interpreted.
     pub(crate) fn program(&self) -> &Program {
         self.compiled.unwrap_or_else(|| self.interpreted())
     }
@@ -84,7 +94,7 @@ impl Known {
     /// The program in a form that runs on a tier, for an element type: as it was compiled, or interpreted.
     pub(crate) fn runnable<T: Element>(&self, tier: Tier) -> &Program {
         let program = self.program();
-        let stage = program.forward.stages.first().map(|call| call.stage);
+        let stage = program.plan.stages.first().map(|call| call.stage);
         match stage.is_none_or(|stage| T::tiers(stage).get(tier).is_some()) {
             true => program,
             false => self.interpreted(),
@@ -101,7 +111,8 @@ impl Known {
 fn has_names_of(one: &ir::Program, other: &ir::Program) -> bool {
     let outputs = |program: &ir::Program| {
         let tensors = program.outputs.iter().map(|output| output.tensor.clone());
-        tensors.collect::<Vec<_>>()
+        let sums = program.sums.iter().map(|sum| sum.tensor.clone());
+        (tensors.collect::<Vec<_>>(), sums.collect::<Vec<_>>())
     };
     (&one.name, &one.formula) == (&other.name, &other.formula)
         && (&one.inputs, &one.params) == (&other.inputs, &other.params)

@@ -40,8 +40,8 @@ FC_INLINE void geometric_product_0(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = geometric(x, y)
 struct geometric_product_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {4, 4}, {4}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -119,8 +119,8 @@ FC_INLINE void geometric_product_2(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = geometric(x, y)
 struct geometric_product_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {4, 4, 4}, {4, 4}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 4}, {4, 4}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -165,8 +165,8 @@ FC_INLINE void geometric_product_3(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = geometric(x, y)
 struct geometric_product_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {2, 4}, {4}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -224,8 +224,8 @@ FC_INLINE void geometric_product_5(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = geometric(x, y)
 struct geometric_product_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {2, 4, 4}, {2, 4}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 4}, {2, 4}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -270,8 +270,8 @@ FC_INLINE void geometric_product_6(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = geometric(x, y)
 struct geometric_product_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {4, 2}, {4}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {4}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -329,8 +329,8 @@ FC_INLINE void geometric_product_8(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = geometric(x, y)
 struct geometric_product_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {4, 2, 4}, {4, 2}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 4}, {4, 2}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -367,8 +367,8 @@ FC_INLINE void geometric_product_9(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = geometric(x, y)
 struct geometric_product_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {2, 2}, {2}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 2}, {2}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -414,8 +414,8 @@ FC_INLINE void geometric_product_11(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = geometric(x, y)
 struct geometric_product_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {2, 2, 2}, {2, 2}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 2, 2}, {2, 2}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;

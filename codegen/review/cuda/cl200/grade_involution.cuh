@@ -24,8 +24,8 @@ FC_INLINE void grade_involution_0(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = grade_involution(x)
 struct grade_involution_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, {4}, {4}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -55,8 +55,8 @@ FC_INLINE void grade_involution_1(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = grade_involution(x)
 struct grade_involution_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {0, 4}, {4}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {0, 4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;

@@ -11,8 +11,8 @@ namespace cl200 {
 
 // o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)
 struct grade_norm_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 1, {4}, {4}, {3}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 1, 0, {4}, {4}, {3}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -28,8 +28,8 @@ struct grade_norm_forward {
 
 // adjoint of o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)
 struct grade_norm_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {4, 4}, {4}, {3}, 0, 0, 1};
-  static constexpr int kGradientInput = 1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 1, {4, 4}, {4}, {3}, {3}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -40,7 +40,7 @@ struct grade_norm_backward {
     c.template load<1>(x1);
     c.loaded();
     V o0[4];
-    steerable_product_norm_1<V>(c.u, x0, x1, c.template param<0>(), o0, c.template grad<0>());
+    steerable_product_norm_1<V>(c.u, x0, x1, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };

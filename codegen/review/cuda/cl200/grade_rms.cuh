@@ -50,8 +50,8 @@ FC_INLINE void grade_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *x
 
 // o_g = x_g / sqrt(mean_c |x_g|^2 + eps)
 struct grade_rms_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, {4}, {4}, {}, 0, 3, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {4}, {4}, {}, {}, 0, 3, 1};
+  static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -59,13 +59,13 @@ struct grade_rms_forward {
     V x0[4];
     c.template load<0>(x0);
     c.loaded();
-    T sums[3];
-    grade_rms_0<V>(c.u, x0, sums);
-    if (!c.reduce(sums)) return;
-    c.keep(sums);
-    const T s0 = sums[0];
-    const T s1 = sums[1];
-    const T s2 = sums[2];
+    T sums0[3];
+    grade_rms_0<V>(c.u, x0, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    c.template keep<0, 1, 2>(sums0);
+    const T s0 = sums0[0];
+    const T s1 = sums0[1];
+    const T s2 = sums0[2];
     fc::forget(x0);
     V o0[4];
     grade_rms_1<V>(c.u, x0, s0, s1, s2, o0);
@@ -141,8 +141,8 @@ FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *x
 
 // adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)
 struct grade_rms_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {4, 4}, {4}, {}, 3, 3, 0};
-  static constexpr int kGradientInput = 1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 3, 3, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -155,12 +155,12 @@ struct grade_rms_backward {
     const T s0 = c.saved(0);
     const T s1 = c.saved(1);
     const T s2 = c.saved(2);
-    T sums[3];
-    grade_rms_2<V>(c.u, x0, x1, s0, s1, s2, sums);
-    if (!c.reduce(sums)) return;
-    const T s3 = sums[0];
-    const T s4 = sums[1];
-    const T s5 = sums[2];
+    T sums0[3];
+    grade_rms_2<V>(c.u, x0, x1, s0, s1, s2, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    const T s3 = sums0[0];
+    const T s4 = sums0[1];
+    const T s5 = sums0[2];
     fc::forget(x0);
     fc::forget(x1);
     V o0[4];

@@ -12,16 +12,16 @@
 namespace fc {
 
 static const fc_kernel kernels[] = {
-    FC_ROWS(cl200, 0x1f0034f2c4a8de56, 0x8a31193607e32c83, 0, grade_rms_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, 0x1f0034f2c4a8de56, 0x8a31193607e32c83, 1, grade_rms_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, 0x49eaba9649244761, 0xafa9b19f44b645f9, 0, grade_norm_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, 0x49eaba9649244761, 0xafa9b19f44b645f9, 1, grade_norm_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, 0x56174262c38d9edf, 0xe33643073a0945d7, 0, mv_silu_mag2_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, 0x56174262c38d9edf, 0xe33643073a0945d7, 1, mv_silu_mag2_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, 0x61467817ee90fc14, 0xd6941f3246ffb69f, 0, mv_silu_norm_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, 0x61467817ee90fc14, 0xd6941f3246ffb69f, 1, mv_silu_norm_backward, float, 4, 256, 0),
-    FC_ROWS(cl200, 0xa50f6fed039bc750, 0x51ac12d8f15838a2, 0, mv_layer_norm_forward, float, 4, 256, 0),
-    FC_ROWS(cl200, 0xa50f6fed039bc750, 0x51ac12d8f15838a2, 1, mv_layer_norm_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x8e20986579ac94b9, 0xb8e7dc3a46ba80e8, grade_rms_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x2948d8505d3c35d5, 0x8fb7e1a96a5e652a, grade_rms_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x827bbb331a5ecb71, 0x07a611d429880a30, grade_norm_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x6dd32d0ac2a5ea5a, 0xbb25321059d6da4a, grade_norm_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x73e2dc1390f8b7f2, 0x2a2c6f7b64cdad8c, mv_silu_mag2_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0xcb6cd741cf5f45a9, 0x115473193bdd728e, mv_silu_mag2_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x66394635a23be12f, 0x852ddc680de09af3, mv_silu_norm_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x5bdfecba4732a1c4, 0x2bf0fec250ce8805, mv_silu_norm_backward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0x885c7126b9565a37, 0xe9fd540e372992a0, mv_layer_norm_forward, float, 4, 256, 0),
+    FC_ROWS(cl200, 0xfa4748d7dd785c97, 0xe6038a998125fd54, mv_layer_norm_backward, float, 4, 256, 0),
 };
 
 extern const Table cl200_layers_f32;

@@ -33,8 +33,8 @@ FC_INLINE void right_contraction_0(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = right_contraction(x, y)
 struct right_contraction_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {4, 4}, {4}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -96,8 +96,8 @@ FC_INLINE void right_contraction_2(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = right_contraction(x, y)
 struct right_contraction_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {4, 4, 4}, {4, 4}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 4}, {4, 4}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -134,8 +134,8 @@ FC_INLINE void right_contraction_3(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = right_contraction(x, y)
 struct right_contraction_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {2, 4}, {3}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {3}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -153,8 +153,8 @@ struct right_contraction_1_forward {
 
 // adjoint of o = right_contraction(x, y)
 struct right_contraction_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {2, 4, 3}, {2, 4}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 3}, {2, 4}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -191,8 +191,8 @@ FC_INLINE void right_contraction_4(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = right_contraction(x, y)
 struct right_contraction_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {4, 2}, {3}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {3}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -240,8 +240,8 @@ FC_INLINE void right_contraction_6(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = right_contraction(x, y)
 struct right_contraction_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {4, 2, 3}, {4, 2}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 3}, {4, 2}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;

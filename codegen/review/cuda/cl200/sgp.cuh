@@ -65,8 +65,8 @@ FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, con
 
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {4, 4}, {4}, {10}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {4, 4}, {4}, {10}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -219,8 +219,8 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
 struct sgp_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, {4, 4, 4}, {4, 4}, {10}, 0, 0, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {4, 4, 4}, {4, 4}, {10}, {10}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -247,7 +247,7 @@ struct sgp_backward {
     sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[4];
-    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };
@@ -285,8 +285,8 @@ FC_INLINE void sgp_8(const fc::Uniforms<typename V::Scalar> &u, V (&out0)[1]) {
 
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {2, 4}, {4}, {4}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {2, 4}, {4}, {4}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -382,8 +382,8 @@ FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
 struct sgp_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, {2, 4, 4}, {2, 4}, {4}, 0, 0, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {2, 4, 4}, {2, 4}, {4}, {4}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -409,7 +409,7 @@ struct sgp_1_backward {
     sgp_10<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[2];
-    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };
@@ -440,8 +440,8 @@ FC_INLINE void sgp_12(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
 
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {4, 2}, {4}, {4}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {4, 2}, {4}, {4}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -523,8 +523,8 @@ FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
 struct sgp_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, {4, 2, 4}, {4, 2}, {4}, 0, 0, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {4, 2, 4}, {4, 2}, {4}, {4}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -550,7 +550,7 @@ struct sgp_2_backward {
     sgp_13<V>(c.u, x0, t5, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[4];
-    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
+    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };
@@ -583,8 +583,8 @@ FC_INLINE void sgp_16(const fc::Uniforms<typename V::Scalar> &u, const V *t0, V 
 
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {2, 2}, {2}, {2}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {2, 2}, {2}, {2}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -654,8 +654,8 @@ FC_INLINE void sgp_19(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
 struct sgp_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, {2, 2, 2}, {2, 2}, {2}, 0, 0, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {2, 2, 2}, {2, 2}, {2}, {2}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -673,7 +673,7 @@ struct sgp_3_backward {
     sgp_18<V>(c.u, x0, t1, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[2];
-    sgp_19<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_19<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };

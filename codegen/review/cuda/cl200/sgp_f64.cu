@@ -9,22 +9,22 @@
 namespace fc {
 
 static const fc_kernel kernels[] = {
-    FC_ROWS(cl200, 0xe4a6adad883f3a55, 0xc5f197a71af82ac6, 0, sgp_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0xe4a6adad883f3a55, 0xc5f197a71af82ac6, 1, sgp_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0xd83cb47f09b3b433, 0x1f9d71a9229e7417, 0, sgp_rms_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0xd83cb47f09b3b433, 0x1f9d71a9229e7417, 1, sgp_rms_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0x7d28a1bc66a63c52, 0x082eab48301a6c58, 0, sgp_1_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0x7d28a1bc66a63c52, 0x082eab48301a6c58, 1, sgp_1_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0xab2f8fe5e6cfe18f, 0x0ef9b00cf4cc4c71, 0, sgp_rms_1_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0xab2f8fe5e6cfe18f, 0x0ef9b00cf4cc4c71, 1, sgp_rms_1_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0x2a021be3dc3de7b1, 0x371f0819c47d0b9b, 0, sgp_2_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0x2a021be3dc3de7b1, 0x371f0819c47d0b9b, 1, sgp_2_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0x7e475935ea018a4b, 0xc0ae1bc1a1b15502, 0, sgp_rms_2_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0x7e475935ea018a4b, 0xc0ae1bc1a1b15502, 1, sgp_rms_2_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0xb3685d850da48673, 0x55a625e5910e177c, 0, sgp_3_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0xb3685d850da48673, 0x55a625e5910e177c, 1, sgp_3_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0xf8ed84214b2ee161, 0x850c857edf810c12, 0, sgp_rms_3_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0xf8ed84214b2ee161, 0x850c857edf810c12, 1, sgp_rms_3_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x30cd1f421c51e6f5, 0x59ca78e5b381b486, sgp_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0xfd74e0453d3b3161, 0x375fa861584cc7ab, sgp_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x6a2a9bf9bb35da14, 0x402978f39dd77ff4, sgp_rms_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0xf532d5f72c04292c, 0xf1d1718b73acfb14, sgp_rms_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x7a6823ce83426303, 0x20b64e2669d19992, sgp_1_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x269f62bb7b49122c, 0x0f2ce9eea2d1f611, sgp_1_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x81ef32b2fad6677d, 0x719e05b9aaead1b0, sgp_rms_1_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x7f3aa3d28c12adc1, 0x38deb1c48bfe1388, sgp_rms_1_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x822361195487c634, 0x96633467c118c631, sgp_2_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x644263954e045eb5, 0xabc7c27738e71c3e, sgp_2_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x5b040da92b32d9da, 0x3f80f35539a7421c, sgp_rms_2_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0xe76ff6dabc2b2de7, 0x7320f50fd4751593, sgp_rms_2_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x31f7ecaa917fc630, 0xa49da5ae4958300a, sgp_3_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x9f81a9e1b427bdf9, 0x2decaf30e6426c97, sgp_3_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0xbe83f21a192c4f28, 0x55e308d243af8d4f, sgp_rms_3_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x8e2ea76e4d4370a6, 0x11a385e6f3b8a175, sgp_rms_3_backward, double, 2, 256, 0),
 };
 
 extern const Table cl200_sgp_f64;

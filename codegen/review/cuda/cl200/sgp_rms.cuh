@@ -57,8 +57,8 @@ FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {4, 4}, {4}, {10}, 0, 3, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {4, 4}, {4}, {10}, {}, 0, 3, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -74,13 +74,13 @@ struct sgp_rms_forward {
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
     sgp_1<V>(c.u, x0, t1);
     sgp_1<V>(c.u, x1, t2);
-    T sums[3];
-    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
-    if (!c.reduce(sums)) return;
-    c.keep(sums);
-    const T s0 = sums[0];
-    const T s1 = sums[1];
-    const T s2 = sums[2];
+    T sums0[3];
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    c.template keep<0, 1, 2>(sums0);
+    const T s0 = sums0[0];
+    const T s1 = sums0[1];
+    const T s2 = sums0[2];
     V o0[4];
     sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, o0);
     c.template store<0>(o0);
@@ -165,8 +165,8 @@ FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, {4, 4, 4}, {4, 4}, {10}, 3, 3, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {4, 4, 4}, {4, 4}, {10}, {10}, 3, 3, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -190,12 +190,12 @@ struct sgp_rms_backward {
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
     sgp_1<V>(c.u, x0, t1);
     sgp_1<V>(c.u, x1, t2);
-    T sums[3];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, sums);
-    if (!c.reduce(sums)) return;
-    const T s3 = sums[0];
-    const T s4 = sums[1];
-    const T s5 = sums[2];
+    T sums0[3];
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    const T s3 = sums0[0];
+    const T s4 = sums0[1];
+    const T s5 = sums0[2];
     fc::forget(x2);
     sgp_rms_3<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, t3, t4, t5);
     fc::forget(x0);
@@ -206,15 +206,15 @@ struct sgp_rms_backward {
     fc::forget(x1);
     fc::forget(x0);
     V o0[4];
-    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {2, 4}, {4}, {4}, 0, 3, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {2, 4}, {4}, {4}, {}, 0, 3, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -230,13 +230,13 @@ struct sgp_rms_1_forward {
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
     sgp_8<V>(c.u, t1);
     sgp_1<V>(c.u, x1, t2);
-    T sums[3];
-    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
-    if (!c.reduce(sums)) return;
-    c.keep(sums);
-    const T s0 = sums[0];
-    const T s1 = sums[1];
-    const T s2 = sums[2];
+    T sums0[3];
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    c.template keep<0, 1, 2>(sums0);
+    const T s0 = sums0[0];
+    const T s1 = sums0[1];
+    const T s2 = sums0[2];
     V o0[4];
     sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, o0);
     c.template store<0>(o0);
@@ -292,8 +292,8 @@ FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, {2, 4, 4}, {2, 4}, {4}, 3, 3, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {2, 4, 4}, {2, 4}, {4}, {4}, 3, 3, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -316,12 +316,12 @@ struct sgp_rms_1_backward {
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
     sgp_8<V>(c.u, t1);
     sgp_1<V>(c.u, x1, t2);
-    T sums[3];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, sums);
-    if (!c.reduce(sums)) return;
-    const T s3 = sums[0];
-    const T s4 = sums[1];
-    const T s5 = sums[2];
+    T sums0[3];
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    const T s3 = sums0[0];
+    const T s4 = sums0[1];
+    const T s5 = sums0[2];
     fc::forget(x2);
     sgp_rms_4<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, t3, t5);
     fc::forget(x0);
@@ -332,15 +332,15 @@ struct sgp_rms_1_backward {
     fc::forget(x1);
     fc::forget(x0);
     V o0[2];
-    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {4, 2}, {4}, {4}, 0, 3, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {4, 2}, {4}, {4}, {}, 0, 3, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -356,13 +356,13 @@ struct sgp_rms_2_forward {
     sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
     sgp_1<V>(c.u, x0, t1);
     sgp_8<V>(c.u, t2);
-    T sums[3];
-    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
-    if (!c.reduce(sums)) return;
-    c.keep(sums);
-    const T s0 = sums[0];
-    const T s1 = sums[1];
-    const T s2 = sums[2];
+    T sums0[3];
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    c.template keep<0, 1, 2>(sums0);
+    const T s0 = sums0[0];
+    const T s1 = sums0[1];
+    const T s2 = sums0[2];
     V o0[4];
     sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, o0);
     c.template store<0>(o0);
@@ -418,8 +418,8 @@ FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, {4, 2, 4}, {4, 2}, {4}, 3, 3, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {4, 2, 4}, {4, 2}, {4}, {4}, 3, 3, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -442,12 +442,12 @@ struct sgp_rms_2_backward {
     sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
     sgp_1<V>(c.u, x0, t1);
     sgp_8<V>(c.u, t2);
-    T sums[3];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, sums);
-    if (!c.reduce(sums)) return;
-    const T s3 = sums[0];
-    const T s4 = sums[1];
-    const T s5 = sums[2];
+    T sums0[3];
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    const T s3 = sums0[0];
+    const T s4 = sums0[1];
+    const T s5 = sums0[2];
     fc::forget(x2);
     sgp_rms_5<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, t4, t5);
     fc::forget(x0);
@@ -457,7 +457,7 @@ struct sgp_rms_2_backward {
     fc::forget(x1);
     fc::forget(x0);
     V o0[4];
-    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
+    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };
@@ -498,8 +498,8 @@ FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {2, 2}, {2}, {2}, 0, 2, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {2, 2}, {2}, {2}, {}, 0, 2, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -511,12 +511,12 @@ struct sgp_rms_3_forward {
     c.loaded();
     V t0[2];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
-    T sums[2];
-    sgp_rms_6<V>(c.u, t0, sums);
-    if (!c.reduce(sums)) return;
-    c.keep(sums);
-    const T s0 = sums[0];
-    const T s1 = sums[1];
+    T sums0[2];
+    sgp_rms_6<V>(c.u, t0, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    c.template keep<0, 1>(sums0);
+    const T s0 = sums0[0];
+    const T s1 = sums0[1];
     V o0[2];
     sgp_rms_7<V>(c.u, t0, s0, s1, o0);
     c.template store<0>(o0);
@@ -573,8 +573,8 @@ FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, {2, 2, 2}, {2, 2}, {2}, 2, 2, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {2, 2, 2}, {2, 2}, {2}, {2}, 2, 2, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -591,11 +591,11 @@ struct sgp_rms_3_backward {
     V t0[2];
     V t1[2];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
-    T sums[2];
-    sgp_rms_8<V>(c.u, t0, x2, s0, s1, sums);
-    if (!c.reduce(sums)) return;
-    const T s2 = sums[0];
-    const T s3 = sums[1];
+    T sums0[2];
+    sgp_rms_8<V>(c.u, t0, x2, s0, s1, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    const T s2 = sums0[0];
+    const T s3 = sums0[1];
     fc::forget(x2);
     sgp_rms_9<V>(c.u, t0, x2, s0, s1, s2, s3, t1);
     fc::forget(x0);
@@ -605,7 +605,7 @@ struct sgp_rms_3_backward {
     fc::forget(x1);
     fc::forget(x0);
     V o0[2];
-    sgp_19<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_19<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };

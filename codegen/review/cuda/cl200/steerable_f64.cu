@@ -11,14 +11,14 @@
 namespace fc {
 
 static const fc_kernel kernels[] = {
-    FC_ROWS(cl200, 0xe4a6adad883f3a55, 0xc5f197a71af82ac6, 0, sgp_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0xe4a6adad883f3a55, 0xc5f197a71af82ac6, 1, sgp_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0xf171e0b70c0d3162, 0xfd2bcfcd2e1f3f73, 0, steerable_product_first_order_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0xf171e0b70c0d3162, 0xfd2bcfcd2e1f3f73, 1, steerable_product_first_order_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0x025b00ebf00abd29, 0x2f03562886da618e, 0, steerable_product_norm_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0x025b00ebf00abd29, 0x2f03562886da618e, 1, steerable_product_norm_backward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0x17ec7ba6aa10f6da, 0x7e3f775fce735a51, 0, steerable_product_norm_first_order_forward, double, 2, 256, 0),
-    FC_ROWS(cl200, 0x17ec7ba6aa10f6da, 0x7e3f775fce735a51, 1, steerable_product_norm_first_order_backward, double, 1, 256, 0),
+    FC_ROWS(cl200, 0x30cd1f421c51e6f5, 0x59ca78e5b381b486, sgp_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0xfd74e0453d3b3161, 0x375fa861584cc7ab, sgp_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x2eaf157938066396, 0x0373e6a8b5a6f3c6, steerable_product_first_order_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x54b50f67ac37de2c, 0xbe1f37db4fd2bf11, steerable_product_first_order_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x2d628f72c63784dc, 0x1ecbc5261efa8bcc, steerable_product_norm_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x8e34fbd009c6021a, 0x11536d3f1b958bce, steerable_product_norm_backward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x8930717f6868019d, 0x7ccefbaac5af19b7, steerable_product_norm_first_order_forward, double, 2, 256, 0),
+    FC_ROWS(cl200, 0x5d95f0df4aad11e6, 0xeb0d72ffd4fc7318, steerable_product_norm_first_order_backward, double, 1, 256, 0),
 };
 
 extern const Table cl200_steerable_f64;

@@ -26,8 +26,8 @@ FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Sc
 
 // o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
 struct steerable_product_first_order_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 1, 1, {4, 4, 4}, {4}, {10}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 1, 1, 0, {4, 4, 4}, {4}, {10}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -94,8 +94,8 @@ FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Sc
 
 // adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
 struct steerable_product_first_order_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 4, 3, 1, {4, 4, 0, 4}, {4, 4, 4}, {10}, 0, 0, 1};
-  static constexpr int kGradientInput = 3;
+  static constexpr fc::Shape kShape = {0, 0, 0, 4, 3, 1, 1, {4, 4, 0, 4}, {4, 4, 4}, {10}, {10}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -124,7 +124,7 @@ struct steerable_product_first_order_backward {
     sgp_5<V>(c.u, x0, t5, x1, t3, c.template param<0>(), o1);
     c.template store<1>(o1);
     V o0[4];
-    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };

@@ -28,8 +28,8 @@ FC_INLINE void steerable_product_norm_0(const fc::Uniforms<typename V::Scalar> &
 
 // o = weighted_product(w, gate(x), gate(norm(r; a)))
 struct steerable_product_norm_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 2, {4, 4}, {4}, {10, 3}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 2, 0, {4, 4}, {4}, {10, 3}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -109,8 +109,8 @@ FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &
 
 // adjoint of o = weighted_product(w, gate(x), gate(norm(r; a)))
 struct steerable_product_norm_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 2, {4, 4, 4}, {4, 4}, {10, 3}, 0, 0, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 2, 2, {4, 4, 4}, {4, 4}, {10, 3}, {10, 3}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -138,10 +138,10 @@ struct steerable_product_norm_backward {
     sgp_4<V>(c.u, t2, t3, x2, t6);
     sgp_5<V>(c.u, x0, t6, t0, t4, c.template param<0>(), t7);
     V o0[4];
-    sgp_6<V>(c.u, t0, t6, x0, t5, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, t0, t6, x0, t5, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
     V o1[4];
-    steerable_product_norm_1<V>(c.u, x1, t7, c.template param<1>(), o1, c.template grad<1>());
+    steerable_product_norm_1<V>(c.u, x1, t7, c.template param<1>(), o1, c.template sum<1>());
     c.template store<1>(o1);
   }
 };

@@ -58,8 +58,8 @@ FC_INLINE void exterior_product_0(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = exterior(x, y)
 struct exterior_product_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {8, 8}, {8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -173,8 +173,8 @@ FC_INLINE void exterior_product_2(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = exterior(x, y)
 struct exterior_product_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {8, 8, 8}, {8, 8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -226,8 +226,8 @@ FC_INLINE void exterior_product_3(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = exterior(x, y)
 struct exterior_product_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {3, 8}, {7}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {7}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -300,8 +300,8 @@ FC_INLINE void exterior_product_5(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = exterior(x, y)
 struct exterior_product_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {3, 8, 7}, {3, 8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 7}, {3, 8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -353,8 +353,8 @@ FC_INLINE void exterior_product_6(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = exterior(x, y)
 struct exterior_product_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {8, 3}, {7}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {7}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -427,8 +427,8 @@ FC_INLINE void exterior_product_8(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = exterior(x, y)
 struct exterior_product_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {8, 3, 7}, {8, 3}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 7}, {8, 3}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -469,8 +469,8 @@ FC_INLINE void exterior_product_9(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = exterior(x, y)
 struct exterior_product_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {3, 3}, {3}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 3}, {3}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -524,8 +524,8 @@ FC_INLINE void exterior_product_11(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = exterior(x, y)
 struct exterior_product_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {3, 3, 3}, {3, 3}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 3, 3}, {3, 3}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;

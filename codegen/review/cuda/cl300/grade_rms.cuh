@@ -68,8 +68,8 @@ FC_INLINE void grade_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *x
 
 // o_g = x_g / sqrt(mean_c |x_g|^2 + eps)
 struct grade_rms_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, {8}, {8}, {}, 0, 4, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {8}, {8}, {}, {}, 0, 4, 1};
+  static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -77,14 +77,14 @@ struct grade_rms_forward {
     V x0[8];
     c.template load<0>(x0);
     c.loaded();
-    T sums[4];
-    grade_rms_0<V>(c.u, x0, sums);
-    if (!c.reduce(sums)) return;
-    c.keep(sums);
-    const T s0 = sums[0];
-    const T s1 = sums[1];
-    const T s2 = sums[2];
-    const T s3 = sums[3];
+    T sums0[4];
+    grade_rms_0<V>(c.u, x0, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    c.template keep<0, 1, 2, 3>(sums0);
+    const T s0 = sums0[0];
+    const T s1 = sums0[1];
+    const T s2 = sums0[2];
+    const T s3 = sums0[3];
     fc::forget(x0);
     V o0[8];
     grade_rms_1<V>(c.u, x0, s0, s1, s2, s3, o0);
@@ -192,8 +192,8 @@ FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *x
 
 // adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)
 struct grade_rms_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {8, 8}, {8}, {}, 4, 4, 0};
-  static constexpr int kGradientInput = 1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 4, 4, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -207,13 +207,13 @@ struct grade_rms_backward {
     const T s1 = c.saved(1);
     const T s2 = c.saved(2);
     const T s3 = c.saved(3);
-    T sums[4];
-    grade_rms_2<V>(c.u, x0, x1, s0, s1, s2, s3, sums);
-    if (!c.reduce(sums)) return;
-    const T s4 = sums[0];
-    const T s5 = sums[1];
-    const T s6 = sums[2];
-    const T s7 = sums[3];
+    T sums0[4];
+    grade_rms_2<V>(c.u, x0, x1, s0, s1, s2, s3, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    const T s4 = sums0[0];
+    const T s5 = sums0[1];
+    const T s6 = sums0[2];
+    const T s7 = sums0[3];
     fc::forget(x0);
     fc::forget(x1);
     V o0[8];

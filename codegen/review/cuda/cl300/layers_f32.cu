@@ -12,16 +12,16 @@
 namespace fc {
 
 static const fc_kernel kernels[] = {
-    FC_ROWS(cl300, 0xd4b4aaeca34edea2, 0xd05fbdee42b50691, 0, grade_rms_forward, float, 4, 256, 0),
-    FC_ROWS(cl300, 0xd4b4aaeca34edea2, 0xd05fbdee42b50691, 1, grade_rms_backward, float, 4, 256, 0),
-    FC_ROWS(cl300, 0xc047a9381601158b, 0x3e68b1d1af924604, 0, grade_norm_forward, float, 4, 256, 0),
-    FC_ROWS(cl300, 0xc047a9381601158b, 0x3e68b1d1af924604, 1, grade_norm_backward, float, 4, 256, 0),
-    FC_ROWS(cl300, 0x9d64027aee49f7ba, 0x1950f5134afadf83, 0, mv_silu_mag2_forward, float, 4, 256, 0),
-    FC_ROWS(cl300, 0x9d64027aee49f7ba, 0x1950f5134afadf83, 1, mv_silu_mag2_backward, float, 4, 256, 0),
-    FC_ROWS(cl300, 0x72b6a05ca15bcc08, 0x935a7f33d5ee5ad5, 0, mv_silu_norm_forward, float, 4, 256, 0),
-    FC_ROWS(cl300, 0x72b6a05ca15bcc08, 0x935a7f33d5ee5ad5, 1, mv_silu_norm_backward, float, 4, 256, 0),
-    FC_ROWS(cl300, 0xc0c8422ef60a9bff, 0x5556535fa6251192, 0, mv_layer_norm_forward, float, 4, 256, 0),
-    FC_ROWS(cl300, 0xc0c8422ef60a9bff, 0x5556535fa6251192, 1, mv_layer_norm_backward, float, 4, 256, 0),
+    FC_ROWS(cl300, 0x39f482bf3c0053c5, 0xe794b76e981afd8e, grade_rms_forward, float, 4, 256, 0),
+    FC_ROWS(cl300, 0xdcd274961bf3bc67, 0x2a6bd51a87a04763, grade_rms_backward, float, 4, 256, 0),
+    FC_ROWS(cl300, 0xc977e3e3be1cff74, 0x33bf09bfe81138ab, grade_norm_forward, float, 4, 256, 0),
+    FC_ROWS(cl300, 0xc2451e6929b4b5d8, 0x564f6b1b9f98532e, grade_norm_backward, float, 4, 256, 0),
+    FC_ROWS(cl300, 0x8f72bd566000231e, 0x29e0c9554c6753cd, mv_silu_mag2_forward, float, 4, 256, 0),
+    FC_ROWS(cl300, 0xe2766a5bef6bb1cd, 0x0051a19ee146254e, mv_silu_mag2_backward, float, 4, 256, 0),
+    FC_ROWS(cl300, 0xe29a736ca7e83649, 0x0402e68ea19a4695, mv_silu_norm_forward, float, 4, 256, 0),
+    FC_ROWS(cl300, 0xadd6de7ad9f3cb71, 0x5641c62f7c227d5e, mv_silu_norm_backward, float, 4, 256, 0),
+    FC_ROWS(cl300, 0xde5e17c349c7e51c, 0x0d7c945ceeea3df4, mv_layer_norm_forward, float, 4, 256, 0),
+    FC_ROWS(cl300, 0x03dcd91eadea2099, 0x7320ee69e8204e80, mv_layer_norm_backward, float, 4, 256, 0),
 };
 
 extern const Table cl300_layers_f32;

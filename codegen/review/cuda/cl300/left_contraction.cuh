@@ -58,8 +58,8 @@ FC_INLINE void left_contraction_0(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = left_contraction(x, y)
 struct left_contraction_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {8, 8}, {8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -173,8 +173,8 @@ FC_INLINE void left_contraction_2(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = left_contraction(x, y)
 struct left_contraction_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {8, 8, 8}, {8, 8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -226,8 +226,8 @@ FC_INLINE void left_contraction_3(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = left_contraction(x, y)
 struct left_contraction_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {3, 8}, {7}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {7}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -300,8 +300,8 @@ FC_INLINE void left_contraction_5(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = left_contraction(x, y)
 struct left_contraction_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {3, 8, 7}, {3, 8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 7}, {3, 8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -341,8 +341,8 @@ FC_INLINE void left_contraction_6(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = left_contraction(x, y)
 struct left_contraction_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {8, 3}, {4}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {4}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -403,8 +403,8 @@ FC_INLINE void left_contraction_8(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = left_contraction(x, y)
 struct left_contraction_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {8, 3, 4}, {8, 3}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 4}, {8, 3}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -438,8 +438,8 @@ FC_INLINE void left_contraction_9(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = left_contraction(x, y)
 struct left_contraction_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {3, 3}, {1}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 3}, {1}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -469,8 +469,8 @@ FC_INLINE void left_contraction_10(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = left_contraction(x, y)
 struct left_contraction_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {3, 3, 1}, {3, 3}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 3, 1}, {3, 3}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;

@@ -52,8 +52,8 @@ FC_INLINE void mv_layer_norm_1(const fc::Uniforms<typename V::Scalar> &u, const 
 
 // o = a x / (mean_c |x| + 1e-6)
 struct mv_layer_norm_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 1, {8}, {8}, {1}, 0, 1, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 1, 0, {8}, {8}, {1}, {}, 0, 1, 1};
+  static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -61,11 +61,11 @@ struct mv_layer_norm_forward {
     V x0[8];
     c.template load<0>(x0);
     c.loaded();
-    T sums[1];
-    mv_layer_norm_0<V>(c.u, x0, sums);
-    if (!c.reduce(sums)) return;
-    c.keep(sums);
-    const T s0 = sums[0];
+    T sums0[1];
+    mv_layer_norm_0<V>(c.u, x0, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    c.template keep<0>(sums0);
+    const T s0 = sums0[0];
     fc::forget(x0);
     V o0[8];
     mv_layer_norm_1<V>(c.u, x0, c.template param<0>(), s0, o0);
@@ -165,8 +165,8 @@ FC_INLINE void mv_layer_norm_3(const fc::Uniforms<typename V::Scalar> &u, const 
 
 // adjoint of o = a x / (mean_c |x| + 1e-6)
 struct mv_layer_norm_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {8, 8}, {8}, {1}, 1, 1, 1};
-  static constexpr int kGradientInput = 1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 1, {8, 8}, {8}, {1}, {1}, 1, 1, 1};
+  static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -177,10 +177,10 @@ struct mv_layer_norm_backward {
     c.template load<1>(x1);
     c.loaded();
     const T s0 = c.saved(0);
-    T sums[1];
-    mv_layer_norm_2<V>(c.u, x0, x1, c.template param<0>(), s0, sums, c.template grad<0>());
-    if (!c.reduce(sums)) return;
-    const T s1 = sums[0];
+    T sums0[1];
+    mv_layer_norm_2<V>(c.u, x0, x1, c.template param<0>(), s0, sums0, c.template sum<0>());
+    if (!c.template reduce<0, 0>(sums0)) return;
+    const T s1 = sums0[0];
     fc::forget(x0);
     fc::forget(x1);
     V o0[8];

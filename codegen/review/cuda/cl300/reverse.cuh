@@ -11,8 +11,8 @@ namespace cl300 {
 
 // o = reverse(x)
 struct reverse_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, {8}, {8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -50,8 +50,8 @@ FC_INLINE void reverse_0(const fc::Uniforms<typename V::Scalar> &u, const V *gra
 
 // adjoint of o = reverse(x)
 struct reverse_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {0, 8}, {8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {0, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;

@@ -59,8 +59,8 @@ FC_INLINE void right_contraction_0(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = right_contraction(x, y)
 struct right_contraction_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {8, 8}, {8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -174,8 +174,8 @@ FC_INLINE void right_contraction_2(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = right_contraction(x, y)
 struct right_contraction_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {8, 8, 8}, {8, 8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -215,8 +215,8 @@ FC_INLINE void right_contraction_3(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = right_contraction(x, y)
 struct right_contraction_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {3, 8}, {4}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {4}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -234,8 +234,8 @@ struct right_contraction_1_forward {
 
 // adjoint of o = right_contraction(x, y)
 struct right_contraction_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {3, 8, 4}, {3, 8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 4}, {3, 8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -287,8 +287,8 @@ FC_INLINE void right_contraction_4(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = right_contraction(x, y)
 struct right_contraction_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {8, 3}, {7}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {7}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -361,8 +361,8 @@ FC_INLINE void right_contraction_6(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = right_contraction(x, y)
 struct right_contraction_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {8, 3, 7}, {8, 3}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 7}, {8, 3}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;

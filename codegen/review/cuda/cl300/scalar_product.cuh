@@ -26,8 +26,8 @@ FC_INLINE void scalar_product_0(const fc::Uniforms<typename V::Scalar> &u, const
 
 // o = scalar(x, y)
 struct scalar_product_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {8, 8}, {1}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {1}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -67,8 +67,8 @@ FC_INLINE void scalar_product_1(const fc::Uniforms<typename V::Scalar> &u, const
 
 // adjoint of o = scalar(x, y)
 struct scalar_product_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {8, 8, 1}, {8, 8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 1}, {8, 8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -102,8 +102,8 @@ FC_INLINE void scalar_product_2(const fc::Uniforms<typename V::Scalar> &u, const
 
 // o = scalar(x, y)
 struct scalar_product_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {3, 8}, {1}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {1}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -155,8 +155,8 @@ FC_INLINE void scalar_product_4(const fc::Uniforms<typename V::Scalar> &u, const
 
 // adjoint of o = scalar(x, y)
 struct scalar_product_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {3, 8, 1}, {3, 8}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 1}, {3, 8}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -190,8 +190,8 @@ FC_INLINE void scalar_product_5(const fc::Uniforms<typename V::Scalar> &u, const
 
 // o = scalar(x, y)
 struct scalar_product_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, {8, 3}, {1}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {1}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -209,8 +209,8 @@ struct scalar_product_2_forward {
 
 // adjoint of o = scalar(x, y)
 struct scalar_product_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, {8, 3, 1}, {8, 3}, {}, 0, 0, 0};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 1}, {8, 3}, {}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;

@@ -9,22 +9,22 @@
 namespace fc {
 
 static const fc_kernel kernels[] = {
-    FC_ROWS(cl300, 0x8f774243cb152614, 0xbb6d0faf64d07627, 0, sgp_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0x8f774243cb152614, 0xbb6d0faf64d07627, 1, sgp_backward, double, 1, 256, 0),
-    FC_ROWS(cl300, 0xde23d2cfb56d1540, 0x91ac66d0c1fe55f5, 0, sgp_rms_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0xde23d2cfb56d1540, 0x91ac66d0c1fe55f5, 1, sgp_rms_backward, double, 1, 256, 0),
-    FC_ROWS(cl300, 0x4371111a9f4a80c5, 0xa7cd29de381fe1ba, 0, sgp_1_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0x4371111a9f4a80c5, 0xa7cd29de381fe1ba, 1, sgp_1_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0x52f77aff07327227, 0x1d26c8f8bffc2f45, 0, sgp_rms_1_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0x52f77aff07327227, 0x1d26c8f8bffc2f45, 1, sgp_rms_1_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0x61a8538636dde17c, 0x7e1e1dfd9e7640a6, 0, sgp_2_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0x61a8538636dde17c, 0x7e1e1dfd9e7640a6, 1, sgp_2_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0xb7e0f7754ff56638, 0xb4884663e8f6c28f, 0, sgp_rms_2_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0xb7e0f7754ff56638, 0xb4884663e8f6c28f, 1, sgp_rms_2_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0xb43b723afff35f6a, 0x71bb7382316d4288, 0, sgp_3_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0xb43b723afff35f6a, 0x71bb7382316d4288, 1, sgp_3_backward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0x5bf13f826b3d4ac7, 0x076b152f7584bbf2, 0, sgp_rms_3_forward, double, 2, 256, 0),
-    FC_ROWS(cl300, 0x5bf13f826b3d4ac7, 0x076b152f7584bbf2, 1, sgp_rms_3_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xa00968ffc4f10325, 0x8a0606c611bbf5a7, sgp_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xa485821dca43bcc9, 0x8737228ebf2f7afe, sgp_backward, double, 1, 256, 0),
+    FC_ROWS(cl300, 0x5204426762a0396a, 0x649535dd29039cbe, sgp_rms_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x63e2e2e50f079b21, 0xdd0f6bce8ece6ede, sgp_rms_backward, double, 1, 256, 0),
+    FC_ROWS(cl300, 0xb7859e16fa3cce32, 0xce1a193b0d6494ab, sgp_1_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x6c4da1d9fa6bb4a7, 0x5af0fad63724f3e6, sgp_1_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x5994aa9b0cbb629d, 0x11d05a7a2ffdbf29, sgp_rms_1_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xb3fa64a5049df06f, 0x71f21c8807835968, sgp_rms_1_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x531755e44fbe7e85, 0x0a01809f0c77c484, sgp_2_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xf7e3b2154cbfefb6, 0x73304145f7c4b97c, sgp_2_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x9fd35afd42e14d1c, 0x13fe68ffd3aa399f, sgp_rms_2_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xbc357fdca003bbd9, 0x0a1cd947cb7b7d3f, sgp_rms_2_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xadefec46b31fed02, 0xa36dfc251d4a9480, sgp_3_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0x4f170cba63225724, 0xef19689e721bdffa, sgp_3_backward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xa960d4b4e9031dda, 0x35168fbd8c1e5af0, sgp_rms_3_forward, double, 2, 256, 0),
+    FC_ROWS(cl300, 0xb8137a2f11dc35ec, 0x1e7cc3fea7302fcc, sgp_rms_3_backward, double, 2, 256, 0),
 };
 
 extern const Table cl300_sgp_f64;

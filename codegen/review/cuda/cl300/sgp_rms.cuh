@@ -79,8 +79,8 @@ FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {8, 8}, {8}, {20}, 0, 4, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {8, 8}, {8}, {20}, {}, 0, 4, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -96,14 +96,14 @@ struct sgp_rms_forward {
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
     sgp_1<V>(c.u, x0, t1);
     sgp_1<V>(c.u, x1, t2);
-    T sums[4];
-    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
-    if (!c.reduce(sums)) return;
-    c.keep(sums);
-    const T s0 = sums[0];
-    const T s1 = sums[1];
-    const T s2 = sums[2];
-    const T s3 = sums[3];
+    T sums0[4];
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    c.template keep<0, 1, 2, 3>(sums0);
+    const T s0 = sums0[0];
+    const T s1 = sums0[1];
+    const T s2 = sums0[2];
+    const T s3 = sums0[3];
     V o0[8];
     sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, s3, o0);
     c.template store<0>(o0);
@@ -224,8 +224,8 @@ FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, {8, 8, 8}, {8, 8}, {20}, 4, 4, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {8, 8, 8}, {8, 8}, {20}, {20}, 4, 4, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -250,13 +250,13 @@ struct sgp_rms_backward {
     sgp_0<V>(c.u, x0, x1, c.template param<0>(), t0);
     sgp_1<V>(c.u, x0, t1);
     sgp_1<V>(c.u, x1, t2);
-    T sums[4];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, sums);
-    if (!c.reduce(sums)) return;
-    const T s4 = sums[0];
-    const T s5 = sums[1];
-    const T s6 = sums[2];
-    const T s7 = sums[3];
+    T sums0[4];
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    const T s4 = sums0[0];
+    const T s5 = sums0[1];
+    const T s6 = sums0[2];
+    const T s7 = sums0[3];
     fc::forget(x2);
     sgp_rms_3<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, s6, s7, t3, t4, t5);
     fc::forget(x0);
@@ -267,15 +267,15 @@ struct sgp_rms_backward {
     fc::forget(x1);
     fc::forget(x0);
     V o0[8];
-    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {3, 8}, {8}, {6}, 0, 4, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {3, 8}, {8}, {6}, {}, 0, 4, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -291,14 +291,14 @@ struct sgp_rms_1_forward {
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
     sgp_8<V>(c.u, t1);
     sgp_1<V>(c.u, x1, t2);
-    T sums[4];
-    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
-    if (!c.reduce(sums)) return;
-    c.keep(sums);
-    const T s0 = sums[0];
-    const T s1 = sums[1];
-    const T s2 = sums[2];
-    const T s3 = sums[3];
+    T sums0[4];
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    c.template keep<0, 1, 2, 3>(sums0);
+    const T s0 = sums0[0];
+    const T s1 = sums0[1];
+    const T s2 = sums0[2];
+    const T s3 = sums0[3];
     V o0[8];
     sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, s3, o0);
     c.template store<0>(o0);
@@ -380,8 +380,8 @@ FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, {3, 8, 8}, {3, 8}, {6}, 4, 4, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {3, 8, 8}, {3, 8}, {6}, {6}, 4, 4, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -405,13 +405,13 @@ struct sgp_rms_1_backward {
     sgp_7<V>(c.u, x0, x1, c.template param<0>(), t0);
     sgp_8<V>(c.u, t1);
     sgp_1<V>(c.u, x1, t2);
-    T sums[4];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, sums);
-    if (!c.reduce(sums)) return;
-    const T s4 = sums[0];
-    const T s5 = sums[1];
-    const T s6 = sums[2];
-    const T s7 = sums[3];
+    T sums0[4];
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    const T s4 = sums0[0];
+    const T s5 = sums0[1];
+    const T s6 = sums0[2];
+    const T s7 = sums0[3];
     fc::forget(x2);
     sgp_rms_4<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, s6, s7, t3, t5);
     fc::forget(x0);
@@ -422,15 +422,15 @@ struct sgp_rms_1_backward {
     fc::forget(x1);
     fc::forget(x0);
     V o0[3];
-    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_11<V>(c.u, x1, t5, x0, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {8, 3}, {8}, {6}, 0, 4, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {8, 3}, {8}, {6}, {}, 0, 4, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -446,14 +446,14 @@ struct sgp_rms_2_forward {
     sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
     sgp_1<V>(c.u, x0, t1);
     sgp_8<V>(c.u, t2);
-    T sums[4];
-    sgp_rms_0<V>(c.u, t1, t2, t0, sums);
-    if (!c.reduce(sums)) return;
-    c.keep(sums);
-    const T s0 = sums[0];
-    const T s1 = sums[1];
-    const T s2 = sums[2];
-    const T s3 = sums[3];
+    T sums0[4];
+    sgp_rms_0<V>(c.u, t1, t2, t0, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    c.template keep<0, 1, 2, 3>(sums0);
+    const T s0 = sums0[0];
+    const T s1 = sums0[1];
+    const T s2 = sums0[2];
+    const T s3 = sums0[3];
     V o0[8];
     sgp_rms_1<V>(c.u, t1, t2, t0, s0, s1, s2, s3, o0);
     c.template store<0>(o0);
@@ -535,8 +535,8 @@ FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, {8, 3, 8}, {8, 3}, {6}, 4, 4, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {8, 3, 8}, {8, 3}, {6}, {6}, 4, 4, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -560,13 +560,13 @@ struct sgp_rms_2_backward {
     sgp_12<V>(c.u, x0, x1, c.template param<0>(), t0);
     sgp_1<V>(c.u, x0, t1);
     sgp_8<V>(c.u, t2);
-    T sums[4];
-    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, sums);
-    if (!c.reduce(sums)) return;
-    const T s4 = sums[0];
-    const T s5 = sums[1];
-    const T s6 = sums[2];
-    const T s7 = sums[3];
+    T sums0[4];
+    sgp_rms_2<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    const T s4 = sums0[0];
+    const T s5 = sums0[1];
+    const T s6 = sums0[2];
+    const T s7 = sums0[3];
     fc::forget(x2);
     sgp_rms_5<V>(c.u, t1, t2, t0, x2, s0, s1, s2, s3, s4, s5, s6, s7, t4, t5);
     fc::forget(x0);
@@ -576,7 +576,7 @@ struct sgp_rms_2_backward {
     fc::forget(x1);
     fc::forget(x0);
     V o0[8];
-    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template grad<0>());
+    sgp_14<V>(c.u, x1, t5, x0, t4, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };
@@ -626,8 +626,8 @@ FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, {3, 3}, {4}, {2}, 0, 2, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {3, 3}, {4}, {2}, {}, 0, 2, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -639,12 +639,12 @@ struct sgp_rms_3_forward {
     c.loaded();
     V t0[4];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
-    T sums[2];
-    sgp_rms_6<V>(c.u, t0, sums);
-    if (!c.reduce(sums)) return;
-    c.keep(sums);
-    const T s0 = sums[0];
-    const T s1 = sums[1];
+    T sums0[2];
+    sgp_rms_6<V>(c.u, t0, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    c.template keep<0, 1>(sums0);
+    const T s0 = sums0[0];
+    const T s1 = sums0[1];
     V o0[4];
     sgp_rms_7<V>(c.u, t0, s0, s1, o0);
     c.template store<0>(o0);
@@ -712,8 +712,8 @@ FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, {3, 3, 4}, {3, 3}, {2}, 2, 2, 1};
-  static constexpr int kGradientInput = 2;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {3, 3, 4}, {3, 3}, {2}, {2}, 2, 2, 1};
+  static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -730,11 +730,11 @@ struct sgp_rms_3_backward {
     V t0[4];
     V t1[4];
     sgp_15<V>(c.u, x0, x1, c.template param<0>(), t0);
-    T sums[2];
-    sgp_rms_8<V>(c.u, t0, x2, s0, s1, sums);
-    if (!c.reduce(sums)) return;
-    const T s2 = sums[0];
-    const T s3 = sums[1];
+    T sums0[2];
+    sgp_rms_8<V>(c.u, t0, x2, s0, s1, sums0);
+    if (!c.template reduce<0, 0>(sums0)) return;
+    const T s2 = sums0[0];
+    const T s3 = sums0[1];
     fc::forget(x2);
     sgp_rms_9<V>(c.u, t0, x2, s0, s1, s2, s3, t1);
     fc::forget(x0);
@@ -744,7 +744,7 @@ struct sgp_rms_3_backward {
     fc::forget(x1);
     fc::forget(x0);
     V o0[3];
-    sgp_19<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template grad<0>());
+    sgp_19<V>(c.u, x1, t1, x0, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
   }
 };

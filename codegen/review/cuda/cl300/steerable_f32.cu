@@ -11,14 +11,14 @@
 namespace fc {
 
 static const fc_kernel kernels[] = {
-    FC_ROWS(cl300, 0x8f774243cb152614, 0xbb6d0faf64d07627, 0, sgp_forward, float, 4, 256, 0),
-    FC_ROWS(cl300, 0x8f774243cb152614, 0xbb6d0faf64d07627, 1, sgp_backward, float, 2, 256, 0),
-    FC_ROWS(cl300, 0xd253f7173e07b332, 0x04c3c0045a499ced, 0, steerable_product_first_order_forward, float, 2, 256, 0),
-    FC_ROWS(cl300, 0xd253f7173e07b332, 0x04c3c0045a499ced, 1, steerable_product_first_order_backward, float, 2, 256, 0),
-    FC_ROWS(cl300, 0x0794e121e86f207a, 0xffa79632be242259, 0, steerable_product_norm_forward, float, 2, 256, 0),
-    FC_ROWS(cl300, 0x0794e121e86f207a, 0xffa79632be242259, 1, steerable_product_norm_backward, float, 2, 256, 0),
-    FC_ROWS(cl300, 0xa49c6afc885cde97, 0x16d7a2327cd68e1c, 0, steerable_product_norm_first_order_forward, float, 2, 256, 0),
-    FC_ROWS(cl300, 0xa49c6afc885cde97, 0x16d7a2327cd68e1c, 1, steerable_product_norm_first_order_backward, float, 1, 256, 0),
+    FC_ROWS(cl300, 0xa00968ffc4f10325, 0x8a0606c611bbf5a7, sgp_forward, float, 4, 256, 0),
+    FC_ROWS(cl300, 0xa485821dca43bcc9, 0x8737228ebf2f7afe, sgp_backward, float, 2, 256, 0),
+    FC_ROWS(cl300, 0x093a13a99d1c4147, 0xea10fb05ec54adf5, steerable_product_first_order_forward, float, 2, 256, 0),
+    FC_ROWS(cl300, 0xb691ef11dd3692ba, 0x280d52a9034a9aad, steerable_product_first_order_backward, float, 2, 256, 0),
+    FC_ROWS(cl300, 0xdcf8a47fb5cb60bd, 0xa7c1bc78fe815e4a, steerable_product_norm_forward, float, 2, 256, 0),
+    FC_ROWS(cl300, 0x1cb1e7ee9938c97a, 0x2736ba1b569f7d5b, steerable_product_norm_backward, float, 2, 256, 0),
+    FC_ROWS(cl300, 0x47c6cdeac0cf3bbe, 0x7562fbc429d908f8, steerable_product_norm_first_order_forward, float, 2, 256, 0),
+    FC_ROWS(cl300, 0x94bf2e5af33e5b57, 0x6082347bb0fb9bde, steerable_product_norm_first_order_backward, float, 1, 256, 0),
 };
 
 extern const Table cl300_steerable_f32;

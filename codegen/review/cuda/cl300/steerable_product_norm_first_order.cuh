@@ -13,8 +13,8 @@ namespace cl300 {
 
 // o = (l + weighted_product(w, gate(x), gate(norm(r; a)))) / sqrt(2)
 struct steerable_product_norm_first_order_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 1, 2, {8, 8, 8}, {8}, {20, 4}, 0, 0, 0};
-  static constexpr int kGradientInput = -1;
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 1, 2, 0, {8, 8, 8}, {8}, {20, 4}, {}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -42,8 +42,8 @@ struct steerable_product_norm_first_order_forward {
 
 // adjoint of o = (l + weighted_product(w, gate(x), gate(norm(r; a)))) / sqrt(2)
 struct steerable_product_norm_first_order_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 4, 3, 2, {8, 8, 0, 8}, {8, 8, 8}, {20, 4}, 0, 0, 1};
-  static constexpr int kGradientInput = 3;
+  static constexpr fc::Shape kShape = {0, 0, 0, 4, 3, 2, 2, {8, 8, 0, 8}, {8, 8, 8}, {20, 4}, {20, 4}, 0, 0, 0};
+  static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
     using V = typename C::V;
@@ -73,10 +73,10 @@ struct steerable_product_norm_first_order_backward {
     steerable_product_first_order_2<V>(c.u, t2, t3, x3, t1, t4, t5, t6);
     sgp_5<V>(c.u, x0, t6, t0, t4, c.template param<0>(), t7);
     V o0[8];
-    sgp_6<V>(c.u, t0, t6, x0, t5, c.template param<0>(), o0, c.template grad<0>());
+    sgp_6<V>(c.u, t0, t6, x0, t5, c.template param<0>(), o0, c.template sum<0>());
     c.template store<0>(o0);
     V o1[8];
-    steerable_product_norm_1<V>(c.u, x1, t7, c.template param<1>(), o1, c.template grad<1>());
+    steerable_product_norm_1<V>(c.u, x1, t7, c.template param<1>(), o1, c.template sum<1>());
     c.template store<1>(o1);
   }
 };

@@ -55,12 +55,11 @@ unsafe fn clifford_conjugate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static CLIFFORD_CONJUGATE_1: Stage = stage!(clifford_conjugate_1);
 /// `o = clifford_conjugate(x)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 3 flops per lane (0 multiplications, 3 additions).
-/// Backward: 3 flops per lane (0 multiplications, 3 additions).
+/// 3 flops per lane (0 multiplications, 3 additions).
 pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
-    digest: 0xbc4647bb29740eed10e97acaf413558f,
+    digest: 0x0c0117e4a080d25ecbd914870d368fe8,
     name: "clifford_conjugate",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -70,13 +69,21 @@ pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o = clifford_conjugate(x)`, grades 0,1,2 and 0,1,2.
+///
+/// 3 flops per lane (0 multiplications, 3 additions).
+pub(super) static CLIFFORD_CONJUGATE_ADJOINT_0: Program = Program {
+    digest: 0x5afdc9445348e7f1f5da673c1675c2d7,
+    name: "clifford_conjugate_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -86,11 +93,11 @@ pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 3],
+    flops: 3,
 };

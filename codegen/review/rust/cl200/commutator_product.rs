@@ -121,12 +121,11 @@ unsafe fn commutator_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static COMMUTATOR_PRODUCT_2: Stage = stage!(commutator_product_2);
 /// `o = commutator(x, y)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 9 flops per lane (6 multiplications, 3 additions).
-/// Backward: 20 flops per lane (12 multiplications, 8 additions).
+/// 9 flops per lane (6 multiplications, 3 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0x88efbcc18881240ac43dae75eea3b1a9,
+    digest: 0xd4528a95e3e3509d5a77e58810e5a1fe,
     name: "commutator_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -136,13 +135,21 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 9,
+};
+/// `adjoint of o = commutator(x, y)`, grades 0,1,2 and 0,1,2.
+///
+/// 20 flops per lane (12 multiplications, 8 additions).
+pub(super) static COMMUTATOR_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0xbbdd2beaad7c608768fdf13555ec8338,
+    name: "commutator_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -152,7 +159,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -161,13 +168,13 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [9, 20],
+    flops: 20,
 };
 /// From `x`, `y` to `o`: o = commutator(x, y).
 ///
@@ -260,12 +267,11 @@ unsafe fn commutator_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static COMMUTATOR_PRODUCT_5: Stage = stage!(commutator_product_5);
 /// `o = commutator(x, y)`, grades 1 and 0,1,2.
 ///
-/// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 13 flops per lane (8 multiplications, 5 additions).
+/// 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 0xa934ebd69e435d6455eccc6c77f00779,
+    digest: 0xa4a226adb4a1236e07d2adf233bdb395,
     name: "commutator_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -275,13 +281,21 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = commutator(x, y)`, grades 1 and 0,1,2.
+///
+/// 13 flops per lane (8 multiplications, 5 additions).
+pub(super) static COMMUTATOR_PRODUCT_ADJOINT_1: Program = Program {
+    digest: 0xd81502119e7e6ea3579eed37b306a739,
+    name: "commutator_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -291,7 +305,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -300,13 +314,13 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 13],
+    flops: 13,
 };
 /// From `x`, `y` to `o`: o = commutator(x, y).
 ///
@@ -399,12 +413,11 @@ unsafe fn commutator_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static COMMUTATOR_PRODUCT_8: Stage = stage!(commutator_product_8);
 /// `o = commutator(x, y)`, grades 0,1,2 and 1.
 ///
-/// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 13 flops per lane (8 multiplications, 5 additions).
+/// 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 0x25a97234ba6e750ea5c9a00839190eba,
+    digest: 0xa87ae0673a2199477cccccd3605af07d,
     name: "commutator_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -414,13 +427,21 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = commutator(x, y)`, grades 0,1,2 and 1.
+///
+/// 13 flops per lane (8 multiplications, 5 additions).
+pub(super) static COMMUTATOR_PRODUCT_ADJOINT_2: Program = Program {
+    digest: 0x8f0bc06a251e5e13074b3e20a89436d1,
+    name: "commutator_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -430,7 +451,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -439,22 +460,21 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 13],
+    flops: 13,
 };
 /// `o = commutator(x, y)`, grades 1 and 1.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (4 multiplications, 2 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 0xb487dee9b6b12130177080f6df428f2a,
+    digest: 0xa73d84546555183cc894f27fd1c5745d,
     name: "commutator_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -464,13 +484,21 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o = commutator(x, y)`, grades 1 and 1.
+///
+/// 6 flops per lane (4 multiplications, 2 additions).
+pub(super) static COMMUTATOR_PRODUCT_ADJOINT_3: Program = Program {
+    digest: 0x79bbaa20bca5883591a12b8a78670011,
+    name: "commutator_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -480,7 +508,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -489,11 +517,11 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 6],
+    flops: 6,
 };

@@ -55,12 +55,11 @@ unsafe fn dual_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static DUAL_1: Stage = stage!(dual_1);
 /// `o = dual(x)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 1 flops per lane (0 multiplications, 1 additions).
-/// Backward: 1 flops per lane (0 multiplications, 1 additions).
+/// 1 flops per lane (0 multiplications, 1 additions).
 pub(super) static DUAL_PROGRAM_0: Program = Program {
-    digest: 0x3ee5c1077b206c02add055d4527350d8,
+    digest: 0x72c7592d750956cc8a8acd77c9762af7,
     name: "dual",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -70,13 +69,21 @@ pub(super) static DUAL_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 1,
+};
+/// `adjoint of o = dual(x)`, grades 0,1,2 and 0,1,2.
+///
+/// 1 flops per lane (0 multiplications, 1 additions).
+pub(super) static DUAL_ADJOINT_0: Program = Program {
+    digest: 0xf4dda66118915b91f64f1f3e09739ccc,
+    name: "dual_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -86,11 +93,11 @@ pub(super) static DUAL_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [1, 1],
+    flops: 1,
 };

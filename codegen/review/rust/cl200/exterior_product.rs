@@ -127,12 +127,11 @@ unsafe fn exterior_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static EXTERIOR_PRODUCT_2: Stage = stage!(exterior_product_2);
 /// `o = exterior(x, y)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 14 flops per lane (9 multiplications, 5 additions).
-/// Backward: 28 flops per lane (18 multiplications, 10 additions).
+/// 14 flops per lane (9 multiplications, 5 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0x71b4a091b270cd5bb302773a7c5794d6,
+    digest: 0xc69dd8e654c0be4058c24231dd6e13a9,
     name: "exterior_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -142,13 +141,21 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 14,
+};
+/// `adjoint of o = exterior(x, y)`, grades 0,1,2 and 0,1,2.
+///
+/// 28 flops per lane (18 multiplications, 10 additions).
+pub(super) static EXTERIOR_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0xf9519ab4ba6a6dc585b00d844fab3b52,
+    name: "exterior_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -158,7 +165,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -167,13 +174,13 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [14, 28],
+    flops: 28,
 };
 /// From `x`, `y` to `o`: o = exterior(x, y).
 ///
@@ -266,12 +273,11 @@ unsafe fn exterior_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static EXTERIOR_PRODUCT_5: Stage = stage!(exterior_product_5);
 /// `o = exterior(x, y)`, grades 1 and 0,1,2.
 ///
-/// Forward: 5 flops per lane (4 multiplications, 1 additions).
-/// Backward: 12 flops per lane (8 multiplications, 4 additions).
+/// 5 flops per lane (4 multiplications, 1 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 0xf74beaf107cca0f0f0cfdb12ac0d95f6,
+    digest: 0x23dcf66366e9c01337b4337a7e2ed8df,
     name: "exterior_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -281,13 +287,21 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = exterior(x, y)`, grades 1 and 0,1,2.
+///
+/// 12 flops per lane (8 multiplications, 4 additions).
+pub(super) static EXTERIOR_PRODUCT_ADJOINT_1: Program = Program {
+    digest: 0xb282569e1c0be5289aedc9b4d4875501,
+    name: "exterior_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -297,7 +311,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -306,13 +320,13 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 12],
+    flops: 12,
 };
 /// From `x`, `y` to `o`: o = exterior(x, y).
 ///
@@ -405,12 +419,11 @@ unsafe fn exterior_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static EXTERIOR_PRODUCT_8: Stage = stage!(exterior_product_8);
 /// `o = exterior(x, y)`, grades 0,1,2 and 1.
 ///
-/// Forward: 5 flops per lane (4 multiplications, 1 additions).
-/// Backward: 12 flops per lane (8 multiplications, 4 additions).
+/// 5 flops per lane (4 multiplications, 1 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 0xa700e45c313f8ce5794799931ac014bb,
+    digest: 0x83102f78a11d3f08db9adca4b07307ef,
     name: "exterior_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -420,13 +433,21 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = exterior(x, y)`, grades 0,1,2 and 1.
+///
+/// 12 flops per lane (8 multiplications, 4 additions).
+pub(super) static EXTERIOR_PRODUCT_ADJOINT_2: Program = Program {
+    digest: 0x8fcc4c7538390f5859501f74996fc3e7,
+    name: "exterior_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -436,7 +457,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -445,13 +466,13 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 12],
+    flops: 12,
 };
 /// From `x`, `y` to `o`: o = exterior(x, y).
 ///
@@ -523,12 +544,11 @@ unsafe fn exterior_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static EXTERIOR_PRODUCT_11: Stage = stage!(exterior_product_11);
 /// `o = exterior(x, y)`, grades 1 and 1.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (4 multiplications, 2 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 0xb487dee9b6b12130177080f6df428f2a,
+    digest: 0xa73d84546555183cc894f27fd1c5745d,
     name: "exterior_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -538,13 +558,21 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o = exterior(x, y)`, grades 1 and 1.
+///
+/// 6 flops per lane (4 multiplications, 2 additions).
+pub(super) static EXTERIOR_PRODUCT_ADJOINT_3: Program = Program {
+    digest: 0x79bbaa20bca5883591a12b8a78670011,
+    name: "exterior_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -554,7 +582,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -563,11 +591,11 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 6],
+    flops: 6,
 };

@@ -71,12 +71,11 @@ unsafe fn gate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GATE_1: Stage = stage!(gate_1);
 /// `o = gate(x_1) x`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 5 flops per lane (4 multiplications, 0 additions).
-/// Backward: 15 flops per lane (9 multiplications, 4 additions).
+/// 5 flops per lane (4 multiplications, 0 additions).
 pub(super) static GATE_PROGRAM_0: Program = Program {
-    digest: 0xbbd01117f72ec9e9e44ab623ef43906f,
+    digest: 0xf4eed910bbd52fddc227f80d56e306e2,
     name: "gate",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -86,13 +85,21 @@ pub(super) static GATE_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = gate(x_1) x`, grades 0,1,2 and 0,1,2.
+///
+/// 15 flops per lane (9 multiplications, 4 additions).
+pub(super) static GATE_ADJOINT_0: Program = Program {
+    digest: 0x672c12c592149b83d1e26654a2facdd7,
+    name: "gate_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -102,11 +109,11 @@ pub(super) static GATE_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 15],
+    flops: 15,
 };

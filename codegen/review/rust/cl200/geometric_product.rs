@@ -157,12 +157,11 @@ unsafe fn geometric_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GEOMETRIC_PRODUCT_2: Stage = stage!(geometric_product_2);
 /// `o = geometric(x, y)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 28 flops per lane (16 multiplications, 12 additions).
-/// Backward: 56 flops per lane (32 multiplications, 24 additions).
+/// 28 flops per lane (16 multiplications, 12 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0xc99bb283dedbe6934686ddd2de435860,
+    digest: 0x320c16dfccddf4d53364c32c3c720842,
     name: "geometric_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -172,13 +171,21 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 28,
+};
+/// `adjoint of o = geometric(x, y)`, grades 0,1,2 and 0,1,2.
+///
+/// 56 flops per lane (32 multiplications, 24 additions).
+pub(super) static GEOMETRIC_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0x0bab9d9f24e7b62411305ee87e50d5ee,
+    name: "geometric_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -188,7 +195,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -197,13 +204,13 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [28, 56],
+    flops: 56,
 };
 /// From `x`, `y` to `o`: o = geometric(x, y).
 ///
@@ -325,12 +332,11 @@ unsafe fn geometric_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GEOMETRIC_PRODUCT_5: Stage = stage!(geometric_product_5);
 /// `o = geometric(x, y)`, grades 1 and 0,1,2.
 ///
-/// Forward: 12 flops per lane (8 multiplications, 4 additions).
-/// Backward: 26 flops per lane (16 multiplications, 10 additions).
+/// 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 0x7635250dc4a38b5a2d6a31d30e7d89dd,
+    digest: 0xbaeb690378e4499f82497f19534954d6,
     name: "geometric_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -340,13 +346,21 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 12,
+};
+/// `adjoint of o = geometric(x, y)`, grades 1 and 0,1,2.
+///
+/// 26 flops per lane (16 multiplications, 10 additions).
+pub(super) static GEOMETRIC_PRODUCT_ADJOINT_1: Program = Program {
+    digest: 0x6343cb5790dda15e6f22b719594b0188,
+    name: "geometric_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -356,7 +370,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -365,13 +379,13 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [12, 26],
+    flops: 26,
 };
 /// From `x`, `y` to `o`: o = geometric(x, y).
 ///
@@ -493,12 +507,11 @@ unsafe fn geometric_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GEOMETRIC_PRODUCT_8: Stage = stage!(geometric_product_8);
 /// `o = geometric(x, y)`, grades 0,1,2 and 1.
 ///
-/// Forward: 12 flops per lane (8 multiplications, 4 additions).
-/// Backward: 26 flops per lane (16 multiplications, 10 additions).
+/// 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 0xa66b2c487ce78f6c0bc70a021f0b3f10,
+    digest: 0x719dab7c2200d3bedb6aa627795b9c71,
     name: "geometric_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -508,13 +521,21 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 12,
+};
+/// `adjoint of o = geometric(x, y)`, grades 0,1,2 and 1.
+///
+/// 26 flops per lane (16 multiplications, 10 additions).
+pub(super) static GEOMETRIC_PRODUCT_ADJOINT_2: Program = Program {
+    digest: 0x1c98a6b08cc7df201c3556bc6863cc09,
+    name: "geometric_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -524,7 +545,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -533,13 +554,13 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [12, 26],
+    flops: 26,
 };
 /// From `x`, `y` to `o`: o = geometric(x, y).
 ///
@@ -633,12 +654,11 @@ unsafe fn geometric_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GEOMETRIC_PRODUCT_11: Stage = stage!(geometric_product_11);
 /// `o = geometric(x, y)`, grades 1 and 1.
 ///
-/// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 12 flops per lane (8 multiplications, 4 additions).
+/// 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 0x9181c4515a25665e9f93427e926ad073,
+    digest: 0x05705452e8efcf67a565fabd1f045256,
     name: "geometric_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -648,13 +668,21 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = geometric(x, y)`, grades 1 and 1.
+///
+/// 12 flops per lane (8 multiplications, 4 additions).
+pub(super) static GEOMETRIC_PRODUCT_ADJOINT_3: Program = Program {
+    digest: 0x8a5ac5200fc0c2d13e1db2205aaf84d3,
+    name: "geometric_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -664,7 +692,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -673,11 +701,11 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 12],
+    flops: 12,
 };

@@ -55,12 +55,11 @@ unsafe fn grade_involution_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GRADE_INVOLUTION_1: Stage = stage!(grade_involution_1);
 /// `o = grade_involution(x)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 2 flops per lane (0 multiplications, 2 additions).
-/// Backward: 2 flops per lane (0 multiplications, 2 additions).
+/// 2 flops per lane (0 multiplications, 2 additions).
 pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
-    digest: 0xde9c554ff7e05a3acd3d18cfe746a432,
+    digest: 0xebc86c28ecfe241314de80aadccd61a0,
     name: "grade_involution",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -70,13 +69,21 @@ pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 2,
+};
+/// `adjoint of o = grade_involution(x)`, grades 0,1,2 and 0,1,2.
+///
+/// 2 flops per lane (0 multiplications, 2 additions).
+pub(super) static GRADE_INVOLUTION_ADJOINT_0: Program = Program {
+    digest: 0x25c6c9afb917b16c79e132ca019600fa,
+    name: "grade_involution_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -86,11 +93,11 @@ pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [2, 2],
+    flops: 2,
 };

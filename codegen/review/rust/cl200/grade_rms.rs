@@ -33,9 +33,9 @@ unsafe fn grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 2 = x_e12*x_e12
             sum2 = V::add(sum2, V::keep_first(V::mul(x_e12, x_e12), valid));
         }
-        args.sums[0] = sum0.reduce_add();
-        args.sums[1] = sum1.reduce_add();
-        args.sums[2] = sum2.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
+        args.row_sums[1] = sum1.reduce_add();
+        args.row_sums[2] = sum2.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_0: Stage = stage!(grade_rms_0);
@@ -144,9 +144,9 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
             );
         }
-        args.sums[0] = sum0.reduce_add();
-        args.sums[1] = sum1.reduce_add();
-        args.sums[2] = sum2.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
+        args.row_sums[1] = sum1.reduce_add();
+        args.row_sums[2] = sum2.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
@@ -213,12 +213,11 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 12 flops per lane (8 multiplications, 4 additions).
-/// Backward: 24 flops per lane (16 multiplications, 8 additions).
+/// 12 flops per lane (8 multiplications, 4 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
-    digest: 0x1f0034f2c4a8de568a31193607e32c83,
+    digest: 0x8e20986579ac94b9b8e7dc3a46ba80e8,
     name: "grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 3,
         saved_row_sums: 0,
@@ -228,7 +227,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0, 1, 2],
             },
@@ -237,13 +236,21 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 12,
+};
+/// `adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2 and 0,1,2.
+///
+/// 24 flops per lane (16 multiplications, 8 additions).
+pub(super) static GRADE_RMS_ADJOINT_0: Program = Program {
+    digest: 0x2948d8505d3c35d58fb7e1a96a5e652a,
+    name: "grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 6,
         saved_row_sums: 3,
@@ -253,7 +260,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2],
                 row_sums: &[3, 4, 5],
             },
@@ -262,13 +269,13 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3, 4, 5],
                 row_sums: &[],
             },
         ],
     },
-    flops: [12, 24],
+    flops: 24,
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -287,7 +294,7 @@ unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 0 = x_1*x_1
             sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
         }
-        args.sums[0] = sum0.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_4: Stage = stage!(grade_rms_4);
@@ -349,7 +356,7 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
             );
         }
-        args.sums[0] = sum0.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
@@ -388,12 +395,11 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (4 multiplications, 2 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
-    digest: 0xaf474309d3df9a03cde6a816bba3b622,
+    digest: 0x56fb3e9877214c07c308ad5507b7045f,
     name: "grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 0,
@@ -403,7 +409,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0],
             },
@@ -412,13 +418,21 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
+///
+/// 6 flops per lane (4 multiplications, 2 additions).
+pub(super) static GRADE_RMS_ADJOINT_1: Program = Program {
+    digest: 0x835c60c08ab16fd5380ea9b6ba6bbd6d,
+    name: "grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -428,7 +442,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[1],
             },
@@ -437,13 +451,13 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 6],
+    flops: 6,
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -465,7 +479,7 @@ unsafe fn grade_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 0 = x_e1*x_e1 + x_e2*x_e2
             sum0 = V::add(sum0, V::keep_first(v1, valid));
         }
-        args.sums[0] = sum0.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_8: Stage = stage!(grade_rms_8);
@@ -532,7 +546,7 @@ unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 0 = x_e2*v7*grad_o_e2 + x_e1*v7*grad_o_e1
             sum0 = V::add(sum0, V::keep_first(v13, valid));
         }
-        args.sums[0] = sum0.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_10: Stage = stage!(grade_rms_10);
@@ -575,12 +589,11 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
-/// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 12 flops per lane (8 multiplications, 4 additions).
+/// 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
-    digest: 0x25ad8e0d56b3008e6b5ea3841a511c75,
+    digest: 0xa19a34619e0a839352bbbcec37c002da,
     name: "grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 0,
@@ -590,7 +603,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0],
             },
@@ -599,13 +612,21 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
+///
+/// 12 flops per lane (8 multiplications, 4 additions).
+pub(super) static GRADE_RMS_ADJOINT_2: Program = Program {
+    digest: 0x5feb7073f0c0ef76eaaf7fa5d36a17f5,
+    name: "grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -615,7 +636,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[1],
             },
@@ -624,22 +645,21 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 12],
+    flops: 12,
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (4 multiplications, 2 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
-    digest: 0xaf474309d3df9a03cde6a816bba3b622,
+    digest: 0x56fb3e9877214c07c308ad5507b7045f,
     name: "grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 0,
@@ -649,7 +669,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0],
             },
@@ -658,13 +678,21 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
+///
+/// 6 flops per lane (4 multiplications, 2 additions).
+pub(super) static GRADE_RMS_ADJOINT_3: Program = Program {
+    digest: 0x835c60c08ab16fd5380ea9b6ba6bbd6d,
+    name: "grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -674,7 +702,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[1],
             },
@@ -683,11 +711,11 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 6],
+    flops: 6,
 };

@@ -127,12 +127,11 @@ unsafe fn left_contraction_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static LEFT_CONTRACTION_2: Stage = stage!(left_contraction_2);
 /// `o = left_contraction(x, y)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 14 flops per lane (9 multiplications, 5 additions).
-/// Backward: 29 flops per lane (18 multiplications, 11 additions).
+/// 14 flops per lane (9 multiplications, 5 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
-    digest: 0xec5e449d49092187499e724a634fbb45,
+    digest: 0x2a6bf8c002ee1406d881c0e2caab384c,
     name: "left_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -142,13 +141,21 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 14,
+};
+/// `adjoint of o = left_contraction(x, y)`, grades 0,1,2 and 0,1,2.
+///
+/// 29 flops per lane (18 multiplications, 11 additions).
+pub(super) static LEFT_CONTRACTION_ADJOINT_0: Program = Program {
+    digest: 0xc55775883ff7749b9ee2ac1befedf7f9,
+    name: "left_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -158,7 +165,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -167,13 +174,13 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [14, 29],
+    flops: 29,
 };
 /// From `x`, `y` to `o`: o = left_contraction(x, y).
 ///
@@ -266,12 +273,11 @@ unsafe fn left_contraction_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static LEFT_CONTRACTION_5: Stage = stage!(left_contraction_5);
 /// `o = left_contraction(x, y)`, grades 1 and 0,1,2.
 ///
-/// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 11 flops per lane (8 multiplications, 3 additions).
+/// 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
-    digest: 0xe508a445fdf4e2b50295cb6a06dc2865,
+    digest: 0x09e64fd597f906577dcca164831db32f,
     name: "left_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -281,13 +287,21 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = left_contraction(x, y)`, grades 1 and 0,1,2.
+///
+/// 11 flops per lane (8 multiplications, 3 additions).
+pub(super) static LEFT_CONTRACTION_ADJOINT_1: Program = Program {
+    digest: 0xfa4cc2756c095383fb220508960ca402,
+    name: "left_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -297,7 +311,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -306,13 +320,13 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 11],
+    flops: 11,
 };
 /// From `x`, `y` to `o`: o = left_contraction(x, y).
 ///
@@ -405,12 +419,11 @@ unsafe fn left_contraction_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static LEFT_CONTRACTION_8: Stage = stage!(left_contraction_8);
 /// `o = left_contraction(x, y)`, grades 0,1,2 and 1.
 ///
-/// Forward: 5 flops per lane (4 multiplications, 1 additions).
-/// Backward: 11 flops per lane (8 multiplications, 3 additions).
+/// 5 flops per lane (4 multiplications, 1 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
-    digest: 0x11775f5c1a6f2ff29e6d62a7081bfc0b,
+    digest: 0xf611059b369d18a4f8215d48c576bd10,
     name: "left_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -420,13 +433,21 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = left_contraction(x, y)`, grades 0,1,2 and 1.
+///
+/// 11 flops per lane (8 multiplications, 3 additions).
+pub(super) static LEFT_CONTRACTION_ADJOINT_2: Program = Program {
+    digest: 0xe6968a7c8b2930fe8e45592f235eb03a,
+    name: "left_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -436,7 +457,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -445,13 +466,13 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 11],
+    flops: 11,
 };
 /// From `x`, `y` to `o`: o = left_contraction(x, y).
 ///
@@ -500,12 +521,11 @@ unsafe fn left_contraction_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static LEFT_CONTRACTION_10: Stage = stage!(left_contraction_10);
 /// `o = left_contraction(x, y)`, grades 1 and 1.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 4 flops per lane (4 multiplications, 0 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
-    digest: 0x7744a2917e043d7823aa89e520f1fcd1,
+    digest: 0x5628e41421ee76ccc148dda1b8373590,
     name: "left_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -515,13 +535,21 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o = left_contraction(x, y)`, grades 1 and 1.
+///
+/// 4 flops per lane (4 multiplications, 0 additions).
+pub(super) static LEFT_CONTRACTION_ADJOINT_3: Program = Program {
+    digest: 0x486fe58b814362e4b44c8f67999f6c3c,
+    name: "left_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -531,7 +559,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -540,11 +568,11 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 4],
+    flops: 4,
 };

@@ -30,7 +30,7 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 0 = sqrt(hypot(x_e12*x_e12 + x_1*x_1 + x_e1*x_e1 + x_e2*x_e2, 0.00000001))
             sum0 = V::add(sum0, V::keep_first(V::sqrt(hypot::<V>(v3, c1em8)), valid));
         }
-        args.sums[0] = sum0.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static MV_LAYER_NORM_0: Stage = stage!(mv_layer_norm_0);
@@ -78,7 +78,7 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         let mut sum0 = V::zero();
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -116,7 +116,7 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 0 = v14*a0*grad_o_e12 + v12*a0*grad_o_e2 + v10*a0*grad_o_e1 + v8*a0*grad_o_1
             sum0 = V::add(sum0, V::keep_first(v19, valid));
         }
-        args.sums[0] = sum0.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static MV_LAYER_NORM_2: Stage = stage!(mv_layer_norm_2);
@@ -182,12 +182,11 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static MV_LAYER_NORM_3: Stage = stage!(mv_layer_norm_3);
 /// `o = a x / (mean_c |x| + 1e-6)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 22 flops per lane (14 multiplications, 5 additions).
-/// Backward: 53 flops per lane (32 multiplications, 16 additions).
+/// 22 flops per lane (14 multiplications, 5 additions).
 pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
-    digest: 0xa50f6fed039bc75051ac12d8f15838a2,
+    digest: 0x885c7126b9565a37e9fd540e372992a0,
     name: "mv_layer_norm",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 0,
@@ -197,7 +196,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0],
             },
@@ -206,13 +205,21 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 22,
+};
+/// `adjoint of o = a x / (mean_c |x| + 1e-6)`, grades 0,1,2 and 0,1,2.
+///
+/// 53 flops per lane (32 multiplications, 16 additions).
+pub(super) static MV_LAYER_NORM_ADJOINT_0: Program = Program {
+    digest: 0xfa4748d7dd785c97e6038a998125fd54,
+    name: "mv_layer_norm_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -222,7 +229,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[0],
                 row_sums: &[1],
             },
@@ -231,11 +238,11 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[],
             },
         ],
     },
-    flops: [22, 53],
+    flops: 53,
 };

@@ -90,12 +90,11 @@ unsafe fn path_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_2: Stage = stage!(path_product_2);
 /// `o = f <<x>_0 <y>_0>_0`, grades 0 and 0.
 ///
-/// Forward: 2 flops per lane (2 multiplications, 0 additions).
-/// Backward: 5 flops per lane (5 multiplications, 0 additions).
+/// 2 flops per lane (2 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0xff02da7c4170b717c540f560ff7d47df,
+    digest: 0xa3235a3e977e7ca0e9c4b824bb1d663b,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -105,13 +104,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 2,
+};
+/// `adjoint of o = f <<x>_0 <y>_0>_0`, grades 0 and 0.
+///
+/// 5 flops per lane (5 multiplications, 0 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0x1b6dc9960d09a88d914c0453beb5407f,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -126,7 +133,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -135,13 +142,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [2, 5],
+    flops: 5,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
 ///
@@ -238,12 +245,11 @@ unsafe fn path_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_5: Stage = stage!(path_product_5);
 /// `o = f <<x>_0 <y>_1>_1`, grades 0 and 1.
 ///
-/// Forward: 4 flops per lane (4 multiplications, 0 additions).
-/// Backward: 12 flops per lane (10 multiplications, 2 additions).
+/// 4 flops per lane (4 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 0x18e530adf0a4d2187be7e979856de7db,
+    digest: 0xb47c4a30d6337d89502f73450c1e7e5f,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -253,13 +259,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 4,
+};
+/// `adjoint of o = f <<x>_0 <y>_1>_1`, grades 0 and 1.
+///
+/// 12 flops per lane (10 multiplications, 2 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_1: Program = Program {
+    digest: 0x7be63f66d052611028c0f09b90552b1b,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -274,7 +288,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -283,22 +297,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [4, 12],
+    flops: 12,
 };
 /// `o = f <<x>_0 <y>_2>_2`, grades 0 and 2.
 ///
-/// Forward: 2 flops per lane (2 multiplications, 0 additions).
-/// Backward: 5 flops per lane (5 multiplications, 0 additions).
+/// 2 flops per lane (2 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 0xff02da7c4170b717c540f560ff7d47df,
+    digest: 0xa3235a3e977e7ca0e9c4b824bb1d663b,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -308,13 +321,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 2,
+};
+/// `adjoint of o = f <<x>_0 <y>_2>_2`, grades 0 and 2.
+///
+/// 5 flops per lane (5 multiplications, 0 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_2: Program = Program {
+    digest: 0x1b6dc9960d09a88d914c0453beb5407f,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -329,7 +350,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -338,13 +359,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [2, 5],
+    flops: 5,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
 ///
@@ -428,12 +449,11 @@ unsafe fn path_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_8: Stage = stage!(path_product_8);
 /// `o = f <<x>_1 <y>_1>_0`, grades 1 and 1.
 ///
-/// Forward: 4 flops per lane (3 multiplications, 1 additions).
-/// Backward: 9 flops per lane (8 multiplications, 1 additions).
+/// 4 flops per lane (3 multiplications, 1 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 0x025c861cf4a58199fdbe54c506ce3280,
+    digest: 0xae1976bec41e958dde23a35f252c0b7e,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -443,13 +463,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 4,
+};
+/// `adjoint of o = f <<x>_1 <y>_1>_0`, grades 1 and 1.
+///
+/// 9 flops per lane (8 multiplications, 1 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_3: Program = Program {
+    digest: 0x6c1d7e43496d59b2dad1b951a96c03bd,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -464,7 +492,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -473,13 +501,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [4, 9],
+    flops: 9,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
 ///
@@ -576,12 +604,11 @@ unsafe fn path_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_11: Stage = stage!(path_product_11);
 /// `o = f <<x>_1 <y>_0>_1`, grades 1 and 0.
 ///
-/// Forward: 4 flops per lane (4 multiplications, 0 additions).
-/// Backward: 12 flops per lane (10 multiplications, 2 additions).
+/// 4 flops per lane (4 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
-    digest: 0x677cad46137d8e8e2018ca4c21452caf,
+    digest: 0xde9780bce64b07b14d4604c6e6d7486d,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -591,13 +618,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 4,
+};
+/// `adjoint of o = f <<x>_1 <y>_0>_1`, grades 1 and 0.
+///
+/// 12 flops per lane (10 multiplications, 2 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_4: Program = Program {
+    digest: 0x79f103aa78336c4b0206aa4b8ae3bf65,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -612,7 +647,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -621,13 +656,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [4, 12],
+    flops: 12,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
 ///
@@ -727,12 +762,11 @@ unsafe fn path_product_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_14: Stage = stage!(path_product_14);
 /// `o = f <<x>_1 <y>_2>_1`, grades 1 and 2.
 ///
-/// Forward: 5 flops per lane (4 multiplications, 1 additions).
-/// Backward: 13 flops per lane (10 multiplications, 3 additions).
+/// 5 flops per lane (4 multiplications, 1 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
-    digest: 0x0e9ca0e74cdf3a0b024e1637bab6ede5,
+    digest: 0xa3f6bc82742c3027fc47b94ad41db01c,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -742,13 +776,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = f <<x>_1 <y>_2>_1`, grades 1 and 2.
+///
+/// 13 flops per lane (10 multiplications, 3 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_5: Program = Program {
+    digest: 0xd000aff39221c638b873c4caa32ec666,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -763,7 +805,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -772,13 +814,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 13],
+    flops: 13,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
 ///
@@ -862,12 +904,11 @@ unsafe fn path_product_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_17: Stage = stage!(path_product_17);
 /// `o = f <<x>_1 <y>_1>_2`, grades 1 and 1.
 ///
-/// Forward: 4 flops per lane (3 multiplications, 1 additions).
-/// Backward: 11 flops per lane (8 multiplications, 3 additions).
+/// 4 flops per lane (3 multiplications, 1 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
-    digest: 0x7fb5257bf2787f4bbebbc01157f82deb,
+    digest: 0xff85be073895bea3110a768d0f28fee8,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -877,13 +918,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 4,
+};
+/// `adjoint of o = f <<x>_1 <y>_1>_2`, grades 1 and 1.
+///
+/// 11 flops per lane (8 multiplications, 3 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_6: Program = Program {
+    digest: 0x89d64f387ef928eb3cdf31ba71313dee,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -898,7 +947,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -907,13 +956,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [4, 11],
+    flops: 11,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
 ///
@@ -1007,12 +1056,11 @@ unsafe fn path_product_20<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_20: Stage = stage!(path_product_20);
 /// `o = f <<x>_2 <y>_2>_0`, grades 2 and 2.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 8 flops per lane (5 multiplications, 3 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
-    digest: 0xcf68ad07efc3627ea236e46a20064e6c,
+    digest: 0x682223b60723adeab8f9a09fe8b0a917,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1022,13 +1070,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o = f <<x>_2 <y>_2>_0`, grades 2 and 2.
+///
+/// 8 flops per lane (5 multiplications, 3 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_7: Program = Program {
+    digest: 0x7e21d8ee13301d10ca27ffa245f6b439,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1043,7 +1099,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1052,13 +1108,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 8],
+    flops: 8,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
 ///
@@ -1158,12 +1214,11 @@ unsafe fn path_product_23<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_23: Stage = stage!(path_product_23);
 /// `o = f <<x>_2 <y>_1>_1`, grades 2 and 1.
 ///
-/// Forward: 5 flops per lane (4 multiplications, 1 additions).
-/// Backward: 13 flops per lane (10 multiplications, 3 additions).
+/// 5 flops per lane (4 multiplications, 1 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
-    digest: 0x763a727341e9e64d1b705b31ecdfeaf5,
+    digest: 0xe571af6d0a3cdd2f60c96a9949591dff,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1173,13 +1228,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = f <<x>_2 <y>_1>_1`, grades 2 and 1.
+///
+/// 13 flops per lane (10 multiplications, 3 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_8: Program = Program {
+    digest: 0xc3e1cc27e00d95c749e3c22f0cb885eb,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1194,7 +1257,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1203,22 +1266,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 13],
+    flops: 13,
 };
 /// `o = f <<x>_2 <y>_0>_2`, grades 2 and 0.
 ///
-/// Forward: 2 flops per lane (2 multiplications, 0 additions).
-/// Backward: 5 flops per lane (5 multiplications, 0 additions).
+/// 2 flops per lane (2 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
-    digest: 0xff02da7c4170b717c540f560ff7d47df,
+    digest: 0xa3235a3e977e7ca0e9c4b824bb1d663b,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1228,13 +1290,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 2,
+};
+/// `adjoint of o = f <<x>_2 <y>_0>_2`, grades 2 and 0.
+///
+/// 5 flops per lane (5 multiplications, 0 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_9: Program = Program {
+    digest: 0x1b6dc9960d09a88d914c0453beb5407f,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1249,7 +1319,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1258,11 +1328,11 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [2, 5],
+    flops: 5,
 };

@@ -127,12 +127,11 @@ unsafe fn regressive_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static REGRESSIVE_PRODUCT_2: Stage = stage!(regressive_product_2);
 /// `o = regressive(x, y)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 14 flops per lane (9 multiplications, 5 additions).
-/// Backward: 28 flops per lane (18 multiplications, 10 additions).
+/// 14 flops per lane (9 multiplications, 5 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0x5042ecec0d83a760358fdb416e98ff5b,
+    digest: 0x44e7ecb080818a98f2b5e03f166c3c6f,
     name: "regressive_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -142,13 +141,21 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 14,
+};
+/// `adjoint of o = regressive(x, y)`, grades 0,1,2 and 0,1,2.
+///
+/// 28 flops per lane (18 multiplications, 10 additions).
+pub(super) static REGRESSIVE_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0x9fe0557b32e38b24e8dbd8f424aa290e,
+    name: "regressive_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -158,7 +165,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -167,13 +174,13 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [14, 28],
+    flops: 28,
 };
 /// From `x`, `y` to `o`: o = regressive(x, y).
 ///
@@ -266,12 +273,11 @@ unsafe fn regressive_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static REGRESSIVE_PRODUCT_5: Stage = stage!(regressive_product_5);
 /// `o = regressive(x, y)`, grades 1 and 0,1,2.
 ///
-/// Forward: 5 flops per lane (4 multiplications, 1 additions).
-/// Backward: 12 flops per lane (8 multiplications, 4 additions).
+/// 5 flops per lane (4 multiplications, 1 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 0xc94f16cafd84df851fa4205fcc3f01bb,
+    digest: 0xad9dcdd26bbb9c103ab700245b1054dc,
     name: "regressive_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -281,13 +287,21 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = regressive(x, y)`, grades 1 and 0,1,2.
+///
+/// 12 flops per lane (8 multiplications, 4 additions).
+pub(super) static REGRESSIVE_PRODUCT_ADJOINT_1: Program = Program {
+    digest: 0x2ee60db1e2517c9734ddd41bb2fe4456,
+    name: "regressive_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -297,7 +311,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -306,13 +320,13 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 12],
+    flops: 12,
 };
 /// From `x`, `y` to `o`: o = regressive(x, y).
 ///
@@ -405,12 +419,11 @@ unsafe fn regressive_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static REGRESSIVE_PRODUCT_8: Stage = stage!(regressive_product_8);
 /// `o = regressive(x, y)`, grades 0,1,2 and 1.
 ///
-/// Forward: 5 flops per lane (4 multiplications, 1 additions).
-/// Backward: 12 flops per lane (8 multiplications, 4 additions).
+/// 5 flops per lane (4 multiplications, 1 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 0xe1a522d4e85c4a4eed6e704751529019,
+    digest: 0x5ed7d0b59a861a6d7d95cbd5d47889a0,
     name: "regressive_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -420,13 +433,21 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = regressive(x, y)`, grades 0,1,2 and 1.
+///
+/// 12 flops per lane (8 multiplications, 4 additions).
+pub(super) static REGRESSIVE_PRODUCT_ADJOINT_2: Program = Program {
+    digest: 0x380b469ee7c622cbb21fc48f7488f0f0,
+    name: "regressive_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -436,7 +457,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -445,22 +466,21 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 12],
+    flops: 12,
 };
 /// `o = regressive(x, y)`, grades 1 and 1.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (4 multiplications, 2 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 0xb487dee9b6b12130177080f6df428f2a,
+    digest: 0xa73d84546555183cc894f27fd1c5745d,
     name: "regressive_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -470,13 +490,21 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o = regressive(x, y)`, grades 1 and 1.
+///
+/// 6 flops per lane (4 multiplications, 2 additions).
+pub(super) static REGRESSIVE_PRODUCT_ADJOINT_3: Program = Program {
+    digest: 0x79bbaa20bca5883591a12b8a78670011,
+    name: "regressive_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -486,7 +514,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -495,11 +523,11 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 6],
+    flops: 6,
 };

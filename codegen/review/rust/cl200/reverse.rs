@@ -31,12 +31,11 @@ unsafe fn reverse_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static REVERSE_0: Stage = stage!(reverse_0);
 /// `o = reverse(x)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 1 flops per lane (0 multiplications, 1 additions).
-/// Backward: 1 flops per lane (0 multiplications, 1 additions).
+/// 1 flops per lane (0 multiplications, 1 additions).
 pub(super) static REVERSE_PROGRAM_0: Program = Program {
-    digest: 0x28d941dd575bb051a9a02e96b682970f,
+    digest: 0x81496798321746a35f6da1a3ae5d31cc,
     name: "reverse",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -46,13 +45,21 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 1,
+};
+/// `adjoint of o = reverse(x)`, grades 0,1,2 and 0,1,2.
+///
+/// 1 flops per lane (0 multiplications, 1 additions).
+pub(super) static REVERSE_ADJOINT_0: Program = Program {
+    digest: 0xdb11f2231606544fc6451877ea799c08,
+    name: "reverse_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -62,11 +69,11 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [1, 1],
+    flops: 1,
 };

@@ -127,12 +127,11 @@ unsafe fn right_contraction_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static RIGHT_CONTRACTION_2: Stage = stage!(right_contraction_2);
 /// `o = right_contraction(x, y)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 14 flops per lane (9 multiplications, 5 additions).
-/// Backward: 29 flops per lane (18 multiplications, 11 additions).
+/// 14 flops per lane (9 multiplications, 5 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
-    digest: 0xf9212e4a95750c3661f78b155a8b406c,
+    digest: 0x6abe618423f6f25b3f7b61ef96934e38,
     name: "right_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -142,13 +141,21 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 14,
+};
+/// `adjoint of o = right_contraction(x, y)`, grades 0,1,2 and 0,1,2.
+///
+/// 29 flops per lane (18 multiplications, 11 additions).
+pub(super) static RIGHT_CONTRACTION_ADJOINT_0: Program = Program {
+    digest: 0x2449d13e79a17f33b1c4f27396c7380b,
+    name: "right_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -158,7 +165,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -167,13 +174,13 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [14, 29],
+    flops: 29,
 };
 /// From `x`, `y` to `o`: o = right_contraction(x, y).
 ///
@@ -206,12 +213,11 @@ unsafe fn right_contraction_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static RIGHT_CONTRACTION_3: Stage = stage!(right_contraction_3);
 /// `o = right_contraction(x, y)`, grades 1 and 0,1,2.
 ///
-/// Forward: 5 flops per lane (4 multiplications, 1 additions).
-/// Backward: 11 flops per lane (8 multiplications, 3 additions).
+/// 5 flops per lane (4 multiplications, 1 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
-    digest: 0xe53d362129fa0971ac93c3012452cac0,
+    digest: 0xb37a0ca3c429ea8e44883bdd5980e9f7,
     name: "right_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -221,13 +227,21 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = right_contraction(x, y)`, grades 1 and 0,1,2.
+///
+/// 11 flops per lane (8 multiplications, 3 additions).
+pub(super) static RIGHT_CONTRACTION_ADJOINT_1: Program = Program {
+    digest: 0x4623fc1bda51d695d3f23220e23ec2cb,
+    name: "right_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -237,7 +251,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -246,13 +260,13 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 11],
+    flops: 11,
 };
 /// From `x`, `y` to `o`: o = right_contraction(x, y).
 ///
@@ -345,12 +359,11 @@ unsafe fn right_contraction_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static RIGHT_CONTRACTION_6: Stage = stage!(right_contraction_6);
 /// `o = right_contraction(x, y)`, grades 0,1,2 and 1.
 ///
-/// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 11 flops per lane (8 multiplications, 3 additions).
+/// 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
-    digest: 0xc98acf1a0fec3559e5c2d336b76e9087,
+    digest: 0xef69cb2e7576043a23b65a9cfd2e04d5,
     name: "right_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -360,13 +373,21 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = right_contraction(x, y)`, grades 0,1,2 and 1.
+///
+/// 11 flops per lane (8 multiplications, 3 additions).
+pub(super) static RIGHT_CONTRACTION_ADJOINT_2: Program = Program {
+    digest: 0xacfb9b216bc90d2d2b9c6a5bc4dcadad,
+    name: "right_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -376,7 +397,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -385,22 +406,21 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 11],
+    flops: 11,
 };
 /// `o = right_contraction(x, y)`, grades 1 and 1.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 4 flops per lane (4 multiplications, 0 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
-    digest: 0x7744a2917e043d7823aa89e520f1fcd1,
+    digest: 0x5628e41421ee76ccc148dda1b8373590,
     name: "right_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -410,13 +430,21 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o = right_contraction(x, y)`, grades 1 and 1.
+///
+/// 4 flops per lane (4 multiplications, 0 additions).
+pub(super) static RIGHT_CONTRACTION_ADJOINT_3: Program = Program {
+    digest: 0x486fe58b814362e4b44c8f67999f6c3c,
+    name: "right_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -426,7 +454,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -435,11 +463,11 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 4],
+    flops: 4,
 };

@@ -337,12 +337,11 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
 /// `o = x y reverse(x)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 57 flops per lane (32 multiplications, 25 additions).
-/// Backward: 145 flops per lane (80 multiplications, 65 additions).
+/// 57 flops per lane (32 multiplications, 25 additions).
 pub(super) static SANDWICH_PROGRAM_0: Program = Program {
-    digest: 0x1a7da344956d28409c70e5723e4ca389,
+    digest: 0x8300d43552bfb8f08f6b802a81ecf3eb,
     name: "sandwich",
-    forward: Plan {
+    plan: Plan {
         cuts: &[4, 4],
         row_sums: 0,
         saved_row_sums: 0,
@@ -352,7 +351,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -361,7 +360,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -370,13 +369,21 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::Cut(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 57,
+};
+/// `adjoint of o = x y reverse(x)`, grades 0,1,2 and 0,1,2.
+///
+/// 145 flops per lane (80 multiplications, 65 additions).
+pub(super) static SANDWICH_ADJOINT_0: Program = Program {
+    digest: 0xb1eec5e6dc9d9c478d64561746fc9ac2,
+    name: "sandwich_grad",
+    plan: Plan {
         cuts: &[4, 4, 4, 4],
         row_sums: 0,
         saved_row_sums: 0,
@@ -386,7 +393,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -395,7 +402,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -404,7 +411,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -413,7 +420,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::External(2)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -422,7 +429,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(3), Slot::Cut(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -431,13 +438,13 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(3)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [57, 145],
+    flops: 145,
 };
 /// From `x`, `y` to cut 0: o = x y reverse(x).
 ///
@@ -648,12 +655,11 @@ unsafe fn sandwich_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SANDWICH_13: Stage = stage!(sandwich_13);
 /// `o = x y reverse(x)`, grades 0,2 and 1.
 ///
-/// Forward: 13 flops per lane (8 multiplications, 5 additions).
-/// Backward: 33 flops per lane (20 multiplications, 13 additions).
+/// 13 flops per lane (8 multiplications, 5 additions).
 pub(super) static SANDWICH_PROGRAM_1: Program = Program {
-    digest: 0xe31108deb3207957abd3d05eec5efa8b,
+    digest: 0x30a1e6ef77d08bc59d29bdc8f861223d,
     name: "sandwich",
-    forward: Plan {
+    plan: Plan {
         cuts: &[2, 2],
         row_sums: 0,
         saved_row_sums: 0,
@@ -663,7 +669,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -672,7 +678,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -681,13 +687,21 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::Cut(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 13,
+};
+/// `adjoint of o = x y reverse(x)`, grades 0,2 and 1.
+///
+/// 33 flops per lane (20 multiplications, 13 additions).
+pub(super) static SANDWICH_ADJOINT_1: Program = Program {
+    digest: 0xa99fcd1be2a4b5abb0bd8739d35b7b37,
+    name: "sandwich_grad",
+    plan: Plan {
         cuts: &[2, 2, 2, 2],
         row_sums: 0,
         saved_row_sums: 0,
@@ -697,7 +711,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -706,7 +720,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -715,7 +729,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -724,7 +738,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::External(2)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -733,7 +747,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(3), Slot::Cut(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -742,11 +756,11 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(3)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [13, 33],
+    flops: 33,
 };

@@ -58,12 +58,11 @@ unsafe fn scalar_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SCALAR_PRODUCT_1: Stage = stage!(scalar_product_1);
 /// `o = scalar(x, y)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 7 flops per lane (4 multiplications, 3 additions).
-/// Backward: 10 flops per lane (8 multiplications, 2 additions).
+/// 7 flops per lane (4 multiplications, 3 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0x2475a4c652770641821bb4dbe1121584,
+    digest: 0x3aedcddc0996cc7055d1cadbc787cb63,
     name: "scalar_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -73,13 +72,21 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 7,
+};
+/// `adjoint of o = scalar(x, y)`, grades 0,1,2 and 0,1,2.
+///
+/// 10 flops per lane (8 multiplications, 2 additions).
+pub(super) static SCALAR_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0x74ee47e39be464b62af54cae82275e3f,
+    name: "scalar_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -89,7 +96,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -98,13 +105,13 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [7, 10],
+    flops: 10,
 };
 /// From `x`, `y` to `o`: o = scalar(x, y).
 ///
@@ -181,12 +188,11 @@ unsafe fn scalar_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SCALAR_PRODUCT_4: Stage = stage!(scalar_product_4);
 /// `o = scalar(x, y)`, grades 1 and 0,1,2.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 4 flops per lane (4 multiplications, 0 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 0x93649ef5d4be55c36a9b1c71ca1624d8,
+    digest: 0x7f444ac59775398ac98cb94d70eff25c,
     name: "scalar_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -196,13 +202,21 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o = scalar(x, y)`, grades 1 and 0,1,2.
+///
+/// 4 flops per lane (4 multiplications, 0 additions).
+pub(super) static SCALAR_PRODUCT_ADJOINT_1: Program = Program {
+    digest: 0xf69efee699abd2ed702e478dba2d6875,
+    name: "scalar_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -212,7 +226,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -221,13 +235,13 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 4],
+    flops: 4,
 };
 /// From `x`, `y` to `o`: o = scalar(x, y).
 ///
@@ -253,12 +267,11 @@ unsafe fn scalar_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SCALAR_PRODUCT_5: Stage = stage!(scalar_product_5);
 /// `o = scalar(x, y)`, grades 0,1,2 and 1.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 4 flops per lane (4 multiplications, 0 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 0x250d2cb1d0aad43ce62f0e6b74e95cd5,
+    digest: 0x053c9f01b2a00ed7e6e30ed5041e6fc9,
     name: "scalar_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -268,13 +281,21 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o = scalar(x, y)`, grades 0,1,2 and 1.
+///
+/// 4 flops per lane (4 multiplications, 0 additions).
+pub(super) static SCALAR_PRODUCT_ADJOINT_2: Program = Program {
+    digest: 0x8ed17ce80f0e708ee86fbb28ff5f8ddc,
+    name: "scalar_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -284,7 +305,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -293,22 +314,21 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 4],
+    flops: 4,
 };
 /// `o = scalar(x, y)`, grades 1 and 1.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 4 flops per lane (4 multiplications, 0 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 0x7744a2917e043d7823aa89e520f1fcd1,
+    digest: 0x5628e41421ee76ccc148dda1b8373590,
     name: "scalar_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -318,13 +338,21 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o = scalar(x, y)`, grades 1 and 1.
+///
+/// 4 flops per lane (4 multiplications, 0 additions).
+pub(super) static SCALAR_PRODUCT_ADJOINT_3: Program = Program {
+    digest: 0x486fe58b814362e4b44c8f67999f6c3c,
+    name: "scalar_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -334,7 +362,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -343,11 +371,11 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 4],
+    flops: 4,
 };

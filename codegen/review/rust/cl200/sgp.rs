@@ -258,7 +258,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4>(c);
@@ -361,12 +361,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_6: Stage = stage!(sgp_6);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 49 flops per lane (35 multiplications, 12 additions).
-/// Backward: 163 flops per lane (103 multiplications, 56 additions).
+/// 49 flops per lane (35 multiplications, 12 additions).
 pub(super) static SGP_PROGRAM_0: Program = Program {
-    digest: 0xe4a6adad883f3a55c5f197a71af82ac6,
+    digest: 0x30cd1f421c51e6f559ca78e5b381b486,
     name: "sgp",
-    forward: Plan {
+    plan: Plan {
         cuts: &[4, 1, 1],
         row_sums: 0,
         saved_row_sums: 0,
@@ -376,7 +375,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -385,7 +384,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -394,7 +393,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -403,13 +402,21 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 49,
+};
+/// `adjoint of o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2 and 0,1,2.
+///
+/// 163 flops per lane (103 multiplications, 56 additions).
+pub(super) static SGP_ADJOINT_0: Program = Program {
+    digest: 0xfd74e0453d3b3161375fa861584cc7ab,
+    name: "sgp_grad",
+    plan: Plan {
         cuts: &[4, 1, 1, 1, 1, 4],
         row_sums: 0,
         saved_row_sums: 0,
@@ -419,7 +426,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -428,7 +435,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -437,7 +444,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -446,7 +453,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(2), Slot::Cut(1)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -455,7 +462,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -469,7 +476,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -483,13 +490,13 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [49, 163],
+    flops: 163,
 };
 /// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
@@ -653,7 +660,7 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[2];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<4>(c);
@@ -717,12 +724,11 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_11: Stage = stage!(sgp_11);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2.
 ///
-/// Forward: 26 flops per lane (21 multiplications, 4 additions).
-/// Backward: 87 flops per lane (59 multiplications, 26 additions).
+/// 26 flops per lane (21 multiplications, 4 additions).
 pub(super) static SGP_PROGRAM_1: Program = Program {
-    digest: 0x7d28a1bc66a63c52082eab48301a6c58,
+    digest: 0x7a6823ce8342630320b64e2669d19992,
     name: "sgp",
-    forward: Plan {
+    plan: Plan {
         cuts: &[4, 1, 1],
         row_sums: 0,
         saved_row_sums: 0,
@@ -732,7 +738,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -741,7 +747,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -750,7 +756,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -759,13 +765,21 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 26,
+};
+/// `adjoint of o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2.
+///
+/// 87 flops per lane (59 multiplications, 26 additions).
+pub(super) static SGP_ADJOINT_1: Program = Program {
+    digest: 0x269f62bb7b49122c0f2ce9eea2d1f611,
+    name: "sgp_grad",
+    plan: Plan {
         cuts: &[4, 1, 1, 1, 0, 4],
         row_sums: 0,
         saved_row_sums: 0,
@@ -775,7 +789,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -784,7 +798,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -793,7 +807,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -802,7 +816,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(1)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -811,7 +825,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -825,7 +839,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 ],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -834,13 +848,13 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(5), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [26, 87],
+    flops: 87,
 };
 /// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
@@ -942,7 +956,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<2>(c);
@@ -1005,12 +1019,11 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_14: Stage = stage!(sgp_14);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2 and 1.
 ///
-/// Forward: 24 flops per lane (19 multiplications, 4 additions).
-/// Backward: 79 flops per lane (53 multiplications, 24 additions).
+/// 24 flops per lane (19 multiplications, 4 additions).
 pub(super) static SGP_PROGRAM_2: Program = Program {
-    digest: 0x2a021be3dc3de7b1371f0819c47d0b9b,
+    digest: 0x822361195487c63496633467c118c631,
     name: "sgp",
-    forward: Plan {
+    plan: Plan {
         cuts: &[4, 1, 1],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1020,7 +1033,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1029,7 +1042,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1038,7 +1051,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1047,13 +1060,21 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 24,
+};
+/// `adjoint of o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2 and 1.
+///
+/// 79 flops per lane (53 multiplications, 24 additions).
+pub(super) static SGP_ADJOINT_2: Program = Program {
+    digest: 0x644263954e045eb5abc7c27738e71c3e,
+    name: "sgp_grad",
+    plan: Plan {
         cuts: &[4, 1, 1, 0, 1, 4],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1063,7 +1084,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1072,7 +1093,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1081,7 +1102,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1090,7 +1111,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(2)],
                 outputs: &[Slot::Cut(4)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1099,7 +1120,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1108,7 +1129,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1122,13 +1143,13 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 ],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [24, 79],
+    flops: 79,
 };
 /// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
@@ -1258,7 +1279,7 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[2];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<2>(c);
@@ -1300,12 +1321,11 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_19: Stage = stage!(sgp_19);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 1.
 ///
-/// Forward: 12 flops per lane (10 multiplications, 2 additions).
-/// Backward: 30 flops per lane (22 multiplications, 8 additions).
+/// 12 flops per lane (10 multiplications, 2 additions).
 pub(super) static SGP_PROGRAM_3: Program = Program {
-    digest: 0xb3685d850da4867355a625e5910e177c,
+    digest: 0x31f7ecaa917fc630a49da5ae4958300a,
     name: "sgp",
-    forward: Plan {
+    plan: Plan {
         cuts: &[2],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1315,7 +1335,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1324,13 +1344,21 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 12,
+};
+/// `adjoint of o = weighted_product(w, gate(x), gate(y))`, grades 1 and 1.
+///
+/// 30 flops per lane (22 multiplications, 8 additions).
+pub(super) static SGP_ADJOINT_3: Program = Program {
+    digest: 0x9f81a9e1b427bdf92decaf30e6426c97,
+    name: "sgp_grad",
+    plan: Plan {
         cuts: &[0, 2],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1340,7 +1368,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(2)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1349,7 +1377,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(1)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1358,11 +1386,11 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(1), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [12, 30],
+    flops: 30,
 };

@@ -37,9 +37,9 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 2 = v10*v10
             sum2 = V::add(sum2, V::keep_first(V::mul(v10, v10), valid));
         }
-        args.sums[0] = sum0.reduce_add();
-        args.sums[1] = sum1.reduce_add();
-        args.sums[2] = sum2.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
+        args.row_sums[1] = sum1.reduce_add();
+        args.row_sums[2] = sum2.reduce_add();
     }
 }
 pub(super) static SGP_RMS_0: Stage = stage!(sgp_rms_0);
@@ -164,9 +164,9 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
             );
         }
-        args.sums[0] = sum0.reduce_add();
-        args.sums[1] = sum1.reduce_add();
-        args.sums[2] = sum2.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
+        args.row_sums[1] = sum1.reduce_add();
+        args.row_sums[2] = sum2.reduce_add();
     }
 }
 pub(super) static SGP_RMS_2: Stage = stage!(sgp_rms_2);
@@ -257,12 +257,11 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 61 flops per lane (43 multiplications, 16 additions).
-/// Backward: 191 flops per lane (123 multiplications, 64 additions).
+/// 61 flops per lane (43 multiplications, 16 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
-    digest: 0xd83cb47f09b3b4331f9d71a9229e7417,
+    digest: 0x6a2a9bf9bb35da14402978f39dd77ff4,
     name: "sgp_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[4, 1, 1],
         row_sums: 3,
         saved_row_sums: 0,
@@ -272,7 +271,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -281,7 +280,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -290,7 +289,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -299,7 +298,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0, 1, 2],
             },
@@ -308,13 +307,21 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 61,
+};
+/// `adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2 and 0,1,2.
+///
+/// 191 flops per lane (123 multiplications, 64 additions).
+pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
+    digest: 0xf532d5f72c04292cf1d1718b73acfb14,
+    name: "sgp_rms_grad",
+    plan: Plan {
         cuts: &[4, 1, 1, 1, 1, 4],
         row_sums: 6,
         saved_row_sums: 3,
@@ -324,7 +331,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -333,7 +340,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -342,7 +349,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -351,7 +358,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2],
                 row_sums: &[3, 4, 5],
             },
@@ -360,7 +367,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3, 4, 5],
                 row_sums: &[],
             },
@@ -374,7 +381,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -388,13 +395,13 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [61, 191],
+    flops: 191,
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -478,12 +485,11 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2.
 ///
-/// Forward: 38 flops per lane (29 multiplications, 8 additions).
-/// Backward: 115 flops per lane (79 multiplications, 34 additions).
+/// 38 flops per lane (29 multiplications, 8 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
-    digest: 0xab2f8fe5e6cfe18f0ef9b00cf4cc4c71,
+    digest: 0x81ef32b2fad6677d719e05b9aaead1b0,
     name: "sgp_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[4, 1, 1],
         row_sums: 3,
         saved_row_sums: 0,
@@ -493,7 +499,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -502,7 +508,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -511,7 +517,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -520,7 +526,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0, 1, 2],
             },
@@ -529,13 +535,21 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 38,
+};
+/// `adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2.
+///
+/// 115 flops per lane (79 multiplications, 34 additions).
+pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
+    digest: 0x7f3aa3d28c12adc138deb1c48bfe1388,
+    name: "sgp_rms_grad",
+    plan: Plan {
         cuts: &[4, 1, 1, 1, 0, 4],
         row_sums: 6,
         saved_row_sums: 3,
@@ -545,7 +559,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -554,7 +568,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -563,7 +577,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -572,7 +586,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2],
                 row_sums: &[3, 4, 5],
             },
@@ -581,7 +595,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(3), Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3, 4, 5],
                 row_sums: &[],
             },
@@ -595,7 +609,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 ],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -604,13 +618,13 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(5), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [38, 115],
+    flops: 115,
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -694,12 +708,11 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2 and 1.
 ///
-/// Forward: 36 flops per lane (27 multiplications, 8 additions).
-/// Backward: 107 flops per lane (73 multiplications, 32 additions).
+/// 36 flops per lane (27 multiplications, 8 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
-    digest: 0x7e475935ea018a4bc0ae1bc1a1b15502,
+    digest: 0x5b040da92b32d9da3f80f35539a7421c,
     name: "sgp_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[4, 1, 1],
         row_sums: 3,
         saved_row_sums: 0,
@@ -709,7 +722,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -718,7 +731,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -727,7 +740,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -736,7 +749,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0, 1, 2],
             },
@@ -745,13 +758,21 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 36,
+};
+/// `adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2 and 1.
+///
+/// 107 flops per lane (73 multiplications, 32 additions).
+pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
+    digest: 0xe76ff6dabc2b2de77320f50fd4751593,
+    name: "sgp_rms_grad",
+    plan: Plan {
         cuts: &[4, 1, 1, 0, 1, 4],
         row_sums: 6,
         saved_row_sums: 3,
@@ -761,7 +782,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -770,7 +791,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -779,7 +800,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -788,7 +809,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2],
                 row_sums: &[3, 4, 5],
             },
@@ -797,7 +818,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3, 4, 5],
                 row_sums: &[],
             },
@@ -806,7 +827,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -820,13 +841,13 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 ],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [36, 107],
+    flops: 107,
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -851,8 +872,8 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 1 = v6*v6
             sum1 = V::add(sum1, V::keep_first(V::mul(v6, v6), valid));
         }
-        args.sums[0] = sum0.reduce_add();
-        args.sums[1] = sum1.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
+        args.row_sums[1] = sum1.reduce_add();
     }
 }
 pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
@@ -947,8 +968,8 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
             );
         }
-        args.sums[0] = sum0.reduce_add();
-        args.sums[1] = sum1.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
+        args.row_sums[1] = sum1.reduce_add();
     }
 }
 pub(super) static SGP_RMS_8: Stage = stage!(sgp_rms_8);
@@ -1011,12 +1032,11 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
-/// Forward: 18 flops per lane (14 multiplications, 4 additions).
-/// Backward: 50 flops per lane (36 multiplications, 14 additions).
+/// 18 flops per lane (14 multiplications, 4 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
-    digest: 0xf8ed84214b2ee161850c857edf810c12,
+    digest: 0xbe83f21a192c4f2855e308d243af8d4f,
     name: "sgp_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[2],
         row_sums: 2,
         saved_row_sums: 0,
@@ -1026,7 +1046,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1035,7 +1055,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0, 1],
             },
@@ -1044,13 +1064,21 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 18,
+};
+/// `adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
+///
+/// 50 flops per lane (36 multiplications, 14 additions).
+pub(super) static SGP_RMS_ADJOINT_3: Program = Program {
+    digest: 0x8e2ea76e4d4370a611a385e6f3b8a175,
+    name: "sgp_rms_grad",
+    plan: Plan {
         cuts: &[2, 2],
         row_sums: 4,
         saved_row_sums: 2,
@@ -1060,7 +1088,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1069,7 +1097,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[2, 3],
             },
@@ -1078,7 +1106,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3],
                 row_sums: &[],
             },
@@ -1087,7 +1115,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(1)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1096,11 +1124,11 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(1), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [18, 50],
+    flops: 50,
 };

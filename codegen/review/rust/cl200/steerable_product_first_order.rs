@@ -157,12 +157,11 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_2: Stage = stage!(
 );
 /// `o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 57 flops per lane (39 multiplications, 16 additions).
-/// Backward: 167 flops per lane (107 multiplications, 56 additions).
+/// 57 flops per lane (39 multiplications, 16 additions).
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
-    digest: 0xf171e0b70c0d3162fd2bcfcd2e1f3f73,
+    digest: 0x2eaf1579380663960373e6a8b5a6f3c6,
     name: "steerable_product_first_order",
-    forward: Plan {
+    plan: Plan {
         cuts: &[4, 1, 1],
         row_sums: 0,
         saved_row_sums: 0,
@@ -172,7 +171,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -181,7 +180,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -190,7 +189,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -199,13 +198,21 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 57,
+};
+/// `adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)`, grades 0,1,2 and 0,1,2.
+///
+/// 167 flops per lane (107 multiplications, 56 additions).
+pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
+    digest: 0x54b50f67ac37de2cbe1f37db4fd2bf11,
+    name: "steerable_product_first_order_grad",
+    plan: Plan {
         cuts: &[4, 1, 1, 1, 1, 4],
         row_sums: 0,
         saved_row_sums: 0,
@@ -215,7 +222,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -224,7 +231,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -233,7 +240,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -242,7 +249,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -251,7 +258,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(3), Slot::Cut(0)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -265,7 +272,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -279,11 +286,11 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [57, 167],
+    flops: 167,
 };

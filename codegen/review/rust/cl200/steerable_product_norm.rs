@@ -239,7 +239,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t5 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<4>(c);
@@ -351,7 +351,7 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t7 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
@@ -473,12 +473,11 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 91 flops per lane (52 multiplications, 22 additions).
-/// Backward: 262 flops per lane (157 multiplications, 77 additions).
+/// 91 flops per lane (52 multiplications, 22 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
-    digest: 0x025b00ebf00abd292f03562886da618e,
+    digest: 0x2d628f72c63784dc1ecbc5261efa8bcc,
     name: "steerable_product_norm",
-    forward: Plan {
+    plan: Plan {
         cuts: &[4, 4, 1, 1],
         row_sums: 0,
         saved_row_sums: 0,
@@ -488,7 +487,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[1],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -497,7 +496,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -506,7 +505,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -515,7 +514,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -524,13 +523,21 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(2), Slot::Cut(3), Slot::Cut(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 91,
+};
+/// `adjoint of o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2 and 0,1,2.
+///
+/// 262 flops per lane (157 multiplications, 77 additions).
+pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
+    digest: 0x8e34fbd009c6021a11536d3f1b958bce,
+    name: "steerable_product_norm_grad",
+    plan: Plan {
         cuts: &[4, 4, 1, 1, 1, 1, 4, 4],
         row_sums: 0,
         saved_row_sums: 0,
@@ -540,7 +547,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[1],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -549,7 +556,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -558,7 +565,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -567,7 +574,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -576,7 +583,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::External(2), Slot::Cut(3), Slot::Cut(2)],
                 outputs: &[Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -585,7 +592,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(2), Slot::Cut(3), Slot::External(2)],
                 outputs: &[Slot::Cut(6)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -594,7 +601,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(6), Slot::Cut(0), Slot::Cut(4)],
                 outputs: &[Slot::Cut(7)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -603,7 +610,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::Cut(6), Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
@@ -612,11 +619,11 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(7)],
                 outputs: &[Slot::External(1)],
                 params: &[1],
-                param_grads: &[1],
+                sums: &[1],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [91, 262],
+    flops: 262,
 };

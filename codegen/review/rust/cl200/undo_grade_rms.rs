@@ -55,12 +55,11 @@ unsafe fn undo_grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static UNDO_GRADE_RMS_1: Stage = stage!(undo_grade_rms_1);
 /// `o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 0 and 0.
 ///
-/// Forward: 1 flops per lane (1 multiplications, 0 additions).
-/// Backward: 2 flops per lane (1 multiplications, 1 additions).
+/// 1 flops per lane (1 multiplications, 0 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
-    digest: 0x774259066b6ae259f94ab28753798e77,
+    digest: 0xcb74cf8fe118e3fac66e6b7293fbe86f,
     name: "undo_grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 1,
@@ -70,13 +69,21 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 1,
+};
+/// `adjoint of o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 0 and 0.
+///
+/// 2 flops per lane (1 multiplications, 1 additions).
+pub(super) static UNDO_GRADE_RMS_ADJOINT_0: Program = Program {
+    digest: 0xf5be9c98e4cba24a63084af40e6fa3f1,
+    name: "undo_grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -86,13 +93,13 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    flops: [1, 2],
+    flops: 2,
 };
 /// From `x` to `o`: o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved.
 ///
@@ -148,12 +155,11 @@ unsafe fn undo_grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static UNDO_GRADE_RMS_3: Stage = stage!(undo_grade_rms_3);
 /// `o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 1 and 1.
 ///
-/// Forward: 2 flops per lane (2 multiplications, 0 additions).
-/// Backward: 3 flops per lane (2 multiplications, 1 additions).
+/// 2 flops per lane (2 multiplications, 0 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
-    digest: 0xb2d6d6bdfeab16f56de9f0982c965d99,
+    digest: 0xc624f462e46da304901c4dda262ae007,
     name: "undo_grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 1,
@@ -163,13 +169,21 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 2,
+};
+/// `adjoint of o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 1 and 1.
+///
+/// 3 flops per lane (2 multiplications, 1 additions).
+pub(super) static UNDO_GRADE_RMS_ADJOINT_1: Program = Program {
+    digest: 0x9584cf31cdac2d8a426c0e52823f7032,
+    name: "undo_grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -179,22 +193,21 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    flops: [2, 3],
+    flops: 3,
 };
 /// `o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 2 and 2.
 ///
-/// Forward: 1 flops per lane (1 multiplications, 0 additions).
-/// Backward: 2 flops per lane (1 multiplications, 1 additions).
+/// 1 flops per lane (1 multiplications, 0 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
-    digest: 0x774259066b6ae259f94ab28753798e77,
+    digest: 0xcb74cf8fe118e3fac66e6b7293fbe86f,
     name: "undo_grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 1,
@@ -204,13 +217,21 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 1,
+};
+/// `adjoint of o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 2 and 2.
+///
+/// 2 flops per lane (1 multiplications, 1 additions).
+pub(super) static UNDO_GRADE_RMS_ADJOINT_2: Program = Program {
+    digest: 0xf5be9c98e4cba24a63084af40e6fa3f1,
+    name: "undo_grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -220,11 +241,11 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    flops: [1, 2],
+    flops: 2,
 };

@@ -7,12 +7,11 @@
 use crate::prelude::*;
 /// `o = undual(x)`, grades 0,1,2 and 0,1,2.
 ///
-/// Forward: 1 flops per lane (0 multiplications, 1 additions).
-/// Backward: 1 flops per lane (0 multiplications, 1 additions).
+/// 1 flops per lane (0 multiplications, 1 additions).
 pub(super) static UNDUAL_PROGRAM_0: Program = Program {
-    digest: 0x3762c660df2958f993134ce4c1d998af,
+    digest: 0x7685cd666aac9bf7ade53c6419d90148,
     name: "undual",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -22,13 +21,21 @@ pub(super) static UNDUAL_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 1,
+};
+/// `adjoint of o = undual(x)`, grades 0,1,2 and 0,1,2.
+///
+/// 1 flops per lane (0 multiplications, 1 additions).
+pub(super) static UNDUAL_ADJOINT_0: Program = Program {
+    digest: 0x0e45de4326922a17b721811347020233,
+    name: "undual_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -38,11 +45,11 @@ pub(super) static UNDUAL_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [1, 1],
+    flops: 1,
 };

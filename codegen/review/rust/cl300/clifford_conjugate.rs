@@ -71,12 +71,11 @@ unsafe fn clifford_conjugate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static CLIFFORD_CONJUGATE_1: Stage = stage!(clifford_conjugate_1);
 /// `o = clifford_conjugate(x)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 6 flops per lane (0 multiplications, 6 additions).
-/// Backward: 6 flops per lane (0 multiplications, 6 additions).
+/// 6 flops per lane (0 multiplications, 6 additions).
 pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
-    digest: 0x04569851f6da5889dd312935e29f4fba,
+    digest: 0xa7c8230969ea09f3e6dce74aa45f1c81,
     name: "clifford_conjugate",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -86,13 +85,21 @@ pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = clifford_conjugate(x)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 6 flops per lane (0 multiplications, 6 additions).
+pub(super) static CLIFFORD_CONJUGATE_ADJOINT_0: Program = Program {
+    digest: 0xc1d95ae980e9b4f82d7f6fa719b25658,
+    name: "clifford_conjugate_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -102,11 +109,11 @@ pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 6],
+    flops: 6,
 };

@@ -215,12 +215,11 @@ unsafe fn commutator_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static COMMUTATOR_PRODUCT_2: Stage = stage!(commutator_product_2);
 /// `o = commutator(x, y)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 42 flops per lane (24 multiplications, 18 additions).
-/// Backward: 86 flops per lane (48 multiplications, 38 additions).
+/// 42 flops per lane (24 multiplications, 18 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0x362b765147df52be41b98577ab795cc0,
+    digest: 0xdf96decdb3f7f7525744880621738b3f,
     name: "commutator_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -230,13 +229,21 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 42,
+};
+/// `adjoint of o = commutator(x, y)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 86 flops per lane (48 multiplications, 38 additions).
+pub(super) static COMMUTATOR_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0xc306d1fd8990bec392b40b9d95ae3450,
+    name: "commutator_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -246,7 +253,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -255,13 +262,13 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [42, 86],
+    flops: 86,
 };
 /// From `x`, `y` to `o`: o = commutator(x, y).
 ///
@@ -420,12 +427,11 @@ unsafe fn commutator_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static COMMUTATOR_PRODUCT_5: Stage = stage!(commutator_product_5);
 /// `o = commutator(x, y)`, grades 1 and 0,1,2,3.
 ///
-/// Forward: 19 flops per lane (12 multiplications, 7 additions).
-/// Backward: 41 flops per lane (24 multiplications, 17 additions).
+/// 19 flops per lane (12 multiplications, 7 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 0x54f95d85b8cb3512b81470f2c3627746,
+    digest: 0xc07d31503b4d7067f5d4a53a232d959a,
     name: "commutator_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -435,13 +441,21 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 19,
+};
+/// `adjoint of o = commutator(x, y)`, grades 1 and 0,1,2,3.
+///
+/// 41 flops per lane (24 multiplications, 17 additions).
+pub(super) static COMMUTATOR_PRODUCT_ADJOINT_1: Program = Program {
+    digest: 0x9134051664bc8a02d16ed0a6990b6130,
+    name: "commutator_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -451,7 +465,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -460,13 +474,13 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [19, 41],
+    flops: 41,
 };
 /// From `x`, `y` to `o`: o = commutator(x, y).
 ///
@@ -625,12 +639,11 @@ unsafe fn commutator_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static COMMUTATOR_PRODUCT_8: Stage = stage!(commutator_product_8);
 /// `o = commutator(x, y)`, grades 0,1,2,3 and 1.
 ///
-/// Forward: 19 flops per lane (12 multiplications, 7 additions).
-/// Backward: 41 flops per lane (24 multiplications, 17 additions).
+/// 19 flops per lane (12 multiplications, 7 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 0xd2a7d72b06b38d181d5ca1a6e1057590,
+    digest: 0x13ab2c34ae797267182cdf894ff28aed,
     name: "commutator_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -640,13 +653,21 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 19,
+};
+/// `adjoint of o = commutator(x, y)`, grades 0,1,2,3 and 1.
+///
+/// 41 flops per lane (24 multiplications, 17 additions).
+pub(super) static COMMUTATOR_PRODUCT_ADJOINT_2: Program = Program {
+    digest: 0xb279be98163d91e005b6076ce69fc85d,
+    name: "commutator_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -656,7 +677,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -665,22 +686,21 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [19, 41],
+    flops: 41,
 };
 /// `o = commutator(x, y)`, grades 1 and 1.
 ///
-/// Forward: 9 flops per lane (6 multiplications, 3 additions).
-/// Backward: 20 flops per lane (12 multiplications, 8 additions).
+/// 9 flops per lane (6 multiplications, 3 additions).
 pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 0x7b97a5246a53947c5e15014defcc114c,
+    digest: 0x251812fb42810074de450da722d51b3a,
     name: "commutator_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -690,13 +710,21 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 9,
+};
+/// `adjoint of o = commutator(x, y)`, grades 1 and 1.
+///
+/// 20 flops per lane (12 multiplications, 8 additions).
+pub(super) static COMMUTATOR_PRODUCT_ADJOINT_3: Program = Program {
+    digest: 0x933fea5696a8143bed44c1744ccf3199,
+    name: "commutator_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -706,7 +734,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -715,11 +743,11 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [9, 20],
+    flops: 20,
 };

@@ -39,12 +39,11 @@ unsafe fn dual_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static DUAL_0: Stage = stage!(dual_0);
 /// `o = dual(x)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 2 flops per lane (0 multiplications, 2 additions).
-/// Backward: 2 flops per lane (0 multiplications, 2 additions).
+/// 2 flops per lane (0 multiplications, 2 additions).
 pub(super) static DUAL_PROGRAM_0: Program = Program {
-    digest: 0xe83622d8748dd5d4695c43a9fa6720b2,
+    digest: 0x71e8192fd8482f29cd525ab814e2257e,
     name: "dual",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -54,13 +53,21 @@ pub(super) static DUAL_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 2,
+};
+/// `adjoint of o = dual(x)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 2 flops per lane (0 multiplications, 2 additions).
+pub(super) static DUAL_ADJOINT_0: Program = Program {
+    digest: 0xaa7ae0f2a3928b6a78c78cd3c1cc5efd,
+    name: "dual_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -70,11 +77,11 @@ pub(super) static DUAL_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [2, 2],
+    flops: 2,
 };

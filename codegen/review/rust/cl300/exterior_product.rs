@@ -229,12 +229,11 @@ unsafe fn exterior_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static EXTERIOR_PRODUCT_2: Stage = stage!(exterior_product_2);
 /// `o = exterior(x, y)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 46 flops per lane (27 multiplications, 19 additions).
-/// Backward: 92 flops per lane (54 multiplications, 38 additions).
+/// 46 flops per lane (27 multiplications, 19 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0xb6030f1f5978f48fefd98bfbebacff2b,
+    digest: 0x5f59ab745a89862ecc2e21c22cf68641,
     name: "exterior_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -244,13 +243,21 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 46,
+};
+/// `adjoint of o = exterior(x, y)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 92 flops per lane (54 multiplications, 38 additions).
+pub(super) static EXTERIOR_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0x7e11ab2c632ba38e5fc142990a9097bf,
+    name: "exterior_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -260,7 +267,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -269,13 +276,13 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [46, 92],
+    flops: 92,
 };
 /// From `x`, `y` to `o`: o = exterior(x, y).
 ///
@@ -422,12 +429,11 @@ unsafe fn exterior_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static EXTERIOR_PRODUCT_5: Stage = stage!(exterior_product_5);
 /// `o = exterior(x, y)`, grades 1 and 0,1,2,3.
 ///
-/// Forward: 17 flops per lane (12 multiplications, 5 additions).
-/// Backward: 40 flops per lane (24 multiplications, 16 additions).
+/// 17 flops per lane (12 multiplications, 5 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 0x67d05b3304ba029abe7b8df5bd110dd6,
+    digest: 0xb9fbcc0d8c93b7b8fccc399ebd4d0e3b,
     name: "exterior_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -437,13 +443,21 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 17,
+};
+/// `adjoint of o = exterior(x, y)`, grades 1 and 0,1,2,3.
+///
+/// 40 flops per lane (24 multiplications, 16 additions).
+pub(super) static EXTERIOR_PRODUCT_ADJOINT_1: Program = Program {
+    digest: 0xf291f4e2d63e7cb6885203594a7cc885,
+    name: "exterior_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -453,7 +467,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -462,13 +476,13 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [17, 40],
+    flops: 40,
 };
 /// From `x`, `y` to `o`: o = exterior(x, y).
 ///
@@ -615,12 +629,11 @@ unsafe fn exterior_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static EXTERIOR_PRODUCT_8: Stage = stage!(exterior_product_8);
 /// `o = exterior(x, y)`, grades 0,1,2,3 and 1.
 ///
-/// Forward: 17 flops per lane (12 multiplications, 5 additions).
-/// Backward: 40 flops per lane (24 multiplications, 16 additions).
+/// 17 flops per lane (12 multiplications, 5 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 0x783ec325e31a3fac7c41e4f8197c5123,
+    digest: 0x59516aae1103572b32833601b2a3efa9,
     name: "exterior_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -630,13 +643,21 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 17,
+};
+/// `adjoint of o = exterior(x, y)`, grades 0,1,2,3 and 1.
+///
+/// 40 flops per lane (24 multiplications, 16 additions).
+pub(super) static EXTERIOR_PRODUCT_ADJOINT_2: Program = Program {
+    digest: 0x7be43119ab932373ca3d777e59262e04,
+    name: "exterior_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -646,7 +667,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -655,13 +676,13 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [17, 40],
+    flops: 40,
 };
 /// From `x`, `y` to `o`: o = exterior(x, y).
 ///
@@ -773,12 +794,11 @@ unsafe fn exterior_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static EXTERIOR_PRODUCT_11: Stage = stage!(exterior_product_11);
 /// `o = exterior(x, y)`, grades 1 and 1.
 ///
-/// Forward: 9 flops per lane (6 multiplications, 3 additions).
-/// Backward: 20 flops per lane (12 multiplications, 8 additions).
+/// 9 flops per lane (6 multiplications, 3 additions).
 pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 0x7b97a5246a53947c5e15014defcc114c,
+    digest: 0x251812fb42810074de450da722d51b3a,
     name: "exterior_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -788,13 +808,21 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 9,
+};
+/// `adjoint of o = exterior(x, y)`, grades 1 and 1.
+///
+/// 20 flops per lane (12 multiplications, 8 additions).
+pub(super) static EXTERIOR_PRODUCT_ADJOINT_3: Program = Program {
+    digest: 0x933fea5696a8143bed44c1744ccf3199,
+    name: "exterior_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -804,7 +832,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -813,11 +841,11 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [9, 20],
+    flops: 20,
 };

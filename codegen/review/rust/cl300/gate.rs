@@ -95,12 +95,11 @@ unsafe fn gate_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GATE_1: Stage = stage!(gate_1);
 /// `o = gate(x_1) x`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 9 flops per lane (8 multiplications, 0 additions).
-/// Backward: 27 flops per lane (17 multiplications, 8 additions).
+/// 9 flops per lane (8 multiplications, 0 additions).
 pub(super) static GATE_PROGRAM_0: Program = Program {
-    digest: 0x04f778a936673bda8fe2a55182d07766,
+    digest: 0x11a629042b176d6df428cf98340b6a73,
     name: "gate",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -110,13 +109,21 @@ pub(super) static GATE_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 9,
+};
+/// `adjoint of o = gate(x_1) x`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 27 flops per lane (17 multiplications, 8 additions).
+pub(super) static GATE_ADJOINT_0: Program = Program {
+    digest: 0x0b2c4daa6a9c30f3f23853dc983558fb,
+    name: "gate_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -126,11 +133,11 @@ pub(super) static GATE_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [9, 27],
+    flops: 27,
 };

@@ -70,12 +70,11 @@ unsafe fn gate_pair_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GATE_PAIR_1: Stage = stage!(gate_pair_1);
 /// `o = gate(x_1) gate(y_1)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 3 flops per lane (1 multiplications, 0 additions).
-/// Backward: 8 flops per lane (4 multiplications, 0 additions).
+/// 3 flops per lane (1 multiplications, 0 additions).
 pub(super) static GATE_PAIR_PROGRAM_0: Program = Program {
-    digest: 0xa609cf10de8bf86a77d0c6e69c68b42d,
+    digest: 0x82ae8e02c7bfd9d16780d7c69ce6f58e,
     name: "gate_pair",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -85,13 +84,21 @@ pub(super) static GATE_PAIR_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o = gate(x_1) gate(y_1)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 8 flops per lane (4 multiplications, 0 additions).
+pub(super) static GATE_PAIR_ADJOINT_0: Program = Program {
+    digest: 0x7d813e65923566a79d71f42d2ce08fb2,
+    name: "gate_pair_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -101,7 +108,7 @@ pub(super) static GATE_PAIR_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -110,11 +117,11 @@ pub(super) static GATE_PAIR_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2), Slot::External(1)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 8],
+    flops: 8,
 };

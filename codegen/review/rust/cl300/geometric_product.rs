@@ -349,12 +349,11 @@ unsafe fn geometric_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GEOMETRIC_PRODUCT_2: Stage = stage!(geometric_product_2);
 /// `o = geometric(x, y)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 120 flops per lane (64 multiplications, 56 additions).
-/// Backward: 240 flops per lane (128 multiplications, 112 additions).
+/// 120 flops per lane (64 multiplications, 56 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0x22caa2c17fee081b63f15a4c42437ea3,
+    digest: 0x7fee5ec9f4db302076542f0e5cd44612,
     name: "geometric_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -364,13 +363,21 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 120,
+};
+/// `adjoint of o = geometric(x, y)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 240 flops per lane (128 multiplications, 112 additions).
+pub(super) static GEOMETRIC_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0x3e873aaa0d16222809a9bde95f2f21c5,
+    name: "geometric_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -380,7 +387,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -389,13 +396,13 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [120, 240],
+    flops: 240,
 };
 /// From `x`, `y` to `o`: o = geometric(x, y).
 ///
@@ -600,12 +607,11 @@ unsafe fn geometric_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GEOMETRIC_PRODUCT_5: Stage = stage!(geometric_product_5);
 /// `o = geometric(x, y)`, grades 1 and 0,1,2,3.
 ///
-/// Forward: 40 flops per lane (24 multiplications, 16 additions).
-/// Backward: 85 flops per lane (48 multiplications, 37 additions).
+/// 40 flops per lane (24 multiplications, 16 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 0x5d3852a5577ca37cc757141fdf2d4964,
+    digest: 0x9485cd68853d815e260bc9a1aa11502b,
     name: "geometric_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -615,13 +621,21 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 40,
+};
+/// `adjoint of o = geometric(x, y)`, grades 1 and 0,1,2,3.
+///
+/// 85 flops per lane (48 multiplications, 37 additions).
+pub(super) static GEOMETRIC_PRODUCT_ADJOINT_1: Program = Program {
+    digest: 0x37a0127a2b73ff383e81869e0527258e,
+    name: "geometric_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -631,7 +645,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -640,13 +654,13 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [40, 85],
+    flops: 85,
 };
 /// From `x`, `y` to `o`: o = geometric(x, y).
 ///
@@ -850,12 +864,11 @@ unsafe fn geometric_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GEOMETRIC_PRODUCT_8: Stage = stage!(geometric_product_8);
 /// `o = geometric(x, y)`, grades 0,1,2,3 and 1.
 ///
-/// Forward: 40 flops per lane (24 multiplications, 16 additions).
-/// Backward: 85 flops per lane (48 multiplications, 37 additions).
+/// 40 flops per lane (24 multiplications, 16 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 0xbb7f00c0961e46eb7447c53b2439bff3,
+    digest: 0x1e5349c1f142d2e41e6a86d818bec0bc,
     name: "geometric_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -865,13 +878,21 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 40,
+};
+/// `adjoint of o = geometric(x, y)`, grades 0,1,2,3 and 1.
+///
+/// 85 flops per lane (48 multiplications, 37 additions).
+pub(super) static GEOMETRIC_PRODUCT_ADJOINT_2: Program = Program {
+    digest: 0xab0330132cc006396c4013b4b4013432,
+    name: "geometric_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -881,7 +902,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -890,13 +911,13 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [40, 85],
+    flops: 85,
 };
 /// From `x`, `y` to `o`: o = geometric(x, y).
 ///
@@ -1019,12 +1040,11 @@ unsafe fn geometric_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GEOMETRIC_PRODUCT_11: Stage = stage!(geometric_product_11);
 /// `o = geometric(x, y)`, grades 1 and 1.
 ///
-/// Forward: 14 flops per lane (9 multiplications, 5 additions).
-/// Backward: 30 flops per lane (18 multiplications, 12 additions).
+/// 14 flops per lane (9 multiplications, 5 additions).
 pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 0x5fcaf894e2c31802b1b018729992a96d,
+    digest: 0x7d10f78111ef32d56d94c57ddd9dbc49,
     name: "geometric_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1034,13 +1054,21 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 14,
+};
+/// `adjoint of o = geometric(x, y)`, grades 1 and 1.
+///
+/// 30 flops per lane (18 multiplications, 12 additions).
+pub(super) static GEOMETRIC_PRODUCT_ADJOINT_3: Program = Program {
+    digest: 0x9b9a6216f2db420987bebc7acbba9778,
+    name: "geometric_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1050,7 +1078,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1059,11 +1087,11 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [14, 30],
+    flops: 30,
 };

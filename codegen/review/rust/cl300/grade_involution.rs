@@ -71,12 +71,11 @@ unsafe fn grade_involution_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GRADE_INVOLUTION_1: Stage = stage!(grade_involution_1);
 /// `o = grade_involution(x)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 4 flops per lane (0 multiplications, 4 additions).
-/// Backward: 4 flops per lane (0 multiplications, 4 additions).
+/// 4 flops per lane (0 multiplications, 4 additions).
 pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
-    digest: 0x83ecced3af304ebfda8ab0ad99da86c6,
+    digest: 0x96da8f6a88ec7b86bcaaea5451718d71,
     name: "grade_involution",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -86,13 +85,21 @@ pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 4,
+};
+/// `adjoint of o = grade_involution(x)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 4 flops per lane (0 multiplications, 4 additions).
+pub(super) static GRADE_INVOLUTION_ADJOINT_0: Program = Program {
+    digest: 0x0f526c0de8fdd47cdae350e661c85f3f,
+    name: "grade_involution_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -102,11 +109,11 @@ pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [4, 4],
+    flops: 4,
 };

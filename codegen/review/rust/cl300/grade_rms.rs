@@ -44,10 +44,10 @@ unsafe fn grade_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 3 = x_e123*x_e123
             sum3 = V::add(sum3, V::keep_first(V::mul(x_e123, x_e123), valid));
         }
-        args.sums[0] = sum0.reduce_add();
-        args.sums[1] = sum1.reduce_add();
-        args.sums[2] = sum2.reduce_add();
-        args.sums[3] = sum3.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
+        args.row_sums[1] = sum1.reduce_add();
+        args.row_sums[2] = sum2.reduce_add();
+        args.row_sums[3] = sum3.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_0: Stage = stage!(grade_rms_0);
@@ -196,10 +196,10 @@ unsafe fn grade_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
             );
         }
-        args.sums[0] = sum0.reduce_add();
-        args.sums[1] = sum1.reduce_add();
-        args.sums[2] = sum2.reduce_add();
-        args.sums[3] = sum3.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
+        args.row_sums[1] = sum1.reduce_add();
+        args.row_sums[2] = sum2.reduce_add();
+        args.row_sums[3] = sum3.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_2: Stage = stage!(grade_rms_2);
@@ -290,12 +290,11 @@ unsafe fn grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GRADE_RMS_3: Stage = stage!(grade_rms_3);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 24 flops per lane (16 multiplications, 8 additions).
-/// Backward: 48 flops per lane (32 multiplications, 16 additions).
+/// 24 flops per lane (16 multiplications, 8 additions).
 pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
-    digest: 0xd4b4aaeca34edea2d05fbdee42b50691,
+    digest: 0x39f482bf3c0053c5e794b76e981afd8e,
     name: "grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 4,
         saved_row_sums: 0,
@@ -305,7 +304,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0, 1, 2, 3],
             },
@@ -314,13 +313,21 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 24,
+};
+/// `adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 48 flops per lane (32 multiplications, 16 additions).
+pub(super) static GRADE_RMS_ADJOINT_0: Program = Program {
+    digest: 0xdcd274961bf3bc672a6bd51a87a04763,
+    name: "grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 8,
         saved_row_sums: 4,
@@ -330,7 +337,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3],
                 row_sums: &[4, 5, 6, 7],
             },
@@ -339,13 +346,13 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3, 4, 5, 6, 7],
                 row_sums: &[],
             },
         ],
     },
-    flops: [24, 48],
+    flops: 48,
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -364,7 +371,7 @@ unsafe fn grade_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 0 = x_1*x_1
             sum0 = V::add(sum0, V::keep_first(V::mul(x_1, x_1), valid));
         }
-        args.sums[0] = sum0.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_4: Stage = stage!(grade_rms_4);
@@ -426,7 +433,7 @@ unsafe fn grade_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
             );
         }
-        args.sums[0] = sum0.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_6: Stage = stage!(grade_rms_6);
@@ -465,12 +472,11 @@ unsafe fn grade_rms_7<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GRADE_RMS_7: Stage = stage!(grade_rms_7);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (4 multiplications, 2 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
-    digest: 0xaf474309d3df9a03cde6a816bba3b622,
+    digest: 0x56fb3e9877214c07c308ad5507b7045f,
     name: "grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 0,
@@ -480,7 +486,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0],
             },
@@ -489,13 +495,21 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 0 and 0.
+///
+/// 6 flops per lane (4 multiplications, 2 additions).
+pub(super) static GRADE_RMS_ADJOINT_1: Program = Program {
+    digest: 0x835c60c08ab16fd5380ea9b6ba6bbd6d,
+    name: "grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -505,7 +519,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[1],
             },
@@ -514,13 +528,13 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 6],
+    flops: 6,
 };
 /// From `x` to 1 row sums: o_g = x_g / sqrt(mean_c |x_g|^2 + eps).
 ///
@@ -544,7 +558,7 @@ unsafe fn grade_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 0 = x_e3*x_e3 + x_e1*x_e1 + x_e2*x_e2
             sum0 = V::add(sum0, V::keep_first(v1, valid));
         }
-        args.sums[0] = sum0.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_8: Stage = stage!(grade_rms_8);
@@ -618,7 +632,7 @@ unsafe fn grade_rms_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 0 = x_e3*v7*grad_o_e3 + x_e2*v7*grad_o_e2 + x_e1*v7*grad_o_e1
             sum0 = V::add(sum0, V::keep_first(v15, valid));
         }
-        args.sums[0] = sum0.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static GRADE_RMS_10: Stage = stage!(grade_rms_10);
@@ -665,12 +679,11 @@ unsafe fn grade_rms_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static GRADE_RMS_11: Stage = stage!(grade_rms_11);
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
 ///
-/// Forward: 9 flops per lane (6 multiplications, 3 additions).
-/// Backward: 18 flops per lane (12 multiplications, 6 additions).
+/// 9 flops per lane (6 multiplications, 3 additions).
 pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
-    digest: 0x9dfa13ef6713f2008c524bf904c8cf53,
+    digest: 0x7a5bce18bc88213bf4b378e809d7a1f7,
     name: "grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 0,
@@ -680,7 +693,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0],
             },
@@ -689,13 +702,21 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 9,
+};
+/// `adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 1 and 1.
+///
+/// 18 flops per lane (12 multiplications, 6 additions).
+pub(super) static GRADE_RMS_ADJOINT_2: Program = Program {
+    digest: 0x4112bd17d383c4b60543582a95151d7e,
+    name: "grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -705,7 +726,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[1],
             },
@@ -714,22 +735,21 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[],
             },
         ],
     },
-    flops: [9, 18],
+    flops: 18,
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
 ///
-/// Forward: 9 flops per lane (6 multiplications, 3 additions).
-/// Backward: 18 flops per lane (12 multiplications, 6 additions).
+/// 9 flops per lane (6 multiplications, 3 additions).
 pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
-    digest: 0x9dfa13ef6713f2008c524bf904c8cf53,
+    digest: 0x7a5bce18bc88213bf4b378e809d7a1f7,
     name: "grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 0,
@@ -739,7 +759,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0],
             },
@@ -748,13 +768,21 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 9,
+};
+/// `adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 2 and 2.
+///
+/// 18 flops per lane (12 multiplications, 6 additions).
+pub(super) static GRADE_RMS_ADJOINT_3: Program = Program {
+    digest: 0x4112bd17d383c4b60543582a95151d7e,
+    name: "grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -764,7 +792,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[1],
             },
@@ -773,22 +801,21 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[],
             },
         ],
     },
-    flops: [9, 18],
+    flops: 18,
 };
 /// `o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 6 flops per lane (4 multiplications, 2 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
-    digest: 0xaf474309d3df9a03cde6a816bba3b622,
+    digest: 0x56fb3e9877214c07c308ad5507b7045f,
     name: "grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 0,
@@ -798,7 +825,7 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0],
             },
@@ -807,13 +834,21 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)`, grades 3 and 3.
+///
+/// 6 flops per lane (4 multiplications, 2 additions).
+pub(super) static GRADE_RMS_ADJOINT_4: Program = Program {
+    digest: 0x835c60c08ab16fd5380ea9b6ba6bbd6d,
+    name: "grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -823,7 +858,7 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[1],
             },
@@ -832,11 +867,11 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 6],
+    flops: 6,
 };

@@ -229,12 +229,11 @@ unsafe fn left_contraction_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static LEFT_CONTRACTION_2: Stage = stage!(left_contraction_2);
 /// `o = left_contraction(x, y)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 46 flops per lane (27 multiplications, 19 additions).
-/// Backward: 95 flops per lane (54 multiplications, 41 additions).
+/// 46 flops per lane (27 multiplications, 19 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
-    digest: 0x5d0671a7792f0c952e04581b0f4c3762,
+    digest: 0x08e7730c6fec5b528f124da6dc6c9cf7,
     name: "left_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -244,13 +243,21 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 46,
+};
+/// `adjoint of o = left_contraction(x, y)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 95 flops per lane (54 multiplications, 41 additions).
+pub(super) static LEFT_CONTRACTION_ADJOINT_0: Program = Program {
+    digest: 0x482dd15dcd529b19e009cd6cd11751c8,
+    name: "left_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -260,7 +267,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -269,13 +276,13 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [46, 95],
+    flops: 95,
 };
 /// From `x`, `y` to `o`: o = left_contraction(x, y).
 ///
@@ -422,12 +429,11 @@ unsafe fn left_contraction_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static LEFT_CONTRACTION_5: Stage = stage!(left_contraction_5);
 /// `o = left_contraction(x, y)`, grades 1 and 0,1,2,3.
 ///
-/// Forward: 19 flops per lane (12 multiplications, 7 additions).
-/// Backward: 38 flops per lane (24 multiplications, 14 additions).
+/// 19 flops per lane (12 multiplications, 7 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
-    digest: 0xec5089369c966c3b9e6f242ea323f6af,
+    digest: 0xbce01a5d74e3ddfaff8b06bdb46f82cf,
     name: "left_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -437,13 +443,21 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 19,
+};
+/// `adjoint of o = left_contraction(x, y)`, grades 1 and 0,1,2,3.
+///
+/// 38 flops per lane (24 multiplications, 14 additions).
+pub(super) static LEFT_CONTRACTION_ADJOINT_1: Program = Program {
+    digest: 0x71c7d4025c4d0b3e6a44a27bba88c1a7,
+    name: "left_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -453,7 +467,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -462,13 +476,13 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [19, 38],
+    flops: 38,
 };
 /// From `x`, `y` to `o`: o = left_contraction(x, y).
 ///
@@ -579,12 +593,11 @@ unsafe fn left_contraction_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static LEFT_CONTRACTION_8: Stage = stage!(left_contraction_8);
 /// `o = left_contraction(x, y)`, grades 0,1,2,3 and 1.
 ///
-/// Forward: 8 flops per lane (6 multiplications, 2 additions).
-/// Backward: 17 flops per lane (12 multiplications, 5 additions).
+/// 8 flops per lane (6 multiplications, 2 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
-    digest: 0x379f2691797f8f9c392dd21a01484138,
+    digest: 0x1cfa395f1d844339a5706a978c477f57,
     name: "left_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -594,13 +607,21 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 8,
+};
+/// `adjoint of o = left_contraction(x, y)`, grades 0,1,2,3 and 1.
+///
+/// 17 flops per lane (12 multiplications, 5 additions).
+pub(super) static LEFT_CONTRACTION_ADJOINT_2: Program = Program {
+    digest: 0x38c0a14e86a3c1eeca5833bbe3486304,
+    name: "left_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -610,7 +631,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -619,13 +640,13 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [8, 17],
+    flops: 17,
 };
 /// From `x`, `y` to `o`: o = left_contraction(x, y).
 ///
@@ -677,12 +698,11 @@ unsafe fn left_contraction_10<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static LEFT_CONTRACTION_10: Stage = stage!(left_contraction_10);
 /// `o = left_contraction(x, y)`, grades 1 and 1.
 ///
-/// Forward: 5 flops per lane (3 multiplications, 2 additions).
-/// Backward: 6 flops per lane (6 multiplications, 0 additions).
+/// 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
-    digest: 0xe15201905c24250f17198ca24037792f,
+    digest: 0x66f154638bf6941fd7a61e77e6e24374,
     name: "left_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -692,13 +712,21 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = left_contraction(x, y)`, grades 1 and 1.
+///
+/// 6 flops per lane (6 multiplications, 0 additions).
+pub(super) static LEFT_CONTRACTION_ADJOINT_3: Program = Program {
+    digest: 0x27666fdb5aa27c1fe2eeb8f4f79e28eb,
+    name: "left_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -708,7 +736,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -717,11 +745,11 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 6],
+    flops: 6,
 };

@@ -39,7 +39,7 @@ unsafe fn mv_layer_norm_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 0 = sqrt(hypot(x_e123*x_e123 + x_e23*x_e23 + x_e12*x_e12 + x_e13*x_e13 + x_1*x_1 + x_e3*x_e3 + x_e1*x_e1 + x_e2*x_e2, 0.00000001))
             sum0 = V::add(sum0, V::keep_first(V::sqrt(hypot::<V>(v21, c1em8)), valid));
         }
-        args.sums[0] = sum0.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static MV_LAYER_NORM_0: Stage = stage!(mv_layer_norm_0);
@@ -95,7 +95,7 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[0];
         let grad_o = args.inputs[1];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         let mut sum0 = V::zero();
         let row0 = V::splat(args.rows[0]);
         let inv_channels = V::splat(args.inv_channels);
@@ -149,7 +149,7 @@ unsafe fn mv_layer_norm_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 0 = v22*a0*grad_o_e123 + v20*a0*grad_o_e23 + v18*a0*grad_o_e13 + v16*a0*grad_o_e12 + v14*a0*grad_o_e3 + v12*a0*grad_o_e2 + v10*a0*grad_o_e1 + v8*a0*grad_o_1
             sum0 = V::add(sum0, V::keep_first(v27, valid));
         }
-        args.sums[0] = sum0.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
     }
 }
 pub(super) static MV_LAYER_NORM_2: Stage = stage!(mv_layer_norm_2);
@@ -240,12 +240,11 @@ unsafe fn mv_layer_norm_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static MV_LAYER_NORM_3: Stage = stage!(mv_layer_norm_3);
 /// `o = a x / (mean_c |x| + 1e-6)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 38 flops per lane (26 multiplications, 9 additions).
-/// Backward: 97 flops per lane (60 multiplications, 32 additions).
+/// 38 flops per lane (26 multiplications, 9 additions).
 pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
-    digest: 0xc0c8422ef60a9bff5556535fa6251192,
+    digest: 0xde5e17c349c7e51c0d7c945ceeea3df4,
     name: "mv_layer_norm",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 0,
@@ -255,7 +254,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0],
             },
@@ -264,13 +263,21 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 38,
+};
+/// `adjoint of o = a x / (mean_c |x| + 1e-6)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 97 flops per lane (60 multiplications, 32 additions).
+pub(super) static MV_LAYER_NORM_ADJOINT_0: Program = Program {
+    digest: 0x03dcd91eadea20997320ee69e8204e80,
+    name: "mv_layer_norm_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -280,7 +287,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[0],
                 row_sums: &[1],
             },
@@ -289,11 +296,11 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[],
             },
         ],
     },
-    flops: [38, 97],
+    flops: 97,
 };

@@ -90,12 +90,11 @@ unsafe fn path_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_2: Stage = stage!(path_product_2);
 /// `o = f <<x>_0 <y>_0>_0`, grades 0 and 0.
 ///
-/// Forward: 2 flops per lane (2 multiplications, 0 additions).
-/// Backward: 5 flops per lane (5 multiplications, 0 additions).
+/// 2 flops per lane (2 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0xff02da7c4170b717c540f560ff7d47df,
+    digest: 0xa3235a3e977e7ca0e9c4b824bb1d663b,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -105,13 +104,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 2,
+};
+/// `adjoint of o = f <<x>_0 <y>_0>_0`, grades 0 and 0.
+///
+/// 5 flops per lane (5 multiplications, 0 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0x1b6dc9960d09a88d914c0453beb5407f,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -126,7 +133,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -135,13 +142,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [2, 5],
+    flops: 5,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_0 <y>_1>_1.
 ///
@@ -249,12 +256,11 @@ unsafe fn path_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_5: Stage = stage!(path_product_5);
 /// `o = f <<x>_0 <y>_1>_1`, grades 0 and 1.
 ///
-/// Forward: 6 flops per lane (6 multiplications, 0 additions).
-/// Backward: 19 flops per lane (15 multiplications, 4 additions).
+/// 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 0xf58f1af07edcad2bc5e87ac8e2ab4de7,
+    digest: 0xae791081a76a8b12af7fe50358c35cdb,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -264,13 +270,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = f <<x>_0 <y>_1>_1`, grades 0 and 1.
+///
+/// 19 flops per lane (15 multiplications, 4 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_1: Program = Program {
+    digest: 0x1e17383aefdb75410da5c3ea69d995ed,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -285,7 +299,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -294,22 +308,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 19],
+    flops: 19,
 };
 /// `o = f <<x>_0 <y>_2>_2`, grades 0 and 2.
 ///
-/// Forward: 6 flops per lane (6 multiplications, 0 additions).
-/// Backward: 19 flops per lane (15 multiplications, 4 additions).
+/// 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 0xf58f1af07edcad2bc5e87ac8e2ab4de7,
+    digest: 0xae791081a76a8b12af7fe50358c35cdb,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -319,13 +332,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = f <<x>_0 <y>_2>_2`, grades 0 and 2.
+///
+/// 19 flops per lane (15 multiplications, 4 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_2: Program = Program {
+    digest: 0x1e17383aefdb75410da5c3ea69d995ed,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -340,7 +361,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -349,22 +370,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 19],
+    flops: 19,
 };
 /// `o = f <<x>_0 <y>_3>_3`, grades 0 and 3.
 ///
-/// Forward: 2 flops per lane (2 multiplications, 0 additions).
-/// Backward: 5 flops per lane (5 multiplications, 0 additions).
+/// 2 flops per lane (2 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 0xff02da7c4170b717c540f560ff7d47df,
+    digest: 0xa3235a3e977e7ca0e9c4b824bb1d663b,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -374,13 +394,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 2,
+};
+/// `adjoint of o = f <<x>_0 <y>_3>_3`, grades 0 and 3.
+///
+/// 5 flops per lane (5 multiplications, 0 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_3: Program = Program {
+    digest: 0x1b6dc9960d09a88d914c0453beb5407f,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -395,7 +423,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -404,13 +432,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [2, 5],
+    flops: 5,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_0.
 ///
@@ -500,12 +528,11 @@ unsafe fn path_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_8: Stage = stage!(path_product_8);
 /// `o = f <<x>_1 <y>_1>_0`, grades 1 and 1.
 ///
-/// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 13 flops per lane (11 multiplications, 2 additions).
+/// 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
-    digest: 0xf25a9181a9654df3f9cfc2a013a8e268,
+    digest: 0x4891e21b02b597bf1c2d3753916a8351,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -515,13 +542,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = f <<x>_1 <y>_1>_0`, grades 1 and 1.
+///
+/// 13 flops per lane (11 multiplications, 2 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_4: Program = Program {
+    digest: 0xf8e66414306ffad646cfadcdec1f8f0c,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -536,7 +571,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -545,13 +580,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 13],
+    flops: 13,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_0>_1.
 ///
@@ -659,12 +694,11 @@ unsafe fn path_product_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_11: Stage = stage!(path_product_11);
 /// `o = f <<x>_1 <y>_0>_1`, grades 1 and 0.
 ///
-/// Forward: 6 flops per lane (6 multiplications, 0 additions).
-/// Backward: 19 flops per lane (15 multiplications, 4 additions).
+/// 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
-    digest: 0x5623298420d1520d755943d1d8f269c2,
+    digest: 0x04aa7efdc0fc51537682d109f8c7f236,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -674,13 +708,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = f <<x>_1 <y>_0>_1`, grades 1 and 0.
+///
+/// 19 flops per lane (15 multiplications, 4 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_5: Program = Program {
+    digest: 0x088c4bc9c5adc022ca0380ae441b9ca6,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -695,7 +737,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -704,13 +746,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 19],
+    flops: 19,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_1.
 ///
@@ -847,12 +889,11 @@ unsafe fn path_product_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_14: Stage = stage!(path_product_14);
 /// `o = f <<x>_1 <y>_2>_1`, grades 1 and 2.
 ///
-/// Forward: 13 flops per lane (9 multiplications, 4 additions).
-/// Backward: 36 flops per lane (24 multiplications, 12 additions).
+/// 13 flops per lane (9 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
-    digest: 0x8a4a6ed9305b04fe81fd088bb70e00e7,
+    digest: 0x23608593925ce9c3a7937e9ff2ab298f,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -862,13 +903,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 13,
+};
+/// `adjoint of o = f <<x>_1 <y>_2>_1`, grades 1 and 2.
+///
+/// 36 flops per lane (24 multiplications, 12 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_6: Program = Program {
+    digest: 0x13c910a69dae6df9457e984e12a828d4,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -883,7 +932,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -892,13 +941,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [13, 36],
+    flops: 36,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_1>_2.
 ///
@@ -1035,12 +1084,11 @@ unsafe fn path_product_17<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_17: Stage = stage!(path_product_17);
 /// `o = f <<x>_1 <y>_1>_2`, grades 1 and 1.
 ///
-/// Forward: 12 flops per lane (9 multiplications, 3 additions).
-/// Backward: 37 flops per lane (24 multiplications, 13 additions).
+/// 12 flops per lane (9 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
-    digest: 0x22a9d1f2e02b493eb0c7513a9bd9306c,
+    digest: 0xee71a52cfe6e3a30762ea824781b1721,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1050,13 +1098,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 12,
+};
+/// `adjoint of o = f <<x>_1 <y>_1>_2`, grades 1 and 1.
+///
+/// 37 flops per lane (24 multiplications, 13 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_7: Program = Program {
+    digest: 0xdec6b7a9550723b2d3e6e89232f08d42,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1071,7 +1127,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1080,13 +1136,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [12, 37],
+    flops: 37,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_3>_2.
 ///
@@ -1197,12 +1253,11 @@ unsafe fn path_product_20<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_20: Stage = stage!(path_product_20);
 /// `o = f <<x>_1 <y>_3>_2`, grades 1 and 3.
 ///
-/// Forward: 7 flops per lane (6 multiplications, 1 additions).
-/// Backward: 20 flops per lane (15 multiplications, 5 additions).
+/// 7 flops per lane (6 multiplications, 1 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
-    digest: 0x226382514ec02f947631ec641521297f,
+    digest: 0x8945c9482977457c523dd55841eaf1c8,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1212,13 +1267,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 7,
+};
+/// `adjoint of o = f <<x>_1 <y>_3>_2`, grades 1 and 3.
+///
+/// 20 flops per lane (15 multiplications, 5 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_8: Program = Program {
+    digest: 0x0a1754727109556e5ac1e89d6549749a,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1233,7 +1296,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1242,13 +1305,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [7, 20],
+    flops: 20,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_1 <y>_2>_3.
 ///
@@ -1338,12 +1401,11 @@ unsafe fn path_product_23<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_23: Stage = stage!(path_product_23);
 /// `o = f <<x>_1 <y>_2>_3`, grades 1 and 2.
 ///
-/// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 15 flops per lane (11 multiplications, 4 additions).
+/// 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
-    digest: 0xacb4380ae72f663c7e4cb03d07e80bfb,
+    digest: 0xc3d005b291ea5cfffa26b767f6737d9a,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1353,13 +1415,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = f <<x>_1 <y>_2>_3`, grades 1 and 2.
+///
+/// 15 flops per lane (11 multiplications, 4 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_9: Program = Program {
+    digest: 0x3c614b24ffb27106bfd594113f7643fe,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1374,7 +1444,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1383,13 +1453,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 15],
+    flops: 15,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_0.
 ///
@@ -1479,12 +1549,11 @@ unsafe fn path_product_26<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_26: Stage = stage!(path_product_26);
 /// `o = f <<x>_2 <y>_2>_0`, grades 2 and 2.
 ///
-/// Forward: 7 flops per lane (4 multiplications, 3 additions).
-/// Backward: 20 flops per lane (11 multiplications, 9 additions).
+/// 7 flops per lane (4 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
-    digest: 0xdf5ea3769554d0aaf59ab9695c3d6a8e,
+    digest: 0xaca579658c2fa6208f0c58c47403b9bc,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1494,13 +1563,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 7,
+};
+/// `adjoint of o = f <<x>_2 <y>_2>_0`, grades 2 and 2.
+///
+/// 20 flops per lane (11 multiplications, 9 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_10: Program = Program {
+    digest: 0x5f464d18bed6bea846fed3c86a00cad1,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1515,7 +1592,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1524,13 +1601,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [7, 20],
+    flops: 20,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_1>_1.
 ///
@@ -1667,12 +1744,11 @@ unsafe fn path_product_29<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_29: Stage = stage!(path_product_29);
 /// `o = f <<x>_2 <y>_1>_1`, grades 2 and 1.
 ///
-/// Forward: 13 flops per lane (9 multiplications, 4 additions).
-/// Backward: 36 flops per lane (24 multiplications, 12 additions).
+/// 13 flops per lane (9 multiplications, 4 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
-    digest: 0xbad919be0fdf4bb56fb231a1ecde14c1,
+    digest: 0x9993676e5733c145f3c7b0f38dc348c9,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1682,13 +1758,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 13,
+};
+/// `adjoint of o = f <<x>_2 <y>_1>_1`, grades 2 and 1.
+///
+/// 36 flops per lane (24 multiplications, 12 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_11: Program = Program {
+    digest: 0xb60ab8060be73e7781fcd11281b132ca,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1703,7 +1787,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1712,13 +1796,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [13, 36],
+    flops: 36,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_3>_1.
 ///
@@ -1832,12 +1916,11 @@ unsafe fn path_product_32<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_32: Stage = stage!(path_product_32);
 /// `o = f <<x>_2 <y>_3>_1`, grades 2 and 3.
 ///
-/// Forward: 8 flops per lane (6 multiplications, 2 additions).
-/// Backward: 21 flops per lane (15 multiplications, 6 additions).
+/// 8 flops per lane (6 multiplications, 2 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
-    digest: 0x638c7b38c4208ee0b889db585dcc1788,
+    digest: 0x1acd051f7e20bfe7b84842501f095347,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1847,13 +1930,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 8,
+};
+/// `adjoint of o = f <<x>_2 <y>_3>_1`, grades 2 and 3.
+///
+/// 21 flops per lane (15 multiplications, 6 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_12: Program = Program {
+    digest: 0xd090c795eb9245849beb56aa8f906584,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1868,7 +1959,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1877,22 +1968,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [8, 21],
+    flops: 21,
 };
 /// `o = f <<x>_2 <y>_0>_2`, grades 2 and 0.
 ///
-/// Forward: 6 flops per lane (6 multiplications, 0 additions).
-/// Backward: 19 flops per lane (15 multiplications, 4 additions).
+/// 6 flops per lane (6 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
-    digest: 0x5623298420d1520d755943d1d8f269c2,
+    digest: 0x04aa7efdc0fc51537682d109f8c7f236,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1902,13 +1992,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = f <<x>_2 <y>_0>_2`, grades 2 and 0.
+///
+/// 19 flops per lane (15 multiplications, 4 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_13: Program = Program {
+    digest: 0x088c4bc9c5adc022ca0380ae441b9ca6,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1923,7 +2021,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1932,13 +2030,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 19],
+    flops: 19,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_2 <y>_2>_2.
 ///
@@ -2075,12 +2173,11 @@ unsafe fn path_product_35<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_35: Stage = stage!(path_product_35);
 /// `o = f <<x>_2 <y>_2>_2`, grades 2 and 2.
 ///
-/// Forward: 12 flops per lane (9 multiplications, 3 additions).
-/// Backward: 35 flops per lane (24 multiplications, 11 additions).
+/// 12 flops per lane (9 multiplications, 3 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
-    digest: 0x0a8cea1c0cc6f5de2334c90a1c5a8a70,
+    digest: 0x1e53d4beee9fdc2eb405f719679dc4d0,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -2090,13 +2187,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 12,
+};
+/// `adjoint of o = f <<x>_2 <y>_2>_2`, grades 2 and 2.
+///
+/// 35 flops per lane (24 multiplications, 11 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_14: Program = Program {
+    digest: 0x51f9e73aa05c6a1a76745c086dc9ee35,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -2111,7 +2216,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -2120,22 +2225,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [12, 35],
+    flops: 35,
 };
 /// `o = f <<x>_2 <y>_1>_3`, grades 2 and 1.
 ///
-/// Forward: 6 flops per lane (4 multiplications, 2 additions).
-/// Backward: 15 flops per lane (11 multiplications, 4 additions).
+/// 6 flops per lane (4 multiplications, 2 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
-    digest: 0x3bf2fbea5a08c228f49f9d1ab29cc907,
+    digest: 0xad3e4d302d5bb515e1221aa57ce19c91,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -2145,13 +2249,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 6,
+};
+/// `adjoint of o = f <<x>_2 <y>_1>_3`, grades 2 and 1.
+///
+/// 15 flops per lane (11 multiplications, 4 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_15: Program = Program {
+    digest: 0x112d36823c191822ef15497b7bcc345e,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -2166,7 +2278,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -2175,13 +2287,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [6, 15],
+    flops: 15,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_3>_0.
 ///
@@ -2275,12 +2387,11 @@ unsafe fn path_product_38<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_38: Stage = stage!(path_product_38);
 /// `o = f <<x>_3 <y>_3>_0`, grades 3 and 3.
 ///
-/// Forward: 3 flops per lane (2 multiplications, 1 additions).
-/// Backward: 8 flops per lane (5 multiplications, 3 additions).
+/// 3 flops per lane (2 multiplications, 1 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
-    digest: 0xcf68ad07efc3627ea236e46a20064e6c,
+    digest: 0x682223b60723adeab8f9a09fe8b0a917,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -2290,13 +2401,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o = f <<x>_3 <y>_3>_0`, grades 3 and 3.
+///
+/// 8 flops per lane (5 multiplications, 3 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_16: Program = Program {
+    digest: 0x7e21d8ee13301d10ca27ffa245f6b439,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -2311,7 +2430,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -2320,13 +2439,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 8],
+    flops: 8,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_2>_1.
 ///
@@ -2440,12 +2559,11 @@ unsafe fn path_product_41<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_41: Stage = stage!(path_product_41);
 /// `o = f <<x>_3 <y>_2>_1`, grades 3 and 2.
 ///
-/// Forward: 8 flops per lane (6 multiplications, 2 additions).
-/// Backward: 21 flops per lane (15 multiplications, 6 additions).
+/// 8 flops per lane (6 multiplications, 2 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
-    digest: 0xd578b91f08a5d7233bbc9aa0c2f94797,
+    digest: 0xc189fc58b10fe92521315e38a911a2da,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -2455,13 +2573,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 8,
+};
+/// `adjoint of o = f <<x>_3 <y>_2>_1`, grades 3 and 2.
+///
+/// 21 flops per lane (15 multiplications, 6 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_17: Program = Program {
+    digest: 0xf34e732990999caf712c118b4acdcd37,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -2476,7 +2602,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -2485,13 +2611,13 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [8, 21],
+    flops: 21,
 };
 /// From `x`, `y`, `f` to `o`: o = f <<x>_3 <y>_1>_2.
 ///
@@ -2602,12 +2728,11 @@ unsafe fn path_product_44<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static PATH_PRODUCT_44: Stage = stage!(path_product_44);
 /// `o = f <<x>_3 <y>_1>_2`, grades 3 and 1.
 ///
-/// Forward: 7 flops per lane (6 multiplications, 1 additions).
-/// Backward: 20 flops per lane (15 multiplications, 5 additions).
+/// 7 flops per lane (6 multiplications, 1 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
-    digest: 0x240ba7f4f06be12f32ae96d9be283e52,
+    digest: 0x49554460abcfca454029b7a72605ff3d,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -2617,13 +2742,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 7,
+};
+/// `adjoint of o = f <<x>_3 <y>_1>_2`, grades 3 and 1.
+///
+/// 20 flops per lane (15 multiplications, 5 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_18: Program = Program {
+    digest: 0xc78c1657f08c037c6c64b959357b49b6,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -2638,7 +2771,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -2647,22 +2780,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [7, 20],
+    flops: 20,
 };
 /// `o = f <<x>_3 <y>_0>_3`, grades 3 and 0.
 ///
-/// Forward: 2 flops per lane (2 multiplications, 0 additions).
-/// Backward: 5 flops per lane (5 multiplications, 0 additions).
+/// 2 flops per lane (2 multiplications, 0 additions).
 pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
-    digest: 0xff02da7c4170b717c540f560ff7d47df,
+    digest: 0xa3235a3e977e7ca0e9c4b824bb1d663b,
     name: "path_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -2672,13 +2804,21 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 2,
+};
+/// `adjoint of o = f <<x>_3 <y>_0>_3`, grades 3 and 0.
+///
+/// 5 flops per lane (5 multiplications, 0 additions).
+pub(super) static PATH_PRODUCT_ADJOINT_19: Program = Program {
+    digest: 0x1b6dc9960d09a88d914c0453beb5407f,
+    name: "path_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -2693,7 +2833,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
                 ],
                 outputs: &[Slot::External(0), Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -2702,11 +2842,11 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [2, 5],
+    flops: 5,
 };

@@ -229,12 +229,11 @@ unsafe fn regressive_product_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static REGRESSIVE_PRODUCT_2: Stage = stage!(regressive_product_2);
 /// `o = regressive(x, y)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 46 flops per lane (27 multiplications, 19 additions).
-/// Backward: 92 flops per lane (54 multiplications, 38 additions).
+/// 46 flops per lane (27 multiplications, 19 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0x92d43b3f1e60631e675add7992047cb6,
+    digest: 0xde30cde1c1bb4fed61d6ccfa5d2aec59,
     name: "regressive_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -244,13 +243,21 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 46,
+};
+/// `adjoint of o = regressive(x, y)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 92 flops per lane (54 multiplications, 38 additions).
+pub(super) static REGRESSIVE_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0x70f50b56759e16da10a986425e946aab,
+    name: "regressive_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -260,7 +267,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -269,13 +276,13 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [46, 92],
+    flops: 92,
 };
 /// From `x`, `y` to `o`: o = regressive(x, y).
 ///
@@ -386,12 +393,11 @@ unsafe fn regressive_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static REGRESSIVE_PRODUCT_5: Stage = stage!(regressive_product_5);
 /// `o = regressive(x, y)`, grades 1 and 0,1,2,3.
 ///
-/// Forward: 8 flops per lane (6 multiplications, 2 additions).
-/// Backward: 18 flops per lane (12 multiplications, 6 additions).
+/// 8 flops per lane (6 multiplications, 2 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 0x4a7ce04216ce5174d0fcccdb0696d72a,
+    digest: 0x5ee432997231346ff0d77ed3d0668785,
     name: "regressive_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -401,13 +407,21 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 8,
+};
+/// `adjoint of o = regressive(x, y)`, grades 1 and 0,1,2,3.
+///
+/// 18 flops per lane (12 multiplications, 6 additions).
+pub(super) static REGRESSIVE_PRODUCT_ADJOINT_1: Program = Program {
+    digest: 0x78cde63ed0bbe12d734ccd84d244fdb7,
+    name: "regressive_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -417,7 +431,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -426,13 +440,13 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [8, 18],
+    flops: 18,
 };
 /// From `x`, `y` to `o`: o = regressive(x, y).
 ///
@@ -543,12 +557,11 @@ unsafe fn regressive_product_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static REGRESSIVE_PRODUCT_8: Stage = stage!(regressive_product_8);
 /// `o = regressive(x, y)`, grades 0,1,2,3 and 1.
 ///
-/// Forward: 8 flops per lane (6 multiplications, 2 additions).
-/// Backward: 18 flops per lane (12 multiplications, 6 additions).
+/// 8 flops per lane (6 multiplications, 2 additions).
 pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 0x9c179d47711b1fa07c173400517eff35,
+    digest: 0x806b98d43868494b5fdd000cc5b4e460,
     name: "regressive_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -558,13 +571,21 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 8,
+};
+/// `adjoint of o = regressive(x, y)`, grades 0,1,2,3 and 1.
+///
+/// 18 flops per lane (12 multiplications, 6 additions).
+pub(super) static REGRESSIVE_PRODUCT_ADJOINT_2: Program = Program {
+    digest: 0x8634377d43cd8257cd06b48d5eea8f93,
+    name: "regressive_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -574,7 +595,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -583,11 +604,11 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [8, 18],
+    flops: 18,
 };

@@ -71,12 +71,11 @@ unsafe fn reverse_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static REVERSE_1: Stage = stage!(reverse_1);
 /// `o = reverse(x)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 4 flops per lane (0 multiplications, 4 additions).
-/// Backward: 4 flops per lane (0 multiplications, 4 additions).
+/// 4 flops per lane (0 multiplications, 4 additions).
 pub(super) static REVERSE_PROGRAM_0: Program = Program {
-    digest: 0x4a8b0d28f74418993621f48f39013321,
+    digest: 0xab9131068fc5a258234e840f9edf2829,
     name: "reverse",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -86,13 +85,21 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 4,
+};
+/// `adjoint of o = reverse(x)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 4 flops per lane (0 multiplications, 4 additions).
+pub(super) static REVERSE_ADJOINT_0: Program = Program {
+    digest: 0xa54b011cc9048bdc8a172af68a256e89,
+    name: "reverse_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -102,11 +109,11 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [4, 4],
+    flops: 4,
 };

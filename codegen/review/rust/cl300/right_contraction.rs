@@ -229,12 +229,11 @@ unsafe fn right_contraction_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static RIGHT_CONTRACTION_2: Stage = stage!(right_contraction_2);
 /// `o = right_contraction(x, y)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 46 flops per lane (27 multiplications, 19 additions).
-/// Backward: 95 flops per lane (54 multiplications, 41 additions).
+/// 46 flops per lane (27 multiplications, 19 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
-    digest: 0xe9d6467e66d4c2ad3754b3a5ac663ae7,
+    digest: 0xdf2f9a960f300952dbb4ea20e55e8cd6,
     name: "right_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -244,13 +243,21 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 46,
+};
+/// `adjoint of o = right_contraction(x, y)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 95 flops per lane (54 multiplications, 41 additions).
+pub(super) static RIGHT_CONTRACTION_ADJOINT_0: Program = Program {
+    digest: 0x4c5e9945b6af9c91dd68f71249772354,
+    name: "right_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -260,7 +267,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -269,13 +276,13 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [46, 95],
+    flops: 95,
 };
 /// From `x`, `y` to `o`: o = right_contraction(x, y).
 ///
@@ -312,12 +319,11 @@ unsafe fn right_contraction_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static RIGHT_CONTRACTION_3: Stage = stage!(right_contraction_3);
 /// `o = right_contraction(x, y)`, grades 1 and 0,1,2,3.
 ///
-/// Forward: 8 flops per lane (6 multiplications, 2 additions).
-/// Backward: 17 flops per lane (12 multiplications, 5 additions).
+/// 8 flops per lane (6 multiplications, 2 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
-    digest: 0x94abb315eb6d846990455f2f073dfbe0,
+    digest: 0xa9ae0d6851f18e72981593b4fb2cd685,
     name: "right_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -327,13 +333,21 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 8,
+};
+/// `adjoint of o = right_contraction(x, y)`, grades 1 and 0,1,2,3.
+///
+/// 17 flops per lane (12 multiplications, 5 additions).
+pub(super) static RIGHT_CONTRACTION_ADJOINT_1: Program = Program {
+    digest: 0x6aea3c0188f0f288e853b54f7517d852,
+    name: "right_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -343,7 +357,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -352,13 +366,13 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [8, 17],
+    flops: 17,
 };
 /// From `x`, `y` to `o`: o = right_contraction(x, y).
 ///
@@ -505,12 +519,11 @@ unsafe fn right_contraction_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static RIGHT_CONTRACTION_6: Stage = stage!(right_contraction_6);
 /// `o = right_contraction(x, y)`, grades 0,1,2,3 and 1.
 ///
-/// Forward: 19 flops per lane (12 multiplications, 7 additions).
-/// Backward: 38 flops per lane (24 multiplications, 14 additions).
+/// 19 flops per lane (12 multiplications, 7 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
-    digest: 0x7409452aa0b5fce2c1a0e4600f385946,
+    digest: 0xfd00619f146e589e5df87ded516d9cfc,
     name: "right_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -520,13 +533,21 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 19,
+};
+/// `adjoint of o = right_contraction(x, y)`, grades 0,1,2,3 and 1.
+///
+/// 38 flops per lane (24 multiplications, 14 additions).
+pub(super) static RIGHT_CONTRACTION_ADJOINT_2: Program = Program {
+    digest: 0x2c815cfcf491c1598e18f082de820d26,
+    name: "right_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -536,7 +557,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -545,22 +566,21 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [19, 38],
+    flops: 38,
 };
 /// `o = right_contraction(x, y)`, grades 1 and 1.
 ///
-/// Forward: 5 flops per lane (3 multiplications, 2 additions).
-/// Backward: 6 flops per lane (6 multiplications, 0 additions).
+/// 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
-    digest: 0xe15201905c24250f17198ca24037792f,
+    digest: 0x66f154638bf6941fd7a61e77e6e24374,
     name: "right_contraction",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -570,13 +590,21 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = right_contraction(x, y)`, grades 1 and 1.
+///
+/// 6 flops per lane (6 multiplications, 0 additions).
+pub(super) static RIGHT_CONTRACTION_ADJOINT_3: Program = Program {
+    digest: 0x27666fdb5aa27c1fe2eeb8f4f79e28eb,
+    name: "right_contraction_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -586,7 +614,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -595,11 +623,11 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 6],
+    flops: 6,
 };

@@ -732,12 +732,11 @@ unsafe fn sandwich_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SANDWICH_6: Stage = stage!(sandwich_6);
 /// `o = x y reverse(x)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 244 flops per lane (128 multiplications, 116 additions).
-/// Backward: 612 flops per lane (320 multiplications, 292 additions).
+/// 244 flops per lane (128 multiplications, 116 additions).
 pub(super) static SANDWICH_PROGRAM_0: Program = Program {
-    digest: 0xf82a60c1a22f63315b1e76b8be7fe4ed,
+    digest: 0x9d577a6f6cbaba4e40d4f035ced3ca50,
     name: "sandwich",
-    forward: Plan {
+    plan: Plan {
         cuts: &[8, 8],
         row_sums: 0,
         saved_row_sums: 0,
@@ -747,7 +746,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -756,7 +755,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -765,13 +764,21 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::Cut(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 244,
+};
+/// `adjoint of o = x y reverse(x)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 612 flops per lane (320 multiplications, 292 additions).
+pub(super) static SANDWICH_ADJOINT_0: Program = Program {
+    digest: 0xa095b10b7a010acb56bcaa0ced92fdad,
+    name: "sandwich_grad",
+    plan: Plan {
         cuts: &[8, 8, 8, 8],
         row_sums: 0,
         saved_row_sums: 0,
@@ -781,7 +788,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -790,7 +797,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -799,7 +806,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -808,7 +815,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::External(2)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -817,7 +824,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(3), Slot::Cut(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -826,13 +833,13 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(3)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [244, 612],
+    flops: 612,
 };
 /// From `x`, `y` to cut 0: o = x y reverse(x).
 ///
@@ -1133,12 +1140,11 @@ unsafe fn sandwich_13<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SANDWICH_13: Stage = stage!(sandwich_13);
 /// `o = x y reverse(x)`, grades 0,2 and 1.
 ///
-/// Forward: 44 flops per lane (24 multiplications, 20 additions).
-/// Backward: 108 flops per lane (60 multiplications, 48 additions).
+/// 44 flops per lane (24 multiplications, 20 additions).
 pub(super) static SANDWICH_PROGRAM_1: Program = Program {
-    digest: 0xbf04f9f8d57d2ca48f17dead7b4b1742,
+    digest: 0x9a2dcadf98da85b1da4acb5a3a4c9201,
     name: "sandwich",
-    forward: Plan {
+    plan: Plan {
         cuts: &[4, 4],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1148,7 +1154,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1157,7 +1163,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1166,13 +1172,21 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::Cut(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 44,
+};
+/// `adjoint of o = x y reverse(x)`, grades 0,2 and 1.
+///
+/// 108 flops per lane (60 multiplications, 48 additions).
+pub(super) static SANDWICH_ADJOINT_1: Program = Program {
+    digest: 0xaf8fb4b3cb21ba15aef77f1930c57f9e,
+    name: "sandwich_grad",
+    plan: Plan {
         cuts: &[4, 4, 4, 4],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1182,7 +1196,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1191,7 +1205,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1200,7 +1214,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1209,7 +1223,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::External(2)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1218,7 +1232,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(3), Slot::Cut(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1227,11 +1241,11 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(3)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [44, 108],
+    flops: 108,
 };

@@ -70,12 +70,11 @@ unsafe fn scalar_product_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SCALAR_PRODUCT_1: Stage = stage!(scalar_product_1);
 /// `o = scalar(x, y)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 15 flops per lane (8 multiplications, 7 additions).
-/// Backward: 24 flops per lane (16 multiplications, 8 additions).
+/// 15 flops per lane (8 multiplications, 7 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0xe7d27b2a3116eb33c557b97e834f08b4,
+    digest: 0xd9aefefe1408bb5561e9f7959400ce1b,
     name: "scalar_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -85,13 +84,21 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 15,
+};
+/// `adjoint of o = scalar(x, y)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 24 flops per lane (16 multiplications, 8 additions).
+pub(super) static SCALAR_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0xac8089e4e47b405821d48a571809807f,
+    name: "scalar_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -101,7 +108,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -110,13 +117,13 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [15, 24],
+    flops: 24,
 };
 /// From `x`, `y` to `o`: o = scalar(x, y).
 ///
@@ -204,12 +211,11 @@ unsafe fn scalar_product_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SCALAR_PRODUCT_4: Stage = stage!(scalar_product_4);
 /// `o = scalar(x, y)`, grades 1 and 0,1,2,3.
 ///
-/// Forward: 5 flops per lane (3 multiplications, 2 additions).
-/// Backward: 6 flops per lane (6 multiplications, 0 additions).
+/// 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
-    digest: 0xbc355b014a07b7084a3147c9f4465018,
+    digest: 0x8d51f94c4f0604958f16c369f335c02d,
     name: "scalar_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -219,13 +225,21 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = scalar(x, y)`, grades 1 and 0,1,2,3.
+///
+/// 6 flops per lane (6 multiplications, 0 additions).
+pub(super) static SCALAR_PRODUCT_ADJOINT_1: Program = Program {
+    digest: 0xbb1b5abf40250a6495be6aa4ab3b217e,
+    name: "scalar_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -235,7 +249,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -244,13 +258,13 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 6],
+    flops: 6,
 };
 /// From `x`, `y` to `o`: o = scalar(x, y).
 ///
@@ -277,12 +291,11 @@ unsafe fn scalar_product_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SCALAR_PRODUCT_5: Stage = stage!(scalar_product_5);
 /// `o = scalar(x, y)`, grades 0,1,2,3 and 1.
 ///
-/// Forward: 5 flops per lane (3 multiplications, 2 additions).
-/// Backward: 6 flops per lane (6 multiplications, 0 additions).
+/// 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
-    digest: 0xa3c1cbf9a2bb005bb5ba5798483c7807,
+    digest: 0x1f0404493d0055c26129c661c27fa38a,
     name: "scalar_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -292,13 +305,21 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = scalar(x, y)`, grades 0,1,2,3 and 1.
+///
+/// 6 flops per lane (6 multiplications, 0 additions).
+pub(super) static SCALAR_PRODUCT_ADJOINT_2: Program = Program {
+    digest: 0x22397d800cfa1d4287565c7dbb65d3ea,
+    name: "scalar_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -308,7 +329,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -317,22 +338,21 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 6],
+    flops: 6,
 };
 /// `o = scalar(x, y)`, grades 1 and 1.
 ///
-/// Forward: 5 flops per lane (3 multiplications, 2 additions).
-/// Backward: 6 flops per lane (6 multiplications, 0 additions).
+/// 5 flops per lane (3 multiplications, 2 additions).
 pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
-    digest: 0xe15201905c24250f17198ca24037792f,
+    digest: 0x66f154638bf6941fd7a61e77e6e24374,
     name: "scalar_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -342,13 +362,21 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 5,
+};
+/// `adjoint of o = scalar(x, y)`, grades 1 and 1.
+///
+/// 6 flops per lane (6 multiplications, 0 additions).
+pub(super) static SCALAR_PRODUCT_ADJOINT_3: Program = Program {
+    digest: 0x27666fdb5aa27c1fe2eeb8f4f79e28eb,
+    name: "scalar_product_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 0,
         saved_row_sums: 0,
@@ -358,7 +386,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -367,11 +395,11 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [5, 6],
+    flops: 6,
 };

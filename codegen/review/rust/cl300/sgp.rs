@@ -450,7 +450,7 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<8>(c);
@@ -707,12 +707,11 @@ unsafe fn sgp_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_6: Stage = stage!(sgp_6);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 175 flops per lane (117 multiplications, 56 additions).
-/// Backward: 572 flops per lane (345 multiplications, 223 additions).
+/// 175 flops per lane (117 multiplications, 56 additions).
 pub(super) static SGP_PROGRAM_0: Program = Program {
-    digest: 0x8f774243cb152614bb6d0faf64d07627,
+    digest: 0xa00968ffc4f103258a0606c611bbf5a7,
     name: "sgp",
-    forward: Plan {
+    plan: Plan {
         cuts: &[8, 1, 1],
         row_sums: 0,
         saved_row_sums: 0,
@@ -722,7 +721,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -731,7 +730,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -740,7 +739,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -749,13 +748,21 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 175,
+};
+/// `adjoint of o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 572 flops per lane (345 multiplications, 223 additions).
+pub(super) static SGP_ADJOINT_0: Program = Program {
+    digest: 0xa485821dca43bcc98737228ebf2f7afe,
+    name: "sgp_grad",
+    plan: Plan {
         cuts: &[8, 1, 1, 1, 1, 8],
         row_sums: 0,
         saved_row_sums: 0,
@@ -765,7 +772,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -774,7 +781,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -783,7 +790,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -792,7 +799,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(2), Slot::Cut(1)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -801,7 +808,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -815,7 +822,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -829,13 +836,13 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [175, 572],
+    flops: 572,
 };
 /// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
@@ -1075,7 +1082,7 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[2];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<8>(c);
@@ -1192,12 +1199,11 @@ unsafe fn sgp_11<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_11: Stage = stage!(sgp_11);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2,3.
 ///
-/// Forward: 68 flops per lane (51 multiplications, 16 additions).
-/// Backward: 226 flops per lane (145 multiplications, 79 additions).
+/// 68 flops per lane (51 multiplications, 16 additions).
 pub(super) static SGP_PROGRAM_1: Program = Program {
-    digest: 0x4371111a9f4a80c5a7cd29de381fe1ba,
+    digest: 0xb7859e16fa3cce32ce1a193b0d6494ab,
     name: "sgp",
-    forward: Plan {
+    plan: Plan {
         cuts: &[8, 1, 1],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1207,7 +1213,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1216,7 +1222,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1225,7 +1231,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1234,13 +1240,21 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 68,
+};
+/// `adjoint of o = weighted_product(w, gate(x), gate(y))`, grades 1 and 0,1,2,3.
+///
+/// 226 flops per lane (145 multiplications, 79 additions).
+pub(super) static SGP_ADJOINT_1: Program = Program {
+    digest: 0x6c4da1d9fa6bb4a75af0fad63724f3e6,
+    name: "sgp_grad",
+    plan: Plan {
         cuts: &[8, 1, 1, 1, 0, 8],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1250,7 +1264,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1259,7 +1273,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1268,7 +1282,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1277,7 +1291,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(1)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1286,7 +1300,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1300,7 +1314,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 ],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1309,13 +1323,13 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(5), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [68, 226],
+    flops: 226,
 };
 /// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
@@ -1488,7 +1502,7 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t4 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<3>(c);
@@ -1606,12 +1620,11 @@ unsafe fn sgp_14<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_14: Stage = stage!(sgp_14);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2,3 and 1.
 ///
-/// Forward: 64 flops per lane (47 multiplications, 16 additions).
-/// Backward: 210 flops per lane (133 multiplications, 75 additions).
+/// 64 flops per lane (47 multiplications, 16 additions).
 pub(super) static SGP_PROGRAM_2: Program = Program {
-    digest: 0x61a8538636dde17c7e1e1dfd9e7640a6,
+    digest: 0x531755e44fbe7e850a01809f0c77c484,
     name: "sgp",
-    forward: Plan {
+    plan: Plan {
         cuts: &[8, 1, 1],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1621,7 +1634,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1630,7 +1643,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1639,7 +1652,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1648,13 +1661,21 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 64,
+};
+/// `adjoint of o = weighted_product(w, gate(x), gate(y))`, grades 0,1,2,3 and 1.
+///
+/// 210 flops per lane (133 multiplications, 75 additions).
+pub(super) static SGP_ADJOINT_2: Program = Program {
+    digest: 0xf7e3b2154cbfefb673304145f7c4b97c,
+    name: "sgp_grad",
+    plan: Plan {
         cuts: &[8, 1, 1, 0, 1, 8],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1664,7 +1685,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1673,7 +1694,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1682,7 +1703,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1691,7 +1712,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(2)],
                 outputs: &[Slot::Cut(4)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1700,7 +1721,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1709,7 +1730,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1723,13 +1744,13 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
                 ],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [64, 210],
+    flops: 210,
 };
 /// From `x`, `y`, `w` to cut 0: o = weighted_product(w, gate(x), gate(y)).
 ///
@@ -1893,7 +1914,7 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let x = args.inputs[2];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             y.prefetch::<3>(c);
@@ -1950,12 +1971,11 @@ unsafe fn sgp_19<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_19: Stage = stage!(sgp_19);
 /// `o = weighted_product(w, gate(x), gate(y))`, grades 1 and 1.
 ///
-/// Forward: 24 flops per lane (19 multiplications, 5 additions).
-/// Backward: 58 flops per lane (40 multiplications, 18 additions).
+/// 24 flops per lane (19 multiplications, 5 additions).
 pub(super) static SGP_PROGRAM_3: Program = Program {
-    digest: 0xb43b723afff35f6a71bb7382316d4288,
+    digest: 0xadefec46b31fed02a36dfc251d4a9480,
     name: "sgp",
-    forward: Plan {
+    plan: Plan {
         cuts: &[4],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1965,7 +1985,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1974,13 +1994,21 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 24,
+};
+/// `adjoint of o = weighted_product(w, gate(x), gate(y))`, grades 1 and 1.
+///
+/// 58 flops per lane (40 multiplications, 18 additions).
+pub(super) static SGP_ADJOINT_3: Program = Program {
+    digest: 0x4f170cba63225724ef19689e721bdffa,
+    name: "sgp_grad",
+    plan: Plan {
         cuts: &[0, 4],
         row_sums: 0,
         saved_row_sums: 0,
@@ -1990,7 +2018,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(2)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1999,7 +2027,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(1)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -2008,11 +2036,11 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(1), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [24, 58],
+    flops: 58,
 };

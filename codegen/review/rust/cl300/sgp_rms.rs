@@ -48,10 +48,10 @@ unsafe fn sgp_rms_0<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 3 = v18*v18
             sum3 = V::add(sum3, V::keep_first(V::mul(v18, v18), valid));
         }
-        args.sums[0] = sum0.reduce_add();
-        args.sums[1] = sum1.reduce_add();
-        args.sums[2] = sum2.reduce_add();
-        args.sums[3] = sum3.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
+        args.row_sums[1] = sum1.reduce_add();
+        args.row_sums[2] = sum2.reduce_add();
+        args.row_sums[3] = sum3.reduce_add();
     }
 }
 pub(super) static SGP_RMS_0: Stage = stage!(sgp_rms_0);
@@ -216,10 +216,10 @@ unsafe fn sgp_rms_2<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
             );
         }
-        args.sums[0] = sum0.reduce_add();
-        args.sums[1] = sum1.reduce_add();
-        args.sums[2] = sum2.reduce_add();
-        args.sums[3] = sum3.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
+        args.row_sums[1] = sum1.reduce_add();
+        args.row_sums[2] = sum2.reduce_add();
+        args.row_sums[3] = sum3.reduce_add();
     }
 }
 pub(super) static SGP_RMS_2: Stage = stage!(sgp_rms_2);
@@ -342,12 +342,11 @@ unsafe fn sgp_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_RMS_3: Stage = stage!(sgp_rms_3);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 199 flops per lane (133 multiplications, 64 additions).
-/// Backward: 628 flops per lane (385 multiplications, 239 additions).
+/// 199 flops per lane (133 multiplications, 64 additions).
 pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
-    digest: 0xde23d2cfb56d154091ac66d0c1fe55f5,
+    digest: 0x5204426762a0396a649535dd29039cbe,
     name: "sgp_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[8, 1, 1],
         row_sums: 4,
         saved_row_sums: 0,
@@ -357,7 +356,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -366,7 +365,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -375,7 +374,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -384,7 +383,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0, 1, 2, 3],
             },
@@ -393,13 +392,21 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 199,
+};
+/// `adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 628 flops per lane (385 multiplications, 239 additions).
+pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
+    digest: 0x63e2e2e50f079b21dd0f6bce8ece6ede,
+    name: "sgp_rms_grad",
+    plan: Plan {
         cuts: &[8, 1, 1, 1, 1, 8],
         row_sums: 8,
         saved_row_sums: 4,
@@ -409,7 +416,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -418,7 +425,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -427,7 +434,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -436,7 +443,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3],
                 row_sums: &[4, 5, 6, 7],
             },
@@ -445,7 +452,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3, 4, 5, 6, 7],
                 row_sums: &[],
             },
@@ -459,7 +466,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -473,13 +480,13 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [199, 628],
+    flops: 628,
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 3, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -595,12 +602,11 @@ unsafe fn sgp_rms_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_RMS_4: Stage = stage!(sgp_rms_4);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2,3.
 ///
-/// Forward: 92 flops per lane (67 multiplications, 24 additions).
-/// Backward: 282 flops per lane (185 multiplications, 95 additions).
+/// 92 flops per lane (67 multiplications, 24 additions).
 pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
-    digest: 0x52f77aff073272271d26c8f8bffc2f45,
+    digest: 0x5994aa9b0cbb629d11d05a7a2ffdbf29,
     name: "sgp_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[8, 1, 1],
         row_sums: 4,
         saved_row_sums: 0,
@@ -610,7 +616,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -619,7 +625,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -628,7 +634,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -637,7 +643,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0, 1, 2, 3],
             },
@@ -646,13 +652,21 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 92,
+};
+/// `adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 0,1,2,3.
+///
+/// 282 flops per lane (185 multiplications, 95 additions).
+pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
+    digest: 0xb3fa64a5049df06f71f21c8807835968,
+    name: "sgp_rms_grad",
+    plan: Plan {
         cuts: &[8, 1, 1, 1, 0, 8],
         row_sums: 8,
         saved_row_sums: 4,
@@ -662,7 +676,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -671,7 +685,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -680,7 +694,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -689,7 +703,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3],
                 row_sums: &[4, 5, 6, 7],
             },
@@ -698,7 +712,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(3), Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3, 4, 5, 6, 7],
                 row_sums: &[],
             },
@@ -712,7 +726,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 ],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -721,13 +735,13 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(5), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [92, 282],
+    flops: 282,
 };
 /// From cut 1, cut 2, cut 0, `grad_o` to cut 4, cut 5: adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -843,12 +857,11 @@ unsafe fn sgp_rms_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_RMS_5: Stage = stage!(sgp_rms_5);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3 and 1.
 ///
-/// Forward: 88 flops per lane (63 multiplications, 24 additions).
-/// Backward: 266 flops per lane (173 multiplications, 91 additions).
+/// 88 flops per lane (63 multiplications, 24 additions).
 pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
-    digest: 0xb7e0f7754ff56638b4884663e8f6c28f,
+    digest: 0x9fd35afd42e14d1c13fe68ffd3aa399f,
     name: "sgp_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[8, 1, 1],
         row_sums: 4,
         saved_row_sums: 0,
@@ -858,7 +871,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -867,7 +880,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -876,7 +889,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -885,7 +898,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0, 1, 2, 3],
             },
@@ -894,13 +907,21 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 88,
+};
+/// `adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 0,1,2,3 and 1.
+///
+/// 266 flops per lane (173 multiplications, 91 additions).
+pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
+    digest: 0xbc357fdca003bbd90a1cd947cb7b7d3f,
+    name: "sgp_rms_grad",
+    plan: Plan {
         cuts: &[8, 1, 1, 0, 1, 8],
         row_sums: 8,
         saved_row_sums: 4,
@@ -910,7 +931,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -919,7 +940,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -928,7 +949,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -937,7 +958,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3],
                 row_sums: &[4, 5, 6, 7],
             },
@@ -946,7 +967,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3, 4, 5, 6, 7],
                 row_sums: &[],
             },
@@ -955,7 +976,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -969,13 +990,13 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
                 ],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [88, 266],
+    flops: 266,
 };
 /// From cut 0 to 2 row sums: o = grade_rms(weighted_product(w, gate(x), gate(y))).
 ///
@@ -1005,8 +1026,8 @@ unsafe fn sgp_rms_6<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
             // row sum 1 = v10*v10 + v6*v6 + v8*v8
             sum1 = V::add(sum1, V::keep_first(v12, valid));
         }
-        args.sums[0] = sum0.reduce_add();
-        args.sums[1] = sum1.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
+        args.row_sums[1] = sum1.reduce_add();
     }
 }
 pub(super) static SGP_RMS_6: Stage = stage!(sgp_rms_6);
@@ -1110,8 +1131,8 @@ unsafe fn sgp_rms_8<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
                 ),
             );
         }
-        args.sums[0] = sum0.reduce_add();
-        args.sums[1] = sum1.reduce_add();
+        args.row_sums[0] = sum0.reduce_add();
+        args.row_sums[1] = sum1.reduce_add();
     }
 }
 pub(super) static SGP_RMS_8: Stage = stage!(sgp_rms_8);
@@ -1190,12 +1211,11 @@ unsafe fn sgp_rms_9<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static SGP_RMS_9: Stage = stage!(sgp_rms_9);
 /// `o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
 ///
-/// Forward: 36 flops per lane (27 multiplications, 9 additions).
-/// Backward: 100 flops per lane (69 multiplications, 31 additions).
+/// 36 flops per lane (27 multiplications, 9 additions).
 pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
-    digest: 0x5bf13f826b3d4ac7076b152f7584bbf2,
+    digest: 0xa960d4b4e9031dda35168fbd8c1e5af0,
     name: "sgp_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[4],
         row_sums: 2,
         saved_row_sums: 0,
@@ -1205,7 +1225,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1214,7 +1234,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[0, 1],
             },
@@ -1223,13 +1243,21 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 36,
+};
+/// `adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))`, grades 1 and 1.
+///
+/// 100 flops per lane (69 multiplications, 31 additions).
+pub(super) static SGP_RMS_ADJOINT_3: Program = Program {
+    digest: 0xb8137a2f11dc35ec1e7cc3fea7302fcc,
+    name: "sgp_rms_grad",
+    plan: Plan {
         cuts: &[4, 4],
         row_sums: 4,
         saved_row_sums: 2,
@@ -1239,7 +1267,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1248,7 +1276,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1],
                 row_sums: &[2, 3],
             },
@@ -1257,7 +1285,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0, 1, 2, 3],
                 row_sums: &[],
             },
@@ -1266,7 +1294,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(1)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1275,11 +1303,11 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(1), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [36, 100],
+    flops: 100,
 };

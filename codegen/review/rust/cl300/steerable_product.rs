@@ -7,12 +7,11 @@
 use crate::prelude::*;
 /// `o = weighted_product(w, gate(x), gate(r))`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 175 flops per lane (117 multiplications, 56 additions).
-/// Backward: 572 flops per lane (345 multiplications, 223 additions).
+/// 175 flops per lane (117 multiplications, 56 additions).
 pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
-    digest: 0x8f774243cb152614bb6d0faf64d07627,
+    digest: 0xa00968ffc4f103258a0606c611bbf5a7,
     name: "steerable_product",
-    forward: Plan {
+    plan: Plan {
         cuts: &[8, 1, 1],
         row_sums: 0,
         saved_row_sums: 0,
@@ -22,7 +21,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -31,7 +30,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -40,7 +39,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -49,13 +48,21 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 175,
+};
+/// `adjoint of o = weighted_product(w, gate(x), gate(r))`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 572 flops per lane (345 multiplications, 223 additions).
+pub(super) static STEERABLE_PRODUCT_ADJOINT_0: Program = Program {
+    digest: 0xa485821dca43bcc98737228ebf2f7afe,
+    name: "steerable_product_grad",
+    plan: Plan {
         cuts: &[8, 1, 1, 1, 1, 8],
         row_sums: 0,
         saved_row_sums: 0,
@@ -65,7 +72,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -74,7 +81,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -83,7 +90,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -92,7 +99,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(2), Slot::Cut(1)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -101,7 +108,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -115,7 +122,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -129,11 +136,11 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [175, 572],
+    flops: 572,
 };

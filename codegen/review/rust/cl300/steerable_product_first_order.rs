@@ -225,12 +225,11 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_2: Stage = stage!(
 );
 /// `o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 191 flops per lane (125 multiplications, 64 additions).
-/// Backward: 580 flops per lane (353 multiplications, 223 additions).
+/// 191 flops per lane (125 multiplications, 64 additions).
 pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
-    digest: 0xd253f7173e07b33204c3c0045a499ced,
+    digest: 0x093a13a99d1c4147ea10fb05ec54adf5,
     name: "steerable_product_first_order",
-    forward: Plan {
+    plan: Plan {
         cuts: &[8, 1, 1],
         row_sums: 0,
         saved_row_sums: 0,
@@ -240,7 +239,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -249,7 +248,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -258,7 +257,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -267,13 +266,21 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 191,
+};
+/// `adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 580 flops per lane (353 multiplications, 223 additions).
+pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
+    digest: 0xb691ef11dd3692ba280d52a9034a9aad,
+    name: "steerable_product_first_order_grad",
+    plan: Plan {
         cuts: &[8, 1, 1, 1, 1, 8],
         row_sums: 0,
         saved_row_sums: 0,
@@ -283,7 +290,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -292,7 +299,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -301,7 +308,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -310,7 +317,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -319,7 +326,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(3), Slot::Cut(0)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -333,7 +340,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -347,11 +354,11 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
                 ],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [191, 580],
+    flops: 580,
 };

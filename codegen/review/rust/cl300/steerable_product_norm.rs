@@ -435,7 +435,7 @@ unsafe fn steerable_product_norm_4<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t5 = args.inputs[3];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         for group in 0..args.groups {
             let c = group * V::LANES;
             x.prefetch::<8>(c);
@@ -701,7 +701,7 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
         let t7 = args.inputs[1];
         let out0 = args.outputs[0];
         let param0 = args.params[0];
-        let grad0 = args.param_grads[0];
+        let grad0 = args.sums[0];
         let c1em8 = V::from_f64(0.00000001f64);
         let c1e0 = V::from_f64(1f64);
         let c1p000001e0 = V::from_f64(1.000001f64);
@@ -877,12 +877,11 @@ unsafe fn steerable_product_norm_5<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static STEERABLE_PRODUCT_NORM_5: Stage = stage!(steerable_product_norm_5);
 /// `o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3 and 0,1,2,3.
 ///
-/// Forward: 239 flops per lane (145 multiplications, 72 additions).
-/// Backward: 724 flops per lane (429 multiplications, 259 additions).
+/// 239 flops per lane (145 multiplications, 72 additions).
 pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
-    digest: 0x0794e121e86f207affa79632be242259,
+    digest: 0xdcf8a47fb5cb60bda7c1bc78fe815e4a,
     name: "steerable_product_norm",
-    forward: Plan {
+    plan: Plan {
         cuts: &[8, 8, 1, 1],
         row_sums: 0,
         saved_row_sums: 0,
@@ -892,7 +891,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[1],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -901,7 +900,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -910,7 +909,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -919,7 +918,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -928,13 +927,21 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(2), Slot::Cut(3), Slot::Cut(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 239,
+};
+/// `adjoint of o = weighted_product(w, gate(x), gate(norm(r; a)))`, grades 0,1,2,3 and 0,1,2,3.
+///
+/// 724 flops per lane (429 multiplications, 259 additions).
+pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
+    digest: 0x1cb1e7ee9938c97a2736ba1b569f7d5b,
+    name: "steerable_product_norm_grad",
+    plan: Plan {
         cuts: &[8, 8, 1, 1, 1, 1, 8, 8],
         row_sums: 0,
         saved_row_sums: 0,
@@ -944,7 +951,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[1],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -953,7 +960,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -962,7 +969,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -971,7 +978,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -980,7 +987,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(1), Slot::External(2), Slot::Cut(3), Slot::Cut(2)],
                 outputs: &[Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -989,7 +996,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(2), Slot::Cut(3), Slot::External(2)],
                 outputs: &[Slot::Cut(6)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -998,7 +1005,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0), Slot::Cut(6), Slot::Cut(0), Slot::Cut(4)],
                 outputs: &[Slot::Cut(7)],
                 params: &[0],
-                param_grads: &[],
+                sums: &[],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1007,7 +1014,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::Cut(0), Slot::Cut(6), Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
-                param_grads: &[0],
+                sums: &[0],
                 rows: &[],
                 row_sums: &[],
             },
@@ -1016,11 +1023,11 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1), Slot::Cut(7)],
                 outputs: &[Slot::External(1)],
                 params: &[1],
-                param_grads: &[1],
+                sums: &[1],
                 rows: &[],
                 row_sums: &[],
             },
         ],
     },
-    flops: [239, 724],
+    flops: 724,
 };

@@ -55,12 +55,11 @@ unsafe fn undo_grade_rms_1<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static UNDO_GRADE_RMS_1: Stage = stage!(undo_grade_rms_1);
 /// `o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 0 and 0.
 ///
-/// Forward: 1 flops per lane (1 multiplications, 0 additions).
-/// Backward: 2 flops per lane (1 multiplications, 1 additions).
+/// 1 flops per lane (1 multiplications, 0 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
-    digest: 0x774259066b6ae259f94ab28753798e77,
+    digest: 0xcb74cf8fe118e3fac66e6b7293fbe86f,
     name: "undo_grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 1,
@@ -70,13 +69,21 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 1,
+};
+/// `adjoint of o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 0 and 0.
+///
+/// 2 flops per lane (1 multiplications, 1 additions).
+pub(super) static UNDO_GRADE_RMS_ADJOINT_0: Program = Program {
+    digest: 0xf5be9c98e4cba24a63084af40e6fa3f1,
+    name: "undo_grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -86,13 +93,13 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    flops: [1, 2],
+    flops: 2,
 };
 /// From `x` to `o`: o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved.
 ///
@@ -152,12 +159,11 @@ unsafe fn undo_grade_rms_3<V: Math>(args: &mut StageArgs<'_, V::Elem>) {
 pub(super) static UNDO_GRADE_RMS_3: Stage = stage!(undo_grade_rms_3);
 /// `o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 1 and 1.
 ///
-/// Forward: 3 flops per lane (3 multiplications, 0 additions).
-/// Backward: 4 flops per lane (3 multiplications, 1 additions).
+/// 3 flops per lane (3 multiplications, 0 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
-    digest: 0x596554595fd1f89c4ab562816a3c7ae2,
+    digest: 0x5811e3cdd002926852afea65a20ee03a,
     name: "undo_grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 1,
@@ -167,13 +173,21 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 1 and 1.
+///
+/// 4 flops per lane (3 multiplications, 1 additions).
+pub(super) static UNDO_GRADE_RMS_ADJOINT_1: Program = Program {
+    digest: 0x0b0746b24260b9db2591ea6586601cbc,
+    name: "undo_grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -183,22 +197,21 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 4],
+    flops: 4,
 };
 /// `o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 2 and 2.
 ///
-/// Forward: 3 flops per lane (3 multiplications, 0 additions).
-/// Backward: 4 flops per lane (3 multiplications, 1 additions).
+/// 3 flops per lane (3 multiplications, 0 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
-    digest: 0x596554595fd1f89c4ab562816a3c7ae2,
+    digest: 0x5811e3cdd002926852afea65a20ee03a,
     name: "undo_grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 1,
@@ -208,13 +221,21 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 3,
+};
+/// `adjoint of o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 2 and 2.
+///
+/// 4 flops per lane (3 multiplications, 1 additions).
+pub(super) static UNDO_GRADE_RMS_ADJOINT_2: Program = Program {
+    digest: 0x0b0746b24260b9db2591ea6586601cbc,
+    name: "undo_grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -224,22 +245,21 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    flops: [3, 4],
+    flops: 4,
 };
 /// `o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 3 and 3.
 ///
-/// Forward: 1 flops per lane (1 multiplications, 0 additions).
-/// Backward: 2 flops per lane (1 multiplications, 1 additions).
+/// 1 flops per lane (1 multiplications, 0 additions).
 pub(super) static UNDO_GRADE_RMS_PROGRAM_3: Program = Program {
-    digest: 0x774259066b6ae259f94ab28753798e77,
+    digest: 0xcb74cf8fe118e3fac66e6b7293fbe86f,
     name: "undo_grade_rms",
-    forward: Plan {
+    plan: Plan {
         cuts: &[],
         row_sums: 1,
         saved_row_sums: 1,
@@ -249,13 +269,21 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    backward: Plan {
+    flops: 1,
+};
+/// `adjoint of o_g = x_g sqrt(mean_c |o_g|^2 + eps), the mean saved`, grades 3 and 3.
+///
+/// 2 flops per lane (1 multiplications, 1 additions).
+pub(super) static UNDO_GRADE_RMS_ADJOINT_3: Program = Program {
+    digest: 0xf5be9c98e4cba24a63084af40e6fa3f1,
+    name: "undo_grade_rms_grad",
+    plan: Plan {
         cuts: &[],
         row_sums: 2,
         saved_row_sums: 1,
@@ -265,11 +293,11 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_3: Program = Program {
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
-                param_grads: &[],
+                sums: &[],
                 rows: &[0],
                 row_sums: &[],
             },
         ],
     },
-    flops: [1, 2],
+    flops: 2,
 };

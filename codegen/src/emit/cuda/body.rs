@@ -19,7 +19,7 @@ struct Emitter<'a> {
     stage: &'a Stage,
     names: Names,
     values: Values<'a>,
-    /// The running sums that are parameter gradients. They continue from row to row.
+    /// The running sums over the batch. They continue from row to row.
     gradients: BTreeMap<Id, String>,
 }
 
@@ -27,7 +27,7 @@ impl<'a> Emitter<'a> {
     fn new(program: &'a Program, stage: &'a Stage) -> Self {
         let body = &stage.body;
         let values = Values::new(body);
-        let sums = body.column_sums.iter();
+        let sums = body.sums.iter();
         let own = sums.filter(|(_, _, id)| values.is_step(*id) && values.uses()[id.index()] == 1);
         let gradients = own
             .map(|&(slot, index, id)| (values.variable(id), format!("grad{slot}[{index}]")))
@@ -65,7 +65,7 @@ impl<'a> Emitter<'a> {
             let count = body.row_sums.len();
             parameters.push(format!("typename V::Scalar (&sums)[{count}]"));
         }
-        for slot in 0..self.stage.param_grads.len() {
+        for slot in 0..self.stage.sums.len() {
             parameters.push(format!("V *grad{slot}"));
         }
         let mut text = format!("// {}\n", describe(self.program, self.stage));
@@ -195,9 +195,14 @@ impl<'a> Emitter<'a> {
             Node::Call(Function::SigmoidSlope, a) => {
                 format!("fc::sigmoid_slope({})", self.value(a))
             }
-            Node::Call(Function::Gate { order }, a) => {
-                let function = ["gate", "gate_slope", "gate_curvature"][usize::from(order)];
-                format!("fc::{function}(u.gate, {})", self.value(a))
+            Node::Call(Function::Gate { order: 0 }, a) => {
+                format!("fc::gate(u.gate, {})", self.value(a))
+            }
+            Node::Call(Function::Gate { order: 1 }, a) => {
+                format!("fc::gate_slope(u.gate, {})", self.value(a))
+            }
+            Node::Call(Function::Gate { order }, _) => {
+                unreachable!("kernels have no derivative of order {order} of a gate")
             }
         }
     }
@@ -232,7 +237,7 @@ impl<'a> Emitter<'a> {
             let _ = writeln!(text, "  // row sum {index} = {}", formula());
             let _ = writeln!(text, "  sums[{index}] = u.sum({});", self.value(id));
         }
-        for &(slot, index, _) in self.body.column_sums.iter().filter(|(_, _, v)| *v == id) {
+        for &(slot, index, _) in self.body.sums.iter().filter(|(_, _, v)| *v == id) {
             let _ = writeln!(text, "  // grad{slot}[{index}] += {}", formula());
             if self.gradients.contains_key(&self.values.variable(id)) {
                 continue;
@@ -276,7 +281,7 @@ mod tests {
             sources: Vec::new(),
             targets: vec![Target::Output(0)],
             params: Vec::new(),
-            param_grads: Vec::new(),
+            sums: Vec::new(),
             rows: Vec::new(),
             row_sums: Vec::new(),
         };

@@ -1,12 +1,12 @@
-//! Decides how many channels a thread takes, and where parameters are kept, by the registers that a pass needs.
+//! Decides how many channels a thread takes, and where parameters are kept, by the registers that a program needs.
 
-use super::pass::Pass;
+use super::planned::Planned;
 
-/// The number of registers for operands, results, parameters and gradients. The others are for intermediate values and
+/// The number of registers for operands, results, parameters and sums over the batch. The others are for intermediate values and
 /// addresses (a thread has 255).
 const REGISTERS: usize = 184;
 
-/// The choices for one pass in one arithmetic.
+/// The choices for one program in one arithmetic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Budget {
     /// The number of channels of a thread.
@@ -18,13 +18,13 @@ pub(super) struct Budget {
 }
 
 impl Budget {
-    pub(super) fn of(pass: &Pass<'_>, is_f64: bool) -> Self {
+    pub(super) fn of(planned: &Planned<'_>, is_f64: bool) -> Self {
         let sum = |counts: Vec<usize>| counts.iter().sum::<usize>();
-        let params = sum(pass.param_counts());
-        let gradients = if pass.has_gradients() { params } else { 0 };
-        let tensors = sum(pass.input_components()) + sum(pass.output_components());
+        let params = sum(planned.param_counts());
+        let sums = sum(planned.sum_counts());
+        let tensors = sum(planned.input_components()) + sum(planned.output_components());
         let registers = if is_f64 { 2 } else { 1 };
-        let held = (tensors + params + gradients) * registers;
+        let held = (tensors + params + sums) * registers;
         let widest = if is_f64 { 2 } else { 4 };
         let mut lanes = widest;
         while lanes > 1 && lanes * held > REGISTERS {

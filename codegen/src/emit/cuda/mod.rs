@@ -7,7 +7,7 @@
 mod blocks;
 mod body;
 mod budget;
-mod pass;
+mod planned;
 mod shape;
 mod single;
 
@@ -24,9 +24,9 @@ use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan}
 use flashcliff_program::spec::{self, Operator};
 
 use blocks::{BlockPass, Blocks};
-use pass::Pass;
+use planned::Planned;
 pub use shape::Shape;
-pub use single::{BlockKernels, Direction, Kernel, Single, blocks, pass};
+pub use single::{BlockKernels, Kernel, Single, blocks, single};
 
 /// Emits the kernels of some algebras and the list of them.
 ///
@@ -110,13 +110,13 @@ fn pointers(
     }
 }
 
-/// The translation unit of a pass: passes of one unit are compiled together. Units named `points` and all units of f64
+/// The translation unit of a program: programs of one unit are compiled together. Units named `points` and all units of f64
 /// do not depend on the GPU.
-fn unit_of(pass: &Pass<'_>, program: &str) -> &'static str {
-    match program {
-        _ if pass.is_pointwise() => "points",
-        _ if program.starts_with("sgp") => "sgp",
-        _ if program.starts_with("steerable") => "steerable",
+fn unit_of(planned: &Planned<'_>, operator: &str) -> &'static str {
+    match operator {
+        _ if planned.is_pointwise() => "points",
+        _ if operator.starts_with("sgp") => "sgp",
+        _ if operator.starts_with("steerable") => "steerable",
         _ => "layers",
     }
 }
@@ -138,8 +138,8 @@ fn is_headline(algebra: &Algebra, operator: &Operator) -> bool {
     whole && ["sgp", default].contains(&operator.program.name.as_str())
 }
 
-/// Plans a program.
-fn planned(signature: Option<Signature>, program: &Program) -> Result<Plan, Error> {
+/// The plan of a program.
+fn plan_of(signature: Option<Signature>, program: &Program) -> Result<Plan, Error> {
     let plan = plan(program);
     match Limits::CUDA.check(program, &plan) {
         Ok(()) => Ok(plan),
@@ -147,10 +147,18 @@ fn planned(signature: Option<Signature>, program: &Program) -> Result<Plan, Erro
     }
 }
 
-/// A pass that has been emitted.
+/// The first of the inputs from which on a thread without a row reads zeros, so that it adds nothing to sums over the batch.
+fn vanishes_from(signature: Option<Signature>, program: &Program) -> Result<usize, Error> {
+    program.vanishes_from().ok_or_else(|| Error::ConstantSum {
+        signature,
+        program: program.name.clone(),
+    })
+}
+
+/// A program that has been emitted.
 #[derive(Clone)]
 struct Emitted {
-    /// The operator whose header has the pass.
+    /// The operator whose header has the program.
     header: String,
     name: String,
 }
@@ -201,8 +209,8 @@ struct AlgebraEmitter<'a> {
     algebra: Algebra,
     command: &'a str,
     functions: Functions,
-    /// The structs of the passes, by their contents.
-    passes: BTreeMap<String, Emitted>,
+    /// The structs of the programs, by their contents.
+    structs: BTreeMap<String, Emitted>,
     /// The number of operators of each name so far, for different grades.
     variants: BTreeMap<String, usize>,
     /// The entries of the tables, by translation unit.
@@ -215,7 +223,7 @@ impl<'a> AlgebraEmitter<'a> {
             algebra: Algebra::new(signature),
             command,
             functions: Functions::default(),
-            passes: BTreeMap::new(),
+            structs: BTreeMap::new(),
             variants: BTreeMap::new(),
             units: BTreeMap::new(),
         }
@@ -274,7 +282,7 @@ impl<'a> AlgebraEmitter<'a> {
     fn blocks_struct(&mut self) -> Result<(String, BTreeSet<String>), Error> {
         let algebra = self.algebra.clone();
         let blocks = Blocks::new(&algebra, &mut |program| {
-            let plan = planned(Some(algebra.signature()), program)?;
+            let plan = plan_of(Some(algebra.signature()), program)?;
             let functions = self.functions.of(&program.name, program, &plan);
             Ok(BlockPass { plan, functions })
         })?;
@@ -327,69 +335,58 @@ impl<'a> AlgebraEmitter<'a> {
     }
 
     fn operator(&mut self, operator: &Operator) -> Result<(), Error> {
-        let gradient = differentiate(&operator.program);
+        let adjoint = differentiate(&operator.program);
         let name = operator.program.name.clone();
         let index = self.variants.entry(name.clone()).or_default();
         let (index, next) = (*index, *index + 1);
         self.variants.insert(name.clone(), next);
-        for direction in [Direction::Forward, Direction::Backward] {
-            let program = match direction {
-                Direction::Forward => &operator.program,
-                Direction::Backward => &gradient,
-            };
-            let plan = planned(Some(self.algebra.signature()), program)?;
+        for (program, role) in [(&operator.program, "forward"), (&adjoint, "backward")] {
+            let signature = Some(self.algebra.signature());
+            let plan = plan_of(signature, program)?;
             let functions = self.functions.of(&name, program, &plan);
-            let pass = direction.name();
-            let pass = Pass {
+            let planned = Planned {
                 name: match index {
-                    0 => format!("{name}_{pass}"),
-                    _ => format!("{name}_{index}_{pass}"),
+                    0 => format!("{name}_{role}"),
+                    _ => format!("{name}_{index}_{role}"),
                 },
                 program,
                 plan: &plan,
                 functions: &functions,
-                gradient_input: direction.gradient_input(&operator.program),
+                vanishes_from: vanishes_from(signature, program)?,
             };
-            let body = pass.body();
+            let body = planned.body();
             // The steerable product without options is `sgp`, and the adjoint of a sign flip is the sign flip itself.
-            let known = self.passes.get(&body).cloned();
+            let known = self.structs.get(&body).cloned();
             let emitted = known.unwrap_or_else(|| {
                 let header = self.functions.headers.entry(name.clone()).or_default();
                 let includes = functions.iter().map(|function| function.operator.clone());
                 header.0.extend(includes);
-                let _ = write!(header.1, "\n{}", pass.text(&body));
+                let _ = write!(header.1, "\n{}", planned.text(&body));
                 let emitted = Emitted {
                     header: name.clone(),
-                    name: pass.name.clone(),
+                    name: planned.name.clone(),
                 };
-                self.passes.insert(body, emitted.clone());
+                self.structs.insert(body, emitted.clone());
                 emitted
             });
-            self.entries(operator, &pass, direction, &emitted);
+            self.entries(operator, &planned, &emitted);
         }
         Ok(())
     }
 
-    fn entries(
-        &mut self,
-        operator: &Operator,
-        pass: &Pass<'_>,
-        direction: Direction,
-        emitted: &Emitted,
-    ) {
+    fn entries(&mut self, operator: &Operator, planned: &Planned<'_>, emitted: &Emitted) {
         let name = &operator.program.name;
-        let Digest(digest) = operator.program.digest();
+        let Digest(digest) = planned.program.digest();
         let algebra = self.algebra.signature().name();
         for is_f64 in [false, true] {
             let key = format!(
-                "{algebra}, {:#018x}, {:#018x}, {}, {}, {}",
+                "{algebra}, {:#018x}, {:#018x}, {}, {}",
                 (digest >> 64) as u64,
                 digest as u64,
-                u8::from(direction == Direction::Backward),
                 emitted.name,
                 arithmetic(is_f64),
             );
-            let shape = pass.shape(is_f64);
+            let shape = planned.shape(is_f64);
             let entry = if shape.is_pointwise {
                 format!("FC_POINTS({key})")
             } else {
@@ -401,7 +398,7 @@ impl<'a> AlgebraEmitter<'a> {
                     shape.lanes, shape.threads
                 )
             };
-            let unit = unit_of(pass, name);
+            let unit = unit_of(planned, name);
             let unit = format!("{unit}_{}", if is_f64 { "f64" } else { "f32" });
             let unit = self.units.entry(unit).or_default();
             unit.0.insert(emitted.header.clone());

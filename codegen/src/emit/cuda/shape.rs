@@ -1,6 +1,6 @@
 //! The fixed facts of a kernel, which the host needs to launch it.
 
-/// The facts of a pass in one arithmetic: the fields of `fc_shape` in `flashcliff-sys`.
+/// The facts of a program in one arithmetic: the fields of `fc_shape` in `flashcliff-sys`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shape {
     /// The channels that a thread computes together.
@@ -19,8 +19,10 @@ pub struct Shape {
     pub saved_row_sums: usize,
     /// The row sums that are computed.
     pub row_sums: usize,
-    /// Whether gradients of parameters are added up.
-    pub has_gradients: bool,
+    /// The stages that compute row sums, each of which needs the row sums before it.
+    pub reductions: usize,
+    /// The sums over the batch of each result that is one, for one channel.
+    pub sums: Vec<usize>,
     /// Whether lanes depend on neither each other nor their channel.
     pub is_pointwise: bool,
 }

@@ -1,34 +1,11 @@
 //! Kernels of one program as one text, for compilers that run in the program that uses them.
 
 use cayley::Algebra;
-use flashcliff_program::ir::{Program, differentiate};
+use flashcliff_program::ir::Program;
 
-use super::pass::Pass;
-use super::{AlgebraEmitter, Functions, Shape, arithmetic, planned};
+use super::planned::Planned;
+use super::{AlgebraEmitter, Functions, Shape, arithmetic, plan_of, vanishes_from};
 use crate::Error;
-
-/// The direction of a pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Direction {
-    /// From inputs to the output.
-    Forward,
-    /// From the gradient of the output to those of the inputs.
-    Backward,
-}
-
-impl Direction {
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Forward => "forward",
-            Self::Backward => "backward",
-        }
-    }
-
-    /// The input of the pass that is the gradient of the output.
-    pub(super) fn gradient_input(self, forward: &Program) -> Option<usize> {
-        (self == Self::Backward).then_some(forward.inputs.len())
-    }
-}
 
 /// A kernel within a text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +16,7 @@ pub struct Kernel {
     pub expression: String,
 }
 
-/// The kernels of a pass in one arithmetic.
+/// The kernels of a program in one arithmetic.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Single {
     /// The text, which includes files of the skeleton by their paths below its folder.
@@ -69,31 +46,23 @@ const VARIANTS_OF_BLOCKS: usize = 7;
 /// The namespace of what is emitted for one program.
 const NAMESPACE: &str = "program";
 
-/// Emits the kernels of a pass of a program. Programs that differ in names alone give the same text.
+/// Emits the kernels of a program. Programs that differ in names alone give the same text.
 ///
 /// # Errors
 /// A program that kernels have no room for.
-pub fn pass(program: &Program, direction: Direction, is_f64: bool) -> Result<Single, Error> {
-    let forward = program.without_names();
-    let gradient;
-    let program = match direction {
-        Direction::Forward => &forward,
-        Direction::Backward => {
-            gradient = differentiate(&forward);
-            &gradient
-        }
-    };
-    let plan = planned(None, program)?;
+pub fn single(program: &Program, is_f64: bool) -> Result<Single, Error> {
+    let program = program.without_names();
+    let plan = plan_of(None, &program)?;
     let mut stages = Functions::default();
-    let functions = stages.of("stages", program, &plan);
-    let pass = Pass {
-        name: direction.name().to_owned(),
-        program,
+    let functions = stages.of("stages", &program, &plan);
+    let planned = Planned {
+        name: "single".to_owned(),
+        program: &program,
         plan: &plan,
         functions: &functions,
-        gradient_input: direction.gradient_input(&forward),
+        vanishes_from: vanishes_from(None, &program)?,
     };
-    let shape = pass.shape(is_f64);
+    let shape = planned.shape(is_f64);
     let skeleton = match shape.is_pointwise {
         true => "points",
         false => "rows",
@@ -101,9 +70,9 @@ pub fn pass(program: &Program, direction: Direction, is_f64: bool) -> Result<Sin
     let text = format!(
         "#include \"skeleton/{skeleton}.cuh\"\n\nnamespace {NAMESPACE} {{\n{}\n{}\n}}  // namespace {NAMESPACE}\n",
         stages.text(),
-        pass.text(&pass.body()),
+        planned.text(&planned.body()),
     );
-    let key = format!("{NAMESPACE}::{}, {}", pass.name, arithmetic(is_f64));
+    let key = format!("{NAMESPACE}::{}, {}", planned.name, arithmetic(is_f64));
     let kernels = match shape.is_pointwise {
         true => vec![Kernel {
             variant: 0,
@@ -112,7 +81,7 @@ pub fn pass(program: &Program, direction: Direction, is_f64: bool) -> Result<Sin
         false => {
             // The bytes of an element and the gate: both of the call, or known.
             let mut known = vec![(0, "fc::kAnyGate")];
-            if is_weighted_product(&forward) && !is_f64 {
+            if is_weighted_product(&program) && !is_f64 {
                 let bytes = [4, 2];
                 known.extend(bytes.map(|bytes| (bytes, "fc::kAnyGate")));
                 known.extend(bytes.map(|bytes| (bytes, "fc::kUsualGate")));
@@ -193,13 +162,14 @@ pub fn blocks(algebra: &Algebra) -> Result<BlockKernels, Error> {
     })
 }
 
-/// Whether a program is like the product of a layer, in which networks spend most of their time: two inputs of one size, and
-/// one parameter. It then gets kernels of its own for calls of the simplest form.
+/// Whether a program is like the product of a layer, in which networks spend most of their time, or like its adjoint: two or three
+/// inputs of one size, and one parameter. It then gets kernels of its own for calls of the simplest form.
 fn is_weighted_product(program: &Program) -> bool {
     let sizes: Vec<usize> = program
         .inputs
         .iter()
         .map(|input| input.components.len())
         .collect();
-    sizes.len() == 2 && sizes[0] == sizes[1] && program.params.len() == 1
+    let is_one_size = sizes.iter().all(|size| *size == sizes[0]);
+    (2..=3).contains(&sizes.len()) && is_one_size && program.params.len() == 1
 }

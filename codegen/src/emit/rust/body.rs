@@ -103,7 +103,7 @@ impl<'a> Emitter<'a> {
                 #each
                 #(#uniform)*
             }
-            #(args.sums[#slots] = #sums.reduce_add();)*
+            #(args.row_sums[#slots] = #sums.reduce_add();)*
         }
     }
 
@@ -113,7 +113,7 @@ impl<'a> Emitter<'a> {
             sources,
             targets,
             params,
-            grads,
+            sums,
         } = &self.packing;
         let lane = |slot| self.names.lane(slot).to_owned();
         let numbered = |prefix: &'static str| move |slot| format!("{prefix}{slot}");
@@ -132,7 +132,7 @@ impl<'a> Emitter<'a> {
             list("inputs", sources, &lane),
             list("outputs", targets, &numbered("out")),
             list("params", params, &numbered("param")),
-            list("param_grads", grads, &numbered("grad")),
+            list("sums", sums, &numbered("grad")),
         ]
         .concat()
     }
@@ -225,13 +225,16 @@ impl<'a> Emitter<'a> {
             Node::Call(Function::Sqrt, a) => self.unary(quote!(V::sqrt), a),
             Node::Call(Function::Sigmoid, a) => self.unary(quote!(V::sigmoid), a),
             Node::Call(Function::SigmoidSlope, a) => self.unary(quote!(V::sigmoid_slope), a),
-            Node::Call(Function::Gate { order }, a) => {
-                let function = format_ident!(
-                    "{}",
-                    ["gate", "gate_slope", "gate_curvature"][usize::from(order)]
-                );
+            Node::Call(Function::Gate { order: 0 }, a) => {
                 let a = self.value(a);
-                quote!(#function::<V>(args.gate, #a))
+                quote!(gate::<V>(args.gate, #a))
+            }
+            Node::Call(Function::Gate { order: 1 }, a) => {
+                let a = self.value(a);
+                quote!(gate_slope::<V>(args.gate, #a))
+            }
+            Node::Call(Function::Gate { order }, _) => {
+                unreachable!("kernels have no derivative of order {order} of a gate")
             }
         }
     }
@@ -281,8 +284,8 @@ impl<'a> Emitter<'a> {
                 #sum = V::add(#sum, V::keep_first(#value, valid));
             });
         }
-        let column_sums = self.body.column_sums.iter();
-        for &(slot, index, _) in column_sums.filter(|(_, _, value)| *value == id) {
+        let sums = self.body.sums.iter();
+        for &(slot, index, _) in sums.filter(|(_, _, value)| *value == id) {
             let grad = format_ident!("grad{slot}");
             let sum = self.added_to(quote!(V::load(#grad.at(#index))), id);
             let text = format!("grad{slot}[{index}] += {}", formula());
@@ -341,7 +344,7 @@ mod tests {
             sources: Vec::new(),
             targets: vec![Target::Output(0)],
             params: Vec::new(),
-            param_grads: Vec::new(),
+            sums: Vec::new(),
             rows: Vec::new(),
             row_sums: Vec::new(),
         };

@@ -1,51 +1,46 @@
-//! The descriptor of an operator: its digest and the stages of its two passes, as static data.
+//! The descriptor of a program: its digest, its stages and its cost, as static data.
 
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 
-use super::{Pass, cost_sentence};
+use super::Planned;
 use flashcliff_program::ir::cost;
 use flashcliff_program::plan::{Source, Stage, Target};
-use flashcliff_program::spec::Operator;
 
-pub(super) fn emit(name: &str, operator: &Operator, passes: &[Pass<'_>; 2]) -> TokenStream {
-    let program = &operator.program;
+pub(super) fn emit(name: &str, title: &str, planned: &Planned<'_>) -> TokenStream {
+    let program = planned.program;
     let ident = format_ident!("{name}");
     let label = &program.name;
-    let formula = &program.formula;
     let digest: Literal = match format!("0x{}", program.digest()).parse() {
         Ok(digest) => digest,
         Err(_) => unreachable!("hexadecimal digits are a literal"),
     };
-    let doc = format!(
-        " `{formula}`, grades {} and {}.",
-        operator.left, operator.right
+    let title = format!(" {title}.");
+    let cost = cost(program);
+    let flops = cost.flops();
+    let sentence = format!(
+        " {flops} flops per lane ({} multiplications, {} additions).",
+        cost.multiplications, cost.additions,
     );
-    let [forward_cost, backward_cost] = passes
-        .each_ref()
-        .map(|pass| format!(" {}.", cost_sentence(operator, pass)));
-    let flops = passes.each_ref().map(|pass| cost(pass.program).flops());
-    let [forward_plan, backward_plan] = passes.each_ref().map(plan_tokens);
+    let plan = plan_tokens(planned);
     quote! {
-        #[doc = #doc]
+        #[doc = #title]
         #[doc = ""]
-        #[doc = #forward_cost]
-        #[doc = #backward_cost]
+        #[doc = #sentence]
         pub(super) static #ident: Program = Program {
             digest: #digest,
             name: #label,
-            forward: #forward_plan,
-            backward: #backward_plan,
-            flops: [#(#flops),*],
+            plan: #plan,
+            flops: #flops,
         };
     }
 }
 
-fn plan_tokens(pass: &Pass<'_>) -> TokenStream {
-    let plan = &pass.plan;
+fn plan_tokens(planned: &Planned<'_>) -> TokenStream {
+    let plan = &planned.plan;
     let (row_sums, saved) = (plan.row_sums, plan.saved_row_sums);
     let cuts = &plan.cuts;
-    let stages = plan.stages.iter().zip(&pass.functions);
+    let stages = plan.stages.iter().zip(&planned.functions);
     let stages = stages.map(|(stage, function)| {
         let module = format_ident!("{}", function.operator);
         let table = format_ident!("{}", function.to_string().to_uppercase());
@@ -59,7 +54,7 @@ fn plan_tokens(pass: &Pass<'_>) -> TokenStream {
         });
         let Stage {
             params,
-            param_grads,
+            sums,
             rows,
             row_sums,
             ..
@@ -70,7 +65,7 @@ fn plan_tokens(pass: &Pass<'_>) -> TokenStream {
                 inputs: &[#(#inputs),*],
                 outputs: &[#(#outputs),*],
                 params: &[#(#params),*],
-                param_grads: &[#(#param_grads),*],
+                sums: &[#(#sums),*],
                 rows: &[#(#rows),*],
                 row_sums: &[#(#row_sums),*],
             }

@@ -14,7 +14,7 @@ use quote::{format_ident, quote};
 
 use super::File;
 use crate::Error;
-use flashcliff_program::ir::{Program, cost, differentiate};
+use flashcliff_program::ir::{Program, differentiate};
 use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan};
 use flashcliff_program::spec::{self, Group, Operator};
 
@@ -86,7 +86,7 @@ struct AlgebraModule {
     root: TokenStream,
     /// The stages and descriptors, by the operator that they come from.
     operators: BTreeMap<String, Vec<TokenStream>>,
-    /// The module and the name of every descriptor.
+    /// The module and the name of every descriptor: of each program and of its adjoint.
     descriptors: Vec<(String, String)>,
 }
 
@@ -100,7 +100,7 @@ impl AlgebraModule {
         for operator in all {
             let module = operator.program.name.clone();
             let items = operators.entry(module.clone()).or_default();
-            let mut pass = |program| {
+            let mut planned = |program| {
                 let plan = plan(program);
                 Limits::CPU
                     .check(program, &plan)
@@ -116,19 +116,24 @@ impl AlgebraModule {
                     }
                     functions.push(name);
                 }
-                Ok(Pass {
+                Ok(Planned {
                     program,
                     plan,
                     functions,
                 })
             };
-            let gradient = differentiate(&operator.program);
-            let passes = [pass(&operator.program)?, pass(&gradient)?];
+            let adjoint = differentiate(&operator.program);
+            let [forward, backward] = [planned(&operator.program)?, planned(&adjoint)?];
             let index = counters.entry(module.clone()).or_default();
-            let name = descriptor_name(&module, *index);
+            let upper = module.to_uppercase();
+            let names = ["PROGRAM", "ADJOINT"].map(|what| format!("{upper}_{what}_{index}"));
             *index += 1;
-            items.push(descriptor::emit(&name, &operator, &passes));
-            descriptors.push((module, name));
+            let grades = format!("grades {} and {}", operator.left, operator.right);
+            for (name, planned) in names.into_iter().zip([forward, backward]) {
+                let title = format!("`{}`, {grades}", planned.program.formula);
+                items.push(descriptor::emit(&name, &title, &planned));
+                descriptors.push((module.clone(), name));
+            }
         }
         Ok(Self {
             signature,
@@ -179,30 +184,11 @@ impl AlgebraModule {
     }
 }
 
-fn descriptor_name(module: &str, index: usize) -> String {
-    format!("{}_PROGRAM_{index}", module.to_uppercase())
-}
-
-/// A pass of an operator: its program, its plan, and the function of each stage of the plan.
-struct Pass<'a> {
+/// A program, its plan, and the function of each stage of the plan.
+struct Planned<'a> {
     program: &'a Program,
     plan: Plan,
     functions: Vec<StageName>,
-}
-
-/// A sentence for a header about the cost of a program.
-fn cost_sentence(operator: &Operator, pass: &Pass<'_>) -> String {
-    let cost = cost(pass.program);
-    format!(
-        "{}: {} flops per lane ({} multiplications, {} additions)",
-        match operator.program.name == pass.program.name {
-            true => "Forward",
-            false => "Backward",
-        },
-        cost.flops(),
-        cost.multiplications,
-        cost.additions,
-    )
 }
 
 #[cfg(test)]
@@ -234,13 +220,17 @@ mod tests {
     fn an_operator_without_room_is_an_error_with_its_name() {
         let algebra = Algebra::new(Signature::of(2, 0, 0));
         let kernels = |inputs| AlgebraModule::new(&algebra, vec![sum_of(inputs)]);
-        // The backward pass has one input more: the gradient of the output.
-        assert!(kernels(7).is_ok());
-        let error = kernels(8).map(|_| ()).unwrap_err();
-        let Error::TooLarge { signature, excess } = &error;
+        // The adjoint has one input more: the gradient of the output.
+        let limit = Limits::CPU.tensors;
+        assert!(kernels(limit - 1).is_ok());
+        let error = kernels(limit).map(|_| ()).unwrap_err();
+        let Error::TooLarge { signature, excess } = &error else {
+            panic!("expected a program that is too large, got {error}");
+        };
         assert_eq!(*signature, Some(algebra.signature()));
-        assert_eq!((excess.count, excess.limit), (9, 8));
+        assert_eq!((excess.count, excess.limit), (limit + 1, limit));
         let text = error.to_string();
-        assert!(text.contains("`long_sum_grad` has 9 lane inputs"), "{text}");
+        let told = format!("`long_sum_grad` has {} lane inputs", limit + 1);
+        assert!(text.contains(&told), "{text}");
     }
 }

@@ -39,7 +39,11 @@ pub fn cost(program: &Program) -> Cost {
     let mut cost = Cost::default();
     let computed_sums = &program.row_sums[program.saved_row_sums..];
     cost.additions += computed_sums.len();
-    cost.additions += program.column_sums.len();
+    cost.additions += program
+        .sums
+        .iter()
+        .map(|sum| sum.values.len())
+        .sum::<usize>();
     for id in program.graph.reachable(program.roots()) {
         if program.graph.varies(id) {
             count(&mut cost, program.graph.node(id));

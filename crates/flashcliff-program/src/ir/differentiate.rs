@@ -2,10 +2,10 @@
 
 use super::graph::Graph;
 use super::node::{Function, Id, Node};
-use super::program::{ColumnSum, LaneTensor, Program};
+use super::program::{Argument, Program, Returned};
 
-/// The adjoint of a program: it computes the gradients of inputs and parameters from the inputs and the gradients of
-/// the outputs.
+/// The adjoint of a program: it computes the gradients of all arguments from the arguments and the gradients of
+/// the results.
 ///
 /// The adjoint starts as a copy of the program, so it can recompute any value; a gradient that
 /// passes a sum over channels becomes such a sum, a gradient that passes a cut becomes a cut, and
@@ -17,8 +17,8 @@ use super::program::{ColumnSum, LaneTensor, Program};
 /// `r g - y r mean(g y)`. The gradient of the logarithm of a reciprocal is `g y`, so neither a power of `r` nor a
 /// product of `g` with a large `o` comes up.
 ///
-/// New inputs are named `grad_` and the name of the output; new outputs `grad_` and the name of
-/// the input.
+/// The adjoint has one argument more for each result, and one result for each argument. Their names are `grad_` and the
+/// name of what they belong to.
 pub fn differentiate(program: &Program) -> Program {
     let mut adjoint = Adjoint {
         gradients: vec![None; program.graph.len()],
@@ -28,7 +28,8 @@ pub fn differentiate(program: &Program) -> Program {
             name: format!("{}_grad", program.name),
             formula: format!("adjoint of {}", program.formula),
             outputs: Vec::new(),
-            column_sums: Vec::new(),
+            sums: Vec::new(),
+            results: Vec::new(),
             saved_row_sums: program.row_sums.len(),
             ..program.clone()
         },
@@ -57,17 +58,23 @@ impl Adjoint {
     }
 
     fn seed(&mut self, program: &Program) {
-        for output in &program.outputs {
-            let name = format!("grad_{}", output.tensor.name);
-            let seeds = self.out.input(&name, output.tensor.components.clone());
-            for (&value, seed) in output.values.iter().zip(seeds) {
+        for &result in &program.results {
+            let (values, seeds) = match result {
+                Returned::Output(output) => {
+                    let output = &program.outputs[output];
+                    let name = format!("grad_{}", output.tensor.name);
+                    let components = output.tensor.components.clone();
+                    (&output.values, self.out.input(&name, components))
+                }
+                Returned::Sum(sum) => {
+                    let sum = &program.sums[sum];
+                    let name = format!("grad_{}", sum.tensor.name);
+                    (&sum.values, self.out.param(&name, sum.tensor.count))
+                }
+            };
+            for (&value, seed) in values.iter().zip(seeds) {
                 self.add(value, seed);
             }
-        }
-        for sum in &program.column_sums {
-            let name = format!("grad_{}_{}", program.params[sum.param].name, sum.index);
-            let seed = self.out.param(&name, 1)[0];
-            self.add(sum.value, seed);
         }
     }
 
@@ -243,28 +250,34 @@ impl Adjoint {
     }
 
     fn finish(mut self, program: &Program) -> Program {
-        for (tensor, input) in program.inputs.iter().enumerate() {
-            let LaneTensor { name, components } = input.clone();
-            let values = (0..components.len())
-                .map(|component| {
-                    let lane = self.out.graph.lane(tensor, component);
-                    self.gradient_or_zero(lane)
-                })
-                .collect();
-            self.out.output(&format!("grad_{name}"), components, values);
-        }
-        for (param, parameter) in program.params.iter().enumerate() {
-            for index in 0..parameter.count {
-                let element = self.out.graph.param(param, index);
-                let value = self.gradient_or_zero(element);
-                self.out.column_sums.push(ColumnSum {
-                    param,
-                    index,
-                    value,
-                });
+        for &argument in &program.arguments {
+            match argument {
+                Argument::Input(tensor) => {
+                    let input = &program.inputs[tensor];
+                    let values = self.gradients_of(input.components.len(), |graph, component| {
+                        graph.lane(tensor, component)
+                    });
+                    let name = format!("grad_{}", input.name);
+                    self.out.output(&name, input.components.clone(), values);
+                }
+                Argument::Param(param) => {
+                    let parameter = &program.params[param];
+                    let values = self
+                        .gradients_of(parameter.count, |graph, index| graph.param(param, index));
+                    self.out.sum(&format!("grad_{}", parameter.name), values);
+                }
             }
         }
         self.out
+    }
+
+    /// The gradients of the elements of an argument.
+    fn gradients_of(&mut self, count: usize, element: impl Fn(&mut Graph, usize) -> Id) -> Vec<Id> {
+        let gradient = |index| {
+            let element = element(&mut self.out.graph, index);
+            self.gradient_or_zero(element)
+        };
+        (0..count).map(gradient).collect()
     }
 
     fn gradient_or_zero(&mut self, id: Id) -> Id {

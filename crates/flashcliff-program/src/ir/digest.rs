@@ -5,7 +5,7 @@ use std::fmt;
 use siphasher::sip128::{Hasher128, SipHasher24};
 
 use super::node::{Function, Id, Node, Uniform};
-use super::program::{Argument, Program};
+use super::program::{Argument, Program, Returned};
 
 /// 128 bits that stand for what a program computes.
 ///
@@ -24,7 +24,7 @@ impl fmt::Display for Digest {
 impl Program {
     /// The digest of what the program computes.
     pub fn digest(&self) -> Digest {
-        let mut text = Text(b"flashcliff program 1".to_vec());
+        let mut text = Text(b"flashcliff program 2".to_vec());
         text.number(self.graph.len());
         for id in self.graph.ids() {
             text.node(self.graph.node(id));
@@ -54,9 +54,16 @@ impl Program {
         }
         text.values(&self.row_sums);
         text.number(self.saved_row_sums);
-        text.number(self.column_sums.len());
-        for sum in &self.column_sums {
-            text.numbers([sum.param, sum.index, sum.value.index()]);
+        text.number(self.sums.len());
+        for sum in &self.sums {
+            text.values(&sum.values);
+        }
+        text.number(self.results.len());
+        for result in &self.results {
+            text.numbers(match *result {
+                Returned::Output(at) => [0, at],
+                Returned::Sum(at) => [1, at],
+            });
         }
         let mut hasher = SipHasher24::new();
         std::hash::Hasher::write(&mut hasher, &text.0);

@@ -32,8 +32,8 @@ pub struct RunTime<'a> {
 pub struct Results {
     /// The lane outputs.
     pub outputs: Vec<Vec<f64>>,
-    /// The sums over the batch, with one value for each channel, in the order of the program.
-    pub column_sums: Vec<Vec<f64>>,
+    /// The sums over the batch.
+    pub sums: Vec<Vec<f64>>,
 }
 
 /// Runs a program. Saved row sums are computed too.
@@ -50,7 +50,11 @@ pub fn evaluate(program: &Program, data: &Data, run_time: &RunTime<'_>) -> Resul
             .iter()
             .map(|o| vec![0.0; o.values.len() * batch * channels])
             .collect(),
-        column_sums: vec![vec![0.0; channels]; program.column_sums.len()],
+        sums: program
+            .sums
+            .iter()
+            .map(|sum| vec![0.0; channels * sum.values.len()])
+            .collect(),
     };
     for row in 0..batch {
         let values = evaluate_row(&every_sum, &order, data, run_time, row);
@@ -60,9 +64,12 @@ pub fn evaluate(program: &Program, data: &Data, run_time: &RunTime<'_>) -> Resul
                 result[at..at + channels].copy_from_slice(&values[value]);
             }
         }
-        for (sum, result) in program.column_sums.iter().zip(&mut results.column_sums) {
-            for (total, value) in result.iter_mut().zip(&values[&sum.value]) {
-                *total += value;
+        for (sum, result) in program.sums.iter().zip(&mut results.sums) {
+            let count = sum.values.len();
+            for (k, value) in sum.values.iter().enumerate() {
+                for (c, value) in values[value].iter().enumerate() {
+                    result[c * count + k] += value;
+                }
             }
         }
     }

@@ -217,6 +217,20 @@ impl Graph {
         self.intern(Node::Call(function, a))
     }
 
+    /// The value of a node, whose operands are of this graph: folded as if it were built anew.
+    pub(super) fn fold(&mut self, node: Node) -> Id {
+        match node {
+            Node::Add(a, b) => self.add(a, b),
+            Node::Sub(a, b) => self.sub(a, b),
+            Node::Mul(a, b) => self.mul(a, b),
+            Node::Div(a, b) => self.div(a, b),
+            Node::Damp(a, b) => self.damp(a, b),
+            Node::Hypot(a, b) => self.hypot(a, b),
+            Node::Neg(a) => self.neg(a),
+            leaf_or_call => self.intern(leaf_or_call),
+        }
+    }
+
     /// The sum of `terms`, each with its sign, in the order given.
     pub fn signed_sum(&mut self, terms: impl IntoIterator<Item = (i8, Id)>) -> Id {
         let mut sum = self.constant(0.0);

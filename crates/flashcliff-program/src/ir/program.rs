@@ -49,15 +49,22 @@ pub struct Output {
     pub values: Vec<Id>,
 }
 
-/// A sum over the batch: the gradient of one element of a parameter, channel by channel.
+/// Sums over the batch, channel by channel, as the gradient of a parameter is one.
 #[derive(Clone, Debug)]
-pub struct ColumnSum {
-    /// The parameter.
-    pub param: usize,
-    /// The element of the parameter.
-    pub index: usize,
-    /// The summand.
-    pub value: Id,
+pub struct BatchSum {
+    /// The name of the result, and the number of sums that a channel has.
+    pub tensor: Parameter,
+    /// The summand of each sum.
+    pub values: Vec<Id>,
+}
+
+/// A result of an operator, by its number among the lane outputs or the sums over the batch of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returned {
+    /// A lane output.
+    Output(usize),
+    /// Sums over the batch.
+    Sum(usize),
 }
 
 /// An operator: its inputs, the values that it computes for every lane, and its sums.
@@ -79,13 +86,15 @@ pub struct Program {
     pub arguments: Vec<Argument>,
     /// The lane outputs.
     pub outputs: Vec<Output>,
+    /// The sums over the batch.
+    pub sums: Vec<BatchSum>,
+    /// The order in which a caller takes outputs and sums: that in which the program declares them.
+    pub results: Vec<Returned>,
     /// The definitions of the cuts: places where a value may be stored for the length of a row
     /// instead of staying in registers. A cut changes no value; a plan may ignore it.
     pub cuts: Vec<Vec<Id>>,
     /// The summands of the sums over channels.
     pub row_sums: Vec<Id>,
-    /// The sums over the batch.
-    pub column_sums: Vec<ColumnSum>,
     /// The number of row sums, from the first on, that an earlier pass has computed and saved.
     pub saved_row_sums: usize,
 }
@@ -116,6 +125,9 @@ impl Program {
         for (at, param) in program.params.iter_mut().enumerate() {
             param.name = format!("w{at}");
         }
+        for (at, sum) in program.sums.iter_mut().enumerate() {
+            sum.tensor.name = format!("s{at}");
+        }
         program
     }
 
@@ -142,14 +154,25 @@ impl Program {
         (0..count).map(|k| self.graph.param(param, k)).collect()
     }
 
-    /// Declares a lane output.
+    /// Declares a lane output, the next result.
     pub fn output(&mut self, name: &str, components: Vec<String>, values: Vec<Id>) {
         debug_assert_eq!(components.len(), values.len());
         let tensor = LaneTensor {
             name: name.to_owned(),
             components,
         };
+        self.results.push(Returned::Output(self.outputs.len()));
         self.outputs.push(Output { tensor, values });
+    }
+
+    /// Declares sums over the batch, the next result: a number for each channel and each summand.
+    pub fn sum(&mut self, name: &str, values: Vec<Id>) {
+        let tensor = Parameter {
+            name: name.to_owned(),
+            count: values.len(),
+        };
+        self.results.push(Returned::Sum(self.sums.len()));
+        self.sums.push(BatchSum { tensor, values });
     }
 
     /// Marks a place where a plan may store `values` and read them back.
@@ -198,8 +221,8 @@ impl Program {
     /// The values that a program must compute: outputs, sums that are not saved, and the cuts that these read.
     pub fn roots(&self) -> Vec<Id> {
         let outputs = self.outputs.iter().flat_map(|o| o.values.iter().copied());
-        let columns = self.column_sums.iter().map(|sum| sum.value);
-        let mut roots: Vec<Id> = outputs.chain(columns).collect();
+        let sums = self.sums.iter().flat_map(|sum| sum.values.iter().copied());
+        let mut roots: Vec<Id> = outputs.chain(sums).collect();
         let mut cuts = vec![false; self.cuts.len()];
         let mut sums = vec![false; self.row_sums.len()];
         sums[..self.saved_row_sums].fill(true);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::node::{Function, Id, Node};
-use super::program::{Argument, Program};
+use super::program::{Argument, Program, Returned};
 
 /// The highest derivative of a gate that a program may call; its gradient calls the next one.
 const GATE_ORDER: u8 = 0;
@@ -117,26 +117,48 @@ impl Program {
                 ));
             }
         }
+        for sum in &self.sums {
+            let (name, count) = (&sum.tensor.name, sum.tensor.count);
+            if count != sum.values.len() {
+                return Err(format!(
+                    "expected {count} sums over the batch for each channel of `{name}`, got {}",
+                    sum.values.len()
+                ));
+            }
+        }
         let values = self.outputs.iter().flat_map(|output| &output.values);
-        let values = values
+        let mut values = values
+            .chain(self.sums.iter().flat_map(|sum| &sum.values))
             .chain(self.cuts.iter().flatten())
             .chain(&self.row_sums);
-        let sums = self.column_sums.iter();
-        if !values
-            .chain(sums.clone().map(|sum| &sum.value))
-            .all(is_there)
-        {
+        if !values.all(is_there) {
             return Err(
                 "expected expressions of this program's graph, got one of another graph".to_owned(),
             );
         }
-        let fits = |sum: &super::ColumnSum| {
-            let param = self.params.get(sum.param);
-            param.is_some_and(|param| sum.index < param.count)
-        };
-        if !sums.clone().all(fits) || self.saved_row_sums > self.row_sums.len() {
-            return Err("expected sums over the batch of declared parameters, and saved sums that there are".to_owned());
+        if self.saved_row_sums > self.row_sums.len() {
+            return Err(format!(
+                "expected at most {} saved sums, as many as there are, got {}",
+                self.row_sums.len(),
+                self.saved_row_sums
+            ));
         }
-        Ok(())
+        self.check_order_of_results()
+    }
+
+    fn check_order_of_results(&self) -> Result<(), String> {
+        let mut given = self.results.clone();
+        let mut declared: Vec<Returned> = (0..self.outputs.len()).map(Returned::Output).collect();
+        declared.extend((0..self.sums.len()).map(Returned::Sum));
+        given.sort_by_key(|result| match *result {
+            Returned::Output(at) => (0, at),
+            Returned::Sum(at) => (1, at),
+        });
+        if given == declared {
+            return Ok(());
+        }
+        Err(format!(
+            "expected each output and each sum over the batch once among the results, got {given:?}"
+        ))
     }
 }

@@ -72,7 +72,7 @@ struct Key {
     nodes: Vec<Node>,
     writes: Vec<Vec<Id>>,
     row_sums: Vec<Id>,
-    column_sums: Vec<(usize, usize, Id)>,
+    sums: Vec<(usize, usize, Id)>,
     packing: Option<Packing>,
 }
 
@@ -83,7 +83,7 @@ impl Key {
             nodes: body.graph.ids().map(|id| body.graph.node(id)).collect(),
             writes: body.writes.iter().map(|w| w.values.clone()).collect(),
             row_sums: body.row_sums.clone(),
-            column_sums: body.column_sums.clone(),
+            sums: body.sums.clone(),
             packing: match sharing {
                 Sharing::Body => None,
                 Sharing::BodyAndPacking => Some(Packing::of(program, stage)),

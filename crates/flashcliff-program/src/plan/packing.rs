@@ -4,7 +4,7 @@ use super::{Source, Stage, Target};
 use crate::ir::Program;
 
 /// The number of values that a channel has in each packed tensor of a stage. Packed tensors are cuts, parameters and
-/// gradients of parameters, which lie in scratch memory. `None` is for inputs and outputs, which have the layout of the
+/// sums over the batch, which lie in scratch memory. `None` is for inputs and outputs, which have the layout of the
 /// caller.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Packing {
@@ -14,8 +14,8 @@ pub struct Packing {
     pub targets: Vec<Option<usize>>,
     /// The parameters that the stage reads.
     pub params: Vec<Option<usize>>,
-    /// The gradients of parameters to which the stage adds.
-    pub grads: Vec<Option<usize>>,
+    /// The sums over the batch to which the stage adds.
+    pub sums: Vec<Option<usize>>,
 }
 
 impl Packing {
@@ -29,12 +29,13 @@ impl Packing {
             Target::Output(_) => None,
             Target::Cut(cut) => Some(program.cuts[cut].len()),
         });
-        let count = |&param: &usize| Some(program.params[param].count);
+        let param = |&param: &usize| Some(program.params[param].count);
+        let sum = |&sum: &usize| Some(program.sums[sum].values.len());
         Self {
             sources: sources.collect(),
             targets: targets.collect(),
-            params: stage.params.iter().map(count).collect(),
-            grads: stage.param_grads.iter().map(count).collect(),
+            params: stage.params.iter().map(param).collect(),
+            sums: stage.sums.iter().map(sum).collect(),
         }
     }
 }

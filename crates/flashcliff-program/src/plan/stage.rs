@@ -42,8 +42,8 @@ pub struct Body {
     pub writes: Vec<Write>,
     /// The summands of the row sums that the stage computes.
     pub row_sums: Vec<Id>,
-    /// The sums over the batch: parameter-gradient slot, element, summand.
-    pub column_sums: Vec<(usize, usize, Id)>,
+    /// The summands of the sums over the batch: slot, element, summand.
+    pub sums: Vec<(usize, usize, Id)>,
 }
 
 /// A stage of a plan: a body, and the tensors that its slots stand for.
@@ -57,8 +57,8 @@ pub struct Stage {
     pub targets: Vec<Target>,
     /// The parameters that the stage reads.
     pub params: Vec<usize>,
-    /// The parameters whose gradients the stage adds to.
-    pub param_grads: Vec<usize>,
+    /// The sums over the batch that the stage adds to.
+    pub sums: Vec<usize>,
     /// The row sums that the stage reads.
     pub rows: Vec<usize>,
     /// The row sums that the stage computes.
@@ -88,8 +88,8 @@ struct Group {
 enum GroupTarget {
     Lanes(Target),
     RowSums(Vec<usize>),
-    /// The gradients of one parameter.
-    ColumnSums(usize),
+    /// Sums over the batch that are one result.
+    Sums(usize),
 }
 
 pub(super) fn plan(program: &Program, levels: &[usize]) -> Plan {
@@ -179,16 +179,12 @@ fn groups(program: &Program, levels: &[usize], live: &Live) -> Vec<Group> {
             level,
         });
     }
-    for param in 0..program.params.len() {
-        let sums = program.column_sums.iter().filter(|sum| sum.param == param);
-        let values: Vec<Id> = sums.map(|sum| sum.value).collect();
-        if !values.is_empty() {
-            groups.push(Group {
-                target: GroupTarget::ColumnSums(param),
-                level: level(&values),
-                values,
-            });
-        }
+    for (index, sum) in program.sums.iter().enumerate() {
+        groups.push(Group {
+            target: GroupTarget::Sums(index),
+            values: sum.values.clone(),
+            level: level(&sum.values),
+        });
     }
     groups
 }
@@ -237,7 +233,7 @@ impl<'a> Builder<'a> {
                 sources: Vec::new(),
                 targets: Vec::new(),
                 params: Vec::new(),
-                param_grads: Vec::new(),
+                sums: Vec::new(),
                 rows: Vec::new(),
                 row_sums: Vec::new(),
             },
@@ -269,13 +265,11 @@ impl<'a> Builder<'a> {
                         self.stage.row_sums.push(index);
                     }
                 }
-                GroupTarget::ColumnSums(param) => {
-                    let slot = slot(&mut self.stage.param_grads, *param);
-                    let sums = self.program.column_sums.iter();
-                    for sum in sums.filter(|sum| sum.param == *param) {
-                        let value = self.import(sum.value);
-                        let sums = &mut self.stage.body.column_sums;
-                        sums.push((slot, sum.index, value));
+                GroupTarget::Sums(index) => {
+                    let slot = slot(&mut self.stage.sums, *index);
+                    for (element, &value) in group.values.iter().enumerate() {
+                        let value = self.import(value);
+                        self.stage.body.sums.push((slot, element, value));
                     }
                 }
             }

@@ -53,7 +53,7 @@ impl<'a> Values<'a> {
         let sums = body
             .row_sums
             .iter()
-            .chain(body.column_sums.iter().map(|(_, _, id)| id));
+            .chain(body.sums.iter().map(|(_, _, id)| id));
         for id in writes.chain(sums) {
             uses[id.index()] += 1;
         }

@@ -12,13 +12,13 @@ fn gate(order: u8, x: f64) -> f64 {
         * 0.7_f64.powi(order.into())
 }
 
-const RUN_TIME: RunTime<'_> = RunTime {
+pub(crate) const RUN_TIME: RunTime<'_> = RunTime {
     eps: 0.3,
     gate: &gate,
 };
 
 /// Data away from zero, where smooth norms bend within a step of the differences.
-fn data(program: &Program, random: &mut Random) -> Data {
+pub(crate) fn data(program: &Program, random: &mut Random) -> Data {
     let mut reals = |len| -> Vec<f64> {
         let away = |x: f64| (0.3 + 0.7 * x.abs()).copysign(x);
         random.reals(len, 1.0).into_iter().map(away).collect()
@@ -42,7 +42,7 @@ fn data(program: &Program, random: &mut Random) -> Data {
 }
 
 /// Inputs and parameters moved along a direction.
-fn moved(at: &Data, direction: &Data, step: f64) -> Data {
+pub(crate) fn moved(at: &Data, direction: &Data, step: f64) -> Data {
     let add = |x: &[Vec<f64>], v: &[Vec<f64>]| -> Vec<Vec<f64>> {
         let one =
             |(x, v): (&Vec<f64>, &Vec<f64>)| x.iter().zip(v).map(|(x, v)| x + step * v).collect();
@@ -55,7 +55,7 @@ fn moved(at: &Data, direction: &Data, step: f64) -> Data {
     }
 }
 
-fn dot(a: &[Vec<f64>], b: &[Vec<f64>]) -> f64 {
+pub(crate) fn dot(a: &[Vec<f64>], b: &[Vec<f64>]) -> f64 {
     let pairs = a.iter().flatten().zip(b.iter().flatten());
     pairs.map(|(a, b)| a * b).sum()
 }
@@ -76,7 +76,7 @@ fn check(program: &Program, adjoint: &Program, random: &mut Random) -> f64 {
     let loss = |data: &Data| {
         let results = evaluate(program, data, &RUN_TIME);
         dot(&results.outputs, &adjoint_data.inputs[tensors..])
-            + dot(&results.column_sums, &adjoint_data.params[params..])
+            + dot(&results.sums, &adjoint_data.params[params..])
     };
     let direction = data(program, random);
     let step = 1e-5;
@@ -84,25 +84,10 @@ fn check(program: &Program, adjoint: &Program, random: &mut Random) -> f64 {
     let want = rise / (2.0 * step);
 
     let got = evaluate(adjoint, &adjoint_data, &RUN_TIME);
-    // Column sums come element by element, parameters channel by channel.
-    let along = |(sum, values): (_, &Vec<f64>)| -> f64 {
-        let sum: &flashcliff_program::ir::ColumnSum = sum;
-        let count = program.params[sum.param].count;
-        let direction = &direction.params[sum.param];
-        let terms = values.iter().enumerate();
-        terms
-            .map(|(c, value)| value * direction[c * count + sum.index])
-            .sum()
-    };
-    let columns: f64 = adjoint
-        .column_sums
-        .iter()
-        .zip(&got.column_sums)
-        .map(along)
-        .sum();
-    let total = dot(&got.outputs, &direction.inputs) + columns;
+    let sums = dot(&got.sums, &direction.params);
+    let total = dot(&got.outputs, &direction.inputs) + sums;
     let size: f64 = got.outputs.iter().flatten().map(|x| x.abs()).sum();
-    (total - want).abs() / (size + columns.abs()).max(1e-3)
+    (total - want).abs() / (size + sums.abs()).max(1e-3)
 }
 
 /// The allowed relative error. Rounding is about u / step = 1e-11 of the loss; truncation is step^2 = 1e-10 times third

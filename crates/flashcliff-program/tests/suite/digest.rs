@@ -86,7 +86,7 @@ fn every_part_counts() {
     }
     let gradient = differentiate(&example(|_| {}));
     let mut other = gradient.clone();
-    other.column_sums.swap(0, 1);
+    other.results.reverse();
     assert_ne!(other.digest(), gradient.digest());
 }
 
@@ -94,7 +94,7 @@ fn every_part_counts() {
 fn a_digest_is_the_same_on_every_machine() {
     assert_eq!(
         example(|_| {}).digest().to_string(),
-        "594ab7ac86bf3744c1ec6b6433c9fe2f"
+        "b68714c0d2d4f55e032f1f3bc952531d"
     );
 }
 

@@ -195,7 +195,7 @@ fn gradients(algebra: &Algebra, operator: &Operator, inputs: &Inputs, seeds: &Te
                 grad.push(slope(&operands));
                 operands.param(param, element, c).slope = 0.0;
             }
-            grads.param_grads.insert((param, element), grad);
+            grads.sums.insert((param, element), grad);
         }
     }
     grads
@@ -215,13 +215,8 @@ fn agrees(want: &Outputs, got: &Outputs) -> bool {
     let values = |grads: &BTreeMap<(usize, usize), Vec<f64>>| -> Vec<f64> {
         grads.values().flatten().copied().collect()
     };
-    let same_params = want.param_grads.keys().eq(got.param_grads.keys());
-    lanes
-        && same_params
-        && close(
-            values(&want.param_grads).iter(),
-            values(&got.param_grads).iter(),
-        )
+    let same_params = want.sums.keys().eq(got.sums.keys());
+    lanes && same_params && close(values(&want.sums).iter(), values(&got.sums).iter())
 }
 
 fn close<'a>(

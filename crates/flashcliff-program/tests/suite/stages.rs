@@ -26,8 +26,8 @@ pub(crate) struct Outputs {
     pub(crate) lanes: Vec<Tensor>,
     /// The row sums, `[sum][row]`.
     pub(crate) row_sums: Vec<Vec<f64>>,
-    /// The gradients of parameters, by parameter and element.
-    pub(crate) param_grads: BTreeMap<(usize, usize), Vec<f64>>,
+    /// The sums over the batch, by result and element.
+    pub(crate) sums: BTreeMap<(usize, usize), Vec<f64>>,
 }
 
 /// The run-time options of a program: the gate and its slope, by order, and epsilon.
@@ -97,7 +97,7 @@ pub(crate) fn run(
             .map(|&n| vec![vec![zero_row.clone(); inputs.rows]; n])
             .collect(),
         row_sums: vec![vec![0.0; inputs.rows]; plan.row_sums],
-        param_grads: BTreeMap::new(),
+        sums: BTreeMap::new(),
     };
     for (sum, saved) in out.row_sums[..plan.saved_row_sums]
         .iter_mut()
@@ -129,7 +129,7 @@ pub(crate) fn run(
             let Body {
                 writes,
                 row_sums,
-                column_sums,
+                sums,
                 ..
             } = &stage.body;
             for (write, target) in writes.iter().zip(&stage.targets) {
@@ -144,12 +144,9 @@ pub(crate) fn run(
             for (&slot, id) in stage.row_sums.iter().zip(row_sums) {
                 out.row_sums[slot][row] = values.iter().map(|lane| lane[id.index()]).sum();
             }
-            for &(slot, element, id) in column_sums {
-                let key = (stage.param_grads[slot], element);
-                let total = out
-                    .param_grads
-                    .entry(key)
-                    .or_insert_with(|| zero_row.clone());
+            for &(slot, element, id) in sums {
+                let key = (stage.sums[slot], element);
+                let total = out.sums.entry(key).or_insert_with(|| zero_row.clone());
                 for (total, lane) in total.iter_mut().zip(&values) {
                     *total += lane[id.index()];
                 }

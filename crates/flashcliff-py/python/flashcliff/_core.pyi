@@ -194,6 +194,20 @@ class Operator:
         """The inputs: a name and axes each, where an axis is a size, ``batch``, ``in`` or
         ``out``."""
     @property
+    def outputs(self) -> list[tuple[str, tuple[int | str, ...]]]:
+        """The outputs, as the inputs."""
+    def gradient(self) -> Operator:
+        """The gradient: from the inputs and the gradients of the outputs to the gradients of the inputs."""
+    def tangent(self) -> Operator:
+        """The directional derivative: from the inputs and their tangents to the tangents of the outputs."""
+    def selecting(self, wanted: list[bool]) -> Operator:
+        """The operator with those outputs that are wanted."""
+    def plan_run(self, inputs: list[View], place: Place) -> tuple[list[tuple[int, ...]], int]:
+        """What a run needs: the shape of each output, and the bytes of workspace."""
+    def run(
+        self, inputs: list[View], outputs: list[int | None], workspace: Space, place: Place
+    ) -> None: ...
+    @property
     def output(self) -> tuple[int | str, ...]:
         """The axes of the output."""
     @property

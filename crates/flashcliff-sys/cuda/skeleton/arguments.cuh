@@ -26,12 +26,12 @@ struct alignas(64) TensorMap {
 };
 
 struct Arguments {
-  TensorMap maps[FC_MAX_TENSORS];
+  TensorMap maps[FC_MAX_MAPS];
   const void *inputs[FC_MAX_TENSORS];
   void *outputs[FC_MAX_TENSORS];
   const void *params[FC_MAX_PARAMS];
   void *saved;
-  // [row blocks, parameter elements, channels], in the arithmetic type; null if neither gradients nor column sums are wanted.
+  // [row blocks, sums over the batch, channels], in the arithmetic type; null if neither these nor column sums are wanted.
   void *partial;
   int64_t batch;
   int64_t channels;
@@ -81,20 +81,23 @@ struct Shape : fc_shape {
     for (int i = 0; i < params; i++) sum += param_counts[i];
     return sum;
   }
+  __host__ __device__ constexpr int all_sums() const {
+    int sum = 0;
+    for (int i = 0; i < sums; i++) sum += sum_counts[i];
+    return sum;
+  }
   __host__ __device__ constexpr int widest_output() const {
     int most = 0;
     for (int i = 0; i < outputs; i++) most = output_components[i] > most ? output_components[i] : most;
     return most;
   }
-  // Whether a kernel can add up columns of its second output. Their partial sums follow those of its parameters, among which there is
-  // a place for them.
-  __host__ __device__ constexpr bool sums_columns() const {
-    return gradients && outputs == 2 && params > 0 && params < FC_MAX_PARAMS;
-  }
-  // The number of row sums rounded up to a power of two: the width of the reduction.
+  // Whether a kernel can add up columns of its second output, as the adjoint of a product with one parameter does. Their partial sums
+  // follow its own.
+  __host__ __device__ constexpr bool sums_columns() const { return outputs == 2 && params == 1 && sums == 1; }
+  // The number of row sums that threads exchange at once: all of them rounded up to a power of two, at most as many as a warp has threads.
   __host__ __device__ constexpr int reduce_width() const {
     int width = 1;
-    while (width < row_sums) width *= 2;
+    while (width < row_sums && width < 32) width *= 2;
     return width;
   }
 };
@@ -128,11 +131,11 @@ struct Layout {
     const int lanes = threads * shape.lanes;
     stages = align_up(column_sums + (a.sums_columns ? lanes * arithmetic_bytes : 0), 128);
     bounce = align_up(stages + a.stages * a.stage_bytes, 128);
-    // The bounce buffer takes outputs that cannot be stored as vectors, and gradients on their way to memory.
+    // The bounce buffer takes outputs that cannot be stored as vectors, and sums over the batch on their way to memory.
     const int outputs = a.whole ? 0 : lanes * shape.widest_output() * a.lane_bytes;
-    const int gradients = shape.gradients ? lanes * shape.all_params() * arithmetic_bytes : 0;
-    total = bounce + (a.tiles > 1 && gradients > outputs ? gradients : outputs);
-    if (a.tiles == 1 && stages + gradients > total) total = stages + gradients;
+    const int sums = lanes * shape.all_sums() * arithmetic_bytes;
+    total = bounce + (a.tiles > 1 && sums > outputs ? sums : outputs);
+    if (a.tiles == 1 && stages + sums > total) total = stages + sums;
   }
 };
 

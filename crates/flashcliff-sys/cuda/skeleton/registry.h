@@ -15,7 +15,6 @@ constexpr int kMaxDevices = 32;
 struct fc_kernel {
   // The upper and the lower half of the digest of the program.
   uint64_t digest[2];
-  int pass;
   int is_f64;
   // Whether lanes do not depend on each other or on their channel: there are no rows and no parameters.
   int pointwise;

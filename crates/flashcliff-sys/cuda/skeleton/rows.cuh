@@ -1,6 +1,6 @@
 // The kernel of programs with parameters or row sums: persistent CTAs, each walking its share of the rows.
 //
-// A thread owns N neighbouring channels, for all rows of its CTA, so parameters and their gradients stay in place from row to
+// A thread owns N neighbouring channels, for all rows of its CTA, so parameters and sums over the batch stay in place from row to
 // row. Rows are copied to shared memory some stages ahead. The threads that share a row are `threads_per_row` neighbours. A row
 // may span the CTAs of a cluster; a longer row is walked in tiles.
 #pragma once
@@ -37,15 +37,25 @@ struct RowContext {
     for (int i = 0; i < param; i++) first += param_count(i);
     return first;
   }
+  static __host__ __device__ constexpr int sum_count(int sum) {
+    constexpr Shape shape = P::kShape;
+    return shape.sum_counts[sum];
+  }
+  static __host__ __device__ constexpr int first_sum(int sum) {
+    int first = 0;
+    for (int i = 0; i < sum; i++) first += sum_count(i);
+    return first;
+  }
   static constexpr int kWidest = P::kShape.widest_output();
   static constexpr int kParams = P::kShape.params;
   static constexpr int kAllParams = P::kShape.all_params();
-  static constexpr bool kGradients = P::kShape.gradients;
-  static constexpr bool kReduces = P::kShape.row_sums > 0;
+  static constexpr int kAllSums = P::kShape.all_sums();
+  static constexpr bool kReduces = P::kShape.reductions > 0;
+  static constexpr int kRowSums = P::kShape.row_sums;
   static constexpr int kWidth = P::kShape.reduce_width();
   static constexpr int kSaved = P::kShape.saved_sums > 0 ? P::kShape.saved_sums : 1;
   static constexpr int kHeldParams = ParamsShared || kAllParams == 0 ? 1 : kAllParams;
-  static constexpr int kHeldGrads = kGradients ? kAllParams : 1;
+  static constexpr int kHeldSums = kAllSums == 0 ? 1 : kAllSums;
   static constexpr bool kSumsColumns = P::kShape.sums_columns();
 
   const Arguments &a;
@@ -65,7 +75,7 @@ struct RowContext {
   Stages<P, T, N, Fast> stages;
   T saved_now[kSaved], saved_next[kSaved];
   V params[kHeldParams];
-  V grads[kHeldGrads];
+  V sums[kHeldSums];
 
   FC_INLINE explicit RowContext(const Arguments &arguments)
       : a(arguments),
@@ -98,12 +108,12 @@ struct RowContext {
     // The conversion happens once, here, not at every use.
     if (!ParamsShared) settle(params);
     load_saved(first_block);
-    clear_grads();
+    clear_sums();
   }
 
-  FC_INLINE void clear_grads() {
+  FC_INLINE void clear_sums() {
 #pragma unroll
-    for (int k = 0; k < kHeldGrads; k++) grads[k] = splat<V>(T(0));
+    for (int k = 0; k < kHeldSums; k++) sums[k] = splat<V>(T(0));
     if (kSumsColumns && a.sums_columns) store_lanes<T, T, N>(column_sums(), splat<V>(T(0)), 0);
   }
 
@@ -122,7 +132,7 @@ struct RowContext {
 
   // ---- rows ----
 
-  // A thread without a row reads the operands of another row, and a gradient of zeros.
+  // A thread without a row reads the operands of another row, and zeros for those inputs with which sums over the batch vanish.
   FC_INLINE int64_t row_of(int64_t block) const {
     const int64_t wanted = block * a.rows_per_cta + group;
     return wanted < a.batch ? wanted : a.batch - 1;
@@ -146,7 +156,7 @@ struct RowContext {
   template <int Slot, int K>
   FC_INLINE void load(V (&values)[K]) {
     stages.template load<Slot>(values, active);
-    if (Slot == P::kGradientInput && !active) {
+    if (kAllSums > 0 && Slot >= P::kVanishesFrom && !active) {
 #pragma unroll
       for (int k = 0; k < K; k++) values[k] = splat<V>(T(0));
     }
@@ -262,50 +272,53 @@ struct RowContext {
   }
 
   template <int Slot>
-  FC_INLINE V *grad() {
-    return grads + first_param(Slot);
+  FC_INLINE V *sum() {
+    return sums + first_sum(Slot);
   }
 
   // ---- row sums ----
 
   FC_INLINE T saved(int k) const { return saved_now[k]; }
 
-  template <int K>
+  // Saves row sums, each at its place among those of the program.
+  template <int... Places, int K>
   FC_INLINE void keep(const T (&sums)[K]) const {
+    static_assert(sizeof...(Places) == K, "every sum has its place");
     if (a.saved == nullptr || !active || lane != 0 || slice != 0) return;
+    constexpr int places[] = {Places...};
     T *p = static_cast<T *>(a.saved) + row;
 #pragma unroll
-    for (int k = 0; k < K; k++, p += a.batch) *p = sums[k];
+    for (int k = 0; k < K; k++) p[places[k] * a.batch] = sums[k];
   }
 
-  // Adds each of `sums` over the threads of the row. Returns false if the row is not complete; the caller then returns, and
-  // calls again with the next tile.
-  template <int K>
+  // Adds each of `sums` over the threads of the row: the reduction `At` of the program, whose first sum has the number `First`. Returns
+  // false if the row is not complete; the caller then returns, and calls again with the next tile. A long row is walked once for each
+  // reduction, and once more for the values that depend on the last.
+  template <int At, int First, int K>
   FC_INLINE bool reduce(T (&sums)[K]) {
-    static_assert(K == P::kShape.row_sums, "one reduction a program");
-    T *mine = reinterpret_cast<T *>(shared + layout.tile_sums) + threadIdx.x;
+    T *mine = reinterpret_cast<T *>(shared + layout.tile_sums) + First * blockDim.x + threadIdx.x;
     const int step = blockDim.x;
-    if (tiles() > 1 && pass == 0) {
+    if (tiles() > 1 && pass == At) {
 #pragma unroll
       for (int k = 0; k < K; k++) {
         if (tile > 0) sums[k] += mine[k * step];
         mine[k * step] = sums[k];
       }
     }
-    const bool complete = pass == 0 && tile + 1 == tiles();
+    const bool complete = (tiles() == 1 || pass == At) && tile + 1 == tiles();
     if (complete) {
       collect(sums);
-    } else if (bulk()) {
+    } else if (At == 0 && bulk()) {
       __syncthreads();
     }
-    stages.release();
+    if (At == 0) stages.release();
     if (tiles() == 1) return true;
 #pragma unroll
     for (int k = 0; k < K; k++) {
-      if (complete) mine[(K + k) * step] = sums[k];
-      sums[k] = mine[(K + k) * step];
+      if (complete) mine[(kRowSums + k) * step] = sums[k];
+      sums[k] = mine[(kRowSums + k) * step];
     }
-    return pass == 1;
+    return pass > At;
   }
 
   // The sums over the row, in every thread. If rows are copied in bulk, all threads of the CTA have then passed a barrier.
@@ -319,10 +332,16 @@ struct RowContext {
       if (bulk()) __syncthreads();
       return;
     }
+    collect_from<0>(sums);
+  }
+
+  // The sums from a number on, as many at once as threads exchange.
+  template <int First, int K>
+  FC_INLINE void collect_from(T (&sums)[K]) {
     // Each step halves the number of values that a thread holds, and doubles the number of threads that they are summed over.
     T held[kWidth];
 #pragma unroll
-    for (int k = 0; k < kWidth; k++) held[k] = k < K ? sums[k] : T(0);
+    for (int k = 0; k < kWidth; k++) held[k] = First + k < K ? sums[First + k < K ? First + k : 0] : T(0);
     const int id = threadIdx.x & 31;
     int index = 0;
 #pragma unroll
@@ -373,10 +392,13 @@ struct RowContext {
       for (int k = 0; k < kWidth; k++) totals[k] += values.v[k];
     }
 #pragma unroll
-    for (int k = 0; k < K; k++) sums[k] = totals[k];
+    for (int k = 0; k < kWidth; k++) {
+      if (First + k < K) sums[First + k < K ? First + k : 0] = totals[k];
+    }
+    if constexpr (First + kWidth < K) collect_from<First + kWidth>(sums);
   }
 
-  // ---- parameter gradients and column sums ----
+  // ---- sums over the batch and column sums ----
 
   // The sums of the thread's channels over rows, in shared memory: registers are scarce.
   FC_INLINE T *column_sums() const { return reinterpret_cast<T *>(shared + layout.column_sums) + threadIdx.x * N; }
@@ -392,26 +414,26 @@ struct RowContext {
     store_lanes<T, T, N>(column_sums(), load_lanes<T, T, N>(column_sums(), 0) + sum, 0);
   }
 
-  // Writes the gradients of the CTA to the partial sums of its row block, or adds them. Gradients of rows that it walked together
+  // Writes the sums of the CTA to the partial sums of its row block, or adds them. Sums of rows that it walked together
   // are added in order, by way of shared memory that nothing else uses by now.
-  FC_INLINE void flush_grads(bool add) {
-    if (!kGradients || a.partial == nullptr) return;
+  FC_INLINE void flush_sums(bool add) {
+    if (kAllSums == 0 || a.partial == nullptr) return;
     T *all = reinterpret_cast<T *>(shared + (tiles() == 1 ? layout.stages : layout.bounce));
     const int step = blockDim.x * N;
     __syncthreads();
 #pragma unroll
-    for (int k = 0; k < kHeldGrads; k++) {
-      store_lanes<T, T, N>(all + k * step + threadIdx.x * N, grads[k], 0);
+    for (int k = 0; k < kHeldSums; k++) {
+      store_lanes<T, T, N>(all + k * step + threadIdx.x * N, sums[k], 0);
     }
     __syncthreads();
     const int64_t start = channel - lane * N;
-    const int columns = kAllParams + (kSumsColumns && a.sums_columns ? 1 : 0);
+    const int columns = kAllSums + (kSumsColumns && a.sums_columns ? 1 : 0);
     T *block = static_cast<T *>(a.partial) + first_block * columns * a.channels + start;
     const int64_t left = a.channels - start;
     const int count = left < width() ? int(left) : width();
 #pragma unroll 1
     for (int k = 0; k < columns; k++, all += step, block += a.channels) {
-      const T *of_threads = k < kHeldGrads ? all : reinterpret_cast<const T *>(shared + layout.column_sums);
+      const T *of_threads = k < kHeldSums ? all : reinterpret_cast<const T *>(shared + layout.column_sums);
 #pragma unroll 1
       for (int c = threadIdx.x; c < count; c += blockDim.x) {
         T sum = of_threads[c];
@@ -432,8 +454,8 @@ __global__ void __launch_bounds__(Threads, 1) rows_kernel(const __grid_constant_
   if constexpr (Fast) return;
 #endif
   RowContext<P, T, N, ParamsShared, Fast, Gate> c(a);
-  // A long row with row sums is walked twice: for the sums, then for the values that depend on them.
-  const int passes = c.tiles() > 1 && c.kReduces ? 2 : 1;
+  // A long row is walked once for each reduction, then for the values that depend on the last.
+  const int passes = c.tiles() > 1 ? P::kShape.reductions + 1 : 1;
   for (int64_t block = c.first_block; block < a.blocks; block += a.row_ctas) {
     c.select_row(block);
     for (int pass = 0; pass < passes; pass++) {
@@ -446,17 +468,17 @@ __global__ void __launch_bounds__(Threads, 1) rows_kernel(const __grid_constant_
         c.stages.wait();
         P::run(c);
         if (c.tiles() > 1) {
-          if (pass + 1 == passes) c.flush_grads(block != c.first_block);
-          c.clear_grads();
+          if (pass + 1 == passes) c.flush_sums(block != c.first_block);
+          c.clear_sums();
         }
       }
     }
   }
 #if FC_HOPPER
-  // The sum of the gradients may start now; it waits for everything that is written here.
+  // The addition of the partial sums may start now; it waits for everything that is written here.
   launch_dependents();
 #endif
-  if (c.tiles() == 1) c.flush_grads(false);
+  if (c.tiles() == 1) c.flush_sums(false);
 #if FC_HOPPER
   // No CTA may exit while another can still write into its shared memory.
   if (a.cluster > 1) cluster_barrier();

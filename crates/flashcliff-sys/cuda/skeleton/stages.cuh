@@ -21,7 +21,7 @@ struct Stages {
     return shape.input_components[input];
   }
   static constexpr int kInputs = P::kShape.inputs;
-  static constexpr int kPasses = P::kShape.row_sums > 0 ? 2 : 1;
+  static constexpr int kPasses = P::kShape.reductions + 1;
 
   const Arguments &a;
   unsigned char *base;
@@ -158,7 +158,7 @@ struct Stages {
   template <int Slot>
   FC_INLINE void fill_boxes(int stage, unsigned char *to, int row, int channel) {
     if constexpr (Slot < kInputs) {
-      if constexpr (components(Slot) > 0) {
+      if constexpr (components(Slot) > 0 && Slot < FC_MAX_MAPS) {
         for (int b = 0; b < a.boxes; b++) {
           box_load(to + b * bytes_of_box<Slot>(), &a.maps[Slot],
                    channel + b * a.box_channels, row, 0, barrier(stage));

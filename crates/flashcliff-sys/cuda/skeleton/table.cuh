@@ -9,18 +9,18 @@
   reinterpret_cast<const void *>(&fc::rows_kernel<algebra::function, T, lanes, threads, shared, bytes, gate>)
 
 // A kernel that walks rows, with parameters in shared memory or in registers.
-#define FC_ROWS(algebra, upper, lower, pass, function, T, lanes, threads, shared)           \
+#define FC_ROWS(algebra, upper, lower, function, T, lanes, threads, shared)                 \
   {                                                                                         \
-    {upper, lower}, pass, sizeof(T) == 8, 0,                                                \
+    {upper, lower}, sizeof(T) == 8, 0,                                                      \
         {FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 0, fc::kAnyGate)},  \
         algebra::function::kShape.with(lanes, threads, shared), {}, {}                      \
   }
 
 // A kernel that walks rows, with variants for calls that need the least of the skeleton: of 4 and of 2 bytes an element, with
 // any gate and with the usual one.
-#define FC_FAST_ROWS(algebra, upper, lower, pass, function, T, lanes, threads, shared)        \
+#define FC_FAST_ROWS(algebra, upper, lower, function, T, lanes, threads, shared)              \
   {                                                                                           \
-    {upper, lower}, pass, sizeof(T) == 8, 0,                                                  \
+    {upper, lower}, sizeof(T) == 8, 0,                                                        \
         {FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 0, fc::kAnyGate),     \
          FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 4, fc::kAnyGate),     \
          FC_ROWS_FUNCTION(algebra, function, T, lanes, threads, shared, 2, fc::kAnyGate),     \
@@ -30,9 +30,9 @@
   }
 
 // A kernel whose lanes are independent.
-#define FC_POINTS(algebra, upper, lower, pass, function, T)                          \
+#define FC_POINTS(algebra, upper, lower, function, T)                                \
   {                                                                                  \
-    {upper, lower}, pass, sizeof(T) == 8, 1,                                         \
+    {upper, lower}, sizeof(T) == 8, 1,                                               \
         {reinterpret_cast<const void *>(&fc::points_kernel<algebra::function, T>)},  \
         algebra::function::kShape.with(1, fc::kPointThreads, 0), {}, {}              \
   }

@@ -94,6 +94,25 @@ impl Checks<'_> {
         self.tensor(label, layout, dtypes.lanes)
     }
 
+    /// Checks the outputs of a run; those that are not wanted are `None`.
+    pub(super) fn outputs(
+        &self,
+        dims: &Dims,
+        dtypes: Dtypes,
+        outputs: &[Option<TensorMut<'_>>],
+    ) -> Result<(), Error> {
+        let shapes = outputs.iter();
+        let shapes = shapes.map(|output| output.as_ref().map(|o| o.layout().shape.as_slice()));
+        self.operator.check_outputs(dims, shapes)?;
+        for (output, spec) in outputs.iter().zip(self.operator.outputs()) {
+            if let Some(output) = output {
+                let label = Label::Tensor(spec.name);
+                self.tensor(label, output.layout(), dtypes.of(spec))?;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn grad_output(
         &self,
         dims: &Dims,

@@ -7,11 +7,11 @@ use std::sync::OnceLock;
 use std::thread;
 
 use cudarc::driver::sys::{CUdeviceptr, CUstream};
-use flashcliff_program::ir::Argument;
-use flashcliff_program::plan::Limits;
+use flashcliff_program::ir::{Argument, Returned};
+use flashcliff_program::plan::{Limits, plan};
 use flashcliff_sys as sys;
 
-use super::call::{Call, Gradients};
+use super::call::{Call, Gradients, MAX_INPUTS, NO_GRADIENTS};
 use super::dtype::{Dtypes, code};
 use super::fault;
 #[cfg(feature = "jit")]
@@ -25,7 +25,7 @@ use crate::{Algebra, Dtype, Error, Gate};
 const _: () = assert!(Limits::CUDA.tensors == sys::FC_MAX_TENSORS as usize);
 const _: () = assert!(Limits::CUDA.params == sys::FC_MAX_PARAMS as usize);
 
-/// The kernels of a program with its options.
+/// The kernels of a program and of its adjoint, with their options.
 pub(super) struct Lanes {
     operator: String,
     /// The operator and its algebra, for messages about compilation.
@@ -34,17 +34,40 @@ pub(super) struct Lanes {
         expect(dead_code, reason = "compilation reads it")
     )]
     title: String,
-    program: &'static Known,
     /// The compute capability of the GPU.
     #[cfg_attr(
         not(feature = "jit"),
         expect(dead_code, reason = "compilation reads it")
     )]
     capability: (i32, i32),
-    /// Forward and backward, each in `f32` and `f64`. Kernels that no build has are compiled when they are first asked for.
-    kernels: [[OnceLock<Kernel>; 2]; 2],
+    program: Kernels,
+    /// The adjoint, once something has asked for it.
+    adjoint: OnceLock<Kernels>,
     gate: sys::fc_gate,
     eps: f64,
+}
+
+/// The kernels of a program in `f32` and `f64`. Kernels that no build has are compiled when they are first asked for.
+#[derive(Debug)]
+struct Kernels {
+    program: &'static Known,
+    of: [OnceLock<Kernel>; 2],
+}
+
+impl Kernels {
+    fn new(program: &'static Known) -> Self {
+        Self {
+            program,
+            of: [false, true].map(|is_f64| {
+                let built = built(program, is_f64);
+                built.map_or_else(OnceLock::new, OnceLock::from)
+            }),
+        }
+    }
+
+    fn get(&self, arithmetic: Dtype) -> &OnceLock<Kernel> {
+        &self.of[usize::from(arithmetic == Dtype::F64)]
+    }
 }
 
 /// Sums over the batch for each channel, in the type of the parameters: of the first component, or of all.
@@ -66,7 +89,7 @@ impl fmt::Debug for Lanes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lanes")
             .field("operator", &self.operator)
-            .field("kernels", &self.kernels)
+            .field("program", &self.program)
             .finish_non_exhaustive()
     }
 }
@@ -80,47 +103,43 @@ impl Lanes {
     ) -> Result<Self, Error> {
         let program = lane.program();
         let source = program.source();
-        // The backward pass reads one tensor more than the forward pass.
-        if source.inputs.len() >= sys::FC_MAX_TENSORS as usize
-            || source.params.len() > sys::FC_MAX_PARAMS as usize
-        {
-            return Err(Error::UnsupportedOnCuda {
-                operator: operator.to_owned(),
-                reason: "it has too many tensors".to_owned(),
-            });
-        }
-        let kernels = [Pass::Forward, Pass::Backward].map(|pass| {
-            [false, true].map(|is_f64| {
-                let built = built(program, pass, is_f64);
-                built.map_or_else(OnceLock::new, OnceLock::from)
-            })
-        });
-        let missing = |kernel: &OnceLock<Kernel>| kernel.get().is_none();
-        if kernels.as_flattened().iter().all(missing) {
+        let room = Limits::CUDA.check(source, &plan(source));
+        room.map_err(|excess| Error::UnsupportedOnCuda {
+            operator: operator.to_owned(),
+            reason: excess.to_string(),
+        })?;
+        let program = Kernels::new(program);
+        if program.of.iter().all(|kernel| kernel.get().is_none()) {
             can_compile(operator, algebra)?;
         }
         Ok(Self {
             operator: operator.to_owned(),
             title: format!("{operator} of {}", algebra.signature()),
-            program,
             capability,
-            kernels,
+            program,
+            adjoint: OnceLock::new(),
             gate: gate_code(lane.gate()),
             eps: lane.eps(),
         })
     }
 
+    fn kernels(&self, pass: Pass) -> &Kernels {
+        match pass {
+            Pass::Forward => &self.program,
+            Pass::Backward => {
+                let adjoint = || Kernels::new(self.program.program.adjoint());
+                self.adjoint.get_or_init(adjoint)
+            }
+        }
+    }
+
     fn kernel(&self, pass: Pass, arithmetic: Dtype) -> Result<*const sys::fc_kernel, Error> {
-        let kernels = match pass {
-            Pass::Forward => &self.kernels[0],
-            Pass::Backward => &self.kernels[1],
-        };
-        let is_f64 = arithmetic == Dtype::F64;
-        let known = &kernels[usize::from(is_f64)];
+        let kernels = self.kernels(pass);
+        let known = kernels.get(arithmetic);
         let kernel = match known.get() {
             Some(kernel) => *kernel,
             None => {
-                let made = self.compile(pass, is_f64)?;
+                let made = self.compile(kernels.program, arithmetic == Dtype::F64)?;
                 *known.get_or_init(|| made)
             }
         };
@@ -129,8 +148,9 @@ impl Lanes {
 
     /// The kernels of both passes. If both are to be compiled, that happens at once.
     fn both(&self, arithmetic: Dtype) -> Result<[*const sys::fc_kernel; 2], Error> {
-        let own = usize::from(arithmetic == Dtype::F64);
-        if self.kernels.iter().all(|pass| pass[own].get().is_none()) {
+        let passes = [Pass::Forward, Pass::Backward];
+        let missing = |pass: &Pass| self.kernels(*pass).get(arithmetic).get().is_none();
+        if passes.iter().all(missing) {
             thread::scope(|scope| {
                 // An error is found again below.
                 scope.spawn(|| self.kernel(Pass::Backward, arithmetic).map(drop));
@@ -143,29 +163,22 @@ impl Lanes {
         ])
     }
 
-    /// The kernel of a pass, compiled now.
+    /// The kernel of a program, compiled now.
     #[cfg(feature = "jit")]
-    fn compile(&self, pass: Pass, is_f64: bool) -> Result<Kernel, Error> {
-        let direction = match pass {
-            Pass::Forward => jit::Direction::Forward,
-            Pass::Backward => jit::Direction::Backward,
-        };
-        let kernel = jit::pass(
-            &self.title,
-            self.program,
-            direction,
-            is_f64,
-            self.capability,
-        )?;
+    fn compile(&self, program: &Known, is_f64: bool) -> Result<Kernel, Error> {
+        let kernel = jit::kernels(&self.title, program, is_f64, self.capability)?;
         Ok(Kernel(kernel))
     }
 
     #[cfg(not(feature = "jit"))]
-    fn compile(&self, pass: Pass, is_f64: bool) -> Result<Kernel, Error> {
+    fn compile(&self, program: &Known, is_f64: bool) -> Result<Kernel, Error> {
         let arithmetic = if is_f64 { Dtype::F64 } else { Dtype::F32 };
         Err(Error::UnsupportedOnCuda {
             operator: self.operator.clone(),
-            reason: format!("no {arithmetic} kernel of its {pass:?} pass"),
+            reason: format!(
+                "this build has no {arithmetic} kernel of `{}`, and cannot compile one: its feature `jit` is off",
+                program.source().name
+            ),
         })
     }
 
@@ -199,16 +212,17 @@ impl Lanes {
     ) -> Result<usize, Error> {
         let kernel = self.kernel(pass, dtypes.arithmetic())?;
         let mut call = self.empty_call(dims, dtypes);
-        if pass == Pass::Backward {
-            for (input, grad) in self.program.source().arguments.iter().zip(grads) {
-                if let (Argument::Param(param), Some(_)) = (*input, grad) {
-                    // It only matters whether the address is null.
-                    call.param_grads[param] = ptr::dangling_mut::<f64>().cast();
-                }
+        let results = &self.kernels(pass).program.source().results;
+        for (at, result) in results.iter().enumerate() {
+            // A run of one program wants all of its results.
+            let is_wanted = pass == Pass::Forward || grads[at].is_some();
+            if let (Returned::Sum(sum), true) = (*result, is_wanted) {
+                // It only matters whether the address is null.
+                call.sums[sum] = ptr::dangling_mut::<f64>().cast();
             }
-            if column_sums.is_some() {
-                call.column_sums = ptr::dangling_mut::<f64>().cast();
-            }
+        }
+        if column_sums.is_some() {
+            call.column_sums = ptr::dangling_mut::<f64>().cast();
         }
         let mut bytes = 0;
         // SAFETY: the function reads sizes and types of the call, and writes the number of bytes.
@@ -220,9 +234,19 @@ impl Lanes {
     /// # Safety
     /// The call is checked, its stream valid, and the context of its tensors current.
     pub(super) unsafe fn forward(&self, call: &Call) -> Result<(), Error> {
+        let mut results = NO_GRADIENTS;
+        results[0] = Some(call.output);
+        // SAFETY: the caller promises it.
+        unsafe { self.run(call, &results) }
+    }
+
+    /// Writes the results that are wanted.
+    ///
+    /// # Safety
+    /// The contract of [`Self::forward`] holds for these results.
+    pub(super) unsafe fn run(&self, call: &Call, results: &Gradients) -> Result<(), Error> {
         let kernel = self.kernel(Pass::Forward, call.dtypes.arithmetic())?;
-        let mut arguments = self.arguments(call);
-        arguments.outputs[0] = address(call.output);
+        let arguments = self.arguments(self.program.program, call, &call.inputs, results);
         // SAFETY: the caller promises it.
         unsafe { launch(kernel, &arguments, call) }
     }
@@ -291,37 +315,45 @@ impl Lanes {
 
     /// The place of an input among the parameters of the program, if it is one of them.
     pub(super) fn parameter(&self, input: usize) -> Option<usize> {
-        match self.program.source().arguments.get(input) {
+        match self.program.program.source().arguments.get(input) {
             Some(&Argument::Param(param)) => Some(param),
             _ => None,
         }
     }
 
-    /// The arguments of a backward pass.
+    /// The arguments of a backward pass. The gradient of the output comes behind the inputs.
     fn backward_arguments(&self, call: &Call) -> sys::fc_call {
-        let mut arguments = self.arguments(call);
-        let mut lanes = 0;
-        for (input, grad) in self.program.source().arguments.iter().zip(&call.grads) {
-            let grad = address(grad.unwrap_or(0));
-            match *input {
-                Argument::Input(tensor) => {
-                    arguments.outputs[tensor] = grad;
-                    lanes += 1;
-                }
-                Argument::Param(param) => arguments.param_grads[param] = grad,
-            }
+        let mut inputs = call.inputs;
+        inputs[self.program.program.source().arguments.len()] = call.output;
+        let adjoint = self.kernels(Pass::Backward).program;
+        let mut arguments = self.arguments(adjoint, call, &inputs, &call.grads);
+        if adjoint.source().saved_row_sums == 0 {
+            arguments.saved = ptr::null_mut();
         }
-        arguments.inputs[lanes] = address(call.output);
         arguments
     }
 
-    /// The arguments that both passes share.
-    fn arguments(&self, call: &Call) -> sys::fc_call {
+    /// The arguments of a launch, from inputs and results in the order of callers.
+    fn arguments(
+        &self,
+        program: &Known,
+        call: &Call,
+        inputs: &[CUdeviceptr; MAX_INPUTS],
+        results: &Gradients,
+    ) -> sys::fc_call {
         let mut arguments = self.empty_call(&call.dims, call.dtypes);
-        for (input, &ptr) in self.program.source().arguments.iter().zip(&call.inputs) {
-            match *input {
-                Argument::Input(tensor) => arguments.inputs[tensor] = address(ptr),
-                Argument::Param(param) => arguments.params[param] = address(ptr),
+        let source = program.source();
+        for (place, &input) in source.arguments.iter().zip(inputs) {
+            match *place {
+                Argument::Input(at) => arguments.inputs[at] = address(input),
+                Argument::Param(at) => arguments.params[at] = address(input),
+            }
+        }
+        for (place, result) in source.results.iter().zip(results) {
+            let result = address(result.unwrap_or(0));
+            match *place {
+                Returned::Output(at) => arguments.outputs[at] = result,
+                Returned::Sum(at) => arguments.sums[at] = result,
             }
         }
         arguments.saved = address(call.saved);
@@ -335,7 +367,7 @@ impl Lanes {
             inputs: [ptr::null(); sys::FC_MAX_TENSORS as usize],
             outputs: [ptr::null_mut(); sys::FC_MAX_TENSORS as usize],
             params: [ptr::null(); sys::FC_MAX_PARAMS as usize],
-            param_grads: [ptr::null_mut(); sys::FC_MAX_PARAMS as usize],
+            sums: [ptr::null_mut(); sys::FC_MAX_PARAMS as usize],
             column_sums: ptr::null_mut(),
             sums_all_components: 0,
             saved: ptr::null_mut(),
@@ -369,7 +401,7 @@ impl Lanes {
         inputs: &[StridedTensor],
         outputs: &[Option<StridedTensor>],
     ) -> Result<(), Error> {
-        let arguments = self.program.source().arguments.iter();
+        let arguments = self.program.program.source().arguments.iter();
         let wanted = arguments.map(|argument| match *argument {
             Argument::Input(tensor) => Some(tensor),
             Argument::Param(_) => None,
@@ -437,15 +469,15 @@ pub(super) unsafe fn add_up(all: &[sys::fc_partials], stream: CUstream) -> Resul
     fault::kernel("fc_add_up", code)
 }
 
-/// The kernel of a pass that this build has. A program that was asked for without kernels has none, where others can be compiled.
-fn built(program: &Known, pass: Pass, is_f64: bool) -> Option<Kernel> {
+/// The kernel of a program that this build has. A program that was asked for without kernels has none, where others can be compiled.
+fn built(program: &Known, is_f64: bool) -> Option<Kernel> {
     if cfg!(feature = "jit") && !program.with_kernels() {
         return None;
     }
     let digest = program.digest().0;
     let (upper, lower) = ((digest >> 64) as u64, digest as u64);
     // SAFETY: the function reads tables of the library.
-    let kernel = unsafe { sys::fc_find(upper, lower, pass_code(pass), is_f64.into()) };
+    let kernel = unsafe { sys::fc_find(upper, lower, is_f64.into()) };
     NonNull::new(kernel.cast_mut()).map(Kernel)
 }
 
@@ -495,13 +527,6 @@ unsafe fn launch(
 /// A device address as a C pointer.
 pub(super) fn address(ptr: u64) -> *mut c_void {
     ptr::without_provenance_mut(ptr as usize)
-}
-
-fn pass_code(pass: Pass) -> sys::fc_pass {
-    match pass {
-        Pass::Forward => sys::fc_pass::FC_FORWARD,
-        Pass::Backward => sys::fc_pass::FC_BACKWARD,
-    }
 }
 
 pub(super) fn gate_code(gate: Gate) -> sys::fc_gate {

@@ -77,7 +77,7 @@ impl LinearSgp {
                 device.compute_capability(),
             )?),
             blades: linear.blades(),
-            output: layer.product().specs().1,
+            output: layer.product().specs().1.remove(0),
             of_linear: linear.input_count(),
             bias: linear.bias(),
             recomputes: layer.recomputes(),

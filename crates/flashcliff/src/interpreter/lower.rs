@@ -41,8 +41,8 @@ enum Sink {
     Output(usize, usize),
     /// A summand of a row sum.
     RowSum(usize),
-    /// A summand of the gradient of a parameter: slot, index.
-    ParamGrad(usize, usize),
+    /// A summand of a sum over the batch: slot, index.
+    Sum(usize, usize),
 }
 
 fn sinks(body: &Body) -> BTreeMap<Id, Vec<Sink>> {
@@ -55,11 +55,8 @@ fn sinks(body: &Body) -> BTreeMap<Id, Vec<Sink>> {
     for (index, &id) in body.row_sums.iter().enumerate() {
         sinks.entry(id).or_default().push(Sink::RowSum(index));
     }
-    for &(slot, index, id) in &body.column_sums {
-        sinks
-            .entry(id)
-            .or_default()
-            .push(Sink::ParamGrad(slot, index));
+    for &(slot, index, id) in &body.sums {
+        sinks.entry(id).or_default().push(Sink::Sum(slot, index));
     }
     sinks
 }
@@ -265,7 +262,10 @@ impl Lowering<'_> {
             Node::Call(Function::Sigmoid, a) => unary(Unary::Sigmoid, a),
             Node::Call(Function::SigmoidSlope, a) => unary(Unary::SigmoidSlope, a),
             Node::Call(Function::Gate { order: 0 }, a) => unary(Unary::Gate, a),
-            Node::Call(Function::Gate { .. }, a) => unary(Unary::GateSlope, a),
+            Node::Call(Function::Gate { order: 1 }, a) => unary(Unary::GateSlope, a),
+            Node::Call(Function::Gate { order }, _) => {
+                unreachable!("kernels have no derivative of order {order} of a gate")
+            }
             Node::Constant(_)
             | Node::Lane { .. }
             | Node::Param { .. }
@@ -308,9 +308,9 @@ impl Lowering<'_> {
                     Draft::Unary(Unary::Copy, to, self.operand(id))
                 }
                 Sink::RowSum(index) => Draft::AddToRow(index, self.operand(id)),
-                Sink::ParamGrad(slot, index) => {
+                Sink::Sum(slot, index) => {
                     let to = Place::Component(Component {
-                        list: List::ParamGrads,
+                        list: List::Sums,
                         slot,
                         index,
                     });

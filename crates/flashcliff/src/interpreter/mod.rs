@@ -8,7 +8,7 @@ mod registers;
 
 use flashcliff_kernels::interpreted;
 use flashcliff_kernels::program::{Plan, Program, Slot, StageCall};
-use flashcliff_program::ir::{self, cost, differentiate};
+use flashcliff_program::ir::cost;
 use flashcliff_program::plan::{self, Source, Target, plan};
 
 use crate::programs::Known;
@@ -16,23 +16,17 @@ use crate::programs::Known;
 /// The interpreted form of a program.
 pub(crate) fn program(known: &Known) -> Program {
     let program = known.source();
-    let gradient = differentiate(program);
-    Program {
-        digest: program.digest().0,
-        name: keep(program.name.clone().into_boxed_str()),
-        forward: pass(program),
-        backward: pass(&gradient),
-        flops: [program, &gradient].map(|program| cost(program).flops()),
-    }
-}
-
-fn pass(program: &ir::Program) -> Plan {
     let plan = plan(program);
-    Plan {
-        cuts: list(plan.cuts.iter().copied()),
-        row_sums: plan.row_sums,
-        saved_row_sums: plan.saved_row_sums,
-        stages: list(plan.stages.iter().map(call)),
+    Program {
+        digest: known.digest().0,
+        name: keep(program.name.clone().into_boxed_str()),
+        plan: Plan {
+            cuts: list(plan.cuts.iter().copied()),
+            row_sums: plan.row_sums,
+            saved_row_sums: plan.saved_row_sums,
+            stages: list(plan.stages.iter().map(call)),
+        },
+        flops: cost(program).flops(),
     }
 }
 
@@ -51,7 +45,7 @@ fn call(stage: &plan::Stage) -> StageCall {
         inputs: list(inputs),
         outputs: list(outputs),
         params: list(stage.params.iter().copied()),
-        param_grads: list(stage.param_grads.iter().copied()),
+        sums: list(stage.sums.iter().copied()),
         rows: list(stage.rows.iter().copied()),
         row_sums: list(stage.row_sums.iter().copied()),
     }

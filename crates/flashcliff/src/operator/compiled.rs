@@ -31,6 +31,19 @@ compiled_here! {
             threads::steady(|| of.backward_here(given, grads, workspace, adds))
         }
 
+        fn run(
+            of: &Operator,
+            inputs: &[Tensor<'_, Self>],
+            outputs: &mut [Option<TensorMut<'_, Self>>],
+            workspace: &mut [Self],
+        ) -> Result<(), Error> {
+            threads::steady(|| of.run_here(inputs, outputs, workspace))
+        }
+
+        fn results(of: &Operator, inputs: &[Tensor<'_, Self>]) -> Result<Vec<Vec<Self>>, Error> {
+            threads::steady(|| of.results_here(inputs))
+        }
+
         fn evaluate(of: &Operator, inputs: &[Tensor<'_, Self>]) -> Result<Evaluation<Self>, Error> {
             threads::steady(|| of.evaluate_here(inputs))
         }

@@ -111,7 +111,7 @@ impl Operator {
             bytes.min(u128::MAX >> 8)
         };
         let inputs: u128 = self.inputs().iter().map(bytes).sum();
-        let output = bytes(self.output());
+        let output: u128 = self.outputs().iter().map(bytes).sum();
         let (saved, workspace) = match inputs + output < ENDLESS {
             true => (saved() as u128, workspace() as u128),
             false => (0, 0),

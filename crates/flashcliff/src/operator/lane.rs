@@ -3,7 +3,7 @@
 use cayley::GradeSet;
 
 use super::shape::{Dim, Dims, TensorSpec};
-use super::{Cost, Pass};
+use super::{Cost, Pass, gates};
 use crate::Element;
 use crate::few::Few;
 use crate::kernel::lanes::{self, Call, MAX_PARAMS, MAX_TENSORS, Operand, Parameter};
@@ -11,7 +11,8 @@ use crate::ops::ProductOptions;
 use crate::programs::Known;
 use crate::tensor::Tensor;
 use crate::{Algebra, Error, Gate, Norm, Tier, sizes};
-use flashcliff_program::ir::Argument;
+use flashcliff_program::ir::{self, Argument, LaneTensor, Returned, gradient, tangent};
+use flashcliff_program::plan::{Limits, plan};
 
 /// The largest number of inputs of an operator: tensors and parameters of a lane program.
 pub(super) const MAX_INPUTS: usize = MAX_TENSORS + MAX_PARAMS;
@@ -93,54 +94,87 @@ impl LaneOperator {
         self.eps
     }
 
-    pub(crate) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {
-        let lane = |components| [Dim::Fixed(components), Dim::Batch, Dim::In];
+    /// The operator of another program with the same options.
+    fn with_program(&self, program: ir::Program) -> Self {
+        Self {
+            program: Known::of(program, self.program.with_kernels()),
+            ..self.clone()
+        }
+    }
+
+    /// The gradient as an operator: from the arguments, and the gradients of the results, to the gradients of the arguments.
+    pub(super) fn gradient(&self) -> Self {
+        let gradient = gradient(self.program.source());
+        self.with_program(gates::resolved(self.gate, gradient))
+    }
+
+    /// The directional derivative as an operator: from the arguments, and their tangents, to the tangents of the results.
+    pub(super) fn tangent(&self) -> Self {
+        let tangent = tangent(self.program.source());
+        self.with_program(gates::resolved(self.gate, tangent))
+    }
+
+    /// The operator with some of its results.
+    pub(super) fn selecting(&self, wanted: &[bool]) -> Self {
+        let source = self.program.source();
+        let results = source.results.iter().zip(wanted);
+        let kept = results.filter(|(_, wanted)| **wanted);
+        let kept: Vec<Returned> = kept.map(|(result, _)| *result).collect();
+        self.with_program(source.rebuilt(|result| kept.contains(&result), |_, _| None))
+    }
+
+    /// Checks that kernels have room for the program.
+    pub(super) fn check_room(&self) -> Result<(), String> {
         let program = self.program.source();
+        let room = Limits::CPU.check(program, &plan(program));
+        room.map_err(|excess| excess.to_string())
+    }
+
+    /// The arguments and the results, each in the order of callers.
+    pub(crate) fn specs(&self) -> (Vec<TensorSpec>, Vec<TensorSpec>) {
+        let lane = |tensor: &'static LaneTensor| {
+            let components = Dim::Fixed(tensor.components.len());
+            TensorSpec::new(&tensor.name, &[components, Dim::Batch, Dim::In])
+        };
+        let parameter = |parameter: &'static ir::Parameter| {
+            TensorSpec::new(&parameter.name, &[Dim::In, Dim::Fixed(parameter.count)])
+        };
+        let program: &'static ir::Program = self.program.source();
         let inputs = program.arguments.iter().map(|argument| match *argument {
-            Argument::Input(tensor) => {
-                let input = &program.inputs[tensor];
-                TensorSpec::new(&input.name, &lane(input.components.len()))
-            }
-            Argument::Param(param) => {
-                let param = &program.params[param];
-                TensorSpec::new(&param.name, &[Dim::In, Dim::Fixed(param.count)])
-            }
+            Argument::Input(at) => lane(&program.inputs[at]),
+            Argument::Param(at) => parameter(&program.params[at]),
         });
-        let output = TensorSpec::new("o", &lane(self.program.output_components()));
-        (inputs.collect(), output)
+        let outputs = program.results.iter().map(|result| match *result {
+            Returned::Output(at) => lane(&program.outputs[at].tensor),
+            Returned::Sum(at) => parameter(&program.sums[at].tensor),
+        });
+        (inputs.collect(), outputs.collect())
     }
 
     pub(super) fn is_interpreted<T: Element>(&self, tier: Tier) -> bool {
-        self.program.runnable::<T>(tier).forward.is_interpreted()
+        self.program.runnable::<T>(tier).plan.is_interpreted()
     }
 
     pub(super) fn row_sums(&self) -> usize {
-        self.program.program().forward.row_sums
+        self.program.program().plan.row_sums
     }
 
     pub(super) fn cost(&self, dims: &Dims) -> Cost {
-        let of_call = |flops| sizes::product([flops, dims.batch, dims.in_channels]);
-        let [forward, backward] = self.program.program().flops.map(of_call);
+        let [forward, backward] = [self.program, self.program.adjoint()].map(|program| {
+            let flops = program.program().flops;
+            sizes::product([flops, dims.batch, dims.in_channels])
+        });
         Cost { forward, backward }
     }
 
     pub(super) fn workspace_len<T: Element>(&self, tier: Tier, dims: &Dims, pass: Pass) -> usize {
-        let null = std::ptr::null_mut::<T>();
-        let lanes = self.lanes(dims, |_| null);
-        let params = self.params(|_| null);
-        match pass {
-            Pass::Forward => {
-                let outputs = [self.output(dims, null)];
-                let operands = (&lanes[..], &outputs[..], &params[..], &[][..]);
-                lanes::workspace_len(&self.call(tier, dims, Pass::Forward, operands, null))
-            }
-            Pass::Backward => {
-                let mut inputs = lanes;
-                inputs.push(self.output(dims, null));
-                let operands = (&inputs[..], &lanes[..], &params[..], &params[..]);
-                lanes::workspace_len(&self.call(tier, dims, Pass::Backward, operands, null))
-            }
-        }
+        let program = match pass {
+            Pass::Forward => self.program,
+            Pass::Backward => self.program.adjoint(),
+        };
+        let null = |_| std::ptr::null_mut::<T>();
+        let tensors = Tensors::of(program, dims, null, null);
+        lanes::workspace_len(&self.call(program, tier, dims, &tensors, null(0)))
     }
 
     pub(super) fn forward<T: Element>(
@@ -152,15 +186,30 @@ impl LaneOperator {
         saved: &mut [T],
         workspace: &mut [T],
     ) {
+        self.run(tier, dims, inputs, &mut [Some(output)], saved, workspace);
+    }
+
+    /// Computes the results that are wanted.
+    pub(super) fn run<T: Element>(
+        &self,
+        tier: Tier,
+        dims: &Dims,
+        inputs: &[Tensor<'_, T>],
+        outputs: &mut [Option<&mut [T]>],
+        saved: &mut [T],
+        workspace: &mut [T],
+    ) {
         // Inputs are only read; operands of both kinds share one type.
         let input = |index: usize| inputs[index].data().as_ptr().cast_mut();
-        let lanes = self.lanes(dims, input);
-        let params = self.params(input);
-        let outputs = [self.output(dims, output.as_mut_ptr())];
-        let operands = (&lanes[..], &outputs[..], &params[..], &[][..]);
-        let call = self.call(tier, dims, Pass::Forward, operands, saved.as_mut_ptr());
-        // SAFETY: `Operator::forward` has checked every shape and length; `output`, `saved` and
-        // `workspace` are borrowed mutably, so they overlap nothing.
+        let outputs = pointers(outputs);
+        let tensors = Tensors::of(self.program, dims, input, |index| outputs[index]);
+        let saved = match saved.is_empty() {
+            true => std::ptr::null_mut(),
+            false => saved.as_mut_ptr(),
+        };
+        let call = self.call(self.program, tier, dims, &tensors, saved);
+        // SAFETY: `Operator` has checked every shape and length; `outputs`, `saved` and `workspace` are borrowed mutably, so they
+        // overlap nothing.
         unsafe { lanes::run(&call, workspace) };
     }
 
@@ -175,98 +224,44 @@ impl LaneOperator {
         grads: &mut [Option<&mut [T]>],
         workspace: &mut [T],
     ) {
-        let null = std::ptr::null_mut::<T>;
-        let input = |index: usize| inputs[index].data().as_ptr().cast_mut();
-        let mut lanes = self.lanes(dims, input);
-        lanes.push(self.output(dims, grad_output.as_ptr().cast_mut()));
-        let params = self.params(input);
-        let grads = grads.iter_mut();
-        let grads = grads.map(|grad| grad.as_mut().map_or(null(), |grad| grad.as_mut_ptr()));
-        let grads: Few<*mut T, MAX_INPUTS> = Few::of(null(), grads);
-        let mut outputs = self.lanes(dims, |index| grads[index]);
-        for output in outputs.iter_mut() {
-            if output.is_unwanted() {
-                *output = Operand::unwanted(output.components);
-            }
-        }
-        let param_grads = self.params(|index| grads[index]);
-        let operands = (&lanes[..], &outputs[..], &params[..], &param_grads[..]);
-        let saved = saved.as_ptr().cast_mut();
-        let call = self.call(tier, dims, Pass::Backward, operands, saved);
-        // SAFETY: the same holds as in `forward`; the plan of the backward pass only reads `saved`, and nothing
-        // if the operator has no row sums.
+        let program = self.program.adjoint();
+        // The gradient of the output comes behind the inputs.
+        let input = |index: usize| match inputs.get(index) {
+            Some(input) => input.data().as_ptr().cast_mut(),
+            None => grad_output.as_ptr().cast_mut(),
+        };
+        let grads = pointers(grads);
+        let tensors = Tensors::of(program, dims, input, |index| grads[index]);
+        // An adjoint without saved sums must not write to them.
+        let saved = match program.program().plan.saved_row_sums {
+            0 => std::ptr::null_mut(),
+            _ => saved.as_ptr().cast_mut(),
+        };
+        let call = self.call(program, tier, dims, &tensors, saved);
+        // SAFETY: the same holds as in `run`; the adjoint only reads `saved`.
         unsafe { lanes::run(&call, workspace) };
     }
 
-    /// The lane inputs, by the pointer of each input of the operator.
-    fn lanes<T: Copy>(
-        &self,
-        dims: &Dims,
-        pointer: impl Fn(usize) -> *mut T,
-    ) -> Few<Operand<T>, MAX_TENSORS> {
-        let (batch, channels) = (dims.batch, dims.in_channels);
-        let program = self.program.source();
-        let components = self.program.input_components();
-        let lane =
-            |components| Operand::contiguous(std::ptr::null_mut(), components, batch, channels);
-        let mut lanes = Few::of(Operand::unwanted(0), components.map(lane));
-        // Arguments are in the order of callers, lanes in that of the program.
-        for (index, argument) in program.arguments.iter().enumerate() {
-            if let Argument::Input(tensor) = *argument {
-                lanes[tensor].ptr = pointer(index);
-            }
-        }
-        lanes
-    }
-
-    fn params<T: Copy>(&self, pointer: impl Fn(usize) -> *mut T) -> Few<Parameter<T>, MAX_PARAMS> {
-        let program = self.program.source();
-        let arguments = program.arguments.iter().enumerate();
-        let params = arguments.filter_map(|(index, argument)| match *argument {
-            Argument::Param(param) => Some(Parameter {
-                ptr: pointer(index),
-                count: program.params[param].count,
-            }),
-            Argument::Input(_) => None,
-        });
-        let none = Parameter {
-            ptr: std::ptr::null_mut(),
-            count: 0,
-        };
-        Few::of(none, params)
-    }
-
-    fn output<T>(&self, dims: &Dims, ptr: *mut T) -> Operand<T> {
-        let components = self.program.output_components();
-        Operand::contiguous(ptr, components, dims.batch, dims.in_channels)
-    }
-
     fn call<'a, T: Element>(
-        &'a self,
+        &self,
+        program: &'a Known,
         tier: Tier,
         dims: &Dims,
-        pass: Pass,
-        (inputs, outputs, params, param_grads): Operands<'a, T>,
+        tensors: &'a Tensors<T>,
         saved: *mut T,
     ) -> Call<'a, T> {
-        let program = self.program.runnable::<T>(tier);
-        let (plan, flops) = match pass {
-            Pass::Forward => (&program.forward, program.flops[0]),
-            Pass::Backward => (&program.backward, program.flops[1]),
-        };
-        // A backward plan without row sums must not write to `saved`.
-        let saves = plan.saved_row_sums > 0 || pass == Pass::Forward;
+        let program = program.runnable::<T>(tier);
         Call {
-            plan,
-            inputs,
-            outputs,
-            params,
-            param_grads,
-            saved: if saves { saved } else { std::ptr::null_mut() },
+            plan: &program.plan,
+            inputs: &tensors.inputs,
+            outputs: &tensors.outputs,
+            params: &tensors.params,
+            sums: &tensors.sums,
+            saved,
             saved_stride: dims.batch,
             batch: dims.batch,
             channels: dims.in_channels,
-            flops,
+            flops: program.flops,
             tier,
             gate: self.gate,
             eps: self.eps,
@@ -274,13 +269,56 @@ impl LaneOperator {
     }
 }
 
-/// Inputs, outputs, parameters and parameter gradients of a pass.
-type Operands<'a, T> = (
-    &'a [Operand<T>],
-    &'a [Operand<T>],
-    &'a [Parameter<T>],
-    &'a [Parameter<T>],
-);
+/// The pointers of results; null for those that nobody wants.
+fn pointers<T: Copy>(tensors: &mut [Option<&mut [T]>]) -> Few<*mut T, MAX_INPUTS> {
+    let null = std::ptr::null_mut::<T>;
+    let tensors = tensors.iter_mut();
+    let pointers = tensors.map(|tensor| tensor.as_mut().map_or(null(), |data| data.as_mut_ptr()));
+    Few::of(null(), pointers)
+}
+
+/// The tensors of a run, in the order of the program.
+struct Tensors<T> {
+    inputs: Few<Operand<T>, MAX_TENSORS>,
+    outputs: Few<Operand<T>, MAX_TENSORS>,
+    params: Few<Parameter<T>, MAX_PARAMS>,
+    sums: Few<Parameter<T>, MAX_PARAMS>,
+}
+
+impl<T: Copy> Tensors<T> {
+    /// The tensors by the pointer of each argument and of each result, in the order of callers.
+    fn of(
+        program: &Known,
+        dims: &Dims,
+        argument: impl Fn(usize) -> *mut T,
+        result: impl Fn(usize) -> *mut T,
+    ) -> Self {
+        let null = std::ptr::null_mut::<T>();
+        let lane = |components| Operand::contiguous(null, components, dims.batch, dims.in_channels);
+        let parameter = |count| Parameter { ptr: null, count };
+        let source = program.source();
+        let (params, sums) = (source.params.iter(), source.sums.iter());
+        let mut tensors = Self {
+            inputs: Few::of(lane(0), program.input_components().map(lane)),
+            outputs: Few::of(lane(0), program.output_components().map(lane)),
+            params: Few::of(parameter(0), params.map(|param| parameter(param.count))),
+            sums: Few::of(parameter(0), sums.map(|sum| parameter(sum.values.len()))),
+        };
+        for (index, place) in source.arguments.iter().enumerate() {
+            match *place {
+                Argument::Input(at) => tensors.inputs[at].ptr = argument(index),
+                Argument::Param(at) => tensors.params[at].ptr = argument(index),
+            }
+        }
+        for (index, place) in source.results.iter().enumerate() {
+            match *place {
+                Returned::Output(at) => tensors.outputs[at].ptr = result(index),
+                Returned::Sum(at) => tensors.sums[at].ptr = result(index),
+            }
+        }
+        tensors
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -51,11 +51,11 @@ impl LinearSgp {
 
     /// The inputs of the map, then the weights of the product.
     pub(super) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {
-        let (mut product, output) = self.product.specs();
+        let (mut product, mut outputs) = self.product.specs();
         let (linear, _) = self.linear.specs();
         let mut inputs: Vec<TensorSpec> = linear.iter().map(square).collect();
         inputs.extend(product.pop());
-        (inputs, output)
+        (inputs, outputs.remove(0))
     }
 
     pub(super) fn kept(&self) -> Option<TensorSpec> {

@@ -1,9 +1,11 @@
 //! Operators at run time: checks, buffers, and the choice of the skeleton that does the work.
 
 mod compiled;
+mod derived;
 mod evaluation;
 pub(crate) mod footprint;
 mod fully_connected;
+mod gates;
 pub(crate) mod gemm;
 mod lane;
 mod linear;
@@ -63,7 +65,7 @@ pub struct Operator {
     algebra: Algebra,
     tier: Tier,
     inputs: Vec<TensorSpec>,
-    output: TensorSpec,
+    outputs: Vec<TensorSpec>,
     kept: Option<TensorSpec>,
     kind: Kind,
 }
@@ -78,11 +80,12 @@ struct Given<'a, T> {
 
 impl Operator {
     pub(crate) fn new(name: &'static str, algebra: Algebra, kind: Kind) -> Self {
-        let (inputs, output) = match &kind {
+        let with_one = |(inputs, output)| (inputs, vec![output]);
+        let (inputs, outputs) = match &kind {
             Kind::Lanes(lane) => lane.specs(),
-            Kind::FullyConnected(product) => product.specs(),
-            Kind::Linear(linear) => linear.specs(),
-            Kind::LinearSgp(layer) => layer.specs(),
+            Kind::FullyConnected(product) => with_one(product.specs()),
+            Kind::Linear(linear) => with_one(linear.specs()),
+            Kind::LinearSgp(layer) => with_one(layer.specs()),
             Kind::Zero(zero) => zero.specs(),
         };
         let kept = match &kind {
@@ -94,7 +97,7 @@ impl Operator {
             algebra,
             tier: Tier::best(),
             inputs,
-            output,
+            outputs,
             kept,
             kind,
         }
@@ -135,9 +138,9 @@ impl Operator {
         Ok(self)
     }
 
-    /// The inputs and the output.
+    /// The inputs and the outputs.
     fn tensors(&self) -> impl Iterator<Item = &TensorSpec> {
-        self.inputs.iter().chain([&self.output])
+        self.inputs.iter().chain(&self.outputs)
     }
 
     /// The inputs, in order.
@@ -145,9 +148,15 @@ impl Operator {
         &self.inputs
     }
 
-    /// The output.
+    /// The output; the first one of an operator with several.
     pub fn output(&self) -> &TensorSpec {
-        &self.output
+        &self.outputs[0]
+    }
+
+    /// The outputs, in order. The functions of [`ops`](crate::ops) make operators with one; a [gradient](Self::gradient) has one for each
+    /// input of its operator.
+    pub fn outputs(&self) -> &[TensorSpec] {
+        &self.outputs
     }
 
     /// The tensor that the forward pass keeps for the backward pass, at the start of the saved values. Few operators
@@ -168,7 +177,7 @@ impl Operator {
 
     /// The shape of the output.
     pub fn output_shape(&self, dims: &Dims) -> Vec<usize> {
-        self.output.shape(dims)
+        self.output().shape(dims)
     }
 
     /// The number of elements that the forward pass saves for the backward pass: the elements of [`Self::kept`], then
@@ -206,7 +215,7 @@ impl Operator {
             return usize::MAX;
         }
         // Such a pass has nothing to compute.
-        if self.output.sizes(dims).any(|size| size == 0) {
+        if self.is_empty(dims) {
             return 0;
         }
         match &self.kind {
@@ -233,11 +242,11 @@ impl Operator {
     pub fn moved_elements(&self, dims: &Dims, pass: Pass) -> usize {
         let elements = |spec: &TensorSpec| sizes::product(spec.sizes(dims));
         let inputs = sizes::sum(self.inputs.iter().map(elements));
-        let output = elements(&self.output);
+        let outputs = sizes::sum(self.outputs.iter().map(elements));
         match pass {
-            Pass::Forward => sizes::sum([inputs, output]),
-            // The inputs and the gradient of the output are read, the gradients of the inputs written.
-            Pass::Backward => sizes::sum([inputs, inputs, output]),
+            Pass::Forward => sizes::sum([inputs, outputs]),
+            // The inputs and the gradients of the outputs are read, the gradients of the inputs written.
+            Pass::Backward => sizes::sum([inputs, inputs, outputs]),
         }
     }
 
@@ -302,6 +311,7 @@ impl Operator {
         saved: &mut [T],
         workspace: &mut [T],
     ) -> Result<(), Error> {
+        self.check_one_output()?;
         let dims = self.bind_tensors(inputs)?;
         self.check_output(&dims, output.shape())?;
         self.check_buffer("saved", self.saved_len(&dims), saved.len())?;
@@ -401,9 +411,10 @@ impl Operator {
     ) -> Result<(), Error> {
         let (inputs, output, saved) = (given.inputs, given.output, given.saved);
         let grad_output = given.grad_output;
+        self.check_one_output()?;
         let dims = self.bind_tensors(inputs)?;
         self.check_output(&dims, output.shape())?;
-        self.check_shape("grad_o", &self.output, &dims, grad_output.shape())?;
+        self.check_shape("grad_o", self.output(), &dims, grad_output.shape())?;
         self.check_count("gradients", grads.len())?;
         for (grad, spec) in grads.iter().zip(&self.inputs) {
             if let Some(grad) = grad {
@@ -459,7 +470,7 @@ impl Operator {
                     workspace,
                 )?;
             }
-            Kind::Zero(_) => Zero::backward(grads),
+            Kind::Zero(_) => Zero::fill(grads),
         }
         Ok(())
     }
@@ -546,7 +557,13 @@ impl Operator {
     ) -> Result<Dims, Error> {
         environment::check()?;
         self.check_count("inputs", shapes.len())?;
-        shape::unify(self.name, &self.inputs, &self.output, shapes)
+        shape::unify(self.name, &self.inputs, &self.outputs, shapes)
+    }
+
+    /// Whether a run for such sizes has nothing to compute.
+    fn is_empty(&self, dims: &Dims) -> bool {
+        let mut sizes = self.output().sizes(dims);
+        dims.batch == 0 || sizes.any(|size| size == 0)
     }
 
     pub(crate) fn check_count(&self, what: &'static str, got: usize) -> Result<(), Error> {
@@ -554,18 +571,23 @@ impl Operator {
         if got == expected {
             return Ok(());
         }
-        let names: Vec<&str> = self.inputs.iter().map(|spec| spec.name).collect();
-        Err(Error::TensorCount {
+        Err(self.wrong_count(what, &self.inputs, got))
+    }
+
+    /// The error of a list that has not one tensor for each of those expected.
+    fn wrong_count(&self, what: &'static str, expected: &[TensorSpec], got: usize) -> Error {
+        let names: Vec<&str> = expected.iter().map(|spec| spec.name).collect();
+        Error::TensorCount {
             operator: self.name.to_owned(),
             what,
-            expected,
+            expected: expected.len(),
             names: names.join(", "),
             got,
-        })
+        }
     }
 
     pub(crate) fn check_output(&self, dims: &Dims, got: &[usize]) -> Result<(), Error> {
-        self.check_shape(self.output.name, &self.output, dims, got)
+        self.check_shape(self.output().name, self.output(), dims, got)
     }
 
     pub(crate) fn check_shape(

@@ -30,7 +30,8 @@ impl Operator {
     /// The operator that a [program](crate::program) states. Its gradient is derived.
     ///
     /// Inputs and parameters are the program's arguments, in the order in which it declares them: multivectors
-    /// `[components, batch, channels]`, and parameters `[channels, count]`. The output is `[components, batch, channels]`. A program
+    /// `[components, batch, channels]`, and parameters `[channels, count]`. The results are the program's, in that order too: multivectors,
+    /// and sums over the batch `[channels, count]`. An operator with several is called by [`Self::run`]. A program
     /// that the build has kernels of, whatever its names, runs on them; all others are interpreted on the CPU, and compiled
     /// on CUDA at the first call, with the feature `jit`.
     ///
@@ -40,8 +41,8 @@ impl Operator {
     /// # Errors
     /// [`Error::InvalidOption`] for an `eps` that is negative or not finite.
     ///
-    /// [`Error::UnsupportedProgram`] for a program that refers to what it does not declare, without an output or with several, with sums
-    /// over the batch, with an empty input, parameter or output, or with more tensors than kernels have room for.
+    /// [`Error::UnsupportedProgram`] for a program that refers to what it does not declare, without a result, with an empty tensor, with
+    /// sums over the batch that are not zero where all inputs are, or with more tensors than kernels have room for.
     pub fn of(
         algebra: Algebra,
         program: &ir::Program,
@@ -71,13 +72,15 @@ fn check(program: &ir::Program) -> Result<(), String> {
 
 /// The reason why a program has not the tensors of an operator.
 fn check_form(program: &ir::Program) -> Result<(), String> {
-    let outputs = program.outputs.len();
-    if outputs != 1 {
-        return Err(format!("expected one output, got {outputs}"));
+    if program.results.is_empty() {
+        return Err("expected at least one output, got none".to_owned());
     }
-    if !program.column_sums.is_empty() || program.saved_row_sums > 0 {
+    if program.saved_row_sums > 0 {
+        return Err("expected a program that saves no sums, got one with saved sums".to_owned());
+    }
+    if program.vanishes_from().is_none() {
         return Err(
-            "expected a program of lanes, got one with sums over the batch, or with saved sums"
+            "expected sums over the batch that are zero where all inputs are, got others"
                 .to_owned(),
         );
     }
@@ -91,9 +94,12 @@ fn check_form(program: &ir::Program) -> Result<(), String> {
         .map(|param| (&param.name, param.count));
     let outputs = program.outputs.iter();
     let outputs = outputs.map(|output| (&output.tensor.name, output.values.len()));
+    let sums = program.sums.iter();
+    let sums = sums.map(|sum| (&sum.tensor.name, sum.values.len()));
     if let Some((name, _)) = inputs
         .chain(params)
         .chain(outputs)
+        .chain(sums)
         .find(|(_, count)| *count == 0)
     {
         return Err(format!(

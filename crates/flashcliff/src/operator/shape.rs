@@ -101,7 +101,7 @@ pub struct Dims {
 pub(super) fn unify<'s>(
     operator: &str,
     inputs: &[TensorSpec],
-    output: &TensorSpec,
+    outputs: &[TensorSpec],
     shapes: impl Iterator<Item = &'s [usize]> + Clone,
 ) -> Result<Dims, Error> {
     let mut known: [Option<usize>; 3] = [None; 3];
@@ -130,7 +130,7 @@ pub(super) fn unify<'s>(
         in_channels,
         out_channels: out_channels.unwrap_or(in_channels),
     };
-    match larger(inputs.iter().chain([output]), &dims, MAX_ELEMENTS) {
+    match larger(inputs.iter().chain(outputs), &dims, MAX_ELEMENTS) {
         None => Ok(dims),
         Some(spec) => Err(Error::ShapeTooLarge {
             shape: spec.shape(&dims),

@@ -14,6 +14,9 @@ mod cases;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/compare.rs"]
 mod compare;
+#[allow(dead_code, reason = "the CPU suite uses the rest")]
+#[path = "../suite/higher.rs"]
+mod cpu_higher;
 #[path = "../suite/derivatives.rs"]
 mod derivatives;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
@@ -53,6 +56,8 @@ mod forward;
 mod fully_connected;
 mod gradients;
 mod graphs;
+#[cfg(feature = "jit")]
+mod higher;
 mod linear;
 mod linear_sgp;
 mod magnitudes;
@@ -88,6 +93,8 @@ fn main() -> ExitCode {
     linear::add(&mut tests);
     linear_sgp::add(&mut tests);
     magnitudes::add(&mut tests);
+    #[cfg(feature = "jit")]
+    higher::add(&mut tests);
     fully_connected::add(&mut tests);
     graphs::add(&mut tests);
     adam::add(&mut tests);

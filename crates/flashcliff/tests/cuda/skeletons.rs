@@ -4,7 +4,7 @@
 use std::ptr;
 
 use cayley::{Algebra, GradeSet, Signature};
-use flashcliff_program::ir::Digest;
+use flashcliff_program::ir::{Digest, Program, differentiate};
 use flashcliff_program::spec;
 use flashcliff_sys as sys;
 
@@ -15,20 +15,27 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(Needs::Gpu, "skeletons", all_are_reached);
 }
 
-/// The launch plan of a call of a program of cl300 on all grades.
-fn plan(program: &str, pass: sys::fc_pass, batch: i64, channels: i64) -> sys::fc_plan {
-    device().context().bind_to_thread().expect("a context");
+/// A program of cl300 on all grades, and its adjoint.
+fn programs(name: &str) -> [Program; 2] {
     let (algebra, full) = (Algebra::new(Signature::of(3, 0, 0)), GradeSet::full(3));
-    let found = spec::find(&algebra, program, full, full, None).expect("an operator");
-    let Digest(digest) = found.program.digest();
+    let found = spec::find(&algebra, name, full, full, None).expect("an operator");
+    let adjoint = differentiate(&found.program);
+    [found.program, adjoint]
+}
+
+/// The launch plan of a call.
+fn plan(program: &Program, batch: i64, channels: i64) -> sys::fc_plan {
+    device().context().bind_to_thread().expect("a context");
+    let Digest(digest) = program.digest();
+    let program = &program.name;
     // SAFETY: the function reads tables of the library.
-    let kernel = unsafe { sys::fc_find((digest >> 64) as u64, digest as u64, pass, 0) };
+    let kernel = unsafe { sys::fc_find((digest >> 64) as u64, digest as u64, 0) };
     assert!(!kernel.is_null(), "no kernel of {program}");
     let call = sys::fc_call {
-        inputs: [ptr::null(); 4],
-        outputs: [ptr::null_mut(); 4],
-        params: [ptr::null(); 2],
-        param_grads: [ptr::null_mut(); 2],
+        inputs: [ptr::null(); _],
+        outputs: [ptr::null_mut(); _],
+        params: [ptr::null(); _],
+        sums: [ptr::null_mut(); _],
         column_sums: ptr::null_mut(),
         sums_all_components: 0,
         saved: ptr::null_mut(),
@@ -53,8 +60,9 @@ fn plan(program: &str, pass: sys::fc_pass, batch: i64, channels: i64) -> sys::fc
 
 fn all_are_reached() {
     let is_hopper = device().compute_capability().0 >= 9;
-    for pass in [sys::fc_pass::FC_FORWARD, sys::fc_pass::FC_BACKWARD] {
-        let rows = |batch, channels| plan("sgp_rms", pass, batch, channels);
+    let products = programs("geometric_product");
+    for (layer, product) in programs("sgp_rms").iter().zip(&products) {
+        let rows = |batch, channels| plan(layer, batch, channels);
         // A CTA has several rows, or one row.
         assert!(rows(5, 28).threads > rows(5, 28).threads_per_row);
         let whole = rows(5, 512);
@@ -70,7 +78,7 @@ fn all_are_reached() {
         }
         let longest = rows(1, 20_000);
         assert!(longest.tiles > 1, "no tiles: {longest:?}");
-        let points = plan("geometric_product", pass, 5, 33);
+        let points = plan(product, 5, 33);
         assert_eq!((points.stages, points.shared_bytes), (0, 0));
     }
 }

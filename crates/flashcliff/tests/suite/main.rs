@@ -18,6 +18,7 @@ mod equivariance;
 mod forward;
 mod gradients;
 mod harness;
+mod higher;
 mod interpreted;
 mod large;
 mod linear_sgp;

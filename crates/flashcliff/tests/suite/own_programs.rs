@@ -209,11 +209,30 @@ type Case = (&'static str, fn(&mut Program));
 fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
     let algebra: Algebra = "cl200".parse()?;
     let options = ProgramOptions::default();
-    let cases: [Case; 14] = [
-        ("expected one output, got 0", |p| p.outputs.clear()),
-        ("expected one output, got 2", |p| {
+    let cases: [Case; 18] = [
+        ("each output and each sum over the batch once", |p| {
+            p.outputs.clear()
+        }),
+        ("each output and each sum over the batch once", |p| {
             p.outputs.push(p.outputs[0].clone())
         }),
+        ("at least one output, got none", |p| {
+            p.outputs.clear();
+            p.results.clear();
+        }),
+        ("zero where all inputs are", |p| {
+            let one = p.graph.constant(1.0);
+            p.sum("s", vec![one]);
+        }),
+        ("`s` has none", |p| p.sum("s", Vec::new())),
+        (
+            "expected 2 sums over the batch for each channel of `s`, got 1",
+            |p| {
+                let x = p.graph.lane(0, 0);
+                p.sum("s", vec![x]);
+                p.sums[0].tensor.count = 2;
+            },
+        ),
         ("`nothing` has none", |p| {
             p.input("nothing", Vec::new());
         }),
@@ -251,8 +270,8 @@ fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
             let x = p.graph.lane(0, 0);
             p.outputs[0].values[0] = p.graph.call(Function::Gate { order: 1 }, x);
         }),
-        ("lane inputs, and kernels have room for 8", |p| {
-            for index in 0..9 {
+        ("lane inputs, and kernels have room for 16", |p| {
+            for index in 0..17 {
                 p.input(&format!("x{index}"), vec!["1".to_owned()]);
             }
         }),

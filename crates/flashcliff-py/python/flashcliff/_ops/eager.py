@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import _core
 from .._derived.table import OPS
-from . import doors, native, run, tangents
+from . import derived, doors, native, run, second
 from .autocast import cast
 from .library import REGISTERED, Registered
 from .op import CACHED, Op, operator, present
@@ -28,10 +28,12 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
             run.refuse_layouts(op.name, op.names, tensors)
             return REGISTERED[op].call(tensors, algebra, options)
     first = tensors[0]
-    if not (first.is_cpu or first.is_cuda) or doors.follows():
+    if not (first.is_cpu or first.is_cuda):
         return REGISTERED[op].call(tensors, algebra, options)
-    if tangents.active():
-        tangents.refuse(op.name, op.names, tensors)
+    if derived.is_transformed():
+        return _transformed(op, tensors, algebra, options)
+    if doors.follows():
+        return REGISTERED[op].call(tensors, algebra, options)
     if torch._C._is_any_autocast_enabled():
         device = first.device.type
         if torch.is_autocast_enabled(device):
@@ -52,6 +54,14 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
 if not hasattr(torch.library, "get_kernel"):
     # PyTorch 2.8 ends its traces before this function, and would go on within what takes addresses of tensors.
     call = torch.compiler.disable(call)
+
+
+def _transformed(op, tensors, algebra, options):
+    """The output under a transform of ``torch.func``, or with tangents."""
+    device = tensors[0].device.type
+    if torch.is_autocast_enabled(device):
+        tensors = cast(op, tensors, device)
+    return second.transformed(op, algebra, options, tensors)
 
 
 class _Bound:
@@ -100,7 +110,7 @@ class _Function(torch.autograd.Function):
 
 def _gradients(bound, grad, tensors, saved, output, wanted):
     """The gradients that are wanted, from what the forward pass kept; of a linear operator it keeps nothing."""
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or tangents.active():
+    if torch.is_grad_enabled() or torch.compiler.is_compiling() or derived.is_transformed():
         return _through_dispatcher(bound, grad, tensors, saved, output, wanted)
     if type(grad) not in doors.PLAIN or doors.follows():
         # A gradient that has no memory, or a mode around the backward pass.

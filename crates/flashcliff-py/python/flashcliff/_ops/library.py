@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .. import _core
 from .._derived.table import OPS
-from . import counted, run, shapes, tangents
+from . import counted, run, second, shapes, tangents
 from .autocast import cast
 from .op import Op, operator, present
 
@@ -201,19 +201,30 @@ class Registered:
         return (*given, *(None for _ in range(ctx.arguments - self.count)))
 
     def _keep_second(self, ctx, inputs, output):
-        ctx.configuration = inputs[2:] if self.op.linear else ()
+        grad, *rest = inputs
         ctx.arguments = len(inputs)
+        if self.op.linear:
+            tensors = (grad,) * self.count
+        else:
+            tensors, rest = rest[: self.count], rest[self.count :]
+        if self.op.saves:
+            rest = rest[2:]
+        ctx.wanted, *configuration = rest
+        ctx.configuration = self._complete(configuration)
+        ctx.save_for_backward(grad, *tensors)
 
     def _second(self, ctx, grads):
+        grad, *tensors = ctx.saved_tensors
+        needs = ctx.needs_input_grad
+        needed = [needs[0]]
+        # A linear operator has no gradient by its inputs.
+        needed += [False] * self.count if self.op.linear else needs[1 : 1 + self.count]
+        seeds = iter(grads)
+        seeds = [next(seeds) if want else None for want in ctx.wanted]
+        found = second.gradients(self.op, ctx.configuration, grad, tensors, seeds, needed)
         if self.op.linear:
-            # This is the adjoint of the adjoint.
-            return self.forward(grads[0], *ctx.configuration), *(
-                None for _ in range(ctx.arguments - 1)
-            )
-        raise RuntimeError(
-            f"flashcliff: {self.op.name} has no second derivatives: its gradient cannot be "
-            "differentiated again"
-        )
+            found = found[:1]
+        return (*found, *(None for _ in range(ctx.arguments - len(found))))
 
     # Autocast
 

@@ -102,6 +102,34 @@ def _backward(operator, tensors, output, saved, grad, wanted):
     return grads
 
 
+def results(operator: _core.Operator, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """All outputs of an operator with any number of them."""
+    try:
+        return _results(operator, tensors)
+    except torch.OutOfMemoryError as error:
+        raise room.explained(error, operator, tensors, None) from None
+    except (TypeError, ValueError) as error:
+        raise remedies.of_tensor(error, operator, tensors) from None
+
+
+def _results(operator, tensors):
+    tensors, views, place = _views(operator, tensors)
+    if place is not None and place[0] != torch.cuda.current_device():
+        with torch.cuda.device(place[0]):
+            return _results(operator, tensors)
+    # A result has the type of the tensors of its kind: with a batch axis, or without.
+    like = {"batch" in axes: tensor for (_, axes), tensor in zip(operator.inputs, tensors)}
+    first = like[True]
+    made, workspace_len = operator.plan_run(views, place)
+    outputs = [
+        like["batch" in axes].new_empty(shape) for (_, axes), shape in zip(operator.outputs, made)
+    ]
+    workspace = first.new_empty(workspace_len, dtype=torch.uint8) if workspace_len else None
+    space = _NOTHING if workspace is None else (workspace.data_ptr(), workspace_len)
+    operator.run(views, [output.data_ptr() for output in outputs], space, place)
+    return outputs
+
+
 def _views(operator, tensors):
     """Contiguous tensors, their descriptions for the extension, and their device."""
     try:

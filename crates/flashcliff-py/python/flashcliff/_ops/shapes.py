@@ -26,6 +26,16 @@ def fake_forward(operator: _core.Operator, tensors: Sequence[Tensor]) -> tuple[T
     return output, first.new_empty([saved_len], dtype=dtype)
 
 
+def fake_results(operator: _core.Operator, tensors: Sequence[Tensor]) -> list[Tensor]:
+    """Tensors with the shapes and types of all outputs of an operator."""
+    sizes = _bind(operator, tensors)
+    like = {"batch" in axes: tensor for (_, axes), tensor in zip(operator.inputs, tensors)}
+    return [
+        like["batch" in axes].new_empty([sizes.get(axis, axis) for axis in axes])
+        for _, axes in operator.outputs
+    ]
+
+
 def _bind(operator, tensors):
     """The sizes that ``batch``, ``in`` and ``out`` stand for."""
     sizes = {}

@@ -15,7 +15,6 @@ use std::sync::{Mutex, PoisonError};
 use std::{panic, thread};
 
 use cayley::{Algebra, Signature};
-pub(super) use codegen::emit::cuda::Direction;
 use codegen::emit::cuda::{self as emit, Kernel, Shape};
 use flashcliff_program::ir::Digest;
 use flashcliff_sys as sys;
@@ -35,7 +34,6 @@ pub(super) fn check() -> Result<(), Error> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     digest: Digest,
-    direction: Direction,
     is_f64: bool,
     capability: (i32, i32),
 }
@@ -84,27 +82,26 @@ impl<K: PartialEq, T> Loaded<K, T> {
     }
 }
 
-/// The kernels of a pass of a program, in one arithmetic, for GPUs of a compute capability. `operator` is for messages.
-pub(super) fn pass(
+/// The kernels of a program in one arithmetic, for GPUs of a compute capability. `operator` is for messages.
+pub(super) fn kernels(
     operator: &str,
     program: &Known,
-    direction: Direction,
     is_f64: bool,
     capability: (i32, i32),
 ) -> Result<NonNull<sys::fc_kernel>, Error> {
     static LOADED: Loaded<Key, sys::fc_kernel> = Loaded::new();
     let key = Key {
         digest: program.digest(),
-        direction,
         is_f64,
         capability,
     };
     LOADED.get_or_make(key, || {
         let name = format!(
-            "{operator} ({direction:?}, {})",
+            "{operator} ({}, {})",
+            program.source().name,
             if is_f64 { "f64" } else { "f32" },
         );
-        let single = emit::pass(program.source(), direction, is_f64);
+        let single = emit::single(program.source(), is_f64);
         let single = single.map_err(too_large(&name))?;
         // Walking rows in f32 takes the special instructions of 90a, as in a build.
         let special = !single.shape.is_pointwise && !is_f64;
@@ -209,12 +206,14 @@ fn shape(shape: &Shape) -> sys::fc_shape {
         inputs: number(shape.inputs.len()),
         outputs: number(shape.outputs.len()),
         params: number(shape.params.len()),
+        sums: number(shape.sums.len()),
         input_components: list(&shape.inputs),
         output_components: list(&shape.outputs),
         param_counts: list(&shape.params),
+        sum_counts: list(&shape.sums),
         saved_sums: number(shape.saved_row_sums),
         row_sums: number(shape.row_sums),
-        gradients: shape.has_gradients.into(),
+        reductions: number(shape.reductions),
     }
 }
 

@@ -94,6 +94,7 @@ impl Operator {
         mut workspace: Option<Scratch<'_>>,
         member: Option<Member<'_>>,
     ) -> Result<(), Error> {
+        self.operator.check_one_output()?;
         let checks = self.checks();
         let (dims, dtypes) = checks.inputs(inputs)?;
         if let Some(member) = member {
@@ -159,6 +160,7 @@ impl Operator {
         grads: &mut [Option<TensorMut<'_>>],
         mut workspace: Option<Scratch<'_>>,
     ) -> Result<sys::fc_partials, Error> {
+        self.operator.check_one_output()?;
         let checks = self.checks();
         let (dims, dtypes) = checks.inputs(given.inputs)?;
         if let Some(member) = given.member {
@@ -230,7 +232,7 @@ impl Operator {
 }
 
 /// Adds the inputs to the spans, and returns their addresses.
-fn add_inputs<'s>(
+pub(super) fn add_inputs<'s>(
     spans: &mut Spans<'s>,
     queue: &'s Queue<'_>,
     specs: &[TensorSpec],

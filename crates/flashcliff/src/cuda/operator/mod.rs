@@ -2,6 +2,7 @@
 
 mod evaluate;
 mod launch;
+mod run;
 mod strided;
 
 use std::sync::Arc;

@@ -183,12 +183,14 @@ impl Packed<'_> {
             {
                 let known = sums.iter().position(|(of, _)| *of == operator);
                 let at = known.unwrap_or_else(|| {
-                    let grads = [std::ptr::null_mut(); _];
-                    let left = self.left[operator].sums;
-                    sums.push((operator, sys::fc_partials { grads, ..left }));
+                    let left = sys::fc_partials {
+                        sums: [std::ptr::null_mut(); _],
+                        ..self.left[operator].sums
+                    };
+                    sums.push((operator, left));
                     sums.len() - 1
                 });
-                sums[at].1.grads[param] = lane::address(address);
+                sums[at].1.sums[param] = lane::address(address);
                 continue;
             }
             let (Work::Linear(linear), Some(parts)) = (&own.operator.work, own.places.parts) else {

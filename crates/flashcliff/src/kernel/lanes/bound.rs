@@ -7,10 +7,8 @@ use flashcliff_kernels::program::StageCall;
 use flashcliff_kernels::stage::{Lanes, StageArgs, StageFn};
 use flashcliff_program::plan::Limits;
 
-/// The largest number of tensors and parameters of a stage.
-pub(super) const MAX_SLOTS: usize = Limits::CPU.slots;
-/// The largest number of row sums of a pass.
-pub(super) const MAX_ROW_SUMS: usize = Limits::CPU.row_sums;
+/// The largest number of row sums of a program.
+const MAX_ROW_SUMS: usize = Limits::CPU.row_sums;
 
 /// The four lists of tensors and parameters of a stage.
 #[derive(Clone, Copy)]
@@ -18,7 +16,7 @@ pub(super) enum Kind {
     Inputs,
     Outputs,
     Params,
-    ParamGrads,
+    Sums,
 }
 
 /// The arguments that all stages of a call share.
@@ -30,19 +28,40 @@ pub(super) struct Rest<T> {
     pub(super) inv_channels: T,
 }
 
-/// A stage with the places of its tensors, list after list. It is made once a task and runs on many rows, so `run` has
+/// The row sums of a row. They are memory of the task, which no row has to clear.
+pub(super) struct RowSums<T> {
+    /// All row sums of the program.
+    pub(super) all: [T; MAX_ROW_SUMS],
+    /// Those that a stage reads, by its slots.
+    read: [T; MAX_ROW_SUMS],
+    /// Those that a stage computes, by its slots.
+    new: [T; MAX_ROW_SUMS],
+}
+
+impl<T: Element> RowSums<T> {
+    pub(super) fn new() -> Self {
+        let zeros = [T::default(); MAX_ROW_SUMS];
+        Self {
+            all: zeros,
+            read: zeros,
+            new: zeros,
+        }
+    }
+}
+
+/// A stage with the places of its tensors, at most `N`, list after list. It is made once a task and runs on many rows, so `run` has
 /// little left to do.
 #[derive(Clone, Copy)]
-pub(super) struct Bound<'a, T> {
+pub(super) struct Bound<'a, T, const N: usize> {
     call: &'a StageCall,
     function: StageFn<T>,
-    places: [Place<T>; MAX_SLOTS],
-    lanes: [Lanes<T>; MAX_SLOTS],
+    places: [Place<T>; N],
+    lanes: [Lanes<T>; N],
     /// The end of each list in `places`.
     ends: [usize; 4],
 }
 
-impl<'a, T: Element> Bound<'a, T> {
+impl<'a, T: Element, const N: usize> Bound<'a, T, N> {
     pub(super) fn new(call: &'a StageCall, tier: Tier) -> Self {
         Self {
             call,
@@ -51,8 +70,8 @@ impl<'a, T: Element> Bound<'a, T> {
                 // Operators ask for a program that runs on their tier: `Algebra::runnable`.
                 None => unreachable!("a stage that was not compiled for {tier}"),
             },
-            places: [Place::NONE; MAX_SLOTS],
-            lanes: [Lanes::NONE; MAX_SLOTS],
+            places: [Place::NONE; N],
+            lanes: [Lanes::NONE; N],
             ends: [0; 4],
         }
     }
@@ -73,23 +92,22 @@ impl<'a, T: Element> Bound<'a, T> {
     /// # Safety
     /// All places hold the row; the CPU supports the tier.
     #[inline]
-    pub(super) unsafe fn run(&mut self, row: Row, sums: &mut [T; MAX_ROW_SUMS], rest: &Rest<T>) {
-        let [inputs, outputs, params, param_grads] = self.ends;
-        for slot in 0..param_grads {
+    pub(super) unsafe fn run(&mut self, row: Row, sums: &mut RowSums<T>, rest: &Rest<T>) {
+        let [inputs, outputs, params, batch_sums] = self.ends;
+        for slot in 0..batch_sums {
             self.lanes[slot] = self.places[slot].lanes(row);
         }
-        let mut rows = [T::default(); MAX_ROW_SUMS];
-        for (index, &slot) in self.call.rows.iter().enumerate() {
-            rows[index] = sums[slot];
+        let RowSums { all, read, new } = sums;
+        for (value, &slot) in read.iter_mut().zip(self.call.rows) {
+            *value = all[slot];
         }
-        let mut new_sums = [T::default(); MAX_ROW_SUMS];
         let mut args = StageArgs {
             inputs: &self.lanes[..inputs],
             outputs: &self.lanes[inputs..outputs],
             params: &self.lanes[outputs..params],
-            param_grads: &self.lanes[params..param_grads],
-            rows: &rows,
-            sums: &mut new_sums,
+            sums: &self.lanes[params..batch_sums],
+            rows: &read[..self.call.rows.len()],
+            row_sums: &mut new[..self.call.row_sums.len()],
             groups: rest.groups,
             channels: rest.channels,
             gate: rest.gate,
@@ -99,8 +117,8 @@ impl<'a, T: Element> Bound<'a, T> {
         };
         // SAFETY: the caller promises it.
         unsafe { (self.function)(&mut args) };
-        for (index, &slot) in self.call.row_sums.iter().enumerate() {
-            sums[slot] = new_sums[index];
+        for (value, &slot) in new.iter().zip(self.call.row_sums) {
+            all[slot] = *value;
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Layout {
     pub(super) planar_stride: usize,
     /// The length of all parameters.
     pub(super) params: usize,
-    /// The length of the parameter gradients of one chunk.
+    /// The length of the sums over the batch of one chunk.
     pub(super) partial: usize,
     /// The length of the scratch memory of one task.
     pub(super) scratch: usize,
@@ -75,7 +75,7 @@ impl Layout {
             waiting,
             planar_stride,
             params: whole_lines(count(call.params) * component),
-            partial: whole_lines(count(call.param_grads) * component),
+            partial: whole_lines(count(call.sums) * component),
             scratch: whole_lines(
                 cuts * component + copied * input_stride + outputs * output_stride,
             ),

@@ -1,11 +1,11 @@
-//! The skeleton of lane programs: runs the stages of a pass over the rows of a tensor.
+//! The skeleton of lane programs: runs the stages of a program over the rows of a tensor.
 //!
 //! For each row: bring ragged inputs to whole vectors (else read them where they are), then run the
 //! stages. Cuts and parameters are kept in scratch memory that stays in the caches: packed
 //! for compiled stages, component after component for interpreted ones. Large outputs
 //! wait there until some rows can be written at once.
 //!
-//! Rows are cut into chunks that threads take in turn. Parameter gradients are summed per chunk
+//! Rows are cut into chunks that threads take in turn. Sums over the batch are formed per chunk
 //! and the chunks added in order, so the result does not depend on the number of threads.
 
 mod bound;
@@ -22,12 +22,20 @@ use crate::{Element, Tier};
 use flashcliff_kernels::program::Plan;
 use flashcliff_program::plan::Limits;
 
-/// The largest number of lane tensors that a pass reads, or that it writes.
+/// The largest number of lane tensors that a program reads, or that it writes.
 pub(crate) const MAX_TENSORS: usize = Limits::CPU.tensors;
-/// The largest number of cuts of a pass.
-const MAX_CUTS: usize = Limits::CPU.cuts;
-/// The largest number of parameters of a pass.
+/// The largest number of parameters of a program, or of its sums over the batch.
 pub(crate) const MAX_PARAMS: usize = Limits::CPU.params;
+/// The number of slots of a stage for which tasks have room at no cost: that of operators and their adjoints.
+const FEW_SLOTS: usize = 12;
+/// The number of slots for which tasks have room at all, for higher derivatives.
+const MANY_SLOTS: usize = Limits::CPU.slots;
+
+const _: () = assert!(
+    Limits::CPU.tensors <= MANY_SLOTS
+        && Limits::CPU.params <= MANY_SLOTS
+        && Limits::CPU.cuts <= MANY_SLOTS
+);
 
 /// A lane tensor in memory: component `k` of row `b` starts at `ptr + k component + b row`.
 #[derive(Clone, Copy, Debug)]
@@ -54,32 +62,27 @@ impl<T> Operand<T> {
         }
     }
 
-    /// The operand of an output that nobody wants; its pointer is null.
-    pub(crate) fn unwanted(components: usize) -> Self {
-        Self::contiguous(std::ptr::null_mut(), components, 0, 0)
-    }
-
+    /// Whether nobody wants the output.
     pub(crate) fn is_unwanted(&self) -> bool {
         self.ptr.is_null()
     }
 }
 
-/// A per-channel parameter `[channels, count]` or its gradient.
+/// A per-channel parameter or a sum over the batch, `[channels, count]`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameter<T> {
     pub(crate) ptr: *mut T,
     pub(crate) count: usize,
 }
 
-/// The tensors and options of a pass.
+/// The tensors and options of a run of a program.
 pub(crate) struct Call<'a, T> {
     pub(crate) plan: &'a Plan,
     pub(crate) inputs: &'a [Operand<T>],
     pub(crate) outputs: &'a [Operand<T>],
     pub(crate) params: &'a [Parameter<T>],
-    /// As many entries as `params` in a backward pass, none in a forward pass. A pointer is null if its gradient is not
-    /// wanted.
-    pub(crate) param_grads: &'a [Parameter<T>],
+    /// The sums over the batch. A pointer is null if a sum is not wanted.
+    pub(crate) sums: &'a [Parameter<T>],
     /// The row sums, `[row sums, saved_stride]`: read if the plan has saved row sums, else written. The pointer may be
     /// null if the plan has no row sums or nobody wants them.
     pub(crate) saved: *mut T,
@@ -101,7 +104,7 @@ pub(crate) fn workspace_len<T: Element>(call: &Call<'_, T>) -> usize {
     Layout::of(call).len()
 }
 
-/// Runs a pass.
+/// Runs a program.
 ///
 /// # Safety
 /// The operands, parameters and saved sums are valid for the shape of the call, and what is
@@ -122,23 +125,75 @@ pub(crate) unsafe fn run<T: Element>(call: &Call<'_, T>, workspace: &mut [T]) {
     // SAFETY: the caller promises it.
     unsafe { params::pack(call, &layout, params) };
     let params = SyncPtr(params.as_mut_ptr());
-    let partials_ptr = SyncPtr(partials.as_mut_ptr());
-    tasks::run(chunks, scratch, layout.scratch, |scratch, chunk| {
-        // SAFETY: the partial sums of a chunk are its own.
-        let partial = unsafe {
-            let start = partials_ptr.get().add(chunk * layout.partial);
-            std::slice::from_raw_parts_mut(start, layout.partial)
-        };
-        let mut task = Task::new(call, &layout, scratch, params.get(), partial);
-        let rows = layout.chunks.range(chunk);
-        for first in rows.clone().step_by(layout.waiting) {
-            // SAFETY: the caller promises valid operands, and the rows of tasks are disjoint.
-            unsafe { task.rows(first..(first + layout.waiting).min(rows.end)) };
+    let parts = Parts {
+        params,
+        partials: SyncPtr(partials.as_mut_ptr()),
+        scratch,
+    };
+    // SAFETY: the caller promises it.
+    unsafe {
+        match most_slots(call) <= FEW_SLOTS {
+            true => run_tasks::<T, FEW_SLOTS>(call, &layout, parts),
+            false => run_tasks::<T, MANY_SLOTS>(call, &layout, parts),
         }
-        layout.writer.finish::<T>();
-    });
+    }
     // SAFETY: the caller promises it.
     unsafe { params::sum_partials(call, &layout, partials) };
+}
+
+/// The parts of a workspace that tasks use.
+struct Parts<'a, T> {
+    params: SyncPtr<T>,
+    partials: SyncPtr<T>,
+    scratch: &'a mut [T],
+}
+
+/// # Safety
+/// The contract of [`run`] holds; the program has at most `N` of anything.
+unsafe fn run_tasks<T: Element, const N: usize>(
+    call: &Call<'_, T>,
+    layout: &Layout,
+    parts: Parts<'_, T>,
+) {
+    let Parts {
+        params,
+        partials,
+        scratch,
+    } = parts;
+    tasks::run(
+        layout.chunks.count(),
+        scratch,
+        layout.scratch,
+        |scratch, chunk| {
+            // SAFETY: the partial sums of a chunk are its own.
+            let partial = unsafe {
+                let start = partials.get().add(chunk * layout.partial);
+                std::slice::from_raw_parts_mut(start, layout.partial)
+            };
+            let mut task = Task::<T, N>::new(call, layout, scratch, params.get(), partial);
+            let rows = layout.chunks.range(chunk);
+            for first in rows.clone().step_by(layout.waiting) {
+                // SAFETY: the caller promises valid operands, and the rows of tasks are disjoint.
+                unsafe { task.rows(first..(first + layout.waiting).min(rows.end)) };
+            }
+            layout.writer.finish::<T>();
+        },
+    );
+}
+
+/// The largest number of tensors of one kind, or of slots of one stage.
+fn most_slots<T>(call: &Call<'_, T>) -> usize {
+    let stages = call.plan.stages.iter().map(|stage| {
+        stage.inputs.len() + stage.outputs.len() + stage.params.len() + stage.sums.len()
+    });
+    let lists = [
+        call.inputs.len(),
+        call.outputs.len(),
+        call.params.len(),
+        call.sums.len(),
+        call.plan.cuts.len(),
+    ];
+    stages.chain(lists).max().unwrap_or(0)
 }
 
 /// A pointer that tasks share; each uses its own part.

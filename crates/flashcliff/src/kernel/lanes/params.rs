@@ -1,4 +1,4 @@
-//! Packs parameters for the lanes, and sums up their gradients.
+//! Packs parameters for the lanes, and adds up sums over the batch.
 //!
 //! A packed parameter has the values of one group of channels one behind the other, each a vector. Interpreted stages
 //! take parameters that are not packed: [`Layout::parameter`] knows the difference.
@@ -40,10 +40,10 @@ pub(super) unsafe fn pack<T: Element>(call: &Call<'_, T>, layout: &Layout, to: &
     }
 }
 
-/// Adds the chunks in order and writes the gradients as `[channels, count]`.
+/// Adds the chunks in order and writes the sums as `[channels, count]`.
 ///
 /// # Safety
-/// The parameter gradients are valid for the shape of the call.
+/// The sums over the batch are valid for the shape of the call.
 pub(super) unsafe fn sum_partials<T: Element>(
     call: &Call<'_, T>,
     layout: &Layout,
@@ -71,17 +71,17 @@ pub(super) unsafe fn sum_partials<T: Element>(
         });
     }
     let mut start = 0;
-    for grad in call.param_grads {
-        for channel in (0..call.channels).take_while(|_| !grad.ptr.is_null()) {
+    for sum in call.sums {
+        for channel in (0..call.channels).take_while(|_| !sum.ptr.is_null()) {
             let (group, lane) = (channel / lanes, channel % lanes);
-            for k in 0..grad.count {
-                let index = start + layout.parameter(grad.count, k, [group, lane, lanes]);
+            for k in 0..sum.count {
+                let index = start + layout.parameter(sum.count, k, [group, lane, lanes]);
                 // No chunk at all: an empty batch, whose sums are zero.
                 let value = first.get(index).copied().unwrap_or_default();
                 // SAFETY: the caller promises it.
-                unsafe { *grad.ptr.add(channel * grad.count + k) = value };
+                unsafe { *sum.ptr.add(channel * sum.count + k) = value };
             }
         }
-        start += layout.private_len(grad.count);
+        start += layout.private_len(sum.count);
     }
 }

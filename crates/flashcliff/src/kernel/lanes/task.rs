@@ -1,11 +1,11 @@
-//! The work of one task: the stages of a pass on the rows of its chunks.
+//! The work of one task: the stages of a program on the rows of its chunks.
 
 use std::ops::Range;
 
-use super::bound::{Bound, Kind, MAX_ROW_SUMS, Rest};
+use super::bound::{Bound, Kind, Rest, RowSums};
 use super::layout::Layout;
 use super::place::{Place, Row};
-use super::{Call, MAX_CUTS, MAX_PARAMS, MAX_TENSORS, Parameter};
+use super::{Call, Parameter};
 use crate::Element;
 use crate::few::Few;
 use flashcliff_kernels::program::{Slot, StageCall};
@@ -13,18 +13,14 @@ use flashcliff_kernels::program::{Slot, StageCall};
 /// The stages for which a task has room of its own. Few plans have more.
 const OWN_STAGES: usize = 9;
 
-/// The stages of a pass, in order.
-#[expect(
-    clippy::large_enum_variant,
-    reason = "a box would be an allocation for each task"
-)]
-enum Stages<'a, T> {
-    Own(Few<Bound<'a, T>, OWN_STAGES>),
-    Many(Vec<Bound<'a, T>>),
+/// The stages of a program, in order.
+enum Stages<'a, T, const N: usize> {
+    Own(Few<Bound<'a, T, N>, OWN_STAGES>),
+    Many(Vec<Bound<'a, T, N>>),
 }
 
-impl<'a, T: Copy> Stages<'a, T> {
-    fn of(call: &'a [StageCall], bind: impl Fn(&'a StageCall) -> Bound<'a, T>) -> Self {
+impl<'a, T: Copy, const N: usize> Stages<'a, T, N> {
+    fn of(call: &'a [StageCall], bind: impl Fn(&'a StageCall) -> Bound<'a, T, N>) -> Self {
         match call {
             [first, ..] if call.len() <= OWN_STAGES => {
                 Self::Own(Few::of(bind(first), call.iter().map(bind)))
@@ -34,7 +30,7 @@ impl<'a, T: Copy> Stages<'a, T> {
     }
 
     /// All of them. A row goes over a plain slice: an iterator over optional stages takes some hundredths of a short row.
-    fn all(&mut self) -> &mut [Bound<'a, T>] {
+    fn all(&mut self) -> &mut [Bound<'a, T, N>] {
         match self {
             Self::Own(stages) => stages,
             Self::Many(stages) => stages,
@@ -42,22 +38,23 @@ impl<'a, T: Copy> Stages<'a, T> {
     }
 }
 
-/// A task: the bound stages of a pass, with scratch memory.
-pub(super) struct Task<'a, T> {
+/// A task: the bound stages of a program that has at most `N` of anything, with scratch memory.
+pub(super) struct Task<'a, T, const N: usize> {
     call: &'a Call<'a, T>,
     layout: &'a Layout,
-    stages: Stages<'a, T>,
+    stages: Stages<'a, T, N>,
+    sums: RowSums<T>,
     /// The places of the inputs: in memory, or in scratch memory if rows are ragged.
-    inputs: [Place<T>; MAX_TENSORS],
+    inputs: [Place<T>; N],
     /// The places of the outputs: in scratch memory if they are staged or unwanted, else in memory.
-    outputs: [Place<T>; MAX_TENSORS],
+    outputs: [Place<T>; N],
     /// Whether outputs wait in scratch memory.
     staged: bool,
     rest: Rest<T>,
 }
 
-impl<'a, T: Element> Task<'a, T> {
-    /// `params` are the parameters as stages read them; `partial` takes the parameter gradients of the chunk.
+impl<'a, T: Element, const N: usize> Task<'a, T, N> {
+    /// `params` are the parameters as stages read them; `partial` takes the sums over the batch of the chunk.
     pub(super) fn new(
         call: &'a Call<'a, T>,
         layout: &'a Layout,
@@ -77,11 +74,11 @@ impl<'a, T: Element> Task<'a, T> {
             next = next.wrapping_add(len);
             part
         };
-        let mut cuts = [Place::NONE; MAX_CUTS];
+        let mut cuts = [Place::NONE; N];
         for (place, &components) in cuts.iter_mut().zip(call.plan.cuts) {
             *place = Place::scratch(take(layout.private_len(components)), layout.planar_stride);
         }
-        let mut inputs = [Place::NONE; MAX_TENSORS];
+        let mut inputs = [Place::NONE; N];
         for (place, operand) in inputs.iter_mut().zip(call.inputs) {
             *place = match layout.ragged {
                 true => {
@@ -91,7 +88,7 @@ impl<'a, T: Element> Task<'a, T> {
                 false => Place::memory(operand),
             };
         }
-        let mut outputs = [Place::NONE; MAX_TENSORS];
+        let mut outputs = [Place::NONE; N];
         for (place, operand) in outputs.iter_mut().zip(call.outputs) {
             let stride = layout.output_stride;
             *place = match staged || operand.is_unwanted() {
@@ -99,11 +96,11 @@ impl<'a, T: Element> Task<'a, T> {
                 false => Place::memory(operand),
             };
         }
-        let params = parameters(params, call.params, layout);
-        let partial = parameters(partial.as_mut_ptr(), call.param_grads, layout);
+        let params: [Place<T>; N] = parameters(params, call.params, layout);
+        let partial: [Place<T>; N] = parameters(partial.as_mut_ptr(), call.sums, layout);
         let bind = |stage: &'static StageCall| {
             let (sources, targets) = (stage.inputs, stage.outputs);
-            let place = |slot: &Slot, external: &[Place<T>; MAX_TENSORS]| match *slot {
+            let place = |slot: &Slot, external: &[Place<T>; N]| match *slot {
                 Slot::External(index) => external[index],
                 Slot::Cut(index) => cuts[index],
             };
@@ -111,15 +108,13 @@ impl<'a, T: Element> Task<'a, T> {
                 .list(Kind::Inputs, sources.iter().map(|s| place(s, &inputs)))
                 .list(Kind::Outputs, targets.iter().map(|s| place(s, &outputs)))
                 .list(Kind::Params, stage.params.iter().map(|&p| params[p]))
-                .list(
-                    Kind::ParamGrads,
-                    stage.param_grads.iter().map(|&p| partial[p]),
-                )
+                .list(Kind::Sums, stage.sums.iter().map(|&sum| partial[sum]))
         };
         Self {
             call,
             layout,
             stages: Stages::of(call.plan.stages, bind),
+            sums: RowSums::new(),
             inputs,
             outputs,
             staged,
@@ -157,18 +152,17 @@ impl<'a, T: Element> Task<'a, T> {
             unsafe { self.bring(row) };
         }
         let saved = |sum: usize| call.saved.wrapping_add(sum * call.saved_stride + row.index);
-        let mut sums = [T::default(); MAX_ROW_SUMS];
-        for (index, sum) in sums[..plan.saved_row_sums].iter_mut().enumerate() {
+        for (index, sum) in self.sums.all[..plan.saved_row_sums].iter_mut().enumerate() {
             // SAFETY: the caller promises it.
             *sum = unsafe { *saved(index) };
         }
         for stage in self.stages.all() {
             // SAFETY: the caller promises it, and every place holds whole vectors. The tier was checked when the
             // operator was made.
-            unsafe { stage.run(row, &mut sums, &self.rest) };
+            unsafe { stage.run(row, &mut self.sums, &self.rest) };
         }
         if plan.saved_row_sums == 0 && !call.saved.is_null() {
-            for (index, &sum) in sums[..plan.row_sums].iter().enumerate() {
+            for (index, &sum) in self.sums.all[..plan.row_sums].iter().enumerate() {
                 // SAFETY: the caller promises it.
                 unsafe { *saved(index) = sum };
             }
@@ -221,8 +215,12 @@ impl<'a, T: Element> Task<'a, T> {
 }
 
 /// The places of parameters in scratch memory, one behind the other.
-fn parameters<T>(ptr: *mut T, params: &[Parameter<T>], layout: &Layout) -> [Place<T>; MAX_PARAMS] {
-    let mut places = [Place::NONE; MAX_PARAMS];
+fn parameters<T, const N: usize>(
+    ptr: *mut T,
+    params: &[Parameter<T>],
+    layout: &Layout,
+) -> [Place<T>; N] {
+    let mut places = [Place::NONE; N];
     let mut next = ptr;
     for (place, param) in places.iter_mut().zip(params) {
         *place = Place::scratch(next, layout.planar_stride);

@@ -5,7 +5,6 @@ use std::ops::Range;
 use super::layout::Layout;
 use super::scratch::Scratch;
 use super::{FullyConnected, PathProduct};
-use crate::Pass;
 use crate::kernel::lanes::{self, Call, Operand};
 use crate::operator::shape::Dims;
 use crate::programs::Known;
@@ -42,7 +41,7 @@ impl<'a, T: Element> Block<'a, T> {
 
     fn run(
         &self,
-        plan: (&'static Known, Pass),
+        program: &'static Known,
         inputs: &[Operand<T>],
         outputs: &[Operand<T>],
         lanes: &mut [T],
@@ -51,7 +50,7 @@ impl<'a, T: Element> Block<'a, T> {
             channels: self.dims.in_channels,
             ..self
                 .op
-                .call(self.tier, plan, inputs, outputs, self.rows.len())
+                .call(self.tier, program, inputs, outputs, self.rows.len())
         };
         // SAFETY: rows of checked tensors, and scratch parts of the sizes that the plan writes;
         // each block and each task has its own.
@@ -90,12 +89,7 @@ impl<'a, T: Element> Block<'a, T> {
     pub(super) fn form_gates(&self, scratch: &mut Scratch<'_, T>) {
         let inputs = self.scalars(scratch.zeros.as_mut_ptr());
         let gates = self.part(scratch.gates.as_mut_ptr(), 0..1);
-        self.run(
-            (self.op.gates, Pass::Forward),
-            &inputs,
-            &[gates],
-            scratch.lanes,
-        );
+        self.run(self.op.gates, &inputs, &[gates], scratch.lanes);
     }
 
     fn operands(&self, product: &PathProduct, gates: *mut T) -> [Operand<T>; 3] {
@@ -109,20 +103,15 @@ impl<'a, T: Element> Block<'a, T> {
 
     pub(super) fn form_path(&self, product: &PathProduct, scratch: &mut Scratch<'_, T>) {
         let inputs = self.operands(product, scratch.gates.as_mut_ptr());
-        let width = product.program.output_components();
+        let width = product.width();
         let formed = self.part(scratch.formed.as_mut_ptr(), 0..width);
-        self.run(
-            (product.program, Pass::Forward),
-            &inputs,
-            &[formed],
-            scratch.lanes,
-        );
+        self.run(product.program, &inputs, &[formed], scratch.lanes);
     }
 
     /// Takes the gradient of `A_p` to the gradients of the operands, which are added up over paths.
     pub(super) fn pull_back_path(&self, product: &PathProduct, scratch: &mut Scratch<'_, T>) {
         let path = product.path;
-        let width = product.program.output_components();
+        let width = product.width();
         let [x, y, gates] = self.operands(product, scratch.gates.as_mut_ptr());
         let grad_formed = self.part(scratch.formed.as_mut_ptr(), 0..width);
         let outputs = [
@@ -131,12 +120,7 @@ impl<'a, T: Element> Block<'a, T> {
             self.part(scratch.path_gates.as_mut_ptr(), 0..1),
         ];
         let inputs = [x, y, gates, grad_formed];
-        self.run(
-            (product.program, Pass::Backward),
-            &inputs,
-            &outputs,
-            scratch.lanes,
-        );
+        self.run(product.program.adjoint(), &inputs, &outputs, scratch.lanes);
         let lane = self.rows.len() * self.dims.in_channels;
         let add = |to: &mut [T], at: usize, from: &[T], blades: usize| {
             let to = &mut to[at * lane..(at + blades) * lane];
@@ -198,12 +182,13 @@ impl<'a, T: Element> Block<'a, T> {
                 self.dims.batch,
                 channels,
             )];
-            let plan = (norm.program, Pass::Forward);
             let call = Call {
                 saved: saved.wrapping_add(index * self.dims.batch + self.rows.start),
                 saved_stride: self.dims.batch,
                 channels,
-                ..self.op.call(self.tier, plan, &inputs, &outputs, count)
+                ..self
+                    .op
+                    .call(self.tier, norm.program, &inputs, &outputs, count)
             };
             // SAFETY: the caller promises it.
             unsafe { lanes::run(&call, &mut *scratch.lanes) };
@@ -227,12 +212,7 @@ impl<'a, T: Element> Block<'a, T> {
             self.part(scratch.path_x.as_mut_ptr(), 0..1),
             self.part(scratch.path_y.as_mut_ptr(), 0..1),
         ];
-        self.run(
-            (self.op.gates, Pass::Backward),
-            &inputs,
-            &outputs,
-            scratch.lanes,
-        );
+        self.run(self.op.gates.adjoint(), &inputs, &outputs, scratch.lanes);
         let sides = [
             (
                 &self.op.left,

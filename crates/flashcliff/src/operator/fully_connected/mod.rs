@@ -70,6 +70,13 @@ struct PathProduct {
     program: &'static Known,
 }
 
+impl PathProduct {
+    /// The number of components of the product.
+    fn width(&self) -> usize {
+        self.program.output_components().sum()
+    }
+}
+
 /// The tensors that the backward pass reads.
 pub(super) struct Given<'a, T> {
     pub(super) inputs: &'a [Tensor<'a, T>],
@@ -165,24 +172,16 @@ impl FullyConnected {
     }
 
     pub(super) fn cost(&self, dims: &Dims) -> Cost {
-        let slices: usize = self
-            .paths
-            .iter()
-            .map(|p| p.program.output_components())
-            .sum();
+        let slices: usize = self.paths.iter().map(PathProduct::width).sum();
         let channels = [dims.in_channels, dims.out_channels];
         let matrix = sizes::product([2, slices, dims.batch].into_iter().chain(channels));
-        let formed = |pass: usize| {
-            let flops: usize = self
-                .paths
-                .iter()
-                .map(|p| p.program.program().flops[pass])
-                .sum();
-            sizes::product([flops, dims.batch, dims.in_channels])
-        };
+        let of_lanes = |flops| sizes::product([flops, dims.batch, dims.in_channels]);
+        let programs = self.paths.iter().map(|path| path.program);
+        let formed = of_lanes(programs.clone().map(|p| p.program().flops).sum());
+        let pulled_back = of_lanes(programs.map(|p| p.adjoint().program().flops).sum());
         Cost {
-            forward: sizes::sum([matrix, formed(0)]),
-            backward: sizes::sum([matrix, matrix, formed(0), formed(1)]),
+            forward: sizes::sum([matrix, formed]),
+            backward: sizes::sum([matrix, matrix, formed, pulled_back]),
         }
     }
 
@@ -194,7 +193,7 @@ impl FullyConnected {
     }
 
     fn widest(&self) -> usize {
-        let widths = self.paths.iter().map(|p| p.program.output_components());
+        let widths = self.paths.iter().map(PathProduct::width);
         widths.max().unwrap_or(0)
     }
 
@@ -334,29 +333,26 @@ impl FullyConnected {
                     let product = Operand::contiguous(product, blades, count, channels);
                     let saved = given.saved.as_ptr().cast_mut();
                     let saved = saved.wrapping_add(index * dims.batch + rows.start);
-                    let run =
-                        |plan, inputs: &[Operand<T>], outputs: &[Operand<T>], lanes: &mut [T]| {
-                            let call = Call {
-                                saved,
-                                saved_stride: dims.batch,
-                                channels,
-                                ..self.call(tier, plan, inputs, outputs, count)
-                            };
-                            // SAFETY: rows of checked tensors; blocks are disjoint; both plans only read
-                            // `saved`.
-                            unsafe { lanes::run(&call, lanes) };
+                    let run = |program,
+                               inputs: &[Operand<T>],
+                               outputs: &[Operand<T>],
+                               lanes: &mut [T]| {
+                        let call = Call {
+                            saved,
+                            saved_stride: dims.batch,
+                            channels,
+                            ..self.call(tier, program, inputs, outputs, count)
                         };
+                        // SAFETY: rows of checked tensors; blocks are disjoint; both plans only read
+                        // `saved`.
+                        unsafe { lanes::run(&call, lanes) };
+                    };
                     let output = tensor(given.output.as_ptr());
-                    run(
-                        (norm.undo, Pass::Forward),
-                        &[output],
-                        &[product],
-                        &mut *scratch.lanes,
-                    );
+                    run(norm.undo, &[output], &[product], &mut *scratch.lanes);
                     let inputs = [product, tensor(given.grad_output.as_ptr())];
                     let target = [tensor(target.0)];
                     run(
-                        (norm.program, Pass::Backward),
+                        norm.program.adjoint(),
                         &inputs,
                         &target,
                         &mut *scratch.lanes,
@@ -471,21 +467,18 @@ impl FullyConnected {
     fn call<'a, T: Element>(
         &self,
         tier: Tier,
-        (program, pass): (&'static Known, Pass),
+        program: &'static Known,
         inputs: &'a [Operand<T>],
         outputs: &'a [Operand<T>],
         count: usize,
     ) -> Call<'a, T> {
         let program = program.runnable::<T>(tier);
         Call {
-            plan: match pass {
-                Pass::Forward => &program.forward,
-                Pass::Backward => &program.backward,
-            },
+            plan: &program.plan,
             inputs,
             outputs,
             params: &[],
-            param_grads: &[],
+            sums: &[],
             saved: std::ptr::null_mut(),
             saved_stride: 0,
             batch: count,
@@ -545,24 +538,20 @@ impl FullyConnected {
         let norms = self.norms.iter().flat_map(|norm| [norm.program, norm.undo]);
         let programs = formed.chain(norms.map(|p| (p, dims.out_channels)));
         let rows = self.block_rows(dims);
-        let needs = programs.map(|(program, channels)| {
+        let both = programs.flat_map(|(p, channels)| [(p, channels), (p.adjoint(), channels)]);
+        let needs = both.map(|(program, channels)| {
             let operand = |components| {
                 let null = std::ptr::null_mut::<T>();
                 Operand::contiguous(null, components, rows, channels)
             };
             let inputs = program.input_components().map(operand);
             let inputs: Few<_, MAX_TENSORS> = Few::of(operand(0), inputs);
-            let output = operand(program.output_components());
-            let mut given = inputs;
-            given.push(output);
-            let need = |pass, inputs: &[Operand<T>], outputs: &[Operand<T>]| {
-                lanes::workspace_len(&Call {
-                    channels,
-                    ..self.call(tier, (program, pass), inputs, outputs, rows)
-                })
-            };
-            let forward = need(Pass::Forward, &inputs, &[output]);
-            forward.max(need(Pass::Backward, &given, &inputs))
+            let outputs = program.output_components().map(operand);
+            let outputs: Few<_, MAX_TENSORS> = Few::of(operand(0), outputs);
+            lanes::workspace_len(&Call {
+                channels,
+                ..self.call(tier, program, &inputs, &outputs, rows)
+            })
         });
         needs.max().unwrap_or(0)
     }

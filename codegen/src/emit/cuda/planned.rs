@@ -1,4 +1,4 @@
-//! A pass as a struct: its shape, and the function `run`, which takes one row through the stages.
+//! A program as a struct: its shape, and the function `run`, which takes one row through the stages.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -8,18 +8,18 @@ use super::shape::Shape;
 use flashcliff_program::ir::Program;
 use flashcliff_program::plan::{Plan, Source, Stage, StageName, Target};
 
-/// One pass of an operator.
-pub(super) struct Pass<'a> {
+/// A program that is emitted.
+pub(super) struct Planned<'a> {
     pub(super) name: String,
     pub(super) program: &'a Program,
     pub(super) plan: &'a Plan,
     /// The function of each stage.
     pub(super) functions: &'a [StageName],
-    /// The input that is the gradient of the output, in a backward pass.
-    pub(super) gradient_input: Option<usize>,
+    /// The first of the inputs whose zeros make all sums over the batch zero: a thread without a row reads zeros from it on.
+    pub(super) vanishes_from: usize,
 }
 
-impl Pass<'_> {
+impl Planned<'_> {
     /// The number of components of each input; 0 for one that no stage reads.
     pub(super) fn input_components(&self) -> Vec<usize> {
         let read: BTreeSet<usize> = self.plan.stages.iter().flat_map(inputs_of).collect();
@@ -45,13 +45,17 @@ impl Pass<'_> {
             .collect()
     }
 
-    pub(super) fn has_gradients(&self) -> bool {
-        !self.program.column_sums.is_empty()
+    pub(super) fn sum_counts(&self) -> Vec<usize> {
+        self.program
+            .sums
+            .iter()
+            .map(|sum| sum.values.len())
+            .collect()
     }
 
     /// Whether a lane only needs its own operands.
     pub(super) fn is_pointwise(&self) -> bool {
-        self.program.params.is_empty() && self.plan.row_sums == 0
+        self.program.params.is_empty() && self.program.sums.is_empty() && self.plan.row_sums == 0
     }
 
     /// The text of the struct.
@@ -60,7 +64,7 @@ impl Pass<'_> {
         format!("// {formula}\nstruct {} {{\n{body}}};\n", self.name)
     }
 
-    /// The fixed facts of the pass, in an arithmetic.
+    /// The fixed facts of the kernel, in an arithmetic.
     pub(super) fn shape(&self, is_f64: bool) -> Shape {
         let budget = Budget::of(self, is_f64);
         let is_pointwise = self.is_pointwise();
@@ -73,12 +77,18 @@ impl Pass<'_> {
             params: self.param_counts(),
             saved_row_sums: self.plan.saved_row_sums,
             row_sums: self.plan.stages.iter().map(|s| s.row_sums.len()).sum(),
-            has_gradients: self.has_gradients(),
+            reductions: self
+                .plan
+                .stages
+                .iter()
+                .filter(|stage| !stage.row_sums.is_empty())
+                .count(),
+            sums: self.sum_counts(),
             is_pointwise,
         }
     }
 
-    /// The contents of the struct. Passes that do the same have equal contents.
+    /// The contents of the struct. Programs that do the same have equal contents.
     pub(super) fn body(&self) -> String {
         let list = |numbers: &[usize]| {
             let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
@@ -88,28 +98,31 @@ impl Pass<'_> {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "  static constexpr fc::Shape kShape = {{0, 0, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}}};",
+            "  static constexpr fc::Shape kShape = {{0, 0, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}};",
             shape.inputs.len(),
             shape.outputs.len(),
             shape.params.len(),
+            shape.sums.len(),
             list(&shape.inputs),
             list(&shape.outputs),
             list(&shape.params),
+            list(&shape.sums),
             shape.saved_row_sums,
             shape.row_sums,
-            usize::from(shape.has_gradients),
+            shape.reductions,
         );
-        let gradient = self.gradient_input.map_or(-1, |index| index as i64);
-        let _ = writeln!(text, "  static constexpr int kGradientInput = {gradient};");
+        let _ = writeln!(
+            text,
+            "  static constexpr int kVanishesFrom = {};",
+            self.vanishes_from
+        );
         text.push_str("  template <class C>\n  FC_INLINE static void run(C &c) {\n");
         text.push_str("    using V = typename C::V;\n    using T = typename C::T;\n");
         self.loads(&mut text);
-        let mut reduced = false;
-        let mut before = BTreeSet::new();
+        let mut done = Done::default();
         for (stage, function) in self.plan.stages.iter().zip(self.functions) {
-            self.stage(&mut text, stage, function, &before, reduced);
-            reduced |= !stage.row_sums.is_empty();
-            before.extend(inputs_of(stage));
+            self.stage(&mut text, stage, function, &done);
+            done.add(stage);
         }
         text.push_str("  }\n");
         text
@@ -130,19 +143,12 @@ impl Pass<'_> {
         }
     }
 
-    fn stage(
-        &self,
-        text: &mut String,
-        stage: &Stage,
-        function: &StageName,
-        before: &BTreeSet<usize>,
-        reduced: bool,
-    ) {
+    fn stage(&self, text: &mut String, stage: &Stage, function: &StageName, done: &Done) {
         let mut arguments = vec!["c.u".to_owned()];
         for source in &stage.sources {
             arguments.push(match *source {
                 Source::Input(tensor) => {
-                    if reduced && before.contains(&tensor) {
+                    if done.reductions > 0 && done.inputs.contains(&tensor) {
                         let _ = writeln!(text, "    fc::forget(x{tensor});");
                     }
                     format!("x{tensor}")
@@ -164,19 +170,33 @@ impl Pass<'_> {
             });
         }
         if !stage.row_sums.is_empty() {
-            let _ = writeln!(text, "    T sums[{}];", stage.row_sums.len());
-            arguments.push("sums".to_owned());
+            let _ = writeln!(
+                text,
+                "    T sums{}[{}];",
+                done.reductions,
+                stage.row_sums.len()
+            );
+            arguments.push(format!("sums{}", done.reductions));
         }
-        let grads = stage.param_grads.iter();
-        arguments.extend(grads.map(|param| format!("c.template grad<{param}>()")));
+        let sums = stage.sums.iter();
+        arguments.extend(sums.map(|sum| format!("c.template sum<{sum}>()")));
         let _ = writeln!(text, "    {function}<V>({});", arguments.join(", "));
         if !stage.row_sums.is_empty() {
-            text.push_str("    if (!c.reduce(sums)) return;\n");
-            if self.plan.saved_row_sums == 0 && self.gradient_input.is_none() {
-                text.push_str("    c.keep(sums);\n");
+            let (at, first) = (done.reductions, done.row_sums);
+            let _ = writeln!(
+                text,
+                "    if (!c.template reduce<{at}, {first}>(sums{at})) return;"
+            );
+            if self.plan.saved_row_sums == 0 {
+                let places: Vec<String> = stage.row_sums.iter().map(usize::to_string).collect();
+                let _ = writeln!(
+                    text,
+                    "    c.template keep<{}>(sums{at});",
+                    places.join(", ")
+                );
             }
             for (index, sum) in stage.row_sums.iter().enumerate() {
-                let _ = writeln!(text, "    const T s{sum} = sums[{index}];");
+                let _ = writeln!(text, "    const T s{sum} = sums{at}[{index}];");
             }
         }
         for target in &stage.targets {
@@ -184,6 +204,25 @@ impl Pass<'_> {
                 let _ = writeln!(text, "    c.template store<{output}>(o{output});");
             }
         }
+    }
+}
+
+/// The stages before one.
+#[derive(Default)]
+struct Done {
+    /// The inputs that they read.
+    inputs: BTreeSet<usize>,
+    /// Those of them that form row sums.
+    reductions: usize,
+    /// The row sums that they form.
+    row_sums: usize,
+}
+
+impl Done {
+    fn add(&mut self, stage: &Stage) {
+        self.inputs.extend(inputs_of(stage));
+        self.reductions += usize::from(!stage.row_sums.is_empty());
+        self.row_sums += stage.row_sums.len();
     }
 }
 

@@ -1,0 +1,67 @@
+//! Derivatives as programs of their own, which save nothing and are differentiated again.
+
+use super::differentiate::differentiate;
+use super::program::{Argument, Program, Returned};
+
+/// The gradient of a program as a function of its arguments and the gradients of its results: the
+/// [adjoint](differentiate()), which computes every row sum itself.
+pub fn gradient(program: &Program) -> Program {
+    let mut gradient = differentiate(&all_sums_computed(program));
+    gradient.saved_row_sums = 0;
+    gradient
+}
+
+/// The directional derivative of a program (forward mode): from its arguments, and a tangent for each of them, to the tangents of its
+/// results. Tangents are named `tangent_` and the name of what they belong to.
+///
+/// The gradient is linear in the gradients of the results. The gradient with respect to these is the transpose of a transpose, which is
+/// the directional derivative.
+pub fn tangent(program: &Program) -> Program {
+    let first = gradient(program);
+    let mut second = gradient(&first);
+    let (arguments, results) = (program.arguments.len(), program.results.len());
+    // The arguments of `second`: those of the program, gradients of its results, tangents of its arguments.
+    let seeds = second.arguments[arguments..arguments + results].to_vec();
+    let tangents = second.arguments[arguments + results..].to_vec();
+    for (&tangent, &argument) in tangents.iter().zip(&program.arguments) {
+        let name = match argument {
+            Argument::Input(at) => &program.inputs[at].name,
+            Argument::Param(at) => &program.params[at].name,
+        };
+        *name_of(&mut second, tangent) = format!("tangent_{name}");
+    }
+    let kept = second.results[arguments..].to_vec();
+    let mut tangent = second.rebuilt(|result| kept.contains(&result), |_, _| None);
+    tangent.name = format!("{}_tangent", program.name);
+    tangent.formula = format!("tangent of {}", program.formula);
+    for (at, &result) in program.results.iter().enumerate() {
+        let (name, new) = match (result, tangent.results[at]) {
+            (Returned::Output(from), Returned::Output(to)) => (
+                &program.outputs[from].tensor.name,
+                &mut tangent.outputs[to].tensor.name,
+            ),
+            (Returned::Sum(from), Returned::Sum(to)) => (
+                &program.sums[from].tensor.name,
+                &mut tangent.sums[to].tensor.name,
+            ),
+            _ => unreachable!("a tangent has the form of its result"),
+        };
+        *new = format!("tangent_{name}");
+    }
+    tangent.without_unread(|argument| seeds.contains(&argument))
+}
+
+/// The program without saved sums.
+fn all_sums_computed(program: &Program) -> Program {
+    Program {
+        saved_row_sums: 0,
+        ..program.clone()
+    }
+}
+
+fn name_of(program: &mut Program, argument: Argument) -> &mut String {
+    match argument {
+        Argument::Input(at) => &mut program.inputs[at].name,
+        Argument::Param(at) => &mut program.params[at].name,
+    }
+}

@@ -1,0 +1,232 @@
+//! Copies of programs in which some nodes are replaced, and results or arguments are left out.
+
+use super::graph::Graph;
+use super::node::{Id, Node};
+use super::program::{Argument, BatchSum, Output, Program, Returned};
+
+impl Program {
+    /// A copy with the results that `keeps` names, and with all that they need. `replace` may give another value for a node,
+    /// whose operands are those of the copy already; `None` keeps the node. Constants are folded again, through sums and cuts
+    /// too. Arguments stay, whether or not the copy reads them.
+    ///
+    /// # Panics
+    /// If the program has saved sums, whose definitions may be missing.
+    pub fn rebuilt(
+        &self,
+        keeps: impl Fn(Returned) -> bool,
+        mut replace: impl FnMut(&mut Graph, Node) -> Option<Id>,
+    ) -> Self {
+        assert_eq!(self.saved_row_sums, 0, "saved sums cannot be rebuilt");
+        let kept = self.with_results(keeps);
+        let mut copy = Copy {
+            from: &kept,
+            to: Self {
+                name: self.name.clone(),
+                formula: self.formula.clone(),
+                inputs: self.inputs.clone(),
+                params: self.params.clone(),
+                arguments: self.arguments.clone(),
+                ..Self::default()
+            },
+            ids: vec![None; self.graph.len()],
+            cuts: vec![None; self.cuts.len()],
+        };
+        for id in kept.graph.reachable(kept.roots()) {
+            copy.node(id, &mut replace);
+        }
+        copy.results();
+        copy.to
+    }
+
+    /// The program with fewer results.
+    fn with_results(&self, keeps: impl Fn(Returned) -> bool) -> Self {
+        let mut program = self.clone();
+        (program.outputs, program.sums, program.results) = <_>::default();
+        for &result in self.results.iter().filter(|result| keeps(**result)) {
+            match result {
+                Returned::Output(at) => {
+                    let Output { tensor, values } = self.outputs[at].clone();
+                    program.output(&tensor.name, tensor.components, values);
+                }
+                Returned::Sum(at) => {
+                    let BatchSum { tensor, values } = self.sums[at].clone();
+                    program.sum(&tensor.name, values);
+                }
+            }
+        }
+        program
+    }
+
+    /// A copy without the arguments that no expression reads, among those that `may_go` names.
+    #[must_use]
+    pub fn without_unread(&self, may_go: impl Fn(Argument) -> bool) -> Self {
+        let reads = |argument: Argument| {
+            self.graph.ids().any(|id| match self.graph.node(id) {
+                Node::Lane { tensor, .. } => argument == Argument::Input(tensor),
+                Node::Param { param, .. } => argument == Argument::Param(param),
+                _ => false,
+            })
+        };
+        let stays = |argument: &Argument| !may_go(*argument) || reads(*argument);
+        let mut copy = self.rebuilt(|_| true, |_, _| None);
+        (copy.inputs, copy.params, copy.arguments) = <_>::default();
+        let mut numbers = Numbers {
+            inputs: vec![0; self.inputs.len()],
+            params: vec![0; self.params.len()],
+        };
+        for &argument in self.arguments.iter().filter(|argument| stays(argument)) {
+            match argument {
+                Argument::Input(tensor) => {
+                    numbers.inputs[tensor] = copy.inputs.len();
+                    copy.arguments.push(Argument::Input(copy.inputs.len()));
+                    copy.inputs.push(self.inputs[tensor].clone());
+                }
+                Argument::Param(param) => {
+                    numbers.params[param] = copy.params.len();
+                    copy.arguments.push(Argument::Param(copy.params.len()));
+                    copy.params.push(self.params[param].clone());
+                }
+            }
+        }
+        // Operands keep their order, so the graph folds to itself.
+        copy.rebuilt(
+            |_| true,
+            |graph, node| match node {
+                Node::Lane { tensor, component } => {
+                    Some(graph.lane(numbers.inputs[tensor], component))
+                }
+                Node::Param { param, index } => Some(graph.param(numbers.params[param], index)),
+                _ => None,
+            },
+        )
+    }
+
+    /// The first of the lane inputs from which on zeros in all of them make every sum over the batch zero; the number of inputs
+    /// if there are no such sums. `None` if some sum does not vanish with all inputs.
+    ///
+    /// A kernel whose threads may have no row of their own reads zeros there. Gradients are linear in those of the results, which
+    /// come last.
+    pub fn vanishes_from(&self) -> Option<usize> {
+        let mut pure = self.clone();
+        pure.saved_row_sums = 0;
+        let vanishes = |first: usize| {
+            let sums = |result| matches!(result, Returned::Sum(_));
+            let with_zeros = pure.rebuilt(sums, |graph, node| match node {
+                Node::Lane { tensor, .. } if tensor >= first => Some(graph.constant(0.0)),
+                _ => None,
+            });
+            let mut values = with_zeros.sums.iter().flat_map(|sum| &sum.values);
+            values.all(|&value| with_zeros.graph.constant_value(value) == Some(0.0))
+        };
+        (0..=self.inputs.len()).rev().find(|&first| vanishes(first))
+    }
+}
+
+/// The new numbers of arguments.
+struct Numbers {
+    inputs: Vec<usize>,
+    params: Vec<usize>,
+}
+
+struct Copy<'a> {
+    from: &'a Program,
+    to: Program,
+    /// The value that stands for each node.
+    ids: Vec<Option<Id>>,
+    /// The new number of each cut, once a component of it is read.
+    cuts: Vec<Option<usize>>,
+}
+
+impl Copy<'_> {
+    fn node(&mut self, id: Id, replace: &mut impl FnMut(&mut Graph, Node) -> Option<Id>) {
+        let from = self.from;
+        let new = match from.graph.node(id) {
+            Node::RowSum(index) => {
+                let summand = self.of(from.row_sums[index]);
+                match self.is_zero(summand) {
+                    true => summand,
+                    false => self.row_sum(summand),
+                }
+            }
+            Node::Cut { cut, component } => self.cut(cut, component),
+            node => {
+                let node = self.renumbered(node);
+                let replaced = replace(&mut self.to.graph, node);
+                replaced.unwrap_or_else(|| self.to.graph.fold(node))
+            }
+        };
+        self.ids[id.index()] = Some(new);
+    }
+
+    /// The value that stands for a node, which comes before its users.
+    fn of(&self, id: Id) -> Id {
+        match self.ids[id.index()] {
+            Some(new) => new,
+            None => unreachable!("an operand comes before its users"),
+        }
+    }
+
+    fn is_zero(&self, id: Id) -> bool {
+        self.to.graph.constant_value(id) == Some(0.0)
+    }
+
+    /// A sum over a row whose factors were taken out when the program was written.
+    fn row_sum(&mut self, summand: Id) -> Id {
+        let known = self.to.row_sums.iter().position(|&known| known == summand);
+        let index = known.unwrap_or_else(|| {
+            self.to.row_sums.push(summand);
+            self.to.row_sums.len() - 1
+        });
+        self.to.graph.intern(Node::RowSum(index))
+    }
+
+    /// A component of a cut; its value where that is a constant.
+    fn cut(&mut self, cut: usize, component: usize) -> Id {
+        let values: Vec<Id> = self.from.cuts[cut].iter().map(|&id| self.of(id)).collect();
+        let value = values[component];
+        if self.to.graph.constant_value(value).is_some() {
+            return value;
+        }
+        let number = *self.cuts[cut].get_or_insert_with(|| {
+            self.to.cuts.push(values);
+            self.to.cuts.len() - 1
+        });
+        self.to.graph.intern(Node::Cut {
+            cut: number,
+            component,
+        })
+    }
+
+    /// The node with the operands of the copy.
+    fn renumbered(&self, node: Node) -> Node {
+        match node {
+            Node::Add(a, b) => Node::Add(self.of(a), self.of(b)),
+            Node::Sub(a, b) => Node::Sub(self.of(a), self.of(b)),
+            Node::Mul(a, b) => Node::Mul(self.of(a), self.of(b)),
+            Node::Div(a, b) => Node::Div(self.of(a), self.of(b)),
+            Node::Damp(a, b) => Node::Damp(self.of(a), self.of(b)),
+            Node::Hypot(a, b) => Node::Hypot(self.of(a), self.of(b)),
+            Node::Neg(a) => Node::Neg(self.of(a)),
+            Node::Call(function, a) => Node::Call(function, self.of(a)),
+            leaf => leaf,
+        }
+    }
+
+    fn results(&mut self) {
+        for &result in &self.from.results {
+            match result {
+                Returned::Output(at) => {
+                    let Output { tensor, values } = &self.from.outputs[at];
+                    let values = values.iter().map(|&id| self.of(id)).collect();
+                    self.to
+                        .output(&tensor.name, tensor.components.clone(), values);
+                }
+                Returned::Sum(at) => {
+                    let BatchSum { tensor, values } = &self.from.sums[at];
+                    let values = values.iter().map(|&id| self.of(id)).collect();
+                    self.to.sum(&tensor.name, values);
+                }
+            }
+        }
+    }
+}

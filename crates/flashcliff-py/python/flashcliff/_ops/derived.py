@@ -1,0 +1,226 @@
+"""Derivatives of operators, of every order, in reverse and in forward mode.
+
+A derivative of an operator is an operator, which the compiled half makes (:meth:`_core.Operator.gradient`). Here it is one function of
+autograd, :class:`_Derived`, whose own derivatives are calls of itself. A *key* says which operator it is: the row of the table, the
+algebra, the options, and the steps from there.
+
+``torch.ops.flashcliff.derived`` is the same for traces and for ``torch.compile``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from .. import _core
+from .._derived.table import OPS
+from . import doors, run, shapes
+from .op import CACHED, Op, operator, present
+
+GRADIENT = "g"
+"""The step to the gradient: arguments are those of the operator, then the gradients of its outputs."""
+TANGENT = "t"
+"""The step to the directional derivative: arguments are those of the operator, then a tangent for each."""
+
+
+def key(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, ...], *steps: str) -> str:
+    """The key of an operator, or of a derivative of one.
+
+    Args:
+        op: the row of the table.
+        algebra: the name of the algebra.
+        given: which inputs are there.
+        options: the options.
+        steps: the steps, in order.
+    """
+    return json.dumps([op.name, algebra, given, options, "".join(steps)])
+
+
+def selecting(wanted: Sequence[bool]) -> str:
+    """The step to an operator with some of the outputs."""
+    return f"s{''.join('01'[want] for want in wanted)}" if not all(wanted) else ""
+
+
+def call(of: str, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    """All outputs of the operator of a key, which can be differentiated again."""
+    if torch.compiler.is_compiling():
+        return tuple(torch.ops.flashcliff.derived(list(tensors), of))
+    return _Derived.apply(of, *tensors)  # type: ignore[no-any-return]
+
+
+def is_transformed() -> bool:
+    """Whether a transform of ``torch.func`` is active, or anything can have a tangent."""
+    return _transforms() or forward_ad._current_level >= 0
+
+
+_transforms = torch._C._are_functorch_transforms_active
+
+
+def operator_of(of: str) -> _core.Operator:
+    """The operator of a key."""
+    return _made(of)
+
+
+@lru_cache(maxsize=4 * CACHED)
+def _made(of: str) -> _core.Operator:
+    name, algebra, given, options, steps = json.loads(of)
+    op = _ROWS[name]
+    options = tuple(tuple(option) if isinstance(option, list) else option for option in options)
+    made = operator(op, algebra, tuple(given), options)
+    while steps:
+        step, steps = steps[0], steps[1:]
+        if step == GRADIENT:
+            made = made.gradient()
+        elif step == TANGENT:
+            made = made.tangent()
+        else:
+            count = len(made.outputs)
+            made = made.selecting([bit == "1" for bit in steps[:count]])
+            steps = steps[count:]
+    return made
+
+
+_ROWS = {op.name: op for op in OPS}
+
+
+def _then(of: str, *steps: str) -> str:
+    """The key with further steps."""
+    *head, so_far = json.loads(of)
+    return json.dumps([*head, so_far + "".join(steps)])
+
+
+def gradients(
+    of: str, tensors: Sequence[Tensor], grads: Sequence[Tensor | None], needed: Sequence[bool]
+) -> list[Tensor | None]:
+    """The gradients of an operator's arguments that are needed, as a call that can be differentiated again.
+
+    Args:
+        of: the key of the operator.
+        tensors: its arguments.
+        grads: the gradients of its outputs; ``None`` stands for zeros.
+        needed: which arguments need a gradient.
+    """
+    there = [grad is not None for grad in grads]
+    if not any(needed) or not any(there):
+        return [None] * len(tensors)
+    wanted = _then(of, selecting(there), GRADIENT, selecting(needed))
+    found = iter(call(wanted, [*tensors, *present(grads)]))
+    return [next(found) if need else None for need in needed]
+
+
+def tangents(
+    of: str, tensors: Sequence[Tensor], directions: Sequence[Tensor | None]
+) -> tuple[Tensor, ...]:
+    """The tangents of an operator's outputs, as a call that can be differentiated again.
+
+    Args:
+        of: the key of the operator.
+        tensors: its arguments.
+        directions: a tangent for each; ``None`` stands for zeros.
+    """
+    along = [
+        torch.zeros_like(tensor) if direction is None else direction
+        for tensor, direction in zip(tensors, directions)
+    ]
+    return call(_then(of, TANGENT), [*tensors, *along])
+
+
+class _Derived(torch.autograd.Function):
+    """Any operator, or any derivative of one, with its derivatives in both modes."""
+
+    @staticmethod
+    def forward(of, *tensors):
+        if doors.opens(*tensors):
+            return tuple(run.results(operator_of(of), tensors))
+        return tuple(torch.ops.flashcliff.derived(list(tensors), of))
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.of, *tensors = inputs
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+
+    @staticmethod
+    def backward(ctx, *grads):
+        needed = ctx.needs_input_grad[1:]
+        return None, *gradients(ctx.of, ctx.saved_tensors, grads, needed)
+
+    @staticmethod
+    def jvp(ctx, _, *directions):
+        return tangents(ctx.of, ctx.saved_tensors, directions)
+
+    @staticmethod
+    def vmap(info, in_dims, of, *tensors):
+        return _batched(info.batch_size, in_dims[1:], of, tensors)
+
+
+def _batched(size, dims, of, tensors):
+    """The outputs for a batch of calls, and the axis of the batch in each. Batches of multivectors become one batch. A batch of parameters,
+    or of sums over the batch, is a loop."""
+    of_operator = operator_of(of)
+    axes = [axes for _, axes in of_operator.inputs]
+    lanes = ["batch" in each for each in axes]
+    has_sums = any("batch" not in axes for _, axes in of_operator.outputs)
+    if has_sums or any(dim is not None and not lane for dim, lane in zip(dims, lanes)):
+        calls = [
+            call(of, [t if dim is None else t.select(dim, at) for t, dim in zip(tensors, dims)])
+            for at in range(size)
+        ]
+        outputs = tuple(torch.stack(each) for each in zip(*calls))
+        return outputs, (0,) * len(outputs)
+    folded = [
+        _folded(tensor, dim, size) if lane else tensor
+        for tensor, dim, lane in zip(tensors, dims, lanes)
+    ]
+    outputs = tuple(
+        output.unflatten(1, (size, output.shape[1] // size)) for output in call(of, folded)
+    )
+    return outputs, (1,) * len(outputs)
+
+
+def _folded(tensor, dim, size):
+    """A batch of ``[blades, batch, channels]`` as one tensor of that form."""
+    if dim is None:
+        batch = tensor.unsqueeze(1).expand(-1, size, *tensor.shape[1:])
+    else:
+        batch = tensor.movedim(dim, 1)
+    return batch.flatten(1, 2)
+
+
+# For traces
+
+
+def _run(tensors: list[Tensor], of: str) -> list[Tensor]:
+    return run.results(operator_of(of), tensors)
+
+
+def _fake(tensors: list[Tensor], of: str) -> list[Tensor]:
+    made = operator_of(of)
+    run.refuse_devices(made, tensors)
+    return shapes.fake_results(made, tensors)
+
+
+def _keep(ctx, inputs, output):
+    tensors, ctx.of = inputs
+    ctx.save_for_backward(*tensors)
+
+
+def _gradients(ctx, grads):
+    needed = ctx.needs_input_grad[0]
+    if isinstance(needed, bool):
+        needed = [needed] * len(ctx.saved_tensors)
+    return gradients(ctx.of, ctx.saved_tensors, grads, needed), None
+
+
+_definition = torch.library.custom_op(
+    "flashcliff::derived", _run, mutates_args=(), schema="(Tensor[] tensors, str operator) -> Tensor[]"
+)
+_definition.register_fake(_fake)
+_definition.register_autograd(_gradients, setup_context=_keep)

@@ -1,0 +1,224 @@
+//! Derivatives of operators, which are operators, and runs of operators with any number of outputs.
+
+use super::{Dims, Kind, LaneOperator, Operator, Pass, Zero, lane};
+use crate::tensor::{Tensor, TensorMut};
+use crate::{Element, Error, kept};
+
+impl Operator {
+    /// The gradient as an operator: from the inputs, then the gradients of the outputs, to the gradients of the inputs. Its tensors are
+    /// named `grad_` and the name of what they belong to. It saves nothing, and has a gradient itself: derivatives of every order are
+    /// operators.
+    ///
+    /// [`Self::backward`] computes the same from what a forward pass saved, which is faster where there are norms.
+    ///
+    /// ```
+    /// use flashcliff::{Algebra, ProductKind, Signature, Tensor, ops};
+    ///
+    /// // The square of a scalar is x x. Its second derivative is 2, whatever x is.
+    /// let algebra = Algebra::new(Signature::new(2, 0, 0)?)?;
+    /// let product = ops::product(algebra, ProductKind::Geometric, None, None)?;
+    /// let gradient = product.gradient()?;
+    /// let names: Vec<&str> = gradient.inputs().iter().map(|input| input.name).collect();
+    /// assert_eq!(names, ["x", "y", "grad_o"]);
+    /// let second = gradient.gradient()?;
+    /// let names: Vec<&str> = second.inputs().iter().map(|input| input.name).collect();
+    /// assert_eq!(names, ["x", "y", "grad_o", "grad_grad_x", "grad_grad_y"]);
+    ///
+    /// let one = |scalar: f32| [scalar, 0.0, 0.0, 0.0];
+    /// let (x, g, v) = (one(5.0), one(1.0), one(1.0));
+    /// let [x, g, v] = [&x, &g, &v].map(|data| Tensor::new(data, &[4, 1, 1]));
+    /// let (x, g, v) = (x?, g?, v?);
+    /// // The derivative of the gradient by x, along a change of both operands.
+    /// let results = second.results(&[x, x, g, v, v])?;
+    /// assert_eq!(results[0], [1.0, 0.0, 0.0, 0.0]);
+    /// assert_eq!(results[1], [1.0, 0.0, 0.0, 0.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotDifferentiable`] for operators with matrix products over channels, and for derivatives of such a high order that
+    /// kernels have no room for their tensors.
+    pub fn gradient(&self) -> Result<Self, Error> {
+        self.derived("gradient", LaneOperator::gradient, Zero::gradient)
+    }
+
+    /// The directional derivative (forward mode) as an operator: from the inputs, then a tangent for each of them, to the tangents of the
+    /// outputs. Its tensors are named `tangent_` and the name of what they belong to.
+    ///
+    /// # Errors
+    /// The errors of [`Self::gradient`].
+    pub fn tangent(&self) -> Result<Self, Error> {
+        self.derived("tangent", LaneOperator::tangent, Zero::tangent)
+    }
+
+    /// The operator with some of its outputs, those for which `wanted` is true: its gradient then has no argument for the others, and is
+    /// smaller.
+    ///
+    /// # Errors
+    /// [`Error::TensorCount`] unless there is an item for each output, and [`Error::NotDifferentiable`] if no output is wanted.
+    pub fn selecting(&self, wanted: &[bool]) -> Result<Self, Error> {
+        if wanted.len() != self.outputs.len() {
+            return Err(self.wrong_count("outputs", &self.outputs, wanted.len()));
+        }
+        if !wanted.contains(&true) {
+            return Err(Error::NotDifferentiable {
+                operator: self.name.to_owned(),
+                what: "part".to_owned(),
+                reason: "none of its outputs is wanted".to_owned(),
+            });
+        }
+        let kind = match &self.kind {
+            _ if !wanted.contains(&false) => return Ok(self.clone()),
+            Kind::Lanes(lane) => Kind::Lanes(lane.selecting(wanted)),
+            Kind::Zero(zero) => Kind::Zero(zero.selecting(wanted)),
+            // They have one output.
+            Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) => {
+                return Ok(self.clone());
+            }
+        };
+        Self::new(self.name, self.algebra, kind).with_tier(self.tier)
+    }
+
+    fn derived(
+        &self,
+        what: &str,
+        lanes: impl Fn(&LaneOperator) -> LaneOperator,
+        zero: impl Fn(&Zero) -> Zero,
+    ) -> Result<Self, Error> {
+        let refused = |reason: String| Error::NotDifferentiable {
+            operator: self.name.to_owned(),
+            what: what.to_owned(),
+            reason,
+        };
+        let kind = match &self.kind {
+            Kind::Lanes(lane) => {
+                let derived = lanes(lane);
+                derived.check_room().map_err(refused)?;
+                Kind::Lanes(derived)
+            }
+            Kind::Zero(of) => Kind::Zero(zero(of)),
+            Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) => {
+                return Err(refused(
+                    "it has matrix products over channels; write it as a linear map and a product of lanes"
+                        .to_owned(),
+                ));
+            }
+        };
+        let name = kept::text(format!("{}_{what}", self.name));
+        let derived = Self::new(name, self.algebra, kind);
+        derived.with_tier(self.tier)
+    }
+
+    /// The number of elements of workspace that [`Self::run`] needs, as [`Self::workspace_len`] says for a pass.
+    pub fn run_workspace_len<T: Element>(&self, dims: &Dims) -> usize {
+        self.workspace_len::<T>(dims, Pass::Forward)
+    }
+
+    /// Computes the outputs that are wanted, and saves nothing. `outputs` has one entry for each of [`Self::outputs`]; one that is `None` is
+    /// not written, and where possible not computed.
+    ///
+    /// `workspace` needs at least [`Self::run_workspace_len`] elements.
+    ///
+    /// # Errors
+    /// The errors of [`Self::bind`], and [`Error::BufferTooSmall`].
+    #[inline]
+    pub fn run<T: Element>(
+        &self,
+        inputs: &[Tensor<'_, T>],
+        outputs: &mut [Option<TensorMut<'_, T>>],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        T::run(self, inputs, outputs, workspace)
+    }
+
+    pub(super) fn run_here<T: Element>(
+        &self,
+        inputs: &[Tensor<'_, T>],
+        outputs: &mut [Option<TensorMut<'_, T>>],
+        workspace: &mut [T],
+    ) -> Result<(), Error> {
+        let dims = self.bind_tensors(inputs)?;
+        self.check_outputs(
+            &dims,
+            outputs.iter().map(|o| o.as_ref().map(TensorMut::shape)),
+        )?;
+        let needed = self.run_workspace_len::<T>(&dims);
+        self.check_buffer("workspace", needed, workspace.len())?;
+        let mut data: [Option<&mut [T]>; lane::MAX_INPUTS] = std::array::from_fn(|_| None);
+        for (data, output) in data.iter_mut().zip(outputs.iter_mut()) {
+            *data = output.as_mut().map(TensorMut::data_mut);
+        }
+        let data = &mut data[..self.outputs.len()];
+        if self.is_empty(&dims) {
+            // Sums over an empty batch are zero.
+            Zero::fill(data);
+            return Ok(());
+        }
+        match &self.kind {
+            Kind::Lanes(lane) => lane.run(self.tier, &dims, inputs, data, &mut [], workspace),
+            Kind::Zero(_) => Zero::fill(data),
+            Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) => {
+                let [Some(output)] = data else {
+                    return Ok(());
+                };
+                // These operators have one output, and read what they save.
+                let mut saved = vec![T::default(); self.saved_len(&dims)];
+                let output = TensorMut::new(output, &self.output_shape(&dims))?;
+                self.forward_here(inputs, output, &mut saved, workspace)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs [`Self::run`] into new buffers, and returns all outputs, in order.
+    ///
+    /// # Errors
+    /// The errors of [`Self::run`].
+    #[inline]
+    pub fn results<T: Element>(&self, inputs: &[Tensor<'_, T>]) -> Result<Vec<Vec<T>>, Error> {
+        T::results(self, inputs)
+    }
+
+    pub(super) fn results_here<T: Element>(
+        &self,
+        inputs: &[Tensor<'_, T>],
+    ) -> Result<Vec<Vec<T>>, Error> {
+        let dims = self.bind_tensors(inputs)?;
+        self.check_room(&dims, T::DTYPE, Pass::Forward)?;
+        let shapes: Vec<Vec<usize>> = self.outputs.iter().map(|spec| spec.shape(&dims)).collect();
+        let zeros = |shape: &Vec<usize>| vec![T::default(); shape.iter().product()];
+        let mut results: Vec<Vec<T>> = shapes.iter().map(zeros).collect();
+        let mut views = Vec::with_capacity(results.len());
+        for (result, shape) in results.iter_mut().zip(&shapes) {
+            views.push(Some(TensorMut::new(result, shape)?));
+        }
+        let mut workspace = vec![T::default(); self.run_workspace_len::<T>(&dims)];
+        self.run(inputs, &mut views, &mut workspace)?;
+        Ok(results)
+    }
+
+    /// Checks the number and the shapes of outputs. A shape is `None` for an output that is not wanted.
+    pub(crate) fn check_outputs<'s>(
+        &self,
+        dims: &Dims,
+        shapes: impl ExactSizeIterator<Item = Option<&'s [usize]>>,
+    ) -> Result<(), Error> {
+        if shapes.len() != self.outputs.len() {
+            return Err(self.wrong_count("outputs", &self.outputs, shapes.len()));
+        }
+        for (shape, spec) in shapes.zip(&self.outputs) {
+            if let Some(shape) = shape {
+                self.check_shape(spec.name, spec, dims, shape)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that the operator has one output, as its forward and backward passes ask for.
+    pub(crate) fn check_one_output(&self) -> Result<(), Error> {
+        match &self.outputs[..] {
+            [_] => Ok(()),
+            outputs => Err(self.wrong_count("outputs", outputs, 1)),
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Gradients of gradients and directional derivatives on a GPU, beside those of the CPU.
+
+use flashcliff::cuda::Array;
+use flashcliff::{Algebra, Dims, Dtype, Operator};
+
+use crate::cases::{Spec, sizes};
+use crate::cpu_higher::{closed, numbers, results};
+use crate::device::device;
+use crate::random::Random;
+use crate::trials::{Needs, Tests};
+
+/// Rows of a CTA, with whole and broken vectors; a row of a CTA; of a cluster; in tiles, which take a walk for each reduction.
+const SHAPES: [[usize; 2]; 5] = [[2, 3], [37, 24], [5, 512], [3, 2048], [2, 20_000]];
+
+pub(crate) fn add(tests: &mut Tests) {
+    for (name, orders) in [("cl200", 3), ("cl300", 2)] {
+        let algebra: Algebra = name.parse().expect("an algebra");
+        let count = closed(algebra, false).len();
+        for index in 0..count {
+            tests.add(Needs::Gpu, format!("higher::{name}::{index}"), move || {
+                let (spec, op) = closed(algebra, false).swap_remove(index);
+                compare(&spec, &op, orders);
+            });
+        }
+    }
+}
+
+fn compare(spec: &Spec, op: &Operator, orders: usize) {
+    let mut derived = op.clone();
+    for order in 1..=orders {
+        derived = derived.gradient().expect("an operator of lanes");
+        on_all(spec, &derived, order);
+    }
+    on_all(spec, &op.tangent().expect("an operator of lanes"), 1);
+}
+
+/// Compares an operator in all types and shapes.
+fn on_all(spec: &Spec, op: &Operator, order: usize) {
+    let mut random = Random::new(17);
+    // A row in tiles of large programs takes long on the CPU, and one size of each kind is enough above.
+    let shapes = if order < 3 {
+        &SHAPES[..]
+    } else {
+        &SHAPES[1..2]
+    };
+    for &[batch, channels] in shapes {
+        let dims = sizes(op, batch, channels, channels);
+        let inputs = numbers(op, &dims, &mut random);
+        let want = results::<f64>(op, &dims, &inputs);
+        let double = on_gpu(op, &dims, &inputs, Dtype::F64);
+        near(spec, op, &double, &want, 1e-11, "f64");
+        let single = on_gpu(op, &dims, &inputs, Dtype::F32);
+        near(spec, op, &single, &want, 1e-3, "f32");
+        assert_eq!(
+            single,
+            on_gpu(op, &dims, &inputs, Dtype::F32),
+            "{} again",
+            op.name()
+        );
+    }
+    // 16 bits are those of f32 for inputs that they hold, rounded.
+    let dims = sizes(op, 9, 40, 40);
+    let inputs = numbers(op, &dims, &mut random);
+    let eighths = |x: &f64| (x * 8.0).round() / 8.0;
+    let inputs: Vec<Vec<f64>> = inputs
+        .iter()
+        .map(|x| x.iter().map(eighths).collect())
+        .collect();
+    let want = results::<f64>(op, &dims, &inputs);
+    let half = on_gpu(op, &dims, &inputs, Dtype::Bf16);
+    near(spec, op, &half, &want, 2e-2, "bf16");
+}
+
+fn on_gpu(op: &Operator, dims: &Dims, inputs: &[Vec<f64>], dtype: Dtype) -> Vec<Vec<f64>> {
+    let stream = device().new_stream().expect("a stream");
+    let on_gpu = op.on_cuda(device()).expect("kernels can be compiled");
+    let arrays: Vec<Array> = inputs
+        .iter()
+        .zip(op.inputs())
+        .map(|(values, spec)| {
+            Array::from_f64(&stream, dtype, values, &spec.shape(dims)).expect("memory")
+        })
+        .collect();
+    let views: Vec<_> = arrays
+        .iter()
+        .map(|array| array.view().expect("a view"))
+        .collect();
+    let results = on_gpu.results(&stream, &views).expect("the call fits");
+    let host = results
+        .iter()
+        .map(|array| array.to_f64(&stream).expect("memory"));
+    host.collect()
+}
+
+fn near(spec: &Spec, op: &Operator, got: &[Vec<f64>], want: &[Vec<f64>], within: f64, what: &str) {
+    for ((got, want), output) in got.iter().zip(want).zip(op.outputs()) {
+        let size = want.iter().fold(1e-3, |most: f64, x| most.max(x.abs()));
+        for (at, (got, want)) in got.iter().zip(want).enumerate() {
+            assert!(
+                (got - want).abs() <= within * size,
+                "{spec:?} {}: {} [{at}] is {got} in {what}, expected {want}",
+                op.name(),
+                output.name
+            );
+        }
+    }
+    assert_eq!(got.len(), want.len());
+}

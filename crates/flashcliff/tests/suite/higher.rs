@@ -1,0 +1,346 @@
+//! Gradients of every order, and directional derivatives, as operators.
+
+use flashcliff::{Algebra, Dims, Element, Error, Operator, Tensor, TensorMut, Tier};
+
+use crate::basis::Basis;
+use crate::cases::{Spec, all_operators, main_of, sizes};
+use crate::random::Random;
+
+/// The step of central differences in `f64`.
+const STEP: f64 = 1e-5;
+/// The allowed difference from central differences, relative to the largest value of a tensor: rounding is about u / step = 1e-11, and
+/// third derivatives times the square of the step about 1e-10, which norms near zero make larger.
+const TOLERANCE: f64 = 1e-6;
+
+/// Whether derivatives of the operator are operators: matrix products over channels have none.
+fn is_closed(spec: &Spec) -> bool {
+    !matches!(spec, Spec::Fcgp(_) | Spec::Linear(_) | Spec::LinearSgp(_))
+}
+
+/// The operators of an algebra whose derivatives are operators.
+pub(crate) fn closed(algebra: Algebra, all: bool) -> Vec<(Spec, Operator)> {
+    let basis = Basis::new(algebra.signature());
+    let specs = match all {
+        true => all_operators(&basis),
+        false => main_of(&basis),
+    };
+    let specs = specs.into_iter().filter(is_closed);
+    specs
+        .map(|spec| {
+            let op = spec.operator(algebra).expect("an operator");
+            (spec, op)
+        })
+        .collect()
+}
+
+/// Numbers for the inputs of an operator, away from zero, where norms bend within a step.
+pub(crate) fn numbers(op: &Operator, dims: &Dims, random: &mut Random) -> Vec<Vec<f64>> {
+    let away = |x: f64| (0.3 + 0.7 * x.abs()).copysign(x);
+    let specs = op.inputs().iter();
+    specs
+        .map(|spec| {
+            let len = spec.shape(dims).iter().product();
+            random.reals(len).into_iter().map(away).collect()
+        })
+        .collect()
+}
+
+/// All outputs of an operator on the CPU.
+pub(crate) fn results<T: Element>(
+    op: &Operator,
+    dims: &Dims,
+    inputs: &[Vec<f64>],
+) -> Vec<Vec<f64>> {
+    let data: Vec<Vec<T>> = inputs
+        .iter()
+        .map(|values| values.iter().map(|&x| T::from_f64(x)).collect())
+        .collect();
+    let shapes: Vec<Vec<usize>> = op.inputs().iter().map(|spec| spec.shape(dims)).collect();
+    let tensors: Vec<Tensor<'_, T>> = data
+        .iter()
+        .zip(&shapes)
+        .map(|(data, shape)| Tensor::new(data, shape).expect("the shape fits"))
+        .collect();
+    let results = op.results(&tensors).expect("the call fits");
+    let wide = |values: Vec<T>| values.into_iter().map(T::to_f64).collect();
+    results.into_iter().map(wide).collect()
+}
+
+fn dot(a: &[Vec<f64>], b: &[Vec<f64>]) -> f64 {
+    let pairs = a.iter().flatten().zip(b.iter().flatten());
+    pairs.map(|(a, b)| a * b).sum()
+}
+
+fn moved(at: &[Vec<f64>], along: &[Vec<f64>], step: f64) -> Vec<Vec<f64>> {
+    let one = |(x, v): (&Vec<f64>, &Vec<f64>)| x.iter().zip(v).map(|(x, v)| x + step * v).collect();
+    at.iter().zip(along).map(one).collect()
+}
+
+/// Checks the gradient of an operator, result by result and along a random direction, by central differences of the operator.
+fn check_gradient(op: &Operator, dims: &Dims, random: &mut Random) {
+    let gradient = op.gradient().expect("an operator of lanes");
+    let whole = numbers(&gradient, dims, random);
+    let (at, weights) = whole.split_at(op.inputs().len());
+    let loss = |at: &[Vec<f64>]| dot(&results::<f64>(op, dims, at), weights);
+    let got = results::<f64>(&gradient, dims, &whole);
+    for (index, got) in got.iter().enumerate() {
+        // Only one input moves, so that each gradient is checked by itself: a wrong one of a weight hides in a sum.
+        let mut along: Vec<Vec<f64>> = at.iter().map(|x| vec![0.0; x.len()]).collect();
+        along[index] = random.reals(at[index].len());
+        let rise = loss(&moved(at, &along, STEP)) - loss(&moved(at, &along, -STEP));
+        let want = rise / (2.0 * STEP);
+        let size: f64 = got
+            .iter()
+            .zip(&along[index])
+            .map(|(g, v)| (g * v).abs())
+            .sum();
+        let got: f64 = got.iter().zip(&along[index]).map(|(g, v)| g * v).sum();
+        assert!(
+            (got - want).abs() <= TOLERANCE * size.max(1e-2),
+            "{}: the derivative by `{}` is {got}, by differences {want}",
+            gradient.name(),
+            op.inputs()[index].name
+        );
+    }
+}
+
+#[test]
+fn second_derivatives_are_those_of_differences() {
+    for name in ["cl200", "cl300", "cl301", "cl130"] {
+        let algebra: Algebra = name.parse().expect("an algebra");
+        let mut random = Random::new(23);
+        for (_, op) in closed(algebra, name == "cl200") {
+            let dims = sizes(&op, 2, 3, 3);
+            check_gradient(
+                &op.gradient().expect("an operator of lanes"),
+                &dims,
+                &mut random,
+            );
+        }
+    }
+}
+
+#[test]
+fn third_derivatives_are_those_of_differences() {
+    let algebra: Algebra = "cl200".parse().expect("an algebra");
+    let mut random = Random::new(29);
+    for (_, op) in closed(algebra, true) {
+        let second = op.gradient().and_then(|first| first.gradient());
+        let dims = sizes(&op, 2, 3, 3);
+        check_gradient(&second.expect("an operator of lanes"), &dims, &mut random);
+    }
+}
+
+#[test]
+fn tangents_are_those_of_differences() {
+    let algebra: Algebra = "cl300".parse().expect("an algebra");
+    let mut random = Random::new(31);
+    for (_, op) in closed(algebra, true) {
+        for op in [op.clone(), op.gradient().expect("an operator of lanes")] {
+            let tangent = op.tangent().expect("an operator of lanes");
+            let dims = sizes(&op, 2, 3, 3);
+            let whole = numbers(&tangent, &dims, &mut random);
+            let (at, along) = whole.split_at(op.inputs().len());
+            let got = results::<f64>(&tangent, &dims, &whole);
+            let [above, below] =
+                [STEP, -STEP].map(|step| results::<f64>(&op, &dims, &moved(at, along, step)));
+            for (index, got) in got.iter().enumerate() {
+                let size = got.iter().fold(1e-2, |most: f64, x| most.max(x.abs()));
+                for ((got, above), below) in got.iter().zip(&above[index]).zip(&below[index]) {
+                    let want = (above - below) / (2.0 * STEP);
+                    assert!(
+                        (got - want).abs() <= TOLERANCE * size,
+                        "{}: {got}, by differences {want}",
+                        tangent.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// The gradient as an operator gives what a backward pass gives: the same bits where no sums are saved.
+#[test]
+fn a_gradient_is_the_backward_pass() {
+    for name in ["cl200", "cl300"] {
+        let algebra: Algebra = name.parse().expect("an algebra");
+        let mut random = Random::new(37);
+        for (_, op) in closed(algebra, true) {
+            let gradient = op.gradient().expect("an operator of lanes");
+            let dims = sizes(&op, 3, 7, 7);
+            let whole = numbers(&gradient, &dims, &mut random);
+            let shapes: Vec<Vec<usize>> = gradient
+                .inputs()
+                .iter()
+                .map(|spec| spec.shape(&dims))
+                .collect();
+            let tensors: Vec<Tensor<'_, f64>> = whole
+                .iter()
+                .zip(&shapes)
+                .map(|(data, shape)| Tensor::new(data, shape).expect("the shape fits"))
+                .collect();
+            let (inputs, seed) = tensors.split_at(op.inputs().len());
+            let evaluated = op.evaluate(inputs).expect("the call fits");
+            let want = op
+                .gradients(inputs, &evaluated, seed[0])
+                .expect("the call fits");
+            let got = gradient.results(&tensors).expect("the call fits");
+            if op.saved_len(&dims) == 0 {
+                assert_eq!(got, want, "{}", gradient.name());
+            }
+            for (got, want) in got.iter().zip(&want) {
+                let size = want.iter().fold(1e-300, |most: f64, x| most.max(x.abs()));
+                for (got, want) in got.iter().zip(want) {
+                    assert!(
+                        (got - want).abs() <= 1e-13 * size,
+                        "{}: {got}, {want}",
+                        gradient.name()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Results do not depend on the number of threads or on which of them are wanted, and single precision is near double precision.
+#[test]
+fn runs_are_the_same_for_all_threads_tiers_and_wishes() -> Result<(), Error> {
+    let algebra: Algebra = "cl300".parse()?;
+    let mut random = Random::new(41);
+    for (_, op) in closed(algebra, false) {
+        let second = op.gradient()?.gradient()?;
+        // More rows than one task takes, and channels that fill no vector.
+        let dims = sizes(&op, 37, 21, 21);
+        let inputs = numbers(&second, &dims, &mut random);
+        let whole = results::<f64>(&second, &dims, &inputs);
+        let single = results::<f32>(&second, &dims, &inputs);
+        for (single, double) in single.iter().zip(&whole) {
+            let size = double.iter().fold(1e-3, |most: f64, x| most.max(x.abs()));
+            for (single, double) in single.iter().zip(double) {
+                assert!(
+                    (single - double).abs() <= 2e-4 * size,
+                    "{}: {single} in f32, {double} in f64",
+                    second.name()
+                );
+            }
+        }
+        for tier in Tier::available() {
+            let on_tier = results::<f64>(&second.clone().with_tier(tier)?, &dims, &inputs);
+            for (index, (got, want)) in on_tier.iter().zip(&whole).enumerate() {
+                let size = want.iter().fold(1e-3, |most: f64, x| most.max(x.abs()));
+                for (got, want) in got.iter().zip(want) {
+                    assert!(
+                        (got - want).abs() <= 1e-12 * size,
+                        "{} {tier} {index}",
+                        second.name()
+                    );
+                }
+            }
+        }
+        wanted_alone(&second, &dims, &inputs, &whole)?;
+    }
+    Ok(())
+}
+
+/// Each output by itself has the bits that it has among all.
+fn wanted_alone(
+    op: &Operator,
+    dims: &Dims,
+    inputs: &[Vec<f64>],
+    whole: &[Vec<f64>],
+) -> Result<(), Error> {
+    let shapes: Vec<Vec<usize>> = op.inputs().iter().map(|spec| spec.shape(dims)).collect();
+    let mut tensors = Vec::new();
+    for (data, shape) in inputs.iter().zip(&shapes) {
+        tensors.push(Tensor::new(data, shape)?);
+    }
+    for (index, spec) in op.outputs().iter().enumerate() {
+        let shape = spec.shape(dims);
+        let mut data = vec![f64::NAN; shape.iter().product()];
+        let mut outputs: Vec<Option<TensorMut<'_, f64>>> =
+            op.outputs().iter().map(|_| None).collect();
+        outputs[index] = Some(TensorMut::new(&mut data, &shape)?);
+        let mut workspace = vec![f64::NAN; op.run_workspace_len::<f64>(dims)];
+        op.run(&tensors, &mut outputs, &mut workspace)?;
+        drop(outputs);
+        assert_eq!(data, whole[index], "{} {}", op.name(), spec.name);
+    }
+    Ok(())
+}
+
+#[test]
+fn nothing_has_derivatives_of_zero() -> Result<(), Error> {
+    let algebra: Algebra = "cl200".parse()?;
+    for (_, op) in closed(algebra, false) {
+        let second = op.gradient()?.gradient()?;
+        for (batch, channels) in [(0, 3), (3, 0), (0, 0)] {
+            let dims = sizes(&op, batch, channels, channels);
+            let inputs = numbers(&second, &dims, &mut Random::new(1));
+            for (result, spec) in results::<f64>(&second, &dims, &inputs)
+                .iter()
+                .zip(second.outputs())
+            {
+                let len = spec.shape(&dims).iter().product();
+                assert_eq!(result, &vec![0.0; len], "{} {}", second.name(), spec.name);
+            }
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn wrong_calls_are_errors() -> Result<(), Error> {
+    let algebra: Algebra = "cl200".parse()?;
+    let op = flashcliff::ops::product(algebra, flashcliff::ProductKind::Geometric, None, None)?;
+    let gradient = op.gradient()?;
+    let data = [1.0_f64; 8];
+    let tensor = Tensor::new(&data, &[4, 2, 1])?;
+    let inputs = [tensor; 3];
+    let few = gradient.run(&inputs, &mut [None], &mut []);
+    assert!(matches!(
+        few,
+        Err(Error::TensorCount {
+            what: "outputs",
+            expected: 2,
+            got: 1,
+            ..
+        })
+    ));
+    let mut out = [0.0; 4];
+    let wrong = TensorMut::new(&mut out, &[4, 1, 1])?;
+    let wrong = gradient.run(&inputs, &mut [None, Some(wrong)], &mut []);
+    assert!(
+        matches!(wrong, Err(Error::ShapeMismatch { .. })),
+        "{wrong:?}"
+    );
+    // An operator with two outputs has no forward pass with one.
+    let error = gradient.evaluate(&inputs).map(drop);
+    assert!(
+        matches!(
+            error,
+            Err(Error::TensorCount {
+                what: "outputs",
+                ..
+            })
+        ),
+        "{error:?}"
+    );
+    // Higher orders end where kernels have no room, with an error.
+    let mut high = op;
+    let mut orders = 0;
+    let error = loop {
+        match high.gradient() {
+            Ok(next) => (high, orders) = (next, orders + 1),
+            Err(error) => break error,
+        }
+    };
+    assert!(orders >= 4, "{orders}");
+    assert!(matches!(error, Error::NotDifferentiable { .. }), "{error}");
+    let linear = flashcliff::ops::mv_linear(algebra, &flashcliff::ops::LinearOptions::default())?;
+    let error = linear.gradient().map(drop);
+    assert!(
+        matches!(error, Err(Error::NotDifferentiable { .. })),
+        "{error:?}"
+    );
+    Ok(())
+}
