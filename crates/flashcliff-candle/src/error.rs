@@ -276,6 +276,12 @@ pub enum Error {
         operator: String,
     },
 
+    /// candle takes gradients out of the graph, so they cannot be differentiated again.
+    #[error(
+        "gradients: expected candle to keep the graph of gradients, which it does where CANDLE_GRAD_DO_NOT_DETACH=1 is set before the program starts"
+    )]
+    DetachedGradients,
+
     /// No parameter of an optimiser has a gradient.
     #[error(
         "Adam: expected the gradient of at least one of its {parameters} parameters, got none; the loss must depend on them, and not through a \

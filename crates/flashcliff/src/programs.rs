@@ -4,7 +4,7 @@ use flashcliff_kernels::program::Program;
 use flashcliff_program::ir::{self, Digest, differentiate};
 
 use crate::kept::Kept;
-use crate::{Element, Tier, algebra, interpreter};
+use crate::{Element, Gate, Tier, algebra, interpreter};
 
 /// A program with the kernels that there are for it. It stays for the life of the process.
 pub(crate) struct Known {
@@ -18,6 +18,21 @@ pub(crate) struct Known {
     interpreted: Kept<Program>,
     /// The adjoint, once something has asked for it.
     adjoint: Kept<&'static Self>,
+    /// Programs that were made of this one, by how.
+    made: Kept<(Made, &'static Self)>,
+}
+
+/// How a program was made of another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Made {
+    /// The gradient, for a gate.
+    Gradient(Gate),
+    /// The directional derivative, for a gate.
+    Tangent(Gate),
+    /// The program with those results that are wanted.
+    Selecting(Vec<bool>),
+    /// The program without the arguments that it does not read.
+    Reading,
 }
 
 /// All programs of the process.
@@ -45,6 +60,7 @@ impl Known {
                 compiled,
                 interpreted: Kept::new(),
                 adjoint: Kept::new(),
+                made: Kept::new(),
             })
         })
     }
@@ -56,6 +72,19 @@ impl Known {
             let adjoint = Self::of(differentiate(&self.source), self.with_kernels);
             self.adjoint.add(adjoint)
         })
+    }
+
+    /// A program that is made of this one, and kept.
+    pub(crate) fn made(
+        &self,
+        how: Made,
+        make: impl FnOnce(&ir::Program) -> ir::Program,
+    ) -> &'static Self {
+        if let Some((_, known)) = self.made.iter().find(|(known, _)| *known == how) {
+            return known;
+        }
+        let made = Self::of(make(&self.source), self.with_kernels);
+        self.made.add((how, made)).1
     }
 
     /// The key of the program.
@@ -82,6 +111,7 @@ impl Known {
     }
 
     /// Whether kernels of the build may be used.
+    #[cfg(feature = "cuda")]
     pub(crate) fn with_kernels(&self) -> bool {
         self.with_kernels
     }

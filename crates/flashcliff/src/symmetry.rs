@@ -160,7 +160,8 @@ impl Operator {
             Kind::Lanes(lane) => (lane.norm(), Bias::None),
             Kind::FullyConnected(product) => (product.norm(), Bias::None),
             Kind::Linear(linear) => (Norm::None, linear.bias()),
-            Kind::Zero(_) => (Norm::None, Bias::None),
+            // Derivatives have names of their own, and no row.
+            Kind::Zero(_) | Kind::Composed(_) => (Norm::None, Bias::None),
             Kind::LinearSgp(layer) => (layer.product().norm(), layer.linear().bias()),
         };
         let norm = (norm == Norm::Rms).then_some(RMS);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use flashcliff::{Element, Pass, memory};
 
 use super::Scalar;
+use super::operator::WithOptions;
 use crate::Error;
 use crate::timeline::{self, Operation};
 
@@ -45,6 +46,11 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
         Some(Operation::of_function(
             name, shapes, output, dtype, pass, wanted,
         ))
+    }
+
+    /// The gradient as an operator, if it is one: it can be differentiated again.
+    fn gradient(&self) -> Option<WithOptions> {
+        None
     }
 
     /// Checks that there is room for the result, and for what the pass makes besides, if that is known.

@@ -22,6 +22,7 @@ pub(crate) mod blade_norm;
 pub(crate) mod embed;
 pub(crate) mod function;
 pub(crate) mod gpu;
+mod gradients;
 pub(crate) mod in_place;
 pub(crate) mod node;
 pub(crate) mod once;
@@ -39,6 +40,7 @@ use std::sync::Arc;
 use candle_core::{DType, Tensor};
 use flashcliff::{Dtype, Operator};
 
+pub use gradients::gradients;
 pub use once::first_order;
 pub use recomputed::recomputed;
 pub use scalar::Scalar;

@@ -23,6 +23,7 @@ use super::Scalar;
 use super::function::{Array, Function, check_room, report};
 use super::gpu::OnGpu;
 use super::once::{self, Gradient, Ready};
+use super::operator::{Core, WithOptions};
 use crate::Error;
 
 /// An input of a node: a tensor, and the shape in which the function sees its elements.
@@ -169,10 +170,47 @@ pub(super) fn lay_out(arguments: &[Argument]) -> Result<(Vec<Tensor>, Vec<Vec<us
     Ok((inputs, shapes))
 }
 
+/// The gradient of a node as an operator.
+pub(super) struct Derived<'a> {
+    pub(super) gradient: WithOptions,
+    /// The shapes in which the operator sees the inputs of the node.
+    pub(super) shapes: &'a [Vec<usize>],
+}
+
+impl Derived<'_> {
+    /// The gradients of the inputs that are `tracked`, in that order, each as a node.
+    fn gradients(
+        &self,
+        inputs: &[Tensor],
+        tracked: &[usize],
+        grad_output: &Tensor,
+    ) -> std::result::Result<Vec<Option<Tensor>>, Error> {
+        let gradient = Core::operator(&self.gradient);
+        let arguments = inputs.iter().zip(self.shapes);
+        let mut arguments: Vec<Argument> = arguments
+            .map(|(input, shape)| Argument::shaped(input, shape))
+            .collect();
+        arguments.push(Argument::whole(grad_output));
+        let of_input = |&input: &usize| {
+            let wanted: Vec<bool> = (0..inputs.len()).map(|at| at == input).collect();
+            let by_input = gradient.selecting(&wanted)?;
+            let by_input = WithOptions::new(by_input, self.gradient.options);
+            let made = apply(&Arc::new(by_input), &arguments)?;
+            Ok(Some(made.reshape(inputs[input].shape())?))
+        };
+        tracked.iter().map(of_input).collect()
+    }
+}
+
 /// The backward pass of a node, with the values that the node keeps for it.
 pub(super) trait Backward: Send + Sync + 'static {
     /// Name, for error messages.
     fn name(&self) -> &str;
+
+    /// The gradient as an operator, if it is one.
+    fn derived(&self) -> Option<Derived<'_>> {
+        None
+    }
 
     /// The gradients of the inputs that are `tracked`, in that order.
     fn gradients(
@@ -194,6 +232,13 @@ struct OnCpu<T: Scalar, F: Function<T>> {
 impl<T: Scalar, F: Function<T>> Backward for OnCpu<T, F> {
     fn name(&self) -> &str {
         self.function.name()
+    }
+
+    fn derived(&self) -> Option<Derived<'_>> {
+        Some(Derived {
+            gradient: self.function.gradient()?,
+            shapes: &self.shapes,
+        })
     }
 
     fn gradients(
@@ -417,13 +462,19 @@ impl Last {
     ) -> Result<Vec<Option<Tensor>>> {
         let (inputs, tracked) = (&self.inputs, &self.tracked);
         let backward = &self.backward;
-        let made = backward.gradients(inputs, tracked, output, grad_output)?;
-        let made = made.into_iter().zip(tracked);
-        let exposed = made.map(|(gradient, &at)| {
-            let gradient = gradient.map(|gradient| gradient.of(&inputs[at], backward.name()));
-            gradient.transpose()
-        });
-        let mut chain = exposed.collect::<Result<Vec<_>>>()?;
+        let mut chain = match once::keeps_graph().then(|| backward.derived()).flatten() {
+            Some(derived) => derived.gradients(inputs, tracked, grad_output)?,
+            None => {
+                let made = backward.gradients(inputs, tracked, output, grad_output)?;
+                let made = made.into_iter().zip(tracked);
+                let exposed = made.map(|(gradient, &at)| {
+                    let gradient =
+                        gradient.map(|gradient| gradient.of(&inputs[at], backward.name()));
+                    gradient.transpose()
+                });
+                exposed.collect::<Result<Vec<_>>>()?
+            }
+        };
         if self.carried == 0 {
             return Ok(chain);
         }

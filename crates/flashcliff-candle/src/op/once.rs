@@ -1,11 +1,12 @@
 //! Gradients that cannot be differentiated again.
 //!
-//! Nothing here has second derivatives. A gradient that leaves a node for a variable is therefore itself the result of a node, whose backward pass
-//! is an error: candle goes there from every loss that is made of the gradient. Without that node the gradient would be a constant, and a loss on
-//! it would have no gradients, or those of candle's part alone, without a word.
-//!
 //! candle takes gradients out of the graph before it hands them from one operation to the next, unless the variable `CANDLE_GRAD_DO_NOT_DETACH` of
-//! the environment says otherwise. So gradients of tensors that are no variables need a node only then.
+//! the environment says otherwise. Where it keeps them, gradients of operators are operators ([`super::gradients`]). All other gradients end here.
+//!
+//! A gradient that leaves a node for a variable is then itself the result of a node, whose backward pass
+//! is an error: candle goes there from every loss that is made of the gradient. Without that node the gradient would be a constant, and a loss on
+//! it would have no gradients, or those of candle's part alone, without a word. Gradients of tensors that are no variables need such a node only where candle
+//! keeps the graph.
 
 use std::cell::Cell;
 use std::sync::{Mutex, PoisonError};
@@ -40,6 +41,11 @@ pub(crate) fn inside<R>(work: impl FnOnce() -> R) -> R {
 
     let _restore = Restore(INSIDE.replace(true));
     work()
+}
+
+/// Whether candle keeps the graph of gradients, and they do not stay inside of this crate.
+pub(crate) fn keeps_graph() -> bool {
+    !INSIDE.get() && KEEPS_GRAPH.with(|keeps| *keeps)
 }
 
 /// Whether the gradient of a tensor may be differentiated by the user of this crate.
@@ -153,6 +159,8 @@ impl CustomOp1 for Once {
 
 /// Marks a variable whose gradient must not be differentiated, such as positions whose gradient is a force: a loss on that gradient is then an error.
 ///
+/// Where candle keeps the graph of gradients the mark changes nothing: [`gradients`](super::gradients()) can be differentiated.
+///
 /// The result has the numbers of the tensor, in memory of its own. Operators and layers of this crate need no mark. It is for variables that
 /// operations of candle read first: candle takes the gradient out of the graph on its way through these, so a loss on it would have gradients of
 /// candle's last operation at most, or none, without an error.
@@ -209,6 +217,9 @@ impl CustomOp1 for Mark {
     }
 
     fn bwd(&self, input: &Tensor, _: &Tensor, gradient: &Tensor) -> Result<Option<Tensor>> {
+        if keeps_graph() {
+            return Ok(Some(gradient.clone()));
+        }
         let gradient = Gradient::Found(gradient.clone());
         gradient.of(input, CustomOp1::name(self)).map(Some)
     }

@@ -12,11 +12,13 @@ use crate::timeline::{Operation, Sizes};
 pub(crate) trait Core: Send + Sync + 'static {
     fn operator(&self) -> &Operator;
 
+    /// The gradient as an operator, with the same options.
+    fn gradient(&self) -> Option<WithOptions> {
+        let gradient = self.operator().gradient().ok()?;
+        Some(WithOptions::new(gradient, self.options()))
+    }
+
     /// The options for GPUs.
-    #[cfg_attr(
-        not(feature = "cuda"),
-        expect(dead_code, reason = "nothing runs on a GPU then")
-    )]
     fn options(&self) -> GpuOptions {
         GpuOptions::default()
     }
@@ -76,6 +78,10 @@ impl<T: Scalar, C: Core> Function<T> for C {
         let dims = operator.bind(&shapes).ok()?;
         let sizes = Sizes::of(<T as Element>::DTYPE);
         Some(Operation::of_operator(operator, &dims, sizes, pass, wanted))
+    }
+
+    fn gradient(&self) -> Option<WithOptions> {
+        Core::gradient(self)
     }
 
     fn check_room(&self, inputs: &[Array<T>], _: &[usize]) -> Result<(), Error> {

@@ -57,17 +57,20 @@ impl Program {
         program
     }
 
-    /// A copy without the arguments that no expression reads, among those that `may_go` names.
+    /// Whether a result needs an argument.
+    pub fn reads(&self, argument: Argument) -> bool {
+        let mut nodes = self.graph.reachable(self.roots()).into_iter();
+        nodes.any(|id| match self.graph.node(id) {
+            Node::Lane { tensor, .. } => argument == Argument::Input(tensor),
+            Node::Param { param, .. } => argument == Argument::Param(param),
+            _ => false,
+        })
+    }
+
+    /// A copy without the arguments that no result needs, among those that `may_go` names.
     #[must_use]
     pub fn without_unread(&self, may_go: impl Fn(Argument) -> bool) -> Self {
-        let reads = |argument: Argument| {
-            self.graph.ids().any(|id| match self.graph.node(id) {
-                Node::Lane { tensor, .. } => argument == Argument::Input(tensor),
-                Node::Param { param, .. } => argument == Argument::Param(param),
-                _ => false,
-            })
-        };
-        let stays = |argument: &Argument| !may_go(*argument) || reads(*argument);
+        let stays = |argument: &Argument| !may_go(*argument) || self.reads(*argument);
         let mut copy = self.rebuilt(|_| true, |_, _| None);
         (copy.inputs, copy.params, copy.arguments) = <_>::default();
         let mut numbers = Numbers {

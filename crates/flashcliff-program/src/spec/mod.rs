@@ -17,7 +17,9 @@ use crate::ir::Program;
 pub use algebras::{SHIPPED, shipped};
 pub use group::Group;
 pub use multivector::Multivector;
-pub use products::{PATH_PRODUCT, gate_pair, path_product, path_terms};
+pub use products::{
+    PATH_PRODUCT, biased, gate_pair, gated_operand, normed, path_product, path_terms,
+};
 pub use table::{find, lane_operators, operators, operators_in};
 
 /// A program with the key by which the library looks it up.

@@ -151,6 +151,42 @@ pub(super) fn sandwich(
     p
 }
 
+/// `gate(x) x`, for an operand of some grades.
+pub fn gated_operand(algebra: &Algebra, grades: GradeSet) -> Program {
+    let mut p = Program::new("gated_operand", "o = gate(x_1) x");
+    let x = Multivector::input(&mut p, algebra, "x", grades);
+    let gate = x.gate_factor(&mut p.graph, algebra);
+    let o = x.map(algebra, |_, x| p.graph.damp(gate, x));
+    o.output(&mut p, algebra);
+    p
+}
+
+/// The norm per grade of a multivector of some grades: of its coefficients, or by the invariant form.
+pub fn normed(algebra: &Algebra, grades: GradeSet, is_invariant: bool) -> Program {
+    let measure = match is_invariant {
+        true => Measure::Invariant,
+        false => Measure::Euclidean,
+    };
+    let mut p = Program::new("normed", format!("o = {}(x)", measure.norm()));
+    let x = Multivector::input(&mut p, algebra, "x", grades);
+    normalized_grades(&mut p, algebra, &x, measure).output(&mut p, algebra);
+    p
+}
+
+/// A multivector with a bias for each channel, added to its first component or to all.
+pub fn biased(algebra: &Algebra, grades: GradeSet, is_everywhere: bool) -> Program {
+    let mut p = Program::new("biased", "o = x + b");
+    let x = Multivector::input(&mut p, algebra, "x", grades);
+    let bias = p.param("b", 1)[0];
+    let first = x.components[0];
+    let o = x.map(algebra, |_, x| match is_everywhere || x == first {
+        true => p.graph.add(x, bias),
+        false => x,
+    });
+    o.output(&mut p, algebra);
+    p
+}
+
 /// The product of the gates of two operands, which depends on their scalar components only.
 pub fn gate_pair() -> Program {
     let mut p = Program::new(GATE_PAIR, "o = gate(x_1) gate(y_1)");

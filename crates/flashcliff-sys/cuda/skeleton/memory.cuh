@@ -83,6 +83,7 @@ struct Pack {
 // Reads N neighbouring elements, aligned to their total size (at most 16 bytes).
 template <class S, class T, int N>
 FC_INLINE Lanes<T, N> load_lanes(const S *p, int dtype) {
+  static_assert(N <= 8, "FC_EACH repeats a statement up to 8 times");
   using P = Pack<S, N>;
   P pack;
   FC_EACH(P::kWords, pack.words[i] = reinterpret_cast<const typename P::W *>(p)[i])
@@ -95,6 +96,7 @@ FC_INLINE Lanes<T, N> load_lanes(const S *p, int dtype) {
 
 template <class S, class T, int N>
 FC_INLINE void store_lanes(S *p, const Lanes<T, N> &a, int dtype) {
+  static_assert(N <= 8, "FC_EACH repeats a statement up to 8 times");
   using P = Pack<S, N>;
   S elements[N];
   FC_EACH(N, elements[i] = Narrow<S, T>::from(a.v[i], dtype))

@@ -47,6 +47,7 @@ pub mod attention;
 pub mod block_sparse;
 mod call;
 mod check;
+mod composed;
 mod device;
 pub mod dropout;
 mod dtype;

@@ -1,6 +1,6 @@
 //! Derivatives of operators, which are operators, and runs of operators with any number of outputs.
 
-use super::{Dims, Kind, LaneOperator, Operator, Pass, Zero, lane};
+use super::{Composed, Dims, Kind, LaneOperator, Operator, Pass, Zero, lane};
 use crate::tensor::{Tensor, TensorMut};
 use crate::{Element, Error, kept};
 
@@ -36,10 +36,14 @@ impl Operator {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotDifferentiable`] for operators with matrix products over channels, and for derivatives of such a high order that
-    /// kernels have no room for their tensors.
+    /// [`Error::NotDifferentiable`] for derivatives of such a high order that kernels have no room for their tensors.
     pub fn gradient(&self) -> Result<Self, Error> {
-        self.derived("gradient", LaneOperator::gradient, Zero::gradient)
+        self.derived(
+            "gradient",
+            LaneOperator::gradient,
+            Zero::gradient,
+            Composed::gradient,
+        )
     }
 
     /// The directional derivative (forward mode) as an operator: from the inputs, then a tangent for each of them, to the tangents of the
@@ -48,7 +52,12 @@ impl Operator {
     /// # Errors
     /// The errors of [`Self::gradient`].
     pub fn tangent(&self) -> Result<Self, Error> {
-        self.derived("tangent", LaneOperator::tangent, Zero::tangent)
+        self.derived(
+            "tangent",
+            LaneOperator::tangent,
+            Zero::tangent,
+            Composed::tangent,
+        )
     }
 
     /// The operator with some of its outputs, those for which `wanted` is true: its gradient then has no argument for the others, and is
@@ -71,6 +80,7 @@ impl Operator {
             _ if !wanted.contains(&false) => return Ok(self.clone()),
             Kind::Lanes(lane) => Kind::Lanes(lane.selecting(wanted)),
             Kind::Zero(zero) => Kind::Zero(zero.selecting(wanted)),
+            Kind::Composed(composed) => Kind::Composed(composed.selecting(wanted)),
             // They have one output.
             Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) => {
                 return Ok(self.clone());
@@ -84,6 +94,7 @@ impl Operator {
         what: &str,
         lanes: impl Fn(&LaneOperator) -> LaneOperator,
         zero: impl Fn(&Zero) -> Zero,
+        composed: impl Fn(&Composed) -> Composed,
     ) -> Result<Self, Error> {
         let refused = |reason: String| Error::NotDifferentiable {
             operator: self.name.to_owned(),
@@ -97,16 +108,36 @@ impl Operator {
                 Kind::Lanes(derived)
             }
             Kind::Zero(of) => Kind::Zero(zero(of)),
+            Kind::Composed(of) => self.composed_kind(composed(of)).map_err(refused)?,
             Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) => {
-                return Err(refused(
-                    "it has matrix products over channels; write it as a linear map and a product of lanes"
-                        .to_owned(),
-                ));
+                let Some(of) = Composed::of(self)? else {
+                    unreachable!("an operator with matrix products has a graph");
+                };
+                self.composed_kind(composed(&of)).map_err(refused)?
             }
         };
         let name = kept::text(format!("{}_{what}", self.name));
         let derived = Self::new(name, self.algebra, kind);
         derived.with_tier(self.tier)
+    }
+
+    /// The kind of a graph, if kernels have room for it.
+    fn composed_kind(&self, composed: Composed) -> Result<Kind, String> {
+        composed.check_room()?;
+        Ok(Kind::Composed(composed))
+    }
+
+    /// The workspace of a pass of a graph. Its backward pass is a run of its gradient.
+    pub(super) fn composed_workspace_len<T: Element>(
+        &self,
+        composed: &Composed,
+        dims: &Dims,
+        pass: Pass,
+    ) -> usize {
+        match pass {
+            Pass::Forward => composed.workspace_len::<T>(self.tier, dims),
+            Pass::Backward => composed.gradient().workspace_len::<T>(self.tier, dims),
+        }
     }
 
     /// The number of elements of workspace that [`Self::run`] needs, as [`Self::workspace_len`] says for a pass.
@@ -157,6 +188,9 @@ impl Operator {
         match &self.kind {
             Kind::Lanes(lane) => lane.run(self.tier, &dims, inputs, data, &mut [], workspace),
             Kind::Zero(_) => Zero::fill(data),
+            Kind::Composed(composed) => {
+                composed.run(self.tier, &dims, inputs, data, workspace)?;
+            }
             Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) => {
                 let [Some(output)] = data else {
                     return Ok(());

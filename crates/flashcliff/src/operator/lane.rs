@@ -8,7 +8,7 @@ use crate::Element;
 use crate::few::Few;
 use crate::kernel::lanes::{self, Call, MAX_PARAMS, MAX_TENSORS, Operand, Parameter};
 use crate::ops::ProductOptions;
-use crate::programs::Known;
+use crate::programs::{Known, Made};
 use crate::tensor::Tensor;
 use crate::{Algebra, Error, Gate, Norm, Tier, sizes};
 use flashcliff_program::ir::{self, Argument, LaneTensor, Returned, gradient, tangent};
@@ -95,36 +95,56 @@ impl LaneOperator {
     }
 
     /// The operator of another program with the same options.
-    fn with_program(&self, program: ir::Program) -> Self {
+    fn with_program(&self, program: &'static Known) -> Self {
         Self {
-            program: Known::of(program, self.program.with_kernels()),
+            program,
             ..self.clone()
         }
     }
 
     /// The gradient as an operator: from the arguments, and the gradients of the results, to the gradients of the arguments.
     pub(super) fn gradient(&self) -> Self {
-        let gradient = gradient(self.program.source());
-        self.with_program(gates::resolved(self.gate, gradient))
+        let make = |program: &ir::Program| gates::resolved(self.gate, gradient(program));
+        self.with_program(self.program.made(Made::Gradient(self.gate), make))
     }
 
     /// The directional derivative as an operator: from the arguments, and their tangents, to the tangents of the results.
     pub(super) fn tangent(&self) -> Self {
-        let tangent = tangent(self.program.source());
-        self.with_program(gates::resolved(self.gate, tangent))
+        let make = |program: &ir::Program| gates::resolved(self.gate, tangent(program));
+        self.with_program(self.program.made(Made::Tangent(self.gate), make))
     }
 
     /// The operator with some of its results.
     pub(super) fn selecting(&self, wanted: &[bool]) -> Self {
+        if !wanted.contains(&false) {
+            return self.clone();
+        }
+        let make = |source: &ir::Program| {
+            let results = source.results.iter().zip(wanted);
+            let kept = results.filter(|(_, wanted)| **wanted);
+            let kept: Vec<Returned> = kept.map(|(result, _)| *result).collect();
+            source.rebuilt(|result| kept.contains(&result), |_, _| None)
+        };
+        self.with_program(self.program.made(Made::Selecting(wanted.to_vec()), make))
+    }
+
+    /// Which arguments the program reads. The first tensor of lanes counts as read, since its shape says how many lanes there are.
+    pub(super) fn reads(&self) -> Vec<bool> {
         let source = self.program.source();
-        let results = source.results.iter().zip(wanted);
-        let kept = results.filter(|(_, wanted)| **wanted);
-        let kept: Vec<Returned> = kept.map(|(result, _)| *result).collect();
-        self.with_program(source.rebuilt(|result| kept.contains(&result), |_, _| None))
+        let is_read =
+            |argument: &Argument| *argument == Argument::Input(0) || source.reads(*argument);
+        source.arguments.iter().map(is_read).collect()
+    }
+
+    /// The operator without the arguments that [`Self::reads`] does not name.
+    pub(super) fn reading(&self) -> Self {
+        let make =
+            |source: &ir::Program| source.without_unread(|argument| argument != Argument::Input(0));
+        self.with_program(self.program.made(Made::Reading, make))
     }
 
     /// Checks that kernels have room for the program.
-    pub(super) fn check_room(&self) -> Result<(), String> {
+    pub(in crate::operator) fn check_room(&self) -> Result<(), String> {
         let program = self.program.source();
         let room = Limits::CPU.check(program, &plan(program));
         room.map_err(|excess| excess.to_string())
@@ -157,6 +177,11 @@ impl LaneOperator {
 
     pub(super) fn row_sums(&self) -> usize {
         self.program.program().plan.row_sums
+    }
+
+    /// The operations of a run of the program.
+    pub(super) fn flops(&self, dims: &Dims) -> usize {
+        sizes::product([self.program.program().flops, dims.batch, dims.in_channels])
     }
 
     pub(super) fn cost(&self, dims: &Dims) -> Cost {

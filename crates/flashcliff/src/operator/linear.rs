@@ -18,6 +18,7 @@ const BLOCK_ROWS: usize = 256;
 
 #[derive(Clone, Debug)]
 pub(crate) struct Linear {
+    options: LinearOptions,
     /// The blades of each grade that is present, as ranges of the stored blades.
     grades: Vec<Range<usize>>,
     per_grade: bool,
@@ -45,6 +46,7 @@ impl Linear {
             start - count..start
         });
         Ok(Self {
+            options: options.clone(),
             grades: ranges.collect(),
             per_grade: options.per_grade,
             bias: options.bias,
@@ -64,6 +66,10 @@ impl Linear {
     #[cfg(feature = "cuda")]
     pub(crate) fn layout(&self) -> WeightLayout {
         self.layout
+    }
+
+    pub(super) fn options(&self) -> LinearOptions {
+        self.options.clone()
     }
 
     pub(crate) fn bias(&self) -> Bias {

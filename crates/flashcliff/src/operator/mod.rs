@@ -1,6 +1,7 @@
 //! Operators at run time: checks, buffers, and the choice of the skeleton that does the work.
 
 mod compiled;
+pub(crate) mod composed;
 mod derived;
 mod evaluation;
 pub(crate) mod footprint;
@@ -23,6 +24,7 @@ use crate::{Algebra, Error, Tier, environment, sizes};
 
 pub(crate) use crate::pass::Pass;
 pub(crate) use compiled::Compiled;
+pub(crate) use composed::Composed;
 pub use evaluation::Evaluation;
 pub use footprint::Footprint;
 pub(crate) use fully_connected::FullyConnected;
@@ -51,6 +53,7 @@ pub(crate) enum Kind {
     Linear(Linear),
     LinearSgp(Box<LinearSgp>),
     Zero(Zero),
+    Composed(Composed),
 }
 
 /// An operator, bound to an algebra and its options; made by the functions of [`ops`](crate::ops), or of a program by
@@ -87,6 +90,7 @@ impl Operator {
             Kind::Linear(linear) => with_one(linear.specs()),
             Kind::LinearSgp(layer) => with_one(layer.specs()),
             Kind::Zero(zero) => zero.specs(),
+            Kind::Composed(composed) => composed.specs(),
         };
         let kept = match &kind {
             Kind::LinearSgp(layer) => layer.kept(),
@@ -198,7 +202,7 @@ impl Operator {
         match &self.kind {
             Kind::Lanes(lane) => lane.row_sums(),
             Kind::FullyConnected(product) => product.row_sums(),
-            Kind::Linear(_) | Kind::Zero(_) => 0,
+            Kind::Linear(_) | Kind::Zero(_) | Kind::Composed(_) => 0,
             Kind::LinearSgp(layer) => layer.row_sums(),
         }
     }
@@ -224,6 +228,7 @@ impl Operator {
             Kind::Linear(linear) => linear.workspace_len(dims, pass),
             Kind::LinearSgp(layer) => layer.workspace_len::<T>(self.tier, dims, pass),
             Kind::Zero(_) => 0,
+            Kind::Composed(composed) => self.composed_workspace_len::<T>(composed, dims, pass),
         }
     }
 
@@ -235,6 +240,7 @@ impl Operator {
             Kind::Linear(linear) => linear.cost(dims),
             Kind::LinearSgp(layer) => layer.cost(dims),
             Kind::Zero(_) => Zero::cost(),
+            Kind::Composed(composed) => composed.cost(dims),
         }
     }
 
@@ -252,8 +258,10 @@ impl Operator {
 
     /// Whether kernels of lanes are interpreted on the CPU in this type: the build has none of the program, or none in f64.
     pub fn is_interpreted<T: Element>(&self) -> bool {
-        if let Kind::Lanes(lane) = &self.kind {
-            return lane.is_interpreted::<T>(self.tier);
+        match &self.kind {
+            Kind::Lanes(lane) => return lane.is_interpreted::<T>(self.tier),
+            Kind::Composed(composed) => return composed.is_interpreted::<T>(self.tier),
+            _ => {}
         }
         let has_type = T::DTYPE != crate::Dtype::F64 || cfg!(feature = "f64");
         !(self.algebra.is_compiled() && has_type)
@@ -281,7 +289,9 @@ impl Operator {
     /// Whether most operations are those of matrix products over channels.
     pub fn has_matrix_products(&self) -> bool {
         match &self.kind {
-            Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) => true,
+            Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_) | Kind::Composed(_) => {
+                true
+            }
             Kind::Lanes(_) | Kind::Zero(_) => false,
         }
     }
@@ -332,6 +342,9 @@ impl Operator {
                 layer.forward(self.tier, &dims, inputs, output, saved, workspace)?;
             }
             Kind::Zero(_) => output.fill(T::default()),
+            Kind::Composed(composed) => {
+                composed.run(self.tier, &dims, inputs, &mut [Some(output)], workspace)?;
+            }
         }
         Ok(())
     }
@@ -471,6 +484,12 @@ impl Operator {
                 )?;
             }
             Kind::Zero(_) => Zero::fill(grads),
+            Kind::Composed(composed) => {
+                let gradient = composed.gradient();
+                let mut given = inputs.to_vec();
+                given.push(Tensor::new(grad_output, &self.output_shape(&dims))?);
+                gradient.run(self.tier, &dims, &given, grads, workspace)?;
+            }
         }
         Ok(())
     }

@@ -4,8 +4,8 @@ use flashcliff::cuda::Array;
 use flashcliff::{Algebra, Dims, Dtype, Operator};
 
 use crate::cases::{Spec, sizes};
-use crate::cpu_higher::{closed, numbers, results};
 use crate::device::device;
+use crate::higher_cases::{numbers, operators, results};
 use crate::random::Random;
 use crate::trials::{Needs, Tests};
 
@@ -15,12 +15,16 @@ const SHAPES: [[usize; 2]; 5] = [[2, 3], [37, 24], [5, 512], [3, 2048], [2, 20_0
 pub(crate) fn add(tests: &mut Tests) {
     for (name, orders) in [("cl200", 3), ("cl300", 2)] {
         let algebra: Algebra = name.parse().expect("an algebra");
-        let count = closed(algebra, false).len();
+        let count = operators(algebra, false).len();
         for index in 0..count {
-            tests.add(Needs::Gpu, format!("higher::{name}::{index}"), move || {
-                let (spec, op) = closed(algebra, false).swap_remove(index);
-                compare(&spec, &op, orders);
-            });
+            tests.add(
+                Needs::CublasLt,
+                format!("higher::{name}::{index}"),
+                move || {
+                    let (spec, op) = operators(algebra, false).swap_remove(index);
+                    compare(&spec, &op, orders);
+                },
+            );
         }
     }
 }
@@ -28,10 +32,10 @@ pub(crate) fn add(tests: &mut Tests) {
 fn compare(spec: &Spec, op: &Operator, orders: usize) {
     let mut derived = op.clone();
     for order in 1..=orders {
-        derived = derived.gradient().expect("an operator of lanes");
+        derived = derived.gradient().expect("a derivative");
         on_all(spec, &derived, order);
     }
-    on_all(spec, &op.tangent().expect("an operator of lanes"), 1);
+    on_all(spec, &op.tangent().expect("a derivative"), 1);
 }
 
 /// Compares an operator in all types and shapes.

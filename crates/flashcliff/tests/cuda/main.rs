@@ -14,14 +14,14 @@ mod cases;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/compare.rs"]
 mod compare;
-#[allow(dead_code, reason = "the CPU suite uses the rest")]
-#[path = "../suite/higher.rs"]
-mod cpu_higher;
 #[path = "../suite/derivatives.rs"]
 mod derivatives;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/harness.rs"]
 mod harness;
+#[cfg(feature = "jit")]
+#[path = "../suite/higher_cases.rs"]
+mod higher_cases;
 #[path = "../suite/numbers.rs"]
 mod numbers;
 #[path = "../suite/plain.rs"]

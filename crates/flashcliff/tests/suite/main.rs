@@ -19,6 +19,7 @@ mod forward;
 mod gradients;
 mod harness;
 mod higher;
+mod higher_cases;
 mod interpreted;
 mod large;
 mod linear_sgp;

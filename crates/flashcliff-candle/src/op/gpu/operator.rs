@@ -13,9 +13,9 @@ use super::OnGpu;
 use super::library;
 use super::memory::{self, View, misplaced, with_views, writable};
 use crate::Error;
-use crate::op::node::{self, Argument, Backward};
+use crate::op::node::{self, Argument, Backward, Derived};
 use crate::op::once::Gradient;
-use crate::op::operator::Core;
+use crate::op::operator::{Core, WithOptions};
 use crate::op::{GpuOptions, core_dtype};
 use crate::precision;
 use crate::timeline::{self, Operation, Sizes};
@@ -48,7 +48,11 @@ fn apply(core: &Operator, options: GpuOptions, arguments: &[Argument]) -> Result
     let made = call.forward(&inputs);
     let (output, saved) = made.map_err(|error| call.explained(error, Pass::Forward, None))?;
     let shape = core.output_shape(&call.dims);
-    let backward = OnCuda { call, saved };
+    let backward = OnCuda {
+        call,
+        saved,
+        options,
+    };
     node::record(inputs, Storage::Cuda(output), shape, backward)
 }
 
@@ -132,11 +136,20 @@ impl Call {
 struct OnCuda {
     call: Call,
     saved: CudaStorage,
+    options: GpuOptions,
 }
 
 impl Backward for OnCuda {
     fn name(&self) -> &str {
         self.call.operator.operator().name()
+    }
+
+    fn derived(&self) -> Option<Derived<'_>> {
+        let gradient = self.call.operator.operator().gradient().ok()?;
+        Some(Derived {
+            gradient: WithOptions::new(gradient, self.options),
+            shapes: &self.call.shapes,
+        })
     }
 
     fn gradients(

@@ -1,4 +1,4 @@
-"""The gradient of a backward pass, which can be differentiated again."""
+"""Operators and backward passes as functions that can be differentiated again."""
 
 from __future__ import annotations
 
@@ -7,9 +7,16 @@ from typing import Any
 
 from torch import Tensor
 
-from . import composed, derived
-from .again import again
+from . import derived
 from .op import Op, present
+
+
+def transformed(
+    op: Op, algebra: str, options: Sequence[Any], tensors: Sequence[Tensor | None]
+) -> Tensor:
+    """The output of an operator, by functions that transforms and derivatives in forward mode know."""
+    of = derived.key(op, algebra, op.given(tensors), tuple(options))
+    return derived.call(of, present(tensors))[0]
 
 
 def gradients(
@@ -35,42 +42,14 @@ def gradients(
     there = [seed is not None for seed, is_given in zip(seeds, given) if is_given]
     if not any(there) or not any(needed):
         return [None] * len(needed)
-    if op.name in composed.FORMULAS:
-
-        def backward(grad: Tensor, *tensors: Tensor | None) -> list[Tensor | None]:
-            return composed_gradients(op, configuration, grad, tensors)
-
-        return again(backward, [grad, *tensors], seeds)
     first = derived.key(
         op, algebra, given, tuple(options), derived.GRADIENT, derived.selecting(there)
     )
-    arguments = present(tensors)
     # Inputs come first among the arguments of a gradient, and the gradient of the output last.
     of_grad, *of_inputs = needed
     wanted = [need for need, is_given in zip(of_inputs, given) if is_given]
-    found = derived.gradients(first, [*arguments, grad], present(seeds), [*wanted, of_grad])
+    arguments = [*present(tensors), grad]
+    found = derived.gradients(first, arguments, present(seeds), [*wanted, of_grad])
     *by_inputs, by_grad = found
     following = iter(by_inputs)
     return [by_grad, *(next(following) if is_given else None for is_given in given)]
-
-
-def transformed(
-    op: Op, algebra: str, options: Sequence[Any], tensors: Sequence[Tensor | None]
-) -> Tensor:
-    """The output of an operator, by functions that transforms and derivatives in forward mode know."""
-    if op.name in composed.FORMULAS:
-        return composed.apply(op, algebra, options, tensors)
-    of = derived.key(op, algebra, op.given(tensors), tuple(options))
-    return derived.call(of, present(tensors))[0]
-
-
-def composed_gradients(
-    op: Op, configuration: tuple[Any, ...], grad: Tensor, tensors: Sequence[Tensor | None]
-) -> list[Tensor | None]:
-    """The gradients of an operator of :data:`.composed.FORMULAS`, from its composed form."""
-    algebra, *options = configuration
-
-    def forward(*tensors: Tensor | None) -> Tensor:
-        return composed.apply(op, algebra, options, tensors)
-
-    return again(forward, tensors, [grad])

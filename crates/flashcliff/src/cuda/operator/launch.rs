@@ -144,6 +144,11 @@ impl Operator {
                 Work::FullyConnected(product) => product.forward(&call),
                 Work::LinearSgp(layer) => layer.forward(&call),
                 Work::Zero => zero::forward(&call, self.operator.output()),
+                Work::Composed(composed) => {
+                    let mut results = NO_GRADIENTS;
+                    results[0] = Some(call.output);
+                    composed.run(&call, &call.inputs, &results)
+                }
             }
         }
     }
@@ -225,6 +230,7 @@ impl Operator {
                 (Work::FullyConnected(product), _) => product.backward(&call),
                 (Work::LinearSgp(layer), _) => layer.backward(&call),
                 (Work::Zero, _) => zero::backward(&call, self.operator.inputs()),
+                (Work::Composed(composed), _) => composed.backward(&call),
             }
         };
         done.map(|()| sys::fc_partials::default())

@@ -12,6 +12,7 @@ use cudarc::driver::sys::CUstream;
 
 use super::call::{ALL_GRADIENTS, Gradients, Kept, NO_GRADIENTS};
 use super::check::Checks;
+use super::composed::Composed;
 use super::device::Device;
 use super::dtype::Dtypes;
 use super::fully_connected::FullyConnected;
@@ -45,6 +46,7 @@ pub(super) enum Work {
     FullyConnected(Box<FullyConnected>),
     LinearSgp(Box<LinearSgp>),
     Zero,
+    Composed(Box<Composed>),
 }
 
 impl crate::Operator {
@@ -78,6 +80,9 @@ impl crate::Operator {
                     device,
                 )?)),
                 Kind::Zero(_) => Work::Zero,
+                Kind::Composed(of) => {
+                    Work::Composed(Box::new(Composed::new(of, self.algebra(), device)?))
+                }
             };
         Ok(Operator {
             operator: Arc::new(self.clone()),
@@ -107,6 +112,7 @@ impl Operator {
             Work::Linear(linear) => linear.precision = precision,
             Work::FullyConnected(product) => product.precision = precision,
             Work::LinearSgp(layer) => layer.set_precision(precision),
+            Work::Composed(composed) => composed.set_precision(precision),
         }
         self
     }
@@ -168,6 +174,7 @@ impl Operator {
             Work::FullyConnected(product) => product.prepare(dims, dtypes),
             Work::LinearSgp(layer) => layer.prepare(dims, dtypes),
             Work::Zero => Ok(()),
+            Work::Composed(composed) => composed.prepare(dims, dtypes),
         }
     }
 
@@ -327,6 +334,7 @@ impl Operator {
             Work::FullyConnected(product) => Ok(product.workspace_bytes(dims, pass, dtypes, grads)),
             Work::LinearSgp(layer) => layer.workspace_bytes(dims, pass, dtypes, grads),
             Work::Zero => Ok(0),
+            Work::Composed(composed) => composed.workspace_bytes(dims, pass, dtypes),
         }
     }
 }

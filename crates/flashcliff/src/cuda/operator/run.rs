@@ -69,7 +69,7 @@ impl Operator {
 
     /// # Safety
     /// The stream of the queue is valid and belongs to the context of the device.
-    unsafe fn run_on(
+    pub(in crate::cuda) unsafe fn run_on(
         &self,
         queue: &Queue<'_>,
         inputs: &[Tensor<'_>],
@@ -117,6 +117,7 @@ impl Operator {
             match &self.work {
                 Work::Lanes(lanes) => lanes.run(&call, &results),
                 Work::Zero => zero::backward(&call, self.operator.outputs()),
+                Work::Composed(composed) => composed.run(&call, &call.inputs, &results),
                 Work::Linear(_) | Work::FullyConnected(_) | Work::LinearSgp(_) => {
                     Err(Error::UnsupportedOnCuda {
                         operator: self.operator.name().to_owned(),

@@ -35,6 +35,7 @@ const BLOCK_ELEMENTS: usize = 1 << 17;
 
 #[derive(Clone)]
 pub(crate) struct FullyConnected {
+    options: ProductOptions,
     gate: Gate,
     eps: f64,
     left: Layout,
@@ -118,6 +119,7 @@ impl FullyConnected {
             });
         }
         Ok(Self {
+            options: options.clone(),
             gate: options.gate,
             eps: options.eps,
             left: Layout::new(algebra, left),
@@ -128,6 +130,10 @@ impl FullyConnected {
             norms,
             norm: options.norm,
         })
+    }
+
+    pub(super) fn options(&self) -> &ProductOptions {
+        &self.options
     }
 
     pub(super) fn specs(&self) -> (Vec<TensorSpec>, TensorSpec) {

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from ..._ops import doors, equivariant
 from ..._ops.equivariant import Sizes
-from ..._ops.again import again
+from .again import again
 from .geometry import Geometry, constant, indices
 from .maps import MapPlan
 from .packed import PLAIN

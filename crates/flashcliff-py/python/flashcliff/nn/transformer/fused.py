@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from ..._ops import doors
-from ..._ops.again import again
+from .again import again
 
 __all__ = ["fused_attention"]
 

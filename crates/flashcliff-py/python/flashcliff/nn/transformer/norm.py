@@ -12,7 +12,7 @@ from ..._ops import checks, doors, equivariant
 from ..._ops.items import Gains, Pair
 from .._module import check_count, joined
 from . import items, path
-from ..._ops.again import again
+from .again import again
 from .geometry import (
     Geometry,
     GeometryLike,
