@@ -29,6 +29,7 @@ mod logging;
 mod native;
 mod operator;
 mod options;
+mod slots;
 mod threads;
 
 use pyo3::prelude::*;
@@ -48,6 +49,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<equivariant::EquivariantLinear>()?;
     module.add_class::<equivariant::InvariantNorm>()?;
     module.add_class::<heads::HeadFeatures>()?;
+    module.add_class::<slots::Slots>()?;
     #[cfg(feature = "cuda")]
     module.add_class::<items::Items>()?;
     #[cfg(feature = "cuda")]
