@@ -30,6 +30,7 @@ mod native;
 mod operator;
 mod options;
 mod runs;
+mod slots;
 mod threads;
 
 use pyo3::prelude::*;
@@ -49,6 +50,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<equivariant::EquivariantLinear>()?;
     module.add_class::<equivariant::InvariantNorm>()?;
     module.add_class::<heads::HeadFeatures>()?;
+    module.add_class::<slots::Slots>()?;
     #[cfg(feature = "cuda")]
     module.add_class::<items::Items>()?;
     #[cfg(feature = "cuda")]

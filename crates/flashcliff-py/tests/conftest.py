@@ -1,7 +1,12 @@
-"""Settings for all tests: a fixed seed, one thread of PyTorch's own, and a count of tests that
-need a GPU."""
+"""Settings for all tests: a fixed seed, threads that sleep while they wait, and a count of tests that need a GPU."""
 
 from __future__ import annotations
+
+import os
+
+# PyTorch's threads else compute in a loop until they have work, which takes the processor from the thread that they wait for as soon
+# as another program runs, and makes tests of small networks take several times as long.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 import pytest
 import torch

@@ -110,13 +110,14 @@ def network(signature, **attention):
 
 def of_gatr():
     net = gatr.GATr(
-        2, 3, 4, 3, 2, 8, attention={"num_heads": 2}, mlp={}, num_blocks=2
+        2, 3, 4, 3, 2, 8, attention={"num_heads": 2}, mlp={}, num_blocks=1
     )
     return Subject(net, random(2, 3, 2, 16), random(2, 3, 3, seed=1))
 
 
+# One block, since networks of ours show what happens between two.
 LGATR = {
-    "num_blocks": 2,
+    "num_blocks": 1,
     "in_mv_channels": 2,
     "out_mv_channels": 3,
     "hidden_mv_channels": 4,
@@ -133,7 +134,7 @@ def of_lgatr(kind=lgatr.LGATr):
 
 
 def of_slim():
-    net = lgatr.LGATrSlim(2, 2, 3, 4, 3, 2, 8, num_heads=2)
+    net = lgatr.LGATrSlim(1, 2, 3, 4, 3, 2, 8, num_heads=2)
     return Subject(net, random(2, 3, 2, 4), random(2, 3, 3, seed=1))
 
 

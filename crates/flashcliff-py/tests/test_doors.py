@@ -329,7 +329,7 @@ def test_dead_wrappers_of_transforms():
 # Attention
 
 
-@pytest.mark.parametrize("shape", [(2, 5, 8), (3, 2, 5, 8), (2, 3, 2, 5, 8)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 3, 4), (3, 2, 3, 4), (2, 2, 2, 3, 2)], ids=str)
 @pytest.mark.parametrize("mask", ["none", "causal", "booleans", "numbers", "shared", "ragged"])
 def test_second_derivatives_of_attention(shape, mask):
     torch.manual_seed(0)
@@ -338,11 +338,11 @@ def test_second_derivatives_of_attention(shape, mask):
     if mask == "causal":
         options["is_causal"] = True
     elif mask == "booleans":
-        options["mask"] = torch.ones(5, 5, dtype=torch.bool).tril()
+        options["mask"] = torch.ones(3, 3, dtype=torch.bool).tril()
     elif mask == "numbers":
-        options["mask"] = torch.randn(5, 5, dtype=torch.float64)
+        options["mask"] = torch.randn(3, 3, dtype=torch.float64)
     elif mask == "ragged":
-        options["cu_seqlens"] = torch.tensor([0, 2, 5])
+        options["cu_seqlens"] = torch.tensor([0, 1, 3])
     if mask == "shared":
         k, v = (x[..., :1, :, :].detach().requires_grad_() for x in (k, v))
 

@@ -1,9 +1,10 @@
 """Tensors that one call makes and later calls use: a first call within a mode leaves no trace.
 
 Each case runs in a process of its own, within a mode first and then plainly with gradients; the result has the bits of a
-process without the first call.
+process without the first call. A process that has made no call is the parent of them all, so that PyTorch is imported once.
 """
 
+import json
 import subprocess
 import sys
 import textwrap
@@ -67,20 +68,71 @@ print(type(value).__name__, value.dtype, hashlib.sha256(data).hexdigest())
 """
 
 
-def outcome(call, mode):
-    parts = {"call": CALLS[call], "mode": mode}
-    program = PROGRAM.format(**{name: textwrap.dedent(part) for name, part in parts.items()})
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+# Runs each program that it is sent in a child.
+PARENT = """
+import json, os, signal, sys, traceback
+import torch
+import torch._subclasses.fake_tensor
+import torch.fx.experimental.proxy_tensor
+import flashcliff.rotors
+import flashcliff.nn.transformer
+import flashcliff.compat.cgenn
+
+
+def run(program):
+    signal.alarm(300)
+    try:
+        exec(program, {"__name__": "__main__"})
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
+
+
+for line in sys.stdin:
+    files = [os.memfd_create("out"), os.memfd_create("err")]
+    process = os.fork()
+    if not process:
+        for number, file in enumerate(files, 1):
+            os.dup2(file, number)
+        run(json.loads(line))
+    status = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+    said = []
+    for file in files:
+        os.lseek(file, 0, 0)
+        said.append(os.read(file, 1 << 20).decode())
+        os.close(file)
+    print(json.dumps([status, *said]), flush=True)
+"""
 
 
 @pytest.fixture(scope="module")
-def plain():
-    return {call: outcome(call, "") for call in CALLS}
+def parent():
+    command = [sys.executable, "-c", PARENT]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.stdin.close()
+
+
+def outcome(parent, call, mode):
+    parts = {"call": CALLS[call], "mode": mode}
+    program = PROGRAM.format(**{name: textwrap.dedent(part) for name, part in parts.items()})
+    parent.stdin.write(json.dumps(program) + "\n")
+    parent.stdin.flush()
+    status, out, err = json.loads(parent.stdout.readline())
+    assert status == 0, err
+    return out
+
+
+@pytest.fixture(scope="module")
+def plain(parent):
+    return {call: outcome(parent, call, "") for call in CALLS}
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("call", CALLS)
-def test_a_first_call_within_a_mode_leaves_no_trace(call, mode, plain):
-    assert outcome(call, MODES[mode]) == plain[call]
+def test_a_first_call_within_a_mode_leaves_no_trace(call, mode, plain, parent):
+    assert outcome(parent, call, MODES[mode]) == plain[call]

@@ -3,6 +3,7 @@
 import copy
 import gc
 import weakref
+from collections import OrderedDict
 
 import items_reference
 import pytest
@@ -400,6 +401,80 @@ def test_a_wrong_place_is_seen(kernels, monkeypatch):
             alike(results(net, *given), want)
         monkeypatch.setattr(found, name, right)
     alike(results(net, *given), want)
+
+
+def own_forward(module):
+    module.forward = module.forward
+    return lambda: module.__dict__.pop("forward")
+
+
+def hook(module):
+    return module.register_forward_hook(lambda *_: None).remove
+
+
+def hooks_in_another_dictionary(module):
+    """The first call after this sees the dictionary, and the call after that what is in it."""
+    module.__dict__["_forward_hooks"] = OrderedDict()
+    return hook(module)
+
+
+def another_class(module):
+    before = module.__class__
+    module.__class__ = type("Own", (before,), {})
+    return lambda: setattr(module, "__class__", before)
+
+
+def one_module_more(module):
+    module.more = torch.nn.Identity()
+    return lambda: delattr(module, "more")
+
+
+CHANGES = [own_forward, hook, hooks_in_another_dictionary, another_class, one_module_more]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_changes_between_calls_are_seen_by_the_next(change, kernels):
+    """Blocks remember that nothing had changed, and each call asks whether that still holds."""
+    net = network((1, 3, 0), blocks=1)
+    x, s, _ = inputs(net, 2, 3)
+    for module in (net.blocks[0].norm1, net.blocks[0].mlp.layers[-1], net.blocks[0].attention.qkv_module):
+        if change is one_module_more and not module._modules:
+            # Nothing reads it there.
+            continue
+        net(x, s)
+        undo = change(module)
+        net(x, s)
+        undo()
+        net(x, s)
+        net(x, s)
+        assert kernels[-4:] == [True, False, True, True]
+
+
+def test_empty_dictionaries_of_hooks_may_be_exchanged(kernels):
+    net = network((1, 3, 0), blocks=1)
+    x, s, _ = inputs(net, 2, 3)
+    net(x, s)
+    module = net.blocks[0].norm1
+    module.__dict__["_forward_hooks"] = OrderedDict()
+    net(x, s)
+    hook(module)
+    net(x, s)
+    assert kernels == [True, True, False]
+
+
+@pytest.mark.parametrize("change", [lambda p: p.view(-1), lambda p: p.float()], ids=["shape", "type"])
+def test_data_of_parameters_that_are_exchanged(change, kernels):
+    """A parameter stays what it is, and has other numbers."""
+    block = network((1, 3, 0), blocks=1).blocks[0]
+    made = structure.structure_of(block)
+    right = made.parameters(torch.float64)
+    assert made.parameters(torch.float64) is not None
+    right[1].data, before = change(right[1].data), right[1].data
+    assert made.parameters(torch.float64) is None
+    right[1].data = before
+    assert all(map(torch.equal, made.parameters(torch.float64), right))
+    block.mlp.layers[-1].to("meta")
+    assert made.parameters(torch.float64) is None
 
 
 def test_parameters_of_another_type_are_left_to_the_layers(kernels):

@@ -74,6 +74,20 @@ class EquivariantLinear:
         output: tuple[int, ...],
     ) -> None: ...
 
+class Slots:
+    """Entries of dictionaries, each with the object that it had when this was made; dictionaries with their sizes, objects with their
+    classes. All questions are asked at once, as each call of a block needs hundreds."""
+
+    def __new__(
+        cls,
+        owners: list[dict[str, Any]],
+        names: list[str],
+        sizes: list[dict[Any, Any]] = ...,
+        objects: list[Any] = ...,
+    ) -> Slots: ...
+    def are_same(self) -> bool: ...
+    def values(self) -> list[Any]: ...
+
 class HeadFeatures:
     """The features of queries, keys or values of heads on the CPU."""
 

@@ -94,7 +94,11 @@ pub(super) fn choice() -> Result<Choice, Error> {
 }
 
 pub(super) fn is_set() -> bool {
-    workers().set.load(Ordering::Relaxed) > 0
+    // A forked process has the number of its parent, so it does not matter whose workers these are, and the system need not be asked
+    // for the number of the process, which takes as long as a small operator's checks.
+    let last = WORKERS.load(Ordering::Acquire);
+    // SAFETY: the same holds as in `workers`.
+    unsafe { last.as_ref() }.is_some_and(|workers| workers.set.load(Ordering::Relaxed) > 0)
 }
 
 pub(super) fn count() -> usize {

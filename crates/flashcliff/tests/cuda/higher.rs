@@ -9,8 +9,9 @@ use crate::higher_cases::{numbers, operators, results};
 use crate::random::Random;
 use crate::trials::{Needs, Tests};
 
-/// Rows of a CTA, with whole and broken vectors; a row of a CTA; of a cluster; in tiles, which take a walk for each reduction.
-const SHAPES: [[usize; 2]; 5] = [[2, 3], [37, 24], [5, 512], [3, 2048], [2, 20_000]];
+/// Several rows of a CTA, with broken and whole vectors and of several warps each; a row of a cluster, small and large; a row in tiles,
+/// which takes a walk for each reduction.
+const SHAPES: [[usize; 2]; 6] = [[2, 3], [37, 24], [9, 40], [5, 512], [3, 2048], [2, 20_000]];
 
 pub(crate) fn add(tests: &mut Tests) {
     for (name, orders) in [("cl200", 3), ("cl300", 2)] {
@@ -41,11 +42,10 @@ fn compare(spec: &Spec, op: &Operator, orders: usize) {
 /// Compares an operator in all types and shapes.
 fn on_all(spec: &Spec, op: &Operator, order: usize) {
     let mut random = Random::new(17);
-    // A row in tiles of large programs takes long on the CPU, and one size of each kind is enough above.
-    let shapes = if order < 3 {
-        &SHAPES[..]
-    } else {
-        &SHAPES[1..2]
+    // Rows in tiles of large programs take long on the CPU, and matrices of so many channels have no room.
+    let shapes = match order < 3 && !op.has_matrix_products() {
+        true => &SHAPES[..],
+        false => &SHAPES[..SHAPES.len() - 2],
     };
     for &[batch, channels] in shapes {
         let dims = sizes(op, batch, channels, channels);

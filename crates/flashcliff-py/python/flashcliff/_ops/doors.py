@@ -36,6 +36,7 @@ __all__ = [
     "hold",
     "lies_in_memory",
     "opens",
+    "place",
     "refuse",
 ]
 
@@ -88,8 +89,10 @@ def _is_watched() -> bool:
 
 def opens(*tensors: Tensor | None) -> bool:
     """Whether tensors on the CPU or a GPU may be read by their addresses now; the memory of a storage is looked at by :func:`hold`."""
-    if closed():
+    if _compiles() or _is_watched():
         return False
+    if native.loaded is not None and native.loaded.hold(tensors):
+        return True
     for tensor in tensors:
         kind = type(tensor)
         if kind is not _NOTHING and (kind not in PLAIN or not lies_in_memory(tensor)):  # type: ignore[arg-type]
@@ -119,7 +122,10 @@ def hold(tensors: Sequence[Tensor | None]) -> bool:
     """Whether all tensors have their memory."""
     if native.loaded is not None and native.loaded.hold(tensors):
         return True
-    return all(tensor is None or has_memory(tensor) for tensor in tensors)
+    for tensor in tensors:
+        if tensor is not None and not place(tensor) and not has_memory(tensor):
+            return False
+    return True
 
 
 Addresses = tuple[Sequence[Tensor | None], Sequence[int]]
@@ -138,6 +144,9 @@ def addresses(what: str, tensors: Sequence[Tensor | None]) -> Addresses | None:
         found = native.loaded.addresses(tensors)
         if found is not None:
             return tensors, found
+    at_once = _at_once(tensors)
+    if at_once is not None:
+        return tensors, at_once
     kept: list[Tensor | None] = []
     places: list[int] = []
     first: Tensor = tensors[0]  # type: ignore[assignment]
@@ -147,13 +156,6 @@ def addresses(what: str, tensors: Sequence[Tensor | None]) -> Addresses | None:
             kept.append(None)
             places.append(0)
             continue
-        if type(tensor) in _REAL and tensor.dtype is dtype and tensor.device == device:
-            # Most tensors are this, and it takes the fewest questions.
-            place = _place(tensor)
-            if place and not tensor.is_neg():
-                kept.append(tensor)
-                places.append(place)
-                continue
         if type(tensor) not in PLAIN or not lies_in_memory(tensor):
             return None
         if tensor.dtype is not dtype or tensor.device != device:
@@ -172,14 +174,40 @@ def addresses(what: str, tensors: Sequence[Tensor | None]) -> Addresses | None:
     return kept, places
 
 
-def _place(tensor: Tensor) -> int:
-    """The address of a contiguous tensor that begins where its storage does and has all of its memory; 0 for any other."""
+def _at_once(tensors: Sequence[Tensor | None]) -> list[int] | None:
+    """The addresses of real tensors of one type on one device, as most are: contiguous and with all of their memory. ``None`` if one is
+    none of these, or has no elements."""
+    found = []
+    first: Tensor = tensors[0]  # type: ignore[assignment]
+    dtype, on_cpu, device = first.dtype, first.is_cpu, first.device
+    for tensor in tensors:
+        at = 0
+        if tensor is not None:
+            if type(tensor) not in _REAL or tensor.dtype is not dtype:
+                return None
+            if not (tensor.is_cpu if on_cpu else tensor.device == device):
+                return None
+            at = place(tensor)
+            if not at or tensor.is_neg():
+                return None
+        found.append(at)
+    return found
+
+
+def place(tensor: Tensor) -> int:
+    """The address of a contiguous tensor whose storage has all of its elements; 0 for any other, and for one without elements.
+
+    Most tensors are such ones, and this asks the fewest questions.
+    """
+    if not tensor.is_contiguous():
+        return 0
     try:
-        place = tensor.data_ptr()
-        fits = tensor.untyped_storage().nbytes() >= tensor.nbytes
+        size, start = tensor.nbytes, tensor.storage_offset()
+        if start:
+            size += int(start) * tensor.itemsize
+        return tensor.data_ptr() if tensor.untyped_storage().nbytes() >= size else 0
     except RuntimeError:
         return 0
-    return place if fits and tensor.is_contiguous() and not tensor.storage_offset() else 0
 
 
 def has_memory(tensor: Tensor) -> bool:

@@ -33,7 +33,7 @@ def _forward(operator, tensors, keep):
             return _forward(operator, tensors, keep)
     first = tensors[0]
     shape, saved_len, workspace_len = operator.plan(views, False, place)
-    output = torch.empty_like(first) if shape == first.shape else first.new_empty(shape)
+    output = torch.empty_like(first) if shape == views[0][1] else first.new_empty(shape)
     saved = None
     saved_at = spare = 0
     # A tensor that is kept has no other place.
@@ -141,26 +141,31 @@ def _views(operator, tensors):
 
 
 def _strided_views(operator, tensors):
-    device = tensors[0].get_device()
-    contiguous = []
+    first = tensors[0]
+    on_cpu, device = first.is_cpu, first.get_device()
+    contiguous = tensors
     views = []
-    for tensor in tensors:
-        dtype = NAMES.get(tensor.dtype)
-        if dtype is None or tensor.get_device() != device or not (tensor.is_cpu or tensor.is_cuda):
+    kind = name = None
+    for index, tensor in enumerate(tensors):
+        dtype = tensor.dtype
+        if dtype is not kind:
+            kind, name = dtype, NAMES.get(dtype)
+        if name is None or not (
+            tensor.is_cpu if on_cpu else tensor.is_cuda and tensor.get_device() == device
+        ):
             _refuse(operator, tensors)
-        if not doors.has_memory(tensor):
-            doors.refuse(operator.name, tensors, [name for name, _ in operator.inputs])
-        if not tensor.is_contiguous():
-            tensor = tensor.contiguous()
-        if tensor.is_neg():
-            tensor = tensor.resolve_neg()
-        contiguous.append(tensor)
-        views.append((tensor.data_ptr(), tensor.shape, dtype))
-    place = None
-    if device >= 0:
-        stream = torch._C._cuda_getCurrentRawStream(device)
-        place = (device, stream, takes_tf32())
-    return contiguous, views, place
+        address = doors.place(tensor)
+        if not address or tensor.is_neg():
+            if not doors.has_memory(tensor):
+                doors.refuse(operator.name, tensors, [name for name, _ in operator.inputs])
+            tensor = tensor.contiguous().resolve_neg()
+            address = tensor.data_ptr()
+            contiguous = [*contiguous[:index], tensor, *contiguous[index + 1 :]]
+        views.append((address, tensor.shape, name))
+    if on_cpu:
+        return contiguous, views, None
+    stream = torch._C._cuda_getCurrentRawStream(device)
+    return contiguous, views, (device, stream, takes_tf32())
 
 
 def takes_tf32() -> bool:
@@ -241,11 +246,7 @@ def refuse_devices(operator: _core.Operator, tensors: Sequence[Tensor]) -> None:
 
 
 def _checked(operator, what, tensor, like, shape):
-    if (
-        tensor.shape != torch.Size(shape)
-        or tensor.dtype != like.dtype
-        or tensor.device != like.device
-    ):
+    if tensor.shape != shape or tensor.dtype is not like.dtype or tensor.device != like.device:
         raise ValueError(
             f"{operator.name}: {what} must be {tuple(shape)}, {like.dtype} on {like.device}, got "
             f"{tuple(tensor.shape)}, {tensor.dtype} on {tensor.device}"
@@ -255,11 +256,11 @@ def _checked(operator, what, tensor, like, shape):
 
 def _resolved(operator, what, tensor):
     """The tensor in the order of its memory."""
+    if doors.place(tensor) and not tensor.is_neg():
+        return tensor
     if not doors.has_memory(tensor):
         doors.refuse(operator.name, (tensor,), (what,))
-    if not tensor.is_contiguous():
-        tensor = tensor.contiguous()
-    return tensor.resolve_neg() if tensor.is_neg() else tensor
+    return tensor.contiguous().resolve_neg()
 
 
 def _checked_saved(operator, saved, like, length):

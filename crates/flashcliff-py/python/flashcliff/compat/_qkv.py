@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ._blades_last import Pair
 from ._config import known
 
-__all__ = ["Shared", "Six", "Split"]
+__all__ = ["Shared", "SharedOfInputs", "Six", "Split", "SplitOfInputs"]
 
 Six = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 """Multivectors of queries, keys and values ``[*batch, heads, items, channels, 16]``, and their scalars ``[*batch, heads,
@@ -97,6 +97,31 @@ class Shared(_Projection):
         key = self._heads(self.k_linear(*seen), 1, 1)
         value = self._heads(self.v_linear(multivectors, scalars), 1, 1)
         return _six(query + key + value)
+
+
+class _OfInputs(nn.Module):
+    """The call as GATr and lgatr 1.4 name it: multivectors are ``inputs``, and scalars must be given, if only as ``None``."""
+
+    def forward(
+        self,
+        inputs: Tensor,
+        scalars: Tensor | None,
+        additional_qk_features_mv: Tensor | None = None,
+        additional_qk_features_s: Tensor | None = None,
+    ) -> Six:
+        """Projects multivectors ``[*batch, items, channels, 16]`` and scalars. Queries and keys see the additional features, and so do
+        values that are not shared."""
+        more = additional_qk_features_mv, additional_qk_features_s
+        found: Six = super().forward(inputs, scalars, *more)  # type: ignore[misc]
+        return found
+
+
+class SplitOfInputs(_OfInputs, Split):  # type: ignore[misc]
+    """:class:`Split`, called as in GATr and lgatr 1.4."""
+
+
+class SharedOfInputs(_OfInputs, Shared):  # type: ignore[misc]
+    """:class:`Shared`, called as in GATr and lgatr 1.4."""
 
 
 def _with(mv: Tensor, s: Tensor | None, more: Tensor | None, more_s: Tensor | None) -> Pair:

@@ -14,6 +14,8 @@ import torch
 from torch import nn
 from torch.nn.modules import module as modules_of_torch
 
+from ... import _core
+
 __all__ = ["Watch", "known", "of_call", "of_calls", "stands_for"]
 
 Kind = TypeVar("Kind", bound=type[nn.Module])
@@ -141,11 +143,24 @@ class Watch:
             and list(map(type, self._modules)) == self._kinds
         )
 
-    def reason(self) -> str | None:
-        """The reason why the calls of modules must be made, with the name of the first; ``None`` if there is none."""
+    def note(self, owners: list[dict[str, Any]], names: list[str]) -> _core.Slots:
+        """All that :meth:`is_current` and :meth:`reason` read of the modules as it is now, and entries of other dictionaries."""
+        hooks = [inner.__dict__[name] for inner in self._modules for name in _HOOKS]
+        return _core.Slots(
+            [*self._holders, *self._owners, *owners],
+            [*self._keys, *self._watched, *names],
+            [*self._holders, *hooks],
+            self._modules,
+        )
+
+    def reason(self, unchanged: bool = False) -> str | None:
+        """The reason why the calls of modules must be made, with the name of the first; ``None`` if there is none.
+
+        ``unchanged``: whether the modules are known to be as they were when there was none.
+        """
         if self.foreign is not None:
             return self.foreign
-        changed = any(map(dict.get, self._owners, self._watched))
+        changed = not unchanged and any(map(dict.get, self._owners, self._watched))
         if not changed and list(map(_calls_of, self._classes)) == self._made:
             if not modules_of_torch._has_any_global_hook():
                 return None

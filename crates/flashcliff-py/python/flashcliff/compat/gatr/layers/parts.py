@@ -22,7 +22,7 @@ from .linear import EquiLinear
 __all__ = ["GeometricAttention", "MultiQueryQKVModule", "QKVModule"]
 
 
-class QKVModule(_qkv.Split):
+class QKVModule(_qkv.SplitOfInputs):
     """Queries, keys and values of every head, ``[*batch, heads, items, channels, 16]`` and ``[*batch, heads, items,
     scalars]``, by one linear layer.
 
@@ -33,19 +33,8 @@ class QKVModule(_qkv.Split):
     def __init__(self, config: SelfAttentionConfig | Mapping[str, Any]) -> None:
         super().__init__(SelfAttentionConfig.cast(config), EquiLinear)
 
-    def forward(  # type: ignore[override]
-        self,
-        inputs: Tensor,
-        scalars: Tensor | None,
-        additional_qk_features_mv: Tensor | None = None,
-        additional_qk_features_s: Tensor | None = None,
-    ) -> _qkv.Six:
-        """Projects multivectors ``[*batch, items, channels, 16]`` and scalars; the additional features are seen too."""
-        more = additional_qk_features_mv, additional_qk_features_s
-        return super().forward(inputs, scalars, *more)
 
-
-class MultiQueryQKVModule(_qkv.Shared):
+class MultiQueryQKVModule(_qkv.SharedOfInputs):
     """As :class:`QKVModule`, but all heads share keys and values, which have one head.
 
     Args:
@@ -54,17 +43,6 @@ class MultiQueryQKVModule(_qkv.Shared):
 
     def __init__(self, config: SelfAttentionConfig | Mapping[str, Any]) -> None:
         super().__init__(SelfAttentionConfig.cast(config), EquiLinear)
-
-    def forward(  # type: ignore[override]
-        self,
-        inputs: Tensor,
-        scalars: Tensor | None,
-        additional_qk_features_mv: Tensor | None = None,
-        additional_qk_features_s: Tensor | None = None,
-    ) -> _qkv.Six:
-        """Projects multivectors and scalars; values do not see the additional features."""
-        more = additional_qk_features_mv, additional_qk_features_s
-        return super().forward(inputs, scalars, *more)
 
 
 class GeometricAttention(nn.Module):

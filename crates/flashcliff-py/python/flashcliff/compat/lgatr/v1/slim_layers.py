@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from ..layers.slim import SlimDropout, SlimGLU, SlimLinear, SlimMLP, SlimRMSNorm
 from ..layers.slim_attention import SlimCrossAttention, SlimSelfAttention
@@ -32,18 +32,23 @@ __all__ = [
 ]
 
 
-class Dropout(SlimDropout):
+class _OfLayout(nn.Module):
+    """The call of a layer in the layout of lgatr 1.4."""
+
+    def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        found: VectorsScalars = super().forward(_enter("vectors", vectors), scalars)  # type: ignore[misc]
+        return _leave(found)
+
+
+class Dropout(_OfLayout, SlimDropout):  # type: ignore[misc]
     """Dropout of whole vectors, and of scalars, in training.
 
     Args:
         dropout_prob: the probability.
     """
 
-    def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
-        return _leave(super().forward(_enter("vectors", vectors), scalars))
 
-
-class RMSNorm(SlimRMSNorm):
+class RMSNorm(_OfLayout, SlimRMSNorm):  # type: ignore[misc]
     """Vectors and scalars, divided by the root of their mean square plus epsilon.
 
     Args:
@@ -53,11 +58,8 @@ class RMSNorm(SlimRMSNorm):
     def __init__(self, epsilon: float = 0.01) -> None:
         super().__init__(0, 0, epsilon, elementwise_affine=False)
 
-    def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
-        return _leave(super().forward(_enter("vectors", vectors), scalars))
 
-
-class Linear(SlimLinear):
+class Linear(_OfLayout, SlimLinear):  # type: ignore[misc]
     """A linear map of vectors, and one of scalars.
 
     Args:
@@ -81,11 +83,8 @@ class Linear(SlimLinear):
         sizes = in_v_channels, out_v_channels, in_s_channels, out_s_channels
         super().__init__(*sizes, bias, initialization, version=V1)
 
-    def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
-        return _leave(super().forward(_enter("vectors", vectors), scalars))
 
-
-class GatedLinearUnit(SlimGLU):
+class GatedLinearUnit(_OfLayout, SlimGLU):  # type: ignore[misc]
     """A gated linear unit: inner products gate vectors, and scalars gate scalars.
 
     Args:
@@ -106,9 +105,6 @@ class GatedLinearUnit(SlimGLU):
     ) -> None:
         sizes = in_v_channels, out_v_channels, in_s_channels, out_s_channels
         super().__init__(*sizes, nonlinearity, None, version=V1)
-
-    def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
-        return _leave(super().forward(_enter("vectors", vectors), scalars))
 
 
 class SelfAttention(SlimSelfAttention):
@@ -176,7 +172,7 @@ class CrossAttention(SlimCrossAttention):
         return _leave(super().forward(here, other, scalars, scalars_condition, **attn_kwargs))
 
 
-class MLP(SlimMLP):
+class MLP(_OfLayout, SlimMLP):  # type: ignore[misc]
     """Gated linear units, then a linear map.
 
     Args:
@@ -199,9 +195,6 @@ class MLP(SlimMLP):
     ) -> None:
         options = nonlinearity, None, mlp_ratio, num_layers, dropout_prob
         super().__init__(v_channels, s_channels, *options, version=V1)
-
-    def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
-        return _leave(super().forward(_enter("vectors", vectors), scalars))
 
 
 class LGATrSlimBlock(SlimBlock):

@@ -35,7 +35,7 @@ from ..ragged import paired
 from .call import Given, Others
 from .function import Composed, Context, differentiated, without_gradients
 from .listed import Taken
-from .structure import Structure, structure_of
+from .structure import Structure, known
 
 __all__ = ["attempt"]
 
@@ -64,8 +64,8 @@ def attempt(
     mv = here[0]
     if not packed.is_plain(mv) or mv.dim() < 3 or mv.numel() == 0:
         return None
-    structure = structure_of(block)
-    ready = structure.reason(block) or _ready(structure, here, pending, factors, options)
+    structure, why = known(block)
+    ready = why or _ready(structure, here, pending, factors, options)
     if isinstance(ready, str):
         structure.last = ready
         return None

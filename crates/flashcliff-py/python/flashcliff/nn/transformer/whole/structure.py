@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import math
 import weakref
+from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from .... import _core
 from ...._ops import attention as kernels
-from ...._ops import run
+from ...._ops import native, run
 from ...._ops.spots import Layout, side_by_side
 from .. import gate, linear, packed, path, products
 from ..attention import padded_counts
@@ -23,7 +25,7 @@ from . import shape
 if TYPE_CHECKING:
     from ..block import Block
 
-__all__ = ["Features", "Product", "Structure", "structure_of", "why_layers"]
+__all__ = ["Features", "Product", "Structure", "known", "structure_of", "why_layers"]
 
 _NOTHING = {type(None)}
 # Ragged batches have ever new numbers of rows.
@@ -69,6 +71,8 @@ class Structure:
         self._fixed = [x.__dict__ for x, _ in fixed], [name for _, name in fixed]
         self._fixed_values = [x.__dict__[name] for x, name in fixed]
         self._geometry = block.geometry
+        self._noted: _core.Slots | None = None
+        """The modules as they were when functions stood for their calls, if they ever did."""
         if self.refused is None:
             self._derive(block)
 
@@ -84,8 +88,8 @@ class Structure:
         self.parts = tuple(linear._parts(group) for group in self.groups)
         self.biased = tuple(products.biased_columns(parts) for parts in self.parts)
         self.slots, self._shapes, self._without = _slots([x for group in self.groups for x in group])
-        self._keepers = [parts for parts, _ in self.slots]
-        self._keys = [name for _, name in self.slots]
+        self._parameters = _core.Slots(*map(list, zip(*self.slots, strict=True)))
+        self._form: _Form | None = None
         self._others_of, self.other_slots = self._others(block)
         self.gates = [x for x in after.layers if isinstance(x, gate.ScalarGate)]
         self.blades = blades = self.algebra.blade_count
@@ -156,37 +160,64 @@ class Structure:
         ]
         return tuple(found if self.products else [self.hidden, *found])
 
+    def is_unchanged(self) -> bool:
+        """Whether the modules are as they were the last time when functions stood for their calls: most calls find them so."""
+        return self._noted is not None and self._noted.are_same()
+
     def is_current(self) -> bool:
         """Whether the block is made of the modules that it had when this was made."""
         return self.watch.is_current()
 
-    def reason(self, block: Block) -> str | None:
-        """The reason why the block's layers must be called; ``None`` if nothing follows or changes their calls."""
-        why = self.refused or self.watch.reason()
+    def reason(self, block: Block, unchanged: bool = False) -> str | None:
+        """The reason why the block's layers must be called; ``None`` if nothing follows or changes their calls.
+
+        ``unchanged``: the answer of :meth:`is_unchanged`, if it was asked.
+        """
+        why = self.refused or self.watch.reason(unchanged)
+        if why is None and not unchanged:
+            why = self._changed()
+            self._noted = None if why is not None else self.watch.note(*map(list, zip(*self._entries(), strict=True)))
         if why is not None:
             return why
-        if any(own["training"] and own["p"] > 0 for own in self._drops):
+        if self._drops and any(own["training"] and own["p"] > 0 for own in self._drops):
             return "dropout draws random numbers"
-        found = list(map(dict.get, *self._fixed))
-        if found != self._fixed_values or block.geometry is not self._geometry:
+        if block.geometry is not self._geometry:
             return "an attribute that the block was made with has another value"
         if self.attention_layer.head_scale is not None:
             return "attention scales its heads"
-        if not _NOTHING.issuperset(map(type, map(dict.get, *self._without))):
-            return "a linear layer has a bias that it was made without"
         for layer in self.norms[2:]:
             if layer.weight_mv is not None or layer.weight_s is not None:
                 return "the norm of products has gains"
         return None
 
+    def _changed(self) -> str | None:
+        """The reason why the block's layers must be called that lies in attributes of its modules."""
+        if list(map(dict.get, *self._fixed)) != self._fixed_values:
+            return "an attribute that the block was made with has another value"
+        if not _NOTHING.issuperset(map(type, map(dict.get, *self._without))):
+            return "a linear layer has a bias that it was made without"
+        return None
+
+    def _entries(self) -> Iterator[Slot]:
+        """The dictionaries and names that :meth:`_changed` reads."""
+        for owners, names in (self._fixed, self._without):
+            yield from zip(owners, names, strict=True)
+
     def parameters(self, dtype: torch.dtype) -> list[Tensor] | None:
         """The parameters of all linear layers, in the order of tables; ``None`` if some are not plain tensors of a type and
         of the shapes that they were made with."""
-        found: Any = list(map(dict.get, self._keepers, self._keys))
+        found: Any = self._parameters.values()
+        form = self._form
+        if form is not None and form[0] is dtype and form[1] is native.loaded:
+            # Tensors of this form answer all questions below, and that they have memory. Parameters that are gone have the address 0.
+            addresses = form[2].addresses(found)
+            if addresses is not None and 0 not in addresses:
+                return found  # type: ignore[no-any-return]
         if not packed.PLAIN.issuperset(map(type, found)) or {dtype} != set(map(_dtype, found)):
             return None
         if len(set(map(_device, found))) != 1 or list(map(_shape, found)) != self._shapes:
             return None
+        self._form = _form_of(found)
         return found  # type: ignore[no-any-return]
 
     def others(self) -> list[Tensor | None] | None:
@@ -259,6 +290,20 @@ class Structure:
 _dtype = attrgetter("dtype")
 _device = attrgetter("device")
 _shape = attrgetter("shape")
+_Form = tuple[torch.dtype, Any, Any]
+"""A type, the compiled call path, and its description of tensors."""
+
+
+def _form_of(tensors: list[Tensor]) -> _Form | None:
+    """The form of tensors, by which the compiled call path knows others like them; ``None`` without it, or for tensors that it does not take."""
+    if native.loaded is None:
+        return None
+    try:
+        return tensors[0].dtype, native.loaded, native.loaded.Layout(tensors)
+    except TypeError:
+        return None
+
+
 _FIXED = ("geometry", "channels", "heads", "_sizes", "_layer", "_inner", "_signs")
 """Attributes of modules that structures are derived from."""
 
@@ -303,10 +348,19 @@ def _slots(layers: list[linear.EquiLinear]) -> tuple[list[Slot], list[torch.Size
 
 def why_layers(block: Block) -> str | None:
     """The reason why a block's layers must be called, whatever its input is."""
-    return structure_of(block).reason(block)
+    return known(block)[1]
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, Structure] = weakref.WeakKeyDictionary()
+
+
+def known(block: Block) -> tuple[Structure, str | None]:
+    """What is fixed in a block, and the reason why its layers must be called, if there is one."""
+    found = _KNOWN.get(block)
+    if found is not None and found.is_unchanged():
+        return found, found.reason(block, unchanged=True)
+    found = structure_of(block)
+    return found, found.reason(block)
 
 
 def structure_of(block: Block) -> Structure:
