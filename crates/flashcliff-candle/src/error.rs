@@ -269,7 +269,7 @@ pub enum Error {
     /// A loss is made of a gradient whose own gradient does not exist.
     #[error(
         "{operator}: expected no loss on its gradient, since it has no second derivatives; call detach() on a gradient that is a constant of \
-         a loss; for a loss on forces let the network predict them as vectors"
+         a loss; for a loss on forces let the network predict them as vectors, or build it of operators alone and take forces by op::gradients"
     )]
     SecondDerivative {
         /// The name of the operator.

@@ -491,6 +491,26 @@ pub fn all(device: &Device) -> Vec<(&'static str, Made)> {
     all.into_iter().flat_map(|of| of(device)).collect()
 }
 
+/// Checks that the gradient of a loss on the gradient of any variable is an error of the node, or finite. `tests/gradients.rs` compares operators with differences.
+pub fn check_where_kept(name: &str, (vars, output): &Made) {
+    let energy = output.sin().unwrap().sum_all().unwrap();
+    for (of, var) in vars {
+        let gradient = energy.backward().unwrap().remove(var);
+        let gradient = gradient.unwrap_or_else(|| panic!("{name}: {of} has no gradient"));
+        match gradient.sqr().unwrap().sum_all().unwrap().backward() {
+            Err(error) => assert!(
+                error.to_string().contains("no second derivatives"),
+                "{name}, {of}: {error}"
+            ),
+            Ok(found) => {
+                let second = found.get(var).map(|second| second.sum_all().unwrap());
+                let sum = second.map_or(0.0, |sum| sum.to_scalar::<f32>().unwrap());
+                assert!(sum.is_finite(), "{name}, {of}: {sum}");
+            }
+        }
+    }
+}
+
 /// Checks that a loss on the gradient of any variable is an error, alone and beside a function of candle of the same variable.
 pub fn check(name: &str, (vars, output): &Made) {
     let energy = output.sin().unwrap().sum_all().unwrap();

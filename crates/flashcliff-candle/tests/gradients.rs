@@ -1,0 +1,209 @@
+//! Gradients of gradients, where candle keeps the graph of gradients. It asks the environment once in a process, so each test runs itself again
+//! with the variable.
+
+use std::process::Command;
+
+use candle_core::{DType, Device, Result, Tensor, Var};
+use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions};
+use flashcliff::{Algebra, Gate, Invariant, Norm, ProductKind, Signature};
+use flashcliff_candle::{Error, functional as f, op};
+
+const KEEP: &str = "CANDLE_GRAD_DO_NOT_DETACH";
+
+/// Whether this process keeps the graph. If not, the test of a name is run in one that does.
+fn keeps(name: &str) -> bool {
+    if std::env::var_os(KEEP).is_some() {
+        return true;
+    }
+    let own = std::env::current_exe().unwrap();
+    let mut run = Command::new(own);
+    let run = run.args(["--exact", name]).env(KEEP, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&run.stdout);
+    assert!(run.status.success() && said.contains("1 passed"), "{said}");
+    false
+}
+
+fn algebra() -> Algebra {
+    Algebra::new(Signature::new(3, 0, 0).unwrap()).unwrap()
+}
+
+/// Numbers with a long period, none of them near zero.
+fn numbers(shape: &[usize], phase: f64) -> Tensor {
+    let count: usize = shape.iter().product();
+    let number = |at: usize| {
+        let x = (at as f64 * 0.7 + phase).sin();
+        (0.3 + 0.7 * x.abs()).copysign(x)
+    };
+    let data: Vec<f64> = (0..count).map(number).collect();
+    Tensor::from_vec(data, shape, &Device::Cpu).unwrap()
+}
+
+type Function = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
+
+/// Operators with the shapes of their inputs.
+fn operators() -> Vec<(&'static str, Vec<Vec<usize>>, Function)> {
+    let (a, mv) = (algebra(), vec![8, 3, 2]);
+    let product = |gate, norm| ProductOptions::default().with_gate(gate).with_norm(norm);
+    let [gated, plain] = [
+        product(Gate::Silu, Norm::Rms),
+        product(Gate::None, Norm::None),
+    ];
+    let full = gated.clone();
+    vec![
+        (
+            "sgp_norm",
+            vec![mv.clone(), mv.clone(), vec![2, 20]],
+            Box::new(move |x| f::sgp_norm(a, &gated, &x[0], &x[1], &x[2])),
+        ),
+        (
+            "sgp without a norm",
+            vec![mv.clone(), mv.clone(), vec![2, 20]],
+            Box::new(move |x| f::sgp_norm(a, &plain, &x[0], &x[1], &x[2])),
+        ),
+        (
+            "fcgp_norm",
+            vec![mv.clone(), mv.clone(), vec![20, 2, 3]],
+            Box::new(move |x| f::fcgp_norm(a, &full, &x[0], &x[1], &x[2])),
+        ),
+        (
+            "mv_linear",
+            vec![mv.clone(), vec![3, 2, 4], vec![3]],
+            Box::new(move |x| {
+                f::mv_linear(a, &LinearOptions::default(), &x[0], &x[1], Some(&x[2]))
+            }),
+        ),
+        (
+            "mv_linear_sgp_norm",
+            vec![mv.clone(), vec![2, 2, 4], vec![2], vec![2, 20]],
+            Box::new(move |x| {
+                let options = LinearSgpOptions::default();
+                f::mv_linear_sgp_norm(a, &options, &x[0], &x[1], Some(&x[2]), &x[3])
+            }),
+        ),
+        (
+            "grade_norm",
+            vec![mv.clone(), vec![2, 4]],
+            Box::new(move |x| f::grade_norm(a, &x[0], &x[1])),
+        ),
+        (
+            "mv_silu",
+            vec![mv.clone(), vec![2, 4], vec![2, 4]],
+            Box::new(move |x| f::mv_silu(a, Invariant::Mag2, &x[0], &x[1], &x[2])),
+        ),
+        (
+            "mv_layer_norm",
+            vec![mv.clone(), vec![2, 1]],
+            Box::new(move |x| f::mv_layer_norm(a, &x[0], &x[1])),
+        ),
+        (
+            "product",
+            vec![mv.clone(), mv.clone()],
+            Box::new(move |x| f::product(a, ProductKind::Exterior, None, None, &x[0], &x[1])),
+        ),
+        ("norm", vec![mv], Box::new(move |x| f::norm(a, &x[0]))),
+    ]
+}
+
+fn scalar(tensor: &Tensor) -> f64 {
+    tensor.sum_all().unwrap().to_scalar().unwrap()
+}
+
+/// A number made of the gradients by all inputs, and the inputs' own gradients of it.
+fn of_gradients(function: &Function, inputs: &[Tensor]) -> (Tensor, Vec<Var>) {
+    let vars: Vec<Var> = inputs
+        .iter()
+        .map(|x| Var::from_tensor(x).unwrap())
+        .collect();
+    let tensors: Vec<Tensor> = vars.iter().map(|var| var.as_tensor().clone()).collect();
+    // Operations of candle before and behind the operator.
+    let scaled: Vec<Tensor> = tensors.iter().map(|x| (x * 1.1).unwrap()).collect();
+    let energy = function(&scaled).unwrap().sin().unwrap().sum_all().unwrap();
+    let by: Vec<&Tensor> = tensors.iter().collect();
+    let gradients = op::gradients(&energy, &by).unwrap();
+    let mut total = Tensor::zeros((), DType::F64, &Device::Cpu).unwrap();
+    for (at, gradient) in gradients.iter().enumerate() {
+        let weights = numbers(gradient.dims(), 2.0 + at as f64);
+        total = (total + (gradient * weights).unwrap().sum_all().unwrap()).unwrap();
+    }
+    (total, vars)
+}
+
+#[test]
+fn gradients_of_gradients_are_those_of_differences() {
+    if !keeps("gradients_of_gradients_are_those_of_differences") {
+        return;
+    }
+    for (name, shapes, function) in operators() {
+        let at: Vec<Tensor> = shapes.iter().map(|shape| numbers(shape, 0.4)).collect();
+        let (total, vars) = of_gradients(&function, &at);
+        let found = total.backward().unwrap();
+        for (index, var) in vars.iter().enumerate() {
+            let gradient = found
+                .get(var)
+                .unwrap_or_else(|| panic!("{name}: input {index}"));
+            let along = numbers(&shapes[index], 5.0);
+            let step = 1e-5;
+            let moved = |step: f64| {
+                let mut moved = at.clone();
+                moved[index] = (&at[index] + (&along * step).unwrap()).unwrap();
+                scalar(&of_gradients(&function, &moved).0)
+            };
+            let want = (moved(step) - moved(-step)) / (2.0 * step);
+            let got = scalar(&(gradient * &along).unwrap());
+            let size = scalar(&(gradient * &along).unwrap().abs().unwrap());
+            assert!(
+                (got - want).abs() <= 1e-6 * size.max(1e-2),
+                "{name}: by input {index} {got}, by differences {want}"
+            );
+        }
+    }
+}
+
+#[test]
+fn third_derivatives_are_there() {
+    if !keeps("third_derivatives_are_there") {
+        return;
+    }
+    // The energy |x|^3 of a vector: its third derivative along the vector itself is 6 |x|^3.
+    let x = Var::from_tensor(&numbers(&[8, 1, 1], 0.4)).unwrap();
+    let along = x.as_tensor().detach();
+    let norm = f::norm(algebra(), &x).unwrap();
+    let mut value = norm.powf(3.0).unwrap().sum_all().unwrap();
+    let expected = 6.0 * scalar(&value);
+    for _ in 0..3 {
+        let gradient = op::gradients(&value, &[&x]).unwrap().remove(0);
+        value = (gradient * &along).unwrap().sum_all().unwrap();
+    }
+    let got = scalar(&value);
+    assert!(
+        (got - expected).abs() <= 1e-9 * expected.abs(),
+        "{got}, {expected}"
+    );
+}
+
+#[test]
+fn gradients_of_what_does_not_matter_are_zeros() {
+    if !keeps("gradients_of_what_does_not_matter_are_zeros") {
+        return;
+    }
+    let [x, other] = [0.1, 0.2].map(|phase| Var::from_tensor(&numbers(&[8, 2, 1], phase)).unwrap());
+    let energy = f::norm(algebra(), &x).unwrap().sum_all().unwrap();
+    let gradients = op::gradients(&energy, &[&other, &x]).unwrap();
+    assert_eq!(scalar(&gradients[0].abs().unwrap()), 0.0);
+    assert!(scalar(&gradients[1].abs().unwrap()) > 0.0);
+}
+
+#[test]
+fn without_the_graph_it_is_an_error_that_says_what_to_set() {
+    if std::env::var_os(KEEP).is_some() {
+        return;
+    }
+    let x = Var::from_tensor(&numbers(&[8, 2, 1], 0.1)).unwrap();
+    let energy = f::norm(algebra(), &x).unwrap().sum_all().unwrap();
+    let error = op::gradients(&energy, &[&x]).unwrap_err().to_string();
+    assert!(
+        error.contains(&Error::DetachedGradients.to_string()),
+        "{error}"
+    );
+    assert!(error.contains(KEEP), "{error}");
+}
