@@ -44,9 +44,9 @@ pub(crate) fn raise(mut error: Error) -> PyErr {
     }
     let message = error.to_string();
     match error {
-        Error::UnsupportedGrades { .. } | Error::UnsupportedOnCuda { .. } => {
-            UnsupportedError::new_err(message)
-        }
+        Error::UnsupportedGrades { .. }
+        | Error::UnsupportedOnCuda { .. }
+        | Error::NotDifferentiable { .. } => UnsupportedError::new_err(message),
         Error::DtypeMismatch { .. } => PyTypeError::new_err(message),
         Error::OutOfMemory { .. } => PyMemoryError::new_err(message),
         // PyTorch raises the same exception for tensors on different devices.

@@ -29,6 +29,7 @@ mod logging;
 mod native;
 mod operator;
 mod options;
+mod program;
 mod runs;
 mod slots;
 mod threads;
@@ -47,6 +48,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("CudaError", py.get_type::<error::CudaError>())?;
     module.add_class::<algebra::Algebra>()?;
     module.add_class::<operator::Operator>()?;
+    module.add_class::<program::Program>()?;
     module.add_class::<equivariant::EquivariantLinear>()?;
     module.add_class::<equivariant::InvariantNorm>()?;
     module.add_class::<heads::HeadFeatures>()?;

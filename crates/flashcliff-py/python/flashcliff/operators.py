@@ -1,0 +1,465 @@
+"""Operators that users write: a function of multivectors, traced once, becomes one kernel with gradients of every order.
+
+>>> import torch, flashcliff
+>>> from flashcliff.operators import Multivector, PerChannel, operator
+>>>
+>>> @operator(flashcliff.Algebra(3, 0, 0))
+... def weighted_commutator(x: Multivector, y: Multivector, w: PerChannel):
+...     return w * (x * y - y * x)
+>>>
+>>> x, y = torch.randn(8, 5, 4, requires_grad=True), torch.randn(8, 5, 4)
+>>> weighted_commutator(x, y, torch.ones(4, 1)).shape
+torch.Size([8, 5, 4])
+
+The function runs once, on symbols. What it returns is a program over the blades, as the library's own operators are: it is interpreted in
+vectors on the CPU, and compiled at the first call on a GPU. It works with autograd in both modes, ``torch.func``, ``torch.compile`` and CUDA
+graphs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NoReturn
+
+from torch import Tensor
+
+from . import _core
+from ._ops import derived
+from .algebra import Algebra, AlgebraLike, as_algebra, grades_of
+
+__all__ = ["Multivector", "Operator", "PerChannel", "Scalar", "operator"]
+
+
+class Scalar:
+    """A number for each lane, or for each row: in a function that is traced.
+
+    Scalars add, multiply and divide, also with numbers.
+    """
+
+    def __init__(self, program: _core.Program, value: int) -> None:
+        self._program = program
+        self._value = value
+
+    def _with(self, function: str, *others: int) -> Scalar:
+        return Scalar(self._program, self._program.apply(function, [self._value, *others]))
+
+    def _other(self, other: Any) -> int | None:
+        if isinstance(other, Scalar):
+            return other._value
+        if isinstance(other, (int, float)):
+            return self._program.constant(float(other))
+        return None
+
+    def _binary(self, function: str, other: Any, turned: bool = False) -> Any:
+        value = self._other(other)
+        if value is None:
+            return NotImplemented
+        pair = [value, self._value] if turned else [self._value, value]
+        return Scalar(self._program, self._program.apply(function, pair))
+
+    def __add__(self, other: Any) -> Any:
+        return self._binary("add", other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Any:
+        return self._binary("sub", other)
+
+    def __rsub__(self, other: Any) -> Any:
+        return self._binary("sub", other, turned=True)
+
+    def __mul__(self, other: Any) -> Any:
+        return self._binary("mul", other)
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> Any:
+        return self._binary("div", other)
+
+    def __rtruediv__(self, other: Any) -> Any:
+        return self._binary("div", other, turned=True)
+
+    def __neg__(self) -> Scalar:
+        return self._with("neg")
+
+    def sqrt(self) -> Scalar:
+        """The square root."""
+        return self._with("sqrt")
+
+    def sigmoid(self) -> Scalar:
+        """``1 / (1 + exp(-s))``"""
+        return self._with("sigmoid")
+
+    def gate(self) -> Scalar:
+        """The gate of the operator: see :func:`operator`."""
+        return self._with("gate")
+
+    def mean(self) -> Scalar:
+        """The mean over the channels of a batch element."""
+        return Scalar(self._program, self._program.mean(self._value))
+
+
+class PerChannel:
+    """An annotation: a parameter ``[channels, count]``.
+
+    In the function it is a scalar if ``count`` is 1, else a sequence of scalars. ``PerChannel("paths")`` has a weight for each path of a
+    product: it is given to :meth:`Multivector.weighted`.
+
+    Args:
+        count: how many numbers a channel has.
+    """
+
+    def __init__(self, count: int | str = 1) -> None:
+        if count != "paths" and not (isinstance(count, int) and count > 0):
+            raise ValueError(f"PerChannel: expected a count from 1 on, or `paths`, got {count!r}")
+        self.count = count
+
+
+class Multivector:
+    """A multivector in a function that is traced; as an annotation, an argument ``[blades, *batch, channels]`` with all blades.
+    ``Multivector.of(1, 2)`` is the annotation of one with some grades.
+
+    ========  ==================================================================================
+    sign      meaning
+    ========  ==================================================================================
+    ``x + y`` sum, ``x - y`` difference; of different grades too
+    ``x * y`` geometric product; ``x * s`` with a scalar, a parameter or a number
+    ``x ^ y`` exterior product
+    ``x | y`` inner product: the parts of grade ``abs(r - s)`` of the products of grades r and s
+    ``x & y`` regressive product
+    ``~x``    reverse
+    ``x >> y`` sandwich ``x y ~x``
+    ``x / s`` quotient by a scalar
+    ========  ==================================================================================
+    """
+
+    def __init__(
+        self, algebra: Algebra, program: _core.Program, values: Sequence[int], grades: Sequence[int]
+    ) -> None:
+        self.algebra = algebra
+        self.grades = tuple(grades)
+        self._program = program
+        self._values = list(values)
+
+    @staticmethod
+    def of(*grades: int) -> _Grades:
+        """The annotation of an argument with these grades."""
+        return _Grades(grades)
+
+    # Parts
+
+    @property
+    def _parts(self) -> tuple[list[int], list[int]]:
+        return self._values, list(self.grades)
+
+    def _like(self, values: Sequence[int]) -> Multivector:
+        return Multivector(self.algebra, self._program, values, self.grades)
+
+    def _named(self) -> dict[int, int]:
+        """The value of each blade."""
+        return dict(zip(self.algebra.blades_of(self.grades), self._values))
+
+    def _of_blades(self, values: dict[int, int]) -> Multivector:
+        grades = sorted({self.algebra.grades[blade] for blade in values})
+        blades = self.algebra.blades_of(grades)
+        zero = self._program.constant(0.0)
+        parts = [values.get(blade, zero) for blade in blades]
+        return Multivector(self.algebra, self._program, parts, grades)
+
+    def grade(self, *grades: int) -> Multivector:
+        """The parts of some grades. Those that the multivector has not are left out."""
+        kept = {b: v for b, v in self._named().items() if self.algebra.grades[b] in grades}
+        if not kept:
+            raise ValueError(f"grade: expected one of the grades {self.grades}, got {grades}")
+        return self._of_blades(kept)
+
+    @property
+    def scalar(self) -> Scalar:
+        """The scalar part; 0 if there is none."""
+        value = self._named().get(0)
+        return Scalar(self._program, self._program.constant(0.0) if value is None else value)
+
+    def kept(self) -> Multivector:
+        """The same multivector, which kernels may store where it is read more than once."""
+        return self._like(self._program.cut(self._values))
+
+    # Sums and multiples
+
+    def _sum(self, other: Any, function: str) -> Any:
+        if not isinstance(other, Multivector):
+            return NotImplemented
+        mine, theirs = self._named(), other._named()
+        zero = self._program.constant(0.0)
+        blades = {*mine, *theirs}
+        return self._of_blades(
+            {
+                blade: self._program.apply(
+                    function, [mine.get(blade, zero), theirs.get(blade, zero)]
+                )
+                for blade in blades
+            }
+        )
+
+    def __add__(self, other: Any) -> Any:
+        return self._sum(other, "add")
+
+    def __sub__(self, other: Any) -> Any:
+        return self._sum(other, "sub")
+
+    def __neg__(self) -> Multivector:
+        return self._like([self._program.apply("neg", [value]) for value in self._values])
+
+    def _scaled(self, function: str, other: Any) -> Multivector | None:
+        if isinstance(other, (int, float)):
+            other = Scalar(self._program, self._program.constant(float(other)))
+        if not isinstance(other, Scalar):
+            return None
+        scale = other._value
+        return self._like([self._program.apply(function, [value, scale]) for value in self._values])
+
+    def __truediv__(self, other: Any) -> Any:
+        scaled = self._scaled("div", other)
+        return NotImplemented if scaled is None else scaled
+
+    def gated(self) -> Multivector:
+        """Every blade times the gate of the scalar part: see :func:`operator`."""
+        gate = self.scalar.gate()._value
+        return self._like([self._program.apply("damp", [gate, value]) for value in self._values])
+
+    # Products
+
+    def _product(self, kind: str, other: Any) -> Any:
+        if not isinstance(other, Multivector):
+            return NotImplemented
+        values, grades = self._program.product(kind, self._parts, other._parts)
+        return Multivector(self.algebra, self._program, values, grades)
+
+    def __mul__(self, other: Any) -> Any:
+        scaled = self._scaled("mul", other)
+        return self._product("geometric", other) if scaled is None else scaled
+
+    def __rmul__(self, other: Any) -> Any:
+        scaled = self._scaled("mul", other)
+        return NotImplemented if scaled is None else scaled
+
+    def __xor__(self, other: Any) -> Any:
+        return self._product("exterior", other)
+
+    def __and__(self, other: Any) -> Any:
+        return self._product("regressive", other)
+
+    def __or__(self, other: Any) -> Any:
+        if not isinstance(other, Multivector):
+            return NotImplemented
+        total: Multivector | None = None
+        for r in self.grades:
+            for s in other.grades:
+                product = self.grade(r) * other.grade(s)
+                if abs(r - s) in product.grades:
+                    part = product.grade(abs(r - s))
+                    total = part if total is None else total + part
+        assert total is not None, "a product of grades r and s reaches grade abs(r - s)"
+        return total
+
+    def left_contraction(self, other: Multivector) -> Multivector:
+        """The left contraction: the parts of grade ``s - r``."""
+        return self._product("left_contraction", other)  # type: ignore[no-any-return]
+
+    def right_contraction(self, other: Multivector) -> Multivector:
+        """The right contraction: the parts of grade ``r - s``."""
+        return self._product("right_contraction", other)  # type: ignore[no-any-return]
+
+    def commutator(self, other: Multivector) -> Multivector:
+        """``(x y - y x) / 2``"""
+        return self._product("commutator", other)  # type: ignore[no-any-return]
+
+    def weighted(self, other: Multivector, weights: Sequence[Scalar]) -> Multivector:
+        """The geometric product with a weight for each path, in the order of :meth:`flashcliff.Algebra.paths_between`."""
+        values, grades = self._program.weighted_product(
+            self._parts, other._parts, [weight._value for weight in weights]
+        )
+        return Multivector(self.algebra, self._program, values, grades)
+
+    def __rshift__(self, other: Any) -> Any:
+        if not isinstance(other, Multivector):
+            return NotImplemented
+        return self * other * ~self
+
+    # Involutions and duals
+
+    def _involution(self, name: str) -> Multivector:
+        signs = self._program.signs(name, list(self.grades))
+        pairs = zip(self._values, signs)
+        return self._like([self._program.apply("neg", [v]) if s < 0 else v for v, s in pairs])
+
+    def __invert__(self) -> Multivector:
+        return self._involution("reverse")
+
+    def involute(self) -> Multivector:
+        """The grade involution."""
+        return self._involution("involute")
+
+    def conjugate(self) -> Multivector:
+        """The Clifford conjugate."""
+        return self._involution("conjugate")
+
+    def _moved(self, inverse: bool) -> Multivector:
+        images = self._program.duals(inverse)
+        moved = {}
+        for blade, value in self._named().items():
+            to, sign = images[blade]
+            moved[to] = self._program.apply("neg", [value]) if sign < 0 else value
+        return self._of_blades(moved)
+
+    def dual(self) -> Multivector:
+        """The right complement, as of :func:`flashcliff.functional.dual`."""
+        return self._moved(inverse=False)
+
+    def undual(self) -> Multivector:
+        """The left complement, the inverse of :meth:`dual`."""
+        return self._moved(inverse=True)
+
+    # Measures
+
+    def squares(self) -> Scalar:
+        """The sum of the squares of all coefficients."""
+        total = Scalar(self._program, self._program.constant(0.0))
+        for value in self._values:
+            total = total + Scalar(self._program, self._program.apply("mul", [value, value]))
+        return total
+
+    def quadratic_form(self) -> Scalar:
+        """The scalar part of ``~x x``, which every versor leaves alone up to its sign."""
+        return (~self * self).scalar
+
+    def normed(self) -> Multivector:
+        """The multivector over the root mean square of its coefficients: ``x / sqrt(mean over channels of x.squares() + eps)``."""
+        eps = Scalar(self._program, self._program.eps())
+        kept = self.kept()
+        return kept * (1.0 / (kept.squares().mean() + eps).sqrt())
+
+
+class _Grades:
+    """The annotation of a multivector with some grades."""
+
+    def __init__(self, grades: Iterable[int]) -> None:
+        self.grades = tuple(grades)
+
+
+class Operator:
+    """An operator that a user has written; made by :func:`operator`. It is called with tensors, in the order of the function.
+
+    Attributes:
+        algebra: the algebra.
+        inputs: names and axes of the arguments, where an axis is a size, ``batch`` or ``in``.
+        digest: what the program computes, as 32 hexadecimal digits. Equal programs have equal digests.
+    """
+
+    def __init__(self, function: Callable[..., Any], algebra: Algebra, gate: str, eps: float) -> None:
+        functools.update_wrapper(self, function)
+        self.algebra = algebra
+        self._lanes: list[bool] = []
+        name = function.__name__
+        program = _core.Program(algebra._core, name, f"{name}{inspect.signature(function)}")
+        arguments = self._arguments(function, program)
+        output = function(*arguments)
+        if isinstance(output, Scalar):
+            output = Multivector(algebra, program, [output._value], (0,))
+        if not isinstance(output, Multivector) or output._program is not program:
+            raise TypeError(
+                f"{name}: expected a Multivector or a Scalar of its arguments as the result, got {type(output).__name__}"
+            )
+        program.output(output._parts)
+        self._made = program.operator(gate, float(eps))
+        self.grades = output.grades
+        self.inputs = self._made.inputs
+        self.digest = program.digest()
+        self._key = derived.own_key(self._made, f"{self.digest} {gate} {float(eps)!r}")
+
+    def _arguments(self, function: Callable[..., Any], program: _core.Program) -> list[Any]:
+        name = function.__name__
+        annotations = inspect.get_annotations(function, eval_str=True)
+        arguments = []
+        for parameter in inspect.signature(function).parameters.values():
+            kind = annotations.get(parameter.name)
+            if kind is Multivector:
+                kind = _Grades(range(self.algebra.grade_count))
+            elif kind is PerChannel:
+                kind = PerChannel()
+            if isinstance(kind, _Grades):
+                grades = grades_of(self.algebra, parameter.name, kind.grades)
+                values = program.input(parameter.name, list(grades or ()))
+                arguments.append(Multivector(self.algebra, program, values, grades or ()))
+            elif isinstance(kind, PerChannel):
+                count = len(self.algebra.paths) if kind.count == "paths" else int(kind.count)
+                values = program.param(parameter.name, count)
+                scalars = [Scalar(program, value) for value in values]
+                arguments.append(scalars[0] if kind.count == 1 else scalars)
+            else:
+                _refuse(name, parameter.name, kind)
+            self._lanes.append(isinstance(kind, _Grades))
+        if True not in self._lanes:
+            raise TypeError(f"{name}: expected at least one argument annotated as Multivector")
+        return arguments
+
+    def __call__(self, *tensors: Tensor) -> Tensor:
+        if len(tensors) != len(self._lanes):
+            names = ", ".join(name for name, _ in self.inputs)
+            raise TypeError(
+                f"{self.__name__}: expected {len(self._lanes)} tensors ({names}), got {len(tensors)}"
+            )
+        for (name, _), tensor in zip(self.inputs, tensors):
+            if not isinstance(tensor, Tensor):
+                raise TypeError(
+                    f"{self.__name__}: `{name}` must be a torch.Tensor, got {type(tensor).__name__}"
+                )
+        batch = next(t.shape[1:-1] for t, lane in zip(tensors, self._lanes) if lane)
+        flat = [
+            self._flat(name, tensor, batch) if lane else tensor
+            for (name, _), tensor, lane in zip(self.inputs, tensors, self._lanes)
+        ]
+        (output,) = derived.call(self._key, flat)
+        return output.reshape(output.shape[0], *batch, output.shape[-1])
+
+    def _flat(self, name: str, tensor: Tensor, batch: Any) -> Tensor:
+        if tensor.dim() < 2 or tensor.shape[1:-1] != batch:
+            expected = ", ".join(("blades", *map(str, batch), "channels"))
+            raise ValueError(
+                f"{self.__name__}: tensor `{name}` must be [{expected}], got {list(tensor.shape)}"
+            )
+        return tensor.unsqueeze(1) if tensor.dim() == 2 else tensor.flatten(1, -2)
+
+    def __repr__(self) -> str:
+        inputs = ", ".join(f"{name} {list(axes)}" for name, axes in self.inputs)
+        return f"<operator {self.__name__} of {self.algebra}: {inputs}>"
+
+
+def _refuse(function: str, parameter: str, kind: Any) -> NoReturn:
+    raise TypeError(
+        f"{function}: expected `{parameter}` to be annotated as Multivector, Multivector.of(...), PerChannel or PerChannel(...), "
+        f"got {kind!r}"
+    )
+
+
+def operator(
+    algebra: AlgebraLike, *, gate: str = "none", eps: float = 1e-6
+) -> Callable[[Callable[..., Any]], Operator]:
+    """Makes an operator of a function of multivectors.
+
+    The function is called once, when it is decorated. Its arguments say by their annotations what they are: :class:`Multivector`,
+    ``Multivector.of(1, 2)`` for some grades, :class:`PerChannel` for parameters. It returns a :class:`Multivector`, or a :class:`Scalar`,
+    which becomes a multivector of grade 0. Errors come from the line of the function that they are about.
+
+    Args:
+        algebra: the algebra.
+        gate: what :meth:`Multivector.gated` and :meth:`Scalar.gate` stand for, as of :func:`flashcliff.functional.sgp_norm`.
+        eps: what :meth:`Multivector.normed` adds under the root.
+
+    Raises:
+        TypeError: an argument without such an annotation, or another result.
+        ValueError: grades that the algebra has not, or more tensors than kernels have room for.
+    """
+    of = as_algebra(algebra)
+    return lambda function: Operator(function, of, gate, eps)
