@@ -8,7 +8,7 @@ options by name and the tensors of the operator, as its row of the table lists t
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from typing import Any
 
 import torch
@@ -25,7 +25,21 @@ Options = dict[str, Any]
 def apply(op: Op, algebra: str, options: Sequence[Any], tensors: Sequence[Tensor | None]) -> Tensor:
     """The output of an operator of :data:`FORMULAS`, composed."""
     named = {option.name: value for option, value in zip(op.options, options)}
-    return FORMULAS[op.name](by_name(algebra), named, *tensors)
+    first = tensors[0]
+    assert first is not None, "the first tensor is never optional"
+    # The operator's own rules of types hold, not those of matrix products.
+    with torch.autocast(first.device.type, enabled=False):
+        output = FORMULAS[op.name](by_name(algebra), named, *_of_one_type(tensors))
+    return output.to(first.dtype)
+
+
+def _of_one_type(tensors: Sequence[Tensor | None]) -> Sequence[Tensor | None]:
+    """Tensors of the widest type among them: parameters may be float32 beside multivectors of 16 bits."""
+    types = {tensor.dtype for tensor in tensors if tensor is not None}
+    if len(types) == 1:
+        return tensors
+    widest = reduce(torch.promote_types, types)
+    return [None if tensor is None else tensor.to(widest) for tensor in tensors]
 
 
 def _linear(algebra: Algebra, options: Options, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:

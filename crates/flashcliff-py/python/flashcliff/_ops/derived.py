@@ -54,12 +54,40 @@ def call(of: str, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return _Derived.apply(of, *tensors)  # type: ignore[no-any-return]
 
 
+is_transforming = torch._C._are_functorch_transforms_active
+"""Whether a transform of ``torch.func`` is active."""
+
+
 def is_transformed() -> bool:
     """Whether a transform of ``torch.func`` is active, or anything can have a tangent."""
-    return _transforms() or forward_ad._current_level >= 0
+    return is_transforming() or forward_ad._current_level >= 0
 
 
-_transforms = torch._C._are_functorch_transforms_active
+def is_followed(values: Sequence[Any]) -> bool:
+    """Whether one of the values has a tangent, or a transform of ``torch.func`` that takes derivatives or batches follows one."""
+    if is_transforming() and any(_is_wrapped(value) for value in values):
+        return True
+    return has_tangents(values)
+
+
+def has_tangents(values: Sequence[Any]) -> bool:
+    """Whether one of the values has a tangent."""
+    if forward_ad._current_level < 0:
+        return False
+    return any(
+        isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
+        for value in values
+    )
+
+
+def _is_wrapped(value):
+    if isinstance(value, (list, tuple)):
+        return any(_is_wrapped(each) for each in value)
+    return isinstance(value, Tensor) and (_tracks(value) or _is_batch(value))
+
+
+_tracks = torch._C._functorch.is_gradtrackingtensor
+_is_batch = torch._C._functorch.is_batchedtensor
 
 
 def operator_of(of: str) -> _core.Operator:
@@ -195,6 +223,12 @@ def _folded(tensor, dim, size):
 
 
 # For traces
+
+
+def follow(tensors: Sequence[Tensor], of: str) -> list[Tensor]:
+    """All outputs of the operator of a key, where a transform of ``torch.func`` follows a tensor."""
+    return list(_Derived.apply(of, *tensors))
+
 
 
 def _run(tensors: list[Tensor], of: str) -> list[Tensor]:

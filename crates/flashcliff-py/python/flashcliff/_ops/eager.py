@@ -30,7 +30,7 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
     first = tensors[0]
     if not (first.is_cpu or first.is_cuda):
         return REGISTERED[op].call(tensors, algebra, options)
-    if derived.is_transformed():
+    if derived.is_transformed() and derived.is_followed(tensors):
         return _transformed(op, tensors, algebra, options)
     if doors.follows():
         return REGISTERED[op].call(tensors, algebra, options)
@@ -126,11 +126,10 @@ def _gradients(bound, grad, tensors, saved, output, wanted):
 
 
 def _through_dispatcher(bound, grad, tensors, saved, output, wanted):
-    """The gradients as an operator, which can be traced, and which can be differentiated again
-    or raises an error that says it cannot."""
+    """The gradients as an operator, which can be traced, transformed and differentiated again."""
     registered = bound.registered
     op = registered.op
-    run.refuse_layouts(op.name, ("grad",), (grad,))
+    run.refuse_gradient(op.name, grad)
     kept = [] if op.linear else [*tensors, saved, output] if op.saves else tensors
     grads = iter(registered.backward(grad, *kept, list(wanted), *bound.configuration))
     return [next(grads) if want else None for want in wanted]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from . import composed, derived
@@ -62,6 +63,34 @@ def transformed(
         return composed.apply(op, algebra, options, tensors)
     of = derived.key(op, algebra, op.given(tensors), tuple(options))
     return derived.call(of, present(tensors))[0]
+
+
+def transformed_gradients(
+    op: Op,
+    configuration: tuple[Any, ...],
+    grad: Tensor,
+    tensors: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+) -> list[Tensor | None]:
+    """The gradients of an operator that are wanted, by functions that transforms and derivatives in forward mode know."""
+    algebra, *options = configuration
+    if op.name in composed.FORMULAS:
+
+        def forward(*chosen: Tensor) -> Tensor:
+            following = iter(chosen)
+            all_tensors = [next(following) if want else t for t, want in zip(tensors, wanted)]
+            return composed.apply(op, algebra, options, all_tensors)
+
+        chosen = (t for t, want in zip(tensors, wanted) if want)
+        pull: Callable[[Tensor], Any] = torch.func.vjp(forward, *chosen)[1]
+        found = iter(pull(grad))
+    else:
+        given = op.given(tensors)
+        of = derived.key(op, algebra, given, tuple(options))
+        needed = [want for want, is_given in zip(wanted, given) if is_given]
+        gradients = derived.gradients(of, present(tensors), [grad], needed)
+        found = iter(present(gradients))
+    return [next(found) if want else None for want in wanted]
 
 
 def composed_gradients(

@@ -20,8 +20,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..._ops import doors, equivariant
-from ..._ops.equivariant import Sizes
 from ..._ops.again import again
+from ..._ops.equivariant import Sizes
 from .geometry import Geometry, constant, indices
 from .maps import MapPlan
 from .packed import PLAIN

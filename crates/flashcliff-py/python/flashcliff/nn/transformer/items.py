@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from ..._ops import doors, equivariant, items
+from ..._ops.again import Composed
+from ..._ops.again import again as _again
 from ..._ops.items import Eps, Gains, Pair, Part, Split, serves_features
 from ...algebra import Algebra
 from . import packed
-from ..._ops.again import Composed
-from ..._ops.again import again as _again
 
 __all__ = [
     "Heads",

@@ -14,9 +14,9 @@ from torch import Tensor
 
 from ..._ops import attention as kernels
 from ..._ops import doors
+from ..._ops.again import again
 from ..._ops.attention import Call, Rows
 from ..._ops.run import takes_tf32
-from ..._ops.again import again
 from .packed import is_plain
 from .ragged import Sequences, of_items
 

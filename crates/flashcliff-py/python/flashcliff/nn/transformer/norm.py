@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..._ops import checks, doors, equivariant
+from ..._ops.again import again
 from ..._ops.items import Gains, Pair
 from .._module import check_count, joined
 from . import items, path
-from ..._ops.again import again
 from .geometry import (
     Geometry,
     GeometryLike,
