@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 
 from .. import _core
 from .._derived.table import OPS
-from . import doors, run, shapes
+from . import batches, doors, run, shapes
 from .op import CACHED, Op, operator, present
 
 GRADIENT = "g"
@@ -138,7 +138,7 @@ def gradients(
     if not any(needed) or not any(there):
         return [None] * len(tensors)
     wanted = _then(of, selecting(there), GRADIENT, selecting(needed))
-    found = iter(call(wanted, [*tensors, *present(grads)]))
+    found = iter(batches.over(lambda given: call(wanted, [*tensors, *given]), present(grads)))
     return [next(found) if need else None for need in needed]
 
 

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .. import _core
 from .._derived.table import OPS
-from . import counted, derived, run, second, shapes, transforms
+from . import batches, counted, derived, run, second, shapes, transforms
 from .autocast import cast
 from .op import Op, operator, present
 
@@ -58,6 +58,21 @@ class Registered:
         """The output, through the dispatcher."""
         result = self.forward(*tensors, algebra, *options)
         return result[0] if self.op.saves else result
+
+    def gradients(
+        self,
+        grad: Tensor,
+        kept: Sequence[Any],
+        wanted: Sequence[bool],
+        configuration: tuple[Any, ...],
+    ) -> list[Tensor | None]:
+        """The gradients that are wanted, through the dispatcher; ``kept`` is what the backward pass reads."""
+
+        def call(grads: Sequence[Tensor]) -> list[Tensor | None]:
+            found = iter(self.backward(*grads, *kept, list(wanted), *configuration))
+            return [next(found) if want else None for want in wanted]
+
+        return batches.over(call, [grad])
 
     # Schemas
 
@@ -196,11 +211,10 @@ class Registered:
     def _gradients(self, ctx, grad, *_):
         if grad is None:
             return (None,) * ctx.arguments
-        run.refuse_gradient(self.op.name, grad)
+        run.refuse_sparse_and_nested(self.op.name, "grad", grad)
         wanted = list(ctx.needs_input_grad[: self.count])
-        grads = iter(self.backward(grad, *ctx.saved_tensors, wanted, *ctx.configuration))
-        given = (next(grads) if want else None for want in wanted)
-        return (*given, *(None for _ in range(ctx.arguments - self.count)))
+        found = self.gradients(grad, ctx.saved_tensors, wanted, ctx.configuration)
+        return (*found, *(None for _ in range(ctx.arguments - self.count)))
 
     def _parts(self, inputs):
         """The gradient, the inputs, which gradients are wanted, and the configuration, of the

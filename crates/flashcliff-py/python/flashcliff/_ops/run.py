@@ -183,23 +183,10 @@ def refuse_layouts(operator: str, names: Iterable[str], tensors: Iterable[Tensor
             continue
         refuse_sparse_and_nested(operator, name, tensor)
         if is_batched(tensor):
-            _refuse_batch(operator, name)
-
-
-def refuse_gradient(operator: str, grad: Tensor) -> None:
-    """Raises if the gradient of an output is not one that an operator of gradients takes: those of batches of ``torch.func.vmap`` are."""
-    if torch.compiler.is_compiling():
-        return
-    refuse_sparse_and_nested(operator, "grad", grad)
-    if torch._C._functorch.is_legacy_batchedtensor(grad):
-        _refuse_batch(operator, "grad")
-
-
-def _refuse_batch(operator, name):
-    raise _core.UnsupportedError(
-        f"{operator}: batched gradients and batched tensors are not available, and `{name}` is "
-        "batched; use torch.func.vmap, torch.func.jacrev, a loop, or `vectorize=False`"
-    )
+            raise _core.UnsupportedError(
+                f"{operator}: expected tensors with memory, and `{name}` is a batch of tensors; "
+                "use torch.func.vmap, or a loop"
+            )
 
 
 def refuse_sparse_and_nested(operator: str, name: str, tensor: Tensor) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import composed, derived
+from . import batches, composed, derived
 from .again import again
 from .op import Op, present
 
@@ -41,7 +41,7 @@ def gradients(
         def backward(grad: Tensor, *tensors: Tensor | None) -> list[Tensor | None]:
             return composed_gradients(op, configuration, grad, tensors)
 
-        return again(backward, [grad, *tensors], seeds)
+        return batches.over(lambda given: again(backward, [grad, *tensors], given), seeds)
     first = derived.key(
         op, algebra, given, tuple(options), derived.GRADIENT, derived.selecting(there)
     )
