@@ -36,7 +36,8 @@ def over(function: Callable[..., Any], grads: Sequence[Tensor | None]) -> Gradie
         there[:] = [result is not None for result in results]
         return tuple(result for result in results if result is not None)
 
-    found = iter(torch.func.vmap(some, axes)(*plain))
+    # PyTorch gives tangents another order in memory only where batches come first in it.
+    found = (each.contiguous() for each in torch.func.vmap(some, axes)(*plain))
     return [torch._add_batch_dim(next(found), 0, level) if is_there else None for is_there in there]
 
 

@@ -27,10 +27,14 @@ def apply(op: Op, algebra: str, options: Sequence[Any], tensors: Sequence[Tensor
     named = {option.name: value for option, value in zip(op.options, options)}
     first = tensors[0]
     assert first is not None, "the first tensor is never optional"
-    # The operator's own rules of types hold, not those of matrix products.
-    with torch.autocast(first.device.type, enabled=False):
+    with own_types(first):
         output = FORMULAS[op.name](by_name(algebra), named, *_of_one_type(tensors))
     return output.to(first.dtype)
+
+
+def own_types(tensor: Tensor) -> torch.autocast:
+    """Without autocast on the device of a tensor: the operator's own rules of types hold, not those of matrix products."""
+    return torch.autocast(tensor.device.type, enabled=False)
 
 
 def _of_one_type(tensors: Sequence[Tensor | None]) -> Sequence[Tensor | None]:

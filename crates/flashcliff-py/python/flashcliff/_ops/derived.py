@@ -156,7 +156,9 @@ def tangents(
         torch.zeros_like(tensor) if direction is None else direction
         for tensor, direction in zip(tensors, directions)
     ]
-    return call(_then(of, TANGENT), [*tensors, *along])
+    wanted = _then(of, TANGENT)
+    found = batches.over(lambda given: call(wanted, [*tensors, *given]), along)
+    return tuple(present(found))
 
 
 class _Derived(torch.autograd.Function):

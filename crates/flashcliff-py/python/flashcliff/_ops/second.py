@@ -41,7 +41,8 @@ def gradients(
         def backward(grad: Tensor, *tensors: Tensor | None) -> list[Tensor | None]:
             return composed_gradients(op, configuration, grad, tensors)
 
-        return batches.over(lambda given: again(backward, [grad, *tensors], given), seeds)
+        with composed.own_types(grad):
+            return batches.over(lambda given: again(backward, [grad, *tensors], given), seeds)
     first = derived.key(
         op, algebra, given, tuple(options), derived.GRADIENT, derived.selecting(there)
     )
@@ -83,7 +84,8 @@ def transformed_gradients(
 
         chosen = (t for t, want in zip(tensors, wanted) if want)
         pull: Callable[[Tensor], Any] = torch.func.vjp(forward, *chosen)[1]
-        found = iter(pull(grad))
+        with composed.own_types(grad):
+            found = iter(pull(grad))
     else:
         given = op.given(tensors)
         of = derived.key(op, algebra, given, tuple(options))
