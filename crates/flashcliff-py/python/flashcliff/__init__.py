@@ -9,6 +9,7 @@
   others.
 - :mod:`flashcliff.compat`: drop-in layers and networks of other libraries; :func:`flashcliff.accelerate` replaces them
   within a model.
+- :mod:`flashcliff.testing`: checks that models are equivariant and that their forces conserve energy.
 - :func:`flashcliff.capture`: a training step as one CUDA graph.
 - :func:`flashcliff.profile`: what a region of code spends in the operators.
 - :func:`flashcliff.predict`: the time and memory of a model's step before it runs, and the largest batch that fits.
@@ -58,9 +59,10 @@ __all__ = [
     "profile",
     "rotors",
     "set_num_threads",
+    "testing",
 ]
 
-_MODULES = ("arrays", "compat", "functional", "nn", "optim", "rotors")
+_MODULES = ("arrays", "compat", "functional", "nn", "optim", "rotors", "testing")
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_core.after_fork)
