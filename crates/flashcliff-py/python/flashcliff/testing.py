@@ -176,23 +176,23 @@ def check_conservation(
         gradient, allowed, "forces are not minus the gradient of the energy", "the largest force"
     )
     velocities = _drawn(positions, generator)
-    changes = [
+    whole, half = (
         _simulated(energy, by, positions, velocities, steps * parts, time_step / parts)
         for parts in (1, 2)
-    ]
+    )
     _demand(
-        changes[0],
+        whole,
         drift,
         "the energy changes in a simulation",
         "the kinetic energy; shorter steps may help",
     )
-    order = _order(*changes, 1e3 * torch.finfo(positions.dtype).eps)
+    order = _order(whole, half, 1e3 * torch.finfo(positions.dtype).eps)
     if order < 1.5:
         raise AssertionError(
-            f"check_conservation: the change of the energy falls from {changes[0]:.1e} to {changes[1]:.1e} with half the time step, "
+            f"check_conservation: the change of the energy falls from {whole:.1e} to {half:.1e} with half the time step, "
             f"by a power of {order:.1f}; expected 2, which shorter steps may come near to, unless the energy has kinks"
         )
-    return Conservation(gradient, curl, changes[0], order)
+    return Conservation(gradient, curl, whole, order)
 
 
 # Kinds of tensors
