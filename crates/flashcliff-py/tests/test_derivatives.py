@@ -6,6 +6,7 @@ import itertools
 import pytest
 import reference
 import torch
+from cases import LANES
 from derivatives_common import (
     OPERATORS,
     PLANE,
@@ -28,6 +29,7 @@ from torch.utils.checkpoint import checkpoint
 import flashcliff
 from flashcliff import functional as F
 from flashcliff import nn
+from flashcliff._ops import composed
 
 R3 = flashcliff.Algebra(3)
 ways = pytest.mark.parametrize("way", ["eager", "dispatcher"])
@@ -596,3 +598,17 @@ def test_forces_are_exported():
     program = torch.export.export(model, (x,), strict=False)
     x = torch.randn(8, 3, 4)
     close(program.module()(x), model(x), 1e-6)
+
+
+@pytest.mark.parametrize("name", ["fcgp_norm", "mv_linear", "mv_linear_sgp_norm"])
+def test_composed_operators_take_parameters_of_a_wider_type(name):
+    """As on CUDA, where multivectors of 16 bits may meet parameters of float32."""
+    case = named(name)
+    given = tensors(case, dtype=torch.float32)
+    half = [t.bfloat16() if n in LANES else t for n, t in zip(case.shapes, given)]
+    _, algebra, *options = case.arguments({})[len(case.op.names) - 1 :]
+    by_name = dict(zip(case.shapes, half))
+    found = composed.apply(case.op, algebra, options, [by_name.get(n) for n in case.op.names])
+    assert found.dtype == torch.bfloat16
+    rounded = [t.float() for t in half]
+    close(found, Ways(case).exact(*rounded), 2**-7)
