@@ -1,11 +1,10 @@
-"""Learns the energy of small clusters of atoms, and reads the forces off it by autograd.
+"""Learns the energy of small clusters of atoms from energies and forces. Forces are gradients, so the loss has second derivatives.
 
 The energy of an atom has a term for each pair and one for the angle of each two neighbours. The network sees the neighbours as
 multivectors, and a geometric product of their sums has the angles. Its energy does not change when the cluster is turned, so its
 forces, minus the gradient of the energy, turn along.
 
-Only energies are trained on. To train on forces, the gradient would have to be differentiated again, which products refuse:
-their gradients have no derivatives. The forces are learned all the same. Runs in some ten seconds on two cores.
+Runs in some twenty seconds on two cores.
 
     python examples/forces.py
 """
@@ -70,10 +69,11 @@ class Energy(nn.Module):
 
 
 def forces(of, places):
-    """Minus the gradient of an energy."""
+    """Energies, and minus their gradient, which can be differentiated again."""
     places = places.clone().requires_grad_()
-    (gradient,) = torch.autograd.grad(of(places).sum(), places)
-    return -gradient
+    energies = of(places)
+    (gradient,) = torch.autograd.grad(energies.sum(), places, create_graph=True)
+    return energies, -gradient
 
 
 def draw(batch):
@@ -90,15 +90,17 @@ def main(steps=300):
     mean = energy(draw(4096)).mean()
     for step in range(steps):
         places = draw(64)
-        loss = (model(places) + mean - energy(places)).square().mean()
+        (wanted, pulls), (found, pulled) = forces(energy, places), forces(model, places)
+        error = (found + mean - wanted).square().mean()
+        loss = error + (pulled - pulls.detach()).square().mean()
         if step % 60 == 0:
-            print(f"step {step:3}  squared error of the energy {loss.item():.1e}")
+            print(f"step {step:3}  squared error of the energy {error.item():.1e}")
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
         schedule.step()
     places = draw(512)
-    wanted, found = forces(energy, places), forces(model, places)
+    (_, wanted), (_, found) = forces(energy, places), forces(model, places)
     error = ((found - wanted).square().mean() / wanted.square().mean()).sqrt().item()
     for pair in zip(wanted[0].tolist(), found[0].tolist()):
         print(
@@ -106,9 +108,9 @@ def main(steps=300):
                 *pair[0], *pair[1]
             )
         )
-    print(f"forces that were never trained on are off by {error:.0%}")
+    print(f"forces are off by {error:.0%}")
     rotation, _ = torch.linalg.qr(torch.randn(3, 3))
-    turned = forces(model, places @ rotation.T)
+    _, turned = forces(model, places @ rotation.T)
     off = (turned - found @ rotation.T).abs().max().item()
     print(
         f"forces on turned clusters are turned, to {off:.0e}; they add up to {found.sum(1).abs().max():.0e}"

@@ -22,10 +22,6 @@ class Way:
 
     name: str
     make: Callable[[], tuple[Callable[..., Any], tuple[torch.Tensor, ...]]]
-    composed: bool = True
-    """Whether it is made of layers of transformers or of operations of PyTorch, which all transforms know."""
-    second: bool = True
-    """Whether it has second derivatives."""
 
     def made(self) -> tuple[Callable[..., torch.Tensor], tuple[torch.Tensor, ...]]:
         torch.manual_seed(0)
@@ -45,7 +41,7 @@ def operator(case: Case) -> Way:
         tensors = case.tensors(torch.float32)
         return lambda *given: case.run(**dict(zip(tensors, given, strict=True))), tuple(tensors.values())
 
-    return Way(case.name, make, composed=False, second=False)
+    return Way(case.name, make)
 
 
 def layer(name: str, module: Callable[[], Any], *shapes: tuple[int, ...], **options: bool) -> Way:
@@ -68,7 +64,7 @@ LAYERS = [
         (3, 5, 4),
     ),
     Way("attend", lambda: (gt.attend, tuple(torch.randn(3, 2, 5, 8) for _ in range(3)))),
-    layer("GeometricMLP", lambda: gt.GeometricMLP(STA, (4, 8, 4), (2, 4, 2)), (16, 5, 4), (5, 2), second=False),
+    layer("GeometricMLP", lambda: gt.GeometricMLP(STA, (4, 8, 4), (2, 4, 2)), (16, 5, 4), (5, 2)),
     Way("exp", lambda: (lambda b: rotors.exp(b, PGA), (torch.randn(6, 3, 4),))),
     Way("log", lambda: (lambda r: rotors.log(r, R3), (rotors.exp(torch.randn(3, 3, 4), R3),))),
     Way("inverse", lambda: (lambda r: rotors.inverse(r, PGA), (torch.randn(8, 3, 4),))),
@@ -107,14 +103,14 @@ def ours() -> torch.nn.Module:
 
 
 NETWORKS = [
-    layer("GATransformer", ours, (16, 2, 5, 1), (2, 5, 3), second=False),
-    layer("LGATr", lgatr_net, (2, 5, 1, 16), (2, 5, 3), second=False),
+    layer("GATransformer", ours, (16, 2, 5, 1), (2, 5, 3)),
+    layer("LGATr", lgatr_net, (2, 5, 1, 16), (2, 5, 3)),
     layer("LGATrSlim", slim_net, (2, 5, 1, 4), (2, 5, 3)),
 ]
 
 MODULES = [
-    layer("MVLinear", lambda: nn.MVLinear(R3, 4, 5), (8, 3, 4), composed=False),
-    layer("SGPNorm", lambda: nn.SGPNorm(R3, 4), (8, 3, 4), (8, 3, 4), composed=False, second=False),
+    layer("MVLinear", lambda: nn.MVLinear(R3, 4, 5), (8, 3, 4)),
+    layer("SGPNorm", lambda: nn.SGPNorm(R3, 4), (8, 3, 4), (8, 3, 4)),
 ]
 
 ALL = [*OPERATORS, *LAYERS, *NETWORKS, *MODULES]

@@ -56,7 +56,6 @@ ROWS = [
     # Places
     refused("tensors in two places: remedy", lambda: F.geometric_product(x(), x().to("meta"), R3), RuntimeError, r"expected all tensors on the same device, got x on cpu, y on meta; move them with `.to\(device\)`"),
     refused("a sparse tensor: remedy", lambda: F.norm(x().to_sparse(), R3), UnsupportedError, r"expected dense tensors, got .*; call its `to_dense\(\)`"),
-    refused("a transform: remedy", lambda: torch.func.grad(lambda a: F.norm(a, R3).sum())(x()), NotImplementedError, "has no gradients .* use torch.autograd.grad"),
     # Profiles
     refused("a report within the region", running, RuntimeError, "expected a profile whose region has ended, got one that runs; ask for reports behind the `with` block"),
     refused("a report without a region", lambda: flashcliff.profile().rows, RuntimeError, "got one without a region; ask for reports behind"),

@@ -1,4 +1,4 @@
-"""torch.compile, opcheck, autocast, torch.func and export."""
+"""torch.compile, opcheck, autocast and export."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import torch
 import torch._dynamo.compiled_autograd
 import torch._dynamo.testing
 from cases import SPACE, dispatch, relative_error
-from torch.autograd import forward_ad
 
 import flashcliff
 from flashcliff import functional as F
@@ -128,20 +127,6 @@ def test_export():
     assert torch.equal(program.module()(x, y), F.product(x, y, R3))
 
 
-def test_function_transforms_are_refused():
-    """Transforms of torch.func do not support operators of this kind; they are refused with an
-    error."""
-    x, y, weight = torch.randn(8, 2, 3), torch.randn(8, 2, 3), torch.randn(3, 20)
-    loss = lambda w: F.sgp_norm(x, y, w, R3).pow(2).sum()  # noqa: E731
-    with pytest.raises(
-        NotImplementedError, match="sgp_norm has no gradients by transforms of torch"
-    ):
-        torch.func.grad(loss)(weight)
-    # Functions of the operator's result are not affected.
-    scaled = torch.func.grad(lambda w: (w * F.reverse(x, R3)).sum())(torch.ones_like(x))
-    assert torch.equal(scaled, F.reverse(x, R3))
-
-
 def test_checkpointing():
     from torch.utils.checkpoint import checkpoint
 
@@ -224,71 +209,6 @@ def test_an_optimiser_learns():
         loss.backward()
         optimiser.step()
     assert (found - weight).abs().max() < 1e-2
-
-
-FORWARD_MODE = "flashcliff: {}.* has no derivatives in forward mode, and `{}` has a tangent"
-
-
-@pytest.mark.parametrize("way", ["eager", "dispatcher"])
-@pytest.mark.parametrize("grad", [False, True])
-@pytest.mark.parametrize("case", SPACE, ids=ids)
-def test_forward_mode_is_refused(case, grad, way):
-    """Forward derivatives raise an error instead of being zero. Tensors without a tangent are
-    allowed anywhere."""
-    tensors = case.tensors(grad=grad)
-    run = lambda tensors: case.run(**tensors) if way == "eager" else dispatch(case, tensors)  # noqa: E731
-    wanted = run(tensors)
-    with forward_ad.dual_level():
-        assert torch.equal(run(tensors), wanted)
-        for name, tensor in tensors.items():
-            dual = forward_ad.make_dual(tensor, torch.ones_like(tensor))
-            with pytest.raises(NotImplementedError, match=FORWARD_MODE.format(case.name, name)):
-                run(tensors | {name: dual})
-        with torch.no_grad(), pytest.raises(NotImplementedError, match="forward mode"):
-            run(tensors | {name: dual})
-    assert torch.equal(run(tensors), wanted)
-
-
-def jvp(call, x):
-    return torch.func.jvp(call, (x,), (torch.ones_like(x),))
-
-
-@pytest.mark.filterwarnings("ignore:There is a performance drop")
-@pytest.mark.parametrize("way", ["eager", "dispatcher"])
-@pytest.mark.parametrize(
-    "transform",
-    [
-        jvp,
-        lambda call, x: torch.func.jacfwd(call)(x),
-        lambda call, x: jvp(torch.func.vmap(call), x[None]),
-        lambda call, x: torch.func.vmap(lambda x: jvp(call, x))(x[None]),
-        lambda call, x: jvp(lambda y: jvp(lambda z: call(y) * z, x)[0], x),
-        lambda call, x: torch.autograd.functional.jacobian(
-            call, x, strategy="forward-mode", vectorize=True
-        ),
-    ],
-    ids=["jvp", "jacfwd", "jvp-vmap", "vmap-jvp", "jvp-jvp", "jacobian"],
-)
-def test_forward_mode_of_functions_is_refused(transform, way):
-    x = torch.randn(8, 2, 3)
-    if way == "eager":
-        call = lambda x: F.reverse(x, R3)  # noqa: E731
-    else:
-        call = lambda x: torch.ops.flashcliff.reverse(x, "cl300")  # noqa: E731
-    with pytest.raises(NotImplementedError, match=FORWARD_MODE.format("reverse", "x")):
-        transform(call, x)
-    # The other operands are not affected.
-    output, tangent = jvp(lambda weight: call(x) * weight, torch.ones_like(x))
-    assert torch.equal(output, call(x)) and torch.equal(tangent, call(x))
-
-
-def test_forward_mode_of_gradients_is_refused():
-    x = torch.randn(8, 2, 3, requires_grad=True)
-    output = F.reverse(x, R3)
-    with forward_ad.dual_level():
-        dual = forward_ad.make_dual(torch.ones_like(output), torch.ones_like(output))
-        with pytest.raises(NotImplementedError, match=FORWARD_MODE.format("reverse", "grad")):
-            torch.autograd.grad(output, x, dual)
 
 
 EACH = list({case.name: case for case in SPACE}.values())

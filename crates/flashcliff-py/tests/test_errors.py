@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 import torch
-from cases import SPACE, dispatch
 
 import flashcliff
 from flashcliff import _core, errors
@@ -271,28 +270,6 @@ def test_inputs_without_gradients():
         assert not F.sgp_norm(x, y, weight, R3).requires_grad
     with torch.inference_mode():
         assert F.sgp_norm(x, y, weight, R3).is_inference()
-
-
-@pytest.mark.parametrize("way", ["eager", "dispatcher"])
-@pytest.mark.parametrize(
-    "case",
-    [
-        case
-        for case in SPACE
-        if case.name not in "reverse grade_involution clifford_conjugate dual undual"
-    ],
-    ids=lambda case: case.id,
-)
-def test_second_derivatives_are_refused(case, way):
-    """The operator raises an error instead of wrong numbers or zeros."""
-    tensors = case.tensors(grad=True)
-    if way == "eager":
-        output = case.run(**tensors)
-    else:
-        output = dispatch(case, tensors)
-    grads = torch.autograd.grad(output.sum(), tensors.values(), create_graph=True)
-    with pytest.raises(RuntimeError, match=f"{case.name} has no second derivatives"):
-        sum(grad.sum() for grad in grads).backward()
 
 
 @pytest.mark.skipif(_core.CUDA, reason="this build has CUDA kernels")

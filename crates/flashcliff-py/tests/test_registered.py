@@ -173,7 +173,6 @@ def test_errors_are_those_of_python(python):
         lambda: ops.sgp_norm_backward(x, x, x, weight, good[1][:2], None, [True] * 3, "cl300"),
         lambda: ops.sgp_norm_backward(x, x, x, weight, None, None, [True] * 3, "cl300"),
         lambda: ops.mv_linear_backward(x, x, torch.randn(5, 5, 4), None, [True] * 3, "cl300"),
-        lambda: torch.func.grad(lambda x: ops.reverse(x, "cl300").sum())(x),
     ]
 
     def messages():

@@ -96,14 +96,15 @@ def test_gradients_of_gradients_are_those_of_layers(choices, kernels, monkeypatc
 
 @pytest.mark.parametrize("signature", SIGNATURES, ids=str)
 def test_gradients_with_a_graph(signature, kernels, monkeypatch):
-    """Products have no second derivatives, but gradients that have a graph."""
     net = network(signature, affine=True)
     x, s, options = inputs(net, 2, 3)
     leaves = [x, s, *net.parameters()]
 
     def run():
         total = sum(t.pow(3).sum() for t in net(x, s, **options))
-        return torch.autograd.grad(total, leaves, create_graph=True)
+        first = torch.autograd.grad(total, leaves, create_graph=True)
+        (again,) = torch.autograd.grad(first[0].square().sum(), x, retain_graph=True)
+        return [*first, again]
 
     got = run()
     alike(got, by_layers(monkeypatch, run))

@@ -3,12 +3,14 @@
 - :mod:`flashcliff.functional`: differentiable operators on tensors of PyTorch, on CPUs and NVIDIA
   GPUs.
 - :mod:`flashcliff.nn`: layers and models as modules of PyTorch.
+- :func:`flashcliff.operator`: an operator of a function of multivectors, with gradients of every order.
 - :mod:`flashcliff.rotors`: exponentials and logarithms of bivectors, and versors that act.
 - :mod:`flashcliff.optim`: AdamW with all parameters of a GPU in one launch.
 - :mod:`flashcliff.arrays`: the same operators, forward only, on arrays of NumPy, JAX, CuPy and
   others.
 - :mod:`flashcliff.compat`: drop-in layers and networks of other libraries; :func:`flashcliff.accelerate` replaces them
   within a model.
+- :mod:`flashcliff.testing`: checks that models are equivariant and that their forces conserve energy.
 - :func:`flashcliff.capture`: a training step as one CUDA graph.
 - :func:`flashcliff.profile`: what a region of code spends in the operators.
 - :func:`flashcliff.predict`: the time and memory of a model's step before it runs, and the largest batch that fits.
@@ -53,14 +55,17 @@ __all__ = [
     "functional",
     "get_num_threads",
     "nn",
+    "operator",
+    "operators",
     "optim",
     "predict",
     "profile",
     "rotors",
     "set_num_threads",
+    "testing",
 ]
 
-_MODULES = ("arrays", "compat", "functional", "nn", "optim", "rotors")
+_MODULES = ("arrays", "compat", "functional", "nn", "operators", "optim", "rotors", "testing")
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_core.after_fork)
@@ -78,6 +83,8 @@ def __getattr__(name: str) -> object:
     if name == "accelerate":
         # Loaded when it is asked for, because it imports PyTorch.
         return importlib.import_module(".compat", __name__).accelerate
+    if name == "operator":
+        return importlib.import_module(".operators", __name__).operator
     if name == "capture":
         return importlib.import_module("._capture", __name__).capture
     if name == "profile":

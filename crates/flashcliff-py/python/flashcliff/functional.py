@@ -15,10 +15,13 @@ float64. On CUDA ``torch.set_float32_matmul_precision``, or
 ``torch.backends.cuda.matmul.fp32_precision``, governs matrix products of float32.
 
 Every operator is also one of PyTorch (``torch.ops.flashcliff``), and so works with
-``torch.compile`` and ``torch.export``. Gradients cannot be differentiated again, except those of
-the involutions and duals. There are no derivatives in forward mode, by ``torch.func.grad`` and its
-relatives, nor batched gradients (``is_grads_batched``): each raises ``NotImplementedError`` or
-:class:`flashcliff.UnsupportedError`, a kind of it. ``torch.func.vmap`` works, one call at a time.
+``torch.compile`` and ``torch.export``. Every operator has derivatives of every order that its
+kernels have room for, at least the third in algebras of up to four dimensions: gradients with
+``create_graph=True``, forward mode, the transforms of ``torch.func`` and batched gradients
+(``is_grads_batched``). The first gradient is the fastest: its kernels read what the forward pass
+saved. Maps with matrix products (``mv_linear``, ``fcgp_norm``, ``mv_linear_sgp_norm``) are composed
+of operations of PyTorch for all others. ``torch.func.vmap`` makes one call of a batch of
+multivectors, and a call for each of a batch of weights.
 
 Raises, for all functions: ``ValueError`` for wrong shapes or options, ``TypeError`` for element
 types and for options of other types, ``RuntimeError`` for tensors on different devices,

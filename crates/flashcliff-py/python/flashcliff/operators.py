@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 from torch import Tensor
 
 from . import _core
+from . import _torch as _torch
 from ._ops import derived
 from .algebra import Algebra, AlgebraLike, as_algebra, grades_of
 
@@ -359,6 +360,7 @@ class Operator:
 
     def __init__(self, function: Callable[..., Any], algebra: Algebra, gate: str, eps: float) -> None:
         functools.update_wrapper(self, function)
+        self.__name__ = function.__name__
         self.algebra = algebra
         self._lanes: list[bool] = []
         name = function.__name__
@@ -381,7 +383,7 @@ class Operator:
     def _arguments(self, function: Callable[..., Any], program: _core.Program) -> list[Any]:
         name = function.__name__
         annotations = inspect.get_annotations(function, eval_str=True)
-        arguments = []
+        arguments: list[Any] = []
         for parameter in inspect.signature(function).parameters.values():
             kind = annotations.get(parameter.name)
             if kind is Multivector:

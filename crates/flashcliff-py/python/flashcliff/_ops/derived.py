@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 
 from .. import _core
 from .._derived.table import OPS
-from . import doors, run, shapes
+from . import batches, doors, run, shapes
 from .op import CACHED, Op, operator, present
 
 GRADIENT = "g"
@@ -54,12 +54,40 @@ def call(of: str, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     return _Derived.apply(of, *tensors)  # type: ignore[no-any-return]
 
 
+is_transforming = torch._C._are_functorch_transforms_active
+"""Whether a transform of ``torch.func`` is active."""
+
+
 def is_transformed() -> bool:
     """Whether a transform of ``torch.func`` is active, or anything can have a tangent."""
-    return _transforms() or forward_ad._current_level >= 0
+    return is_transforming() or forward_ad._current_level >= 0
 
 
-_transforms = torch._C._are_functorch_transforms_active
+def is_followed(values: Sequence[Any]) -> bool:
+    """Whether one of the values has a tangent, or a transform of ``torch.func`` that takes derivatives or batches follows one."""
+    if is_transforming() and any(_is_wrapped(value) for value in values):
+        return True
+    return has_tangents(values)
+
+
+def has_tangents(values: Sequence[Any]) -> bool:
+    """Whether one of the values has a tangent."""
+    if forward_ad._current_level < 0:
+        return False
+    return any(
+        isinstance(value, Tensor) and forward_ad.unpack_dual(value).tangent is not None
+        for value in values
+    )
+
+
+def _is_wrapped(value):
+    if isinstance(value, (list, tuple)):
+        return any(_is_wrapped(each) for each in value)
+    return isinstance(value, Tensor) and (_tracks(value) or _is_batch(value))
+
+
+_tracks = torch._C._functorch.is_gradtrackingtensor
+_is_batch = torch._C._functorch.is_batchedtensor
 
 
 def operator_of(of: str) -> _core.Operator:
@@ -70,9 +98,10 @@ def operator_of(of: str) -> _core.Operator:
 @lru_cache(maxsize=4 * CACHED)
 def _made(of: str) -> _core.Operator:
     name, algebra, given, options, steps = json.loads(of)
-    op = _ROWS[name]
-    options = tuple(tuple(option) if isinstance(option, list) else option for option in options)
-    made = operator(op, algebra, tuple(given), options)
+    made = _OWN.get(name)
+    if made is None:
+        options = tuple(tuple(option) if isinstance(option, list) else option for option in options)
+        made = operator(_ROWS[name], algebra, tuple(given), options)
     while steps:
         step, steps = steps[0], steps[1:]
         if step == GRADIENT:
@@ -87,6 +116,21 @@ def _made(of: str) -> _core.Operator:
 
 
 _ROWS = {op.name: op for op in OPS}
+
+_OWN: dict[str, _core.Operator] = {}
+"""Operators that users have written, by name. They live as long as the process, as graphs that name them do."""
+
+
+def own_key(made: _core.Operator, content: str) -> str:
+    """The key of an operator that a user has written.
+
+    Args:
+        made: the operator.
+        content: what tells it from others: equal contents are one operator.
+    """
+    name = f"own {content}"
+    _OWN.setdefault(name, made)
+    return json.dumps([name, "", [], [], ""])
 
 
 def _then(of: str, *steps: str) -> str:
@@ -110,7 +154,7 @@ def gradients(
     if not any(needed) or not any(there):
         return [None] * len(tensors)
     wanted = _then(of, selecting(there), GRADIENT, selecting(needed))
-    found = iter(call(wanted, [*tensors, *present(grads)]))
+    found = iter(batches.over(lambda given: call(wanted, [*tensors, *given]), present(grads)))
     return [next(found) if need else None for need in needed]
 
 
@@ -128,7 +172,9 @@ def tangents(
         torch.zeros_like(tensor) if direction is None else direction
         for tensor, direction in zip(tensors, directions)
     ]
-    return call(_then(of, TANGENT), [*tensors, *along])
+    wanted = _then(of, TANGENT)
+    found = batches.over(lambda given: call(wanted, [*tensors, *given]), along)
+    return tuple(present(found))
 
 
 class _Derived(torch.autograd.Function):
@@ -195,6 +241,12 @@ def _folded(tensor, dim, size):
 
 
 # For traces
+
+
+def follow(tensors: Sequence[Tensor], of: str) -> list[Tensor]:
+    """All outputs of the operator of a key, where a transform of ``torch.func`` follows a tensor."""
+    return list(_Derived.apply(of, *tensors))
+
 
 
 def _run(tensors: list[Tensor], of: str) -> list[Tensor]:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import _core
 from .._derived.table import OPS
-from . import derived, doors, native, run, second
+from . import batches, derived, doors, native, run, second
 from .autocast import cast
 from .library import REGISTERED, Registered
 from .op import CACHED, Op, operator, present
@@ -30,7 +30,7 @@ def call(op: Op, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...
     first = tensors[0]
     if not (first.is_cpu or first.is_cuda):
         return REGISTERED[op].call(tensors, algebra, options)
-    if derived.is_transformed():
+    if derived.is_transformed() and derived.is_followed(tensors):
         return _transformed(op, tensors, algebra, options)
     if doors.follows():
         return REGISTERED[op].call(tensors, algebra, options)
@@ -112,8 +112,8 @@ def _gradients(bound, grad, tensors, saved, output, wanted):
     """The gradients that are wanted, from what the forward pass kept; of a linear operator it keeps nothing."""
     if torch.is_grad_enabled() or torch.compiler.is_compiling() or derived.is_transformed():
         return _through_dispatcher(bound, grad, tensors, saved, output, wanted)
-    if type(grad) not in doors.PLAIN or doors.follows():
-        # A gradient that has no memory, or a mode around the backward pass.
+    if type(grad) not in doors.PLAIN or doors.follows() or batches.is_batch(grad):
+        # A gradient that has no memory, a batch of gradients, or a mode around the backward pass.
         return _through_dispatcher(bound, grad, tensors, saved, output, wanted)
     if bound.linear:
         return run.backward(bound.core, [grad], None, None, grad, wanted)
@@ -126,14 +126,11 @@ def _gradients(bound, grad, tensors, saved, output, wanted):
 
 
 def _through_dispatcher(bound, grad, tensors, saved, output, wanted):
-    """The gradients as an operator, which can be traced, and which can be differentiated again
-    or raises an error that says it cannot."""
-    registered = bound.registered
-    op = registered.op
-    run.refuse_layouts(op.name, ("grad",), (grad,))
+    """The gradients as an operator, which can be traced, transformed and differentiated again."""
+    op = bound.registered.op
+    run.refuse_sparse_and_nested(op.name, "grad", grad)
     kept = [] if op.linear else [*tensors, saved, output] if op.saves else tensors
-    grads = iter(registered.backward(grad, *kept, list(wanted), *bound.configuration))
-    return [next(grads) if want else None for want in wanted]
+    return bound.registered.gradients(grad, kept, wanted, bound.configuration)
 
 
 @lru_cache(maxsize=CACHED)

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .. import _core
 from .._derived.table import OPS
-from . import counted, run, second, shapes, tangents
+from . import batches, counted, derived, run, second, shapes, transforms
 from .autocast import cast
 from .op import Op, operator, present
 
@@ -49,13 +49,30 @@ class Registered:
         self.backward = getattr(torch.ops.flashcliff, f"{op.name}_backward").default
         for device in ("cuda", "cpu"):
             self._register_autocast(device)
-            _refuse_derivatives(self._forward, self.forward, device)
-            _refuse_derivatives(self._backward, self.backward, device)
+            _follow_tangents(self._forward, self.forward, self._followed, device)
+            _follow_tangents(self._backward, self.backward, self._followed_backward, device)
+        transforms.follow(_LIBRARY, self.forward, self._followed)
+        transforms.follow(_LIBRARY, self.backward, self._followed_backward)
 
     def call(self, tensors: tuple[Any, ...], algebra: str, options: tuple[Any, ...]) -> Tensor:
         """The output, through the dispatcher."""
         result = self.forward(*tensors, algebra, *options)
         return result[0] if self.op.saves else result
+
+    def gradients(
+        self,
+        grad: Tensor,
+        kept: Sequence[Any],
+        wanted: Sequence[bool],
+        configuration: tuple[Any, ...],
+    ) -> list[Tensor | None]:
+        """The gradients that are wanted, through the dispatcher; ``kept`` is what the backward pass reads."""
+
+        def call(grads: Sequence[Tensor]) -> list[Tensor | None]:
+            found = iter(self.backward(*grads, *kept, list(wanted), *configuration))
+            return [next(found) if want else None for want in wanted]
+
+        return batches.over(call, [grad])
 
     # Schemas
 
@@ -194,23 +211,26 @@ class Registered:
     def _gradients(self, ctx, grad, *_):
         if grad is None:
             return (None,) * ctx.arguments
-        run.refuse_layouts(self.op.name, ("grad",), (grad,))
+        run.refuse_sparse_and_nested(self.op.name, "grad", grad)
         wanted = list(ctx.needs_input_grad[: self.count])
-        grads = iter(self.backward(grad, *ctx.saved_tensors, wanted, *ctx.configuration))
-        given = (next(grads) if want else None for want in wanted)
-        return (*given, *(None for _ in range(ctx.arguments - self.count)))
+        found = self.gradients(grad, ctx.saved_tensors, wanted, ctx.configuration)
+        return (*found, *(None for _ in range(ctx.arguments - self.count)))
 
-    def _keep_second(self, ctx, inputs, output):
+    def _parts(self, inputs):
+        """The gradient, the inputs, which gradients are wanted, and the configuration, of the
+        arguments of a backward pass."""
         grad, *rest = inputs
-        ctx.arguments = len(inputs)
         if self.op.linear:
             tensors = (grad,) * self.count
         else:
             tensors, rest = rest[: self.count], rest[self.count :]
         if self.op.saves:
             rest = rest[2:]
-        ctx.wanted, *configuration = rest
-        ctx.configuration = self._complete(configuration)
+        wanted, *configuration = rest
+        return grad, tensors, wanted, self._complete(configuration)
+
+    def _keep_second(self, ctx, inputs, output):
+        grad, tensors, ctx.wanted, ctx.configuration = self._parts(inputs)
         ctx.save_for_backward(grad, *tensors)
 
     def _second(self, ctx, grads):
@@ -224,7 +244,30 @@ class Registered:
         found = second.gradients(self.op, ctx.configuration, grad, tensors, seeds, needed)
         if self.op.linear:
             found = found[:1]
-        return (*found, *(None for _ in range(ctx.arguments - len(found))))
+        # PyTorch leaves out options that have their defaults, and older versions want no gradient for these.
+        return (*found, *(None for _ in range(len(needs) - len(found))))
+
+    # Transforms and tangents
+
+    def _followed(self, *args):
+        tensors = args[: self.count]
+        self._check_given(self.op.name, tensors)
+        device = tensors[0].device.type
+        if torch.is_autocast_enabled(device):
+            # Transforms come before autocast.
+            tensors = cast(self.op, tensors, device)
+        algebra, *options = self._complete(args[self.count :])
+        output = second.transformed(self.op, algebra, options, tensors)
+        if not self.op.saves:
+            return output
+        # Derivatives of this output read no sums.
+        return output, output.new_empty(0, dtype=run.saved_dtype(output.dtype))
+
+    def _followed_backward(self, *args):
+        grad, tensors, wanted, configuration = self._parts(args)
+        self._check_given(f"{self.op.name}_backward", tensors)
+        found = second.transformed_gradients(self.op, configuration, grad, tensors, wanted)
+        return [grad for grad, want in zip(found, wanted) if want]
 
     # Autocast
 
@@ -248,19 +291,18 @@ def _gradients_of(definition: Any, overload: torch._ops.OpOverload, key: str) ->
     return torch._library.autograd.make_autograd_impl(overload, definition)
 
 
-def _refuse_derivatives(definition: Any, overload: torch._ops.OpOverload, device: str) -> None:
-    """Makes a registered operator raise an error if a tangent would get lost, or if a transform
-    asks for its gradient."""
+def _follow_tangents(
+    definition: Any, overload: torch._ops.OpOverload, followed: Callable[..., Any], device: str
+) -> None:
+    """Makes a registered operator call another function if a tensor has a tangent, which PyTorch's
+    kernel for gradients would lose."""
     key = _key("Autograd", device)
     inner = _gradients_of(definition, overload, key)
     name = overload._schema.name.removeprefix("flashcliff::")
-    names = [argument.name for argument in overload._schema.arguments]
 
     def kernel(keyset, *args, **kwargs):
-        if tangents.active():
-            tangents.refuse(name, names, args)
-        if torch._C._are_functorch_transforms_active():
-            tangents.refuse_transforms(name, names, args)
+        if derived.has_tangents(args):
+            return followed(*args, **kwargs)
         return inner(keyset, *args, **kwargs)
 
     _LIBRARY.impl(name, kernel, key, with_keyset=True)
@@ -273,5 +315,7 @@ def _key(what: str, device: str) -> str:
 
 REGISTERED: dict[Op, Registered] = {op: Registered(op) for op in OPS}
 """All operators, registered."""
+
+transforms.follow(_LIBRARY, torch.ops.flashcliff.derived.default, derived.follow)
 
 counted.when_imported(REGISTERED.values())

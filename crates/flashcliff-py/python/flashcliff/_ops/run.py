@@ -189,8 +189,8 @@ def refuse_layouts(operator: str, names: Iterable[str], tensors: Iterable[Tensor
         refuse_sparse_and_nested(operator, name, tensor)
         if is_batched(tensor):
             raise _core.UnsupportedError(
-                f"{operator}: batched gradients and batched tensors are not available, and "
-                f"`{name}` is batched; use a loop, or `vectorize=False`"
+                f"{operator}: expected tensors with memory, and `{name}` is a batch of tensors; "
+                "use torch.func.vmap, or a loop"
             )
 
 

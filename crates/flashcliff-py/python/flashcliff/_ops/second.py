@@ -19,6 +19,22 @@ def transformed(
     return derived.call(of, present(tensors))[0]
 
 
+def transformed_gradients(
+    op: Op,
+    configuration: tuple[Any, ...],
+    grad: Tensor,
+    tensors: Sequence[Tensor | None],
+    wanted: Sequence[bool],
+) -> list[Tensor | None]:
+    """The gradients of an operator that are wanted, by functions that transforms and derivatives in forward mode know."""
+    algebra, *options = configuration
+    given = op.given(tensors)
+    of = derived.key(op, algebra, given, tuple(options))
+    needed = [want for want, is_given in zip(wanted, given) if is_given]
+    found = iter(present(derived.gradients(of, present(tensors), [grad], needed)))
+    return [next(found) if want else None for want in wanted]
+
+
 def gradients(
     op: Op,
     configuration: tuple[Any, ...],

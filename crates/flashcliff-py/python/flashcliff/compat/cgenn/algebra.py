@@ -37,10 +37,10 @@ class CliffordAlgebra(torch.nn.Module):
     blades]``.
 
     Names, arguments, results and the state dict (``metric``, ``subspaces``, ``bbo_grades``,
-    ``even_grades``, ``odd_grades``, ``cayley``) are CGENN's. One thing differs: the product of full
-    multivectors in float32 and float64 is an operator of flashcliff, without second derivatives; all
-    other functions are PyTorch's and can be differentiated any number of times. A state dict of
-    another algebra is an error, since the kernels do not read the tables.
+    ``even_grades``, ``odd_grades``, ``cayley``) are CGENN's. The product of full multivectors in
+    float32 and float64 is an operator of flashcliff, all other functions are PyTorch's; each can be
+    differentiated again. A state dict of another algebra is an error, since the kernels do not read
+    the tables.
 
     The vectors have the order of the metric, whatever it is. flashcliff's kernels take null vectors first, then positive,
     then negative ones. For a metric in another order, products and layers here put the blades in the kernels' order and

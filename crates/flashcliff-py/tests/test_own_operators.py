@@ -1,0 +1,211 @@
+"""Operators that users write: the library's own, built anew, have its bits; others have derivatives of every order."""
+
+import pytest
+import torch
+from torch.autograd import gradcheck, gradgradcheck
+
+import flashcliff
+from flashcliff import functional as F
+from flashcliff.operators import Multivector, PerChannel, operator
+
+SPACE = flashcliff.Algebra(3, 0, 0)
+PLANE = flashcliff.Algebra(2, 0, 0)
+PROJECTIVE = flashcliff.Algebra(3, 0, 1)
+
+
+def two(algebra, dtype=torch.float32, batch=(5,), channels=4):
+    torch.manual_seed(1)
+    shape = (algebra.blade_count, *batch, channels)
+    return torch.randn(shape, dtype=dtype), torch.randn(shape, dtype=dtype)
+
+
+BINARY = {
+    "geometric_product": lambda x, y: x * y,
+    "exterior_product": lambda x, y: x ^ y,
+    "regressive_product": lambda x, y: x & y,
+    "left_contraction": lambda x, y: x.left_contraction(y),
+    "right_contraction": lambda x, y: x.right_contraction(y),
+    "commutator_product": lambda x, y: x.commutator(y),
+}
+UNARY = {
+    "reverse": lambda x: ~x,
+    "grade_involution": lambda x: x.involute(),
+    "clifford_conjugate": lambda x: x.conjugate(),
+    "dual": lambda x: x.dual(),
+    "undual": lambda x: x.undual(),
+}
+
+
+def of_two(function):
+    def product(x: Multivector, y: Multivector):
+        return function(x, y)
+
+    return product
+
+
+def of_one(function):
+    def map_of_one(x: Multivector):
+        return function(x)
+
+    return map_of_one
+
+
+@pytest.mark.parametrize("algebra", [PLANE, SPACE, PROJECTIVE], ids=lambda algebra: algebra.name)
+@pytest.mark.parametrize("name", [*BINARY, *UNARY])
+def test_the_librarys_own_operators_built_anew_have_its_bits(name, algebra):
+    x, y = two(algebra)
+    if name in BINARY:
+        own, given = operator(algebra)(of_two(BINARY[name])), (x, y)
+    else:
+        own, given = operator(algebra)(of_one(UNARY[name])), (x,)
+    theirs = getattr(F, name)(*given, algebra)
+    mine = own(*given)
+    # A product that cannot reach a grade has no blades of it.
+    if mine.shape == theirs.shape:
+        assert torch.equal(mine, theirs)
+    else:
+        assert torch.equal(mine, theirs[list(algebra.blades_of(own.grades))])
+
+
+@pytest.mark.parametrize("gate", ["none", "gelu", "silu"])
+def test_the_weighted_product_is_the_librarys(gate):
+    @operator(SPACE, gate=gate)
+    def weighted(x: Multivector, y: Multivector, weight: PerChannel("paths")):
+        if gate == "none":
+            return x.weighted(y, weight)
+        return x.gated().weighted(y.gated(), weight)
+
+    x, y = two(SPACE, torch.float64)
+    weight = torch.randn(4, 20, dtype=torch.float64)
+    theirs = F.sgp_norm(x, y, weight, SPACE, gate=gate, norm="none")
+    assert torch.allclose(weighted(x, y, weight), theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_a_sandwich_is_the_librarys():
+    @operator(PROJECTIVE)
+    def turned(x: Multivector, y: Multivector):
+        return x >> y
+
+    x, y = two(PROJECTIVE, torch.float64)
+    theirs = F.sandwich(x, y, PROJECTIVE)
+    assert torch.allclose(turned(x, y), theirs, rtol=1e-12, atol=1e-12)
+
+
+@operator(SPACE)
+def inner(x: Multivector, y: Multivector):
+    return x | y
+
+
+def test_the_inner_product_has_the_grades_of_differences():
+    x, y = two(SPACE, torch.float64)
+    expected = torch.zeros_like(x)
+    grades = SPACE.grades
+    for a, b, o, sign in SPACE.terms():
+        if grades[o] == abs(grades[a] - grades[b]):
+            expected[o] += sign * x[a] * y[b]
+    assert torch.allclose(inner(x, y), expected, rtol=1e-12, atol=1e-12)
+
+
+@operator(SPACE)
+def interaction(u: Multivector, v: Multivector, w: PerChannel):
+    """CAN's ``u v + u ^ v``, with a weight."""
+    return w * (u * v + (u ^ v))
+
+
+@operator(PLANE, eps=1e-2)
+def normed_commutator(x: Multivector, y: Multivector, w: PerChannel):
+    return w * (x * y - y * x).normed()
+
+
+@operator(SPACE, gate="silu")
+def gated_vector(x: Multivector.of(1), y: Multivector.of(0, 2), a: PerChannel(2)):
+    scale = (a[0] * y.scalar + a[1]).sigmoid()
+    return (x * y).grade(1, 3).kept() * scale / (1.0 + x.squares().mean()).sqrt()
+
+
+@pytest.mark.parametrize("own", [interaction, normed_commutator, gated_vector], ids=lambda own: own.__name__)
+def test_operators_of_ones_own_have_derivatives_of_every_order(own):
+    torch.manual_seed(2)
+    sizes = {"batch": 2, "in": 3}
+    given = [
+        torch.randn([sizes.get(axis, axis) for axis in axes], dtype=torch.float64, requires_grad=True)
+        for _, axes in own.inputs
+    ]
+    assert gradcheck(own, given, check_forward_ad=True)
+    assert gradgradcheck(own, given)
+    first = torch.func.jacrev(lambda x: own(x, *given[1:]).sum())(given[0].detach())
+    (theirs,) = torch.autograd.grad(own(*given).sum(), given[:1])
+    assert torch.allclose(first, theirs)
+
+
+def test_a_program_that_the_build_knows_runs_on_its_kernels():
+    product = operator(SPACE)(of_two(lambda x, y: x * y))
+    again = operator(SPACE)(of_two(lambda u, v: u * v))
+    assert product.digest == again.digest
+    assert product.digest != inner.digest
+
+
+def test_operators_of_ones_own_compile_and_batch():
+    x, y = two(SPACE)
+    w = torch.randn(4, 1)
+    compiled = torch.compile(lambda x, y: interaction(x, y, w).sin(), fullgraph=True)
+    assert torch.allclose(compiled(x, y), interaction(x, y, w).sin(), rtol=1e-6, atol=1e-6)
+    many = torch.stack([x, y, x + y])
+    batched = torch.func.vmap(lambda x: interaction(x, y, w))(many)
+    assert torch.equal(batched, torch.stack([interaction(each, y, w) for each in many]))
+    wide = x.reshape(8, 1, 5, 4).expand(8, 2, 5, 4)
+    assert interaction(wide, wide, w).shape == (8, 2, 5, 4)
+    none = torch.zeros(8, 0, 4)
+    assert interaction(none, none, w).shape == (8, 0, 4)
+
+
+def without_annotation(x, y: Multivector):
+    return y
+
+
+def with_a_tensor(x: torch.Tensor):
+    return x
+
+
+def without_multivectors(w: PerChannel):
+    return w
+
+
+def of_another_kind(x: Multivector):
+    return 3
+
+
+def of_odd_grades(x: Multivector.of(7)):
+    return x
+
+
+@pytest.mark.parametrize(
+    ("function", "error", "words"),
+    [
+        (without_annotation, TypeError, "without_annotation: expected `x` to be annotated as Multivector"),
+        (with_a_tensor, TypeError, "with_a_tensor: expected `x` to be annotated"),
+        (without_multivectors, TypeError, "at least one argument annotated as Multivector"),
+        (of_another_kind, TypeError, "expected a Multivector or a Scalar of its arguments as the result, got int"),
+        (of_odd_grades, ValueError, "7"),
+    ],
+)
+def test_what_is_no_operator_is_an_error_that_says_why(function, error, words):
+    with pytest.raises(error, match=words.replace("(", r"\(")):
+        operator(PLANE)(function)
+
+
+def test_wrong_calls_say_what_was_expected():
+    x, y = two(SPACE)
+    with pytest.raises(TypeError, match=r"inner: expected 2 tensors \(x, y\), got 1"):
+        inner(x)
+    with pytest.raises(TypeError, match="inner: `y` must be a torch.Tensor, got int"):
+        inner(x, 3)
+    with pytest.raises(ValueError, match="`y` must be"):
+        inner(x, y[:4])
+    with pytest.raises(ValueError, match="expected one of the grades"):
+        operator(PLANE)(of_one(lambda x: x.grade(5)))
+    with pytest.raises(ValueError, match="expected 20 weights"):
+        operator(SPACE)(of_two(lambda x, y: x.weighted(y, [])))
+    with pytest.raises(ValueError, match="a count from 1 on, or `paths`"):
+        PerChannel(0)
+    assert repr(inner).startswith("<operator inner of")
