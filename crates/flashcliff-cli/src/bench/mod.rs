@@ -46,7 +46,7 @@ Layers run in the types that they take, in the sizes of --algebra and --shape to
 training steps, with Adam; on a GPU the steps of hulls, regression and volumes in bf16 and f16 too, as by `train --precision`: there values between
 layers are of 16 bits, parameters of f32. Predictions are of f32 always. Before they are timed they are compared with f64 on the CPU: outputs and gradients, predictions, losses,
 and parameters after a step. Their bytes and operations are those of the calls that they make, of operators, matrix products and the optimiser; the
-floor is an addition for each call. There are no second derivatives: neither the library nor candle has any.
+floor is an addition for each call. Second derivatives are not measured.
 
 Memory is the most that was held at once, on the heap of the program or in the pool of the GPU, from the making of the case on, beside what must
 be held: parameters, the tensors of the largest call; for gradients also theirs and what forward passes keep for backward passes; in a training
