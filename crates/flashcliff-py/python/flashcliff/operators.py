@@ -122,18 +122,18 @@ class Multivector:
     """A multivector in a function that is traced; as an annotation, an argument ``[blades, *batch, channels]`` with all blades.
     ``Multivector.of(1, 2)`` is the annotation of one with some grades.
 
-    ========  ==================================================================================
-    sign      meaning
-    ========  ==================================================================================
-    ``x + y`` sum, ``x - y`` difference; of different grades too
-    ``x * y`` geometric product; ``x * s`` with a scalar, a parameter or a number
-    ``x ^ y`` exterior product
-    ``x | y`` inner product: the parts of grade ``abs(r - s)`` of the products of grades r and s
-    ``x & y`` regressive product
-    ``~x``    reverse
-    ``x >> y`` sandwich ``x y ~x``
-    ``x / s`` quotient by a scalar
-    ========  ==================================================================================
+    ==========  ==================================================================================
+    sign        meaning
+    ==========  ==================================================================================
+    ``x + y``   sum, ``x - y`` difference; of different grades too
+    ``x * y``   geometric product; ``x * s`` with a scalar, a parameter or a number
+    ``x ^ y``   exterior product
+    ``x | y``   inner product: the parts of grade ``abs(r - s)`` of the products of grades r and s
+    ``x & y``   regressive product
+    ``~x``      reverse
+    ``x >> y``  sandwich ``x y ~x``
+    ``x / s``   quotient by a scalar
+    ==========  ==================================================================================
     """
 
     def __init__(
