@@ -212,7 +212,7 @@ impl Planned<'_> {
 struct Done {
     /// The inputs that they read.
     inputs: BTreeSet<usize>,
-    /// Those of them that form row sums.
+    /// How many of the stages form row sums.
     reductions: usize,
     /// The row sums that they form.
     row_sums: usize,

@@ -168,7 +168,7 @@ fn second_derivatives_of_products_are_exact() {
     for algebra in [algebra(2, 0, 0), algebra(3, 0, 0), algebra(3, 0, 1)] {
         let program = operator(&algebra, "sgp").program;
         let second = gradient(&gradient(&program));
-        // Of x, y, w and the gradient g; then the changes of the gradients of x, y and w.
+        // The arguments are x, y, w and the gradient g, then the changes of the gradients of x, y and w.
         let mut at = data(&second, &mut random);
         for values in at.inputs.iter_mut().chain(&mut at.params) {
             *values = random.integers(values.len());

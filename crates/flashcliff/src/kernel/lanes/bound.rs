@@ -32,9 +32,9 @@ pub(super) struct Rest<T> {
 pub(super) struct RowSums<T> {
     /// All row sums of the program.
     pub(super) all: [T; MAX_ROW_SUMS],
-    /// Those that a stage reads, by its slots.
+    /// The row sums that a stage reads, by its slots.
     read: [T; MAX_ROW_SUMS],
-    /// Those that a stage computes, by its slots.
+    /// The row sums that a stage computes, by its slots.
     new: [T; MAX_ROW_SUMS],
 }
 
