@@ -97,7 +97,7 @@ def check_equivariance(
 
 
 class Conservation(NamedTuple):
-    """What :func:`check_conservation` found."""
+    """The result of :func:`check_conservation`."""
 
     gradient: float
     """The difference of the forces from minus the gradient of the energy, relative to the largest force."""

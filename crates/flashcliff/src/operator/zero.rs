@@ -40,7 +40,7 @@ impl Zero {
         }
     }
 
-    /// The same with some of the outputs.
+    /// The operator with some of its outputs.
     pub(super) fn selecting(&self, wanted: &[bool]) -> Self {
         let outputs = self.outputs.iter().zip(wanted);
         let kept = outputs.filter(|(_, wanted)| **wanted);

@@ -4,7 +4,7 @@ use flashcliff_sys as sys;
 
 use super::{Operator, Work};
 use crate::Error;
-use crate::cuda::call::{Call, Kept, MAX_INPUTS, NO_GRADIENTS};
+use crate::cuda::call::{Call, Gradients, Kept, MAX_INPUTS, NO_GRADIENTS};
 use crate::cuda::check::{Label, SAVED};
 use crate::cuda::dtype::Dtypes;
 use crate::cuda::queue::Queue;
@@ -196,13 +196,7 @@ impl Operator {
         let grad_output = &given.grad_output;
         let label = Label::Gradient(name);
         let grad_output = spans.read(label, grad_output.acquire(queue), grad_output.layout());
-        for ((wanted, grad), spec) in wanted.iter_mut().zip(grads).zip(specs) {
-            if let Some(grad) = grad {
-                let layout = *grad.layout();
-                let label = Label::Gradient(spec.name);
-                *wanted = Some(spans.write(label, grad.acquire(queue), &layout));
-            }
-        }
+        let grads = add_outputs(&mut spans, queue, Label::Gradient, specs, grads);
         let space = workspace.as_mut().map_or(0, |workspace| {
             spans.workspace(workspace.acquire(queue), needed)
         });
@@ -214,7 +208,7 @@ impl Operator {
             output: grad_output,
             result,
             saved,
-            grads: wanted,
+            grads,
             workspace: space,
             workspace_bytes: needed,
             kept,
@@ -248,6 +242,24 @@ pub(super) fn add_inputs<'s>(
     for ((address, input), spec) in addresses.iter_mut().zip(inputs).zip(specs) {
         let label = Label::Tensor(spec.name);
         *address = spans.read(label, input.acquire(queue), input.layout());
+    }
+    addresses
+}
+
+/// Adds the outputs that are wanted to the spans, and returns their addresses.
+pub(super) fn add_outputs<'s>(
+    spans: &mut Spans<'s>,
+    queue: &'s Queue<'_>,
+    label: fn(&'static str) -> Label,
+    specs: &[TensorSpec],
+    outputs: &'s mut [Option<TensorMut<'_>>],
+) -> Gradients {
+    let mut addresses = NO_GRADIENTS;
+    for ((address, output), spec) in addresses.iter_mut().zip(outputs).zip(specs) {
+        if let Some(output) = output {
+            let layout = *output.layout();
+            *address = Some(spans.write(label(spec.name), output.acquire(queue), &layout));
+        }
     }
     addresses
 }

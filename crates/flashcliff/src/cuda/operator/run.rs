@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cudarc::driver::CudaStream;
 use cudarc::driver::sys::CUstream;
 
-use super::launch::add_inputs;
+use super::launch::{add_inputs, add_outputs};
 use super::{Operator, Work};
 use crate::Error;
 use crate::cuda::array::{self, Array};
@@ -86,15 +86,8 @@ impl Operator {
 
         let mut spans = Spans::new();
         let inputs = add_inputs(&mut spans, queue, self.operator.inputs(), inputs);
-        let mut results = NO_GRADIENTS;
         let specs = self.operator.outputs();
-        for ((result, output), spec) in results.iter_mut().zip(outputs).zip(specs) {
-            if let Some(output) = output {
-                let layout = *output.layout();
-                let label = Label::Tensor(spec.name);
-                *result = Some(spans.write(label, output.acquire(queue), &layout));
-            }
-        }
+        let results = add_outputs(&mut spans, queue, Label::Tensor, specs, outputs);
         let space = workspace.as_mut().map_or(0, |workspace| {
             spans.workspace(workspace.acquire(queue), needed)
         });

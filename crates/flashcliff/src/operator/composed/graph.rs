@@ -12,9 +12,9 @@ pub(crate) type ValueId = usize;
 /// The channels that the lanes of a step have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Side {
-    /// Those of the input.
+    /// The channels of the input.
     In,
-    /// Those of the output.
+    /// The channels of the output.
     Out,
 }
 
