@@ -71,6 +71,30 @@ def slim(**changes):
     return net, (torch.randn(2, 5, 2, 4), torch.randn(2, 5, 3))
 
 
+class GATr(flashcliff.compat.gatr.GATr):
+    """GATr's network by ours, with the attributes of the package that say how it was made."""
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self._checkpoint_blocks = False
+        self._reinsert_mv_channels = self._reinsert_s_channels = None
+        for block in self.blocks:
+            block._checkpoint_mlp = block._checkpoint_attn = False
+            block.attention.config = arguments["attention"]
+            block.mlp.config = arguments["mlp"]
+
+
+GATr.__module__ = "gatr.nets.stand_in"
+
+
+def stand_in_of_gatr():
+    package = flashcliff.compat.gatr
+    sizes = dict(in_mv_channels=2, out_mv_channels=1, hidden_mv_channels=4, num_blocks=2)
+    sizes |= dict(in_s_channels=3, out_s_channels=2, hidden_s_channels=8)
+    net = GATr(**sizes, attention=package.SelfAttentionConfig(num_heads=2), mlp=package.MLPConfig())
+    return net, (torch.randn(2, 5, 2, 16), torch.randn(2, 5, 3))
+
+
 def gatr():
     package = pytest.importorskip("gatr")
     attention = package.SelfAttentionConfig(num_heads=2, pos_encoding=True)
@@ -374,3 +398,28 @@ def test_half_precision_on_the_cpu_is_kept(dtype):
 def test_modules_without_data_are_kept():
     net, _ = cgenn()
     assert "has no data yet" in flashcliff.accelerate(net.to("meta")).kept[""]
+
+
+def test_hooks_of_the_norm_of_a_block():
+    """A network with such a hook is kept; the counterpart of one without has a norm of that name, with hooks of its own."""
+    net, inputs = stand_in_of_gatr()
+    hooked, seen = copy.deepcopy(net), []
+    hooked.blocks[0].norm.register_forward_hook(lambda *_: seen.append(1))
+    found = flashcliff.accelerate(hooked)
+    assert found.model is hooked and "`blocks.0.norm` has hooks" in found.kept[""]
+    want = outputs(hooked, inputs)
+    assert seen == [1, 1]
+    net.blocks[0].norm.note = "mine"
+    found = flashcliff.accelerate(net)
+    assert type(found.model) is flashcliff.compat.gatr.GATr, str(found)
+    norm = found.model.blocks[0].norm
+    assert norm.note == "mine"
+    norm.register_forward_hook(lambda *_: seen.append(2))
+    norm.register_full_backward_hook(lambda *_: seen.append(3))
+    got = outputs(found.model, inputs)
+    assert seen == [1, 1, 2, 2]
+    sum(x.sum() for x in got).backward()
+    assert seen == [1, 1, 2, 2, 3, 3]
+    assert all(torch.allclose(a, b, rtol=1e-4, atol=1e-5) for a, b in zip(got, want, strict=True))
+    norm.register_forward_hook(lambda _, given, out: (2 * out[0], out[1]))
+    assert not torch.allclose(outputs(found.model, inputs)[0], want[0])

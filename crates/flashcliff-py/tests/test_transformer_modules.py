@@ -11,6 +11,7 @@ from modules_common import (
     FACTOR,
     SUBJECTS,
     Doubled,
+    Subject,
     changed,
     compiled,
     parameters_that_are_new,
@@ -22,6 +23,8 @@ from torch.nn.modules import module as modules_of_torch
 from torch.nn.utils import parametrizations, parametrize, prune
 
 from flashcliff._ops import calls
+from flashcliff.compat import gatr
+from flashcliff.compat.lgatr import v1
 from flashcliff.nn import GradeNorm
 from flashcliff.nn import transformer as gt
 from flashcliff.nn.transformer import block as blocks
@@ -409,6 +412,225 @@ def test_another_activation_before_the_backward_pass(way):
     out = sum(t.sum() for t in one())
     activation(one.module)
     alike(torch.autograd.grad(out, [x, s]), want, LIMIT)
+
+
+# One norm in all places, as GATr and lgatr 1.4 have it.
+
+
+def of_blocks():
+    """Blocks of these packages with the calls of their norm."""
+    heads, x, s = {"num_heads": 2}, random(2, 3, 4, 16), random(2, 3, 8, seed=1)
+    other, other_s = random(2, 5, 4, 16, seed=3), random(2, 5, 8, seed=4)
+    reference = {"reference_mv": random(2, 1, 1, 16, seed=2)}
+    axial = gatr.AxialGATr(4, 4, 4, 8, 8, 8, heads, {}, num_blocks=1)
+    lorentz = v1.SelfAttentionConfig(num_heads=2), v1.MLPConfig()
+    crossed = lorentz[0], v1.CrossAttentionConfig(num_heads=2), lorentz[1]
+    slim, slim_crossed = v1.slim_layers.LGATrSlimBlock, v1.slim_layers.ConditionalLGATrSlimBlock
+    v, other_v = random(2, 3, 4, 4), random(2, 5, 4, 4, seed=3)
+    return {
+        "GATrBlock": (2, Subject(gatr.GATrBlock(4, 8, heads, {}), x, s, **reference)),
+        "GATr": (2, SUBJECTS["GATr"]()),
+        "AxialGATr": (2, Subject(axial, random(1, 2, 3, 4, 16), random(1, 2, 3, 8, seed=1))),
+        "LGATrBlock": (2, Subject(v1.LGATrBlock(4, 8, *lorentz), x, s)),
+        "LGATr": (2, SUBJECTS["LGATr of 1.4"]()),
+        "ConditionalLGATrBlock": (
+            4,
+            Subject(v1.ConditionalLGATrBlock(4, 8, 4, 8, *crossed), x, other, s, other_s),
+        ),
+        "LGATrSlimBlock": (2, Subject(slim(4, 8, 2), v, s)),
+        "ConditionalLGATrSlimBlock": (
+            3,
+            Subject(slim_crossed(4, 4, 8, 8, 2), v, other_v, s, other_s),
+        ),
+    }
+
+
+OF_BLOCKS = list(of_blocks())
+
+
+def block_of(module):
+    """The module or the block within it, which has the norm."""
+    (found,) = [m for m in module.modules() if "norm" in m._modules and hasattr(m, "norm_names")]
+    return found
+
+
+@pytest.mark.parametrize("name", OF_BLOCKS)
+def test_blocks_have_one_norm(name):
+    _, one = of_blocks()[name]
+    block = block_of(one.module)
+    assert [name for name, _ in block.named_children() if "norm" in name] == ["norm"]
+    assert not block.norm.state_dict() and block.norms() == [block.norm] * len(block.norm_names)
+
+
+@pytest.mark.parametrize("follow", [*WAYS_TO_FOLLOW, *GLOBAL], ids=lambda f: f.__name__)
+@pytest.mark.parametrize("name", OF_BLOCKS)
+def test_the_norm_of_a_block_is_called_in_each_place(name, follow, way):
+    """At first, after a call in which nothing followed it, and no longer when that is gone."""
+    count, one = of_blocks()[name]
+    want = one.results()
+    norm, seen = block_of(one.module).norm, []
+
+    def note(module=norm, *_):
+        seen.extend([1] * (module is norm))
+
+    for _ in range(2):
+        handle = follow(note) if follow in GLOBAL else follow(norm, note)
+        alike(one.results(), want, LIMIT)
+        assert len(seen) == count
+        if handle is not None:
+            handle.remove()
+        for key in ("forward", "_compiled_call_impl"):
+            norm.__dict__.pop(key, None)
+        seen.clear()
+        assert all(map(torch.equal, one.results(), want)) and not seen
+
+
+@pytest.mark.parametrize("name", ["GATrBlock", "LGATrBlock"])
+def test_inputs_and_outputs_of_the_norm(name, way):
+    _, one = of_blocks()[name]
+    block, calls_of, before = one.module, {"norm": [], "attention": [], "mlp": []}, []
+    for part, found in calls_of.items():
+        getattr(block, part).register_forward_hook(lambda _, given, out, found=found: found.append((given, out)))
+    block.norm.register_forward_pre_hook(lambda _, given: before.append(given))
+    x, s = one.given
+    one()
+    (first, second), ((attended_from, attended),), ((taken, _),) = calls_of.values()
+    alike(first[0], (x.movedim(-1, 0), s))
+    alike(second[0], [a + b for a, b in zip(first[0], attended, strict=True)])
+    alike(attended_from[:2], first[1])
+    alike(taken[:2], second[1])
+    assert [len(given) for given in before] == [2, 2]
+
+
+class Halved(nn.Module):
+    def forward(self, multivectors, scalars=None):
+        return 0.5 * multivectors, None if scalars is None else 0.5 * scalars
+
+
+class OtherNorm(gt.EquiLayerNorm):
+    def forward(self, multivectors, scalars=None):
+        mv, s = super().forward(multivectors, scalars)
+        return FACTOR * mv, s
+
+
+def another_norm(block):
+    block.norm = Halved()
+
+
+def a_wrapper(block):
+    wrapped(block, "norm")
+
+
+def another_forward(block):
+    inner = block.norm.forward
+    block.norm.forward = lambda *given: tuple(FACTOR * x for x in inner(*given))
+
+
+def another_kind(block):
+    block.norm.__class__ = OtherNorm
+
+
+def hook_that_changes(block):
+    block.norm.register_forward_hook(lambda _, given, out: (out[0], FACTOR * out[1]))
+
+
+def pre_hook_that_changes(block):
+    block.norm.register_forward_pre_hook(lambda _, given: (given[0] + 1, given[1]))
+
+
+def gradient_that_changes(block):
+    block.norm.register_full_backward_hook(lambda _, of_inputs, of_outputs: [FACTOR * g for g in of_inputs])
+
+
+def another_eps(block):
+    block.norm.eps = 1000.0
+
+
+def gains_of_both(block):
+    block.norm.weight_mv = nn.Parameter(random(4, 5, seed=3))
+    block.norm.weight_s = nn.Parameter(random(8, seed=4))
+
+
+def parametrized_gains(block):
+    gains_of_both(block)
+    parametrize.register_parametrization(block.norm, "weight_mv", Doubled())
+
+
+CHANGES_OF_NORMS = [
+    another_norm,
+    a_wrapper,
+    another_forward,
+    another_kind,
+    hook_that_changes,
+    pre_hook_that_changes,
+    gradient_that_changes,
+    another_eps,
+    gains_of_both,
+    parametrized_gains,
+]
+
+
+class Plain(nn.Module):
+    """A block as the packages write it, of the parts of one of ours."""
+
+    def __init__(self, block):
+        super().__init__()
+        self.block = block
+
+    def forward(self, x, s, reference_mv=None):
+        mv, block = x.movedim(-1, 0), self.block
+        more, more_s = block.attention(*block.norm(mv, s))
+        mv, s = mv + more, s + more_s
+        reference = () if reference_mv is None else (reference_mv[..., 14],)
+        more, more_s = block.mlp(*block.norm(mv, s), *reference)
+        return (mv + more).movedim(0, -1), s + more_s
+
+
+@pytest.mark.parametrize("called", [False, True], ids=["at first", "after a call"])
+@pytest.mark.parametrize("change", CHANGES_OF_NORMS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("name", ["GATrBlock", "LGATrBlock"])
+def test_changes_of_the_norm(name, change, called, way):
+    _, one = of_blocks()[name]
+    first = one.results() if called else None
+    change(one.module)
+    one.module.zero_grad()
+    plain = one.copied()
+    plain.module = Plain(plain.module)
+    got, want = one.results(), plain.results()
+    alike(got, want, LIMIT)
+    for p, q in zip(one.module.parameters(), plain.module.parameters(), strict=True):
+        assert (p.grad is None) == (q.grad is None)
+        if q.grad is not None:
+            alike([p.grad], [q.grad], LIMIT)
+    if called and change is not a_wrapper:
+        assert not all(torch.allclose(a, b) for a, b in zip(got, first, strict=True))
+    alike(one.results(), want, LIMIT)
+
+
+def test_second_derivatives_of_gains_of_one_norm(way, monkeypatch):
+    _, one = of_blocks()["GATrBlock"]
+    gains_of_both(one.module)
+    x = one.given[0].requires_grad_()
+    leaves = [x, *one.module.norm.parameters()]
+
+    def results():
+        first = torch.autograd.grad(sum(t.pow(3).sum() for t in one()), leaves, create_graph=True)
+        return [*first, *torch.autograd.grad(sum(g.square().sum() for g in first), leaves)]
+
+    got = results()
+    with monkeypatch.context() as patch:
+        patch.setattr(blocks, "attempt", lambda *_: None)
+        alike(got, results(), 1e-9)
+
+
+def test_states_of_blocks_with_several_norms_are_those_with_one():
+    for kind, sizes in ((gt.Block, (4, 8)), (gt.ConditionalBlock, (4, 8, 2, 3))):
+        several = kind((3, 0, 1), *sizes)
+        one = kind((3, 0, 1), *sizes, shared_norm=True)
+        one.load_state_dict(several.state_dict())
+        assert list(several.load_state_dict(one.state_dict())) == [[], []]
+        with pytest.raises(ValueError, match="shared_norm: expected False for norms with gains"):
+            kind((3, 0, 1), *sizes, shared_norm=True, affine=True)
 
 
 # Changes in place between both passes.

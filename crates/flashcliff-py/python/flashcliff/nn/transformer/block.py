@@ -19,7 +19,7 @@ from .geometry import Geometry, GeometryLike, geometry_of
 from .heads import CrossAttention, Pair, SelfAttention
 from .linear import EquiLinear, packed_ahead
 from .mlp import GeometricMLP
-from .norm import EquiLayerNorm, norm_of_sum
+from .norm import EquiLayerNorm, WithNorms, norm_of_sum
 from .whole import attempt
 from .whole.structure import why_layers
 
@@ -53,7 +53,7 @@ def _kept() -> Any:
 
 
 @path.stands_for
-class Block(nn.Module):
+class Block(WithNorms):
     """Self-attention and an MLP, each after a norm and with a residual.
 
     Args:
@@ -69,7 +69,10 @@ class Block(nn.Module):
         dropout: probability of :class:`GradeDropout`.
         checkpoint: parts that are computed again in the backward pass, ``"attention"`` and ``"mlp"``, each with its
             norm; or ``"items"`` alone: all but PyTorch's attention and linear layers that run as dense matrix products.
+        shared_norm: whether both norms are one module ``norm``, as in GATr; otherwise they are ``norm1`` and ``norm2``.
     """
+
+    norm_names = "norm1", "norm2"
 
     def __init__(
         self,
@@ -85,6 +88,7 @@ class Block(nn.Module):
         scalar_activation: str | None = None,
         dropout: float | None = None,
         checkpoint: Sequence[str] = (),
+        shared_norm: bool = False,
     ) -> None:
         super().__init__()
         self.geometry = geometry_of(geometry)
@@ -93,8 +97,11 @@ class Block(nn.Module):
             raise ValueError(
                 f"checkpoint: expected 'attention' and 'mlp', or 'items', got {checkpoint!r}"
             )
-        self.norm1 = EquiLayerNorm(self.geometry, channels, scalars, affine=affine)
-        self.norm2 = EquiLayerNorm(self.geometry, channels, scalars, affine=affine)
+
+        def norm(_: str) -> EquiLayerNorm:
+            return EquiLayerNorm(self.geometry, channels, scalars, affine=affine)
+
+        self.add_norms(norm, shared_norm, affine)
         self.attention = SelfAttention(
             self.geometry, channels, scalars, dropout=dropout, **(attention or {})
         )
@@ -201,12 +208,13 @@ class Block(nn.Module):
     ) -> tuple[Pair, Pair]:
         reference = None if joins is None else joins.reference
         with self._packed(here[0], extra != (None, None)):
+            first, second = self.norms()
             if pending is None:
-                normed = self.norm1(*here)
+                normed = first(*here)
             else:
-                here, normed = norm_of_sum(self.norm1, here, pending)
+                here, normed = norm_of_sum(first, here, pending)
             attended = self.attention(*normed, *extra, **options)
-            here, normed = norm_of_sum(self.norm2, here, attended)
+            here, normed = norm_of_sum(second, here, attended)
             return here, self.mlp(*normed, reference)
 
     def _packed(self, multivectors: Tensor, extra: bool) -> contextlib.AbstractContextManager[None]:
@@ -225,13 +233,13 @@ class Block(nn.Module):
     def _attended(
         self, multivectors: Tensor, scalars: Tensor | None, *extra: Tensor | None, **options: Any
     ) -> Pair:
-        out: Pair = self.attention(*self.norm1(multivectors, scalars), *extra, **options)
+        out: Pair = self.attention(*self.norms()[0](multivectors, scalars), *extra, **options)
         return out
 
     def _transformed(
         self, multivectors: Tensor, scalars: Tensor | None, reference: Tensor | None
     ) -> Pair:
-        out: Pair = self.mlp(*self.norm2(multivectors, scalars), reference)
+        out: Pair = self.mlp(*self.norms()[1](multivectors, scalars), reference)
         return out
 
     def _part(self, name: str, function: Callable[..., T], *given: Any, **options: Any) -> T:
@@ -264,7 +272,7 @@ def checkpoint_items(module: nn.Module, enabled: bool = True) -> int:
     return len(found)
 
 
-class ConditionalBlock(nn.Module):
+class ConditionalBlock(WithNorms):
     """Self-attention, cross-attention to a condition and an MLP, each after a norm and with a residual.
 
     Args:
@@ -276,7 +284,11 @@ class ConditionalBlock(nn.Module):
         attention: arguments of :class:`SelfAttention`.
         cross_attention: arguments of :class:`CrossAttention`.
         mlp_ratio, mlp_layers, affine, activation, scalar_activation, dropout: as for :class:`Block`.
+        shared_norm: whether all norms are one module ``norm``, as in lgatr 1.4; otherwise there are ``norm1``, ``norm2``
+            and ``norm3``, and ``norm_cond`` of the condition.
     """
+
+    norm_names = "norm1", "norm2", "norm3", "norm_cond"
 
     def __init__(
         self,
@@ -294,17 +306,16 @@ class ConditionalBlock(nn.Module):
         activation: str = "gelu_tanh",
         scalar_activation: str | None = None,
         dropout: float | None = None,
+        shared_norm: bool = False,
     ) -> None:
         super().__init__()
         self.geometry = geometry_of(geometry)
 
-        def norm(channels: int, scalars: int) -> EquiLayerNorm:
-            return EquiLayerNorm(self.geometry, channels, scalars, affine=affine)
+        def norm(name: str) -> EquiLayerNorm:
+            sizes = (other_channels, other_scalars) if name == "norm_cond" else (channels, scalars)
+            return EquiLayerNorm(self.geometry, *sizes, affine=affine)
 
-        self.norm1 = norm(channels, scalars)
-        self.norm2 = norm(channels, scalars)
-        self.norm3 = norm(channels, scalars)
-        self.norm_cond = norm(other_channels, other_scalars)
+        self.add_norms(norm, shared_norm, affine)
         self.attention = SelfAttention(
             self.geometry, channels, scalars, dropout=dropout, **(attention or {})
         )
@@ -340,11 +351,12 @@ class ConditionalBlock(nn.Module):
     ) -> Pair:
         """Applies the block. ``options`` and ``cross_options`` are those of :func:`attend`."""
         here: Pair = multivectors, scalars
-        attended = self.attention(*self.norm1(*here), **(options or {}))
-        here, (mv, s) = norm_of_sum(self.norm2, here, attended)
-        other_mv, other_s = self.norm_cond(other_multivectors, other_scalars)
+        first, second, third, of_condition = self.norms()
+        attended = self.attention(*first(*here), **(options or {}))
+        here, (mv, s) = norm_of_sum(second, here, attended)
+        other_mv, other_s = of_condition(other_multivectors, other_scalars)
         attended = self.crossattention(mv, other_mv, s, other_s, **(cross_options or {}))
-        here, normed = norm_of_sum(self.norm3, here, attended)
+        here, normed = norm_of_sum(third, here, attended)
         return residual(here, self.mlp(*normed, reference))
 
 

@@ -76,7 +76,7 @@ class GATransformer(nn.Module):
         reinsert_channels: input channels that queries and keys of every block see.
         reinsert_scalars: input scalars that they see.
         checkpoint_blocks: whether blocks are computed again in the backward pass, which needs less memory.
-        mlp_ratio, mlp_layers, affine, activation, scalar_activation, dropout: as for :class:`Block`.
+        mlp_ratio, mlp_layers, affine, activation, scalar_activation, dropout, shared_norm: as for :class:`Block`.
 
     >>> import torch, flashcliff
     >>> net = GATransformer(flashcliff.Algebra(3, 0, 1), 1, 1, 8, hidden_scalars=16, blocks=2)
@@ -106,6 +106,7 @@ class GATransformer(nn.Module):
         scalar_activation: str | None = None,
         dropout: float | None = None,
         checkpoint_blocks: bool = False,
+        shared_norm: bool = False,
     ) -> None:
         super().__init__()
         self.geometry = geometry_of(geometry)
@@ -134,6 +135,7 @@ class GATransformer(nn.Module):
                 activation=activation,
                 scalar_activation=scalar_activation,
                 dropout=dropout,
+                shared_norm=shared_norm,
             )
             for _ in range(blocks)
         )

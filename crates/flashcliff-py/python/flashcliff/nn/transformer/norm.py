@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -23,7 +24,7 @@ from .geometry import (
     without_autocast,
 )
 
-__all__ = ["EquiLayerNorm", "equi_layer_norm", "norm_of_sum"]
+__all__ = ["EquiLayerNorm", "WithNorms", "equi_layer_norm", "norm_of_sum"]
 
 
 EPS = 0.01
@@ -242,6 +243,35 @@ class EquiLayerNorm(nn.Module):
             f"{self.geometry!r}, eps={self.eps}",
             "affine=True" if self.weight_mv is not None else "",
         )
+
+
+class WithNorms(nn.Module):
+    """The base of blocks: each place of a norm has a module of its own, or all have one, ``norm``.
+
+    GATr and lgatr 1.4 have one. Its hooks are called, and a module in its stead is, in each place.
+    """
+
+    norm_names: tuple[str, ...]
+    """The name of the norm in each place."""
+
+    def add_norms(self, make: Callable[[str], nn.Module], shared: bool, affine: bool) -> None:
+        """Adds the norms.
+
+        Args:
+            make: makes the norm of a name.
+            shared: whether there is one.
+            affine: whether norms have gains, which places do not share.
+        """
+        if shared and affine:
+            raise ValueError("shared_norm: expected False for norms with gains, got True")
+        if shared:
+            self.norm_names = ("norm",) * len(self.norm_names)
+        for name in dict.fromkeys(self.norm_names):
+            self.add_module(name, make(name))
+
+    def norms(self) -> list[Any]:
+        """The norm in each place."""
+        return [getattr(self, name) for name in self.norm_names]
 
 
 def norm_of_sum(norm: nn.Module, pair: Pair, added: Pair) -> tuple[Pair, Pair]:

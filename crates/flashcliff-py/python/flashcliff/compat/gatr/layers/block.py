@@ -97,4 +97,4 @@ class GATrBlock(transformer.Block):
 
 def block_arguments(attention: SelfAttentionConfig, mlp: MLPConfig) -> dict[str, Any]:
     """The arguments of :class:`flashcliff.nn.transformer.Block` that the configurations say."""
-    return {"attention": attention.heads(), **activation_arguments(mlp)}
+    return {"attention": attention.heads(), "shared_norm": True, **activation_arguments(mlp)}

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import Tensor
 
+from ....nn.transformer.norm import WithNorms
 from .slim import SlimMLP, SlimRMSNorm
 from .slim_attention import SlimCrossAttention, SlimSelfAttention
 from .slim_version import V2, VectorsScalars, Version
@@ -17,7 +18,17 @@ from .slim_version import V2, VectorsScalars, Version
 __all__ = ["ConditionalSlimBlock", "SlimBlock", "freeze_unread"]
 
 
-class SlimBlock(nn.Module):
+class _Block(WithNorms):
+    def _add_norms(self, v_channels: int, s_channels: int, affine: bool, version: Version) -> None:
+        affine = affine and version.affine
+
+        def norm(_: str) -> SlimRMSNorm:
+            return SlimRMSNorm(v_channels, s_channels, elementwise_affine=affine)
+
+        self.add_norms(norm, version.shared_norm, affine)
+
+
+class SlimBlock(_Block):
     """Self-attention and an MLP, each after a norm and with a residual.
 
     Args:
@@ -32,6 +43,8 @@ class SlimBlock(nn.Module):
         dropout_prob: probability of dropout.
         norm_elementwise_affine: whether the norms have gains.
     """
+
+    norm_names = "norm1", "norm2"
 
     def __init__(
         self,
@@ -49,9 +62,7 @@ class SlimBlock(nn.Module):
         version: Version = V2,
     ) -> None:
         super().__init__()
-        affine = norm_elementwise_affine and version.affine
-        self.norm1 = SlimRMSNorm(v_channels, s_channels, elementwise_affine=affine)
-        self.norm2 = SlimRMSNorm(v_channels, s_channels, elementwise_affine=affine)
+        self._add_norms(v_channels, s_channels, norm_elementwise_affine, version)
         self.attention = SlimSelfAttention(
             v_channels, s_channels, num_heads, attn_ratio, dropout_prob, version=version
         )
@@ -69,11 +80,12 @@ class SlimBlock(nn.Module):
     def forward(self, vectors: Tensor, scalars: Tensor, **attn_kwargs: Any) -> VectorsScalars:
         """Applies the block; for ``attn_kwargs`` see :func:`flashcliff.compat.lgatr.attention_options`."""
         here = vectors, scalars
-        here = _residual(here, self.attention(*self.norm1(*here), **attn_kwargs))
-        return _residual(here, self.mlp(*self.norm2(*here)))
+        first, second = self.norms()
+        here = _residual(here, self.attention(*first(*here), **attn_kwargs))
+        return _residual(here, self.mlp(*second(*here)))
 
 
-class ConditionalSlimBlock(nn.Module):
+class ConditionalSlimBlock(_Block):
     """Self-attention, cross-attention to a condition and an MLP, each after a norm and with a residual.
 
     Args:
@@ -84,6 +96,8 @@ class ConditionalSlimBlock(nn.Module):
         num_heads, nonlinearity, nonlinearity_v, mlp_ratio, attn_ratio, num_layers_mlp, dropout_prob,
             norm_elementwise_affine: as for :class:`SlimBlock`.
     """
+
+    norm_names = "norm1", "norm2", "norm3"
 
     def __init__(
         self,
@@ -103,10 +117,7 @@ class ConditionalSlimBlock(nn.Module):
         version: Version = V2,
     ) -> None:
         super().__init__()
-        affine = norm_elementwise_affine and version.affine
-        self.norm1 = SlimRMSNorm(v_channels, s_channels, elementwise_affine=affine)
-        self.norm2 = SlimRMSNorm(v_channels, s_channels, elementwise_affine=affine)
-        self.norm3 = SlimRMSNorm(v_channels, s_channels, elementwise_affine=affine)
+        self._add_norms(v_channels, s_channels, norm_elementwise_affine, version)
         self.selfattention = SlimSelfAttention(
             v_channels, s_channels, num_heads, attn_ratio, dropout_prob, version=version
         )
@@ -146,11 +157,12 @@ class ConditionalSlimBlock(nn.Module):
         :func:`flashcliff.compat.lgatr.attention_options`.
         """
         here = vectors, scalars
-        here = _residual(here, self.selfattention(*self.norm1(*here), **(attn_kwargs or {})))
-        v, s = self.norm2(*here)
+        first, second, third = self.norms()
+        here = _residual(here, self.selfattention(*first(*here), **(attn_kwargs or {})))
+        v, s = second(*here)
         crossed = self.crossattention(v, vectors_cond, s, scalars_cond, **(crossattn_kwargs or {}))
         here = _residual(here, crossed)
-        return _residual(here, self.mlp(*self.norm3(*here)))
+        return _residual(here, self.mlp(*third(*here)))
 
 
 def freeze_unread(norm: SlimRMSNorm, mlp: SlimMLP, vectors: int, scalars: int) -> None:

@@ -19,6 +19,8 @@ class Version:
 
     affine: bool = True
     """Whether the norms of blocks have gains."""
+    shared_norm: bool = False
+    """Whether a block has one norm, which it calls before each of its parts."""
     attention_bias: bool = False
     """Whether queries, keys and values have biases."""
     gate_scale: float = 0.5

@@ -49,6 +49,7 @@ class LGATrBlock(SelfBlock):
             s_channels or 0,
             attention={**attention.heads(), **extra},
             dropout=dropout_prob,
+            shared_norm=True,
             **MLPConfig.cast(mlp).arguments(),
         )
 
@@ -87,6 +88,7 @@ class ConditionalLGATrBlock(transformer.ConditionalBlock):
             attention=SelfAttentionConfig.cast(attention).heads(),
             cross_attention=CrossAttentionConfig.cast(crossattention).heads(),
             dropout=dropout_prob,
+            shared_norm=True,
             **MLPConfig.cast(mlp).arguments(),
         )
         with_empty_condition(self.crossattention, s_channels, condition_s_channels)

@@ -75,6 +75,7 @@ class LGATr(Network):
             reinsert_scalars=reinsert_s_channels or (),
             dropout=dropout_prob,
             checkpoint_blocks=checkpoint_blocks,
+            shared_norm=True,
             **MLPConfig.cast(mlp).arguments(),
         )
         self.linear_in = with_empty(self.linear_in, in_s_channels, hidden_s_channels)
@@ -142,6 +143,7 @@ class ConditionalLGATr(Conditional):
             attention=SelfAttentionConfig.cast(attention).heads(),
             cross_attention=CrossAttentionConfig.cast(crossattention).heads(),
             dropout=dropout_prob,
+            shared_norm=True,
             **MLPConfig.cast(mlp).arguments(),
         )
         self.linear_in = with_empty(self.linear_in, in_s_channels, hidden_s_channels)

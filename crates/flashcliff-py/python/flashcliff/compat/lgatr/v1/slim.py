@@ -22,7 +22,14 @@ from ..nets.slim_base import Slim, check_inputs
 
 __all__ = ["ConditionalLGATrSlim", "LGATrSlim"]
 
-V1 = Version(affine=False, attention_bias=True, gate_scale=1.0, exact_gelu=True, empty_scalars=True)
+V1 = Version(
+    affine=False,
+    shared_norm=True,
+    attention_bias=True,
+    gate_scale=1.0,
+    exact_gelu=True,
+    empty_scalars=True,
+)
 
 
 def add_metrics(layer: nn.Module) -> None:

@@ -38,8 +38,7 @@ def why_not(block: Block) -> str | None:
 def _wrong_kind(block: Any) -> str | None:
     """The name of a module that has not the class that its place wants."""
     wanted: list[tuple[str, Any, tuple[type, ...]]] = [
-        ("norm1", block.norm1, (norm.EquiLayerNorm,)),
-        ("norm2", block.norm2, (norm.EquiLayerNorm,)),
+        *((name, getattr(block, name), (norm.EquiLayerNorm,)) for name in block.norm_names),
         ("attention", block.attention, (heads.SelfAttention,)),
         ("mlp", block.mlp, (mlp.GeometricMLP,)),
     ]

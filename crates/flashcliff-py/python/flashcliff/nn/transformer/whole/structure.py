@@ -80,7 +80,7 @@ class Structure:
         layer, after = block.attention, block.mlp
         self.algebra = block.geometry.algebra
         self.attention_layer, self.attention = layer, layer.attention
-        self.norms: list[Any] = [block.norm1, block.norm2]
+        self.norms = block.norms()
         self.normalises = block.geometry.product and block.geometry.product_norm
         if self.normalises:
             self.norms.append(after.layers[0].norm)
@@ -114,7 +114,7 @@ class Structure:
         """The modules of the parameters besides those of linear layers, and where these are."""
         has_scalars = bool(self.parts[0][0].sizes.in_scalars)
         wanted: list[tuple[nn.Module, str]] = [(self.attention, "log_weights")]
-        for layer in (block.norm1, block.norm2):
+        for layer in block.norms():
             wanted += [(layer, "weight_mv"), (layer, "weight_s")]
         modules = [module if name != "weight_s" or has_scalars else None for module, name in wanted]
         slots = [
