@@ -12,7 +12,7 @@ from whole_common import count_whole
 from flashcliff._ops import calls
 from flashcliff.nn import transformer as gt
 from flashcliff.nn.transformer import packed
-from flashcliff.nn.transformer.whole import function, listed, structure
+from flashcliff.nn.transformer.whole import choice, function, listed, structure
 
 SIGNATURES = [(3, 0, 1), (1, 3, 0)]
 
@@ -198,7 +198,7 @@ def test_gradients_that_come_in_other_ways(lists):
             same(run(used), want)
     assert any(lists)
     # Ways are known by what they are, not by addresses, which are ever others.
-    (found,) = structure._KNOWN[block].lists.values()
+    (found,) = choice.modules_of(block).structure.lists.values()
     assert 0 < len(found._backward) <= 2
 
 
@@ -238,7 +238,7 @@ def test_memory_of_lists_is_planned(lists):
     check(lists, lambda: results(net, x, s, options))
     with torch.no_grad():
         check(lists, lambda: list(net(x, s, **options)))
-    found = [x._forward for x in structure._KNOWN[net.blocks[0]].lists.values()]
+    found = [x._forward for x in choice.modules_of(net.blocks[0]).structure.lists.values()]
     (of_step,) = [x for x in found if x.sizes[1]]
     (of_inference,) = [x for x in found if not x.sizes[1]]
     assert of_inference.scratch < of_step.sizes[1] + of_step.scratch

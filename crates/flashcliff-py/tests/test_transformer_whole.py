@@ -13,8 +13,8 @@ from whole_common import by_layers, count_whole
 
 import flashcliff
 from flashcliff.nn import transformer as gt
-from flashcliff.nn.transformer import packed, whole
-from flashcliff.nn.transformer.whole import forward, structure
+from flashcliff.nn.transformer import bilinear, packed
+from flashcliff.nn.transformer.whole import choice, forward, structure
 
 SIGNATURES = [(3, 0, 1), (1, 3, 0), (2, 0, 1)]
 
@@ -153,7 +153,7 @@ def test_heads_that_share_keys_in_kernels_of_their_own(kernels, monkeypatch):
     net = network((3, 0, 1), attention={"heads": 2, "multi_query": True})
     given = inputs(net, 2, 3)
     want = by_layers(monkeypatch, lambda: results(net, *given))
-    monkeypatch.setattr(whole.kernel, "spreads", lambda *_: True)
+    monkeypatch.setattr(choice.kernel, "spreads", lambda *_: True)
     alike(results(net, *given), want)
     assert kernels == [True, True]
 
@@ -387,7 +387,7 @@ def test_a_wrong_place_is_seen(kernels, monkeypatch):
     given = inputs(net, 2, 3)
     want = by_layers(monkeypatch, lambda: results(net, *given))
     results(net, *given)
-    found = structure.structure_of(net.blocks[0])
+    found = choice.modules_of(net.blocks[0]).structure
     first, *others = found.products
     faults = {
         "projected": found.projected[::-1],
@@ -402,6 +402,40 @@ def test_a_wrong_place_is_seen(kernels, monkeypatch):
             alike(results(net, *given), want)
         monkeypatch.setattr(found, name, right)
     alike(results(net, *given), want)
+
+
+REASONS = {
+    "no axis of items": {"shape": (16, 4)},
+    "no elements": {"shape": (16, 2, 0, 4)},
+    "more channels than values": {"extra": (random(16, 2, 3, 1), None)},
+    "computed again": {"checkpoint": ("items",)},
+    "reference of joins": {"reference": None},
+    "needs a gradient": {"reference": random(2, 1, 1).requires_grad_()},
+    "a mask": {"options": {"is_causal": True}},
+    "other options": {"options": {"own": 1}},
+    "norm1 has hooks": {"hook": True},
+    "another shape": {"shape": (16, 2, 3, 5)},
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_one_function_chooses_and_says_why(reason, kernels):
+    given = {"shape": (16, 2, 3, 4), "extra": (None, None), "reference": random(2, 1, 1), **REASONS[reason]}
+    block = network((3, 0, 1), 0, blocks=1).blocks[0]
+    joins = None if given["reference"] is None else bilinear.JoinFactors(given["reference"])
+
+    def chosen(x, extra, joins, **options):
+        found = choice.choose(block, (x, None), None, extra, joins, options)
+        assert choice.modules_of(block).last == (found if isinstance(found, str) else None)
+        return found
+
+    right = random(16, 2, 3, 4), (None, None), bilinear.JoinFactors(random(2, 1, 1))
+    assert not isinstance(chosen(*right), str) and choice.why_layers(block) is None
+    if "hook" in given:
+        hook(block.norm1)
+        assert choice.why_layers(block) == "norm1 has hooks (forward_hooks)"
+    block.checkpoint = given.get("checkpoint", ())
+    assert reason in chosen(random(*given["shape"]), given["extra"], joins, **given.get("options", {}))
 
 
 def own_forward(module):
@@ -467,7 +501,7 @@ def test_empty_dictionaries_of_hooks_may_be_exchanged(kernels):
 def test_data_of_parameters_that_are_exchanged(change, kernels):
     """A parameter stays what it is, and has other numbers."""
     block = network((1, 3, 0), blocks=1).blocks[0]
-    made = structure.structure_of(block)
+    made = choice.modules_of(block).structure
     right = made.parameters(torch.float64)
     assert made.parameters(torch.float64) is not None
     right[1].data, before = change(right[1].data), right[1].data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -21,7 +20,7 @@ from .linear import EquiLinear, packed_ahead
 from .mlp import GeometricMLP
 from .norm import EquiLayerNorm, WithNorms, norm_of_sum
 from .whole import attempt
-from .whole.structure import why_layers
+from .whole.choice import why_layers
 
 __all__ = ["Block", "ConditionalBlock", "GeometricMLP", "checkpoint_items"]
 
@@ -176,27 +175,11 @@ class Block(WithNorms):
         joins: JoinFactors | None,
         **options: Any,
     ) -> tuple[Pair, Pair]:
-        again = self.checkpoint == _ITEMS and torch.is_grad_enabled()
-        if extra == (None, None) and not again:
-            found = self._whole(here, pending, joins, **options)
-            if found is not None:
-                return found
-        return self._by_layers(here, pending, extra, joins, **options)
-
-    def _whole(
-        self, here: Pair, pending: Pair | None, joins: JoinFactors | None, **options: Any
-    ) -> tuple[Pair, Pair] | None:
-        """The block as one function of autograd; ``None`` where its layers must be called."""
-        factors: Callable[[Tensor], Tensor] | None = None
-        if self.geometry.join and self.geometry.product:
-            if joins is None or not joins.serves_rows:
-                return None
-            factors = functools.partial(joins.of_rows, self.geometry)
-
         def composed(total: Pair) -> tuple[Pair, Pair]:
             return self._by_layers(total, None, (None, None), joins, **options)
 
-        return attempt(self, here, pending, factors, composed, options)
+        found = attempt(self, here, pending, extra, joins, composed, options)
+        return self._by_layers(here, pending, extra, joins, **options) if found is None else found
 
     def _by_layers(
         self,

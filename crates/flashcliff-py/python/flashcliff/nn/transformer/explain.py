@@ -10,7 +10,7 @@ from torch import nn
 from . import path
 from .block import Block
 from .linear import EquiLinear
-from .whole.structure import structure_of
+from .whole.choice import modules_of
 
 __all__ = ["Paths", "explain"]
 
@@ -67,10 +67,10 @@ def explain(module: nn.Module) -> Paths:
 
 
 def _way(block: Any) -> str:
-    structure = structure_of(block)
-    why = structure.reason(block)
+    modules = modules_of(block)
+    why = modules.reason(block)
     if why is None and not any(p.is_cuda for p in block.parameters()):
         why = "its parameters are not on CUDA"
-    if why is None and structure.last is not None:
-        why = f"in its last call, {structure.last}"
+    if why is None and modules.last is not None:
+        why = f"in its last call, {modules.last}"
     return "runs as one function" if why is None else f"calls its layers: {why}"

@@ -109,7 +109,7 @@ class Watch:
     def __init__(self, module: nn.Module) -> None:
         named = [(name, inner) for name, inner in module.named_modules() if inner is not module]
         self.names = [name for name, _ in named]
-        self._modules = found = [inner for _, inner in named]
+        self.modules = found = [inner for _, inner in named]
         self._kinds = [type(inner) for inner in found]
         self._classes = [kind for kind in dict.fromkeys(self._kinds) if kind in _MADE]
         self._made = [_MADE[kind] for kind in self._classes]
@@ -140,17 +140,17 @@ class Watch:
         return (
             same
             and list(map(len, self._holders)) == self._counts
-            and list(map(type, self._modules)) == self._kinds
+            and list(map(type, self.modules)) == self._kinds
         )
 
     def note(self, owners: list[dict[str, Any]], names: list[str]) -> _core.Slots:
         """All that :meth:`is_current` and :meth:`reason` read of the modules as it is now, and entries of other dictionaries."""
-        hooks = [inner.__dict__[name] for inner in self._modules for name in _HOOKS]
+        hooks = [inner.__dict__[name] for inner in self.modules for name in _HOOKS]
         return _core.Slots(
             [*self._holders, *self._owners, *owners],
             [*self._keys, *self._watched, *names],
             [*self._holders, *hooks],
-            self._modules,
+            self.modules,
         )
 
     def reason(self, unchanged: bool = False) -> str | None:
@@ -164,7 +164,7 @@ class Watch:
         if not changed and list(map(_calls_of, self._classes)) == self._made:
             if not modules_of_torch._has_any_global_hook():
                 return None
-        for name, inner in zip(self.names, self._modules, strict=True):
+        for name, inner in zip(self.names, self.modules, strict=True):
             why = _why(inner, None)
             if why is not None:
                 return f"{name} {why}"

@@ -1,10 +1,8 @@
-"""What is fixed in a block: its modules, its parameters, and how items lie in the matrices between its kernels."""
+"""What is fixed in a block: its parameters, and how items lie in the matrices between its kernels."""
 
 from __future__ import annotations
 
 import math
-import weakref
-from collections.abc import Iterator
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,17 +13,16 @@ from .... import _core
 from ...._ops import attention as kernels
 from ...._ops import native, run
 from ...._ops.spots import Layout, side_by_side
-from .. import gate, linear, packed, path, products
+from .. import gate, linear, packed, products
 from ..attention import padded_counts
 from ..items import Heads, Role, Split, serves_features
 from ..norm import EPS, SCALAR_EPS
 from ..products import Mode
-from . import shape
 
 if TYPE_CHECKING:
     from ..block import Block
 
-__all__ = ["Features", "Product", "Structure", "known", "structure_of", "why_layers"]
+__all__ = ["Features", "Product", "Slot", "Structure"]
 
 _NOTHING = {type(None)}
 # Ragged batches have ever new numbers of rows.
@@ -57,28 +54,11 @@ Slot = tuple[dict[str, Any], str]
 
 
 class Structure:
-    """What is fixed in a block, until one of its modules is replaced."""
+    """What is fixed in a block that runs as one function, until one of its modules is replaced."""
 
     def __init__(self, block: Block) -> None:
-        self.watch = path.Watch(block)
-        self.refused = self.watch.foreign or shape.why_not(block)
-        self.last: str | None = "it was not called with tensors on CUDA"
-        """The reason why the layers were called the last time, if they were."""
-        inner = [module for module in block.modules() if module is not block]
-        self._drops = [x.__dict__ for x in inner if isinstance(x, gate.GradeDropout)]
-        # Attributes that this is derived from, of the block too, which must not be kept alive.
-        fixed = [(x, name) for x in inner for name in _FIXED if name in x.__dict__]
-        self._fixed = [x.__dict__ for x, _ in fixed], [name for _, name in fixed]
-        self._fixed_values = [x.__dict__[name] for x, name in fixed]
-        self._geometry = block.geometry
-        self._noted: _core.Slots | None = None
-        """The modules as they were when functions stood for their calls, if they ever did."""
-        if self.refused is None:
-            self._derive(block)
-
-    def _derive(self, block: Block) -> None:
         layer, after = block.attention, block.mlp
-        self.algebra = block.geometry.algebra
+        self.geometry, self.algebra = block.geometry, block.geometry.algebra
         self.attention_layer, self.attention = layer, layer.attention
         self.norms = block.norms()
         self.normalises = block.geometry.product and block.geometry.product_norm
@@ -87,7 +67,7 @@ class Structure:
         self.groups = (*layer.groups(False), *after.groups())
         self.parts = tuple(linear._parts(group) for group in self.groups)
         self.biased = tuple(products.biased_columns(parts) for parts in self.parts)
-        self.slots, self._shapes, self._without = _slots([x for group in self.groups for x in group])
+        self.slots, self._shapes, self.without = _slots([x for group in self.groups for x in group])
         self._parameters = _core.Slots(*map(list, zip(*self.slots, strict=True)))
         self._form: _Form | None = None
         self._others_of, self.other_slots = self._others(block)
@@ -159,49 +139,6 @@ class Structure:
             for (part,) in made
         ]
         return tuple(found if self.products else [self.hidden, *found])
-
-    def is_unchanged(self) -> bool:
-        """Whether the modules are as they were the last time when functions stood for their calls: most calls find them so."""
-        return self._noted is not None and self._noted.are_same()
-
-    def is_current(self) -> bool:
-        """Whether the block is made of the modules that it had when this was made."""
-        return self.watch.is_current()
-
-    def reason(self, block: Block, unchanged: bool = False) -> str | None:
-        """The reason why the block's layers must be called; ``None`` if nothing follows or changes their calls.
-
-        ``unchanged``: the answer of :meth:`is_unchanged`, if it was asked.
-        """
-        why = self.refused or self.watch.reason(unchanged)
-        if why is None and not unchanged:
-            why = self._changed()
-            self._noted = None if why is not None else self.watch.note(*map(list, zip(*self._entries(), strict=True)))
-        if why is not None:
-            return why
-        if self._drops and any(own["training"] and own["p"] > 0 for own in self._drops):
-            return "dropout draws random numbers"
-        if block.geometry is not self._geometry:
-            return "an attribute that the block was made with has another value"
-        if self.attention_layer.head_scale is not None:
-            return "attention scales its heads"
-        for layer in self.norms[2:]:
-            if layer.weight_mv is not None or layer.weight_s is not None:
-                return "the norm of products has gains"
-        return None
-
-    def _changed(self) -> str | None:
-        """The reason why the block's layers must be called that lies in attributes of its modules."""
-        if list(map(dict.get, *self._fixed)) != self._fixed_values:
-            return "an attribute that the block was made with has another value"
-        if not _NOTHING.issuperset(map(type, map(dict.get, *self._without))):
-            return "a linear layer has a bias that it was made without"
-        return None
-
-    def _entries(self) -> Iterator[Slot]:
-        """The dictionaries and names that :meth:`_changed` reads."""
-        for owners, names in (self._fixed, self._without):
-            yield from zip(owners, names, strict=True)
 
     def parameters(self, dtype: torch.dtype) -> list[Tensor] | None:
         """The parameters of all linear layers, in the order of tables; ``None`` if some are not plain tensors of a type and
@@ -304,10 +241,6 @@ def _form_of(tensors: list[Tensor]) -> _Form | None:
         return None
 
 
-_FIXED = ("geometry", "channels", "heads", "_sizes", "_layer", "_inner", "_signs")
-"""Attributes of modules that structures are derived from."""
-
-
 def _one_by_one(parts: tuple[packed.Layer, ...]) -> tuple[Layout, ...]:
     """Where the outputs of layers are that share their input."""
     found, start = [], 0
@@ -344,28 +277,3 @@ def _slots(layers: list[linear.EquiLinear]) -> tuple[list[Slot], list[torch.Size
                 there.append(slot)
                 shapes.append(size)
     return there, shapes, ([parts for parts, _ in without], [name for _, name in without])
-
-
-def why_layers(block: Block) -> str | None:
-    """The reason why a block's layers must be called, whatever its input is."""
-    return known(block)[1]
-
-
-_KNOWN: weakref.WeakKeyDictionary[nn.Module, Structure] = weakref.WeakKeyDictionary()
-
-
-def known(block: Block) -> tuple[Structure, str | None]:
-    """What is fixed in a block, and the reason why its layers must be called, if there is one."""
-    found = _KNOWN.get(block)
-    if found is not None and found.is_unchanged():
-        return found, found.reason(block, unchanged=True)
-    found = structure_of(block)
-    return found, found.reason(block)
-
-
-def structure_of(block: Block) -> Structure:
-    """What is fixed in a block, derived once for the modules that it has."""
-    found = _KNOWN.get(block)
-    if found is None or not found.is_current():
-        found = _KNOWN[block] = Structure(block)
-    return found
