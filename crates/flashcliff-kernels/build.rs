@@ -20,8 +20,9 @@ fn generate() -> Result<(), Box<dyn Error>> {
     let variable = |name: &str| env::var(name).ok();
     let signatures = selection::of_build_script(variable)?;
     let groups = selection::groups_of_build_script(variable);
+    let second_order = selection::second_order_of_build_script(variable);
     let folder = env::var("OUT_DIR")?;
-    for file in rust::sources(&signatures, &groups)? {
+    for file in rust::sources(&signatures, &groups, second_order)? {
         let path = Path::new(&folder).join(&file.path);
         // An unchanged file keeps its date.
         if fs::read_to_string(&path).is_ok_and(|text| text == file.text) {

@@ -149,7 +149,7 @@ fn formatted(items: Vec<syn::Item>) -> String {
 #[test]
 fn builds_compile_what_reviews_show() {
     let signatures = [(0, 1, 0), (3, 0, 1)].map(|(p, q, r)| Signature::of(p, q, r));
-    let built = rust::sources(&signatures, &Group::ALL).expect("programs that fit");
+    let built = rust::sources(&signatures, &Group::ALL, false).expect("programs that fit");
     let reviewed = rust::review(&signatures, COMMAND).expect("programs that fit");
     assert_eq!(built.len(), 3);
     for signature in signatures {
@@ -184,13 +184,13 @@ fn builds_compile_what_reviews_show() {
 fn generation_is_deterministic() {
     let signatures = [(2, 0, 0), (3, 0, 1)].map(|(p, q, r)| Signature::of(p, q, r));
     let first = (
-        rust::sources(&signatures, &Group::ALL),
+        rust::sources(&signatures, &Group::ALL, false),
         rust::review(&signatures, COMMAND),
         cuda::emit(&signatures, COMMAND),
     );
     for _ in 0..3 {
         let again = (
-            rust::sources(&signatures, &Group::ALL),
+            rust::sources(&signatures, &Group::ALL, false),
             rust::review(&signatures, COMMAND),
             cuda::emit(&signatures, COMMAND),
         );
@@ -204,7 +204,7 @@ fn no_operand_is_missing() {
     let signatures =
         [(0, 1, 0), (2, 0, 0), (1, 1, 1), (3, 0, 1)].map(|(p, q, r)| Signature::of(p, q, r));
     let cuda = cuda::emit(&signatures, COMMAND).expect("programs that fit");
-    let built = rust::sources(&signatures, &Group::ALL).expect("programs that fit");
+    let built = rust::sources(&signatures, &Group::ALL, false).expect("programs that fit");
     let holes = [
         "(,", "( ,", "(, ", ", ,", ",,", ", )", "= ;", "=;", "( + ", "( - ", "( * ",
     ];

@@ -59,6 +59,11 @@ pub fn groups_of_build_script(variable: impl Fn(&str) -> Option<String>) -> Vec<
     Group::ALL.into_iter().filter(is_wanted).collect()
 }
 
+/// Whether a build script must generate second derivatives, by the variable that cargo sets for the feature.
+pub fn second_order_of_build_script(variable: impl Fn(&str) -> Option<String>) -> bool {
+    is_enabled(variable, "second-order")
+}
+
 /// Whether cargo sets the variable of a feature for a build script.
 fn is_enabled(variable: impl Fn(&str) -> Option<String>, feature: &str) -> bool {
     let name = feature.to_uppercase().replace('-', "_");

@@ -306,8 +306,8 @@ int cut_points(const fc_kernel *kernel, Cut *cut) {
 // The variant for calls that need the least of the skeleton; the general one if there is none.
 int fastest(const fc_kernel *kernel, const Arguments &a) {
   const int bytes = a.lane_bytes == 4 ? 0 : 1;
-  const int usual = a.gate == kUsualGate ? 3 + bytes : 1 + bytes;
-  return kernel->functions[usual] != nullptr ? usual : 0;
+  if (a.gate == kUsualGate && kernel->functions[3 + bytes] != nullptr) return 3 + bytes;
+  return kernel->functions[1 + bytes] != nullptr ? 1 + bytes : 0;
 }
 
 int cut_call(const fc_kernel *kernel, const Device &device, const Compiled variants[FC_VARIANTS], const fc_call *call, Cut *cut) {

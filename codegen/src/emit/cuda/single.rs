@@ -81,10 +81,12 @@ pub fn single(program: &Program, is_f64: bool) -> Result<Single, Error> {
         false => {
             // The bytes of an element and the gate: both of the call, or known.
             let mut known = vec![(0, "fc::kAnyGate")];
-            if is_weighted_product(&program) && !is_f64 {
+            if !is_f64 {
                 let bytes = [4, 2];
                 known.extend(bytes.map(|bytes| (bytes, "fc::kAnyGate")));
-                known.extend(bytes.map(|bytes| (bytes, "fc::kUsualGate")));
+                if is_weighted_product(&program) {
+                    known.extend(bytes.map(|bytes| (bytes, "fc::kUsualGate")));
+                }
             }
             let (lanes, threads) = (shape.lanes, shape.threads);
             let shared = u8::from(shape.params_shared);
@@ -163,7 +165,7 @@ pub fn blocks(algebra: &Algebra) -> Result<BlockKernels, Error> {
 }
 
 /// Whether a program is like the product of a layer, in which networks spend most of their time, or like its adjoint: two or three
-/// inputs of one size, and one parameter. It then gets kernels of its own for calls of the simplest form.
+/// inputs of one size, and one parameter. It then gets kernels of its own for the usual gate.
 fn is_weighted_product(program: &Program) -> bool {
     let sizes: Vec<usize> = program
         .inputs

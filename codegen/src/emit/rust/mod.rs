@@ -18,18 +18,35 @@ use flashcliff_program::ir::{Program, differentiate};
 use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan};
 use flashcliff_program::spec::{self, Group, Operator};
 
-/// The kernels of some algebras in the form that a build compiles, with the operators of some groups: a file for each
-/// algebra, and `kernels.rs`, which includes and lists these files.
+/// The most dimensions of an algebra whose second derivatives are compiled. They take too long to compile in others.
+const MOST_DIMENSIONS_OF_SECOND_ORDER: usize = 4;
+
+/// The kernels of some algebras in the form that a build compiles, with the operators of some groups, and with second derivatives of the
+/// operators of layers if these are wanted: a file for each algebra, and `kernels.rs`, which includes and lists these files.
 ///
 /// # Errors
 /// A program that kernels have no room for.
-pub fn sources(signatures: &[Signature], groups: &[Group]) -> Result<Vec<File>, Error> {
+pub fn sources(
+    signatures: &[Signature],
+    groups: &[Group],
+    second_order: bool,
+) -> Result<Vec<File>, Error> {
     let mut files = Vec::new();
     let mut names = Vec::new();
     for &signature in signatures {
         let algebra = Algebra::new(signature);
         let name = format_ident!("{}", signature.name());
-        let module = AlgebraModule::new(&algebra, spec::operators_in(&algebra, groups))?;
+        let mut module = AlgebraModule::new(&algebra, spec::operators_in(&algebra, groups))?;
+        if second_order && algebra.dim() <= MOST_DIMENSIONS_OF_SECOND_ORDER {
+            for operator in spec::operators_in(&algebra, &[Group::Layers]) {
+                let programs = operator.second_derivatives().into_iter();
+                module.add(
+                    &algebra,
+                    &operator,
+                    programs.map(|program| ("SECOND", program)),
+                )?;
+            }
+        }
         files.push(File {
             path: format!("{name}.rs"),
             text: text::print(module.tokens()),
@@ -84,63 +101,77 @@ struct AlgebraModule {
     signature: Signature,
     /// The path to the crate `flashcliff-kernels`.
     root: TokenStream,
+    /// The functions of stages, of which equal ones are one.
+    stages: Distinct,
     /// The stages and descriptors, by the operator that they come from.
     operators: BTreeMap<String, Vec<TokenStream>>,
-    /// The module and the name of every descriptor: of each program and of its adjoint.
+    /// The module and the name of every descriptor.
     descriptors: Vec<(String, String)>,
 }
 
 impl AlgebraModule {
+    /// The module of some operators and their adjoints.
     fn new(algebra: &Algebra, all: Vec<Operator>) -> Result<Self, Error> {
-        let signature = algebra.signature();
-        let mut stages = Distinct::new(Sharing::BodyAndPacking);
-        let mut operators: BTreeMap<String, Vec<TokenStream>> = BTreeMap::new();
-        let mut counters: BTreeMap<String, usize> = BTreeMap::new();
-        let mut descriptors = Vec::new();
-        for operator in all {
-            let module = operator.program.name.clone();
-            let items = operators.entry(module.clone()).or_default();
-            let mut planned = |program| {
-                let plan = plan(program);
-                Limits::CPU
-                    .check(program, &plan)
-                    .map_err(|excess| Error::TooLarge {
-                        signature: Some(signature),
-                        excess,
-                    })?;
-                let mut functions = Vec::new();
-                for stage in &plan.stages {
-                    let (name, is_new) = stages.name(&module, program, stage);
-                    if is_new {
-                        items.push(body::emit(algebra, &name.to_string(), program, stage));
-                    }
-                    functions.push(name);
-                }
-                Ok(Planned {
-                    program,
-                    plan,
-                    functions,
-                })
-            };
-            let adjoint = differentiate(&operator.program);
-            let [forward, backward] = [planned(&operator.program)?, planned(&adjoint)?];
-            let index = counters.entry(module.clone()).or_default();
-            let upper = module.to_uppercase();
-            let names = ["PROGRAM", "ADJOINT"].map(|what| format!("{upper}_{what}_{index}"));
-            *index += 1;
-            let grades = format!("grades {} and {}", operator.left, operator.right);
-            for (name, planned) in names.into_iter().zip([forward, backward]) {
-                let title = format!("`{}`, {grades}", planned.program.formula);
-                items.push(descriptor::emit(&name, &title, &planned));
-                descriptors.push((module.clone(), name));
-            }
-        }
-        Ok(Self {
-            signature,
+        let mut module = Self {
+            signature: algebra.signature(),
             root: quote!(crate),
-            operators,
-            descriptors,
-        })
+            stages: Distinct::new(Sharing::BodyAndPacking),
+            operators: BTreeMap::new(),
+            descriptors: Vec::new(),
+        };
+        for operator in all {
+            let adjoint = differentiate(&operator.program);
+            let programs = [("PROGRAM", operator.program.clone()), ("ADJOINT", adjoint)];
+            module.add(algebra, &operator, programs)?;
+        }
+        Ok(module)
+    }
+
+    /// Adds programs that come from an operator, each with a part of its name.
+    fn add(
+        &mut self,
+        algebra: &Algebra,
+        operator: &Operator,
+        programs: impl IntoIterator<Item = (&'static str, Program)>,
+    ) -> Result<(), Error> {
+        let module = &operator.program.name;
+        let grades = format!("grades {} and {}", operator.left, operator.right);
+        let mut descriptors = Vec::new();
+        for (what, program) in programs {
+            let plan = plan(&program);
+            Limits::CPU
+                .check(&program, &plan)
+                .map_err(|excess| Error::TooLarge {
+                    signature: Some(self.signature),
+                    excess,
+                })?;
+            let items = self.operators.entry(module.clone()).or_default();
+            let mut functions = Vec::new();
+            for stage in &plan.stages {
+                let (name, is_new) = self.stages.name(module, &program, stage);
+                if is_new {
+                    items.push(body::emit(algebra, &name.to_string(), &program, stage));
+                }
+                functions.push(name);
+            }
+            let prefix = format!("{}_{what}_", module.to_uppercase());
+            let known = self.descriptors.iter();
+            let index = known.filter(|(_, name)| name.starts_with(&prefix)).count();
+            let name = format!("{prefix}{index}");
+            let title = format!("`{}`, {grades}", program.formula);
+            let planned = Planned {
+                program: &program,
+                plan,
+                functions,
+            };
+            descriptors.push(descriptor::emit(&name, &title, &planned));
+            self.descriptors.push((module.clone(), name));
+        }
+        self.operators
+            .entry(module.clone())
+            .or_default()
+            .extend(descriptors);
+        Ok(())
     }
 
     /// The whole module.

@@ -8,7 +8,7 @@ use super::program::{Argument, Program, Returned};
 pub fn gradient(program: &Program) -> Program {
     let mut gradient = differentiate(&all_sums_computed(program));
     gradient.saved_row_sums = 0;
-    gradient
+    gradient.with_sums_at_once()
 }
 
 /// The directional derivative of a program (forward mode): from its arguments, and a tangent for each of them, to the tangents of its

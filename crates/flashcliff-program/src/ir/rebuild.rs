@@ -3,6 +3,7 @@
 use super::graph::Graph;
 use super::node::{Id, Node};
 use super::program::{Argument, BatchSum, Output, Program, Returned};
+use super::shallow::Shallow;
 
 impl Program {
     /// A copy with the results that `keeps` names, and with all that they need. `replace` may give another value for a node,
@@ -14,7 +15,27 @@ impl Program {
     pub fn rebuilt(
         &self,
         keeps: impl Fn(Returned) -> bool,
+        replace: impl FnMut(&mut Graph, Node) -> Option<Id>,
+    ) -> Self {
+        self.copied(keeps, replace, None)
+    }
+
+    /// A copy whose row sums need no other row sums, as far as they can be written so.
+    ///
+    /// # Panics
+    /// If the program has saved sums.
+    #[must_use]
+    pub fn with_sums_at_once(&self) -> Self {
+        let copy = self.copied(|_| true, |_, _| None, Some(Shallow::default()));
+        // What the sums were before is left out.
+        copy.rebuilt(|_| true, |_, _| None)
+    }
+
+    fn copied(
+        &self,
+        keeps: impl Fn(Returned) -> bool,
         mut replace: impl FnMut(&mut Graph, Node) -> Option<Id>,
+        shallow: Option<Shallow>,
     ) -> Self {
         assert_eq!(self.saved_row_sums, 0, "saved sums cannot be rebuilt");
         let kept = self.with_results(keeps);
@@ -30,6 +51,7 @@ impl Program {
             },
             ids: vec![None; self.graph.len()],
             cuts: vec![None; self.cuts.len()],
+            shallow,
         };
         for id in kept.graph.reachable(kept.roots()) {
             copy.node(id, &mut replace);
@@ -138,6 +160,8 @@ struct Copy<'a> {
     ids: Vec<Option<Id>>,
     /// The new number of each cut, once a component of it is read.
     cuts: Vec<Option<usize>>,
+    /// Where sums become sums that need no others.
+    shallow: Option<Shallow>,
 }
 
 impl Copy<'_> {
@@ -173,8 +197,14 @@ impl Copy<'_> {
         self.to.graph.constant_value(id) == Some(0.0)
     }
 
-    /// A sum over a row whose factors were taken out when the program was written.
     fn row_sum(&mut self, summand: Id) -> Id {
+        let shallow = self.shallow.as_mut();
+        let at_once = shallow.and_then(|shallow| shallow.sum(&mut self.to, summand));
+        at_once.unwrap_or_else(|| self.own_row_sum(summand))
+    }
+
+    /// A sum over a row whose factors were taken out when the program was written.
+    fn own_row_sum(&mut self, summand: Id) -> Id {
         let known = self.to.row_sums.iter().position(|&known| known == summand);
         let index = known.unwrap_or_else(|| {
             self.to.row_sums.push(summand);

@@ -38,6 +38,8 @@ pub struct Values<'a> {
     variable: Vec<Id>,
     /// Whether a sum starts at each value.
     is_accumulator: Vec<bool>,
+    /// Whether an addition absorbs each value.
+    is_absorbed: Vec<bool>,
 }
 
 impl<'a> Values<'a> {
@@ -61,6 +63,7 @@ impl<'a> Values<'a> {
             body,
             variable: body.graph.ids().collect(),
             is_accumulator: vec![false; uses.len()],
+            is_absorbed: vec![false; uses.len()],
             uses,
         };
         for id in body.graph.ids() {
@@ -68,6 +71,9 @@ impl<'a> Values<'a> {
                 let start = values.variable[other.index()];
                 values.variable[id.index()] = start;
                 values.is_accumulator[start.index()] = true;
+            }
+            if let Some((_, product, _)) = values.fusion(id) {
+                values.is_absorbed[product.index()] = true;
             }
         }
         values
@@ -134,7 +140,8 @@ impl<'a> Values<'a> {
     /// a step of a sum.
     pub fn is_named(&self, id: Id) -> bool {
         let several = self.uses[id.index()] > 1 || self.is_pair(id);
-        several || self.is_step(id) || self.starts_sum(id) || !self.body.graph.varies(id)
+        let once_a_row = !self.body.graph.varies(id) && !self.is_absorbed[id.index()];
+        several || self.is_step(id) || self.starts_sum(id) || once_a_row
     }
 
     /// Whether a value is a gate or a slope that is computed together with the other.

@@ -7,6 +7,7 @@ mod group;
 mod layers;
 mod multivector;
 mod products;
+mod second_order;
 mod table;
 mod unary;
 

@@ -2,8 +2,9 @@
 
 use cayley::Algebra;
 use flashcliff_program::ir::{
-    Argument, Data, Node, Program, Results, Returned, evaluate, gradient, tangent,
+    Argument, Data, Node, Program, Results, Returned, differentiate, evaluate, gradient, tangent,
 };
+use flashcliff_program::plan::plan;
 use flashcliff_program::spec;
 
 use crate::adjoints::{RUN_TIME, data, dot, moved};
@@ -278,4 +279,68 @@ fn a_rebuilt_program_computes_the_same() {
             program.name
         );
     }
+}
+
+/// The number of times that threads of a row wait for each other.
+fn reductions(program: &Program) -> usize {
+    let stages = plan(program).stages;
+    stages
+        .iter()
+        .filter(|stage| !stage.row_sums.is_empty())
+        .count()
+}
+
+/// The gradient with row sums that need others, as differentiation leaves it.
+fn deep_gradient(program: &Program) -> Program {
+    Program {
+        saved_row_sums: 0,
+        ..differentiate(&Program {
+            saved_row_sums: 0,
+            ..program.clone()
+        })
+    }
+}
+
+#[test]
+fn all_row_sums_of_a_derivative_are_computed_at_once() {
+    let mut random = Random(11);
+    let mut deepest = 0;
+    for (p, q, r) in [(2, 0, 0), (1, 3, 0), (2, 0, 1)] {
+        let algebra = algebra(p, q, r);
+        for operator in spec::lane_operators(&algebra) {
+            let deep = [
+                deep_gradient(&operator.program),
+                deep_gradient(&deep_gradient(&operator.program)),
+            ];
+            let first = gradient(&operator.program);
+            let shallow = [first.clone(), gradient(&first)];
+            for (deep, shallow) in deep.iter().zip(&shallow) {
+                let name = &shallow.name;
+                deepest = deepest.max(reductions(deep));
+                assert!(
+                    reductions(shallow) <= 1,
+                    "{name} of {}",
+                    algebra.signature()
+                );
+                let sums = [deep, shallow].map(|program| plan(program).row_sums);
+                assert!(2 * sums[1] <= 3 * sums[0], "{name}: {sums:?}");
+                let at = data(deep, &mut random);
+                let arguments = given(deep, &at);
+                let results = [deep, shallow].map(|program| run(program, &arguments, &at));
+                for (want, got) in results[0].iter().zip(&results[1]) {
+                    let size = want.iter().fold(1e-3, |most: f64, x| most.max(x.abs()));
+                    for (want, got) in want.iter().zip(got) {
+                        assert!(
+                            (want - got).abs() <= 1e-11 * size,
+                            "{name}: {got}, not {want}"
+                        );
+                    }
+                }
+            }
+        }
+    }
+    assert!(
+        deepest >= 3,
+        "some second derivative waits three times, or the test shows nothing"
+    );
 }

@@ -94,10 +94,10 @@ struct Shape : fc_shape {
   // Whether a kernel can add up columns of its second output, as the adjoint of a product with one parameter does. Their partial sums
   // follow its own.
   __host__ __device__ constexpr bool sums_columns() const { return outputs == 2 && params == 1 && sums == 1; }
-  // The number of row sums that threads exchange at once: all of them rounded up to a power of two, at most as many as `load_lanes` reads.
+  // The number of row sums that threads exchange at once: all of them rounded up to a power of two, at most one for each thread of a warp.
   __host__ __device__ constexpr int reduce_width() const {
     int width = 1;
-    while (width < row_sums && width < 8) width *= 2;
+    while (width < row_sums && width < 32) width *= 2;
     return width;
   }
 };

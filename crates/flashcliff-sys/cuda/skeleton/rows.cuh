@@ -335,26 +335,32 @@ struct RowContext {
     collect_from<0>(sums);
   }
 
+  // Adds values over pairs of threads, of which each keeps one half: the number of values halves, and the number of threads that they
+  // are summed over doubles. Then does the same again. Returns which value is left in the first place.
+  template <int Half, int Distance>
+  FC_INLINE static int halve(T (&held)[kWidth]) {
+    if constexpr (Half == 0) {
+      return 0;
+    } else {
+      const bool upper = threadIdx.x & Distance;
+#pragma unroll
+      for (int k = 0; k < Half; k++) {
+        const T give = upper ? held[k] : held[k + Half];
+        const T stay = upper ? held[k + Half] : held[k];
+        held[k] = stay + __shfl_xor_sync(~0u, give, Distance);
+      }
+      return (upper ? Half : 0) + halve<Half / 2, Distance / 2>(held);
+    }
+  }
+
   // The sums from a number on, as many at once as threads exchange.
   template <int First, int K>
   FC_INLINE void collect_from(T (&sums)[K]) {
-    // Each step halves the number of values that a thread holds, and doubles the number of threads that they are summed over.
     T held[kWidth];
 #pragma unroll
     for (int k = 0; k < kWidth; k++) held[k] = First + k < K ? sums[First + k < K ? First + k : 0] : T(0);
     const int id = threadIdx.x & 31;
-    int index = 0;
-#pragma unroll
-    for (int half = kWidth / 2, d = 16; half > 0; half /= 2, d /= 2) {
-      const bool upper = id & d;
-#pragma unroll
-      for (int k = 0; k < half; k++) {
-        const T give = upper ? held[k] : held[k + half];
-        const T stay = upper ? held[k + half] : held[k];
-        held[k] = stay + __shfl_xor_sync(~0u, give, d);
-      }
-      index += upper ? half : 0;
-    }
+    const int index = halve<kWidth / 2, 16>(held);
 #pragma unroll
     for (int d = 16 / kWidth; d > 0; d /= 2) held[0] += __shfl_xor_sync(~0u, held[0], d);
     const int warps = a.threads_per_row / 32;
@@ -383,19 +389,34 @@ struct RowContext {
       if (writes) place[warp * kWidth + index] = held[0];
       __syncthreads();
     }
-    T totals[kWidth];
-#pragma unroll
-    for (int k = 0; k < kWidth; k++) totals[k] = T(0);
-    for (int part = 0; part < parts; part++) {
-      const Lanes<T, kWidth> values = load_lanes<T, T, kWidth>(place + part * kWidth, 0);
-#pragma unroll
-      for (int k = 0; k < kWidth; k++) totals[k] += values.v[k];
-    }
-#pragma unroll
-    for (int k = 0; k < kWidth; k++) {
-      if (First + k < K) sums[First + k < K ? First + k : 0] = totals[k];
-    }
+    total<First>(sums, place, parts);
     if constexpr (First + kWidth < K) collect_from<First + kWidth>(sums);
+  }
+
+  // Adds up the parts of each sum, which are [part, sum] in shared memory.
+  template <int First, int K>
+  FC_INLINE void total(T (&sums)[K], const T *place, int parts) const {
+    if constexpr (kWidth <= 8) {
+      // Every thread adds up all of them.
+      Lanes<T, kWidth> totals = splat<Lanes<T, kWidth>>(T(0));
+      for (int part = 0; part < parts; part++) totals = totals + load_lanes<T, T, kWidth>(place + part * kWidth, 0);
+#pragma unroll
+      for (int k = 0; k < kWidth; k++) {
+        if (First + k < K) sums[First + k < K ? First + k : 0] = totals.v[k];
+      }
+    } else {
+      // A thread adds up one of them, or half of its parts, and tells the others of its warp.
+      constexpr int kShares = 32 / kWidth;
+      const int id = threadIdx.x & 31;
+      T sum = T(0);
+      for (int part = id / kWidth; part < parts; part += kShares) sum += place[part * kWidth + id % kWidth];
+#pragma unroll
+      for (int d = kWidth; d < 32; d *= 2) sum += __shfl_xor_sync(~0u, sum, d);
+#pragma unroll
+      for (int k = 0; k < kWidth; k++) {
+        if (First + k < K) sums[First + k < K ? First + k : 0] = __shfl_sync(~0u, sum, k);
+      }
+    }
   }
 
   // ---- sums over the batch and column sums ----

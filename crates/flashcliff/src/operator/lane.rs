@@ -3,7 +3,7 @@
 use cayley::GradeSet;
 
 use super::shape::{Dim, Dims, TensorSpec};
-use super::{Cost, Pass, gates};
+use super::{Cost, Pass};
 use crate::Element;
 use crate::few::Few;
 use crate::kernel::lanes::{self, Call, MAX_PARAMS, MAX_TENSORS, Operand, Parameter};
@@ -11,11 +11,51 @@ use crate::ops::ProductOptions;
 use crate::programs::{Known, Made};
 use crate::tensor::Tensor;
 use crate::{Algebra, Error, Gate, Norm, Tier, sizes};
-use flashcliff_program::ir::{self, Argument, LaneTensor, Returned, gradient, tangent};
+use flashcliff_program::ir::{
+    self, Argument, Id, LaneTensor, Node, Returned, gradient, resolved, tangent,
+};
 use flashcliff_program::plan::{Limits, plan};
 
 /// The largest number of inputs of an operator: tensors and parameters of a lane program.
 pub(super) const MAX_INPUTS: usize = MAX_TENSORS + MAX_PARAMS;
+
+// Kernels and programs state the gates with the same constants.
+const _: () = assert!(
+    ir::TANH_SCALE == flashcliff_kernels::TANH_SCALE
+        && ir::TANH_CUBIC == flashcliff_kernels::TANH_CUBIC
+        && ir::FAST_SCALE == flashcliff_kernels::FAST_SCALE
+);
+
+/// The gate as programs name it.
+fn of_programs(gate: Gate) -> ir::Gate {
+    match gate {
+        Gate::None => ir::Gate::None,
+        Gate::Gelu => ir::Gate::Gelu,
+        Gate::GeluTanh => ir::Gate::GeluTanh,
+        Gate::Silu => ir::Gate::Silu,
+        Gate::GeluFast => ir::Gate::GeluFast,
+        gate => unreachable!("{gate} is none of `Gate::ALL`"),
+    }
+}
+
+/// Whether an argument of a program is needed: it is read, or it is the first tensor of lanes and no other one is read.
+fn is_needed(program: &ir::Program, argument: Argument) -> bool {
+    let mut inputs = (0..program.inputs.len()).map(Argument::Input);
+    program.reads(argument)
+        || argument == Argument::Input(0) && !inputs.any(|input| program.reads(input))
+}
+
+/// The input whose components are these values, in order.
+fn copied_input(program: &ir::Program, values: &[Id]) -> Option<usize> {
+    let Node::Lane { tensor, .. } = program.graph.node(*values.first()?) else {
+        return None;
+    };
+    let is_copied = |(component, &value): (usize, &Id)| {
+        program.graph.node(value) == Node::Lane { tensor, component }
+    };
+    let is_whole = program.inputs[tensor].components.len() == values.len();
+    (is_whole && values.iter().enumerate().all(is_copied)).then_some(tensor)
+}
 
 /// A program with its options.
 #[derive(Clone)]
@@ -104,13 +144,13 @@ impl LaneOperator {
 
     /// The gradient as an operator: from the arguments, and the gradients of the results, to the gradients of the arguments.
     pub(super) fn gradient(&self) -> Self {
-        let make = |program: &ir::Program| gates::resolved(self.gate, gradient(program));
+        let make = |program: &ir::Program| resolved(of_programs(self.gate), gradient(program));
         self.with_program(self.program.made(Made::Gradient(self.gate), make))
     }
 
     /// The directional derivative as an operator: from the arguments, and their tangents, to the tangents of the results.
     pub(super) fn tangent(&self) -> Self {
-        let make = |program: &ir::Program| gates::resolved(self.gate, tangent(program));
+        let make = |program: &ir::Program| resolved(of_programs(self.gate), tangent(program));
         self.with_program(self.program.made(Made::Tangent(self.gate), make))
     }
 
@@ -128,19 +168,33 @@ impl LaneOperator {
         self.with_program(self.program.made(Made::Selecting(wanted.to_vec()), make))
     }
 
-    /// Which arguments the program reads. The first tensor of lanes counts as read, since its shape says how many lanes there are.
+    /// Which arguments the program reads. If it reads no tensor of lanes, the first one counts as read, since its shape says how many lanes
+    /// there are.
     pub(super) fn reads(&self) -> Vec<bool> {
         let source = self.program.source();
-        let is_read =
-            |argument: &Argument| *argument == Argument::Input(0) || source.reads(*argument);
+        let is_read = |argument: &Argument| is_needed(source, *argument);
         source.arguments.iter().map(is_read).collect()
     }
 
     /// The operator without the arguments that [`Self::reads`] does not name.
     pub(super) fn reading(&self) -> Self {
         let make =
-            |source: &ir::Program| source.without_unread(|argument| argument != Argument::Input(0));
+            |source: &ir::Program| source.without_unread(|argument| !is_needed(source, argument));
         self.with_program(self.program.made(Made::Reading, make))
+    }
+
+    /// For each result the argument that it is a copy of, if it is one.
+    pub(super) fn copied(&self) -> Vec<Option<usize>> {
+        let source = self.program.source();
+        let results = source.results.iter().map(|result| match *result {
+            Returned::Output(at) => copied_input(source, &source.outputs[at].values),
+            Returned::Sum(_) => None,
+        });
+        let place = |input| {
+            let mut arguments = source.arguments.iter();
+            arguments.position(|argument| *argument == Argument::Input(input))
+        };
+        results.map(|input| input.and_then(place)).collect()
     }
 
     /// Checks that kernels have room for the program.

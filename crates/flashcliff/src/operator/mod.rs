@@ -6,7 +6,6 @@ mod derived;
 mod evaluation;
 pub(crate) mod footprint;
 mod fully_connected;
-mod gates;
 pub(crate) mod gemm;
 mod lane;
 mod linear;

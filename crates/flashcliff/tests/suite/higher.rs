@@ -1,6 +1,7 @@
 //! Gradients of every order, and directional derivatives, as operators.
 
-use flashcliff::{Algebra, Dims, Error, Operator, Tensor, TensorMut, Tier};
+use flashcliff::ops::{self, LinearOptions};
+use flashcliff::{Algebra, Dims, Error, Operator, Signature, Tensor, TensorMut, Tier};
 
 use crate::cases::sizes;
 use crate::higher_cases::{numbers, operators, results};
@@ -279,4 +280,37 @@ fn wrong_calls_are_errors() -> Result<(), Error> {
     assert!(orders >= 4, "{orders}");
     assert!(matches!(error, Error::NotDifferentiable { .. }), "{error}");
     Ok(())
+}
+
+/// The flops of a run of an operator.
+fn flops(operator: &Operator, dims: &Dims) -> usize {
+    operator.cost(dims).forward
+}
+
+/// Matrix products take nearly all flops of a linear map of many channels, so flops count them.
+#[test]
+fn a_derivative_of_a_linear_map_has_no_needless_matrix_products() {
+    let algebra = Algebra::new(Signature::of(3, 0, 0)).expect("an algebra");
+    // The scalar has a bias.
+    let options = LinearOptions::default();
+    let linear = ops::mv_linear(algebra, &options).expect("a linear map");
+    let dims = Dims {
+        batch: 1000,
+        in_channels: 500,
+        out_channels: 600,
+    };
+    let one = flops(&linear, &dims) as f64;
+    let products =
+        |operator: &Operator| (flops(operator, &dims) as f64 / one * 100.0).round() / 100.0;
+    let gradient = linear.gradient().expect("a gradient");
+    // By the input and by the weight.
+    assert_eq!(products(&gradient), 2.0);
+    let forces = gradient
+        .selecting(&[true, false, false])
+        .expect("the gradient of the input");
+    assert_eq!(products(&forces), 1.0);
+    // By the weight and by the gradient of the output; there is none by the input and by the bias.
+    assert_eq!(products(&forces.gradient().expect("a derivative")), 2.0);
+    // Both operands move.
+    assert_eq!(products(&linear.tangent().expect("a tangent")), 2.0);
 }

@@ -133,7 +133,8 @@ impl Graph {
         self.values.len() - 1
     }
 
-    /// Adds an operator of lanes, and returns its results.
+    /// Adds an operator of lanes, and returns its results. A result that is a copy of an input is that input, as the gradient of what a
+    /// bias was added to is the gradient of the sum.
     pub(crate) fn lanes(
         &mut self,
         of: LaneOperator,
@@ -144,13 +145,17 @@ impl Graph {
         let axes = |spec: &TensorSpec| spec.dims.iter().map(|&dim| side.of(dim)).collect();
         let specs: Vec<Vec<Dim>> = specs.iter().map(axes).collect();
         let outputs: Vec<ValueId> = specs.iter().map(|dims| self.value(dims)).collect();
+        let copied = of.copied().into_iter().zip(&outputs);
+        let results = copied
+            .map(|(input, &output)| input.map_or(output, |input| inputs[input]))
+            .collect();
         self.steps.push(Step::Lanes {
             of,
             side,
             inputs,
-            outputs: outputs.clone(),
+            outputs,
         });
-        outputs
+        results
     }
 
     /// Adds the output of a multilinear operator.
@@ -217,8 +222,10 @@ impl Graph {
         for ((_, spec), (_, own)) in tangents.zip(&self.arguments) {
             *spec = named("tangent", own);
         }
-        // The gradient is linear in the gradients of the results, so nothing reads these.
-        out.arguments.drain(arguments..arguments + results);
+        // The gradient is linear in the gradients of the results, so nothing reads the elements of these. A step may ask for the shape of one.
+        let seeds = out.arguments.drain(arguments..arguments + results);
+        let zeros = seeds.map(|(output, _)| Step::Zero { output });
+        out.steps.splice(0..0, zeros);
         out.finished()
     }
 

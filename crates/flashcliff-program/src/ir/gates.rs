@@ -3,16 +3,39 @@
 //! Kernels choose the gate of a call when they run, and have its value and its slope. A higher derivative has no such function: a program
 //! that calls one is rebuilt for the gate that its operator has.
 
-use flashcliff_kernels::{FAST_SCALE, TANH_CUBIC, TANH_SCALE};
-use flashcliff_program::ir::{Function, Graph, Id, Node, Program};
+use super::graph::Graph;
+use super::node::{Function, Id, Node};
+use super::program::Program;
 
-use crate::Gate;
+/// The gate of an operand: a function of its scalar component that multiplies every blade.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// 1.
+    None,
+    /// `(1 + erf(x / sqrt 2)) / 2`
+    Gelu,
+    /// `sigmoid(2 TANH_SCALE (x + TANH_CUBIC x^3))`
+    GeluTanh,
+    /// `sigmoid(x)`
+    Silu,
+    /// `sigmoid(FAST_SCALE x)`
+    GeluFast,
+}
+
+/// `sqrt(2 / pi)`, the scale of the tanh form of GELU.
+pub const TANH_SCALE: f64 = 0.797_884_560_802_865_4;
+/// The cubic coefficient of the tanh form of GELU.
+pub const TANH_CUBIC: f64 = 0.044715;
+/// The slope at 0 of the argument of the fast form of GELU.
+pub const FAST_SCALE: f64 = 1.702;
 
 /// The orders of derivatives that kernels have.
 const ORDERS_OF_KERNELS: u8 = 2;
+
 /// The program with derivatives of the gate that kernels have. A program that calls no other one stays as it is, so that kernels of the
 /// build are found.
-pub(super) fn resolved(gate: Gate, program: Program) -> Program {
+#[must_use]
+pub fn resolved(gate: Gate, program: Program) -> Program {
     let mut nodes = program.graph.ids().map(|id| program.graph.node(id));
     let calls_higher = |node| match node {
         Node::Call(Function::Gate { order }, _) => order >= ORDERS_OF_KERNELS,
@@ -51,7 +74,9 @@ fn derivative(g: &mut Graph, gate: Gate, order: u8, x: Id) -> Id {
             let scale = g.constant(FAST_SCALE);
             sigmoid_curvature(g, x, scale)
         }
-        (gate, order) => unreachable!("programs are rebuilt at each order, and {gate} met {order}"),
+        (gate, order) => {
+            unreachable!("programs are rebuilt at each order, and {gate:?} met {order}")
+        }
     }
 }
 
