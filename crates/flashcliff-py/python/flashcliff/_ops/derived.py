@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 
 from .. import _core
 from .._derived.table import OPS
-from . import batches, doors, run, shapes
+from . import asked, batches, doors, run, shapes
 from .op import CACHED, Op, operator, present
 
 GRADIENT = "g"
@@ -195,7 +195,7 @@ class _Derived(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        needed = ctx.needs_input_grad[1:]
+        needed = asked.of(ctx, ctx.needs_input_grad[1:])
         return None, *gradients(ctx.of, ctx.saved_tensors, grads, needed)
 
     @staticmethod
@@ -268,6 +268,7 @@ def _gradients(ctx, grads):
     needed = ctx.needs_input_grad[0]
     if isinstance(needed, bool):
         needed = [needed] * len(ctx.saved_tensors)
+    needed = asked.of(ctx, needed)
     return gradients(ctx.of, ctx.saved_tensors, grads, needed), None
 
 

@@ -78,7 +78,14 @@ def composes(*tensors: Tensor | None) -> bool:
     """
     if _compiles():
         return False
-    return _is_watched() or not all(t is None or lies_in_memory(t) for t in tensors)
+    if _is_watched():
+        return True
+    try:
+        if 0 not in [t.data_ptr() for t in tensors if t is not None]:
+            return False
+    except RuntimeError:
+        pass
+    return not all(t is None or lies_in_memory(t) for t in tensors)
 
 
 def _is_watched() -> bool:

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from .. import _core
 from .._derived.table import OPS
-from . import batches, derived, doors, native, run, second
+from . import asked, batches, derived, doors, native, run, second
 from .autocast import cast
 from .library import REGISTERED, Registered
 from .op import CACHED, Op, operator, present
@@ -104,7 +104,7 @@ class _Function(torch.autograd.Function):
     def backward(ctx, grad):
         kept = ctx.saved_tensors or (None,) * 3
         *tensors, saved, output = kept
-        wanted = ctx.needs_input_grad[1:]
+        wanted = asked.of(ctx, ctx.needs_input_grad[1:])
         return (None, *_gradients(ctx.bound, grad, tensors, saved, output, wanted))
 
 

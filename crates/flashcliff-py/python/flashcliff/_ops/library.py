@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .. import _core
 from .._derived.table import OPS
-from . import batches, counted, derived, run, second, shapes, transforms
+from . import asked, batches, counted, derived, run, second, shapes, transforms
 from .autocast import cast
 from .op import Op, operator, present
 
@@ -212,7 +212,7 @@ class Registered:
         if grad is None:
             return (None,) * ctx.arguments
         run.refuse_sparse_and_nested(self.op.name, "grad", grad)
-        wanted = list(ctx.needs_input_grad[: self.count])
+        wanted = list(asked.of(ctx, ctx.needs_input_grad[: self.count]))
         found = self.gradients(grad, ctx.saved_tensors, wanted, ctx.configuration)
         return (*found, *(None for _ in range(ctx.arguments - self.count)))
 
@@ -235,7 +235,7 @@ class Registered:
 
     def _second(self, ctx, grads):
         grad, *tensors = ctx.saved_tensors
-        needs = ctx.needs_input_grad
+        needs = asked.of(ctx, [need is True for need in ctx.needs_input_grad])
         needed = [needs[0]]
         # A linear operator has no gradient by its inputs.
         needed += [False] * self.count if self.op.linear else needs[1 : 1 + self.count]
