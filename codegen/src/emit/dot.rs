@@ -80,6 +80,8 @@ fn label(program: &Program, node: Node) -> String {
         Node::Div(..) => "/".to_owned(),
         Node::Damp(..) => "damp".to_owned(),
         Node::Hypot(..) => "hypot".to_owned(),
+        Node::Max(..) => "max".to_owned(),
+        Node::Greater(..) => ">".to_owned(),
         Node::Neg(_) => "neg".to_owned(),
         Node::Call(Function::Sqrt, _) => "sqrt".to_owned(),
         Node::Call(Function::Sigmoid, _) => "sigmoid".to_owned(),

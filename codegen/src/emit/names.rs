@@ -103,6 +103,8 @@ impl Names {
             Node::Div(a, b) => format!("{}/{}", factor(a), factor(b)),
             Node::Damp(a, b) => format!("{}*{}", factor(a), factor(b)),
             Node::Hypot(a, b) => format!("hypot({}, {})", inner(a), inner(b)),
+            Node::Max(a, b) => format!("max({}, {})", inner(a), inner(b)),
+            Node::Greater(a, b) => format!("({} > {})", inner(a), inner(b)),
             Node::Neg(a) => format!("-{}", factor(a)),
             Node::Call(Function::Sqrt, a) => format!("sqrt({})", inner(a)),
             Node::Call(Function::Sigmoid, a) => format!("sigmoid({})", inner(a)),

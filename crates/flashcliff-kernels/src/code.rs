@@ -136,6 +136,10 @@ pub enum Binary {
     Damp,
     /// `sqrt(a^2 + b^2)`
     Hypot,
+    /// The larger of both.
+    Max,
+    /// 1 where `a > b`, else 0
+    Greater,
 }
 
 /// A function of one value.

@@ -12,7 +12,7 @@ use std::mem::size_of;
 
 use crate::code::{Binary, Code, List, Op, PlaceId, Start, Term, Unary};
 use crate::gate::{gate, gate_and_slope, gate_slope};
-use crate::range::{damp, hypot};
+use crate::range::{damp, greater, hypot, larger};
 use crate::simd::Math;
 use crate::stage::{Stage, StageArgs};
 
@@ -194,6 +194,8 @@ unsafe fn operations<V: Math, const B: usize>(
                     Binary::Div => each!(at, to = |a, b| a.div(b)),
                     Binary::Damp => each!(at, to = |a, b| damp::<V>(a, b)),
                     Binary::Hypot => each!(at, to = |a, b| hypot::<V>(a, b)),
+                    Binary::Max => each!(at, to = |a, b| larger::<V>(a, b)),
+                    Binary::Greater => each!(at, to = |a, b| greater::<V>(a, b)),
                 },
                 Op::Unary(kind, to, a) => match kind {
                     Unary::Copy => each!(at, to = |a| a),

@@ -33,7 +33,7 @@ pub mod prelude {
     pub use crate::gate::{gate, gate_and_slope, gate_slope};
     pub use crate::kernel as stage;
     pub use crate::program::{Plan, Program, Slot, StageCall};
-    pub use crate::range::{damp, hypot};
+    pub use crate::range::{damp, greater, hypot, larger};
     pub use crate::simd::Math;
     pub use crate::stage::{Stage, StageArgs};
 }

@@ -15,6 +15,26 @@ pub unsafe fn damp<V: Math>(a: V, b: V) -> V {
     unsafe { V::select(a.eq(V::zero()), V::zero(), a.mul(b)) }
 }
 
+/// The larger of both; `b` if they are equal. NaN if one of them is.
+///
+/// # Safety
+/// The CPU supports the tier of `V`.
+#[inline(always)]
+pub unsafe fn larger<V: Math>(a: V, b: V) -> V {
+    // SAFETY: the caller promises it.
+    unsafe { V::select(a.eq(a), a.max(b), a) }
+}
+
+/// 1 where `a > b`, else 0.
+///
+/// # Safety
+/// The CPU supports the tier of `V`.
+#[inline(always)]
+pub unsafe fn greater<V: Math>(a: V, b: V) -> V {
+    // SAFETY: the caller promises it.
+    unsafe { V::select(b.lt(a), V::from_f64(1.0), V::zero()) }
+}
+
 /// `sqrt(a^2 + b^2)` for `b >= 0`. Neither square is formed, so neither overflows nor underflows.
 ///
 /// # Safety

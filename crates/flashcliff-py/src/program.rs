@@ -126,7 +126,7 @@ impl Program {
         state.handle(id)
     }
 
-    /// A function of values: `add`, `sub`, `mul`, `div`, `neg`, `sqrt`, `sigmoid`, `gate`.
+    /// A function of values: `add`, `sub`, `mul`, `div`, `damp`, `neg`, `sqrt`, `sigmoid`, `gate`, `max`, `select`.
     fn apply(&self, function: &str, of: Vec<usize>) -> PyResult<usize> {
         let state = &mut *self.state();
         let ids = state.ids(&of)?;
@@ -138,6 +138,8 @@ impl Program {
             ("div", &[a, b]) => g.div(a, b),
             // A closed gate lets nothing through.
             ("damp", &[a, b]) => g.damp(a, b),
+            ("max", &[a, b]) => g.max(a, b),
+            ("select", &[a, b, yes, no]) => g.select(a, b, yes, no),
             ("neg", &[a]) => g.neg(a),
             ("sqrt", &[a]) => g.call(Function::Sqrt, a),
             ("sigmoid", &[a]) => g.call(Function::Sigmoid, a),

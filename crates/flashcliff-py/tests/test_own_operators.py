@@ -123,7 +123,31 @@ def gated_vector(x: Multivector.of(1), y: Multivector.of(0, 2), a: PerChannel(2)
     return (x * y).grade(1, 3).kept() * scale / (1.0 + x.squares().mean()).sqrt()
 
 
-@pytest.mark.parametrize("own", [interaction, normed_commutator, gated_vector], ids=lambda own: own.__name__)
+@operator(PLANE)
+def clipped(x: Multivector, y: Multivector, w: PerChannel):
+    """The product, scaled by a scalar between bounds, and turned where another is negative."""
+    scale = (x.scalar * y.scalar).maximum(-0.5).minimum(w)
+    return x * y * scale * y.scalar.where_positive(1.0, -2.0 * x.scalar)
+
+
+def test_choices_are_those_of_torch():
+    x, y = two(PLANE, torch.float64)
+    w = torch.rand(4, 1, dtype=torch.float64)
+    scale = torch.minimum((x[0] * y[0]).clamp(min=-0.5), w[:, 0])
+    expected = F.geometric_product(x, y, PLANE) * scale * torch.where(y[0] > 0, 1.0, -2 * x[0])
+    torch.testing.assert_close(clipped(x, y, w), expected)
+    assert (x[0] * y[0] < -0.5).any() and (scale == w[:, 0]).any() and (y[0] > 0).any()
+
+
+def test_a_choice_among_anything_else_is_an_error():
+    def of_a_text(x: Multivector):
+        return x * x.scalar.maximum("1")
+
+    with pytest.raises(TypeError, match="maximum: expected a scalar or a number, got str"):
+        operator(PLANE)(of_a_text)
+
+
+@pytest.mark.parametrize("own", [interaction, normed_commutator, gated_vector, clipped], ids=lambda own: own.__name__)
 def test_operators_of_ones_own_have_derivatives_of_every_order(own):
     torch.manual_seed(2)
     sizes = {"batch": 2, "in": 3}

@@ -189,6 +189,8 @@ impl<'a> Emitter<'a> {
             Node::Hypot(a, b) => {
                 format!("fc::hypotenuse({}, {})", self.value(a), self.value(b))
             }
+            Node::Max(a, b) => format!("fc::larger({}, {})", self.value(a), self.value(b)),
+            Node::Greater(a, b) => format!("fc::greater({}, {})", self.value(a), self.value(b)),
             Node::Neg(a) => format!("(-{})", self.value(a)),
             Node::Call(Function::Sqrt, a) => format!("fc::square_root({})", self.value(a)),
             Node::Call(Function::Sigmoid, a) => format!("fc::sigmoid({})", self.value(a)),

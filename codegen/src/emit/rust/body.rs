@@ -221,6 +221,8 @@ impl<'a> Emitter<'a> {
             Node::Div(a, b) => self.binary("div", a, b),
             Node::Damp(a, b) => self.function("damp", a, b),
             Node::Hypot(a, b) => self.function("hypot", a, b),
+            Node::Max(a, b) => self.function("larger", a, b),
+            Node::Greater(a, b) => self.function("greater", a, b),
             Node::Neg(a) => self.unary(quote!(V::neg), a),
             Node::Call(Function::Sqrt, a) => self.unary(quote!(V::sqrt), a),
             Node::Call(Function::Sigmoid, a) => self.unary(quote!(V::sigmoid), a),

@@ -19,7 +19,7 @@ use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan}
 use flashcliff_program::spec::{self, Group, Operator};
 
 /// The most dimensions of an algebra whose second derivatives are compiled. They take too long to compile in others.
-const MOST_DIMENSIONS_OF_SECOND_ORDER: usize = 4;
+const MOST_DIMENSIONS_OF_SECOND_ORDER: usize = 3;
 
 /// The kernels of some algebras in the form that a build compiles, with the operators of some groups, and with second derivatives of the
 /// operators of layers if these are wanted: a file for each algebra, and `kernels.rs`, which includes and lists these files.

@@ -54,7 +54,9 @@ pub fn cost(program: &Program) -> Cost {
 
 fn count(cost: &mut Cost, node: Node) {
     match node {
-        Node::Add(..) | Node::Sub(..) | Node::Neg(_) => cost.additions += 1,
+        Node::Add(..) | Node::Sub(..) | Node::Neg(_) | Node::Max(..) | Node::Greater(..) => {
+            cost.additions += 1;
+        }
         Node::Mul(..) | Node::Damp(..) => cost.multiplications += 1,
         Node::Div(..) | Node::Call(Function::Sqrt, _) => cost.divisions += 1,
         // A quotient, a square, a sum, a root and a product.

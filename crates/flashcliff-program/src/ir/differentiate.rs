@@ -154,6 +154,15 @@ impl Adjoint {
                     self.add(leg, to_leg);
                 }
             }
+            Node::Max(a, b) => {
+                let is_a = self.graph().greater(a, b);
+                let one = self.graph().constant(1.0);
+                let is_b = self.graph().sub(one, is_a);
+                for (operand, is_it) in [(a, is_a), (b, is_b)] {
+                    let to_operand = self.graph().damp(is_it, gradient);
+                    self.add(operand, to_operand);
+                }
+            }
             Node::Div(a, b) => {
                 let to_a = self.graph().div(gradient, b);
                 self.add(a, to_a);
@@ -175,7 +184,7 @@ impl Adjoint {
                 let to_summand = self.out.row_sum(gradient);
                 self.add(program.row_sums[index], to_summand);
             }
-            Node::Cut { .. } | Node::Constant(_) | Node::Uniform(_) => {}
+            Node::Cut { .. } | Node::Constant(_) | Node::Uniform(_) | Node::Greater(..) => {}
             // `finish` collects these gradients.
             Node::Lane { .. } | Node::Param { .. } => {}
         }

@@ -111,6 +111,8 @@ impl Text {
             Node::Div(a, b) => self.numbers([9, at(a), at(b)]),
             Node::Damp(a, b) => self.numbers([10, at(a), at(b)]),
             Node::Hypot(a, b) => self.numbers([11, at(a), at(b)]),
+            Node::Max(a, b) => self.numbers([14, at(a), at(b)]),
+            Node::Greater(a, b) => self.numbers([15, at(a), at(b)]),
             Node::Neg(a) => self.numbers([12, at(a)]),
             Node::Call(function, a) => {
                 let (function, order) = match function {

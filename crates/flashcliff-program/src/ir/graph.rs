@@ -185,6 +185,9 @@ impl Graph {
     /// `a b`, or 0 if `a` is 0.
     pub fn damp(&mut self, a: Id, b: Id) -> Id {
         let is = |id, value| self.constant_value(id) == Some(value);
+        if is(a, 0.0) {
+            return a;
+        }
         if self.constant_value(a).is_some() || is(b, 0.0) || is(b, 1.0) {
             return self.mul(a, b);
         }
@@ -204,6 +207,36 @@ impl Graph {
         let a = self.negated(a).unwrap_or(a);
         let b = self.negated(b).unwrap_or(b);
         self.intern(Node::Hypot(a, b))
+    }
+
+    /// The larger of both; `b` if they are equal.
+    pub fn max(&mut self, a: Id, b: Id) -> Id {
+        if a == b {
+            return a;
+        }
+        match (self.constant_value(a), self.constant_value(b)) {
+            (Some(x), Some(y)) => self.constant(if x > y || x.is_nan() { x } else { y }),
+            _ => self.intern(Node::Max(a, b)),
+        }
+    }
+
+    /// 1 if `a > b`, else 0.
+    pub fn greater(&mut self, a: Id, b: Id) -> Id {
+        if a == b {
+            return self.constant(0.0);
+        }
+        match (self.constant_value(a), self.constant_value(b)) {
+            (Some(x), Some(y)) => self.constant(f64::from(u8::from(x > y))),
+            _ => self.intern(Node::Greater(a, b)),
+        }
+    }
+
+    /// `yes` where `a > b`, else `no`. Neither an infinity nor NaN of the other one comes through.
+    pub fn select(&mut self, a: Id, b: Id, yes: Id, no: Id) -> Id {
+        let (is_greater, one) = (self.greater(a, b), self.constant(1.0));
+        let is_not = self.sub(one, is_greater);
+        let (yes, no) = (self.damp(is_greater, yes), self.damp(is_not, no));
+        self.add(yes, no)
     }
 
     /// The product of two values, if the graph has it.
@@ -226,6 +259,8 @@ impl Graph {
             Node::Div(a, b) => self.div(a, b),
             Node::Damp(a, b) => self.damp(a, b),
             Node::Hypot(a, b) => self.hypot(a, b),
+            Node::Max(a, b) => self.max(a, b),
+            Node::Greater(a, b) => self.greater(a, b),
             Node::Neg(a) => self.neg(a),
             leaf_or_call => self.intern(leaf_or_call),
         }
@@ -288,6 +323,20 @@ mod tests {
         assert_eq!(product, g.neg(xy));
         assert_eq!(g.add(x, product), g.sub(x, xy));
         assert_eq!(g.sub(x, x), zero);
+    }
+
+    #[test]
+    fn choices_of_constants_fold() {
+        let mut g = Graph::default();
+        let x = g.lane(0, 0);
+        let [zero, one, nan] = [0.0, 1.0, f64::NAN].map(|value| g.constant(value));
+        assert_eq!(g.max(x, x), x);
+        assert_eq!((g.max(zero, one), g.max(one, zero)), (one, one));
+        assert_eq!((g.max(nan, one), g.max(one, nan)), (nan, nan));
+        assert_eq!(g.greater(x, x), zero);
+        assert_eq!((g.greater(one, zero), g.greater(zero, one)), (one, zero));
+        assert_eq!((g.greater(nan, one), g.greater(one, nan)), (zero, zero));
+        assert_eq!(g.select(one, zero, x, nan), x);
     }
 
     #[test]

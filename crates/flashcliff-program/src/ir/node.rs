@@ -81,6 +81,10 @@ pub enum Node {
     Damp(Id, Id),
     /// `sqrt(a^2 + b^2)`; no square overflows or underflows.
     Hypot(Id, Id),
+    /// The larger of both; `b` if they are equal. NaN if one of them is.
+    Max(Id, Id),
+    /// 1 if `a > b`, else 0. Its derivative is 0.
+    Greater(Id, Id),
     /// `-a`
     Neg(Id),
     /// `f(a)`
@@ -96,7 +100,9 @@ impl Node {
             | Node::Mul(a, b)
             | Node::Div(a, b)
             | Node::Damp(a, b)
-            | Node::Hypot(a, b) => (Some(a), Some(b)),
+            | Node::Hypot(a, b)
+            | Node::Max(a, b)
+            | Node::Greater(a, b) => (Some(a), Some(b)),
             Node::Neg(a) | Node::Call(_, a) => (Some(a), None),
             _ => (None, None),
         };

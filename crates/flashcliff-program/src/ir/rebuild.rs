@@ -239,6 +239,8 @@ impl Copy<'_> {
             Node::Div(a, b) => Node::Div(self.of(a), self.of(b)),
             Node::Damp(a, b) => Node::Damp(self.of(a), self.of(b)),
             Node::Hypot(a, b) => Node::Hypot(self.of(a), self.of(b)),
+            Node::Max(a, b) => Node::Max(self.of(a), self.of(b)),
+            Node::Greater(a, b) => Node::Greater(self.of(a), self.of(b)),
             Node::Neg(a) => Node::Neg(self.of(a)),
             Node::Call(function, a) => Node::Call(function, self.of(a)),
             leaf => leaf,

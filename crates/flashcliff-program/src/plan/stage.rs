@@ -302,6 +302,8 @@ impl<'a> Builder<'a> {
             Node::Div(a, b) => Node::Div(self.import(a), self.import(b)),
             Node::Damp(a, b) => Node::Damp(self.import(a), self.import(b)),
             Node::Hypot(a, b) => Node::Hypot(self.import(a), self.import(b)),
+            Node::Max(a, b) => Node::Max(self.import(a), self.import(b)),
+            Node::Greater(a, b) => Node::Greater(self.import(a), self.import(b)),
             Node::Neg(a) => Node::Neg(self.import(a)),
             Node::Call(function, a) => Node::Call(function, self.import(a)),
             leaf @ (Node::Constant(_) | Node::Uniform(_)) => leaf,

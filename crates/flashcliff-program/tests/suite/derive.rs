@@ -344,3 +344,34 @@ fn all_row_sums_of_a_derivative_are_computed_at_once() {
         "some second derivative waits three times, or the test shows nothing"
     );
 }
+
+/// `o = max(x_0 y_0, w) x + (y if x_1 > y_1 else -x)`
+fn with_choices() -> Program {
+    let mut p = Program::new("with_choices", "");
+    let names = || vec!["1".to_owned(), "e1".to_owned()];
+    let (x, y) = (p.input("x", names()), p.input("y", names()));
+    let w = p.param("w", 1)[0];
+    let g = &mut p.graph;
+    let product = g.mul(x[0], y[0]);
+    let larger = g.max(product, w);
+    let values = (0..2).map(|k| {
+        let scaled = g.mul(larger, x[k]);
+        let turned = g.neg(x[k]);
+        let taken = g.select(x[1], y[1], y[k], turned);
+        g.add(scaled, taken)
+    });
+    let values = values.collect();
+    p.output("o", names(), values);
+    p
+}
+
+#[test]
+fn choices_have_derivatives_of_every_order() {
+    let mut random = Random(3);
+    let program = with_choices();
+    for _ in 0..10 {
+        check_tangent(&program, &mut random);
+        check_tangent(&gradient(&program), &mut random);
+        check_tangent(&gradient(&gradient(&program)), &mut random);
+    }
+}

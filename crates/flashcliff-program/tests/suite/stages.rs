@@ -196,6 +196,11 @@ fn lane(
             (Node::Hypot(a, _), Some(Damage::DropRight)) => at(a).abs(),
             (Node::Hypot(_, b), Some(_)) => at(b).abs(),
             (Node::Hypot(a, b), None) => at(a).hypot(at(b)),
+            (Node::Max(a, b), _) => match at(a) > at(b) || at(a).is_nan() {
+                true => at(a),
+                false => at(b),
+            },
+            (Node::Greater(a, b), _) => f64::from(u8::from(at(a) > at(b))),
             (Node::Neg(a), None) => -at(a),
             (Node::Neg(a), Some(_)) => at(a),
             (Node::Call(Function::Sqrt, a), _) => at(a).sqrt(),

@@ -173,6 +173,32 @@ FC_INLINE auto damp(const A &a, const B &b) {
   }
 }
 
+// The larger of both; b if they are equal. NaN if one of them is.
+template <class A, class B>
+FC_INLINE auto larger(const A &a, const B &b) {
+  using R = wider<A, B>;
+  if constexpr (IsLanes<R>::value) {
+    R r;
+    FC_EACH(R::kCount, r.v[i] = at(a, i) > at(b, i) || at(a, i) != at(a, i) ? at(a, i) : at(b, i))
+    return r;
+  } else {
+    return a > b || a != a ? a : b;
+  }
+}
+
+// 1 if a > b, else 0.
+template <class A, class B>
+FC_INLINE auto greater(const A &a, const B &b) {
+  using R = wider<A, B>;
+  if constexpr (IsLanes<R>::value) {
+    R r;
+    FC_EACH(R::kCount, r.v[i] = at(a, i) > at(b, i) ? 1 : 0)
+    return r;
+  } else {
+    return a > b ? R(1) : R(0);
+  }
+}
+
 // sqrt(a^2 + b^2) for b >= 0, without the squares, which could leave the range.
 template <class T>
 FC_INLINE T scalar_hypotenuse(T a, T b) {

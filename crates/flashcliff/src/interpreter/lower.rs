@@ -257,6 +257,8 @@ impl Lowering<'_> {
             Node::Div(a, b) => binary(Binary::Div, a, b),
             Node::Damp(a, b) => binary(Binary::Damp, a, b),
             Node::Hypot(a, b) => binary(Binary::Hypot, a, b),
+            Node::Max(a, b) => binary(Binary::Max, a, b),
+            Node::Greater(a, b) => binary(Binary::Greater, a, b),
             Node::Neg(a) => unary(Unary::Neg, a),
             Node::Call(Function::Sqrt, a) => unary(Unary::Sqrt, a),
             Node::Call(Function::Sigmoid, a) => unary(Unary::Sigmoid, a),

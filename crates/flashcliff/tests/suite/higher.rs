@@ -1,7 +1,7 @@
 //! Gradients of every order, and directional derivatives, as operators.
 
 use flashcliff::ops::{self, LinearOptions};
-use flashcliff::{Algebra, Dims, Error, Operator, Signature, Tensor, TensorMut, Tier};
+use flashcliff::{Algebra, Dims, Error, Gate, Operator, Signature, Tensor, TensorMut, Tier};
 
 use crate::cases::sizes;
 use crate::higher_cases::{numbers, operators, results};
@@ -313,4 +313,54 @@ fn a_derivative_of_a_linear_map_has_no_needless_matrix_products() {
     assert_eq!(products(&forces.gradient().expect("a derivative")), 2.0);
     // Both operands move.
     assert_eq!(products(&linear.tangent().expect("a tangent")), 2.0);
+}
+
+/// The bits of all results of an operator.
+fn bits(op: &Operator, dims: &Dims, random: &mut Random) -> Vec<Vec<u32>> {
+    let given: Vec<Vec<f32>> = numbers(op, dims, random)
+        .iter()
+        .map(|values| values.iter().map(|&value| value as f32).collect())
+        .collect();
+    let shapes = op.inputs().iter().map(|spec| spec.shape(dims));
+    let shapes: Vec<Vec<usize>> = shapes.collect();
+    let tensors: Vec<Tensor<'_, f32>> = given
+        .iter()
+        .zip(&shapes)
+        .map(|(data, shape)| Tensor::new(data, shape).expect("its shape"))
+        .collect();
+    let results = op.results(&tensors).expect("a call");
+    let bits = |values: &Vec<f32>| values.iter().map(|value| value.to_bits()).collect();
+    results.iter().map(bits).collect()
+}
+
+#[test]
+fn second_derivatives_that_a_build_compiles_have_the_bits_of_interpreted_ones() {
+    let dims = Dims {
+        batch: 3,
+        in_channels: 37,
+        out_channels: 37,
+    };
+    for (p, q, r) in [(2, 0, 0), (3, 0, 0)] {
+        let signature = Signature::of(p, q, r);
+        let built = Algebra::new(signature).expect("an algebra");
+        let interpreted = Algebra::interpreted(signature).expect("an algebra");
+        for gate in [Gate::Gelu, Gate::None, Gate::Silu] {
+            let second = |algebra| {
+                let options = ops::ProductOptions::default().with_gate(gate);
+                let gradient = ops::sgp_norm(algebra, &options).and_then(|op| op.gradient());
+                let gradient = gradient.expect("a gradient");
+                let forces = gradient.selecting(&[true, true, false]).expect("a part");
+                [gradient, forces].map(|op| op.gradient().expect("a derivative"))
+            };
+            for (built, interpreted) in second(built).iter().zip(&second(interpreted)) {
+                let is_there = cfg!(feature = "second-order") && gate != Gate::Silu;
+                let tier = Tier::available().last().expect("the scalar tier at least");
+                if tier != Tier::Scalar {
+                    assert_eq!(built.is_interpreted::<f32>(), !is_there, "{gate}");
+                }
+                let [a, b] = [built, interpreted].map(|op| bits(op, &dims, &mut Random::new(5)));
+                assert!(a == b, "{gate} of {signature}");
+            }
+        }
+    }
 }

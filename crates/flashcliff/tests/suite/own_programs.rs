@@ -2,7 +2,7 @@
 
 use cayley::{GradeSet, ProductKind};
 use flashcliff::program::{Argument, Function, Multivector, Node, Program, Uniform};
-use flashcliff::{Algebra, Error, Gate, Norm, Operator, ProgramOptions, Tensor, ops};
+use flashcliff::{Algebra, Error, Gate, Norm, Operator, ProgramOptions, Tensor, Tier, ops};
 use flashcliff_program::spec;
 
 use crate::random::Random;
@@ -315,6 +315,84 @@ fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
             error,
             Err(Error::InvalidOption { option: "eps", .. })
         ));
+    }
+    Ok(())
+}
+
+/// `o = (max(x, y), x if x > y else y / 2)`
+fn choices(algebra: Algebra) -> Program {
+    let mut p = Program::new("choices", "o = (max(x, y), x if x > y else y / 2)");
+    let scalar = GradeSet::single(0);
+    let x = Multivector::input(&mut p, &algebra, "x", scalar).components[0];
+    let y = Multivector::input(&mut p, &algebra, "y", scalar).components[0];
+    let half = p.graph.constant(0.5);
+    let no = p.graph.mul(y, half);
+    let values = vec![p.graph.max(x, y), p.graph.select(x, y, x, no)];
+    p.output("o", vec!["max".to_owned(), "select".to_owned()], values);
+    p
+}
+
+#[test]
+fn choices_are_those_of_numbers_on_every_tier() -> Result<(), Error> {
+    let algebra: Algebra = "cl200".parse()?;
+    let op = Operator::of(algebra, &choices(algebra), &ProgramOptions::default())?;
+    let some = [
+        0.0,
+        -0.0,
+        1.5,
+        -2.0,
+        3e38,
+        f64::INFINITY,
+        f64::NEG_INFINITY,
+        f64::NAN,
+    ];
+    let pairs: Vec<(f64, f64)> = some
+        .iter()
+        .flat_map(|&x| some.iter().map(move |&y| (x, y)))
+        .collect();
+    let channels = pairs.len();
+    let (x, y): (Vec<f64>, Vec<f64>) = pairs.iter().copied().unzip();
+    let bits = |value: f64| {
+        if value.is_nan() {
+            f64::NAN.to_bits()
+        } else {
+            value.to_bits()
+        }
+    };
+    for tier in Tier::available() {
+        let op = op.clone().with_tier(tier)?;
+        let inputs = [
+            Tensor::new(&x, &[1, 1, channels])?,
+            Tensor::new(&y, &[1, 1, channels])?,
+        ];
+        let o = op.evaluate(&inputs)?;
+        let ones = vec![1.0; 2 * channels];
+        let ones = Tensor::new(&ones, &[2, 1, channels])?;
+        let gradients = op.gradients(&inputs, &o, ones)?;
+        for (at, &(x, y)) in pairs.iter().enumerate() {
+            let is_nan = x.is_nan() || y.is_nan();
+            let larger = if is_nan {
+                f64::NAN
+            } else if x > y {
+                x
+            } else {
+                y
+            };
+            let taken = if x > y { x } else { y / 2.0 };
+            assert_eq!(bits(o.output[at]), bits(larger), "max({x}, {y}) on {tier}");
+            // Zeros of both signs are one number here.
+            assert_eq!(
+                bits(o.output[channels + at] + 0.0),
+                bits(taken + 0.0),
+                "{x}, {y} on {tier}"
+            );
+            let slopes = if x > y { [2.0, 0.0] } else { [0.0, 1.5] };
+            assert_eq!(
+                [gradients[0][at], gradients[1][at]],
+                slopes,
+                "{x}, {y} on {tier}"
+            );
+        }
     }
     Ok(())
 }
