@@ -342,6 +342,12 @@ def head_scale(block):
     block.attention.head_scale = nn.Parameter(torch.tensor([0.5, 2.0]).to(block.mlp.layers[-1].weight))
 
 
+def head_scale_as_buffer(block):
+    scale = torch.tensor([0.5, 2.0]).to(block.mlp.layers[-1].weight)
+    del block.attention.head_scale
+    block.attention.register_buffer("head_scale", scale)
+
+
 def frozen(block):
     for p in block.parameters():
         p.requires_grad_(False)
@@ -375,6 +381,7 @@ ATTRIBUTES = (
     gains,
     gains_as_attributes,
     head_scale,
+    head_scale_as_buffer,
     frozen,
     other_parameters,
     another_gate,

@@ -507,7 +507,12 @@ def test_data_of_parameters_that_are_exchanged(change, kernels):
     right[1].data, before = change(right[1].data), right[1].data
     assert made.parameters(torch.float64) is None
     right[1].data = before
-    assert all(map(torch.equal, made.parameters(torch.float64), right))
+    assert all(map(torch.equal, made.parameters(torch.float64), right)) and made.contiguous
+    # Lists of calls read parameters in order.
+    right[1].data = before.t().contiguous().t()
+    assert made.parameters(torch.float64) is not None and not made.contiguous
+    right[1].data = before
+    assert made.parameters(torch.float64) is not None and made.contiguous
     block.mlp.layers[-1].to("meta")
     assert made.parameters(torch.float64) is None
 

@@ -6,6 +6,7 @@ depend on the input: changes of modules, which :mod:`..path` finds, and modules 
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -135,11 +136,6 @@ class Modules:
             return "dropout draws random numbers"
         if block.geometry is not self.structure.geometry:
             return "an attribute that the block was made with has another value"
-        if self.structure.attention_layer.head_scale is not None:
-            return "attention scales its heads"
-        for layer in self.structure.norms[2:]:
-            if layer.weight_mv is not None or layer.weight_s is not None:
-                return "the norm of products has gains"
         return None
 
     def _changed(self) -> str | None:
@@ -148,12 +144,23 @@ class Modules:
             return "an attribute that the block was made with has another value"
         if not _NOTHING.issuperset(map(type, map(dict.get, *self.structure.without))):
             return "a linear layer has a bias that it was made without"
+        if self.structure.attention_layer.head_scale is not None:
+            return "attention scales its heads"
+        for layer in self.structure.norms[2:]:
+            if layer.weight_mv is not None or layer.weight_s is not None:
+                return "the norm of products has gains"
         return None
 
     def _entries(self) -> Iterator[Slot]:
         """The dictionaries and names that :meth:`_changed` reads."""
         for owners, names in (self._fixed, self.structure.without):
             yield from zip(owners, names, strict=True)
+        attributes = [(self.structure.attention_layer, "head_scale")]
+        for layer in self.structure.norms[2:]:
+            attributes += [(layer, "weight_mv"), (layer, "weight_s")]
+        for module, name in attributes:
+            own = module.__dict__
+            yield from ((x, name) for x in (own, own["_parameters"], own["_buffers"], own["_modules"]))
 
 
 _KNOWN: weakref.WeakKeyDictionary[nn.Module, Modules] = weakref.WeakKeyDictionary()
@@ -217,15 +224,16 @@ def _given(
             return "the scalars have another shape than the block"
     if torch.is_autocast_enabled(mv.device.type):
         return "autocast is on"
-    features, modes = structure.features(mv), structure.modes(mv)
+    *elements, count = batch
+    shape = math.prod(elements), count
+    rows, tf32 = shape[0] * count, takes_tf32()
+    features, modes = structure.features(mv), structure.modes(mv, rows, tf32)
     if features is None:
         return "there are no kernels for the features of attention"
     if modes is None:
         return "a linear layer is not a dense or block-sparse product"
 
-    elements, count = batch[:-1], batch[-1]
-    shape = torch.Size(elements).numel(), count
-    sequences, of_queries = shape[0], Rows(shape[0] * count, count)
+    sequences, of_queries = shape[0], Rows(rows, count)
     of_keys = of_queries
     if options.get("mask") is not None or options.get("is_causal"):
         return "attention has a mask"
@@ -241,11 +249,11 @@ def _given(
         return "sequences are too long for the kernel of attention"
     heads, shared = structure.counts[0], structure.counts[1] == 1
     spread = shared and heads > 1 and kernel.spreads(heads, sequences, of_queries, of_keys)
-    call = Call(features.scale, sequences, of_queries, of_keys, takes_tf32())
+    call = Call(features.scale, sequences, of_queries, of_keys, tf32)
     eps = tuple([(layer.eps, SCALAR_EPS) for layer in structure.norms])
     rest = structure.table(mv), modes, features, call, shape, spread, torch.is_grad_enabled(), eps
     activations = tuple([(x.activation, x.scalar_activation) for x in structure.gates])
-    return Given(structure, batch, shape[0] * shape[1], *rest, activations)
+    return Given(structure, batch, rows, *rest, activations)
 
 
 def _why_refused(block: Block) -> str | None:

@@ -60,6 +60,9 @@ def _forward(
     return (*total, *after, *out), () if made.kept is None else made.kept.flat()
 
 
+_NOTHING_KNOWN = Unchanged(())
+
+
 class Context:
     """What a call keeps besides tensors that autograd saves."""
 
@@ -67,7 +70,7 @@ class Context:
         self.given, self.composed, self.reference = given, composed, reference
         self.lists: Lists | None = None
         self.parameters: tuple[Tensor, ...] = ()
-        self.unchanged = Unchanged(())
+        self.unchanged = _NOTHING_KNOWN
 
 
 class _Block(torch.autograd.Function):
@@ -76,15 +79,15 @@ class _Block(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Context, *tensors: Any) -> Any:
         ctx.set_materialize_grads(False)
-        mv, s, more, more_s, *rest = tensors
-        others, parameters = rest[:5], rest[5:]
+        mv, s, more, more_s = tensors[:4]
+        others, parameters = tensors[4:9], tensors[9:]
         pending, given = None if more is None else (more, more_s), call.given
         taken = Taken((mv, s), pending, call.reference, _others(others), parameters)
         call.lists = lists_of(given, taken)
         found, values = _forward(given, taken, call.lists)
         ctx.call, ctx.has_pending = call, pending is not None
         call.parameters = tuple(parameters)
-        call.unchanged = Unchanged(tensors)
+        call.unchanged = Unchanged(tensors[:9], call.parameters)
         # The sum is an output only where it was formed: an input would come back as an output of the same name.
         total = taken.here if pending is None else found[:2]
         ctx.save_for_backward(*total, *found[2:4], *others, *values)

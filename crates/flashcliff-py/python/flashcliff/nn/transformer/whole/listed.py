@@ -156,7 +156,7 @@ def lists_of(given: Given, taken: Taken) -> Lists | None:
     """The lists of a call; ``None`` for a shape that has not come before, or that has none."""
     if calls.are_paused() or given.spread or not all(map(all, given.modes)):
         return None
-    if given.table.spread is None or not all(map(Tensor.is_contiguous, taken.parameters)):
+    if given.table.spread is None or not given.structure.contiguous:
         return None
     known, key = given.structure.lists, _key(given, taken)
     if key not in known:

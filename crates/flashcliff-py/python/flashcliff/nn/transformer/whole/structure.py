@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch._C._dynamo.guards import TensorGuards
 
 from .... import _core
 from ...._ops import attention as kernels
-from ...._ops import native, run
+from ...._ops import native
 from ...._ops.spots import Layout, side_by_side
 from .. import gate, linear, packed, products
 from ..attention import padded_counts
@@ -70,6 +72,8 @@ class Structure:
         self.slots, self._shapes, self.without = _slots([x for group in self.groups for x in group])
         self._parameters = _core.Slots(*map(list, zip(*self.slots, strict=True)))
         self._form: _Form | None = None
+        self.contiguous = False
+        """Whether all parameters were contiguous when they were last asked for."""
         self._others_of, self.other_slots = self._others(block)
         self.gates = [x for x in after.layers if isinstance(x, gate.ScalarGate)]
         self.blades = blades = self.algebra.blade_count
@@ -145,15 +149,14 @@ class Structure:
         of the shapes that they were made with."""
         found: Any = self._parameters.values()
         form = self._form
-        if form is not None and form[0] is dtype and form[1] is native.loaded:
-            # Tensors of this form answer all questions below, and that they have memory. Parameters that are gone have the address 0.
-            addresses = form[2].addresses(found)
-            if addresses is not None and 0 not in addresses:
-                return found  # type: ignore[no-any-return]
+        # Tensors of this form answer all questions below.
+        if form is not None and form.dtype is dtype and form.path is native.loaded and form.has(found):
+            return found  # type: ignore[no-any-return]
         if not packed.PLAIN.issuperset(map(type, found)) or {dtype} != set(map(_dtype, found)):
             return None
         if len(set(map(_device, found))) != 1 or list(map(_shape, found)) != self._shapes:
             return None
+        self.contiguous = all(map(Tensor.is_contiguous, found))
         self._form = _form_of(found)
         return found  # type: ignore[no-any-return]
 
@@ -175,13 +178,15 @@ class Structure:
             self._tables[key] = packed.table_of(self.parts, *key)
         return self._tables[key]  # type: ignore[no-any-return]
 
-    def modes(self, x: Tensor) -> tuple[Mode, ...] | None:
+    def modes(self, x: Tensor, rows: int, tf32: bool) -> tuple[Mode, ...] | None:
         """For each group of layers which of its products are block-sparse; ``None`` if a layer does not run as a product.
 
-        ``x``: multivectors ``[blades, *batch, channels]``.
+        Args:
+            x: multivectors ``[blades, *batch, channels]``.
+            rows: the items of all batch elements.
+            tf32: whether products may round to TF32.
         """
-        rows = x.shape[1:-1].numel()
-        key = rows, x.dtype, x.device, run.takes_tf32()
+        key = rows, x.dtype, x.device, tf32
         if key not in self._modes:
             if len(self._modes) >= _MOST_MODES:
                 self._modes.clear()
@@ -227,18 +232,36 @@ class Structure:
 _dtype = attrgetter("dtype")
 _device = attrgetter("device")
 _shape = attrgetter("shape")
-_Form = tuple[torch.dtype, Any, Any]
-"""A type, the compiled call path, and its description of tensors."""
+_REAL = {Tensor, nn.Parameter}
+_GONE = (0,)
+
+
+class _Form(NamedTuple):
+    """The types, devices, shapes and strides of tensors."""
+
+    dtype: torch.dtype
+    path: Any
+    """The compiled call path, which looks at the tensors; without it a guard of PyTorch does."""
+    has: Callable[[list[Tensor]], bool]
+    """Whether tensors have this form, and memory if the compiled call path looks."""
 
 
 def _form_of(tensors: list[Tensor]) -> _Form | None:
-    """The form of tensors, by which the compiled call path knows others like them; ``None`` without it, or for tensors that it does not take."""
-    if native.loaded is None:
-        return None
+    """The form of tensors, by which others like them are known at once; ``None`` for tensors that are not looked at so."""
+    path = native.loaded
     try:
-        return tensors[0].dtype, native.loaded, native.loaded.Layout(tensors)
-    except TypeError:
-        return None
+        if path is not None:
+            addresses = path.Layout(tensors).addresses
+            # Parameters that are gone have the address 0.
+            return _Form(tensors[0].dtype, path, lambda found: 0 not in (addresses(found) or _GONE))
+        if _REAL.issuperset(map(type, tensors)):
+            check = TensorGuards(
+                *tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None
+            ).check
+            return _Form(tensors[0].dtype, path, lambda found: check(*found))
+    except (TypeError, RuntimeError):
+        pass
+    return None
 
 
 def _one_by_one(parts: tuple[packed.Layer, ...]) -> tuple[Layout, ...]:
