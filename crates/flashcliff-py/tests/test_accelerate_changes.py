@@ -3,6 +3,7 @@
 import copy
 import functools
 import math
+import sys
 
 import pytest
 import torch
@@ -400,8 +401,10 @@ def test_modules_without_data_are_kept():
     assert "has no data yet" in flashcliff.accelerate(net.to("meta")).kept[""]
 
 
-def test_hooks_of_the_norm_of_a_block():
+def test_hooks_of_the_norm_of_a_block(monkeypatch):
     """A network with such a hook is kept; the counterpart of one without has a norm of that name, with hooks of its own."""
+    # The stand-in is not of the files of the package, which may be here.
+    monkeypatch.delitem(sys.modules, "gatr", raising=False)
     net, inputs = stand_in_of_gatr()
     hooked, seen = copy.deepcopy(net), []
     hooked.blocks[0].norm.register_forward_hook(lambda *_: seen.append(1))
