@@ -18,7 +18,7 @@ pub(super) fn text(root: &Path, features: &[&str]) -> Result<String, Error> {
     cargo
         .arg("--manifest-path")
         .arg("crates/flashcliff-py/Cargo.toml");
-    let features = [&["all-algebras"], features].concat();
+    let features = [&["all-algebras", "second-order"], features].concat();
     cargo.args(["--features", &features.join(",")]);
     let mut host = std::process::Command::new("rustc");
     let version = command::output(host.arg("-vV"))?;

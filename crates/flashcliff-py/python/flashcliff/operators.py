@@ -96,26 +96,26 @@ class Scalar:
     def maximum(self, other: Any) -> Scalar:
         """The larger of two scalars, or of a scalar and a number; NaN if one of them is. Where both are equal, the gradient belongs to
         ``other``."""
-        return self._binary("max", self._needed("maximum", other))  # type: ignore[no-any-return]
+        return self._with("max", self._scalar("maximum", other)._value)
 
     def minimum(self, other: Any) -> Scalar:
         """The smaller of two scalars, or of a scalar and a number; NaN if one of them is. Where both are equal, the gradient belongs to
         ``other``."""
-        return -(-self).maximum(-self._needed("minimum", other))
+        return -(-self).maximum(-self._scalar("minimum", other))
 
     def where_positive(self, yes: Any, no: Any) -> Scalar:
         """``yes`` where the scalar is above 0, else ``no``, also where the scalar is NaN. What is not taken has no gradient, and neither has the
         scalar itself; an infinity or NaN of it does not come through."""
         zero = self._program.constant(0.0)
-        taken, other = (self._other(self._needed("where_positive", value)) for value in (yes, no))
+        taken, other = (self._scalar("where_positive", value)._value for value in (yes, no))
         return self._with("select", zero, taken, other)
 
-    @staticmethod
-    def _needed(function: str, value: Any) -> Any:
-        """A scalar or a number; else a ``TypeError``."""
-        if not isinstance(value, (Scalar, int, float)):
+    def _scalar(self, function: str, value: Any) -> Scalar:
+        """An argument that is a scalar or a number, as a scalar."""
+        found = self._other(value)
+        if found is None:
             raise TypeError(f"{function}: expected a scalar or a number, got {type(value).__name__}")
-        return value
+        return Scalar(self._program, found)
 
     def gate(self) -> Scalar:
         """The gate of the operator: see :func:`operator`."""

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..._ops import doors, equivariant
+from ..._ops import asked, doors, equivariant
 from ..._ops.equivariant import Sizes
 from .again import again
 from .geometry import Geometry, constant, indices
@@ -74,12 +74,13 @@ class Output(torch.autograd.Function):
         of_parameters: Any = (None,) * len(parameters)
         # Without a graph of gradients, functions of their own would only cost time.
         differentiated = torch.is_grad_enabled()
-        if any(ctx.needs_input_grad[1:3]):
+        needs = asked.of(ctx, ctx.needs_input_grad)
+        if any(needs[1:3]):
             if differentiated:
                 of_input = Input.apply(ctx.form, y, t, *parameters)
             else:
                 of_input = _run(False, ctx.form, tuple(parameters), y, t)
-        if any(ctx.needs_input_grad[3:]):
+        if any(needs[3:]):
             weight = Weight.apply if differentiated else _weight
             of_parameters = weight(ctx.form, y, t, x, s)
         return (None, *of_input, *_only(parameters, of_parameters))
@@ -116,8 +117,8 @@ class Outputs(torch.autograd.Function):
                 return [made for form, own in layers for made in composed(form, x, s, *own)]  # type: ignore[misc]
 
             return None, *again(all_composed, (x, s, *parameters), gradients)
-        wants_input = any(ctx.needs_input_grad[1:3])
-        wants_parameters = any(ctx.needs_input_grad[3:])
+        needs = asked.of(ctx, ctx.needs_input_grad)
+        wants_input, wants_parameters = any(needs[1:3]), any(needs[3:])
         differentiated = torch.is_grad_enabled()
         weight = Weight.apply if differentiated else _weight
         of_x: Tensor | None = None
@@ -176,9 +177,10 @@ class Input(torch.autograd.Function):
         without = (*parameters[:4], None, None)
         of_output: Any = (None, None)
         of_parameters: Any = (None,) * len(parameters)
-        if any(ctx.needs_input_grad[1:3]):
+        needs = asked.of(ctx, ctx.needs_input_grad)
+        if any(needs[1:3]):
             of_output = Output.apply(ctx.form, x, s, *without)
-        if any(ctx.needs_input_grad[3:]):
+        if any(needs[3:]):
             of_parameters = (*Weight.apply(ctx.form, y, t, x, s)[:4], None, None)
         return (None, *of_output, *_only(parameters, of_parameters))
 
@@ -199,9 +201,10 @@ class Weight(torch.autograd.Function):
         y, t, x, s = ctx.saved_tensors
         of_output: Any = (None, None)
         of_input: Any = (None, None)
-        if any(ctx.needs_input_grad[1:3]):
+        needs = asked.of(ctx, ctx.needs_input_grad)
+        if any(needs[1:3]):
             of_output = Output.apply(ctx.form, x, s, *parameters)
-        if any(ctx.needs_input_grad[3:]):
+        if any(needs[3:]):
             of_input = Input.apply(ctx.form, y, t, *parameters)
         return (None, *of_output, *of_input)
 

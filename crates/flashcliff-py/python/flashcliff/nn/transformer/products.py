@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ... import _core
-from ..._ops import block_sparse, doors, items, run
+from ..._ops import asked, block_sparse, doors, items, run
 from ..._ops.block_sparse import Blocks
 from ..._ops.equivariant import Sizes
 from ...algebra import Algebra
@@ -228,7 +228,7 @@ class _Linear(torch.autograd.Function):
         for unchanged in ctx.known or ():
             if unchanged is not None:
                 unchanged.check()
-        *_, wants_rows, wants_weight, wants_bias = ctx.needs_input_grad
+        *_, wants_rows, wants_weight, wants_bias = asked.of(ctx, ctx.needs_input_grad)
         of_input = of_weight = of_bias = None
         if torch.is_grad_enabled() or doors.composes(g):
             of_input = g @ weight.t() if wants_rows else None
