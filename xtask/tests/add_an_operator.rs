@@ -1,0 +1,194 @@
+//! Does what `docs/add-an-operator.md` says, with the text of the page, in a copy of the repository: one file and one line, then `cargo xtask
+//! gen`. The operator is then looked for in every host, and in the tests that loop over operators.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+const PAGE: &str = "docs/add-an-operator.md";
+const OPERATORS: &str = "crates/flashcliff-program/src/operators";
+/// What the copy does without: no task that runs there reads it.
+const LEFT_OUT: [&str; 4] = [".git", "target", "results", "pictures"];
+
+/// The first block of code in a section of the page.
+fn block(page: &str, section: &str, language: &str) -> Result<String> {
+    let (_, section) = page
+        .split_once(&format!("## {section}\n"))
+        .ok_or("no section")?;
+    let (_, code) = section
+        .split_once(&format!("```{language}\n"))
+        .ok_or("no block")?;
+    let (code, _) = code.split_once("```\n").ok_or("no end of a block")?;
+    Ok(code.to_owned())
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let is_left_out = |left_out: &&str| name.to_string_lossy().starts_with(*left_out);
+        if LEFT_OUT.iter().any(|left_out| is_left_out(&left_out)) {
+            continue;
+        }
+        let (path, to) = (entry.path(), to.join(&name));
+        if path.is_dir() {
+            copy(&path, &to)?;
+        } else {
+            fs::copy(&path, &to)?;
+        }
+    }
+    Ok(())
+}
+
+/// The scratch copy. What cargo builds there lies beside what it builds here, so that crates of others are compiled once.
+struct Scratch {
+    root: tempfile::TempDir,
+    target: PathBuf,
+}
+
+impl Scratch {
+    fn path(&self, relative: &str) -> PathBuf {
+        self.root.path().join(relative)
+    }
+
+    fn read(&self, relative: &str) -> Result<String> {
+        let text = fs::read_to_string(self.path(relative));
+        Ok(text.map_err(|error| format!("{relative}: {error}"))?)
+    }
+
+    /// Runs cargo, which must succeed, and returns what it printed.
+    fn cargo(&self, arguments: &[&str]) -> Result<String> {
+        let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());
+        let output = Command::new(cargo)
+            .args(arguments)
+            .current_dir(self.root.path())
+            .env("CARGO_TARGET_DIR", &self.target)
+            .output()?;
+        if !output.status.success() {
+            let errors = String::from_utf8_lossy(&output.stderr);
+            let printed = String::from_utf8_lossy(&output.stdout);
+            return Err(format!("cargo {arguments:?}:\n{printed}\n{errors}").into());
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+}
+
+/// A copy of the repository with the operator of the page, after `cargo xtask gen`, and the name of the operator.
+fn with_the_operator() -> Result<(Scratch, String)> {
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .ok_or("the repository")?;
+    let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent();
+    let target = target.ok_or("the folder of builds")?;
+    let scratch = Scratch {
+        root: tempfile::tempdir()?,
+        target: target.to_owned(),
+    };
+    copy(repository, scratch.root.path())?;
+    let page = scratch.read(PAGE)?;
+    let (file, line) = (
+        block(&page, "The file", "rust")?,
+        block(&page, "The line", "text")?,
+    );
+    let name = line.trim().trim_end_matches(',');
+    let path = format!("{OPERATORS}/{name}.rs");
+    assert!(
+        page.contains(&format!("`{path}`:")),
+        "the page names {path}"
+    );
+
+    // Nothing is there before.
+    let list = scratch.read(&format!("{OPERATORS}/mod.rs"))?;
+    assert!(!list.contains(name));
+    fs::write(scratch.path(&path), &file)?;
+    let end = list.rfind("];").ok_or("the end of the list")?;
+    let list = format!("{}{line}{}", &list[..end], &list[end..]);
+    fs::write(scratch.path(&format!("{OPERATORS}/mod.rs")), list)?;
+
+    let said = scratch.cargo(&[
+        "run",
+        "--release",
+        "--quiet",
+        "--package",
+        "xtask",
+        "--",
+        "gen",
+    ])?;
+    assert!(said.contains("written"), "{said}");
+    let name = name.to_owned();
+    Ok((scratch, name))
+}
+
+#[test]
+fn one_file_and_one_line_add_an_operator_to_every_host() -> Result<()> {
+    let (scratch, name) = with_the_operator()?;
+    let constant = name.to_uppercase();
+    let python = "crates/flashcliff-py/python/flashcliff/_derived";
+    let wanted = [
+        (
+            "crates/flashcliff/src/ops/functions.rs",
+            format!("pub fn {name}("),
+        ),
+        (
+            "crates/flashcliff/src/ops/by_name.rs",
+            format!("\"{name}\" =>"),
+        ),
+        (
+            "crates/flashcliff/src/symmetry/rows.rs",
+            format!("\"{name}\""),
+        ),
+        (
+            "crates/flashcliff-candle/src/functional/operators.rs",
+            format!("pub fn {name}("),
+        ),
+        (&format!("{python}/functional.py"), format!("def {name}(")),
+        (&format!("{python}/arrays.py"), format!("def {name}(")),
+        (&format!("{python}/table.py"), format!("{constant} = Op(")),
+        (
+            "crates/flashcliff-c/include/flashcliff.h",
+            format!("#define FC_{constant} \"{name}\""),
+        ),
+        ("README.md", format!("`{name}`")),
+        ("docs/guide/src/operators.md", format!("#### `{name}`")),
+        ("docs/equivariance.md", format!("`{name}`")),
+        // The kernels that builds compile.
+        (
+            &format!("codegen/review/rust/cl300/{name}.rs"),
+            name.to_owned(),
+        ),
+        (
+            &format!("codegen/review/cuda/cl300/{name}.cuh"),
+            name.to_owned(),
+        ),
+    ];
+    for (path, text) in &wanted {
+        assert!(scratch.read(path)?.contains(text), "{path} lacks {text}");
+    }
+
+    // The program agrees with the reference, and every damage to a sign of it is noticed. The name is found by loops alone.
+    let tests = scratch.cargo(&[
+        "test",
+        "--release",
+        "--quiet",
+        "--package",
+        "flashcliff-program",
+        "--test",
+        "suite",
+        "--",
+        "table::",
+        "mutation::every_mutant_of_small_algebras_is_killed",
+    ])?;
+    assert!(tests.contains("test result: ok"), "{tests}");
+    Ok(())
+}
+
+#[test]
+#[ignore = "compiles the library and its kernels a second time"]
+fn the_library_compiles_with_the_operator() -> Result<()> {
+    let (scratch, _) = with_the_operator()?;
+    scratch.cargo(&["check", "--release", "--quiet", "--package", "flashcliff"])?;
+    Ok(())
+}
