@@ -30,7 +30,7 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
         let entry = entry?;
         let name = entry.file_name();
         let is_left_out = |left_out: &&str| name.to_string_lossy().starts_with(*left_out);
-        if LEFT_OUT.iter().any(|left_out| is_left_out(&left_out)) {
+        if LEFT_OUT.iter().any(is_left_out) {
             continue;
         }
         let (path, to) = (entry.path(), to.join(&name));

@@ -30,13 +30,13 @@ pub(crate) fn symmetry(spec: &Spec) -> Option<Symmetry> {
     };
     // On scalars alone a bias breaks no symmetry.
     let is_scalar = settings.grades("grades") == Some(GradeSet::single(0));
-    let laws = entry.symmetry.iter().filter(|law| {
+    let mut laws = entry.symmetry.iter().filter(|law| {
         let is_of_function = law.function.is_none() || law.function == function;
         let is_lifted = is_scalar && law.option.is_some_and(|(setting, _)| setting == "bias");
         is_of_function && is_own(law.option) && !is_lifted
     });
     // Laws of options that break more symmetries come later.
-    let (group, is_signed) = match laws.last().expect("a law").otherwise {
+    let (group, is_signed) = match laws.next_back().expect("a law").otherwise {
         Claim::Versors => (Group::Pin, false),
         Claim::EvenVersors => (Group::Pin, true),
         Claim::Orthogonal => (Group::Euclidean, false),
