@@ -147,7 +147,7 @@ struct Comparison<'a> {
     operator: &'a Operator,
     sampled: &'a Sampled,
     tolerance: Tolerance,
-    formula: Formula<'a>,
+    formula: Formula,
 }
 
 impl Comparison<'_> {

@@ -231,15 +231,6 @@ int fc_cuda_backward(const fc_cuda_operator *op, const fc_cuda_call *call, const
 #define FC_MV_LINEAR_SGP_NORM "mv_linear_sgp_norm"
 
 /*
- * CGENN's learned normalisation of each grade.
- * o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6), s = sigmoid(a_g)
- * - input x [blades, batch, C]
- * - input a [C, grades]
- * - output [blades, batch, C]
- */
-#define FC_GRADE_NORM "grade_norm"
-
-/*
  * CGENN's weighted geometric product, as it stands between its linear maps.
  * o = (l + z) / sqrt 2, z = sum over paths p of w[c, p] <<x>_a <r'>_b>_p, r' = grade_norm(r, a)
  * - input x [blades, batch, C]
@@ -254,26 +245,6 @@ int fc_cuda_backward(const fc_cuda_operator *op, const fc_cuda_call *call, const
  * a; default true
  */
 #define FC_STEERABLE_PRODUCT "steerable_product"
-
-/*
- * CGENN's gated nonlinearity.
- * o_g = sigmoid(a_g u_g + b_g) x_g
- * - input x [blades, batch, C]
- * - input a [C, grades]
- * - input b [C, grades]
- * - output [blades, batch, C]
- * - setting invariant=mag2|norm: The invariant of the grades above 0; default mag2
- */
-#define FC_MV_SILU "mv_silu"
-
-/*
- * CGENN's layer norm.
- * o = a x / (mean over channels of |x| + 1e-6)
- * - input x [blades, batch, C]
- * - input a [C, 1]
- * - output [blades, batch, C]
- */
-#define FC_MV_LAYER_NORM "mv_layer_norm"
 
 /*
  * A product of x and y without weights, channel by channel.
@@ -338,6 +309,57 @@ int fc_cuda_backward(const fc_cuda_operator *op, const fc_cuda_call *call, const
 #define FC_UNDUAL "undual"
 
 /*
+ * The norm of sgp_norm, for each grade and batch element, over channels.
+ * o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)
+ * - input x [blades, batch, C]
+ * - output [blades, batch, C]
+ * - setting norm=none|rms|invariant: The form of |x_g|^2. none is an error, since it leaves nothing
+ * to do; default invariant
+ * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
+ * magnitude instead; default 1e-6
+ */
+#define FC_GRADE_RMS "grade_rms"
+
+/*
+ * The gate of sgp_norm: every blade times a function of the scalar component.
+ * o = gate(x_0) x
+ * - input x [blades, batch, C]
+ * - output [blades, batch, C]
+ * - setting gate=none|gelu|gelu_tanh|silu|gelu_fast: The function of the scalar component that
+ * multiplies every blade; default gelu
+ */
+#define FC_GATE "gate"
+
+/*
+ * CGENN's learned normalisation of each grade.
+ * o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6), s = sigmoid(a_g)
+ * - input x [blades, batch, C]
+ * - input a [C, grades]
+ * - output [blades, batch, C]
+ */
+#define FC_GRADE_NORM "grade_norm"
+
+/*
+ * CGENN's gated nonlinearity.
+ * o_g = sigmoid(a_g u_g + b_g) x_g
+ * - input x [blades, batch, C]
+ * - input a [C, grades]
+ * - input b [C, grades]
+ * - output [blades, batch, C]
+ * - setting invariant=mag2|norm: The invariant of the grades above 0; default mag2
+ */
+#define FC_MV_SILU "mv_silu"
+
+/*
+ * CGENN's layer norm.
+ * o = a x / (mean over channels of |x| + 1e-6)
+ * - input x [blades, batch, C]
+ * - input a [C, 1]
+ * - output [blades, batch, C]
+ */
+#define FC_MV_LAYER_NORM "mv_layer_norm"
+
+/*
  * The smooth norm of a multivector.
  * o = (q(x)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0
  * - input x [blades, batch, C]
@@ -352,28 +374,6 @@ int fc_cuda_backward(const fc_cuda_operator *op, const fc_cuda_call *call, const
  * - output [grades, batch, C]
  */
 #define FC_GRADE_NORMS "grade_norms"
-
-/*
- * The gate of sgp_norm: every blade times a function of the scalar component.
- * o = gate(x_0) x
- * - input x [blades, batch, C]
- * - output [blades, batch, C]
- * - setting gate=none|gelu|gelu_tanh|silu|gelu_fast: The function of the scalar component that
- * multiplies every blade; default gelu
- */
-#define FC_GATE "gate"
-
-/*
- * The norm of sgp_norm, for each grade and batch element, over channels.
- * o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)
- * - input x [blades, batch, C]
- * - output [blades, batch, C]
- * - setting norm=none|rms|invariant: The form of |x_g|^2. none is an error, since it leaves nothing
- * to do; default invariant
- * - setting eps=NUMBER: Added under the root of the mean; for a form of both signs it smooths the
- * magnitude instead; default 1e-6
- */
-#define FC_GRADE_RMS "grade_rms"
 
 #ifdef __cplusplus
 }

@@ -4,9 +4,11 @@
 use std::process::Command;
 
 use candle_core::{DType, Device, Result, Tensor, Var};
-use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions};
-use flashcliff::{Algebra, Gate, Invariant, Norm, ProductKind, Signature};
+use flashcliff::ops::{self, ProductOptions};
+use flashcliff::{Algebra, Dims, Gate, Norm, Signature};
 use flashcliff_candle::{Error, functional as f, op};
+use flashcliff_program::operators::{ENTRIES, Settings};
+use flashcliff_program::reference::{Basis, evaluate};
 
 const KEEP: &str = "CANDLE_GRAD_DO_NOT_DETACH";
 
@@ -40,68 +42,76 @@ fn numbers(shape: &[usize], phase: f64) -> Tensor {
 
 type Function = Box<dyn Fn(&[Tensor]) -> Result<Tensor>>;
 
-/// Operators with the shapes of their inputs.
-fn operators() -> Vec<(&'static str, Vec<Vec<usize>>, Function)> {
-    let (a, mv) = (algebra(), vec![8, 3, 2]);
+/// The operators of the table, and options of products, with the shapes of their inputs.
+fn operators() -> Vec<(String, Vec<Vec<usize>>, Function)> {
+    let rows = ops::TABLE.iter();
+    let rows = rows.map(|row| (row.name.to_owned(), ops::by_name(algebra(), row.name, &[])));
     let product = |gate, norm| ProductOptions::default().with_gate(gate).with_norm(norm);
-    let [gated, plain] = [
+    let options = [
         product(Gate::Silu, Norm::Rms),
         product(Gate::None, Norm::None),
     ];
-    let full = gated.clone();
-    vec![
-        (
-            "sgp_norm",
-            vec![mv.clone(), mv.clone(), vec![2, 20]],
-            Box::new(move |x| f::sgp_norm(a, &gated, &x[0], &x[1], &x[2])),
-        ),
-        (
-            "sgp without a norm",
-            vec![mv.clone(), mv.clone(), vec![2, 20]],
-            Box::new(move |x| f::sgp_norm(a, &plain, &x[0], &x[1], &x[2])),
-        ),
-        (
-            "fcgp_norm",
-            vec![mv.clone(), mv.clone(), vec![20, 2, 3]],
-            Box::new(move |x| f::fcgp_norm(a, &full, &x[0], &x[1], &x[2])),
-        ),
-        (
-            "mv_linear",
-            vec![mv.clone(), vec![3, 2, 4], vec![3]],
-            Box::new(move |x| {
-                f::mv_linear(a, &LinearOptions::default(), &x[0], &x[1], Some(&x[2]))
-            }),
-        ),
-        (
-            "mv_linear_sgp_norm",
-            vec![mv.clone(), vec![2, 2, 4], vec![2], vec![2, 20]],
-            Box::new(move |x| {
-                let options = LinearSgpOptions::default();
-                f::mv_linear_sgp_norm(a, &options, &x[0], &x[1], Some(&x[2]), &x[3])
-            }),
-        ),
-        (
-            "grade_norm",
-            vec![mv.clone(), vec![2, 4]],
-            Box::new(move |x| f::grade_norm(a, &x[0], &x[1])),
-        ),
-        (
-            "mv_silu",
-            vec![mv.clone(), vec![2, 4], vec![2, 4]],
-            Box::new(move |x| f::mv_silu(a, Invariant::Mag2, &x[0], &x[1], &x[2])),
-        ),
-        (
-            "mv_layer_norm",
-            vec![mv.clone(), vec![2, 1]],
-            Box::new(move |x| f::mv_layer_norm(a, &x[0], &x[1])),
-        ),
-        (
-            "product",
-            vec![mv.clone(), mv.clone()],
-            Box::new(move |x| f::product(a, ProductKind::Exterior, None, None, &x[0], &x[1])),
-        ),
-        ("norm", vec![mv], Box::new(move |x| f::norm(a, &x[0]))),
-    ]
+    let products = options.iter().flat_map(|options| {
+        [
+            ops::sgp_norm(algebra(), options),
+            ops::fcgp_norm(algebra(), options),
+        ]
+        .map(|made| (format!("{options:?}"), made))
+    });
+    let dims = Dims {
+        batch: 3,
+        in_channels: 2,
+        out_channels: 3,
+    };
+    let all = rows.chain(products).map(|(name, operator)| {
+        let operator = operator.unwrap();
+        let shapes = operator.inputs().iter().map(|input| input.shape(&dims));
+        let shapes = shapes.collect();
+        let function = move |x: &[Tensor]| {
+            let inputs: Vec<&Tensor> = x.iter().collect();
+            op::apply(&operator, &inputs)
+        };
+        (name, shapes, Box::new(function) as Function)
+    });
+    all.collect()
+}
+
+/// The reference of an operator computes in f64 from its formula, as this test of candle does.
+#[test]
+fn values_are_those_of_the_references() {
+    for (p, q, r) in [(3, 0, 0), (1, 1, 1)] {
+        let signature = Signature::new(p, q, r).unwrap();
+        let (algebra, basis) = (Algebra::new(signature).unwrap(), Basis::new(signature));
+        for entry in ENTRIES {
+            let name = entry.row.name;
+            let operator = ops::by_name(algebra, name, &[]).unwrap();
+            let dims = Dims {
+                batch: 3,
+                in_channels: 2,
+                out_channels: if entry.row.output.contains("out") {
+                    4
+                } else {
+                    2
+                },
+            };
+            let inputs = operator.inputs().iter().enumerate();
+            let inputs = inputs.map(|(at, input)| numbers(&input.shape(&dims), at as f64));
+            let inputs: Vec<Tensor> = inputs.collect();
+            let borrowed: Vec<&Tensor> = inputs.iter().collect();
+            let output = op::apply(&operator, &borrowed).unwrap();
+            let values = |tensor: &Tensor| tensor.flatten_all().unwrap().to_vec1::<f64>().unwrap();
+            let numbers: Vec<Vec<f64>> = inputs.iter().map(values).collect();
+            let sizes = [dims.batch, dims.in_channels, dims.out_channels];
+            let want = evaluate(entry, &Settings::of(&entry.row), &basis, sizes, &numbers);
+            let got = values(&output);
+            assert_eq!(got.len(), want.len(), "{name}");
+            let scale = want.iter().fold(0.0_f64, |scale, x| scale.max(x.abs()));
+            assert!(scale > 0.0, "{name} gives nothing");
+            for (got, want) in got.iter().zip(&want) {
+                assert!((got - want).abs() <= 1e-12 * scale, "{name}: {got}, {want}");
+            }
+        }
+    }
 }
 
 fn scalar(tensor: &Tensor) -> f64 {

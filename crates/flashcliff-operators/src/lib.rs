@@ -1,9 +1,12 @@
-//! The table of flashcliff's operators: [`OPERATORS`].
+//! The words of the table of flashcliff's operators: rows, options, symmetries.
 //!
-//! A row holds what a host must know of an operator: its name, inputs with shapes, options with
-//! defaults, formula, source. `cargo xtask gen` derives the functions of Rust, candle and Python, their
+//! A row, [`Operator`], holds what a host must know of an operator: its name, inputs with shapes, options with
+//! defaults, formula, source. Each stands in the file of its operator, with the program and the reference, in
+//! the crate `flashcliff-program`. `cargo xtask gen` derives the functions of Rust, candle and Python, their
 //! documentation, and the table of the README from it; the program derives its subcommands at run time.
-//! The computation itself is a program of the crate `flashcliff-program`.
+//!
+//! * [`options`] - options, each written once.
+//! * [`row`] - what rows are made of.
 //!
 //! # Markup
 //! Texts are plain sentences. Code stands between backticks, and `{sgp_norm}` refers to an operator: a link
@@ -13,14 +16,15 @@
 
 #![forbid(unsafe_code)]
 
-mod options;
-mod rows;
+pub mod options;
+pub mod row;
+mod symmetry;
 
 pub use options::{CHOICES, OPTION_SETS};
-pub use rows::OPERATORS;
+pub use symmetry::{Law, Symmetry};
 
 /// An operator of the library.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Operator {
     /// The name, in snake case, everywhere.
     pub name: &'static str,
@@ -251,9 +255,4 @@ impl Gradient {
         linear: true,
         ..Self::PLAIN
     };
-}
-
-/// The operator of a name.
-pub fn find(name: &str) -> Option<&'static Operator> {
-    OPERATORS.iter().find(|operator| operator.name == name)
 }

@@ -38,7 +38,8 @@ const fn setting(
 /// All options with names.
 pub const CHOICES: &[&Choices] = &[&GATES, &NORMS, &INVARIANTS, &BIASES, &LAYOUTS, &PRODUCTS];
 
-static GATES: Choices = Choices {
+/// The gates.
+pub static GATES: Choices = Choices {
     rust: "Gate",
     what: "gate",
     values: &[
@@ -62,7 +63,8 @@ static GATES: Choices = Choices {
     ],
 };
 
-static NORMS: Choices = Choices {
+/// The norms.
+pub static NORMS: Choices = Choices {
     rust: "Norm",
     what: "norm",
     values: &[
@@ -84,7 +86,8 @@ static NORMS: Choices = Choices {
     ],
 };
 
-static INVARIANTS: Choices = Choices {
+/// The invariants of a grade.
+pub static INVARIANTS: Choices = Choices {
     rust: "Invariant",
     what: "invariant",
     values: &[
@@ -93,7 +96,8 @@ static INVARIANTS: Choices = Choices {
     ],
 };
 
-static BIASES: Choices = Choices {
+/// The biases of linear maps.
+pub static BIASES: Choices = Choices {
     rust: "Bias",
     what: "bias",
     values: &[
@@ -111,7 +115,8 @@ static BIASES: Choices = Choices {
     ],
 };
 
-static LAYOUTS: Choices = Choices {
+/// The orders of the axes of a weight.
+pub static LAYOUTS: Choices = Choices {
     rust: "WeightLayout",
     what: "weight layout",
     values: &[
@@ -128,7 +133,8 @@ static LAYOUTS: Choices = Choices {
     ],
 };
 
-static PRODUCTS: Choices = Choices {
+/// The products without weights.
+pub static PRODUCTS: Choices = Choices {
     rust: "ProductKind",
     what: "product",
     values: &[
@@ -158,7 +164,8 @@ static PRODUCTS: Choices = Choices {
     ],
 };
 
-pub(crate) static GATE: Setting = setting(
+/// The gate on both operands of a product.
+pub static GATE: Setting = setting(
     "gate",
     Kind::Choice(&GATES),
     "gelu",
@@ -166,14 +173,16 @@ pub(crate) static GATE: Setting = setting(
      scalars is gated by the constant `gate(0)`, 0.5 for all gates but `none`.",
 );
 
-pub(crate) static OWN_GATE: Setting = setting(
+/// The gate as an operator.
+pub static OWN_GATE: Setting = setting(
     "gate",
     Kind::Choice(&GATES),
     "gelu",
     "The function of the scalar component that multiplies every blade.",
 );
 
-pub(crate) static NORM: Setting = setting(
+/// The norm of a result.
+pub static NORM: Setting = setting(
     "norm",
     Kind::Choice(&NORMS),
     "invariant",
@@ -181,61 +190,70 @@ pub(crate) static NORM: Setting = setting(
      eps)`, where the option says what `|o_g|^2` is.",
 );
 
-pub(crate) static OWN_NORM: Setting = setting(
+/// The norm as an operator.
+pub static OWN_NORM: Setting = setting(
     "norm",
     Kind::Choice(&NORMS),
     "invariant",
     "The form of `|x_g|^2`. `none` is an error, since it leaves nothing to do.",
 );
 
-pub(crate) static EPS: Setting = setting(
+/// The number under the root of a norm.
+pub static EPS: Setting = setting(
     "eps",
     Kind::Number,
     "1e-6",
     "Added under the root of the mean; for a form of both signs it smooths the magnitude instead.",
 );
 
-pub(crate) static LEFT: Setting = setting(
+/// The grades of the left operand.
+pub static LEFT: Setting = setting(
     "left",
     Kind::Grades,
     "all",
     "The grades that `x` carries. Its tensor holds the blades of these grades only.",
 );
 
-pub(crate) static RIGHT: Setting = setting(
+/// The grades of the right operand.
+pub static RIGHT: Setting = setting(
     "right",
     Kind::Grades,
     "all",
     "The grades that `y` carries. Its tensor holds the blades of these grades only.",
 );
 
-static PER_GRADE: Setting = setting(
+/// Whether a linear map has a matrix for each grade.
+pub static PER_GRADE: Setting = setting(
     "per_grade",
     Kind::Flag,
     "true",
     "A matrix for each grade, or one for all.",
 );
 
-static BIAS: Setting = Setting {
+/// The bias of a linear map.
+pub static BIAS: Setting = Setting {
     python: "bias_mode",
     ..setting("bias", Kind::Choice(&BIASES), "scalar", "The bias.")
 };
 
-static GRADES: Setting = setting(
+/// The grades of the only operand.
+pub static GRADES: Setting = setting(
     "grades",
     Kind::Grades,
     "all",
     "The grades that `x` carries. Its tensor holds the blades of these grades only.",
 );
 
-static WEIGHT_LAYOUT: Setting = setting(
+/// The order of the axes of the weight of a linear map.
+pub static WEIGHT_LAYOUT: Setting = setting(
     "weight_layout",
     Kind::Choice(&LAYOUTS),
     "out_in_grade",
     "The order of the axes of the weight of the linear map.",
 );
 
-static RECOMPUTE: Setting = setting(
+/// Whether the backward pass computes a linear map again.
+pub static RECOMPUTE: Setting = setting(
     "recompute",
     Kind::Flag,
     "false",
@@ -243,7 +261,8 @@ static RECOMPUTE: Setting = setting(
      what the forward pass saved.",
 );
 
-pub(crate) static BLOCK_BYTES: Setting = setting(
+/// The memory of path products on CUDA.
+pub static BLOCK_BYTES: Setting = setting(
     "block_bytes",
     Kind::Bytes,
     "auto",
@@ -252,28 +271,32 @@ pub(crate) static BLOCK_BYTES: Setting = setting(
      weights are rounded in another order: they are sums from block to block. On the CPU it has no effect.",
 );
 
-static FIRST_ORDER: Setting = setting(
+/// Whether a product has a first-order term.
+pub static FIRST_ORDER: Setting = setting(
     "first_order",
     Kind::Flag,
     "true",
     "Whether the first-order term is added: `o = (l + z) / sqrt 2`.",
 );
 
-static NORMALIZE: Setting = setting(
+/// Whether the right operand of a product is normalised.
+pub static NORMALIZE: Setting = setting(
     "normalize",
     Kind::Flag,
     "true",
     "Whether the right operand is normalised first, by {grade_norm} with `a`.",
 );
 
-pub(crate) static INVARIANT: Setting = setting(
+/// The invariant that opens a gate.
+pub static INVARIANT: Setting = setting(
     "invariant",
     Kind::Choice(&INVARIANTS),
     "mag2",
     "The invariant of the grades above 0.",
 );
 
-pub(crate) static PRODUCT_KIND: Setting = setting(
+/// The kind of a product.
+pub static PRODUCT_KIND: Setting = setting(
     "kind",
     Kind::Choice(&PRODUCTS),
     "geometric",
@@ -288,7 +311,8 @@ pub const OPTION_SETS: &[&OptionSet] = &[
     &STEERABLE_OPTIONS,
 ];
 
-pub(crate) static PRODUCT_OPTIONS: OptionSet = OptionSet {
+/// The options of gated and normalised products.
+pub static PRODUCT_OPTIONS: OptionSet = OptionSet {
     name: "ProductOptions",
     doc: "Options of {sgp_norm} and {fcgp_norm}. The default is equivariant in every algebra, and \
           flash-clifford's function where all vectors square to one sign.",
@@ -296,14 +320,16 @@ pub(crate) static PRODUCT_OPTIONS: OptionSet = OptionSet {
     settings: &[&GATE, &NORM, &EPS, &LEFT, &RIGHT],
 };
 
-pub(crate) static LINEAR_OPTIONS: OptionSet = OptionSet {
+/// The options of linear maps.
+pub static LINEAR_OPTIONS: OptionSet = OptionSet {
     name: "LinearOptions",
     doc: "Options of {mv_linear}.",
     nested: None,
     settings: &[&PER_GRADE, &BIAS, &GRADES, &WEIGHT_LAYOUT],
 };
 
-pub(crate) static LINEAR_SGP_OPTIONS: OptionSet = OptionSet {
+/// The options of a product with a linear map.
+pub static LINEAR_SGP_OPTIONS: OptionSet = OptionSet {
     name: "LinearSgpOptions",
     doc: "Options of {mv_linear_sgp_norm}. The default is that of {mv_linear} and of {sgp_norm}.",
     nested: Some((
@@ -314,7 +340,8 @@ pub(crate) static LINEAR_SGP_OPTIONS: OptionSet = OptionSet {
     settings: &[&GATE, &NORM, &EPS, &RECOMPUTE],
 };
 
-pub(crate) static STEERABLE_OPTIONS: OptionSet = OptionSet {
+/// The options of CGENN's product.
+pub static STEERABLE_OPTIONS: OptionSet = OptionSet {
     name: "SteerableOptions",
     doc: "Options of {steerable_product}.",
     nested: None,

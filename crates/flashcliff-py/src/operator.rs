@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use flashcliff::ops::{self, Setting};
-use flashcliff::{Dim, Pass, TensorSpec};
+use flashcliff::program::{Function, Id, Node, Program, Uniform};
+use flashcliff::{Dim, Dims, Pass, TensorSpec};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -59,6 +60,52 @@ impl Value {
     }
 }
 
+/// An expression of a program: its name, its operands, the names of an argument, and a number.
+type Expression = (&'static str, Vec<usize>, String, f64);
+
+fn expression(program: &Program, id: Id) -> Expression {
+    let node = program.graph.node(id);
+    let of = |name| {
+        (
+            name,
+            node.operands().map(Id::index).collect(),
+            String::new(),
+            0.0,
+        )
+    };
+    let leaf = |name, argument: &str, number: usize| {
+        (name, Vec::new(), argument.to_owned(), number as f64)
+    };
+    match node {
+        Node::Constant(bits) => ("constant", Vec::new(), String::new(), f64::from_bits(bits)),
+        Node::Lane { tensor, component } => leaf("lane", &program.inputs[tensor].name, component),
+        Node::Param { param, index } => leaf("param", &program.params[param].name, index),
+        Node::Uniform(Uniform::Eps) => of("eps"),
+        Node::Uniform(Uniform::InvChannels) => of("inverse of channels"),
+        Node::RowSum(sum) => (
+            "sum",
+            vec![program.row_sums[sum].index()],
+            String::new(),
+            0.0,
+        ),
+        Node::Cut { cut, component } => {
+            let definition = program.cuts[cut][component].index();
+            ("same", vec![definition], String::new(), 0.0)
+        }
+        Node::Add(..) => of("add"),
+        Node::Sub(..) => of("sub"),
+        Node::Mul(..) => of("mul"),
+        Node::Div(..) => of("div"),
+        Node::Damp(..) => of("damp"),
+        Node::Hypot(..) => of("hypot"),
+        Node::Neg(_) => of("neg"),
+        Node::Call(Function::Sqrt, _) => of("sqrt"),
+        Node::Call(Function::Sigmoid, _) => of("sigmoid"),
+        Node::Call(Function::Gate { order: 0 }, _) => of("gate"),
+        Node::Call(..) => of("slope"),
+    }
+}
+
 #[pymethods]
 impl Operator {
     /// The operator of a name in the table, with settings by name.
@@ -99,6 +146,26 @@ impl Operator {
         let specs = self.inner.outputs().iter();
         let named = specs.map(|spec| Ok((name_of(spec.name), axes(py, spec)?)));
         named.collect()
+    }
+
+    /// The floating-point operations of a forward and of a backward pass, as the kernels do them.
+    fn flops(&self, batch: usize, inputs: usize, outputs: usize) -> (usize, usize) {
+        let cost = self.inner.cost(&Dims {
+            batch,
+            in_channels: inputs,
+            out_channels: outputs,
+        });
+        (cost.forward, cost.backward)
+    }
+
+    /// The expressions of the program, operands first, as `(name, positions of operands, number)`, and those of the output. The number
+    /// is a constant, or says which element of which argument. `None` for operators that are no program.
+    fn expressions(&self) -> Option<(Vec<Expression>, Vec<usize>)> {
+        let program = self.inner.program()?;
+        let nodes = program.graph.ids().map(|id| expression(program, id));
+        let output = program.outputs.first()?;
+        let of_output = output.values.iter().map(|id| id.index()).collect();
+        Some((nodes.collect(), of_output))
     }
 
     /// The gradient: from the inputs and the gradients of the outputs to the gradients of the inputs.

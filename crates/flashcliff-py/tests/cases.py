@@ -10,8 +10,9 @@ import reference
 import torch
 
 from flashcliff import functional as F
+from flashcliff._derived.choices import CHOICES
 from flashcliff._derived.table import OPS
-from flashcliff._ops.op import Op
+from flashcliff._ops.op import Op, operator
 
 LANES = ("x", "y", "r", "l")
 
@@ -50,7 +51,22 @@ class Case:
         return getattr(F, self.name)(**tensors, algebra=self.signature, **self.options)
 
     def reference(self, **tensors):
-        return getattr(reference, self.name)(self.signature, **tensors, **self.options)
+        formula = getattr(reference, self.name, None)
+        if formula is not None:
+            return formula(self.signature, **tensors, **self.options)
+        return self.by_program(**tensors)
+
+    def by_program(self, **tensors):
+        """The expressions of the program of an operator without matrix products, which the tests of Rust compare with its reference."""
+        options = {option.name: option.default for option in self.op.options} | self.options
+        gate = reference.GATES[options["gate"]] if "gate" in options else torch.ones_like
+        return reference.of_program(self.core(), options.get("eps", 0.0), gate, **tensors)
+
+    def core(self):
+        """The compiled operator."""
+        given = tuple(name in self.shapes for name in self.op.names)
+        options = [self.options.get(option.name, option.default) for option in self.op.options]
+        return operator(self.op, f"cl{''.join(map(str, self.signature))}", given, tuple(options))
 
     @property
     def op(self) -> Op:
@@ -76,6 +92,27 @@ def dispatch(case: Case, tensors: dict[str, torch.Tensor]) -> torch.Tensor:
 
 
 def _cases(signature):
+    """The cases that are written down, then one of every other operator with each name of each of its choices."""
+    named = list(_named(signature))
+    yield from named
+    for op in OPS:
+        if op.name in {case.name for case in named}:
+            continue
+        core = operator(
+            op,
+            f"cl{''.join(map(str, signature))}",
+            op.everything,
+            tuple(option.default for option in op.options),
+        )
+        shapes = {name: axes for name, (_, axes) in zip(op.names, core.inputs)}
+        yield Case(op.name, signature, shapes)
+        for option in op.options:
+            for name in CHOICES.get(option.name, ()):
+                if name != option.default:
+                    yield Case(op.name, signature, shapes, {option.name: name})
+
+
+def _named(signature):
     space = reference.basis(signature)
     blades, grades = len(space.blades), space.dim + 1
     x = (blades, "batch", "in")

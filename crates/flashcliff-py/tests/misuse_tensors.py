@@ -1,7 +1,10 @@
 """Tensors that operators do not take."""
 
+from functools import partial
+
 import numpy as np
 import torch
+from cases import SPACE
 from misuse import R3, refused, right, w, x
 
 from flashcliff import UnsupportedError
@@ -12,6 +15,17 @@ MAP = torch.randn(2, 4, 4)
 
 def nested(layout=torch.strided):
     return torch.nested.nested_tensor([torch.randn(3, 4) for _ in range(8)], layout=layout)
+
+
+def of_every_operator():
+    """Each tensor of each operator with another type and another shape."""
+    for case in {case.name: case for case in reversed(SPACE)}.values():
+        given = case.tensors(torch.float32)
+        for name, tensor in given.items():
+            shape = tensor[..., None] if name in case.op.parameters else tensor[:-1]
+            for what, wrong, error in (("integers", tensor.int(), TypeError), ("another shape", shape, ValueError)):
+                call = partial(case.run, **{**given, name: wrong})
+                yield refused(f"{what} as {name} of {case.name}", call, error, f"`{name}` must be")
 
 
 class Negated(torch.Tensor):
@@ -90,4 +104,5 @@ ROWS = [
     right("a subclass", lambda: F.reverse(x().as_subclass(Negated), R3), lambda o: o.shape == (8, 3, 4)),
     right("one batch row without its axis", lambda: F.reverse(torch.ones(8, 4), R3), lambda o: o.shape == (8, 4)),
     right("not a number stays where it is", lambda: F.geometric_product(torch.full((8, 1, 2), float("nan")), torch.ones(8, 1, 2), R3), lambda o: o.isnan().all()),
+    *of_every_operator(),
 ]  # fmt: skip

@@ -378,3 +378,43 @@ def sandwich(signature, x, y, left=None, right=None):
     if left is None:
         return o
     return o[space.carried(right)]
+
+
+def of_program(core, eps, gate, **tensors):
+    """The operator by the expressions of its program, on tensors of PyTorch. The tests of Rust compare programs with references of their own;
+    here autograd differentiates them, to any order."""
+    expressions, output = core.expressions()
+    first = next(iter(tensors.values()))
+    channels = first.shape[-1]
+    values = []
+
+    def value(name, argument, number):
+        tensor = tensors.get("weight" if argument == "w" else argument)
+        if name == "lane":
+            return tensor[int(number)]
+        if name == "param":
+            return tensor[:, int(number)]
+        numbers = {"constant": number, "eps": eps, "inverse of channels": 1 / channels}
+        return torch.tensor(numbers[name], dtype=first.dtype, device=first.device)
+
+    functions = {
+        "add": lambda a, b: a + b,
+        "sub": lambda a, b: a - b,
+        "mul": lambda a, b: a * b,
+        "damp": lambda a, b: a * b,
+        "div": lambda a, b: a / b,
+        "hypot": lambda a, b: (a * a + b * b) ** 0.5,
+        "neg": lambda a: -a,
+        "sqrt": lambda a: a**0.5,
+        "sigmoid": torch.sigmoid,
+        "gate": gate,
+        "same": lambda a: a,
+        "sum": lambda a: a.sum(-1, keepdim=True),
+    }
+    for name, operands, argument, number in expressions:
+        if operands:
+            values.append(functions[name](*(values[at] for at in operands)))
+        else:
+            values.append(value(name, argument, number))
+    zero = torch.zeros_like(first[0])
+    return torch.stack([values[at] + zero for at in output])

@@ -39,6 +39,22 @@ def test_values_and_gradients(case, dtype):
         assert relative_error(a, b) < TOLERANCE[dtype], name
 
 
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_expressions_of_programs_are_formulas(case):
+    """Operators without a formula here are compared with the expressions of their programs."""
+    if case.core().expressions() is None:
+        assert case.name in ("fcgp_norm", "mv_linear", "mv_linear_sgp_norm")
+        return
+    tensors = case.tensors(grad=True)
+    found, wanted = case.by_program(**tensors), case.reference(**tensors)
+    assert relative_error(found, wanted) < 1e-12
+    generator = torch.Generator().manual_seed(1)
+    cotangent = torch.randn(wanted.shape, generator=generator, dtype=torch.float64)
+    pairs = (torch.autograd.grad(each, tensors.values(), cotangent) for each in (found, wanted))
+    for one, two in zip(*pairs):
+        assert relative_error(one, two) < 1e-12
+
+
 def test_the_comparator_sees_a_wrong_sign():
     case = SPACE[0]
     tensors = case.tensors()

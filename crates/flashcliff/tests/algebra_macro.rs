@@ -12,23 +12,6 @@ fn compiled_here() -> Algebra {
     algebra!(2, 1, 0)
 }
 
-/// The operators that are compared, by their names in the table.
-const OPERATORS: [&str; 13] = [
-    "sgp_norm",
-    "fcgp_norm",
-    "mv_linear",
-    "mv_linear_sgp_norm",
-    "grade_norm",
-    "steerable_product",
-    "mv_silu",
-    "mv_layer_norm",
-    "product",
-    "sandwich",
-    "dual",
-    "gate",
-    "grade_rms",
-];
-
 /// A tensor that owns its elements.
 struct Values<T> {
     data: Vec<T>,
@@ -77,7 +60,7 @@ fn compiled_kernels_give_the_bits_of_interpreted_programs() -> Result<(), Error>
     let compiled = compiled_here();
     let interpreted = Algebra::interpreted(compiled.signature())?;
     assert!(compiled.is_compiled() && !interpreted.is_compiled());
-    for name in OPERATORS {
+    for name in ops::TABLE.iter().map(|row| row.name) {
         let operator = |algebra| ops::by_name(algebra, name, &[]);
         // Whole vectors of every tier, and ragged rows.
         for channels in [64, 37] {

@@ -1,6 +1,7 @@
 //! The header of the C interface: its functions, and what the table says of operators.
 
-use flashcliff_operators::{Kind, OPERATORS, Operator, Presence, Setting};
+use flashcliff_operators::{Kind, Operator, Presence, Setting};
+use flashcliff_program::operators::OPERATORS;
 
 use super::text::{Markup, wrap};
 

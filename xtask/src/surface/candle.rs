@@ -1,6 +1,7 @@
 //! Functions of candle tensors.
 
-use flashcliff_operators::{Input, OPERATORS, Operator, Options, Presence};
+use flashcliff_operators::{Input, Operator, Options, Presence};
+use flashcliff_program::operators::OPERATORS;
 
 use super::rust::{HEADER, arguments, documentation};
 use super::text::RUST_HERE;

@@ -1,8 +1,7 @@
 //! The reference of operators in the guide: formulas, shapes, options, sources.
 
-use flashcliff_operators::{
-    CHOICES, Choice, Input, Kind, OPERATORS, Operator, Presence, Section, Setting,
-};
+use flashcliff_operators::{CHOICES, Choice, Input, Kind, Operator, Presence, Section, Setting};
+use flashcliff_program::operators::OPERATORS;
 
 use super::text::{Markup, wrap};
 use crate::Error;

@@ -6,6 +6,7 @@
 //! * `c` - the header of the C interface.
 //! * `python` - functions of PyTorch and of arrays, and the rows behind them.
 //! * `readme` - the table of the README.
+//! * `symmetry` - the table of symmetries, in the library and on its page.
 //! * `guide` - the reference in the guide's chapter of operators.
 
 mod c;
@@ -14,6 +15,7 @@ mod guide;
 mod python;
 mod readme;
 mod rust;
+mod symmetry;
 mod text;
 
 use std::fs;
@@ -27,10 +29,13 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
     let readme_text = fs::read_to_string(&readme).map_err(Error::at(&readme))?;
     let chapter = root.join(guide::PAGE);
     let chapter_text = fs::read_to_string(&chapter).map_err(Error::at(&chapter))?;
+    let page = root.join(symmetry::PAGE);
+    let page_text = fs::read_to_string(&page).map_err(Error::at(&page))?;
     Ok(vec![
         ("crates/flashcliff/src/ops/functions.rs", rust::functions()),
         ("crates/flashcliff/src/ops/options.rs", rust::options()),
         ("crates/flashcliff/src/ops/by_name.rs", rust::by_name()),
+        ("crates/flashcliff/src/symmetry/rows.rs", symmetry::rows()),
         (
             "crates/flashcliff-candle/src/functional/operators.rs",
             candle::functions(),
@@ -53,6 +58,7 @@ pub(crate) fn files(root: &Path) -> Result<Vec<(&'static str, String)>, Error> {
         ),
         ("crates/flashcliff-c/include/flashcliff.h", c::header()),
         ("README.md", readme::with_table(&readme_text)?),
+        (symmetry::PAGE, symmetry::with_table(&page_text)?),
         (guide::PAGE, guide::with_reference(&chapter_text)?),
     ])
 }

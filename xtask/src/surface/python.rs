@@ -1,12 +1,13 @@
 //! The Python package: functions of PyTorch tensors, functions of arrays, and the rows behind both.
 
-use flashcliff_operators::{Choice, Choices, Kind, OPERATORS, Operator, Presence, Setting};
+use flashcliff_operators::{Choice, Choices, Kind, Operator, Presence, Setting};
+use flashcliff_program::operators::OPERATORS;
 
 use super::text::{PYTHON, rename, wrap};
 
 const WIDTH: usize = 100;
 const HEADER: &str =
-    "# Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.\n";
+    "# Written by `cargo xtask gen` from the operators, crates/flashcliff-program/src/operators.\n";
 
 /// A package that has the functions: what its tensors are called, and how it documents and runs a call.
 struct Module {

@@ -1,6 +1,7 @@
 //! The table of operators in the README.
 
-use flashcliff_operators::{OPERATORS, Section};
+use flashcliff_operators::Section;
+use flashcliff_program::operators::OPERATORS;
 
 use crate::Error;
 use crate::marked::with_block;

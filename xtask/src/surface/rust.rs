@@ -1,20 +1,18 @@
 //! `flashcliff::ops`.
 
-use flashcliff_operators::{
-    Kind, OPERATORS, OPTION_SETS, Operator, OptionSet, Options, Presence, Setting,
-};
+use flashcliff_operators::{Kind, OPTION_SETS, Operator, OptionSet, Options, Presence, Setting};
+use flashcliff_program::operators::{self, OPERATORS};
 
 use super::text::{Markup, RUST, RUST_HERE, wrap};
 
 const WIDTH: usize = 100;
 
-pub(super) const HEADER: &str =
-    "// Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.\n\n";
+pub(super) const HEADER: &str = "// Written by `cargo xtask gen` from the operators, crates/flashcliff-program/src/operators.\n\n";
 
 /// The functions, one for each operator.
 pub(super) fn functions() -> String {
     let mut text = HEADER.to_owned();
-    text += "use cayley::{GradeSet, ProductKind};\n\nuse super::make;\n";
+    text += "use cayley::{GradeSet, ProductKind};\n\nuse super::{Setting, make};\n";
     text += "use super::options::{LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};\n";
     text += "#[allow(unused_imports, reason = \"links of the documentation\")]\n";
     text += "use crate::{Algebra, Bias, Error, Gate, Invariant, Norm, Operator, WeightLayout};\n";
@@ -25,9 +23,40 @@ pub(super) fn functions() -> String {
         let name = operator.name;
         text +=
             &format!("pub fn {name}(algebra: Algebra{arguments}) -> Result<Operator, Error> {{\n");
-        text += &format!("    make::{name}(algebra{names})\n}}\n");
+        let call = match is_of_lanes(operator) {
+            true => format!("make::lanes(\"{name}\", algebra, {})", settings(operator)),
+            false => format!("make::{name}(algebra{names})"),
+        };
+        text += &format!("    {call}\n}}\n");
     }
     text
+}
+
+/// Whether lane programs compute an operator. The library has a function of its own for others.
+fn is_of_lanes(operator: &Operator) -> bool {
+    operators::find(operator.name).is_some_and(|entry| entry.lanes.is_some())
+}
+
+/// The arguments of a function as settings by name.
+fn settings(operator: &Operator) -> String {
+    match operator.options {
+        Options::Set(_) => "&options.settings()".to_owned(),
+        Options::Each(settings) => {
+            let named = settings.iter().map(|setting| named(setting, setting.name));
+            format!("&[{}]", named.collect::<Vec<_>>().join(", "))
+        }
+    }
+}
+
+/// A setting by name with the value of an expression.
+fn named(setting: &Setting, value: &str) -> String {
+    let value = match setting.kind {
+        Kind::Choice(_) => format!("Setting::Name({value}.name())"),
+        Kind::Number => format!("Setting::Number({value})"),
+        Kind::Flag => format!("Setting::Flag({value})"),
+        Kind::Grades | Kind::Bytes => format!("Setting::Grades({value})"),
+    };
+    format!("(\"{}\", {value})", setting.name)
 }
 
 /// The doc comment of a function.
@@ -155,7 +184,7 @@ fn snake(name: &str) -> String {
 /// The structs of options.
 pub(super) fn options() -> String {
     let mut text = HEADER.to_owned();
-    text += "use cayley::GradeSet;\n\nuse crate::{Bias, Gate, Norm, WeightLayout};\n";
+    text += "use cayley::GradeSet;\n\nuse super::Setting;\nuse crate::{Bias, Gate, Norm, WeightLayout};\n";
     for set in OPTION_SETS {
         text.push('\n');
         text += &struct_of(set);
@@ -199,6 +228,23 @@ fn struct_of(set: &OptionSet) -> String {
             is_grades,
         );
     }
+    let mut values: Vec<String> = Vec::new();
+    for setting in set.settings {
+        values.push(named(setting, &format!("self.{}", setting.name)));
+    }
+    let values = format!("vec![{}]", values.join(", "));
+    let values = match set.nested {
+        None => values,
+        Some((nested, ..)) => {
+            format!(
+                "let mut settings = self.{nested}.settings();\n        settings.extend({values});\n        settings"
+            )
+        }
+    };
+    setters += &format!(
+        "    /// The settings by name, as [`by_name`](super::by_name) takes them.\n    \
+         pub fn settings(&self) -> Vec<(&'static str, Setting<'static>)> {{\n        {values}\n    }}\n\n"
+    );
     format!(
         "{}#[derive(Clone, Debug, PartialEq)]\n#[non_exhaustive]\npub struct {name} {{\n{fields}}}\n\n\
          impl Default for {name} {{\n    fn default() -> Self {{\n        Self {{\n{defaults}        }}\n    }}\n}}\n\n\

@@ -17,11 +17,7 @@ use flashcliff::{Algebra, Error, Operator};
 use crate::op::apply;
 use crate::op::once::entering;
 
-pub use operators::{
-    clifford_conjugate, dual, fcgp_norm, gate, grade_involution, grade_norm, grade_norms,
-    grade_rms, mv_layer_norm, mv_linear, mv_linear_sgp_norm, mv_silu, norm, product, reverse,
-    sandwich, sgp_norm, steerable_product, undual,
-};
+pub use operators::*;
 
 /// Points as the vector part of full multivectors: `[batch, points, dim]` to `[blades, batch,
 /// points]`.

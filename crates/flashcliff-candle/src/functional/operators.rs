@@ -1,4 +1,4 @@
-// Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.
+// Written by `cargo xtask gen` from the operators, crates/flashcliff-program/src/operators.
 
 use candle_core::{Result, Tensor};
 use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
@@ -111,25 +111,6 @@ pub fn mv_linear_sgp_norm(algebra: Algebra, options: &LinearSgpOptions, x: &Tens
     run(ops::mv_linear_sgp_norm(algebra, options), &[Some(x), Some(linear_weight), linear_bias, Some(w)])
 }
 
-/// CGENN's learned normalisation of each grade.
-///
-/// ```text
-/// o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6), s = sigmoid(a_g)
-/// ```
-///
-/// `|x_g|` is the smooth norm of [`grade_norms`].
-///
-/// | tensor | shape |
-/// |---|---|
-/// | `x` | `[blades, batch, C]` |
-/// | `a` | `[C, grades]` |
-/// | `o` | `[blades, batch, C]` |
-///
-/// Source: CGENN's `NormalizationLayer` (arXiv 2305.11141, section 4).
-pub fn grade_norm(algebra: Algebra, x: &Tensor, a: &Tensor) -> Result<Tensor> {
-    run(ops::grade_norm(algebra), &[Some(x), Some(a)])
-}
-
 /// CGENN's weighted geometric product, as it stands between its linear maps.
 ///
 /// ```text
@@ -151,49 +132,6 @@ pub fn grade_norm(algebra: Algebra, x: &Tensor, a: &Tensor) -> Result<Tensor> {
 pub fn steerable_product(algebra: Algebra, x: &Tensor, r: &Tensor, w: &Tensor, a: Option<&Tensor>, l: Option<&Tensor>) -> Result<Tensor> {
     let options = SteerableOptions::default().with_normalize(a.is_some()).with_first_order(l.is_some());
     run(ops::steerable_product(algebra, &options), &[Some(x), Some(r), Some(w), a, l])
-}
-
-/// CGENN's gated nonlinearity.
-///
-/// ```text
-/// o_g = sigmoid(a_g u_g + b_g) x_g
-/// ```
-///
-/// `u_0` is the scalar component, `u_g` an invariant of the grade.
-///
-/// | tensor | shape |
-/// |---|---|
-/// | `x` | `[blades, batch, C]` |
-/// | `a` | `[C, grades]` |
-/// | `b` | `[C, grades]` |
-/// | `o` | `[blades, batch, C]` |
-///
-/// * `invariant`: The invariant of the grades above 0. The program and Python take `mag2` by
-///   default.
-///
-/// Source: CGENN's `MVSiLU`.
-pub fn mv_silu(algebra: Algebra, invariant: Invariant, x: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor> {
-    run(ops::mv_silu(algebra, invariant), &[Some(x), Some(a), Some(b)])
-}
-
-/// CGENN's layer norm.
-///
-/// ```text
-/// o = a x / (mean over channels of |x| + 1e-6)
-/// ```
-///
-/// `|x|` is the smooth norm of the whole multivector, [`norm`]. Saved for the backward pass: one
-/// sum per batch element.
-///
-/// | tensor | shape |
-/// |---|---|
-/// | `x` | `[blades, batch, C]` |
-/// | `a` | `[C, 1]` |
-/// | `o` | `[blades, batch, C]` |
-///
-/// Source: CGENN's `MVLayerNorm`.
-pub fn mv_layer_norm(algebra: Algebra, x: &Tensor, a: &Tensor) -> Result<Tensor> {
-    run(ops::mv_layer_norm(algebra), &[Some(x), Some(a)])
 }
 
 /// A product of `x` and `y` without weights, channel by channel.
@@ -304,6 +242,113 @@ pub fn undual(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
     run(ops::undual(algebra), &[Some(x)])
 }
 
+/// The norm of [`sgp_norm`], for each grade and batch element, over channels.
+///
+/// ```text
+/// o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)
+/// ```
+///
+/// In `f32` the sum of the squares of a grade, over its blades and all channels of a batch element,
+/// must stay below 3.4e38: numbers up to `1.8e19 / sqrt(blades C)`. Beyond it the grade is 0, or
+/// not a number where the squares have both signs.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `o` | `[blades, batch, C]` |
+///
+/// * `norm`: The form of `|x_g|^2`. `none` is an error, since it leaves nothing to do. The program
+///   and Python take `invariant` by default.
+///
+/// * `eps`: Added under the root of the mean; for a form of both signs it smooths the magnitude
+///   instead. The program and Python take `1e-6` by default.
+///
+/// Source: flash-clifford.
+pub fn grade_rms(algebra: Algebra, norm: Norm, eps: f64, x: &Tensor) -> Result<Tensor> {
+    run(ops::grade_rms(algebra, norm, eps), &[Some(x)])
+}
+
+/// The gate of [`sgp_norm`]: every blade times a function of the scalar component.
+///
+/// ```text
+/// o = gate(x_0) x
+/// ```
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `o` | `[blades, batch, C]` |
+///
+/// * `gate`: The function of the scalar component that multiplies every blade. The program and
+///   Python take `gelu` by default.
+///
+/// Source: flash-clifford.
+pub fn gate(algebra: Algebra, gate: Gate, x: &Tensor) -> Result<Tensor> {
+    run(ops::gate(algebra, gate), &[Some(x)])
+}
+
+/// CGENN's learned normalisation of each grade.
+///
+/// ```text
+/// o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6), s = sigmoid(a_g)
+/// ```
+///
+/// `|x_g|` is the smooth norm of [`grade_norms`].
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `a` | `[C, grades]` |
+/// | `o` | `[blades, batch, C]` |
+///
+/// Source: CGENN's `NormalizationLayer` (arXiv 2305.11141, section 4).
+pub fn grade_norm(algebra: Algebra, x: &Tensor, a: &Tensor) -> Result<Tensor> {
+    run(ops::grade_norm(algebra), &[Some(x), Some(a)])
+}
+
+/// CGENN's gated nonlinearity.
+///
+/// ```text
+/// o_g = sigmoid(a_g u_g + b_g) x_g
+/// ```
+///
+/// `u_0` is the scalar component, `u_g` an invariant of the grade.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `a` | `[C, grades]` |
+/// | `b` | `[C, grades]` |
+/// | `o` | `[blades, batch, C]` |
+///
+/// * `invariant`: The invariant of the grades above 0. The program and Python take `mag2` by
+///   default.
+///
+/// Source: CGENN's `MVSiLU`.
+pub fn mv_silu(algebra: Algebra, invariant: Invariant, x: &Tensor, a: &Tensor, b: &Tensor) -> Result<Tensor> {
+    run(ops::mv_silu(algebra, invariant), &[Some(x), Some(a), Some(b)])
+}
+
+/// CGENN's layer norm.
+///
+/// ```text
+/// o = a x / (mean over channels of |x| + 1e-6)
+/// ```
+///
+/// `|x|` is the smooth norm of the whole multivector, [`norm`]. Saved for the backward pass: one
+/// sum per batch element.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `a` | `[C, 1]` |
+/// | `o` | `[blades, batch, C]` |
+///
+/// Source: CGENN's `MVLayerNorm`.
+pub fn mv_layer_norm(algebra: Algebra, x: &Tensor, a: &Tensor) -> Result<Tensor> {
+    run(ops::mv_layer_norm(algebra), &[Some(x), Some(a)])
+}
+
 /// The smooth norm of a multivector.
 ///
 /// ```text
@@ -334,49 +379,4 @@ pub fn norm(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
 /// Source: CGENN's `norms` (arXiv 2305.11141, section 3).
 pub fn grade_norms(algebra: Algebra, x: &Tensor) -> Result<Tensor> {
     run(ops::grade_norms(algebra), &[Some(x)])
-}
-
-/// The gate of [`sgp_norm`]: every blade times a function of the scalar component.
-///
-/// ```text
-/// o = gate(x_0) x
-/// ```
-///
-/// | tensor | shape |
-/// |---|---|
-/// | `x` | `[blades, batch, C]` |
-/// | `o` | `[blades, batch, C]` |
-///
-/// * `gate`: The function of the scalar component that multiplies every blade. The program and
-///   Python take `gelu` by default.
-///
-/// Source: flash-clifford.
-pub fn gate(algebra: Algebra, gate: Gate, x: &Tensor) -> Result<Tensor> {
-    run(ops::gate(algebra, gate), &[Some(x)])
-}
-
-/// The norm of [`sgp_norm`], for each grade and batch element, over channels.
-///
-/// ```text
-/// o_g = x_g / sqrt(mean over channels of |x_g|^2 + eps)
-/// ```
-///
-/// In `f32` the sum of the squares of a grade, over its blades and all channels of a batch element,
-/// must stay below 3.4e38: numbers up to `1.8e19 / sqrt(blades C)`. Beyond it the grade is 0, or
-/// not a number where the squares have both signs.
-///
-/// | tensor | shape |
-/// |---|---|
-/// | `x` | `[blades, batch, C]` |
-/// | `o` | `[blades, batch, C]` |
-///
-/// * `norm`: The form of `|x_g|^2`. `none` is an error, since it leaves nothing to do. The program
-///   and Python take `invariant` by default.
-///
-/// * `eps`: Added under the root of the mean; for a form of both signs it smooths the magnitude
-///   instead. The program and Python take `1e-6` by default.
-///
-/// Source: flash-clifford.
-pub fn grade_rms(algebra: Algebra, norm: Norm, eps: f64, x: &Tensor) -> Result<Tensor> {
-    run(ops::grade_rms(algebra, norm, eps), &[Some(x)])
 }

@@ -9,7 +9,7 @@ use candle_core::{DType, Device, Result, Tensor, Var};
 use candle_nn::{Module, VarBuilder};
 use flashcliff::ops::{self, LinearOptions, ProductOptions};
 use flashcliff::rotor::Parity;
-use flashcliff::{Algebra, Gate, Invariant, Norm, ProductKind, Signature};
+use flashcliff::{Algebra, Dims, Invariant, Signature};
 use flashcliff_candle::init::Parameters;
 use flashcliff_candle::layers::transformer::{
     AttentionOptions, Block, BlockOptions, Call, Channels, CrossAttention, Draws, EquiLayerNorm,
@@ -76,7 +76,7 @@ fn algebra(p: usize, q: usize, r: usize) -> Algebra {
     Algebra::new(Signature::new(p, q, r).unwrap()).unwrap()
 }
 
-/// The operators of `functional`, in Cl(3,0,0) with two channels.
+/// The operators of the table, and functions of `functional`, in Cl(3,0,0) with two channels.
 fn operators(device: &Device) -> Vec<(&'static str, Made)> {
     let a = algebra(3, 0, 0);
     let options = ProductOptions::default();
@@ -84,66 +84,30 @@ fn operators(device: &Device) -> Vec<(&'static str, Made)> {
     let of = |shapes: &[&[usize]], function: &dyn Fn(&[&Tensor]) -> Result<Tensor>| {
         of(shapes, device, function)
     };
-    vec![
+    let rows = ops::TABLE.iter().map(|row| {
+        let operator = ops::by_name(a, row.name, &[]).unwrap();
+        let dims = Dims {
+            batch: 3,
+            in_channels: 2,
+            out_channels: 2,
+        };
+        let inputs = operator.inputs().iter();
+        let shapes: Vec<Vec<usize>> = inputs.map(|input| input.shape(&dims)).collect();
+        let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+        (row.name, of(&shapes, &|x| op::apply(&operator, x)))
+    });
+    let others = vec![
         (
-            "sgp_norm",
+            "functional::sgp_norm",
             of(&[mv, mv, &[2, 20]], &|x| {
                 f::sgp_norm(a, &options, x[0], x[1], x[2])
             }),
         ),
         (
-            "fcgp_norm",
-            of(&[mv, mv, &[20, 2, 2]], &|x| {
-                f::fcgp_norm(a, &options, x[0], x[1], x[2])
-            }),
-        ),
-        (
-            "mv_linear",
+            "functional::mv_linear",
             of(&[mv, &[2, 2, 4], &[2]], &|x| {
                 f::mv_linear(a, &LinearOptions::default(), x[0], x[1], Some(x[2]))
             }),
-        ),
-        (
-            "grade_norm",
-            of(&[mv, &[2, 4]], &|x| f::grade_norm(a, x[0], x[1])),
-        ),
-        (
-            "mv_silu",
-            of(&[mv, &[2, 4], &[2, 4]], &|x| {
-                f::mv_silu(a, Invariant::Mag2, x[0], x[1], x[2])
-            }),
-        ),
-        (
-            "mv_layer_norm",
-            of(&[mv, &[2, 1]], &|x| f::mv_layer_norm(a, x[0], x[1])),
-        ),
-        (
-            "product",
-            of(&[mv, mv], &|x| {
-                f::product(a, ProductKind::Geometric, None, None, x[0], x[1])
-            }),
-        ),
-        (
-            "sandwich",
-            of(&[mv, mv], &|x| f::sandwich(a, None, None, x[0], x[1])),
-        ),
-        ("reverse", of(&[mv], &|x| f::reverse(a, x[0]))),
-        (
-            "grade_involution",
-            of(&[mv], &|x| f::grade_involution(a, x[0])),
-        ),
-        (
-            "clifford_conjugate",
-            of(&[mv], &|x| f::clifford_conjugate(a, x[0])),
-        ),
-        ("dual", of(&[mv], &|x| f::dual(a, x[0]))),
-        ("undual", of(&[mv], &|x| f::undual(a, x[0]))),
-        ("norm", of(&[mv], &|x| f::norm(a, x[0]))),
-        ("grade_norms", of(&[mv], &|x| f::grade_norms(a, x[0]))),
-        ("gate", of(&[mv], &|x| f::gate(a, Gate::Silu, x[0]))),
-        (
-            "grade_rms",
-            of(&[mv], &|x| f::grade_rms(a, Norm::Rms, 1e-6, x[0])),
         ),
         (
             "embed_points",
@@ -157,13 +121,8 @@ fn operators(device: &Device) -> Vec<(&'static str, Made)> {
             "embedded points",
             of(&[&[3, 2, 3]], &|x| f::norm(a, &f::embed_points(a, x[0])?)),
         ),
-        (
-            "apply",
-            of(&[mv, mv, &[2, 20]], &|x| {
-                op::apply(&ops::sgp_norm(a, &options).unwrap(), x)
-            }),
-        ),
-    ]
+    ];
+    rows.chain(others).collect()
 }
 
 fn maps_of_rotors(device: &Device) -> Vec<(&'static str, Made)> {

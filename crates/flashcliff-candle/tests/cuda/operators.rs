@@ -74,25 +74,13 @@ fn operators(a: Algebra) -> Vec<Operator> {
                 .with_linear(linear(true, Bias::None))
                 .with_recompute(true),
         ),
-        ops::grade_norm(a),
-        ops::steerable_product(a, &steerable(true, true)),
         ops::steerable_product(a, &steerable(false, true)),
         ops::steerable_product(a, &steerable(true, false)),
         ops::steerable_product(a, &steerable(false, false)),
-        ops::mv_silu(a, Invariant::Mag2),
         ops::mv_silu(a, Invariant::Norm),
-        ops::mv_layer_norm(a),
-        ops::sandwich(a, None, None),
-        ops::reverse(a),
-        ops::grade_involution(a),
-        ops::clifford_conjugate(a),
-        ops::dual(a),
-        ops::undual(a),
-        ops::norm(a),
-        ops::grade_norms(a),
-        ops::gate(a, Gate::Gelu),
-        ops::grade_rms(a, Norm::Invariant, 1e-6),
     ];
+    let rows = ops::TABLE.iter();
+    made.extend(rows.map(|row| ops::by_name(a, row.name, &[])));
     for kind in ProductKind::ALL {
         // With fewer than two vectors everything commutes.
         if kind != ProductKind::Commutator || a.signature().dim() > 1 {

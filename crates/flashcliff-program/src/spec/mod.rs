@@ -1,15 +1,19 @@
-//! The specification: the algebras, and every operator as a program.
+//! The specification: the algebras, and what is compiled for them.
 //!
-//! An operator is written once, here. Its gradient, its kernels and its flop counts are derived.
+//! An operator is written once, in its file in [`operators`](crate::operators). Its gradient, its kernels and its flop counts are derived.
+//!
+//! * `algebras` - the algebras that are shipped.
+//! * `multivector`, `norms` - what programs of operators are written in.
+//! * `parts` - programs around matrix products, and between operators.
+//! * `table` - programs by name and grades.
 
 mod algebras;
 mod group;
-mod layers;
 mod multivector;
-mod products;
+mod norms;
+mod parts;
 mod second_order;
 mod table;
-mod unary;
 
 use cayley::GradeSet;
 
@@ -18,9 +22,9 @@ use crate::ir::Program;
 pub use algebras::{SHIPPED, shipped};
 pub use group::Group;
 pub use multivector::Multivector;
-pub use products::{
-    PATH_PRODUCT, biased, gate_pair, gated_operand, normed, path_product, path_terms,
-};
+pub(crate) use multivector::{permutation, smooth_norm};
+pub(crate) use norms::{Measure, norm_of_grades, normalized_grades};
+pub use parts::{PATH_PRODUCT, biased, gate_pair, gated_operand, normed, path_product, path_terms};
 pub use table::{find, lane_operators, operators, operators_in};
 
 /// A program with the key by which the library looks it up.
@@ -34,15 +38,4 @@ pub struct Operator {
     pub output: GradeSet,
     /// The forward program. Its name is the first part of the key.
     pub program: Program,
-}
-
-impl Operator {
-    fn new(left: GradeSet, right: GradeSet, output: GradeSet, program: Program) -> Self {
-        Self {
-            left,
-            right,
-            output,
-            program,
-        }
-    }
 }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use cayley::{Algebra, GradeSet, ProductKind, Term};
 
 use crate::ir::{Function, Graph, Id, Program};
+use crate::operators::Place;
 
 /// A multivector whose components are expressions; only the blades of its grades are stored.
 #[derive(Clone, Debug)]
@@ -16,7 +17,7 @@ pub struct Multivector {
 }
 
 /// The names of the blades of some grades.
-pub(super) fn blade_names(algebra: &Algebra, grades: GradeSet) -> Vec<String> {
+fn blade_names(algebra: &Algebra, grades: GradeSet) -> Vec<String> {
     let blades = algebra.blades_in(grades);
     blades.into_iter().map(|i| algebra.blade_name(i)).collect()
 }
@@ -188,8 +189,25 @@ impl Multivector {
 
 /// The smooth norm of CGENN, `(q^2 + 1e-16)^(1/4)`, from a quadratic form `q`. The square is not formed, because it
 /// could leave the range although the norm does not.
-pub(super) fn smooth_norm(g: &mut Graph, q: Id) -> Id {
+pub(crate) fn smooth_norm(g: &mut Graph, q: Id) -> Id {
     let tiny = g.constant(1e-8);
     let magnitude = g.hypot(q, tiny);
     g.call(Function::Sqrt, magnitude)
+}
+
+/// A program that moves each blade to another one, with a sign. Its formula is its name.
+pub(crate) fn permutation(place: &Place<'_>, image: impl Fn(usize) -> (usize, i8)) -> Program {
+    let mut p = Program::new(place.name, format!("o = {}(x)", place.name));
+    let x = Multivector::input(&mut p, place.algebra, "x", place.left);
+    let mut o = x.clone();
+    for (blade, &component) in x.components.iter().enumerate() {
+        let (to, sign) = image(blade);
+        o.components[to] = if sign < 0 {
+            p.graph.neg(component)
+        } else {
+            component
+        };
+    }
+    o.output(&mut p, place.algebra);
+    p
 }

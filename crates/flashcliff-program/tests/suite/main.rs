@@ -3,9 +3,10 @@
 //! `adjoints` checks derivatives, first and second, by differences, and `derive` those that are programs of their own. `counts` checks the costs of programs, `digest` their keys. `table` finds
 //! operators by their names. `extremes` asks for what is none.
 //! `mutation` damages planned programs, one sign or term at a time, and demands that `oracle`, which
-//! computes every operator from its formula, notices.
+//! computes every operator by its reference, notices. `basis` compares what references multiply with to published tables.
 
 mod adjoints;
+mod basis;
 mod counts;
 mod derive;
 mod digest;

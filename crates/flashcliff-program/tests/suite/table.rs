@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use cayley::GradeSet;
 use flashcliff_program::ir::Node;
+use flashcliff_program::operators::{self, ENTRIES, Settings};
 use flashcliff_program::spec::{self, Operator};
 
 use crate::support::algebra;
@@ -48,21 +49,74 @@ fn every_compiled_operator_is_found_by_its_key() {
 }
 
 #[test]
-fn names_are_those_that_the_library_asks_for() {
-    let space = algebra(1, 1, 0);
-    let names: BTreeSet<String> = spec::operators(&space)
-        .into_iter()
-        .map(|operator| operator.program.name)
-        .collect();
-    let expected = "clifford_conjugate commutator_product dual exterior_product gate gate_pair \
-        geometric_product grade_invariant grade_involution grade_norm grade_norms grade_rms left_contraction \
-        mv_layer_norm mv_silu_mag2 mv_silu_norm norm path_product regressive_product reverse right_contraction \
-        sandwich scalar_product sgp sgp_invariant sgp_rms steerable_product steerable_product_first_order \
-        steerable_product_norm steerable_product_norm_first_order undo_grade_invariant undo_grade_rms undual";
-    assert_eq!(
-        names,
-        expected.split_whitespace().map(str::to_owned).collect()
-    );
+fn every_choice_of_every_operator_has_a_program_of_its_list() {
+    for (p, q, r) in SIGNATURES {
+        let space = algebra(p, q, r);
+        for entry in ENTRIES {
+            let Some(lanes) = &entry.lanes else { continue };
+            let names: Vec<&str> = lanes.names().collect();
+            let mut chosen = BTreeSet::new();
+            for settings in Settings::choices(&entry.row) {
+                match lanes.program(entry, &space, &settings) {
+                    Ok(name) => {
+                        assert!(names.contains(&name), "{name}");
+                        chosen.insert(name);
+                    }
+                    // Such a choice is an error, which no default is.
+                    Err(setting) => assert_ne!(
+                        settings.name(setting),
+                        Settings::of(&entry.row).name(setting)
+                    ),
+                }
+            }
+            assert!(!chosen.is_empty(), "{}", entry.row.name);
+        }
+    }
+}
+
+#[test]
+fn inputs_of_programs_are_those_of_rows() {
+    let space = algebra(3, 0, 0);
+    for operator in spec::lane_operators(&space) {
+        let name = operator.program.name.as_str();
+        let (entry, settings) = operators::of_program(&space, name).expect("an operator");
+        let mut inputs: Vec<&str> = settings.inputs(&entry.row);
+        let lanes = operator
+            .program
+            .inputs
+            .iter()
+            .map(|input| input.name.as_str());
+        let params = operator
+            .program
+            .params
+            .iter()
+            .map(|param| param.name.as_str());
+        let mut own: Vec<&str> = lanes.chain(params).collect();
+        inputs.sort_unstable();
+        own.sort_unstable();
+        assert_eq!(inputs, own, "{name}");
+    }
+}
+
+#[test]
+fn names_of_operators_and_programs_are_unique() {
+    let mut names: Vec<&str> = ENTRIES.iter().map(|entry| entry.row.name).collect();
+    let count = names.len();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), count);
+    let lanes = ENTRIES.iter().filter_map(|entry| entry.lanes.as_ref());
+    let mut programs: Vec<&str> = lanes.flat_map(|lanes| lanes.names()).collect();
+    let count = programs.len();
+    programs.extend([
+        "gate_pair",
+        "path_product",
+        "undo_grade_rms",
+        "undo_grade_invariant",
+    ]);
+    programs.sort_unstable();
+    programs.dedup();
+    assert_eq!(programs.len(), count + 4);
 }
 
 #[test]

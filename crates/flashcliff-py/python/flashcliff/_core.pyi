@@ -233,6 +233,14 @@ class Operator:
     @property
     def outputs(self) -> list[tuple[str, tuple[int | str, ...]]]:
         """The outputs, as the inputs."""
+    def flops(self, batch: int, inputs: int, outputs: int) -> tuple[int, int]:
+        """The floating-point operations of a forward and of a backward pass, as the kernels do them."""
+    def expressions(
+        self,
+    ) -> tuple[list[tuple[str, list[int], str, float]], list[int]] | None:
+        """The expressions of the program, operands first, as name, positions of operands, name of an argument, and number: a
+        constant, or which element of the argument. Then the positions of those of the output. ``None`` for operators that are no
+        program."""
     def gradient(self) -> Operator:
         """The gradient: from the inputs and the gradients of the outputs to the gradients of the inputs."""
     def tangent(self) -> Operator:

@@ -119,6 +119,11 @@ impl LaneOperator {
         self.program
     }
 
+    /// The program as it is written.
+    pub(super) fn source(&self) -> &'static ir::Program {
+        self.program.source()
+    }
+
     /// The norm of the result.
     pub(crate) fn norm(&self) -> Norm {
         self.norm

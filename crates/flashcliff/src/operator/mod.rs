@@ -231,6 +231,14 @@ impl Operator {
         }
     }
 
+    /// The program that computes the operator, if it is one: not of operators with matrix products, nor of those that are always zero.
+    pub fn program(&self) -> Option<&'static flashcliff_program::ir::Program> {
+        match &self.kind {
+            Kind::Lanes(lane) => Some(lane.source()),
+            _ => None,
+        }
+    }
+
     /// The floating-point operations of the two passes.
     pub fn cost(&self, dims: &Dims) -> Cost {
         match &self.kind {

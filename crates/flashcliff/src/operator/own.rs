@@ -4,7 +4,7 @@ use flashcliff_program::ir::{self, differentiate};
 use flashcliff_program::plan::{Limits, plan};
 
 use super::{Kind, LaneOperator, Operator};
-use crate::ops::make::check_eps;
+use crate::ops::make::check_number;
 use crate::programs::Known;
 use crate::{Algebra, Error, Gate};
 
@@ -48,7 +48,7 @@ impl Operator {
         program: &ir::Program,
         options: &ProgramOptions,
     ) -> Result<Self, Error> {
-        check_eps(options.eps)?;
+        check_number("eps", options.eps)?;
         check(program).map_err(|reason| Error::UnsupportedProgram { reason })?;
         let known = Known::of(program.clone(), algebra.is_compiled());
         let lane = LaneOperator::of(known)

@@ -1,4 +1,4 @@
-// Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.
+// Written by `cargo xtask gen` from the operators, crates/flashcliff-program/src/operators.
 
 use cayley::ProductKind;
 
@@ -17,10 +17,7 @@ pub(super) fn by_name(
         "fcgp_norm" => fcgp_norm(algebra, given),
         "mv_linear" => mv_linear(algebra, given),
         "mv_linear_sgp_norm" => mv_linear_sgp_norm(algebra, given),
-        "grade_norm" => grade_norm(algebra, given),
         "steerable_product" => steerable_product(algebra, given),
-        "mv_silu" => mv_silu(algebra, given),
-        "mv_layer_norm" => mv_layer_norm(algebra, given),
         "product" => product(algebra, given),
         "sandwich" => sandwich(algebra, given),
         "reverse" => reverse(algebra, given),
@@ -28,10 +25,13 @@ pub(super) fn by_name(
         "clifford_conjugate" => clifford_conjugate(algebra, given),
         "dual" => dual(algebra, given),
         "undual" => undual(algebra, given),
+        "grade_rms" => grade_rms(algebra, given),
+        "gate" => gate(algebra, given),
+        "grade_norm" => grade_norm(algebra, given),
+        "mv_silu" => mv_silu(algebra, given),
+        "mv_layer_norm" => mv_layer_norm(algebra, given),
         "norm" => norm(algebra, given),
         "grade_norms" => grade_norms(algebra, given),
-        "gate" => gate(algebra, given),
-        "grade_rms" => grade_rms(algebra, given),
         _ => return None,
     })
 }
@@ -60,26 +60,10 @@ fn mv_linear_sgp_norm(algebra: Algebra, given: &mut Given<'_>) -> Result<Operato
     super::mv_linear_sgp_norm(algebra, options)
 }
 
-fn grade_norm(algebra: Algebra, given: &Given<'_>) -> Result<Operator, Error> {
-    given.finish("grade_norm")?;
-    super::grade_norm(algebra)
-}
-
 fn steerable_product(algebra: Algebra, given: &mut Given<'_>) -> Result<Operator, Error> {
     let options = &steerable_options(given)?;
     given.finish("steerable_product")?;
     super::steerable_product(algebra, options)
-}
-
-fn mv_silu(algebra: Algebra, given: &mut Given<'_>) -> Result<Operator, Error> {
-    let invariant = given.choice("invariant", Invariant::Mag2)?;
-    given.finish("mv_silu")?;
-    super::mv_silu(algebra, invariant)
-}
-
-fn mv_layer_norm(algebra: Algebra, given: &Given<'_>) -> Result<Operator, Error> {
-    given.finish("mv_layer_norm")?;
-    super::mv_layer_norm(algebra)
 }
 
 fn product(algebra: Algebra, given: &mut Given<'_>) -> Result<Operator, Error> {
@@ -122,14 +106,11 @@ fn undual(algebra: Algebra, given: &Given<'_>) -> Result<Operator, Error> {
     super::undual(algebra)
 }
 
-fn norm(algebra: Algebra, given: &Given<'_>) -> Result<Operator, Error> {
-    given.finish("norm")?;
-    super::norm(algebra)
-}
-
-fn grade_norms(algebra: Algebra, given: &Given<'_>) -> Result<Operator, Error> {
-    given.finish("grade_norms")?;
-    super::grade_norms(algebra)
+fn grade_rms(algebra: Algebra, given: &mut Given<'_>) -> Result<Operator, Error> {
+    let norm = given.choice("norm", Norm::Invariant)?;
+    let eps = given.number("eps", 1e-6)?;
+    given.finish("grade_rms")?;
+    super::grade_rms(algebra, norm, eps)
 }
 
 fn gate(algebra: Algebra, given: &mut Given<'_>) -> Result<Operator, Error> {
@@ -138,11 +119,30 @@ fn gate(algebra: Algebra, given: &mut Given<'_>) -> Result<Operator, Error> {
     super::gate(algebra, gate)
 }
 
-fn grade_rms(algebra: Algebra, given: &mut Given<'_>) -> Result<Operator, Error> {
-    let norm = given.choice("norm", Norm::Invariant)?;
-    let eps = given.number("eps", 1e-6)?;
-    given.finish("grade_rms")?;
-    super::grade_rms(algebra, norm, eps)
+fn grade_norm(algebra: Algebra, given: &Given<'_>) -> Result<Operator, Error> {
+    given.finish("grade_norm")?;
+    super::grade_norm(algebra)
+}
+
+fn mv_silu(algebra: Algebra, given: &mut Given<'_>) -> Result<Operator, Error> {
+    let invariant = given.choice("invariant", Invariant::Mag2)?;
+    given.finish("mv_silu")?;
+    super::mv_silu(algebra, invariant)
+}
+
+fn mv_layer_norm(algebra: Algebra, given: &Given<'_>) -> Result<Operator, Error> {
+    given.finish("mv_layer_norm")?;
+    super::mv_layer_norm(algebra)
+}
+
+fn norm(algebra: Algebra, given: &Given<'_>) -> Result<Operator, Error> {
+    given.finish("norm")?;
+    super::norm(algebra)
+}
+
+fn grade_norms(algebra: Algebra, given: &Given<'_>) -> Result<Operator, Error> {
+    given.finish("grade_norms")?;
+    super::grade_norms(algebra)
 }
 
 fn product_options(given: &mut Given<'_>) -> Result<ProductOptions, Error> {

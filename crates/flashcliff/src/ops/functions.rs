@@ -1,8 +1,8 @@
-// Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.
+// Written by `cargo xtask gen` from the operators, crates/flashcliff-program/src/operators.
 
 use cayley::{GradeSet, ProductKind};
 
-use super::make;
+use super::{Setting, make};
 use super::options::{LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
 #[allow(unused_imports, reason = "links of the documentation")]
 use crate::{Algebra, Bias, Error, Gate, Invariant, Norm, Operator, WeightLayout};
@@ -34,7 +34,7 @@ use crate::{Algebra, Bias, Error, Gate, Invariant, Norm, Operator, WeightLayout}
 /// # Errors
 /// [`Error::UnsupportedGrades`] for grades without a product, [`Error::InvalidOption`].
 pub fn sgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, Error> {
-    make::sgp_norm(algebra, options)
+    make::lanes("sgp_norm", algebra, &options.settings())
 }
 
 /// The fused fully connected geometric product: [`sgp_norm`] from all channels to all channels.
@@ -125,28 +125,6 @@ pub fn mv_linear_sgp_norm(algebra: Algebra, options: &LinearSgpOptions) -> Resul
     make::mv_linear_sgp_norm(algebra, options)
 }
 
-/// CGENN's learned normalisation of each grade.
-///
-/// ```text
-/// o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6), s = sigmoid(a_g)
-/// ```
-///
-/// `|x_g|` is the smooth norm of [`grade_norms`].
-///
-/// | tensor | shape |
-/// |---|---|
-/// | `x` | `[blades, batch, C]` |
-/// | `a` | `[C, grades]` |
-/// | `o` | `[blades, batch, C]` |
-///
-/// Source: CGENN's `NormalizationLayer` (arXiv 2305.11141, section 4).
-///
-/// # Errors
-/// None.
-pub fn grade_norm(algebra: Algebra) -> Result<Operator, Error> {
-    make::grade_norm(algebra)
-}
-
 /// CGENN's weighted geometric product, as it stands between its linear maps.
 ///
 /// ```text
@@ -169,56 +147,7 @@ pub fn grade_norm(algebra: Algebra) -> Result<Operator, Error> {
 /// # Errors
 /// None.
 pub fn steerable_product(algebra: Algebra, options: &SteerableOptions) -> Result<Operator, Error> {
-    make::steerable_product(algebra, options)
-}
-
-/// CGENN's gated nonlinearity.
-///
-/// ```text
-/// o_g = sigmoid(a_g u_g + b_g) x_g
-/// ```
-///
-/// `u_0` is the scalar component, `u_g` an invariant of the grade.
-///
-/// | tensor | shape |
-/// |---|---|
-/// | `x` | `[blades, batch, C]` |
-/// | `a` | `[C, grades]` |
-/// | `b` | `[C, grades]` |
-/// | `o` | `[blades, batch, C]` |
-///
-/// * `invariant`: The invariant of the grades above 0. The program and Python take `mag2` by
-///   default.
-///
-/// Source: CGENN's `MVSiLU`.
-///
-/// # Errors
-/// None.
-pub fn mv_silu(algebra: Algebra, invariant: Invariant) -> Result<Operator, Error> {
-    make::mv_silu(algebra, invariant)
-}
-
-/// CGENN's layer norm.
-///
-/// ```text
-/// o = a x / (mean over channels of |x| + 1e-6)
-/// ```
-///
-/// `|x|` is the smooth norm of the whole multivector, [`norm`]. Saved for the backward pass: one
-/// sum per batch element.
-///
-/// | tensor | shape |
-/// |---|---|
-/// | `x` | `[blades, batch, C]` |
-/// | `a` | `[C, 1]` |
-/// | `o` | `[blades, batch, C]` |
-///
-/// Source: CGENN's `MVLayerNorm`.
-///
-/// # Errors
-/// None.
-pub fn mv_layer_norm(algebra: Algebra) -> Result<Operator, Error> {
-    make::mv_layer_norm(algebra)
+    make::lanes("steerable_product", algebra, &options.settings())
 }
 
 /// A product of `x` and `y` without weights, channel by channel.
@@ -244,7 +173,7 @@ pub fn mv_layer_norm(algebra: Algebra) -> Result<Operator, Error> {
 /// # Errors
 /// [`Error::UnsupportedGrades`] for operands without grades.
 pub fn product(algebra: Algebra, kind: ProductKind, left: Option<GradeSet>, right: Option<GradeSet>) -> Result<Operator, Error> {
-    make::product(algebra, kind, left, right)
+    make::lanes("product", algebra, &[("kind", Setting::Name(kind.name())), ("left", Setting::Grades(left)), ("right", Setting::Grades(right))])
 }
 
 /// The sandwich `x y reverse(x)`: for a unit versor `x` its action on `y`, up to a sign.
@@ -277,7 +206,7 @@ pub fn product(algebra: Algebra, kind: ProductKind, left: Option<GradeSet>, righ
 /// # Errors
 /// [`Error::UnsupportedGrades`] for operands without grades.
 pub fn sandwich(algebra: Algebra, left: Option<GradeSet>, right: Option<GradeSet>) -> Result<Operator, Error> {
-    make::sandwich(algebra, left, right)
+    make::lanes("sandwich", algebra, &[("left", Setting::Grades(left)), ("right", Setting::Grades(right))])
 }
 
 /// The reverse: grade `k` times `(-1)^(k(k-1)/2)`.
@@ -290,7 +219,7 @@ pub fn sandwich(algebra: Algebra, left: Option<GradeSet>, right: Option<GradeSet
 /// # Errors
 /// None.
 pub fn reverse(algebra: Algebra) -> Result<Operator, Error> {
-    make::reverse(algebra)
+    make::lanes("reverse", algebra, &[])
 }
 
 /// The grade involution: grade `k` times `(-1)^k`.
@@ -303,7 +232,7 @@ pub fn reverse(algebra: Algebra) -> Result<Operator, Error> {
 /// # Errors
 /// None.
 pub fn grade_involution(algebra: Algebra) -> Result<Operator, Error> {
-    make::grade_involution(algebra)
+    make::lanes("grade_involution", algebra, &[])
 }
 
 /// The Clifford conjugate: grade `k` times `(-1)^(k(k+1)/2)`.
@@ -316,7 +245,7 @@ pub fn grade_involution(algebra: Algebra) -> Result<Operator, Error> {
 /// # Errors
 /// None.
 pub fn clifford_conjugate(algebra: Algebra) -> Result<Operator, Error> {
-    make::clifford_conjugate(algebra)
+    make::lanes("clifford_conjugate", algebra, &[])
 }
 
 /// The dual without a metric, the right complement: `e_a ^ dual(e_a) = I`.
@@ -334,7 +263,7 @@ pub fn clifford_conjugate(algebra: Algebra) -> Result<Operator, Error> {
 /// # Errors
 /// None.
 pub fn dual(algebra: Algebra) -> Result<Operator, Error> {
-    make::dual(algebra)
+    make::lanes("dual", algebra, &[])
 }
 
 /// The inverse of [`dual`], the left complement; both commute with the same transformations.
@@ -347,67 +276,7 @@ pub fn dual(algebra: Algebra) -> Result<Operator, Error> {
 /// # Errors
 /// None.
 pub fn undual(algebra: Algebra) -> Result<Operator, Error> {
-    make::undual(algebra)
-}
-
-/// The smooth norm of a multivector.
-///
-/// ```text
-/// o = (q(x)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0
-/// ```
-///
-/// | tensor | shape |
-/// |---|---|
-/// | `x` | `[blades, batch, C]` |
-/// | `o` | `[1, batch, C]` |
-///
-/// Source: CGENN's `norm` (arXiv 2305.11141, section 3).
-///
-/// # Errors
-/// None.
-pub fn norm(algebra: Algebra) -> Result<Operator, Error> {
-    make::norm(algebra)
-}
-
-/// The smooth norm of each grade.
-///
-/// ```text
-/// o_g = (q(x_g)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0
-/// ```
-///
-/// | tensor | shape |
-/// |---|---|
-/// | `x` | `[blades, batch, C]` |
-/// | `o` | `[grades, batch, C]` |
-///
-/// Source: CGENN's `norms` (arXiv 2305.11141, section 3).
-///
-/// # Errors
-/// None.
-pub fn grade_norms(algebra: Algebra) -> Result<Operator, Error> {
-    make::grade_norms(algebra)
-}
-
-/// The gate of [`sgp_norm`]: every blade times a function of the scalar component.
-///
-/// ```text
-/// o = gate(x_0) x
-/// ```
-///
-/// | tensor | shape |
-/// |---|---|
-/// | `x` | `[blades, batch, C]` |
-/// | `o` | `[blades, batch, C]` |
-///
-/// * `gate`: The function of the scalar component that multiplies every blade. The program and
-///   Python take `gelu` by default.
-///
-/// Source: flash-clifford.
-///
-/// # Errors
-/// None.
-pub fn gate(algebra: Algebra, gate: Gate) -> Result<Operator, Error> {
-    make::gate(algebra, gate)
+    make::lanes("undual", algebra, &[])
 }
 
 /// The norm of [`sgp_norm`], for each grade and batch element, over channels.
@@ -437,5 +306,136 @@ pub fn gate(algebra: Algebra, gate: Gate) -> Result<Operator, Error> {
 /// [`Error::InvalidOption`] for an `eps` that is negative or not finite, [`Error::UnknownOption`]
 /// for [`Norm::None`].
 pub fn grade_rms(algebra: Algebra, norm: Norm, eps: f64) -> Result<Operator, Error> {
-    make::grade_rms(algebra, norm, eps)
+    make::lanes("grade_rms", algebra, &[("norm", Setting::Name(norm.name())), ("eps", Setting::Number(eps))])
+}
+
+/// The gate of [`sgp_norm`]: every blade times a function of the scalar component.
+///
+/// ```text
+/// o = gate(x_0) x
+/// ```
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `o` | `[blades, batch, C]` |
+///
+/// * `gate`: The function of the scalar component that multiplies every blade. The program and
+///   Python take `gelu` by default.
+///
+/// Source: flash-clifford.
+///
+/// # Errors
+/// None.
+pub fn gate(algebra: Algebra, gate: Gate) -> Result<Operator, Error> {
+    make::lanes("gate", algebra, &[("gate", Setting::Name(gate.name()))])
+}
+
+/// CGENN's learned normalisation of each grade.
+///
+/// ```text
+/// o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6), s = sigmoid(a_g)
+/// ```
+///
+/// `|x_g|` is the smooth norm of [`grade_norms`].
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `a` | `[C, grades]` |
+/// | `o` | `[blades, batch, C]` |
+///
+/// Source: CGENN's `NormalizationLayer` (arXiv 2305.11141, section 4).
+///
+/// # Errors
+/// None.
+pub fn grade_norm(algebra: Algebra) -> Result<Operator, Error> {
+    make::lanes("grade_norm", algebra, &[])
+}
+
+/// CGENN's gated nonlinearity.
+///
+/// ```text
+/// o_g = sigmoid(a_g u_g + b_g) x_g
+/// ```
+///
+/// `u_0` is the scalar component, `u_g` an invariant of the grade.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `a` | `[C, grades]` |
+/// | `b` | `[C, grades]` |
+/// | `o` | `[blades, batch, C]` |
+///
+/// * `invariant`: The invariant of the grades above 0. The program and Python take `mag2` by
+///   default.
+///
+/// Source: CGENN's `MVSiLU`.
+///
+/// # Errors
+/// None.
+pub fn mv_silu(algebra: Algebra, invariant: Invariant) -> Result<Operator, Error> {
+    make::lanes("mv_silu", algebra, &[("invariant", Setting::Name(invariant.name()))])
+}
+
+/// CGENN's layer norm.
+///
+/// ```text
+/// o = a x / (mean over channels of |x| + 1e-6)
+/// ```
+///
+/// `|x|` is the smooth norm of the whole multivector, [`norm`]. Saved for the backward pass: one
+/// sum per batch element.
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `a` | `[C, 1]` |
+/// | `o` | `[blades, batch, C]` |
+///
+/// Source: CGENN's `MVLayerNorm`.
+///
+/// # Errors
+/// None.
+pub fn mv_layer_norm(algebra: Algebra) -> Result<Operator, Error> {
+    make::lanes("mv_layer_norm", algebra, &[])
+}
+
+/// The smooth norm of a multivector.
+///
+/// ```text
+/// o = (q(x)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0
+/// ```
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `o` | `[1, batch, C]` |
+///
+/// Source: CGENN's `norm` (arXiv 2305.11141, section 3).
+///
+/// # Errors
+/// None.
+pub fn norm(algebra: Algebra) -> Result<Operator, Error> {
+    make::lanes("norm", algebra, &[])
+}
+
+/// The smooth norm of each grade.
+///
+/// ```text
+/// o_g = (q(x_g)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0
+/// ```
+///
+/// | tensor | shape |
+/// |---|---|
+/// | `x` | `[blades, batch, C]` |
+/// | `o` | `[grades, batch, C]` |
+///
+/// Source: CGENN's `norms` (arXiv 2305.11141, section 3).
+///
+/// # Errors
+/// None.
+pub fn grade_norms(algebra: Algebra) -> Result<Operator, Error> {
+    make::lanes("grade_norms", algebra, &[])
 }

@@ -1,41 +1,173 @@
-//! How each operator is built: which program, product or map does its work.
+//! How operators are built: those of lane programs from their entries, one function for all; those with matrix products one by one.
 
-use cayley::{GradeSet, ProductKind};
+use cayley::GradeSet;
+use flashcliff_operators::Kind as Form;
+use flashcliff_program::operators::{self, Entry, Lanes, Place, Settings, Value};
 
-use super::{LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
+use super::{LinearOptions, LinearSgpOptions, ProductOptions, Setting};
 use crate::operator::{Kind, LaneOperator, Operator, Zero};
-use crate::{Algebra, Error, Gate, Invariant, Norm, UnknownOption};
+use crate::{Algebra, Error, UnknownOption};
 
 impl ProductOptions {
     pub(crate) fn check(&self) -> Result<(), Error> {
-        check_eps(self.eps)
+        check_number("eps", self.eps)
     }
 
     /// The steerable product of these options.
     pub(crate) fn lane(&self, algebra: Algebra) -> Result<LaneOperator, Error> {
-        self.check()?;
-        let name = match self.norm {
-            Norm::None => "sgp",
-            Norm::Invariant if !algebra.has_euclidean_norms() => "sgp_invariant",
-            Norm::Rms | Norm::Invariant => "sgp_rms",
-        };
-        let left = self.left.unwrap_or(algebra.full());
-        let right = self.right.unwrap_or(algebra.full());
-        let lane = LaneOperator::new(algebra, name, left, right)?;
-        let lane = lane.with_norm(self.norm);
-        Ok(lane.with_gate(self.gate).with_eps(self.eps))
+        Chosen::new("sgp_norm", algebra, &self.settings())?.lane()
     }
 }
 
-pub(crate) fn check_eps(eps: f64) -> Result<(), Error> {
-    if eps.is_finite() && eps >= 0.0 {
+/// Checks a setting that is a number.
+pub(crate) fn check_number(option: &'static str, got: f64) -> Result<(), Error> {
+    if got.is_finite() && got >= 0.0 {
         return Ok(());
     }
     Err(Error::InvalidOption {
-        option: "eps",
+        option,
         expected: "a finite number, at least 0",
-        got: eps,
+        got,
     })
+}
+
+/// An operator of lane programs, with the program that its settings choose.
+struct Chosen {
+    entry: &'static Entry,
+    lanes: &'static Lanes,
+    algebra: Algebra,
+    settings: Settings,
+    program: &'static str,
+}
+
+impl Chosen {
+    fn new(
+        name: &str,
+        algebra: Algebra,
+        given: &[(&'static str, Setting<'static>)],
+    ) -> Result<Self, Error> {
+        let found = operators::find(name).and_then(|entry| Some((entry, entry.lanes.as_ref()?)));
+        let (entry, lanes) = found.ok_or_else(|| unknown("operator", String::new(), name))?;
+        let mut settings = Settings::of(&entry.row);
+        for &(name, setting) in given {
+            settings = settings.with(name, value(setting));
+            if let Setting::Number(number) = setting {
+                check_number(name, number)?;
+            }
+        }
+        let program = lanes.program(entry, algebra.cayley(), &settings);
+        let program = program.map_err(|setting| no_program(entry, algebra, &settings, setting))?;
+        Ok(Self {
+            entry,
+            lanes,
+            algebra,
+            settings,
+            program,
+        })
+    }
+
+    /// The name of the operator: its function, or that of a choice with a function of its own.
+    fn name(&self) -> &'static str {
+        let mut functions = self.entry.row.functions();
+        let own =
+            functions.find(|(setting, choice)| self.settings.name(setting.name) == choice.name);
+        own.map_or(self.entry.row.name, |(_, choice)| choice.function)
+    }
+
+    fn operands(&self) -> [GradeSet; 2] {
+        let operands = self.settings.operands();
+        operands.map(|grades| grades.unwrap_or(self.algebra.full()))
+    }
+
+    fn lane(&self) -> Result<LaneOperator, Error> {
+        let [left, right] = self.operands();
+        let mut lane = LaneOperator::new(self.algebra, self.program, left, right)?;
+        if let Ok(norm) = self.settings.name("norm").parse() {
+            lane = lane.with_norm(norm);
+        }
+        if let Ok(gate) = self.settings.name("gate").parse() {
+            lane = lane.with_gate(gate);
+        }
+        Ok(match self.settings.number("eps") {
+            Some(eps) => lane.with_eps(eps),
+            None => lane,
+        })
+    }
+
+    /// Whether the operator is zero, because no grade can be reached between its operands. An operand without grades is a mistake rather than
+    /// a zero.
+    fn is_zero(&self) -> bool {
+        let [left, right] = self.operands();
+        let place = Place {
+            name: self.program,
+            algebra: self.algebra.cayley(),
+            left,
+            right,
+        };
+        self.lanes.is_zero_without_result
+            && !left.is_empty()
+            && !right.is_empty()
+            && (self.lanes.output)(&place).is_empty()
+    }
+}
+
+/// The operator of a name whose lane programs are in the list of operators. Settings that are not given have their defaults.
+pub(super) fn lanes(
+    name: &'static str,
+    algebra: Algebra,
+    settings: &[(&'static str, Setting<'static>)],
+) -> Result<Operator, Error> {
+    let chosen = Chosen::new(name, algebra, settings)?;
+    let name = chosen.name();
+    match chosen.lane() {
+        Ok(lane) => Ok(Operator::new(name, algebra, Kind::Lanes(lane))),
+        Err(Error::UnsupportedGrades { .. }) if chosen.is_zero() => {
+            let [left, right] = chosen.operands();
+            let zero = Zero::new(algebra, left, right);
+            Ok(Operator::new(name, algebra, Kind::Zero(zero)))
+        }
+        Err(error) => Err(error.of(name)),
+    }
+}
+
+fn value(setting: Setting<'static>) -> Value {
+    match setting {
+        Setting::Name(name) => Value::Name(name),
+        Setting::Number(number) => Value::Number(number),
+        Setting::Flag(flag) => Value::Flag(flag),
+        Setting::Grades(grades) => Value::Grades(grades),
+    }
+}
+
+fn unknown(what: &'static str, expected: String, got: &str) -> Error {
+    Error::UnknownOption(UnknownOption {
+        what,
+        expected,
+        got: got.to_owned(),
+    })
+}
+
+/// The error of a choice that leaves nothing to do: it says the others.
+fn no_program(
+    entry: &'static Entry,
+    algebra: Algebra,
+    settings: &Settings,
+    setting: &'static str,
+) -> Error {
+    let got = settings.name(setting);
+    let all = entry.row.options.settings().into_iter();
+    let mut choices = all.filter(|own| own.name == setting);
+    let Some(Form::Choice(choices)) = choices.next().map(|own| own.kind) else {
+        return unknown(setting, String::new(), got);
+    };
+    let names = choices.values.iter().map(|choice| choice.name);
+    let has_program = |name: &&'static str| {
+        let settings = settings.clone().with(setting, Value::Name(name));
+        let lanes = entry.lanes.as_ref();
+        lanes.is_some_and(|lanes| lanes.program(entry, algebra.cayley(), &settings).is_ok())
+    };
+    let expected: Vec<&str> = names.filter(has_program).collect();
+    unknown(choices.what, expected.join(", "), got)
 }
 
 impl LinearSgpOptions {
@@ -49,11 +181,6 @@ impl LinearSgpOptions {
             right: self.linear.grades,
         }
     }
-}
-
-pub(super) fn sgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, Error> {
-    let lane = options.lane(algebra).map_err(|e| e.of("sgp_norm"))?;
-    Ok(Operator::new("sgp_norm", algebra, Kind::Lanes(lane)))
 }
 
 pub(super) fn fcgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Operator, Error> {
@@ -77,159 +204,4 @@ pub(super) fn mv_linear_sgp_norm(
     let kind = kind.map_err(|e| e.of("mv_linear_sgp_norm"))?;
     let kind = Kind::LinearSgp(Box::new(kind));
     Ok(Operator::new("mv_linear_sgp_norm", algebra, kind))
-}
-
-pub(super) fn grade_norm(algebra: Algebra) -> Result<Operator, Error> {
-    lanes("grade_norm", "grade_norm", algebra)
-}
-
-pub(super) fn steerable_product(
-    algebra: Algebra,
-    options: &SteerableOptions,
-) -> Result<Operator, Error> {
-    let program = match (options.normalize, options.first_order) {
-        (false, false) => "steerable_product",
-        (true, false) => "steerable_product_norm",
-        (false, true) => "steerable_product_first_order",
-        (true, true) => "steerable_product_norm_first_order",
-    };
-    lanes("steerable_product", program, algebra)
-}
-
-pub(super) fn mv_silu(algebra: Algebra, invariant: Invariant) -> Result<Operator, Error> {
-    let program = match invariant {
-        Invariant::Mag2 => "mv_silu_mag2",
-        Invariant::Norm => "mv_silu_norm",
-    };
-    lanes("mv_silu", program, algebra)
-}
-
-pub(super) fn mv_layer_norm(algebra: Algebra) -> Result<Operator, Error> {
-    lanes("mv_layer_norm", "mv_layer_norm", algebra)
-}
-
-pub(super) fn product(
-    algebra: Algebra,
-    kind: ProductKind,
-    left: Option<GradeSet>,
-    right: Option<GradeSet>,
-) -> Result<Operator, Error> {
-    let name = match kind {
-        ProductKind::Geometric => "geometric_product",
-        ProductKind::Exterior => "exterior_product",
-        ProductKind::Regressive => "regressive_product",
-        ProductKind::LeftContraction => "left_contraction",
-        ProductKind::RightContraction => "right_contraction",
-        ProductKind::Scalar => "scalar_product",
-        ProductKind::Commutator => "commutator_product",
-    };
-    or_zero(name, algebra, left, right, |left, right| {
-        algebra.reachable(kind, left, right)
-    })
-}
-
-/// A product, also one without kernels because no grade is `reachable` between its operands: it is zero.
-fn or_zero(
-    name: &'static str,
-    algebra: Algebra,
-    left: Option<GradeSet>,
-    right: Option<GradeSet>,
-    reachable: impl Fn(GradeSet, GradeSet) -> GradeSet,
-) -> Result<Operator, Error> {
-    let made = between(name, algebra, left, right);
-    if !matches!(made, Err(Error::UnsupportedGrades { .. })) {
-        return made;
-    }
-    let [left, right] = [left, right].map(|grades| grades.unwrap_or(algebra.full()));
-    // An operand without grades is a mistake rather than a zero.
-    if left.is_empty() || right.is_empty() || !reachable(left, right).is_empty() {
-        return made;
-    }
-    let zero = Zero::new(algebra, left, right);
-    Ok(Operator::new(name, algebra, Kind::Zero(zero)))
-}
-
-pub(super) fn sandwich(
-    algebra: Algebra,
-    left: Option<GradeSet>,
-    right: Option<GradeSet>,
-) -> Result<Operator, Error> {
-    or_zero("sandwich", algebra, left, right, |left, right| {
-        algebra.reachable_by_sandwich(left, right)
-    })
-}
-
-pub(super) fn reverse(algebra: Algebra) -> Result<Operator, Error> {
-    lanes("reverse", "reverse", algebra)
-}
-
-pub(super) fn grade_involution(algebra: Algebra) -> Result<Operator, Error> {
-    lanes("grade_involution", "grade_involution", algebra)
-}
-
-pub(super) fn clifford_conjugate(algebra: Algebra) -> Result<Operator, Error> {
-    lanes("clifford_conjugate", "clifford_conjugate", algebra)
-}
-
-pub(super) fn dual(algebra: Algebra) -> Result<Operator, Error> {
-    lanes("dual", "dual", algebra)
-}
-
-pub(super) fn undual(algebra: Algebra) -> Result<Operator, Error> {
-    lanes("undual", "undual", algebra)
-}
-
-pub(super) fn norm(algebra: Algebra) -> Result<Operator, Error> {
-    lanes("norm", "norm", algebra)
-}
-
-pub(super) fn grade_norms(algebra: Algebra) -> Result<Operator, Error> {
-    lanes("grade_norms", "grade_norms", algebra)
-}
-
-pub(super) fn gate(algebra: Algebra, gate: Gate) -> Result<Operator, Error> {
-    let lane = LaneOperator::new(algebra, "gate", algebra.full(), algebra.full())?;
-    Ok(Operator::new(
-        "gate",
-        algebra,
-        Kind::Lanes(lane.with_gate(gate)),
-    ))
-}
-
-pub(super) fn grade_rms(algebra: Algebra, norm: Norm, eps: f64) -> Result<Operator, Error> {
-    check_eps(eps)?;
-    let program = match norm {
-        Norm::Invariant if !algebra.has_euclidean_norms() => "grade_invariant",
-        Norm::Rms | Norm::Invariant => "grade_rms",
-        Norm::None => {
-            return Err(Error::UnknownOption(UnknownOption {
-                what: "norm",
-                expected: [Norm::Rms, Norm::Invariant].map(Norm::name).join(", "),
-                got: norm.name().to_owned(),
-            }));
-        }
-    };
-    let lane = LaneOperator::new(algebra, program, algebra.full(), algebra.full())?;
-    let lane = lane.with_norm(norm).with_eps(eps);
-    Ok(Operator::new("grade_rms", algebra, Kind::Lanes(lane)))
-}
-
-fn lanes(name: &'static str, program: &str, algebra: Algebra) -> Result<Operator, Error> {
-    let lane = LaneOperator::new(algebra, program, algebra.full(), algebra.full());
-    let lane = lane.map_err(|e| e.of(name))?;
-    Ok(Operator::new(name, algebra, Kind::Lanes(lane)))
-}
-
-fn between(
-    name: &'static str,
-    algebra: Algebra,
-    left: Option<GradeSet>,
-    right: Option<GradeSet>,
-) -> Result<Operator, Error> {
-    let (left, right) = (
-        left.unwrap_or(algebra.full()),
-        right.unwrap_or(algebra.full()),
-    );
-    let lane = LaneOperator::new(algebra, name, left, right)?;
-    Ok(Operator::new(name, algebra, Kind::Lanes(lane)))
 }

@@ -10,7 +10,7 @@
 //! of GELU is a difference of near-equal numbers), the slopes and norms to a few units in the last place.
 //!
 //! * `functions`, `options`, `by_name` - written by `cargo xtask gen` from [`TABLE`].
-//! * `make` - how each operator is built.
+//! * `make` - how operators are built.
 //! * `given` - settings by name.
 
 #[rustfmt::skip]
@@ -26,15 +26,24 @@ use flashcliff_kernels::UnknownOption;
 
 use crate::{Algebra, Error, Operator};
 
-pub use flashcliff_operators as table;
-pub use flashcliff_operators::OPERATORS as TABLE;
-pub use functions::{
-    clifford_conjugate, dual, fcgp_norm, gate, grade_involution, grade_norm, grade_norms,
-    grade_rms, mv_layer_norm, mv_linear, mv_linear_sgp_norm, mv_silu, norm, product, reverse,
-    sandwich, sgp_norm, steerable_product, undual,
-};
+pub use flashcliff_program::operators::OPERATORS as TABLE;
+pub use functions::*;
 pub use given::Setting;
 pub use options::{LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
+
+/// The table of operators, and what its rows are made of.
+pub mod table {
+    pub use flashcliff_operators::{
+        CHOICES, Choice, Choices, Gradient, Input, Kind, OPTION_SETS, Operator, OptionSet, Options,
+        Presence, Section, Setting,
+    };
+    pub use flashcliff_program::operators::OPERATORS;
+
+    /// The operator of a name.
+    pub fn find(name: &str) -> Option<&'static Operator> {
+        OPERATORS.iter().find(|operator| operator.name == name)
+    }
+}
 
 /// The operator of a name in [`TABLE`], with settings by name; those that are not given have their defaults.
 ///

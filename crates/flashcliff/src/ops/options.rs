@@ -1,7 +1,8 @@
-// Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.
+// Written by `cargo xtask gen` from the operators, crates/flashcliff-program/src/operators.
 
 use cayley::GradeSet;
 
+use super::Setting;
 use crate::{Bias, Gate, Norm, WeightLayout};
 
 /// Options of [`sgp_norm`](crate::ops::sgp_norm) and [`fcgp_norm`](crate::ops::fcgp_norm). The
@@ -76,6 +77,11 @@ impl ProductOptions {
         self.right = right.into();
         self
     }
+
+    /// The settings by name, as [`by_name`](super::by_name) takes them.
+    pub fn settings(&self) -> Vec<(&'static str, Setting<'static>)> {
+        vec![("gate", Setting::Name(self.gate.name())), ("norm", Setting::Name(self.norm.name())), ("eps", Setting::Number(self.eps)), ("left", Setting::Grades(self.left)), ("right", Setting::Grades(self.right))]
+    }
 }
 
 /// Options of [`mv_linear`](crate::ops::mv_linear).
@@ -131,6 +137,11 @@ impl LinearOptions {
     pub fn with_weight_layout(mut self, weight_layout: WeightLayout) -> Self {
         self.weight_layout = weight_layout;
         self
+    }
+
+    /// The settings by name, as [`by_name`](super::by_name) takes them.
+    pub fn settings(&self) -> Vec<(&'static str, Setting<'static>)> {
+        vec![("per_grade", Setting::Flag(self.per_grade)), ("bias", Setting::Name(self.bias.name())), ("grades", Setting::Grades(self.grades)), ("weight_layout", Setting::Name(self.weight_layout.name()))]
     }
 }
 
@@ -205,6 +216,13 @@ impl LinearSgpOptions {
         self.recompute = recompute;
         self
     }
+
+    /// The settings by name, as [`by_name`](super::by_name) takes them.
+    pub fn settings(&self) -> Vec<(&'static str, Setting<'static>)> {
+        let mut settings = self.linear.settings();
+        settings.extend(vec![("gate", Setting::Name(self.gate.name())), ("norm", Setting::Name(self.norm.name())), ("eps", Setting::Number(self.eps)), ("recompute", Setting::Flag(self.recompute))]);
+        settings
+    }
 }
 
 /// Options of [`steerable_product`](crate::ops::steerable_product).
@@ -240,5 +258,10 @@ impl SteerableOptions {
     pub fn with_normalize(mut self, normalize: bool) -> Self {
         self.normalize = normalize;
         self
+    }
+
+    /// The settings by name, as [`by_name`](super::by_name) takes them.
+    pub fn settings(&self) -> Vec<(&'static str, Setting<'static>)> {
+        vec![("first_order", Setting::Flag(self.first_order)), ("normalize", Setting::Flag(self.normalize))]
     }
 }

@@ -3,16 +3,16 @@
 use flashcliff::cuda::{self, Dtypes};
 use flashcliff::{Algebra, Dims, GradeSet, Operator};
 
-use crate::basis::Basis;
 use crate::cases::{Spec, all_operators, input_shapes, is_nothing, main_operators, sizes};
 use crate::derivatives::Derivatives;
 use crate::device::device;
 use crate::dtypes;
 use crate::harness;
-use crate::numbers::Number;
 use crate::random::Random;
 use crate::reference::evaluate;
 use crate::symmetries::grades;
+use flashcliff_program::reference::Basis;
+use flashcliff_program::reference::Number;
 
 /// The numbers that the inputs are filled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ impl<'a> Case<'a> {
         let mut inputs = Vec::new();
         for (shape, input) in input_shapes(&op, &dims).into_iter().zip(op.inputs()) {
             let len = shape.iter().product();
-            let is_multivector = ["x", "y", "r", "l"].contains(&input.name);
+            let is_multivector = !input.is_parameter();
             inputs.push(match fill {
                 Fill::Integers => random.integers(len),
                 Fill::Separated if is_multivector => {
@@ -214,7 +214,7 @@ pub(crate) fn has_smooth_norm(spec: &Spec) -> bool {
     match spec {
         Spec::Steerable(options) => options.normalize,
         Spec::MvSilu(invariant) => *invariant == flashcliff::Invariant::Norm,
-        Spec::GradeNorm | Spec::MvLayerNorm | Spec::Norm | Spec::GradeNorms => true,
+        Spec::Row("grade_norm" | "mv_layer_norm" | "norm" | "grade_norms", _) => true,
         _ => false,
     }
 }

@@ -5,7 +5,6 @@ use flashcliff::cuda::Dtypes;
 use flashcliff::ops::ProductOptions;
 use flashcliff::{Algebra, Gate, GradeSet, Norm, ProductKind, Signature};
 
-use crate::basis::Basis;
 use crate::case::{Case, Fill};
 use crate::cases::{Spec, is_nothing, main_of};
 use crate::device::device;
@@ -15,6 +14,7 @@ use crate::measure::equal;
 use crate::random::Random;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
+use flashcliff_program::reference::Basis;
 
 /// Signatures that are not shipped: the element types that they are compared in, and whether all main operators are.
 const SIGNATURES: [([usize; 3], &[Dtypes], bool); 12] = [

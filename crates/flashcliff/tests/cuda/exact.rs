@@ -4,7 +4,6 @@
 use flashcliff::Algebra;
 use flashcliff::cuda::Dtypes;
 
-use crate::basis::Basis;
 use crate::case::{Case, Fill, lane_operators, tiny};
 use crate::cases::Spec;
 use crate::compare::informative;
@@ -13,6 +12,7 @@ use crate::dtypes;
 use crate::measure::equal;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
+use flashcliff_program::reference::Basis;
 
 pub(crate) fn add(tests: &mut Tests) {
     tests.add_for_each_algebra(Needs::Gpu, "exact::elements", every_element);

@@ -2,7 +2,6 @@
 
 use flashcliff::{Algebra, Dtype};
 
-use crate::basis::Basis;
 use crate::case::{Case, Fill, lane_operators};
 use crate::compare::{bounded, informative};
 use crate::device::device;
@@ -11,6 +10,7 @@ use crate::measure::{agree, stored};
 use crate::numbers::Bounded;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
+use flashcliff_program::reference::Basis;
 
 pub(crate) fn add(tests: &mut Tests) {
     tests.add_for_each_algebra(Needs::Gpu, "forward", every_option);

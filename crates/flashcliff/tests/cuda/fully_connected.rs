@@ -6,7 +6,6 @@ mod scales;
 use flashcliff::cuda::{Dtypes, MatmulPrecision};
 use flashcliff::{Algebra, Dtype, Gate, Norm, Signature};
 
-use crate::basis::Basis;
 use crate::case::{Case, Fill, tiny};
 use crate::cases::{Spec, all_operators, main_operators};
 use crate::device::device;
@@ -15,6 +14,7 @@ use crate::measure::within;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
 use crate::{exact, repeats, wanted};
+use flashcliff_program::reference::Basis;
 
 /// A test of an algebra.
 type Test = fn(Algebra);

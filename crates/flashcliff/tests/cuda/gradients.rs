@@ -4,7 +4,6 @@
 use flashcliff::Algebra;
 use flashcliff::cuda::Dtypes;
 
-use crate::basis::Basis;
 use crate::case::{Case, Fill, lane_operators, main_lane_operators, tiny};
 use crate::compare::informative;
 use crate::device::device;
@@ -13,6 +12,7 @@ use crate::measure::within;
 use crate::random::Random;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
+use flashcliff_program::reference::Basis;
 
 pub(crate) fn add(tests: &mut Tests) {
     tests.add_for_each_algebra(Needs::Gpu, "gradients::elements", every_element);

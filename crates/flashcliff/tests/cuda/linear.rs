@@ -5,7 +5,6 @@ use flashcliff::cuda::{Dtypes, MatmulPrecision};
 use flashcliff::ops::LinearOptions;
 use flashcliff::{Algebra, Bias, Dims, Dtype, GradeSet, Signature, WeightLayout};
 
-use crate::basis::Basis;
 use crate::case::{Case, Fill};
 use crate::cases::Spec;
 use crate::compare::bounded;
@@ -16,6 +15,7 @@ use crate::numbers::Bounded;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
 use crate::{exact, repeats, symmetry, wanted};
+use flashcliff_program::reference::Basis;
 
 pub(crate) fn add(tests: &mut Tests) {
     let lt = Needs::CublasLt;

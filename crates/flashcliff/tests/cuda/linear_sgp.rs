@@ -9,7 +9,6 @@ use flashcliff::cuda::{self, Array, DeviceElement, Dtypes, MatmulPrecision, Scra
 use flashcliff::ops::{self, LinearSgpOptions, ProductOptions};
 use flashcliff::{Algebra, Bias, Dtype, Error, Pass, Signature};
 
-use crate::basis::Basis;
 use crate::case::{Case, Fill};
 use crate::cases::{Spec, input_shapes, linear_sgps, sizes};
 use crate::compare::{bounded, close};
@@ -22,6 +21,7 @@ use crate::numbers::Bounded;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
 use crate::{exact, repeats, symmetry, wanted};
+use flashcliff_program::reference::Basis;
 
 pub(crate) fn add(tests: &mut Tests) {
     let lt = Needs::CublasLt;

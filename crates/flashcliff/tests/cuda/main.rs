@@ -6,8 +6,6 @@
 //! fail instead. `FLASHCLIFF_TEST_JSON` names a file for the numbers. Tests that begin with `sanitize::` run each skeleton
 //! once at small shapes, in memory that nothing has initialised, for compute-sanitizer.
 
-#[path = "../suite/basis.rs"]
-mod basis;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/cases.rs"]
 mod cases;

@@ -4,7 +4,6 @@ use flashcliff::cuda::{Array, Scratch};
 use flashcliff::ops::{self, ProductOptions};
 use flashcliff::{Algebra, Dtype, Pass, Signature};
 
-use crate::basis::Basis;
 use crate::case::{Case, Fill, main_lane_operators};
 use crate::cases::Spec;
 use crate::device::device;
@@ -13,6 +12,7 @@ use crate::memory::Memory;
 use crate::random::Random;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
+use flashcliff_program::reference::Basis;
 
 const REPEATS: usize = 100;
 

@@ -19,7 +19,6 @@ use flashcliff::cuda::{Dtypes, MatmulPrecision};
 use flashcliff::ops::{LinearOptions, LinearSgpOptions, ProductOptions};
 use flashcliff::{Algebra, Norm, Signature};
 
-use crate::basis::Basis;
 use crate::case::{Case, Fill, has_smooth_norm, main_lane_operators};
 use crate::cases::Spec;
 use crate::device::device;
@@ -27,6 +26,7 @@ use crate::dtypes::{BF16, F32, F64};
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
 use crate::{adam, network, packing};
+use flashcliff_program::reference::Basis;
 
 /// The variable that says whether results are copied to the host and checked.
 const READ_BACK: &str = "FLASHCLIFF_READ_BACK";
@@ -113,7 +113,7 @@ fn long_rows() {
     for spec in [
         Spec::Sgp(ProductOptions::default()),
         Spec::GradeRms(Norm::Invariant, 1e-6),
-        Spec::MvLayerNorm,
+        Spec::row("mv_layer_norm"),
     ] {
         for channels in [2048, 4096, 4100, 20_001] {
             run(algebra, &spec, [2, channels, channels], F32, 0);

@@ -4,7 +4,6 @@
 use flashcliff::ops::{ProductOptions, SteerableOptions};
 use flashcliff::{Algebra, Gate, GradeSet, Invariant, Norm, ProductKind};
 
-use crate::basis::Basis;
 use crate::case::{Case, Fill, has_smooth_norm};
 use crate::cases::Spec;
 use crate::device::device;
@@ -12,6 +11,7 @@ use crate::dtypes::{self, F32};
 use crate::gradients::check_against_cpu;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
+use flashcliff_program::reference::Basis;
 
 const SIZES: [usize; 23] = [
     0, 1, 2, 3, 5, 28, 31, 32, 33, 96, 127, 128, 129, 255, 257, 512, 513, 1000, 1024, 1031, 2048,
@@ -48,13 +48,13 @@ fn kinds() -> Vec<Spec> {
         Spec::Sgp(normalized),
         Spec::Sgp(plain),
         Spec::Product(ProductKind::Geometric, None, None),
-        Spec::MvLayerNorm,
+        Spec::row("mv_layer_norm"),
         Spec::GradeRms(Norm::Invariant, EPS),
         Spec::Steerable(SteerableOptions::default()),
         Spec::MvSilu(Invariant::Mag2),
         Spec::Sgp(points),
-        Spec::GradeNorm,
-        Spec::GradeNorms,
+        Spec::row("grade_norm"),
+        Spec::row("grade_norms"),
         Spec::Sandwich(None, None),
     ]
 }

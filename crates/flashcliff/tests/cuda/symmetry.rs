@@ -2,7 +2,6 @@
 
 use flashcliff::{Algebra, Bias, Gate, Norm, ProductKind, Signature};
 
-use crate::basis::Basis;
 use crate::case::{Case, Fill, lane_operators};
 use crate::cases::Spec;
 use crate::compare::close;
@@ -15,6 +14,7 @@ use crate::symmetries::{Image, moved_inputs, moved_output, symmetry};
 use crate::trials::{Needs, Tests};
 use crate::versors::{Action, Group};
 use flashcliff::cuda::Dtypes;
+use flashcliff_program::reference::Basis;
 
 /// The tolerance, relative to the largest component. Boosts multiply components by up to ten or so, four of them in a
 /// row.
@@ -102,11 +102,11 @@ fn false_symmetries() {
     let regressive = Spec::Product(ProductKind::Regressive, None, None);
     let cases = [
         (Spec::GradeRms(Norm::Rms, 1e-6), Image::Along, &boost, false),
-        (Spec::Dual, Image::Along, &mirror, false),
+        (Spec::row("dual"), Image::Along, &mirror, false),
         (regressive, Image::Along, &mirror, false),
-        (Spec::Reverse, Image::Invariant, &mirror, false),
+        (Spec::row("reverse"), Image::Invariant, &mirror, false),
         (Spec::Gate(Gate::Gelu), Image::Invariant, &mirror, false),
-        (Spec::Norm, Image::Invariant, &mirror, true),
+        (Spec::row("norm"), Image::Invariant, &mirror, true),
     ];
     for (spec, image, action, holds) in cases {
         let case = Case::new(spacetime, &basis, &spec, [2, 3, 2], Fill::Reals, 23);

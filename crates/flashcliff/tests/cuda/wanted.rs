@@ -3,7 +3,6 @@
 
 use flashcliff::Algebra;
 
-use crate::basis::Basis;
 use crate::case::{Case, Fill, main_lane_operators};
 use crate::cases::Spec;
 use crate::device::device;
@@ -11,6 +10,7 @@ use crate::dtypes::{BF16, F32};
 use crate::measure::equal;
 use crate::runner::Runner;
 use crate::trials::{Needs, Tests};
+use flashcliff_program::reference::Basis;
 
 pub(crate) fn add(tests: &mut Tests) {
     tests.add_for_each_algebra(Needs::Gpu, "wanted", |algebra| {

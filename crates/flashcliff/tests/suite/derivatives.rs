@@ -2,10 +2,10 @@
 
 use flashcliff::Dims;
 
-use crate::basis::Basis;
 use crate::cases::Spec;
-use crate::numbers::{Dual, Number};
 use crate::reference::evaluate;
+use flashcliff_program::reference::Basis;
+use flashcliff_program::reference::{Dual, Number};
 
 /// An operator at a point, and the gradient of its output.
 pub(crate) struct Derivatives<'a> {

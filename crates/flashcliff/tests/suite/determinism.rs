@@ -2,11 +2,11 @@
 
 use flashcliff::{Algebra, Dims, Error, Operator, Pass, Tensor, TensorMut, Tier};
 
-use crate::basis::Basis;
 use crate::cases::{Spec, input_shapes, is_nothing, main_operators, sizes};
 use crate::compare::{close, same};
 use crate::harness::Call;
 use crate::random::Random;
+use flashcliff_program::reference::Basis;
 
 /// The output and all gradients of an operator.
 fn run(op: &Operator, dims: Dims, offset: usize) -> Vec<Vec<f32>> {

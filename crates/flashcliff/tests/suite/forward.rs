@@ -3,13 +3,14 @@
 use flashcliff::{Algebra, Dims, Element, Signature, Tier};
 use flashcliff_program::spec;
 
-use crate::basis::Basis;
 use crate::cases::{Spec, all_operators, input_shapes, main_of, sizes};
 use crate::compare::{bounded, exact, informative};
 use crate::harness::Call;
-use crate::numbers::{Bounded, Number};
+use crate::numbers::Bounded;
 use crate::random::Random;
 use crate::reference::evaluate;
+use flashcliff_program::reference::Basis;
+use flashcliff_program::reference::Number;
 
 const BATCHES: [usize; 4] = [0, 1, 2, 7];
 const CHANNELS: [usize; 7] = [0, 1, 3, 16, 28, 37, 96];

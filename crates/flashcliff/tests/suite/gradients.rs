@@ -4,13 +4,13 @@
 
 use flashcliff::{Algebra, Dim, Dims, Element, Operator, Tier};
 
-use crate::basis::Basis;
 use crate::cases::{Spec, all_operators, input_shapes, main_of, main_operators, sizes};
 use crate::compare::{close, exact, informative, same};
 use crate::derivatives::Derivatives;
 use crate::harness::Call;
-use crate::numbers::Number;
 use crate::random::Random;
+use flashcliff_program::reference::Basis;
+use flashcliff_program::reference::Number;
 
 /// The allowed error of a gradient, relative to its largest element. The gradients sum a few hundred terms here; smooth
 /// norms near their kink lose some more digits.

@@ -2,9 +2,9 @@
 
 use flashcliff::{Algebra, Dims, Element, Operator, Tensor};
 
-use crate::basis::Basis;
 use crate::cases::{Spec, all_operators, main_of};
 use crate::random::Random;
+use flashcliff_program::reference::Basis;
 
 /// The operators of an algebra, with all options or with those of a layer.
 pub(crate) fn operators(algebra: Algebra, all: bool) -> Vec<(Spec, Operator)> {

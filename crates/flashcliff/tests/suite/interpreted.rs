@@ -3,11 +3,11 @@
 
 use flashcliff::{Algebra, Element, GradeSet, ProductKind, Signature, Tier};
 
-use crate::basis::Basis;
 use crate::cases::{Spec, all_operators, input_shapes, is_nothing, main_of, sizes};
 use crate::harness::Call;
 use crate::random::Random;
 use crate::{forward, gradients};
+use flashcliff_program::reference::Basis;
 
 /// Every signature of up to four dimensions.
 fn signatures() -> impl Iterator<Item = Signature> {
@@ -69,8 +69,8 @@ fn eight_dimensions_and_none() {
         let (algebra, basis) = interpreted(Signature::of(p, q, r));
         let specs = [
             Spec::Product(ProductKind::Geometric, None, None),
-            Spec::Reverse,
-            Spec::GradeNorms,
+            Spec::row("reverse"),
+            Spec::row("grade_norms"),
         ];
         for spec in specs {
             forward::compare(algebra, &basis, &spec, [1, 2, 1]);

@@ -4,14 +4,15 @@
 use flashcliff::ops::ProductOptions;
 use flashcliff::{Algebra, Dim, Dims, Element, ProductKind, TensorSpec, Tier};
 
-use crate::basis::Basis;
 use crate::cases::{Spec, input_shapes, is_nothing, main_operators, sizes};
 use crate::compare::{bounded, close, informative};
 use crate::forward::check;
 use crate::harness::Call;
-use crate::numbers::{Bounded, Number};
+use crate::numbers::Bounded;
 use crate::random::Random;
 use crate::reference::evaluate;
+use flashcliff_program::reference::Basis;
+use flashcliff_program::reference::Number;
 
 fn algebra(name: &str) -> Algebra {
     name.parse().expect("an algebra")

@@ -1,14 +1,13 @@
 //! Tests of the operators through the public API, every shipped algebra, element type and tier.
 //!
-//! `reference` computes every operator in plain loops from its formula and shares no code with the
-//! generated kernels; `numbers` gives it exact integers, error bounds and derivatives. `compare`
+//! `reference` is the reference in the file of each operator: plain loops from its formula, which share no code with
+//! programs and kernels; `numbers` gives it error bounds, beside exact integers and derivatives. `compare`
 //! holds the comparators, each with a test in which it must fail; `harness` runs an operator with
 //! dirty, guarded and misaligned buffers. `differential` draws whole calls from a seed. `sweep` has calls
 //! with numbers of every size, which `plain` judges by what the plain formula gives in `f32`; the tests on
 //! a GPU share both.
 
 mod adding;
-mod basis;
 mod cases;
 mod compare;
 mod derivatives;

@@ -1,9 +1,9 @@
 //! Wrong calls give a typed error that says what was expected and what came. They never panic, and nothing is written.
 
-use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
+use flashcliff::ops::{self, LinearOptions, LinearSgpOptions, ProductOptions, Setting, table};
 use flashcliff::{
-    Algebra, Bias, Error, Gate, GradeSet, Invariant, Norm, Operator, Pass, ProductKind, Signature,
-    Tensor, TensorMut, Tier,
+    Algebra, Bias, Dim, Error, Gate, GradeSet, Invariant, Norm, Operator, Pass, Signature, Tensor,
+    TensorMut, Tier,
 };
 
 fn cl300() -> Algebra {
@@ -401,25 +401,80 @@ fn backward_checks_before_it_writes() {
     );
 }
 
+/// Shapes, numbers of tensors and settings that are wrong, of every operator of the table.
+#[test]
+fn every_operator_of_the_table_names_itself_and_what_came() {
+    let dims = flashcliff::Dims {
+        batch: 2,
+        in_channels: 5,
+        out_channels: 5,
+    };
+    for row in ops::TABLE {
+        let of = |settings: &[(&str, Setting<'_>)]| ops::by_name(cl300(), row.name, settings);
+        let op = of(&[]).expect("shipped");
+        let right: Vec<Vec<usize>> = op.inputs().iter().map(|i| i.shape(&dims)).collect();
+        let bind = |shapes: &[Vec<usize>]| {
+            let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+            op.bind(&shapes)
+        };
+        assert!(bind(&right).is_ok(), "{}", row.name);
+        for (at, input) in op.inputs().iter().enumerate() {
+            // One component more or less, where their number is fixed, and one axis more.
+            let fixed = input
+                .dims
+                .iter()
+                .position(|dim| matches!(dim, Dim::Fixed(_)));
+            let mut wrong = Vec::new();
+            if let Some(axis) = fixed {
+                for size in [right[at][axis] - 1, right[at][axis] + 1] {
+                    let mut shapes = right.clone();
+                    shapes[at][axis] = size;
+                    wrong.push(shapes);
+                }
+            }
+            let mut shapes = right.clone();
+            shapes[at].push(1);
+            wrong.push(shapes);
+            for shapes in wrong {
+                let error = bind(&shapes).expect_err("does not fit");
+                assert!(matches!(error, Error::ShapeMismatch { .. }), "{error}");
+                let came = format!("{:?}", shapes[at]);
+                says(&error, &[op.name(), &format!("`{}`", input.name), &came]);
+            }
+        }
+        let names: Vec<&str> = op.inputs().iter().map(|input| input.name).collect();
+        let expected = format!("expected {} inputs", names.len());
+        for count in [0, names.len() - 1, names.len() + 1] {
+            let shapes: Vec<Vec<usize>> = right.iter().cycle().take(count).cloned().collect();
+            let error = bind(&shapes).expect_err("another number");
+            assert!(matches!(error, Error::TensorCount { .. }), "{error}");
+            let got = format!("got {count}");
+            says(&error, &[op.name(), &expected, &names.join(", "), &got]);
+        }
+        let error = of(&[("no_such", Setting::Flag(true))]).expect_err("no such setting");
+        says(&error, &[row.name, "no_such", "expected"]);
+        for setting in row.options.settings() {
+            let (wrong, parts): (Setting<'_>, &[&str]) = match setting.kind {
+                table::Kind::Choice(choices) => {
+                    (Setting::Name("no_such"), &[choices.what, "no_such"])
+                }
+                table::Kind::Number => (Setting::Number(-1.0), &[setting.name, "at least 0", "-1"]),
+                table::Kind::Flag => (Setting::Number(2.0), &[setting.name, "true or false", "2"]),
+                table::Kind::Grades => (Setting::Grades(Some(GradeSet::single(5))), &["5", "3"]),
+                table::Kind::Bytes => continue,
+            };
+            let error = of(&[(setting.name, wrong)]).expect_err("a wrong setting");
+            says(&error, parts);
+        }
+    }
+}
+
 /// Tensors without elements can have axes of any size, and the sizes of buffers must not overflow.
 #[test]
 fn absurd_sizes_of_empty_tensors_are_no_panic() {
     let algebra = cl300();
-    let plain = |kind| ops::product(algebra, kind, None, None);
-    let steerable = SteerableOptions::default()
-        .with_first_order(false)
-        .with_normalize(false);
-    let operators = [
-        plain(ProductKind::Geometric),
-        ops::grade_rms(algebra, Norm::Invariant, 1e-6),
-        ops::sgp_norm(algebra, &ProductOptions::default()),
-        ops::fcgp_norm(algebra, &ProductOptions::default()),
-        ops::mv_linear(algebra, &LinearOptions::default()),
-        ops::mv_linear_sgp_norm(algebra, &LinearSgpOptions::default()),
-        ops::mv_layer_norm(algebra),
-        ops::steerable_product(algebra, &steerable),
-        ops::sandwich(algebra, None, None),
-    ];
+    let operators = ops::TABLE.iter();
+    let operators = operators.map(|row| ops::by_name(algebra, row.name, &[]));
     for op in operators {
         let op = op.expect("shipped");
         for big in [usize::MAX, usize::MAX / 2 + 1, 1 << 60] {

@@ -3,11 +3,11 @@
 
 use flashcliff::{Dim, Dims, Operator, TensorSpec};
 
-use crate::basis::Basis;
 use crate::cases::Spec;
-use crate::numbers::Number;
 use crate::reference::evaluate;
 use crate::tape::Taped;
+use flashcliff_program::reference::Basis;
+use flashcliff_program::reference::Number;
 
 /// The largest allowed ratio of an error to the error of the plain formula.
 const FACTOR: f64 = 10.0;

@@ -4,10 +4,10 @@ use flashcliff::ops::{LinearSgpOptions, ProductOptions, SteerableOptions};
 use flashcliff::{Algebra, Gate, Norm, Signature};
 use flashcliff_program::spec::shipped;
 
-use crate::basis::Basis;
 use crate::cases::{Spec, input_shapes, is_nothing, main_operators, sizes};
 use crate::plain::{Tensors, Trial, Verdict, has_batch};
 use crate::random::Random;
+use flashcliff_program::reference::Basis;
 
 /// How the sizes of the inputs are drawn: a power of ten for a row, and the largest number of powers by which its
 /// numbers differ from it.

@@ -1,18 +1,8 @@
-//! The symmetry of every operator.
-//!
-//! | operators | group | output |
-//! |---|---|---|
-//! | products, linear maps, gates, invariant norms, CGENN's layers, sandwich, involutions | Pin(p,q,r) | moves along |
-//! | regressive product | Pin(p,q,r) | moves along, times the determinant |
-//! | `norm`, `grade_norms` | Pin(p,q,r) | invariant |
-//! | RMS norms (Euclidean lengths) | O(p) x O(q) | moves along |
-//! | `dual`, `undual` (metric-free) | O(p) x O(q) | moves along, times the determinant |
-//! | `mv_linear` with a bias on every blade, `mv_linear_sgp_norm` with one | none | |
+//! The symmetry of every operator, as the laws in its file say it.
 
-use flashcliff::ops::LinearSgpOptions;
-use flashcliff::{Bias, GradeSet, Norm, Operator, ProductKind};
+use flashcliff::{GradeSet, Operator, ProductKind, Symmetry as Claim};
+use flashcliff_program::reference::Basis;
 
-use crate::basis::Basis;
 use crate::cases::Spec;
 use crate::versors::{Action, Group};
 
@@ -29,59 +19,61 @@ pub(crate) struct Symmetry {
     pub(crate) image: Image,
 }
 
-/// The symmetry that the table above promises; `None` if it promises none.
+/// The symmetry that the file of the operator promises; `None` if it promises none.
 pub(crate) fn symmetry(spec: &Spec) -> Option<Symmetry> {
-    if let Spec::Linear(o) | Spec::LinearSgp(LinearSgpOptions { linear: o, .. }) = spec
-        // On scalars alone this bias breaks no symmetry.
-        && o.bias == Bias::EveryBlade
-        && o.grades != Some(GradeSet::single(0))
-    {
-        return None;
-    }
-    let (group, image) = match spec {
-        Spec::Sgp(o) | Spec::Fcgp(o) if o.norm == Norm::Rms => (Group::Euclidean, Image::Along),
-        Spec::LinearSgp(o) if o.norm == Norm::Rms => (Group::Euclidean, Image::Along),
-        Spec::GradeRms(Norm::Rms, _) => (Group::Euclidean, Image::Along),
-        Spec::Dual | Spec::Undual => (Group::Euclidean, Image::AlongTimesDeterminant),
-        Spec::Product(ProductKind::Regressive, ..) => (Group::Pin, Image::AlongTimesDeterminant),
-        Spec::Norm | Spec::GradeNorms => (Group::Pin, Image::Invariant),
-        _ => (Group::Pin, Image::Along),
+    let (entry, settings) = (spec.entry(), spec.settings());
+    let mut functions = entry.row.functions();
+    let function = functions.find(|(setting, choice)| settings.name(setting.name) == choice.name);
+    let function = function.map(|(_, choice)| choice.function);
+    let is_own = |option: Option<(&str, &str)>| {
+        option.is_none_or(|(setting, choice)| settings.name(setting) == choice)
+    };
+    // On scalars alone a bias breaks no symmetry.
+    let is_scalar = settings.grades("grades") == Some(GradeSet::single(0));
+    let mut laws = entry.symmetry.iter().filter(|law| {
+        let is_of_function = law.function.is_none() || law.function == function;
+        let is_lifted = is_scalar && law.option.is_some_and(|(setting, _)| setting == "bias");
+        is_of_function && is_own(law.option) && !is_lifted
+    });
+    // Laws of options that break more symmetries come later.
+    let (group, is_signed) = match laws.next_back().expect("a law").otherwise {
+        Claim::Versors => (Group::Pin, false),
+        Claim::EvenVersors => (Group::Pin, true),
+        Claim::Orthogonal => (Group::Euclidean, false),
+        Claim::Rotations => (Group::Euclidean, true),
+        _ => return None,
+    };
+    let image = match (entry.row.output.contains("blades"), is_signed) {
+        (false, _) => Image::Invariant,
+        (true, true) => Image::AlongTimesDeterminant,
+        (true, false) => Image::Along,
     };
     Some(Symmetry { group, image })
 }
 
-/// The grades of a multivector of an operator: an input by its name, or the output.
+/// The grades of a multivector of an operator: an input by its name, or the output `o`.
 pub(crate) fn grades(basis: &Basis, spec: &Spec, name: &str) -> GradeSet {
-    let full = GradeSet::full(basis.dim);
-    let (kind, left, right) = match spec {
-        Spec::Sgp(o) | Spec::Fcgp(o) => (ProductKind::Geometric, o.left, o.right),
-        Spec::LinearSgp(o) => (ProductKind::Geometric, o.linear.grades, o.linear.grades),
-        Spec::Product(kind, left, right) => (*kind, *left, *right),
-        Spec::Sandwich(left, right) => (ProductKind::Geometric, *left, *right),
-        Spec::Linear(o) => return o.grades.unwrap_or(full),
-        _ => return full,
-    };
-    let (left, right) = (left.unwrap_or(full), right.unwrap_or(full));
-    let reached = |left, right| {
-        let blades = &basis.table(kind, left, right).outputs;
+    let row = &spec.entry().row;
+    let [left, right] = spec.operands(basis.dim);
+    let mut inputs = row.inputs.iter();
+    let shape = inputs
+        .find(|input| input.name == name)
+        .map_or(row.output, |input| input.shape);
+    match shape.split(',').next().expect("an axis") {
+        "[blades of left" | "[blades of grades" => left,
+        "[blades of right" => right,
+        "[reachable blades" => reached(basis, spec, left, right),
+        _ => GradeSet::full(basis.dim),
+    }
+}
+
+/// The grades of the output of an operator between some grades.
+fn reached(basis: &Basis, spec: &Spec, left: GradeSet, right: GradeSet) -> GradeSet {
+    spec.reached(basis).unwrap_or_else(|| {
+        let blades = &basis.table(ProductKind::Geometric, left, right).outputs;
         let grades = blades.iter().map(|&b| GradeSet::single(basis.grade(b)));
         grades.fold(GradeSet::EMPTY, GradeSet::union)
-    };
-    match (name, spec) {
-        ("x", _) => left,
-        ("y", _) => right,
-        // The result behaves under the reverse like `y`.
-        (_, Spec::Sandwich(..)) => {
-            let odd = |grade: usize| grade * grade.saturating_sub(1) / 2 % 2;
-            let all = reached(reached(left, right), left);
-            let kept = all
-                .iter()
-                .filter(|&g| right.iter().any(|r| odd(r) == odd(g)));
-            kept.map(GradeSet::single)
-                .fold(GradeSet::EMPTY, GradeSet::union)
-        }
-        _ => reached(left, right),
-    }
+    })
 }
 
 /// The inputs of an operator after an action on its multivectors.
@@ -92,13 +84,14 @@ pub(crate) fn moved_inputs(
     action: &Action,
     inputs: &[Vec<f64>],
 ) -> Vec<Vec<f64>> {
-    let moved = op.inputs().iter().zip(inputs).map(|(input, values)| {
-        let is_multivector = ["x", "y", "r", "l"].contains(&input.name);
-        match is_multivector {
+    let moved = op
+        .inputs()
+        .iter()
+        .zip(inputs)
+        .map(|(input, values)| match !input.is_parameter() {
             true => action.apply(basis, grades(basis, spec, input.name), values),
             false => values.clone(),
-        }
-    });
+        });
     moved.collect()
 }
 

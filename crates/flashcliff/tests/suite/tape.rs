@@ -3,7 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 
-use crate::numbers::Number;
+use flashcliff_program::reference::Number;
 
 /// Everything that was recorded, in the order of the computation.
 #[derive(Default)]

@@ -2,8 +2,8 @@
 
 use flashcliff::{GradeSet, ProductKind};
 
-use crate::basis::Basis;
 use crate::random::Random;
+use flashcliff_program::reference::Basis;
 
 /// The vectors that a versor is made of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,7 @@ use cayley::Signature;
 use flashcliff::Algebra;
 use flashcliff_bench::reference::{Formula, sigmoid};
 use flashcliff_candle::models::Model;
+use flashcliff_program::operators::Value;
 
 use crate::error::Error;
 
@@ -22,10 +23,28 @@ const COMPUTED: usize = 3;
 pub(super) fn predictions(model: &Model, points: &[f64]) -> Result<Vec<f64>, Error> {
     let network = Network::new(model)?;
     let algebra = Algebra::new(Signature::of(5, 0, 0))?;
-    let formula = Formula::new("steerable_product", algebra.cayley())?;
+    let formulas = Formulas::new(algebra.cayley())?;
     let samples = points.chunks_exact(POINTS * DIM).take(COMPUTED);
-    let predict = |points| network.predict(&formula, algebra.blade_count(), points);
+    let predict = |points| network.predict(&formulas, algebra.blade_count(), points);
     Ok(samples.map(predict).collect())
+}
+
+/// The references of the operators of the network.
+struct Formulas {
+    map: Formula,
+    map_with_bias: Formula,
+    product: Formula,
+}
+
+impl Formulas {
+    fn new(algebra: &cayley::Algebra) -> Result<Self, Error> {
+        let map = || Formula::new("mv_linear", algebra);
+        Ok(Self {
+            map: map()?.with("bias", Value::Name("none")),
+            map_with_bias: map()?,
+            product: Formula::new("steerable_product", algebra)?,
+        })
+    }
 }
 
 /// The parameters of the model in f64.
@@ -70,7 +89,7 @@ impl Network {
         })
     }
 
-    fn predict(&self, formula: &Formula<'_>, blades: usize, points: &[f64]) -> f64 {
+    fn predict(&self, formulas: &Formulas, blades: usize, points: &[f64]) -> f64 {
         let [weight, bias] = &self.embedding;
         let mut x = vec![0.0; blades * CHANNELS];
         x[..CHANNELS].copy_from_slice(bias);
@@ -83,9 +102,13 @@ impl Network {
             }
         }
         for [right, left, bias, weight, a] in &self.products {
-            let r = formula.linear(&x, right, None, CHANNELS, CHANNELS);
-            let l = formula.linear(&x, left, Some(bias), CHANNELS, CHANNELS);
-            x = formula.steerable(&x, &r, weight, a, &l, CHANNELS);
+            let of = |formula: &Formula, inputs: &[&Vec<f64>]| {
+                let inputs: Vec<Vec<f64>> = inputs.iter().map(|input| (*input).clone()).collect();
+                formula.row(&inputs, CHANNELS, CHANNELS)
+            };
+            let r = of(&formulas.map, &[&x, right]);
+            let l = of(&formulas.map_with_bias, &[&x, left, bias]);
+            x = of(&formulas.product, &[&x, &r, weight, a, &l]);
         }
         let norm = |channel: usize| {
             let squares = (0..blades).map(|blade| x[blade * CHANNELS + channel].powi(2));

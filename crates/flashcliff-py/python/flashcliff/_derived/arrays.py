@@ -1,4 +1,4 @@
-# Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.
+# Written by `cargo xtask gen` from the operators, crates/flashcliff-program/src/operators.
 """The functions of :mod:`flashcliff.arrays`, which documents them together."""
 
 from __future__ import annotations
@@ -141,11 +141,6 @@ def mv_linear_sgp_norm(
     return call(table.MV_LINEAR_SGP_NORM, (x, linear_weight, linear_bias, weight), algebra, options)
 
 
-def grade_norm(x: Array, a: Array, algebra: AlgebraLike) -> Array:
-    """As :func:`flashcliff.functional.grade_norm`, forward only."""
-    return call(table.GRADE_NORM, (x, a), algebra, ())
-
-
 def steerable_product(
     x: Array,
     r: Array,
@@ -157,21 +152,6 @@ def steerable_product(
 ) -> Array:
     """As :func:`flashcliff.functional.steerable_product`, forward only."""
     return call(table.STEERABLE_PRODUCT, (x, r, weight, a, l), algebra, ())
-
-
-def mv_silu(
-    x: Array, a: Array, b: Array, algebra: AlgebraLike, *, invariant: str = "mag2"
-) -> Array:
-    """As :func:`flashcliff.functional.mv_silu`, forward only."""
-    options = (
-        checks.choice("invariant", invariant),
-    )
-    return call(table.MV_SILU, (x, a, b), algebra, options)
-
-
-def mv_layer_norm(x: Array, a: Array, algebra: AlgebraLike) -> Array:
-    """As :func:`flashcliff.functional.mv_layer_norm`, forward only."""
-    return call(table.MV_LAYER_NORM, (x, a), algebra, ())
 
 
 def product(
@@ -277,14 +257,15 @@ def undual(x: Array, algebra: AlgebraLike) -> Array:
     return call(table.UNDUAL, (x,), algebra, ())
 
 
-def norm(x: Array, algebra: AlgebraLike) -> Array:
-    """As :func:`flashcliff.functional.norm`, forward only."""
-    return call(table.NORM, (x,), algebra, ())
-
-
-def grade_norms(x: Array, algebra: AlgebraLike) -> Array:
-    """As :func:`flashcliff.functional.grade_norms`, forward only."""
-    return call(table.GRADE_NORMS, (x,), algebra, ())
+def grade_rms(
+    x: Array, algebra: AlgebraLike, *, norm: str = "invariant", eps: float = 1e-6
+) -> Array:
+    """As :func:`flashcliff.functional.grade_rms`, forward only."""
+    options = (
+        checks.choice("norm", norm),
+        checks.number("eps", eps),
+    )
+    return call(table.GRADE_RMS, (x,), algebra, options)
 
 
 def gate(x: Array, algebra: AlgebraLike, *, gate: str = "gelu") -> Array:
@@ -295,12 +276,31 @@ def gate(x: Array, algebra: AlgebraLike, *, gate: str = "gelu") -> Array:
     return call(table.GATE, (x,), algebra, options)
 
 
-def grade_rms(
-    x: Array, algebra: AlgebraLike, *, norm: str = "invariant", eps: float = 1e-6
+def grade_norm(x: Array, a: Array, algebra: AlgebraLike) -> Array:
+    """As :func:`flashcliff.functional.grade_norm`, forward only."""
+    return call(table.GRADE_NORM, (x, a), algebra, ())
+
+
+def mv_silu(
+    x: Array, a: Array, b: Array, algebra: AlgebraLike, *, invariant: str = "mag2"
 ) -> Array:
-    """As :func:`flashcliff.functional.grade_rms`, forward only."""
+    """As :func:`flashcliff.functional.mv_silu`, forward only."""
     options = (
-        checks.choice("norm", norm),
-        checks.number("eps", eps),
+        checks.choice("invariant", invariant),
     )
-    return call(table.GRADE_RMS, (x,), algebra, options)
+    return call(table.MV_SILU, (x, a, b), algebra, options)
+
+
+def mv_layer_norm(x: Array, a: Array, algebra: AlgebraLike) -> Array:
+    """As :func:`flashcliff.functional.mv_layer_norm`, forward only."""
+    return call(table.MV_LAYER_NORM, (x, a), algebra, ())
+
+
+def norm(x: Array, algebra: AlgebraLike) -> Array:
+    """As :func:`flashcliff.functional.norm`, forward only."""
+    return call(table.NORM, (x,), algebra, ())
+
+
+def grade_norms(x: Array, algebra: AlgebraLike) -> Array:
+    """As :func:`flashcliff.functional.grade_norms`, forward only."""
+    return call(table.GRADE_NORMS, (x,), algebra, ())

@@ -1,4 +1,4 @@
-# Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.
+# Written by `cargo xtask gen` from the operators, crates/flashcliff-program/src/operators.
 """The names that options have."""
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "norm": ("none", "rms", "invariant"),
     "bias_mode": ("none", "scalar", "every_blade"),
     "weight_layout": ("out_in_grade", "grade_in_out"),
-    "invariant": ("mag2", "norm"),
     "kind": (
         "geometric",
         "exterior",
@@ -18,6 +17,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
         "scalar",
         "commutator",
     ),
+    "invariant": ("mag2", "norm"),
 }
 """The names, by option."""
 

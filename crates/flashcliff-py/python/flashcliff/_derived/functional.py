@@ -1,4 +1,4 @@
-# Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.
+# Written by `cargo xtask gen` from the operators, crates/flashcliff-program/src/operators.
 """The functions of :mod:`flashcliff.functional`, which documents them together."""
 
 from __future__ import annotations
@@ -351,30 +351,6 @@ def mv_linear_sgp_norm(
     return call(table.MV_LINEAR_SGP_NORM, (x, linear_weight, linear_bias, weight), algebra, options)
 
 
-def grade_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
-    """CGENN's learned normalisation of each grade.
-
-    ``o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6), s = sigmoid(a_g)``
-
-    ``|x_g|`` is the smooth norm of :func:`grade_norms`.
-
-    ======  =======================
-    tensor  shape
-    ======  =======================
-    x       ``[blades, *batch, C]``
-    a       ``[C, grades]``
-    output  ``[blades, *batch, C]``
-    ======  =======================
-
-    Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, section 4).
-    """
-    if not is_dynamo_compiling() and (native := table.GRADE_NORM.native) is not None:
-        output = native(x, a, algebra)
-        if output is not None:
-            return output
-    return call(table.GRADE_NORM, (x, a), algebra, ())
-
-
 def steerable_product(
     x: Tensor,
     r: Tensor,
@@ -408,65 +384,6 @@ def steerable_product(
         if output is not None:
             return output
     return call(table.STEERABLE_PRODUCT, (x, r, weight, a, l), algebra, ())
-
-
-def mv_silu(
-    x: Tensor, a: Tensor, b: Tensor, algebra: AlgebraLike, *, invariant: str = "mag2"
-) -> Tensor:
-    """CGENN's gated nonlinearity.
-
-    ``o_g = sigmoid(a_g u_g + b_g) x_g``
-
-    ``u_0`` is the scalar component, ``u_g`` an invariant of the grade.
-
-    ======  =======================
-    tensor  shape
-    ======  =======================
-    x       ``[blades, *batch, C]``
-    a       ``[C, grades]``
-    b       ``[C, grades]``
-    output  ``[blades, *batch, C]``
-    ======  =======================
-
-    Args:
-        invariant: The invariant of the grades above 0. ``mag2``: the quadratic form of the
-            grade; ``norm``: the smooth norm of the grade, :func:`grade_norms`.
-
-    Source: CGENN's ``MVSiLU``.
-    """
-    if not is_dynamo_compiling() and (native := table.MV_SILU.native) is not None:
-        output = native(x, a, b, algebra, invariant)
-        if output is not None:
-            return output
-    options = (
-        checks.choice("invariant", invariant),
-    )
-    return call(table.MV_SILU, (x, a, b), algebra, options)
-
-
-def mv_layer_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
-    """CGENN's layer norm.
-
-    ``o = a x / (mean over channels of |x| + 1e-6)``
-
-    ``|x|`` is the smooth norm of the whole multivector, :func:`norm`. Saved for the backward pass:
-    one sum per batch element.
-
-    ======  =======================
-    tensor  shape
-    ======  =======================
-    x       ``[blades, *batch, C]``
-    a       ``[C, 1]``
-    output  ``[blades, *batch, C]``
-    ======  =======================
-
-    Source: CGENN's ``MVLayerNorm``.
-    """
-    if not is_dynamo_compiling() and (native := table.MV_LAYER_NORM.native) is not None:
-        output = native(x, a, algebra)
-        if output is not None:
-            return output
-    return call(table.MV_LAYER_NORM, (x, a), algebra, ())
 
 
 def product(
@@ -722,79 +639,6 @@ def undual(x: Tensor, algebra: AlgebraLike, *, grades: Grades = None) -> Tensor:
     return unary(table.UNDUAL, x, algebra, grades)
 
 
-def norm(x: Tensor, algebra: AlgebraLike) -> Tensor:
-    """The smooth norm of a multivector.
-
-    ``o = (q(x)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0``
-
-    ======  =======================
-    tensor  shape
-    ======  =======================
-    x       ``[blades, *batch, C]``
-    output  ``[1, *batch, C]``
-    ======  =======================
-
-    Source: CGENN's ``norm`` (arXiv 2305.11141, section 3).
-    """
-    if not is_dynamo_compiling() and (native := table.NORM.native) is not None:
-        output = native(x, algebra)
-        if output is not None:
-            return output
-    return call(table.NORM, (x,), algebra, ())
-
-
-def grade_norms(x: Tensor, algebra: AlgebraLike) -> Tensor:
-    """The smooth norm of each grade.
-
-    ``o_g = (q(x_g)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0``
-
-    ======  =======================
-    tensor  shape
-    ======  =======================
-    x       ``[blades, *batch, C]``
-    output  ``[grades, *batch, C]``
-    ======  =======================
-
-    Source: CGENN's ``norms`` (arXiv 2305.11141, section 3).
-    """
-    if not is_dynamo_compiling() and (native := table.GRADE_NORMS.native) is not None:
-        output = native(x, algebra)
-        if output is not None:
-            return output
-    return call(table.GRADE_NORMS, (x,), algebra, ())
-
-
-def gate(x: Tensor, algebra: AlgebraLike, *, gate: str = "gelu") -> Tensor:
-    """The gate of :func:`sgp_norm`: every blade times a function of the scalar component.
-
-    ``o = gate(x_0) x``
-
-    ======  =======================
-    tensor  shape
-    ======  =======================
-    x       ``[blades, *batch, C]``
-    output  ``[blades, *batch, C]``
-    ======  =======================
-
-    Args:
-        gate: The function of the scalar component that multiplies every blade. ``none``: no
-            gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the scalar becomes GELU of
-            itself; ``gelu_tanh``: the tanh form of GELU,
-            ``(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2``; ``silu``: ``1 / (1 + exp(-x))``;
-            ``gelu_fast``: the fast form of GELU, ``1 / (1 + exp(-1.702 x))``.
-
-    Source: flash-clifford.
-    """
-    if not is_dynamo_compiling() and (native := table.GATE.native) is not None:
-        output = native(x, algebra, gate)
-        if output is not None:
-            return output
-    options = (
-        checks.choice("gate", gate),
-    )
-    return call(table.GATE, (x,), algebra, options)
-
-
 def grade_rms(
     x: Tensor, algebra: AlgebraLike, *, norm: str = "invariant", eps: float = 1e-6
 ) -> Tensor:
@@ -836,3 +680,159 @@ def grade_rms(
         checks.number("eps", eps),
     )
     return call(table.GRADE_RMS, (x,), algebra, options)
+
+
+def gate(x: Tensor, algebra: AlgebraLike, *, gate: str = "gelu") -> Tensor:
+    """The gate of :func:`sgp_norm`: every blade times a function of the scalar component.
+
+    ``o = gate(x_0) x``
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Args:
+        gate: The function of the scalar component that multiplies every blade. ``none``: no
+            gate; ``gelu``: ``(1 + erf(x / sqrt 2)) / 2``, by which the scalar becomes GELU of
+            itself; ``gelu_tanh``: the tanh form of GELU,
+            ``(1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) / 2``; ``silu``: ``1 / (1 + exp(-x))``;
+            ``gelu_fast``: the fast form of GELU, ``1 / (1 + exp(-1.702 x))``.
+
+    Source: flash-clifford.
+    """
+    if not is_dynamo_compiling() and (native := table.GATE.native) is not None:
+        output = native(x, algebra, gate)
+        if output is not None:
+            return output
+    options = (
+        checks.choice("gate", gate),
+    )
+    return call(table.GATE, (x,), algebra, options)
+
+
+def grade_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
+    """CGENN's learned normalisation of each grade.
+
+    ``o_g = x_g / (s (|x_g| - 1) + 1 + 1e-6), s = sigmoid(a_g)``
+
+    ``|x_g|`` is the smooth norm of :func:`grade_norms`.
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    a       ``[C, grades]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Source: CGENN's ``NormalizationLayer`` (arXiv 2305.11141, section 4).
+    """
+    if not is_dynamo_compiling() and (native := table.GRADE_NORM.native) is not None:
+        output = native(x, a, algebra)
+        if output is not None:
+            return output
+    return call(table.GRADE_NORM, (x, a), algebra, ())
+
+
+def mv_silu(
+    x: Tensor, a: Tensor, b: Tensor, algebra: AlgebraLike, *, invariant: str = "mag2"
+) -> Tensor:
+    """CGENN's gated nonlinearity.
+
+    ``o_g = sigmoid(a_g u_g + b_g) x_g``
+
+    ``u_0`` is the scalar component, ``u_g`` an invariant of the grade.
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    a       ``[C, grades]``
+    b       ``[C, grades]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Args:
+        invariant: The invariant of the grades above 0. ``mag2``: the quadratic form of the
+            grade; ``norm``: the smooth norm of the grade, :func:`grade_norms`.
+
+    Source: CGENN's ``MVSiLU``.
+    """
+    if not is_dynamo_compiling() and (native := table.MV_SILU.native) is not None:
+        output = native(x, a, b, algebra, invariant)
+        if output is not None:
+            return output
+    options = (
+        checks.choice("invariant", invariant),
+    )
+    return call(table.MV_SILU, (x, a, b), algebra, options)
+
+
+def mv_layer_norm(x: Tensor, a: Tensor, algebra: AlgebraLike) -> Tensor:
+    """CGENN's layer norm.
+
+    ``o = a x / (mean over channels of |x| + 1e-6)``
+
+    ``|x|`` is the smooth norm of the whole multivector, :func:`norm`. Saved for the backward pass:
+    one sum per batch element.
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    a       ``[C, 1]``
+    output  ``[blades, *batch, C]``
+    ======  =======================
+
+    Source: CGENN's ``MVLayerNorm``.
+    """
+    if not is_dynamo_compiling() and (native := table.MV_LAYER_NORM.native) is not None:
+        output = native(x, a, algebra)
+        if output is not None:
+            return output
+    return call(table.MV_LAYER_NORM, (x, a), algebra, ())
+
+
+def norm(x: Tensor, algebra: AlgebraLike) -> Tensor:
+    """The smooth norm of a multivector.
+
+    ``o = (q(x)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0``
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    output  ``[1, *batch, C]``
+    ======  =======================
+
+    Source: CGENN's ``norm`` (arXiv 2305.11141, section 3).
+    """
+    if not is_dynamo_compiling() and (native := table.NORM.native) is not None:
+        output = native(x, algebra)
+        if output is not None:
+            return output
+    return call(table.NORM, (x,), algebra, ())
+
+
+def grade_norms(x: Tensor, algebra: AlgebraLike) -> Tensor:
+    """The smooth norm of each grade.
+
+    ``o_g = (q(x_g)^2 + 1e-16)^(1/4), q(x) = <reverse(x) x>_0``
+
+    ======  =======================
+    tensor  shape
+    ======  =======================
+    x       ``[blades, *batch, C]``
+    output  ``[grades, *batch, C]``
+    ======  =======================
+
+    Source: CGENN's ``norms`` (arXiv 2305.11141, section 3).
+    """
+    if not is_dynamo_compiling() and (native := table.GRADE_NORMS.native) is not None:
+        output = native(x, algebra)
+        if output is not None:
+            return output
+    return call(table.GRADE_NORMS, (x,), algebra, ())

@@ -1,4 +1,4 @@
-# Written by `cargo xtask gen` from the table of operators, crates/flashcliff-operators.
+# Written by `cargo xtask gen` from the operators, crates/flashcliff-program/src/operators.
 """Every operator: its tensors, its options, what its gradient needs."""
 
 from __future__ import annotations
@@ -66,12 +66,6 @@ MV_LINEAR_SGP_NORM = Op(
     saves=True,
     autocast=True,
 )
-GRADE_NORM = Op(
-    "grade_norm",
-    ("x", "a"),
-    (),
-    parameters=("a",),
-)
 STEERABLE_PRODUCT = Op(
     "steerable_product",
     ("x", "r", "weight", "a?", "l?"),
@@ -79,21 +73,6 @@ STEERABLE_PRODUCT = Op(
     parameters=("weight", "a"),
     says=(("a", "normalize"), ("l", "first_order")),
     autocast=True,
-)
-MV_SILU = Op(
-    "mv_silu",
-    ("x", "a", "b"),
-    (
-        Option("invariant", "str", "mag2", "invariant"),
-    ),
-    parameters=("a", "b"),
-)
-MV_LAYER_NORM = Op(
-    "mv_layer_norm",
-    ("x", "a"),
-    (),
-    parameters=("a",),
-    saves=True,
 )
 PRODUCT = Op(
     "product",
@@ -144,6 +123,43 @@ UNDUAL = Op(
     (),
     linear=True,
 )
+GRADE_RMS = Op(
+    "grade_rms",
+    ("x",),
+    (
+        Option("norm", "str", "invariant", "norm"),
+        Option("eps", "float", 1e-6, "eps"),
+    ),
+    saves=True,
+)
+GATE = Op(
+    "gate",
+    ("x",),
+    (
+        Option("gate", "str", "gelu", "gate"),
+    ),
+)
+GRADE_NORM = Op(
+    "grade_norm",
+    ("x", "a"),
+    (),
+    parameters=("a",),
+)
+MV_SILU = Op(
+    "mv_silu",
+    ("x", "a", "b"),
+    (
+        Option("invariant", "str", "mag2", "invariant"),
+    ),
+    parameters=("a", "b"),
+)
+MV_LAYER_NORM = Op(
+    "mv_layer_norm",
+    ("x", "a"),
+    (),
+    parameters=("a",),
+    saves=True,
+)
 NORM = Op(
     "norm",
     ("x",),
@@ -154,31 +170,12 @@ GRADE_NORMS = Op(
     ("x",),
     (),
 )
-GATE = Op(
-    "gate",
-    ("x",),
-    (
-        Option("gate", "str", "gelu", "gate"),
-    ),
-)
-GRADE_RMS = Op(
-    "grade_rms",
-    ("x",),
-    (
-        Option("norm", "str", "invariant", "norm"),
-        Option("eps", "float", 1e-6, "eps"),
-    ),
-    saves=True,
-)
 OPS: tuple[Op, ...] = (
     SGP_NORM,
     FCGP_NORM,
     MV_LINEAR,
     MV_LINEAR_SGP_NORM,
-    GRADE_NORM,
     STEERABLE_PRODUCT,
-    MV_SILU,
-    MV_LAYER_NORM,
     PRODUCT,
     SANDWICH,
     REVERSE,
@@ -186,9 +183,12 @@ OPS: tuple[Op, ...] = (
     CLIFFORD_CONJUGATE,
     DUAL,
     UNDUAL,
+    GRADE_RMS,
+    GATE,
+    GRADE_NORM,
+    MV_SILU,
+    MV_LAYER_NORM,
     NORM,
     GRADE_NORMS,
-    GATE,
-    GRADE_RMS,
 )
 """All operators."""

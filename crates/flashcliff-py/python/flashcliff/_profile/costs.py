@@ -1,8 +1,8 @@
 """Bytes and floating-point operations of calls: models, computed from shapes.
 
-**Bytes** are those of each tensor once: what a pass reads and writes at least. **Operations** are counted from the terms of
-the algebra: two for each term of a product and for each element of a matrix product, one for each function. Compiled kernels
-share what terms have in common, so they may do less. The kernels' own counts are those of ``flashcliff algebra``.
+**Bytes** are those of each tensor once: what a pass reads and writes at least. **Operations** of products are counted from the terms of
+the algebra: two for each term and for each element of a matrix product, one for each function. Compiled kernels share what terms have in common, so
+they may do less. Those of all other operators are the kernels' own counts, as in ``flashcliff algebra``.
 """
 
 from __future__ import annotations

@@ -46,8 +46,6 @@ def backward(call: Call) -> int:
     computed again, and their derivatives cost twice as much."""
     count = sum(call.wanted)
     name = call.made.op.name
-    if name in _LINEAR:
-        return _lanes(call)
     if name == "mv_linear":
         return count * _matrix_products(call)
     if name in _PRODUCTS:
@@ -57,32 +55,23 @@ def backward(call: Call) -> int:
         )
         of_product = _product_flops(call.made) * lanes
         return count * (of_product + _matrix_products(call)) + 3 * around
-    return 3 * _lanes(call)
+    return _counted(call)[1]
 
 
-_LINEAR = frozenset(("reverse", "grade_involution", "clifford_conjugate", "dual", "undual"))
 _PRODUCTS = frozenset(
     ("sgp_norm", "fcgp_norm", "mv_linear_sgp_norm", "steerable_product", "product", "sandwich")
 )
-_OF_ELEMENT = {
-    # A square, its sum, a scaling.
-    "grade_norm": 3,
-    "grade_rms": 3,
-    "mv_silu": 3,
-    "mv_layer_norm": 3,
-    "gate": 1,
-    "norm": 2,
-    "grade_norms": 2,
-}
-"""Operations for each blade of operators of one multivector."""
-_OF_GRADE = {"grade_norm": 5, "grade_rms": 3, "mv_silu": 3, "grade_norms": 1}
-"""Operations for each grade of a lane: roots, divisions, functions."""
+"""Operators whose terms are counted here, by the paths of their weights. The compiled half counts all others from their programs."""
+
+
+def _counted(call: Call) -> tuple[int, int]:
+    """The operations of both passes, as the kernels do them."""
+    return operator(*call.made).flops(call.batch, call.inputs, call.outputs)
 
 
 def _lanes(call: Call) -> int:
     """The operations without matrix products."""
     made = call.made
-    algebra = by_name(made.algebra)
     lanes = call.batch * call.inputs
     name = made.op.name
     if name == "mv_linear":
@@ -94,8 +83,7 @@ def _lanes(call: Call) -> int:
         # Channels of the product are those of the linear map's output, if there is one.
         channels = call.outputs if name == "mv_linear_sgp_norm" else call.inputs
         return call.batch * channels * (_product_flops(made) + _around(made))
-    of_grade = _OF_GRADE.get(name, 0) * algebra.grade_count
-    return lanes * (_OF_ELEMENT.get(name, 1) * algebra.blade_count + of_grade)
+    return _counted(call)[0]
 
 
 def _matrix_products(call: Call) -> int:

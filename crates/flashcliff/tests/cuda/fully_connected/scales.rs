@@ -5,7 +5,6 @@ use flashcliff::ops::ProductOptions;
 use flashcliff::{Algebra, Norm, Signature};
 
 use super::{SCALED, main, operand_unit};
-use crate::basis::Basis;
 use crate::case::{Case, Fill};
 use crate::cases::Spec;
 use crate::device::device;
@@ -13,6 +12,7 @@ use crate::dtypes::F32;
 use crate::exact;
 use crate::measure::within;
 use crate::runner::Runner;
+use flashcliff_program::reference::Basis;
 
 /// The position of a number in a tensor.
 struct At {

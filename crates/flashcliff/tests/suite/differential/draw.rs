@@ -6,9 +6,9 @@ use flashcliff::{
     Signature, Tier, WeightLayout,
 };
 
-use crate::basis::Basis;
-use crate::cases::{Spec, grade_pairs, input_shapes, is_nothing, sizes};
+use crate::cases::{Spec, grade_pairs, input_shapes, is_nothing, main_operators, sizes};
 use crate::random::Random;
+use flashcliff_program::reference::Basis;
 
 /// The sizes of the axes: below, at and above the widths of vectors, primes, 1 and 0.
 const BATCHES: [usize; 12] = [0, 1, 1, 2, 3, 4, 5, 7, 11, 13, 17, 31];
@@ -188,13 +188,13 @@ fn spec(random: &mut Random, dim: usize) -> Spec {
         12..15 => Spec::Product(random.pick(&ProductKind::ALL), left, right),
         15 => Spec::Sandwich(None, None),
         16 => Spec::Sandwich(Some(GradeSet::even(dim)), Some(GradeSet::single(1))),
-        17 => Spec::GradeNorm,
+        17 => Spec::row("grade_norm"),
         18 => Spec::MvSilu(if yes {
             Invariant::Mag2
         } else {
             Invariant::Norm
         }),
-        19 => Spec::MvLayerNorm,
+        19 => Spec::row("mv_layer_norm"),
         20 => Spec::Gate(gate),
         21 => Spec::GradeRms(random.pick(&[Norm::Rms, Norm::Invariant]), eps),
         24.. => Spec::LinearSgp(
@@ -205,15 +205,13 @@ fn spec(random: &mut Random, dim: usize) -> Spec {
                 .with_eps(eps)
                 .with_recompute(no),
         ),
-        22 if yes => Spec::Norm,
-        22 => Spec::GradeNorms,
-        _ => match random.below(5) {
-            0 => Spec::Reverse,
-            1 => Spec::GradeInvolution,
-            2 => Spec::CliffordConjugate,
-            3 => Spec::Dual,
-            _ => Spec::Undual,
-        },
+        22 if yes => Spec::row("norm"),
+        22 => Spec::row("grade_norms"),
+        _ => {
+            let rows = main_operators().into_iter();
+            let rows: Vec<Spec> = rows.filter(|spec| matches!(spec, Spec::Row(..))).collect();
+            rows[random.below(rows.len())].clone()
+        }
     }
 }
 

@@ -18,8 +18,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use flashcliff::Algebra;
 
-use crate::basis::Basis;
 use draw::{Call, World};
+use flashcliff_program::reference::Basis;
 
 const SEED: &str = "FLASHCLIFF_FUZZ_SEED";
 const SECONDS: &str = "FLASHCLIFF_FUZZ_SECONDS";

@@ -6,9 +6,10 @@ use super::draw::Call;
 use crate::compare::{bounded, exact};
 use crate::derivatives::Derivatives;
 use crate::harness;
-use crate::numbers::{Bounded, Number};
+use crate::numbers::Bounded;
 use crate::random::Random;
 use crate::reference::evaluate;
+use flashcliff_program::reference::Number;
 
 /// The factor on error bounds of gradients. A gradient is summed in the order of the backward pass, not in that of the
 /// derivative: its error has the same terms, a few of them twice. In `f64` the reference is off by as much again.

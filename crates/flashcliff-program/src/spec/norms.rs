@@ -1,17 +1,13 @@
-//! Gates, norms and normalisations: the operators around the products.
+//! Norms grade by grade, which products and operators share.
 
 use cayley::{Algebra, GradeSet, InvariantForm};
 
-use super::multivector::{Multivector, smooth_norm};
+use super::multivector::Multivector;
 use crate::ir::{Function, Graph, Id, Node, Program, Uniform};
-
-fn full_input(p: &mut Program, algebra: &Algebra) -> Multivector {
-    Multivector::input(p, algebra, "x", GradeSet::full(algebra.dim()))
-}
 
 /// The measure by which a grade is normalised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Measure {
+pub(crate) enum Measure {
     /// The sum of the squares of all coefficients (flash-clifford's).
     Euclidean,
     /// The magnitude of the invariant form of the grade, smooth at 0: `|<x_g reverse(x_g)>_0|`. CGENN and L-GATr
@@ -21,7 +17,7 @@ pub(super) enum Measure {
 
 impl Measure {
     /// The name of the norm by this measure.
-    pub(super) fn norm(self) -> &'static str {
+    pub(crate) fn norm(self) -> &'static str {
         match self {
             Self::Euclidean => "grade_rms",
             Self::Invariant => "grade_invariant",
@@ -82,7 +78,7 @@ impl Measure {
 
 /// The norm per grade: `o_g = x_g / sqrt(mean over channels of the measure of x_g + eps)`. If a measure has both signs,
 /// `eps` smooths its magnitude instead: `sqrt(q^2 + eps^2)`. The two forms agree near 0 and far from it.
-pub(super) fn normalized_grades(
+pub(crate) fn normalized_grades(
     p: &mut Program,
     algebra: &Algebra,
     x: &Multivector,
@@ -143,41 +139,8 @@ fn factor_of(factors: &[(usize, Id)], grade: usize) -> Option<Id> {
     found.map(|&(_, factor)| factor)
 }
 
-/// CGENN's normalisation: `x_g / (s (|x_g| - 1) + 1 + 1e-6)`, `s = sigmoid(a)`.
-pub(super) fn normalized(
-    p: &mut Program,
-    algebra: &Algebra,
-    x: &Multivector,
-    a: &[Id],
-) -> Multivector {
-    let g = &mut p.graph;
-    let one = g.constant(1.0);
-    let shift = g.constant(1.0 + 1e-6);
-    let mut denominators = Vec::new();
-    for (grade, &a) in a.iter().enumerate() {
-        let q = x.quadratic_form(g, algebra, grade);
-        let norm = smooth_norm(g, q);
-        let s = g.call(Function::Sigmoid, a);
-        let excess = g.sub(norm, one);
-        let scaled = g.mul(s, excess);
-        denominators.push(g.add(scaled, shift));
-    }
-    let reciprocals: Vec<Id> = denominators.iter().map(|&d| g.div(one, d)).collect();
-    x.map(algebra, |blade, x| {
-        g.mul(x, reciprocals[algebra.grade_of(blade)])
-    })
-}
-
-pub(super) fn gate(name: &str, algebra: &Algebra) -> Program {
-    let mut p = Program::new(name, "o = gate(x_1) x");
-    let x = full_input(&mut p, algebra);
-    let o = x.gated(&mut p.graph, algebra);
-    o.output(&mut p, algebra);
-    p
-}
-
 /// The norm of some grades as a separate operator.
-pub(super) fn norm_of_grades(algebra: &Algebra, grades: GradeSet, measure: Measure) -> Program {
+pub(crate) fn norm_of_grades(algebra: &Algebra, grades: GradeSet, measure: Measure) -> Program {
     let formula = match measure {
         Measure::Euclidean => "o_g = x_g / sqrt(mean_c |x_g|^2 + eps)",
         Measure::Invariant => "o_g = x_g / sqrt(mean_c |<x_g reverse(x_g)>_0| + eps)",
@@ -185,103 +148,5 @@ pub(super) fn norm_of_grades(algebra: &Algebra, grades: GradeSet, measure: Measu
     let mut p = Program::new(measure.norm(), formula);
     let x = Multivector::input(&mut p, algebra, "x", grades);
     normalized_grades(&mut p, algebra, &x, measure).output(&mut p, algebra);
-    p
-}
-
-pub(super) fn grade_norm(name: &str, algebra: &Algebra) -> Program {
-    let formula = "o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)";
-    let mut p = Program::new(name, formula);
-    let x = full_input(&mut p, algebra);
-    let a = p.param("a", algebra.grade_count());
-    normalized(&mut p, algebra, &x, &a).output(&mut p, algebra);
-    p
-}
-
-pub(super) fn mv_silu_mag2(name: &str, algebra: &Algebra) -> Program {
-    mv_silu(name, algebra, |_, q| q)
-}
-
-pub(super) fn mv_silu_norm(name: &str, algebra: &Algebra) -> Program {
-    mv_silu(name, algebra, |p, q| smooth_norm(&mut p.graph, q))
-}
-
-fn mv_silu(name: &str, algebra: &Algebra, invariant: impl Fn(&mut Program, Id) -> Id) -> Program {
-    let formula = "o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g";
-    let mut p = Program::new(name, formula);
-    let x = full_input(&mut p, algebra);
-    let a = p.param("a", algebra.grade_count());
-    let b = p.param("b", algebra.grade_count());
-    let mut gates = Vec::new();
-    for grade in 0..algebra.grade_count() {
-        let u = if grade == 0 {
-            x.components[0]
-        } else {
-            let q = x.quadratic_form(&mut p.graph, algebra, grade);
-            invariant(&mut p, q)
-        };
-        let g = &mut p.graph;
-        let scaled = g.mul(a[grade], u);
-        let shifted = g.add(scaled, b[grade]);
-        gates.push(g.call(Function::Sigmoid, shifted));
-    }
-    let o = x.map(algebra, |blade, x| {
-        p.graph.mul(gates[algebra.grade_of(blade)], x)
-    });
-    o.output(&mut p, algebra);
-    p
-}
-
-/// The smooth norm of a whole multivector.
-fn whole_norm(p: &mut Program, algebra: &Algebra, x: &Multivector) -> Id {
-    let g = &mut p.graph;
-    let mut forms = Vec::new();
-    for grade in x.grades.iter() {
-        forms.push((1, x.quadratic_form(g, algebra, grade)));
-    }
-    let q = g.signed_sum(forms);
-    smooth_norm(g, q)
-}
-
-pub(super) fn mv_layer_norm(name: &str, algebra: &Algebra) -> Program {
-    let mut p = Program::new(name, "o = a x / (mean_c |x| + 1e-6)");
-    let x = full_input(&mut p, algebra);
-    let a = p.param("a", 1)[0];
-    let norm = whole_norm(&mut p, algebra, &x);
-    let sum = p.row_sum(norm);
-    let g = &mut p.graph;
-    let per_channel = g.uniform(Uniform::InvChannels);
-    let mean = g.mul(sum, per_channel);
-    let tiny = g.constant(1e-6);
-    let shifted = g.add(mean, tiny);
-    let one = g.constant(1.0);
-    let reciprocal = g.div(one, shifted);
-    // The normalised value comes first: it is about 1, so its products with gradients stay in range.
-    let o = x.map(algebra, |_, x| {
-        let unit = p.graph.mul(x, reciprocal);
-        p.graph.mul(a, unit)
-    });
-    o.output(&mut p, algebra);
-    p
-}
-
-pub(super) fn norm(name: &str, algebra: &Algebra) -> Program {
-    let mut p = Program::new(name, "o = (q(x)^2 + 1e-16)^(1/4)");
-    let x = full_input(&mut p, algebra);
-    let norm = whole_norm(&mut p, algebra, &x);
-    p.output("o", vec!["norm".to_owned()], vec![norm]);
-    p
-}
-
-pub(super) fn grade_norms(name: &str, algebra: &Algebra) -> Program {
-    let mut p = Program::new(name, "o_g = (q(x_g)^2 + 1e-16)^(1/4)");
-    let x = full_input(&mut p, algebra);
-    let mut names = Vec::new();
-    let mut norms = Vec::new();
-    for grade in 0..algebra.grade_count() {
-        let q = x.quadratic_form(&mut p.graph, algebra, grade);
-        norms.push(smooth_norm(&mut p.graph, q));
-        names.push(format!("grade {grade}"));
-    }
-    p.output("o", names, norms);
     p
 }

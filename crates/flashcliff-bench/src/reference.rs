@@ -1,0 +1,68 @@
+//! The references of operators in f64, one batch element at a time. They stand in the files of the operators.
+
+use cayley::Algebra;
+use flashcliff_program::operators::{self, Entry, Settings, Value};
+use flashcliff_program::reference::{self, Basis};
+
+use crate::Error;
+
+pub use flashcliff_program::reference::sigmoid;
+
+/// The reference of an operator in an algebra.
+#[derive(Debug)]
+pub struct Formula {
+    entry: &'static Entry,
+    settings: Settings,
+    basis: Basis,
+}
+
+impl Formula {
+    /// The reference of an operator of the table, with the defaults of its options.
+    ///
+    /// # Errors
+    /// [`Error::NoFormula`].
+    pub fn new(operator: &'static str, algebra: &Algebra) -> Result<Self, Error> {
+        let entry = operators::find(operator).ok_or(Error::NoFormula { operator })?;
+        Ok(Self {
+            entry,
+            settings: Settings::of(&entry.row),
+            basis: Basis::new(algebra.signature()),
+        })
+    }
+
+    /// The reference with another value of an option.
+    #[must_use]
+    pub fn with(mut self, name: &'static str, value: Value) -> Self {
+        self.settings = self.settings.with(name, value);
+        self
+    }
+
+    /// The output `[components, to]` of one batch element. Multivectors are `[blades, from]`; parameters have the layout of the operator.
+    pub fn row(&self, inputs: &[Vec<f64>], from: usize, to: usize) -> Vec<f64> {
+        reference::evaluate(
+            self.entry,
+            &self.settings,
+            &self.basis,
+            [1, from, to],
+            inputs,
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cayley::Signature;
+    use flashcliff::ops::TABLE;
+
+    use super::*;
+
+    #[test]
+    fn every_operator_of_the_table_has_a_formula() {
+        let algebra = Algebra::new(Signature::of(2, 0, 0));
+        for operator in TABLE {
+            Formula::new(operator.name, &algebra).unwrap();
+        }
+        let error = Formula::new("nothing", &algebra).unwrap_err();
+        assert!(error.to_string().contains("nothing: expected a formula"));
+    }
+}

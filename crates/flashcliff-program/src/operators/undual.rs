@@ -1,0 +1,35 @@
+//! The inverse of the dual.
+
+use flashcliff_operators::row::PLAIN;
+use flashcliff_operators::{Gradient, Law, Operator as Row, Symmetry};
+
+use super::{Entry, Lanes, Place, WHOLE};
+use crate::ir::Program;
+use crate::reference::{Call, Number};
+use crate::spec::permutation;
+
+pub(super) const ENTRY: Entry = Entry {
+    row: Row {
+        name: "undual",
+        title: "The inverse of {dual}, the left complement; both commute with the same transformations.",
+        gradient: Gradient::LINEAR,
+        ..PLAIN
+    },
+    symmetry: &[Law {
+        definite: Symmetry::EvenVersors,
+        ..Law::always(Symmetry::Rotations)
+    }],
+    lanes: Some(Lanes {
+        families: &[&["undual"]],
+        program,
+        ..WHOLE
+    }),
+};
+
+fn program(place: &Place<'_>) -> Program {
+    permutation(place, |b| place.algebra.undual(b))
+}
+
+pub(super) fn reference<N: Number>(call: &Call<'_, N>) -> Vec<N> {
+    call.permuted(call.input("x"), |b| call.basis.undual(b))
+}
