@@ -5,11 +5,40 @@ mod common;
 use candle_core::{DType, Device, Tensor, Var, WithDType};
 use common::{Oracle, noise, random};
 use flashcliff::ops::{self, LinearSgpOptions, ProductOptions, SteerableOptions};
-use flashcliff::{Algebra, Element, Evaluation, Invariant, Operator, ProductKind};
+use flashcliff::program::{Multivector, Program};
+use flashcliff::{
+    Algebra, Element, Evaluation, GradeSet, Invariant, Operator, ProductKind, ProgramOptions,
+};
 use flashcliff_candle::op::{GpuOptions, apply, apply_with};
 
 const BATCH: usize = 7;
 const CHANNELS: usize = 5;
+
+/// CAN's interaction of two multivectors, `w (x y + x ^ y)`, where the larger of the scalars of `x` and `y` scales it: an operator that a user writes.
+fn interaction(algebra: Algebra) -> Operator {
+    let all = GradeSet::full(algebra.dim());
+    let mut p = Program::new("interaction", "o = w max(x_1, y_1) (x y + x ^ y)");
+    let x = Multivector::input(&mut p, &algebra, "x", all);
+    let y = Multivector::input(&mut p, &algebra, "y", all);
+    let w = p.param("w", 1)[0];
+    let geometric = x.product(&mut p.graph, &algebra, ProductKind::Geometric, &y);
+    let exterior = x.product(&mut p.graph, &algebra, ProductKind::Exterior, &y);
+    let g = &mut p.graph;
+    let larger = g.max(x.components[0], y.components[0]);
+    let scale = g.mul(w, larger);
+    let pairs = geometric.components.into_iter().zip(exterior.components);
+    let sums = pairs.map(|(a, b)| {
+        let sum = g.add(a, b);
+        g.mul(scale, sum)
+    });
+    let components = sums.collect();
+    let o = Multivector {
+        grades: all,
+        components,
+    };
+    o.output(&mut p, &algebra);
+    Operator::of(algebra, &p, &ProgramOptions::default()).unwrap()
+}
 
 /// Operators with one to five inputs, with the shapes of these.
 fn cases(oracle: &Oracle) -> Vec<(Operator, Vec<Vec<usize>>)> {
@@ -58,6 +87,10 @@ fn cases(oracle: &Oracle) -> Vec<(Operator, Vec<Vec<usize>>)> {
         (
             steerable(true, false),
             vec![x.clone(), x.clone(), w.clone(), x.clone()],
+        ),
+        (
+            interaction(a),
+            vec![x.clone(), x.clone(), vec![CHANNELS, 1]],
         ),
         (steerable(true, true), vec![x.clone(), x.clone(), w, g, x]),
     ]
