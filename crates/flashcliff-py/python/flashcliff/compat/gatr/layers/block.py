@@ -21,6 +21,9 @@ class GATrBlock(transformer.Block):
     """Self-attention and an MLP of multivectors ``[*batch, items, mv_channels, 16]`` and scalars ``[*batch, items,
     s_channels]``, each after a norm and with a residual.
 
+    ``norm``, ``attention`` and ``mlp`` are parts of the block, with hooks and parameters. Called by themselves they take multivectors with
+    blades first, ``[16, *batch, items, mv_channels]``, unlike those of GATr.
+
     Args:
         mv_channels: multivector channels.
         s_channels: scalar channels, or ``None``, unlike in GATr.
