@@ -98,6 +98,8 @@ fn expression(program: &Program, id: Id) -> Expression {
         Node::Div(..) => of("div"),
         Node::Damp(..) => of("damp"),
         Node::Hypot(..) => of("hypot"),
+        Node::Max(..) => of("max"),
+        Node::Greater(..) => of("greater"),
         Node::Neg(_) => of("neg"),
         Node::Call(Function::Sqrt, _) => of("sqrt"),
         Node::Call(Function::Sigmoid, _) => of("sigmoid"),

@@ -404,6 +404,8 @@ def of_program(core, eps, gate, **tensors):
         "damp": lambda a, b: a * b,
         "div": lambda a, b: a / b,
         "hypot": lambda a, b: (a * a + b * b) ** 0.5,
+        "max": torch.maximum,
+        "greater": lambda a, b: (a > b).to(a.dtype),
         "neg": lambda a: -a,
         "sqrt": lambda a: a**0.5,
         "sigmoid": torch.sigmoid,
