@@ -38,7 +38,7 @@ pub struct Values<'a> {
     variable: Vec<Id>,
     /// Whether a sum starts at each value.
     is_accumulator: Vec<bool>,
-    /// Whether an addition absorbs each value.
+    /// Whether an addition that each channel computes absorbs each value.
     is_absorbed: Vec<bool>,
 }
 
@@ -73,7 +73,7 @@ impl<'a> Values<'a> {
                 values.is_accumulator[start.index()] = true;
             }
             if let Some((_, product, _)) = values.fusion(id) {
-                values.is_absorbed[product.index()] = true;
+                values.is_absorbed[product.index()] = body.graph.varies(id);
             }
         }
         values
