@@ -1,4 +1,4 @@
-//! What rows of the table are made of.
+//! Parts of rows of the table, shared by operators.
 
 use crate::{Gradient, Input, Operator, Options, Presence, Section};
 

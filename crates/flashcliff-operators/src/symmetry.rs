@@ -53,7 +53,7 @@ impl fmt::Display for Symmetry {
     }
 }
 
-/// What an operator commutes with, by default or with an option.
+/// A group of transformations that commute with an operator, by default or with an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Law {
     /// The setting and the choice that the law is of; none for the operator with all other choices. Operators of the library know their

@@ -27,7 +27,7 @@ impl Program {
     #[must_use]
     pub fn with_sums_at_once(&self) -> Self {
         let copy = self.copied(|_| true, |_, _| None, Some(Shallow::default()));
-        // What the sums were before is left out.
+        // Values that only the former sums needed are left out.
         copy.rebuilt(|_| true, |_, _| None)
     }
 

@@ -25,7 +25,7 @@ struct Term {
 /// A sum of values, each with its multiple, in the order of the values.
 type Multiples = Vec<(Id, i32)>;
 
-/// What is known of the values and sums of a growing program.
+/// Facts about the values and sums of a growing program.
 #[derive(Default)]
 pub(super) struct Shallow {
     /// Whether each value needs a row sum.

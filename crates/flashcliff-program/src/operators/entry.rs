@@ -1,4 +1,4 @@
-//! What a file says of its operator.
+//! The entry of an operator: what its file holds.
 
 use cayley::{Algebra, GradeSet};
 use flashcliff_operators::{Law, Operator as Row};

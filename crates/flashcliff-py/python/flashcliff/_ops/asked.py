@@ -13,7 +13,7 @@ import torch
 
 
 def of(ctx: Any, needs: Sequence[bool]) -> Sequence[bool]:
-    """Those of the gradients of some tensors that the running backward pass asks for.
+    """Which gradients of some tensors the running backward pass asks for.
 
     Args:
         ctx: the context of the function.
