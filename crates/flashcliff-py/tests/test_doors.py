@@ -163,6 +163,8 @@ def test_vectorised_jacobians(way):
 @pytest.mark.parametrize("name", ["EquiLinear", "SelfAttention", "LGATr", "LGATrSlim"])
 def test_functional_call(name):
     module, tensors = next(way for way in ALL if way.name == name).make()
+    # The attention's gradients of float32 differ by the order of sums, after larger terms have cancelled.
+    module, tensors = module.double(), tuple(tensor.double() for tensor in tensors)
     given = {key: value.detach() * 1.5 for key, value in module.named_parameters()}
 
     def loss(parameters):
@@ -172,7 +174,7 @@ def test_functional_call(name):
     leaves = {key: value.clone().requires_grad_() for key, value in given.items()}
     want = torch.autograd.grad(loss(leaves), leaves.values(), allow_unused=True)
     for key, expected in zip(leaves, want, strict=True):
-        near(found[key], torch.zeros_like(found[key]) if expected is None else expected, 1e-4)
+        near(found[key], torch.zeros_like(found[key]) if expected is None else expected, 1e-12)
 
 
 @layers
