@@ -1,7 +1,7 @@
 //! Kernels of one program as one text, for compilers that run in the program that uses them.
 
 use cayley::Algebra;
-use flashcliff_program::ir::{Function, Node, Program};
+use flashcliff_program::ir::Program;
 
 use super::planned::Planned;
 use super::{AlgebraEmitter, Functions, Shape, arithmetic, plan_of, vanishes_from};
@@ -86,7 +86,7 @@ pub fn single(program: &Program, is_f64: bool) -> Result<Single, Error> {
                 known.extend(bytes.map(|bytes| (bytes, "fc::kAnyGate")));
                 if is_weighted_product(&program) {
                     known.extend(bytes.map(|bytes| (bytes, "fc::kUsualGate")));
-                } else if calls_gate(&program) {
+                } else if program.calls_gate() {
                     known.push((4, "fc::kUsualGate"));
                 }
             }
@@ -164,11 +164,6 @@ pub fn blocks(algebra: &Algebra) -> Result<BlockKernels, Error> {
         channels: variants.map(|(_, channels, ..)| channels),
         kernels,
     })
-}
-
-fn calls_gate(program: &Program) -> bool {
-    let mut nodes = program.graph.ids().map(|id| program.graph.node(id));
-    nodes.any(|node| matches!(node, Node::Call(Function::Gate { .. }, _)))
 }
 
 /// Whether a program is like the product of a layer, in which networks spend most of their time, or like its adjoint: two or three

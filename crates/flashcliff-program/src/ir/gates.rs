@@ -53,6 +53,14 @@ pub fn resolved(gate: Gate, program: Program) -> Program {
     )
 }
 
+impl Program {
+    /// Whether the program calls the gate, or a derivative of it.
+    pub fn calls_gate(&self) -> bool {
+        let mut nodes = self.graph.ids().map(|id| self.graph.node(id));
+        nodes.any(|node| matches!(node, Node::Call(Function::Gate { .. }, _)))
+    }
+}
+
 /// The derivative of an order of a gate at `x`.
 fn derivative(g: &mut Graph, gate: Gate, order: u8, x: Id) -> Id {
     match (gate, order) {

@@ -58,6 +58,9 @@ impl Shallow {
         let mut total = program.graph.constant(0.0);
         for (factors, mut multiples) in groups {
             multiples.retain(|&(_, multiple)| multiple != 0);
+            if multiples.is_empty() {
+                continue;
+            }
             multiples.sort_unstable();
             let common = common_factor(&multiples);
             for (_, multiple) in &mut multiples {

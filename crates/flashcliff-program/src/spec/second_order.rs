@@ -1,7 +1,7 @@
 //! The programs of second derivatives that a build may compile.
 
 use super::Operator;
-use crate::ir::{Function, Gate, Node, Program, Returned, gradient, resolved};
+use crate::ir::{Gate, Program, Returned, gradient, resolved};
 
 /// The gates for which second derivatives are compiled: the usual one, and none. With others they are interpreted.
 const GATES: [Gate; 2] = [Gate::Gelu, Gate::None];
@@ -10,7 +10,7 @@ impl Operator {
     /// The second derivatives that training takes: the gradient of the gradient, and the gradient of the part of the gradient that belongs to
     /// lane inputs, as forces are one. They are the programs that the library makes of an operator in the same steps.
     pub fn second_derivatives(&self) -> Vec<Program> {
-        let gates = match calls_gate(&self.program) {
+        let gates = match self.program.calls_gate() {
             true => &GATES[..],
             // The gate changes nothing.
             false => &GATES[..1],
@@ -27,9 +27,4 @@ impl Operator {
         }
         programs
     }
-}
-
-fn calls_gate(program: &Program) -> bool {
-    let mut nodes = program.graph.ids().map(|id| program.graph.node(id));
-    nodes.any(|node| matches!(node, Node::Call(Function::Gate { .. }, _)))
 }
