@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use flashcliff_program::ir::{Function, Node, Program, Uniform};
+use flashcliff_program::ir::{Function, Node, Program, Uniform, Width};
 
 /// The live part of the graph of a program in the DOT language.
 pub fn emit(program: &Program) -> String {
@@ -72,6 +72,8 @@ fn label(program: &Program, node: Node) -> String {
         Node::Param { param, index } => format!("{}[{index}]", program.params[param].name),
         Node::Uniform(Uniform::Eps) => "eps".to_owned(),
         Node::Uniform(Uniform::InvChannels) => "1/channels".to_owned(),
+        Node::Uniform(Uniform::Count(Width::Channels)) => "channels".to_owned(),
+        Node::Uniform(Uniform::Count(Width::Scalars)) => "scalar channels".to_owned(),
         Node::RowSum(index) => format!("row sum {index}"),
         Node::Cut { cut, component } => format!("cut {cut}.{component}"),
         Node::Add(..) => "+".to_owned(),

@@ -2,7 +2,7 @@
 
 use cayley::Algebra;
 
-use flashcliff_program::ir::{Function, Id, Node, Program, Uniform};
+use flashcliff_program::ir::{Function, Id, Node, Program, Uniform, Width};
 use flashcliff_program::plan::{Body, Source, Stage, Target};
 
 /// The names of the operands of a stage.
@@ -62,6 +62,8 @@ impl Names {
             Node::RowSum(slot) => format!("row{slot}"),
             Node::Uniform(Uniform::Eps) => "eps".to_owned(),
             Node::Uniform(Uniform::InvChannels) => "inv_channels".to_owned(),
+            Node::Uniform(Uniform::Count(Width::Channels)) => "channels".to_owned(),
+            Node::Uniform(Uniform::Count(Width::Scalars)) => "scalars".to_owned(),
             _ => format!("v{}", id.index()),
         }
     }

@@ -60,6 +60,7 @@ pub(crate) const fn square(batch: usize, channels: usize) -> Dims {
         batch,
         in_channels: channels,
         out_channels: channels,
+        scalar_channels: 0,
     }
 }
 
@@ -300,6 +301,7 @@ mod tests {
                 batch: 7,
                 in_channels: 5,
                 out_channels: 3,
+                scalar_channels: 0,
             }],
             dtypes: vec![Dtype::F64],
             ..Selection::default()

@@ -62,6 +62,7 @@ fn operators() -> Vec<(String, Vec<Vec<usize>>, Function)> {
         batch: 3,
         in_channels: 2,
         out_channels: 3,
+        scalar_channels: 0,
     };
     let all = rows.chain(products).map(|(name, operator)| {
         let operator = operator.unwrap();
@@ -93,6 +94,7 @@ fn values_are_those_of_the_references() {
                 } else {
                     2
                 },
+                scalar_channels: 0,
             };
             let inputs = operator.inputs().iter().enumerate();
             let inputs = inputs.map(|(at, input)| numbers(&input.shape(&dims), at as f64));

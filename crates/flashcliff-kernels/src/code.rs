@@ -62,6 +62,8 @@ pub enum Op {
     Eps(PlaceId),
     /// `1 / channels`.
     InvChannels(PlaceId),
+    /// `to = the number of channels`, or of scalar channels.
+    Count(PlaceId, usize),
     /// The start and the terms from the first number up to the second, in order.
     Sum(PlaceId, Start, u32, u32),
     /// `a b - c`, rounded once.

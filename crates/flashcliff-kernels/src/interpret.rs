@@ -240,6 +240,7 @@ unsafe fn operations<V: Math, const B: usize>(
                 Op::RowSum(to, slot) => V::splat(args.rows[slot]).store(at.at::<V>(to)),
                 Op::Eps(to) => V::splat(args.eps).store(at.at::<V>(to)),
                 Op::InvChannels(to) => V::splat(args.inv_channels).store(at.at::<V>(to)),
+                Op::Count(to, width) => V::splat(args.counts[width]).store(at.at::<V>(to)),
                 Op::Spread(a) => {
                     let a = at.at::<V>(a);
                     let value = V::load(a);

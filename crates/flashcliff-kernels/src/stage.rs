@@ -114,7 +114,7 @@ pub struct StageArgs<'a, T> {
     pub row_sums: &'a mut [T],
     /// The number of vectors that the channels of a row fill; the last one may be partial.
     pub groups: usize,
-    /// The number of channels of a row.
+    /// The number of channels of a row that the stage is about.
     pub channels: usize,
     /// The gate of the operator.
     pub gate: Gate,
@@ -122,6 +122,8 @@ pub struct StageArgs<'a, T> {
     pub eps: T,
     /// `1 / channels`.
     pub inv_channels: T,
+    /// The number of channels, and of scalar channels.
+    pub counts: [T; 2],
     /// The code of a stage that is interpreted.
     pub code: Option<&'a Code>,
 }

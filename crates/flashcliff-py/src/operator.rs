@@ -156,6 +156,7 @@ impl Operator {
             batch,
             in_channels: inputs,
             out_channels: outputs,
+            scalar_channels: 0,
         });
         (cost.forward, cost.backward)
     }

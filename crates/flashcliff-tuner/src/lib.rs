@@ -30,7 +30,7 @@ let algebra = Algebra::new(Signature::new(3, 0, 0)?)?;
 let mut tuner = Tuner::new(&Device::cuda(0)?, Settings::default())?;
 let workload = Workload {
     operator: ops::mv_linear(algebra, &ops::LinearOptions::default())?,
-    dims: Dims { batch: 4096, in_channels: 512, out_channels: 512 },
+    dims: Dims { batch: 4096, in_channels: 512, out_channels: 512, scalar_channels: 0, },
     dtype: Dtype::F32,
     precision: MatmulPrecision::Tf32,
 };

@@ -60,6 +60,7 @@ fn workload(operator: Operator, dtype: Dtype, precision: MatmulPrecision) -> Wor
             batch: 96,
             in_channels: 64,
             out_channels: 48,
+            scalar_channels: 0,
         },
         dtype,
         precision,

@@ -36,6 +36,6 @@
 //! ```
 
 pub use flashcliff_program::ir::{
-    Argument, Digest, Function, Graph, Id, LaneTensor, Node, Parameter, Program, Uniform,
+    Argument, Digest, Function, Graph, Id, LaneTensor, Node, Parameter, Program, Uniform, Width,
 };
 pub use flashcliff_program::spec::Multivector;

@@ -68,6 +68,7 @@ fn compiled_kernels_give_the_bits_of_interpreted_programs() -> Result<(), Error>
                 batch: 3,
                 in_channels: channels,
                 out_channels: channels,
+                scalar_channels: 0,
             };
             let expected = bits::<f32>(&operator(interpreted)?, &dims)?;
             let values = expected.iter().map(|&bits| f64::from_bits(bits));

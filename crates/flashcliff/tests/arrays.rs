@@ -30,6 +30,7 @@ const DIMS: Dims = Dims {
     batch: 3,
     in_channels: 5,
     out_channels: 5,
+    scalar_channels: 0,
 };
 
 fn inputs(op: &Operator) -> Vec<ArrayD<f64>> {

@@ -102,6 +102,7 @@ impl Case {
             batch,
             in_channels: channels,
             out_channels: channels,
+            scalar_channels: 0,
         };
         let dtypes = Dtypes::uniform(dtype);
         let shapes: Vec<Vec<usize>> = op.inputs().iter().map(|i| i.shape(&dims)).collect();

@@ -78,6 +78,7 @@ pub(crate) fn first_call(signature: &str) -> Result<(), Error> {
         batch: 64,
         in_channels: 32,
         out_channels: 32,
+        scalar_channels: 0,
     };
     let start = Instant::now();
     let algebra = Algebra::new(signature)?;

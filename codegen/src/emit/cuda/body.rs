@@ -166,6 +166,7 @@ impl<'a> Emitter<'a> {
             Node::RowSum(slot) => format!("row{slot}"),
             Node::Uniform(Uniform::Eps) => "u.eps".to_owned(),
             Node::Uniform(Uniform::InvChannels) => "u.inv_channels".to_owned(),
+            Node::Uniform(Uniform::Count(width)) => format!("u.counts[{}]", width.index()),
             Node::Cut { .. } => unreachable!("the plan makes the cuts of a stage lanes"),
             // The compiler would absorb a square that `Values::fusion` keeps.
             Node::Add(a, b) if self.has_square(a, b) => {
@@ -262,6 +263,7 @@ fn positions(values: &[Id], wanted: Id) -> impl Iterator<Item = usize> {
 
 #[cfg(test)]
 mod tests {
+    use flashcliff_program::ir::Width;
     use flashcliff_program::plan::{Target, Write};
 
     use super::*;
@@ -280,6 +282,8 @@ mod tests {
         body.writes.push(Write { values: vec![root] });
         let stage = Stage {
             body,
+            width: Width::Channels,
+            reductions: 0,
             sources: Vec::new(),
             targets: vec![Target::Output(0)],
             params: Vec::new(),

@@ -214,6 +214,10 @@ impl<'a> Emitter<'a> {
             Node::RowSum(slot) => quote!(V::splat(args.rows[#slot])),
             Node::Uniform(Uniform::Eps) => quote!(V::splat(args.eps)),
             Node::Uniform(Uniform::InvChannels) => quote!(V::splat(args.inv_channels)),
+            Node::Uniform(Uniform::Count(width)) => {
+                let width = Literal::usize_unsuffixed(width.index());
+                quote!(V::splat(args.counts[#width]))
+            }
             Node::Cut { .. } => unreachable!("the plan makes the cuts of a stage lanes"),
             Node::Add(a, b) => self.binary("add", a, b),
             Node::Sub(a, b) => self.binary("sub", a, b),
@@ -325,6 +329,7 @@ impl<'a> Emitter<'a> {
 #[cfg(test)]
 mod tests {
     use cayley::Signature;
+    use flashcliff_program::ir::Width;
     use flashcliff_program::plan::{Target, Write};
 
     use super::*;
@@ -343,6 +348,8 @@ mod tests {
         body.writes.push(Write { values: vec![root] });
         let stage = Stage {
             body,
+            width: Width::Channels,
+            reductions: 0,
             sources: Vec::new(),
             targets: vec![Target::Output(0)],
             params: Vec::new(),

@@ -4,7 +4,7 @@ use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 
 use super::Planned;
-use flashcliff_program::ir::cost;
+use flashcliff_program::ir::{Width, cost};
 use flashcliff_program::plan::{Source, Stage, Target};
 
 pub(super) fn emit(name: &str, title: &str, planned: &Planned<'_>) -> TokenStream {
@@ -52,6 +52,7 @@ fn plan_tokens(planned: &Planned<'_>) -> TokenStream {
             Target::Output(index) => quote!(Slot::External(#index)),
             Target::Cut(index) => quote!(Slot::Cut(#index)),
         });
+        let is_of_scalars = stage.width == Width::Scalars;
         let Stage {
             params,
             sums,
@@ -62,6 +63,7 @@ fn plan_tokens(planned: &Planned<'_>) -> TokenStream {
         quote! {
             StageCall {
                 stage: &super::#module::#table,
+                is_of_scalars: #is_of_scalars,
                 inputs: &[#(#inputs),*],
                 outputs: &[#(#outputs),*],
                 params: &[#(#params),*],

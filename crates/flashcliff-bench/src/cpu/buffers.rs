@@ -164,6 +164,7 @@ mod tests {
                 batch: 5,
                 in_channels: 7,
                 out_channels: 7,
+                scalar_channels: 0,
             },
         }
     }

@@ -314,5 +314,6 @@ fn square_product(side: usize) -> Dims {
         batch: side / 2,
         in_channels: side,
         out_channels: side,
+        scalar_channels: 0,
     }
 }

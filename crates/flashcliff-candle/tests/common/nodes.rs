@@ -90,6 +90,7 @@ fn operators(device: &Device) -> Vec<(&'static str, Made)> {
             batch: 3,
             in_channels: 2,
             out_channels: 2,
+            scalar_channels: 0,
         };
         let inputs = operator.inputs().iter();
         let shapes: Vec<Vec<usize>> = inputs.map(|input| input.shape(&dims)).collect();

@@ -88,6 +88,7 @@ impl Shape {
             batch: self.batch,
             in_channels: self.in_channels,
             out_channels: self.out_channels,
+            scalar_channels: 0,
         }
     }
 }

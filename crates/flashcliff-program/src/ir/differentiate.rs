@@ -1,7 +1,7 @@
 //! Reverse-mode differentiation: makes the adjoint program of a program.
 
 use super::graph::Graph;
-use super::node::{Function, Id, Node};
+use super::node::{Function, Id, Node, Width};
 use super::program::{Argument, Program, Returned};
 
 /// The adjoint of a program: it computes the gradients of all arguments from the arguments and the gradients of
@@ -21,8 +21,9 @@ use super::program::{Argument, Program, Returned};
 /// name of what they belong to.
 pub fn differentiate(program: &Program) -> Program {
     let mut adjoint = Adjoint {
-        gradients: vec![None; program.graph.len()],
-        log_gradients: vec![None; program.graph.len()],
+        widths: program.widths(),
+        gradients: vec![[None; 2]; program.graph.len()],
+        log_gradients: vec![[None; 2]; program.graph.len()],
         cut_gradients: vec![None; program.cuts.len()],
         out: Program {
             name: format!("{}_grad", program.name),
@@ -36,17 +37,22 @@ pub fn differentiate(program: &Program) -> Program {
     };
     adjoint.seed(program);
     for id in program.graph.ids().rev() {
-        adjoint.pull_back(program, id);
+        for width in Width::ALL {
+            adjoint.pull_back(program, id, width);
+        }
     }
     adjoint.finish(program)
 }
 
 struct Adjoint {
-    // The gradient of each node, by node of the original program.
-    gradients: Vec<Option<Id>>,
+    // The lanes of each node of the original program.
+    widths: Vec<Option<Width>>,
+    // The gradient of each node, by node of the original program, and by the lanes that it comes from. The gradient of a value that all
+    // lanes share is the sum over them; it is taken where the value was a sum itself.
+    gradients: Vec<[Option<Id>; 2]>,
     // The gradient of the logarithm of each reciprocal, by its node in the original program. It comes from the products
     // in which the reciprocal is a factor.
-    log_gradients: Vec<Option<Id>>,
+    log_gradients: Vec<[Option<Id>; 2]>,
     // The components of the gradient of each cut, by cut of the original program. They are themselves a cut.
     cut_gradients: Vec<Option<Vec<Id>>>,
     out: Program,
@@ -59,28 +65,32 @@ impl Adjoint {
 
     fn seed(&mut self, program: &Program) {
         for &result in &program.results {
-            let (values, seeds) = match result {
+            let (width, values, seeds) = match result {
                 Returned::Output(output) => {
                     let output = &program.outputs[output];
-                    let name = format!("grad_{}", output.tensor.name);
+                    let (width, name) = (output.tensor.width, &output.tensor.name);
                     let components = output.tensor.components.clone();
-                    (&output.values, self.out.input(&name, components))
+                    let name = format!("grad_{name}");
+                    let seeds = self.out.input_of(width, &name, components);
+                    (width, &output.values, seeds)
                 }
                 Returned::Sum(sum) => {
                     let sum = &program.sums[sum];
-                    let name = format!("grad_{}", sum.tensor.name);
-                    (&sum.values, self.out.param(&name, sum.tensor.count))
+                    let (width, name) = (sum.tensor.width, format!("grad_{}", sum.tensor.name));
+                    let seeds = self.out.param_of(width, &name, sum.tensor.count);
+                    (width, &sum.values, seeds)
                 }
             };
             for (&value, seed) in values.iter().zip(seeds) {
-                self.add(value, seed);
+                self.add(value, width, seed);
             }
         }
     }
 
-    fn add(&mut self, id: Id, gradient: Id) {
-        let total = self.sum(self.gradients[id.index()], gradient);
-        self.gradients[id.index()] = Some(total);
+    fn add(&mut self, id: Id, width: Width, gradient: Id) {
+        let so_far = self.gradients[id.index()][width.index()];
+        let total = self.sum(so_far, gradient);
+        self.gradients[id.index()][width.index()] = Some(total);
     }
 
     fn sum(&mut self, so_far: Option<Id>, gradient: Id) -> Id {
@@ -90,50 +100,53 @@ impl Adjoint {
         }
     }
 
-    fn subtract(&mut self, id: Id, gradient: Id) {
-        let total = match self.gradients[id.index()] {
+    fn subtract(&mut self, id: Id, width: Width, gradient: Id) {
+        let total = match self.gradients[id.index()][width.index()] {
             Some(so_far) => self.graph().sub(so_far, gradient),
             None => self.graph().neg(gradient),
         };
-        self.gradients[id.index()] = Some(total);
+        self.gradients[id.index()][width.index()] = Some(total);
     }
 
-    /// Adds the gradient of a node to its operands. All users of the node come later in the graph, so they have been
-    /// visited.
-    fn pull_back(&mut self, program: &Program, id: Id) {
+    /// Adds the gradient of a node, as far as it comes from lanes of a width, to its operands. All users of the node come later in the
+    /// graph, so they have been visited.
+    fn pull_back(&mut self, program: &Program, id: Id, width: Width) {
         if let Node::Cut { cut, component } = program.graph.node(id) {
-            return self.pull_back_cut(program, cut, component);
+            if self.widths[id.index()] == Some(width) {
+                self.pull_back_cut(program, cut, component, width);
+            }
+            return;
         }
-        self.pull_back_logarithm(program, id);
-        let Some(gradient) = self.gradients[id.index()] else {
+        self.pull_back_logarithm(program, id, width);
+        let Some(gradient) = self.gradients[id.index()][width.index()] else {
             return;
         };
         match program.graph.node(id) {
             Node::Add(a, b) => {
-                self.add(a, gradient);
-                self.add(b, gradient);
+                self.add(a, width, gradient);
+                self.add(b, width, gradient);
             }
             Node::Sub(a, b) => {
-                self.add(a, gradient);
-                self.subtract(b, gradient);
+                self.add(a, width, gradient);
+                self.subtract(b, width, gradient);
             }
             Node::Mul(a, b) if a == b => {
                 let two = self.graph().constant(2.0);
                 let twice = self.graph().mul(gradient, two);
                 let to_a = self.multiply_near(twice, a);
-                self.add(a, to_a);
+                self.add(a, width, to_a);
             }
             Node::Mul(a, b) => {
                 let g = &program.graph;
                 for (factor, other) in [(a, b), (b, a)] {
                     if denominator(g, factor).is_some() {
                         let to_logarithm = self.graph().mul(gradient, id);
-                        let so_far = self.log_gradients[factor.index()];
+                        let so_far = self.log_gradients[factor.index()][width.index()];
                         let total = self.sum(so_far, to_logarithm);
-                        self.log_gradients[factor.index()] = Some(total);
+                        self.log_gradients[factor.index()][width.index()] = Some(total);
                     } else {
                         let to_factor = self.graph().mul(gradient, other);
-                        self.add(factor, to_factor);
+                        self.add(factor, width, to_factor);
                     }
                 }
             }
@@ -144,14 +157,14 @@ impl Adjoint {
                     false => self.graph().mul(gradient, b),
                 };
                 let to_b = self.graph().damp(a, gradient);
-                self.add(a, to_a);
-                self.add(b, to_b);
+                self.add(a, width, to_a);
+                self.add(b, width, to_b);
             }
             Node::Hypot(a, b) => {
                 for leg in [a, b] {
                     let slope = self.graph().div(leg, id);
                     let to_leg = self.graph().mul(gradient, slope);
-                    self.add(leg, to_leg);
+                    self.add(leg, width, to_leg);
                 }
             }
             Node::Max(a, b) => {
@@ -160,16 +173,16 @@ impl Adjoint {
                 let is_b = self.graph().sub(one, is_a);
                 for (operand, is_it) in [(a, is_a), (b, is_b)] {
                     let to_operand = self.graph().damp(is_it, gradient);
-                    self.add(operand, to_operand);
+                    self.add(operand, width, to_operand);
                 }
             }
             Node::Div(a, b) => {
                 let to_a = self.graph().div(gradient, b);
-                self.add(a, to_a);
+                self.add(a, width, to_a);
                 let to_b = self.graph().mul(to_a, id);
-                self.subtract(b, to_b);
+                self.subtract(b, width, to_b);
             }
-            Node::Neg(a) => self.subtract(a, gradient),
+            Node::Neg(a) => self.subtract(a, width, gradient),
             Node::Call(function, a) => {
                 let g = self.graph();
                 let slope = slope(g, function, a, id);
@@ -178,11 +191,13 @@ impl Adjoint {
                     // A gate that is flat hides the value it would multiply, even an infinity.
                     _ => g.damp(slope, gradient),
                 };
-                self.add(a, to_a);
+                self.add(a, width, to_a);
             }
             Node::RowSum(index) => {
-                let to_summand = self.out.row_sum(gradient);
-                self.add(program.row_sums[index], to_summand);
+                let to_summand = self.out.row_sum_of(width, gradient);
+                let summand = program.row_sums[index];
+                let lanes = self.widths[summand.index()].unwrap_or_default();
+                self.add(summand, lanes, to_summand);
             }
             Node::Cut { .. } | Node::Constant(_) | Node::Uniform(_) | Node::Greater(..) => {}
             // `finish` collects these gradients.
@@ -192,8 +207,8 @@ impl Adjoint {
 
     /// Handles `r = 1 / d` by `d ln r = -r dd`. For `r = 1 / sqrt(s)` this is `-ds / (2 s)`, without a further root or
     /// quotient; `1 / s = r r` is in range if `s` is.
-    fn pull_back_logarithm(&mut self, program: &Program, id: Id) {
-        let Some(gradient) = self.log_gradients[id.index()] else {
+    fn pull_back_logarithm(&mut self, program: &Program, id: Id, width: Width) {
+        let Some(gradient) = self.log_gradients[id.index()][width.index()] else {
             return;
         };
         let Some(denominator) = denominator(&program.graph, id) else {
@@ -206,9 +221,9 @@ impl Adjoint {
                 let half = g.constant(0.5);
                 let twice = g.mul(to_denominator, id);
                 let to_square = g.mul(twice, half);
-                self.subtract(square, to_square);
+                self.subtract(square, width, to_square);
             }
-            _ => self.subtract(denominator, to_denominator),
+            _ => self.subtract(denominator, width, to_denominator),
         }
     }
 
@@ -241,20 +256,20 @@ impl Adjoint {
 
     /// The components of a cut are consecutive nodes, so at the first visit of a cut (its last
     /// component) all its users have been visited.
-    fn pull_back_cut(&mut self, program: &Program, cut: usize, component: usize) {
+    fn pull_back_cut(&mut self, program: &Program, cut: usize, component: usize, width: Width) {
         if self.cut_gradients[cut].is_none() {
             let zero = self.graph().constant(0.0);
             let values = (0..program.cuts[cut].len())
                 .map(|component| {
                     let node = self.out.graph.intern(Node::Cut { cut, component });
-                    self.gradients[node.index()].unwrap_or(zero)
+                    self.gradients[node.index()][width.index()].unwrap_or(zero)
                 })
                 .collect();
             self.cut_gradients[cut] = Some(self.out.cut(values));
         }
         if let Some(gradients) = &self.cut_gradients[cut] {
             let gradient = gradients[component];
-            self.add(program.cuts[cut][component], gradient);
+            self.add(program.cuts[cut][component], width, gradient);
         }
     }
 
@@ -263,17 +278,20 @@ impl Adjoint {
             match argument {
                 Argument::Input(tensor) => {
                     let input = &program.inputs[tensor];
-                    let values = self.gradients_of(input.components.len(), |graph, component| {
+                    let (width, count) = (input.width, input.components.len());
+                    let values = self.gradients_of(width, count, |graph, component| {
                         graph.lane(tensor, component)
                     });
-                    let name = format!("grad_{}", input.name);
-                    self.out.output(&name, input.components.clone(), values);
+                    let (name, labels) = (format!("grad_{}", input.name), input.components.clone());
+                    self.out.output_of(width, &name, labels, values);
                 }
                 Argument::Param(param) => {
                     let parameter = &program.params[param];
-                    let values = self
-                        .gradients_of(parameter.count, |graph, index| graph.param(param, index));
-                    self.out.sum(&format!("grad_{}", parameter.name), values);
+                    let (width, count) = (parameter.width, parameter.count);
+                    let values =
+                        self.gradients_of(width, count, |graph, index| graph.param(param, index));
+                    let name = format!("grad_{}", parameter.name);
+                    self.out.sum_of(width, &name, values);
                 }
             }
         }
@@ -281,17 +299,19 @@ impl Adjoint {
     }
 
     /// The gradients of the elements of an argument.
-    fn gradients_of(&mut self, count: usize, element: impl Fn(&mut Graph, usize) -> Id) -> Vec<Id> {
+    fn gradients_of(
+        &mut self,
+        width: Width,
+        count: usize,
+        element: impl Fn(&mut Graph, usize) -> Id,
+    ) -> Vec<Id> {
         let gradient = |index| {
             let element = element(&mut self.out.graph, index);
-            self.gradient_or_zero(element)
+            let known = self.gradients.get(element.index());
+            let known = known.and_then(|gradients| gradients[width.index()]);
+            known.unwrap_or_else(|| self.graph().constant(0.0))
         };
         (0..count).map(gradient).collect()
-    }
-
-    fn gradient_or_zero(&mut self, id: Id) -> Id {
-        let known = self.gradients.get(id.index()).copied().flatten();
-        known.unwrap_or_else(|| self.graph().constant(0.0))
     }
 }
 

@@ -4,7 +4,7 @@ use std::fmt;
 
 use siphasher::sip128::{Hasher128, SipHasher24};
 
-use super::node::{Function, Id, Node, Uniform};
+use super::node::{Function, Id, Node, Uniform, Width};
 use super::program::{Argument, Program, Returned};
 
 /// 128 bits that stand for what a program computes.
@@ -65,6 +65,7 @@ impl Program {
                 Returned::Sum(at) => [1, at],
             });
         }
+        text.scalars(self);
         let mut hasher = SipHasher24::new();
         std::hash::Hasher::write(&mut hasher, &text.0);
         Digest(hasher.finish128().as_u128())
@@ -92,6 +93,21 @@ impl Text {
         }
     }
 
+    /// The tensors of scalar channels. Programs without them have the digests that they had before there were any.
+    fn scalars(&mut self, program: &Program) {
+        let inputs = program.inputs.iter().map(|tensor| tensor.width);
+        let outputs = program.outputs.iter().map(|output| output.tensor.width);
+        let params = program.params.iter().map(|param| param.width);
+        let sums = program.sums.iter().map(|sum| sum.tensor.width);
+        let all = inputs.chain(outputs).chain(params).chain(sums);
+        for (at, _) in all
+            .enumerate()
+            .filter(|(_, width)| *width == Width::Scalars)
+        {
+            self.numbers([16, at]);
+        }
+    }
+
     fn node(&mut self, node: Node) {
         let at = Id::index;
         match node {
@@ -103,6 +119,7 @@ impl Text {
             Node::Param { param, index } => self.numbers([2, param, index]),
             Node::Uniform(Uniform::Eps) => self.numbers([3, 0]),
             Node::Uniform(Uniform::InvChannels) => self.numbers([3, 1]),
+            Node::Uniform(Uniform::Count(width)) => self.numbers([3, 2 + width.index()]),
             Node::RowSum(index) => self.numbers([4, index]),
             Node::Cut { cut, component } => self.numbers([5, cut, component]),
             Node::Add(a, b) => self.numbers([6, at(a), at(b)]),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::node::{Function, Id, Node, Uniform};
+use super::node::{Function, Id, Node, Uniform, Width};
 use super::program::Program;
 
 /// The tensors that a program reads. All are flat: lane tensors `[components, batch, channels]`,
@@ -17,6 +17,18 @@ pub struct Data {
     pub batch: usize,
     /// The number of channels.
     pub channels: usize,
+    /// The number of scalar channels.
+    pub scalars: usize,
+}
+
+impl Data {
+    /// The number of channels that lanes of a width have.
+    pub fn count(&self, width: Width) -> usize {
+        match width {
+            Width::Channels => self.channels,
+            Width::Scalars => self.scalars,
+        }
+    }
 }
 
 /// The options that a call chooses at run time.
@@ -43,37 +55,47 @@ pub fn evaluate(program: &Program, data: &Data, run_time: &RunTime<'_>) -> Resul
         ..program.clone()
     };
     let order = every_sum.graph.reachable(every_sum.roots());
-    let (batch, channels) = (data.batch, data.channels);
+    let batch = data.batch;
     let mut results = Results {
         outputs: program
             .outputs
             .iter()
-            .map(|o| vec![0.0; o.values.len() * batch * channels])
+            .map(|o| vec![0.0; o.values.len() * batch * data.count(o.tensor.width)])
             .collect(),
         sums: program
             .sums
             .iter()
-            .map(|sum| vec![0.0; channels * sum.values.len()])
+            .map(|sum| vec![0.0; data.count(sum.tensor.width) * sum.values.len()])
             .collect(),
     };
     for row in 0..batch {
         let values = evaluate_row(&every_sum, &order, data, run_time, row);
         for (output, result) in program.outputs.iter().zip(&mut results.outputs) {
+            let channels = data.count(output.tensor.width);
             for (k, value) in output.values.iter().enumerate() {
-                let at = (k * batch + row) * channels;
-                result[at..at + channels].copy_from_slice(&values[value]);
+                for c in 0..channels {
+                    result[(k * batch + row) * channels + c] = lane(&values[value], c);
+                }
             }
         }
         for (sum, result) in program.sums.iter().zip(&mut results.sums) {
             let count = sum.values.len();
             for (k, value) in sum.values.iter().enumerate() {
-                for (c, value) in values[value].iter().enumerate() {
-                    result[c * count + k] += value;
+                for c in 0..data.count(sum.tensor.width) {
+                    result[c * count + k] += lane(&values[value], c);
                 }
             }
         }
     }
     results
+}
+
+/// A value at a channel. One that is the same for a whole row is there once.
+fn lane(values: &[f64], channel: usize) -> f64 {
+    match values {
+        [value] => *value,
+        values => values[channel],
+    }
 }
 
 fn evaluate_row(
@@ -83,12 +105,14 @@ fn evaluate_row(
     run_time: &RunTime<'_>,
     row: usize,
 ) -> BTreeMap<Id, Vec<f64>> {
-    let (batch, channels) = (data.batch, data.channels);
+    let batch = data.batch;
+    let widths = program.widths();
     let mut values: BTreeMap<Id, Vec<f64>> = BTreeMap::new();
     for &id in order {
+        let channels = widths[id.index()].map_or(1, |width| data.count(width));
         let value = (0..channels)
             .map(|c| {
-                let at = |id: Id| values[&id][c];
+                let at = |id: Id| lane(&values[&id], c);
                 match program.graph.node(id) {
                     Node::Constant(bits) => f64::from_bits(bits),
                     Node::Lane { tensor, component } => {
@@ -98,8 +122,15 @@ fn evaluate_row(
                         data.params[param][c * program.params[param].count + index]
                     }
                     Node::Uniform(Uniform::Eps) => run_time.eps,
-                    Node::Uniform(Uniform::InvChannels) => 1.0 / channels as f64,
-                    Node::RowSum(index) => values[&program.row_sums[index]].iter().sum(),
+                    Node::Uniform(Uniform::InvChannels) => 1.0 / data.channels as f64,
+                    Node::Uniform(Uniform::Count(width)) => data.count(width) as f64,
+                    Node::RowSum(index) => {
+                        let summand = program.row_sums[index];
+                        match widths[summand.index()] {
+                            Some(_) => values[&summand].iter().sum(),
+                            None => values[&summand][0] * data.channels as f64,
+                        }
+                    }
                     Node::Cut { cut, component } => at(program.cuts[cut][component]),
                     Node::Add(a, b) => at(a) + at(b),
                     Node::Sub(a, b) => at(a) - at(b),

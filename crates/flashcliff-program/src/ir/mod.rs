@@ -20,6 +20,6 @@ pub use digest::Digest;
 pub use evaluate::{Data, Results, RunTime, evaluate};
 pub use gates::{FAST_SCALE, Gate, TANH_CUBIC, TANH_SCALE, resolved};
 pub use graph::Graph;
-pub use node::{Function, Id, Node, Uniform};
+pub use node::{Function, Id, Node, Uniform, Width};
 pub use program::{Argument, BatchSum, LaneTensor, Output, Parameter, Program, Returned};
 pub use validate::Flaw;

@@ -11,6 +11,26 @@ impl Id {
     }
 }
 
+/// The lanes of a row: a program may have two kinds, each with a number of channels of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Width {
+    /// The channels.
+    #[default]
+    Channels,
+    /// Scalar channels beside them, as transformers have them beside those of multivectors.
+    Scalars,
+}
+
+impl Width {
+    /// Both of them, by [index](Self::index).
+    pub const ALL: [Self; 2] = [Self::Channels, Self::Scalars];
+
+    /// The place in arrays with an element for each width.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
 /// A value that is one number for a whole call of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Uniform {
@@ -18,6 +38,8 @@ pub enum Uniform {
     Eps,
     /// One over the number of channels of a row.
     InvChannels,
+    /// The number of channels of a row that lanes of a width have.
+    Count(Width),
 }
 
 /// A function of one argument.

@@ -1,7 +1,7 @@
 //! A program: an expression graph with its inputs, outputs and reductions.
 
 use super::graph::Graph;
-use super::node::{Id, Node};
+use super::node::{Id, Node, Uniform, Width};
 
 /// A lane input: one value per component, batch element and channel.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub struct LaneTensor {
     pub name: String,
     /// A label for each component (a blade name, or a grade).
     pub components: Vec<String>,
+    /// The lanes that it has.
+    pub width: Width,
 }
 
 impl LaneTensor {
@@ -29,6 +31,8 @@ pub struct Parameter {
     pub name: String,
     /// The number of values that a channel has.
     pub count: usize,
+    /// The channels that it is about.
+    pub width: Width,
 }
 
 /// An argument of an operator, by its number among the lane inputs or the parameters of the program.
@@ -133,33 +137,57 @@ impl Program {
 
     /// Declares a lane input, the next argument, and returns its components.
     pub fn input(&mut self, name: &str, components: Vec<String>) -> Vec<Id> {
+        self.input_of(Width::Channels, name, components)
+    }
+
+    /// Declares a lane input of a width, the next argument, and returns its components.
+    pub fn input_of(&mut self, width: Width, name: &str, components: Vec<String>) -> Vec<Id> {
         let tensor = self.inputs.len();
         let count = components.len();
         self.arguments.push(Argument::Input(tensor));
         self.inputs.push(LaneTensor {
             name: name.to_owned(),
             components,
+            width,
         });
         (0..count).map(|k| self.graph.lane(tensor, k)).collect()
     }
 
     /// Declares a per-channel parameter, the next argument, and returns its elements.
     pub fn param(&mut self, name: &str, count: usize) -> Vec<Id> {
+        self.param_of(Width::Channels, name, count)
+    }
+
+    /// Declares a parameter of the channels of a width, the next argument, and returns its elements.
+    pub fn param_of(&mut self, width: Width, name: &str, count: usize) -> Vec<Id> {
         let param = self.params.len();
         self.arguments.push(Argument::Param(param));
         self.params.push(Parameter {
             name: name.to_owned(),
             count,
+            width,
         });
         (0..count).map(|k| self.graph.param(param, k)).collect()
     }
 
     /// Declares a lane output, the next result.
     pub fn output(&mut self, name: &str, components: Vec<String>, values: Vec<Id>) {
+        self.output_of(Width::Channels, name, components, values);
+    }
+
+    /// Declares a lane output of a width, the next result.
+    pub fn output_of(
+        &mut self,
+        width: Width,
+        name: &str,
+        components: Vec<String>,
+        values: Vec<Id>,
+    ) {
         debug_assert_eq!(components.len(), values.len());
         let tensor = LaneTensor {
             name: name.to_owned(),
             components,
+            width,
         };
         self.results.push(Returned::Output(self.outputs.len()));
         self.outputs.push(Output { tensor, values });
@@ -167,9 +195,15 @@ impl Program {
 
     /// Declares sums over the batch, the next result: a number for each channel and each summand.
     pub fn sum(&mut self, name: &str, values: Vec<Id>) {
+        self.sum_of(Width::Channels, name, values);
+    }
+
+    /// Declares sums over the batch for the channels of a width, the next result.
+    pub fn sum_of(&mut self, width: Width, name: &str, values: Vec<Id>) {
         let tensor = Parameter {
             name: name.to_owned(),
             count: values.len(),
+            width,
         };
         self.results.push(Returned::Sum(self.sums.len()));
         self.sums.push(BatchSum { tensor, values });
@@ -183,6 +217,15 @@ impl Program {
         (0..count)
             .map(|component| self.graph.intern(Node::Cut { cut, component }))
             .collect()
+    }
+
+    /// The sum of a value over the channels of a row that have this width. The value is one of their lanes, or the same for all of them.
+    pub fn row_sum_of(&mut self, width: Width, value: Id) -> Id {
+        if width == Width::Channels || self.graph.varies(value) {
+            return self.row_sum(value);
+        }
+        let count = self.graph.uniform(Uniform::Count(width));
+        self.graph.mul(value, count)
     }
 
     /// The sum of `value` over the channels of a row.
@@ -216,6 +259,28 @@ impl Program {
                 self.graph.intern(Node::RowSum(index))
             }
         }
+    }
+
+    /// The lanes that each value of the program is about; `None` for a value that is the same for a whole row. Where an expression mixes
+    /// lanes of two widths, which [`validate`](Self::validate) refuses, it has the width of one of them.
+    pub fn widths(&self) -> Vec<Option<Width>> {
+        let mut widths: Vec<Option<Width>> = Vec::with_capacity(self.graph.len());
+        for id in self.graph.ids() {
+            let of = |id: Id| widths.get(id.index()).copied().flatten();
+            widths.push(match self.graph.node(id) {
+                Node::Lane { tensor, .. } => self.inputs.get(tensor).map(|input| input.width),
+                Node::Param { param, .. } => self.params.get(param).map(|param| param.width),
+                Node::Cut { cut, .. } => {
+                    let values = self.cuts.get(cut).into_iter().flatten();
+                    // A cut is stored for each lane, whatever it holds.
+                    let width = values.copied().find_map(of);
+                    Some(width.unwrap_or_default())
+                }
+                Node::RowSum(_) => None,
+                node => node.operands().find_map(of),
+            });
+        }
+        widths
     }
 
     /// The values that a program must compute: outputs, sums that are not saved, and the cuts that these read.

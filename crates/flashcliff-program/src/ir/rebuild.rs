@@ -1,7 +1,7 @@
 //! Copies of programs in which some nodes are replaced, and results or arguments are left out.
 
 use super::graph::Graph;
-use super::node::{Id, Node};
+use super::node::{Id, Node, Width};
 use super::program::{Argument, BatchSum, Output, Program, Returned};
 use super::shallow::Shallow;
 
@@ -49,6 +49,7 @@ impl Program {
                 arguments: self.arguments.clone(),
                 ..Self::default()
             },
+            widths: kept.widths(),
             ids: vec![None; self.graph.len()],
             cuts: vec![None; self.cuts.len()],
             shallow,
@@ -68,11 +69,11 @@ impl Program {
             match result {
                 Returned::Output(at) => {
                     let Output { tensor, values } = self.outputs[at].clone();
-                    program.output(&tensor.name, tensor.components, values);
+                    program.output_of(tensor.width, &tensor.name, tensor.components, values);
                 }
                 Returned::Sum(at) => {
                     let BatchSum { tensor, values } = self.sums[at].clone();
-                    program.sum(&tensor.name, values);
+                    program.sum_of(tensor.width, &tensor.name, values);
                 }
             }
         }
@@ -156,6 +157,8 @@ struct Numbers {
 struct Copy<'a> {
     from: &'a Program,
     to: Program,
+    /// The lanes of each node.
+    widths: Vec<Option<Width>>,
     /// The value that stands for each node.
     ids: Vec<Option<Id>>,
     /// The new number of each cut, once a component of it is read.
@@ -169,9 +172,14 @@ impl Copy<'_> {
         let from = self.from;
         let new = match from.graph.node(id) {
             Node::RowSum(index) => {
-                let summand = self.of(from.row_sums[index]);
+                let of = from.row_sums[index];
+                let (summand, width) = (self.of(of), self.widths[of.index()]);
                 match self.is_zero(summand) {
                     true => summand,
+                    // What was a lane of scalar channels may have become a number.
+                    false if width == Some(Width::Scalars) && !self.to.graph.varies(summand) => {
+                        self.to.row_sum_of(Width::Scalars, summand)
+                    }
                     false => self.row_sum(summand),
                 }
             }
@@ -253,13 +261,14 @@ impl Copy<'_> {
                 Returned::Output(at) => {
                     let Output { tensor, values } = &self.from.outputs[at];
                     let values = values.iter().map(|&id| self.of(id)).collect();
+                    let components = tensor.components.clone();
                     self.to
-                        .output(&tensor.name, tensor.components.clone(), values);
+                        .output_of(tensor.width, &tensor.name, components, values);
                 }
                 Returned::Sum(at) => {
                     let BatchSum { tensor, values } = &self.from.sums[at];
                     let values = values.iter().map(|&id| self.of(id)).collect();
-                    self.to.sum(&tensor.name, values);
+                    self.to.sum_of(tensor.width, &tensor.name, values);
                 }
             }
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::node::{Function, Id, Node};
+use super::node::{Function, Id, Node, Width};
 use super::program::{Argument, Program, Returned};
 
 /// The highest derivative of a gate that a program may call; its gradient calls the next one.
@@ -33,6 +33,7 @@ impl Program {
             self.check_arguments(),
             self.check_expressions(),
             self.check_results(),
+            self.check_widths(),
         ];
         let found: Result<(), String> = checks.into_iter().collect();
         found.map_err(|reason| Flaw {
@@ -144,6 +145,56 @@ impl Program {
             ));
         }
         self.check_order_of_results()
+    }
+
+    /// Checks that no expression mixes channels and scalar channels, whose numbers differ, but by way of a sum over the row.
+    fn check_widths(&self) -> Result<(), String> {
+        let widths = self.widths();
+        let of = |id: &Id| widths.get(id.index()).copied().flatten();
+        let is_one = |values: &mut dyn Iterator<Item = Id>| {
+            let mut found = values.filter_map(|id| of(&id));
+            let first = found.next();
+            found.all(|width| Some(width) == first)
+        };
+        let mut nodes = self.graph.ids().map(|id| self.graph.node(id));
+        let mixed = nodes.find(|node| !is_one(&mut node.operands()));
+        if let Some(node) = mixed {
+            return Err(format!(
+                "expected operands that are all of the channels or all of the scalar channels, got {node:?}: a sum over the row of one of them \
+                 may meet the other"
+            ));
+        }
+        if self
+            .cuts
+            .iter()
+            .any(|cut| !is_one(&mut cut.iter().copied()))
+        {
+            return Err(
+                "expected cuts of the channels or of the scalar channels, got one of both"
+                    .to_owned(),
+            );
+        }
+        let outputs = self.outputs.iter();
+        let outputs =
+            outputs.map(|output| (&output.tensor.name, output.tensor.width, &output.values));
+        let sums = self.sums.iter();
+        let sums = sums.map(|sum| (&sum.tensor.name, sum.tensor.width, &sum.values));
+        for (name, width, values) in outputs.chain(sums) {
+            if values
+                .iter()
+                .filter_map(of)
+                .any(|of_value| of_value != width)
+            {
+                let [declared, got] = match width {
+                    Width::Channels => ["channels", "scalar channels"],
+                    Width::Scalars => ["scalar channels", "channels"],
+                };
+                return Err(format!(
+                    "expected values of the {declared} for `{name}`, got values of the {got}"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn check_order_of_results(&self) -> Result<(), String> {

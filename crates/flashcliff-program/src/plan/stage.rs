@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::ir::{Graph, Id, Node, Program};
+use crate::ir::{Graph, Id, Node, Program, Width};
 
 /// The tensor that a lane slot of a stage reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,10 @@ pub struct Body {
 pub struct Stage {
     /// The computation of the stage.
     pub body: Body,
+    /// The lanes that the stage computes.
+    pub width: Width,
+    /// How many stages before this one have sums over the row that it may read; stages of both widths form such sums side by side.
+    pub reductions: usize,
     /// The lane slots that the stage reads.
     pub sources: Vec<Source>,
     /// The lane slots that the stage writes.
@@ -83,6 +87,7 @@ struct Group {
     target: GroupTarget,
     values: Vec<Id>,
     level: usize,
+    width: Width,
 }
 
 enum GroupTarget {
@@ -95,13 +100,16 @@ enum GroupTarget {
 pub(super) fn plan(program: &Program, levels: &[usize]) -> Plan {
     let live = Live::of(program);
     let groups = groups(program, levels, &live);
-    let mut stages = Vec::new();
+    let mut stages: Vec<Stage> = Vec::new();
+    let mut reductions = 0;
     let last = groups.iter().map(|g| g.level).max().unwrap_or(0);
     for level in 0..=last {
         let at_level: Vec<&Group> = groups.iter().filter(|g| g.level == level).collect();
         for members in merge_sharing(program, &at_level) {
-            stages.push(Builder::new(program).build(&members));
+            stages.push(Builder::new(program).build(&members, reductions));
         }
+        let reduces = |group: &&Group| matches!(group.target, GroupTarget::RowSums(_));
+        reductions += usize::from(at_level.iter().any(reduces));
     }
     let stored = |cut: usize| live.cuts.contains(&cut);
     Plan {
@@ -152,12 +160,15 @@ fn groups(program: &Program, levels: &[usize], live: &Live) -> Vec<Group> {
         let all = values.iter().map(|id| levels[id.index()]);
         all.max().unwrap_or(0)
     };
+    let widths = program.widths();
+    let width = |id: Id| widths[id.index()].unwrap_or_default();
     let mut groups = Vec::new();
     for (index, output) in program.outputs.iter().enumerate() {
         groups.push(Group {
             target: GroupTarget::Lanes(Target::Output(index)),
             values: output.values.clone(),
             level: level(&output.values),
+            width: output.tensor.width,
         });
     }
     for &cut in &live.cuts {
@@ -165,15 +176,18 @@ fn groups(program: &Program, levels: &[usize], live: &Live) -> Vec<Group> {
             target: GroupTarget::Lanes(Target::Cut(cut)),
             values: program.cuts[cut].clone(),
             level: level(&program.cuts[cut]),
+            width: width_of(&widths, &program.cuts[cut]),
         });
     }
-    let mut sums: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
+    let mut sums: BTreeMap<(usize, Width), Vec<usize>> = BTreeMap::new();
     for &index in &live.row_sums {
-        let level = levels[program.row_sums[index].index()];
-        sums.entry(level).or_default().push(index);
+        let summand = program.row_sums[index];
+        let key = (levels[summand.index()], width(summand));
+        sums.entry(key).or_default().push(index);
     }
-    for (level, indices) in sums {
+    for ((level, width), indices) in sums {
         groups.push(Group {
+            width,
             values: indices.iter().map(|&i| program.row_sums[i]).collect(),
             target: GroupTarget::RowSums(indices),
             level,
@@ -184,9 +198,16 @@ fn groups(program: &Program, levels: &[usize], live: &Live) -> Vec<Group> {
             target: GroupTarget::Sums(index),
             values: sum.values.clone(),
             level: level(&sum.values),
+            width: sum.tensor.width,
         });
     }
     groups
+}
+
+/// The lanes of the values of a cut.
+fn width_of(widths: &[Option<Width>], values: &[Id]) -> Width {
+    let width = values.iter().find_map(|id| widths[id.index()]);
+    width.unwrap_or_default()
 }
 
 /// Joins the groups that share a computed value. The other groups become stages of their own.
@@ -230,6 +251,8 @@ impl<'a> Builder<'a> {
             program,
             stage: Stage {
                 body: Body::default(),
+                width: Width::default(),
+                reductions: 0,
                 sources: Vec::new(),
                 targets: Vec::new(),
                 params: Vec::new(),
@@ -241,7 +264,9 @@ impl<'a> Builder<'a> {
         }
     }
 
-    fn build(mut self, groups: &[&Group]) -> Stage {
+    fn build(mut self, groups: &[&Group], reductions: usize) -> Stage {
+        self.stage.reductions = reductions;
+        self.stage.width = groups.first().map_or(Width::default(), |group| group.width);
         // The values come in the order of the program: an adjoint finishes one output component after another, and so
         // keeps few values alive.
         let values = groups.iter().flat_map(|group| group.values.iter().copied());

@@ -1,7 +1,7 @@
 //! Checks `differentiate` by central differences of interpreted programs, and again on its own result.
 
 use cayley::Algebra;
-use flashcliff_program::ir::{Data, Program, RunTime, differentiate, evaluate};
+use flashcliff_program::ir::{Data, Program, RunTime, Width, differentiate, evaluate};
 use flashcliff_program::spec;
 
 use crate::support::{Random, algebra};
@@ -24,20 +24,25 @@ pub(crate) fn data(program: &Program, random: &mut Random) -> Data {
         random.reals(len, 1.0).into_iter().map(away).collect()
     };
     let (batch, channels) = (2, 3);
-    let lanes = batch * channels;
+    let scalars = 5;
+    let count = |width| match width {
+        Width::Channels => channels,
+        Width::Scalars => scalars,
+    };
     Data {
         inputs: program
             .inputs
             .iter()
-            .map(|input| reals(input.components.len() * lanes))
+            .map(|input| reals(input.components.len() * batch * count(input.width)))
             .collect(),
         params: program
             .params
             .iter()
-            .map(|p| reals(p.count * channels))
+            .map(|p| reals(p.count * count(p.width)))
             .collect(),
         batch,
         channels,
+        scalars,
     }
 }
 
@@ -61,7 +66,7 @@ pub(crate) fn dot(a: &[Vec<f64>], b: &[Vec<f64>]) -> f64 {
 }
 
 /// Checks the adjoint of a program along a random direction. Returns the relative error.
-fn check(program: &Program, adjoint: &Program, random: &mut Random) -> f64 {
+pub(crate) fn check(program: &Program, adjoint: &Program, random: &mut Random) -> f64 {
     let at = data(program, random);
     // The adjoint reads the inputs of the program, then weights for everything that the program computes.
     let whole = data(adjoint, random);
@@ -92,7 +97,7 @@ fn check(program: &Program, adjoint: &Program, random: &mut Random) -> f64 {
 
 /// The allowed relative error. Rounding is about u / step = 1e-11 of the loss; truncation is step^2 = 1e-10 times third
 /// derivatives, which the smooth norm makes large near its kink.
-const TOLERANCE: f64 = 1e-6;
+pub(crate) const TOLERANCE: f64 = 1e-6;
 
 fn check_all(algebra: &Algebra, second: bool) {
     let mut random = Random(algebra.blade_count() as u64);

@@ -68,7 +68,7 @@ fn tangents_are_directional_derivatives() {
     }
 }
 
-fn check_tangent(program: &Program, random: &mut Random) {
+pub(crate) fn check_tangent(program: &Program, random: &mut Random) {
     let forward = tangent(program);
     let (at, direction) = (data(program, random), data(program, random));
     let arguments = [given(program, &at), given(program, &direction)].concat();

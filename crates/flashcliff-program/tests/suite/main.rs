@@ -16,3 +16,4 @@ mod oracle;
 mod stages;
 mod support;
 mod table;
+mod widths;

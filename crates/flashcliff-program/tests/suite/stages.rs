@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use flashcliff_program::ir::{Function, Id, Node, Uniform};
+use flashcliff_program::ir::{Function, Id, Node, Uniform, Width};
 use flashcliff_program::plan::{Body, Plan, Source, Stage, Target};
 
 /// The values of a tensor: `[component][row][channel]`.
@@ -182,6 +182,10 @@ fn lane(
             (Node::Param { param, index }, _) => inputs.params[stage.params[param]][index][c],
             (Node::Uniform(Uniform::Eps), _) => options.eps,
             (Node::Uniform(Uniform::InvChannels), _) => 1.0 / inputs.channels as f64,
+            (Node::Uniform(Uniform::Count(width)), _) => match width {
+                Width::Channels => inputs.channels as f64,
+                Width::Scalars => unreachable!("programs of the table have no scalar channels"),
+            },
             (Node::RowSum(slot), _) => sums[stage.rows[slot]][row],
             (Node::Cut { .. }, _) => unreachable!("a stage has no cuts"),
             (Node::Add(a, _) | Node::Sub(a, _), Some(Damage::DropRight)) => at(a),

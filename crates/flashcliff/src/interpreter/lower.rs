@@ -108,6 +108,7 @@ impl Lowering<'_> {
             Node::RowSum(slot) => Draft::RowSum(to, slot),
             Node::Uniform(Uniform::Eps) => Draft::Eps(to),
             Node::Uniform(Uniform::InvChannels) => Draft::InvChannels(to),
+            Node::Uniform(Uniform::Count(width)) => Draft::Count(to, width.index()),
             node => self.plain(node, to),
         };
         self.once.push(draft);

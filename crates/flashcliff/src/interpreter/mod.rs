@@ -8,7 +8,7 @@ mod registers;
 
 use flashcliff_kernels::interpreted;
 use flashcliff_kernels::program::{Plan, Program, Slot, StageCall};
-use flashcliff_program::ir::cost;
+use flashcliff_program::ir::{Width, cost};
 use flashcliff_program::plan::{self, Source, Target, plan};
 
 use crate::programs::Known;
@@ -42,6 +42,7 @@ fn call(stage: &plan::Stage) -> StageCall {
     });
     StageCall {
         stage: keep(Box::new(interpreted(code))),
+        is_of_scalars: stage.width == Width::Scalars,
         inputs: list(inputs),
         outputs: list(outputs),
         params: list(stage.params.iter().copied()),

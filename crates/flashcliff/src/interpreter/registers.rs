@@ -30,6 +30,7 @@ pub(super) enum Draft {
     RowSum(Place, usize),
     Eps(Place),
     InvChannels(Place),
+    Count(Place, usize),
     Sum(Place, Start<Place>, Vec<Term<Place>>),
     MulSub(Place, Place, Place, Place),
     Binary(Binary, Place, Place, Place),
@@ -42,7 +43,11 @@ impl Draft {
     /// Calls `f` for every place that the instruction reads, then for every one that it writes.
     fn places(&mut self, f: &mut impl FnMut(&mut Place)) {
         match self {
-            Self::Constant(to, _) | Self::RowSum(to, _) | Self::Eps(to) | Self::InvChannels(to) => {
+            Self::Constant(to, _)
+            | Self::RowSum(to, _)
+            | Self::Eps(to)
+            | Self::InvChannels(to)
+            | Self::Count(to, _) => {
                 f(to);
             }
             Self::Sum(to, start, terms) => {
@@ -232,6 +237,7 @@ fn op(draft: Draft, number: &impl Fn(Place) -> PlaceId, terms: &mut Vec<Term>) -
         Draft::RowSum(to, slot) => Op::RowSum(number(to), slot),
         Draft::Eps(to) => Op::Eps(number(to)),
         Draft::InvChannels(to) => Op::InvChannels(number(to)),
+        Draft::Count(to, width) => Op::Count(number(to), width),
         Draft::Sum(to, start, list) => {
             let first = terms.len() as u32;
             terms.extend(list.into_iter().map(|term| term.map(number)));

@@ -133,6 +133,7 @@ unsafe fn call<T: Element>(
         gate: crate::Gate::None,
         eps: T::default(),
         inv_channels: T::default(),
+        counts: [T::default(); 2],
         code: None,
     };
     // Every tier has these stages.

@@ -250,9 +250,14 @@ impl Operator {
             batch,
             in_channels,
             out_channels,
+            scalar_channels,
         } = dims;
+        let beside = match scalar_channels {
+            0 => String::new(),
+            scalars => format!(", {scalars} scalar channels"),
+        };
         format!(
-            "{}: the {pass} pass with a batch of {batch}, {in_channels} channels in and {out_channels} out in {dtype} ({})",
+            "{}: the {pass} pass with a batch of {batch}, {in_channels} channels in and {out_channels} out{beside} in {dtype} ({})",
             self.name(),
             footprint.parts(pass)
         )

@@ -12,7 +12,7 @@ use crate::programs::{Known, Made};
 use crate::tensor::Tensor;
 use crate::{Algebra, Error, Gate, Norm, Tier, sizes};
 use flashcliff_program::ir::{
-    self, Argument, Id, LaneTensor, Node, Returned, gradient, resolved, tangent,
+    self, Argument, Id, LaneTensor, Node, Returned, Width, gradient, resolved, tangent,
 };
 use flashcliff_program::plan::{Limits, plan};
 
@@ -55,6 +55,25 @@ fn copied_input(program: &ir::Program, values: &[Id]) -> Option<usize> {
     };
     let is_whole = program.inputs[tensor].components.len() == values.len();
     (is_whole && values.iter().enumerate().all(is_copied)).then_some(tensor)
+}
+
+/// The axis of the channels of a width.
+fn axis(width: Width) -> Dim {
+    match width {
+        Width::Channels => Dim::In,
+        Width::Scalars => Dim::Scalars,
+    }
+}
+
+/// The number of channels of each width.
+fn counts(dims: &Dims) -> [usize; 2] {
+    [dims.in_channels, dims.scalar_channels]
+}
+
+/// The most lanes of one width: programs count their operations for a lane of each.
+fn lanes_of(dims: &Dims) -> usize {
+    let [channels, scalars] = counts(dims);
+    sizes::product([dims.batch, channels.max(scalars)])
 }
 
 /// A program with its options.
@@ -213,10 +232,11 @@ impl LaneOperator {
     pub(crate) fn specs(&self) -> (Vec<TensorSpec>, Vec<TensorSpec>) {
         let lane = |tensor: &'static LaneTensor| {
             let components = Dim::Fixed(tensor.components.len());
-            TensorSpec::new(&tensor.name, &[components, Dim::Batch, Dim::In])
+            TensorSpec::new(&tensor.name, &[components, Dim::Batch, axis(tensor.width)])
         };
         let parameter = |parameter: &'static ir::Parameter| {
-            TensorSpec::new(&parameter.name, &[Dim::In, Dim::Fixed(parameter.count)])
+            let count = Dim::Fixed(parameter.count);
+            TensorSpec::new(&parameter.name, &[axis(parameter.width), count])
         };
         let program: &'static ir::Program = self.program.source();
         let inputs = program.arguments.iter().map(|argument| match *argument {
@@ -240,13 +260,13 @@ impl LaneOperator {
 
     /// The operations of a run of the program.
     pub(super) fn flops(&self, dims: &Dims) -> usize {
-        sizes::product([self.program.program().flops, dims.batch, dims.in_channels])
+        sizes::product([self.program.program().flops, lanes_of(dims)])
     }
 
     pub(super) fn cost(&self, dims: &Dims) -> Cost {
         let [forward, backward] = [self.program, self.program.adjoint()].map(|program| {
             let flops = program.program().flops;
-            sizes::product([flops, dims.batch, dims.in_channels])
+            sizes::product([flops, lanes_of(dims)])
         });
         Cost { forward, backward }
     }
@@ -344,7 +364,7 @@ impl LaneOperator {
             saved,
             saved_stride: dims.batch,
             batch: dims.batch,
-            channels: dims.in_channels,
+            channels: counts(dims),
             flops: program.flops,
             tier,
             gate: self.gate,
@@ -378,15 +398,27 @@ impl<T: Copy> Tensors<T> {
         result: impl Fn(usize) -> *mut T,
     ) -> Self {
         let null = std::ptr::null_mut::<T>();
-        let lane = |components| Operand::contiguous(null, components, dims.batch, dims.in_channels);
-        let parameter = |count| Parameter { ptr: null, count };
+        let counts = counts(dims);
+        let lane = |width: Width, components| {
+            let sizes = [components, dims.batch, counts[width.index()]];
+            Operand::of_width(width, null, sizes)
+        };
+        let of = |tensor: &LaneTensor| lane(tensor.width, tensor.components.len());
+        let parameter = |width, count| Parameter {
+            ptr: null,
+            width,
+            count,
+        };
+        let given = |param: &ir::Parameter| parameter(param.width, param.count);
         let source = program.source();
+        let (inputs, outputs) = (source.inputs.iter(), source.outputs.iter());
         let (params, sums) = (source.params.iter(), source.sums.iter());
+        let (no_lane, no_parameter) = (lane(Width::Channels, 0), parameter(Width::Channels, 0));
         let mut tensors = Self {
-            inputs: Few::of(lane(0), program.input_components().map(lane)),
-            outputs: Few::of(lane(0), program.output_components().map(lane)),
-            params: Few::of(parameter(0), params.map(|param| parameter(param.count))),
-            sums: Few::of(parameter(0), sums.map(|sum| parameter(sum.values.len()))),
+            inputs: Few::of(no_lane, inputs.map(of)),
+            outputs: Few::of(no_lane, outputs.map(|output| of(&output.tensor))),
+            params: Few::of(no_parameter, params.map(given)),
+            sums: Few::of(no_parameter, sums.map(|sum| given(&sum.tensor))),
         };
         for (index, place) in source.arguments.iter().enumerate() {
             match *place {

@@ -589,7 +589,8 @@ impl Operator {
     /// Whether a run for such sizes has nothing to compute.
     fn is_empty(&self, dims: &Dims) -> bool {
         let mut sizes = self.output().sizes(dims);
-        dims.batch == 0 || sizes.any(|size| size == 0)
+        let has_scalars = dims.scalar_channels > 0;
+        dims.batch == 0 || (!has_scalars && sizes.any(|size| size == 0))
     }
 
     pub(crate) fn check_count(&self, what: &'static str, got: usize) -> Result<(), Error> {

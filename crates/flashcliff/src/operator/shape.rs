@@ -22,6 +22,8 @@ pub enum Dim {
     In,
     /// The channels of the output.
     Out,
+    /// The scalar channels, which some operators have beside the channels.
+    Scalars,
 }
 
 impl fmt::Display for Dim {
@@ -31,6 +33,7 @@ impl fmt::Display for Dim {
             Self::Batch => f.write_str("batch"),
             Self::In => f.write_str("in"),
             Self::Out => f.write_str("out"),
+            Self::Scalars => f.write_str("scalars"),
         }
     }
 }
@@ -66,6 +69,7 @@ impl TensorSpec {
             Dim::Batch => dims.batch,
             Dim::In => dims.in_channels,
             Dim::Out => dims.out_channels,
+            Dim::Scalars => dims.scalar_channels,
         })
     }
 
@@ -95,6 +99,8 @@ pub struct Dims {
     pub in_channels: usize,
     /// The channels of the output. They are those of the input if the operator keeps the number of channels.
     pub out_channels: usize,
+    /// The scalar channels; 0 for operators without them.
+    pub scalar_channels: usize,
 }
 
 /// The sizes that the shapes of all inputs agree on. Allocates only to report an error.
@@ -104,7 +110,7 @@ pub(super) fn unify<'s>(
     outputs: &[TensorSpec],
     shapes: impl Iterator<Item = &'s [usize]> + Clone,
 ) -> Result<Dims, Error> {
-    let mut known: [Option<usize>; 3] = [None; 3];
+    let mut known: [Option<usize>; 4] = [None; 4];
     for (spec, shape) in inputs.iter().zip(shapes.clone()) {
         let before = known;
         let fits = spec.dims.len() == shape.len()
@@ -113,6 +119,7 @@ pub(super) fn unify<'s>(
                 Dim::Batch => *known[0].get_or_insert(size) == size,
                 Dim::In => *known[1].get_or_insert(size) == size,
                 Dim::Out => *known[2].get_or_insert(size) == size,
+                Dim::Scalars => *known[3].get_or_insert(size) == size,
             });
         if !fits {
             return Err(Error::ShapeMismatch {
@@ -123,12 +130,13 @@ pub(super) fn unify<'s>(
             });
         }
     }
-    let [batch, in_channels, out_channels] = known;
+    let [batch, in_channels, out_channels, scalar_channels] = known;
     let in_channels = in_channels.unwrap_or(0);
     let dims = Dims {
         batch: batch.unwrap_or(0),
         in_channels,
         out_channels: out_channels.unwrap_or(in_channels),
+        scalar_channels: scalar_channels.unwrap_or(0),
     };
     match larger(inputs.iter().chain(outputs), &dims, MAX_ELEMENTS) {
         None => Ok(dims),
@@ -154,13 +162,14 @@ fn count(axes: impl Iterator<Item = usize>) -> usize {
 }
 
 /// The axes of a tensor with the sizes that other tensors have settled.
-fn expectation(spec: &TensorSpec, known: [Option<usize>; 3]) -> String {
+fn expectation(spec: &TensorSpec, known: [Option<usize>; 4]) -> String {
     let dims = spec.dims.iter().map(|dim| {
         let settled = match dim {
             Dim::Fixed(_) => None,
             Dim::Batch => known[0],
             Dim::In => known[1],
             Dim::Out => known[2],
+            Dim::Scalars => known[3],
         };
         settled.map_or_else(|| dim.to_string(), |size| format!("{dim} = {size}"))
     });

@@ -34,6 +34,7 @@ const DIMS: Dims = Dims {
     batch: 96,
     in_channels: 64,
     out_channels: 48,
+    scalar_channels: 0,
 };
 
 const PRECISION: MatmulPrecision = MatmulPrecision::Tf32;

@@ -64,6 +64,7 @@ fn dims(draw: &mut Draw) -> Dims {
         batch: draw.size(),
         in_channels: draw.size(),
         out_channels: draw.size(),
+        scalar_channels: 0,
     }
 }
 

@@ -406,6 +406,7 @@ pub(crate) fn sizes(op: &Operator, batch: usize, channels: usize, out: usize) ->
         batch,
         in_channels: channels,
         out_channels,
+        scalar_channels: 0,
     }
 }
 

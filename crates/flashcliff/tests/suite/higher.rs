@@ -298,6 +298,7 @@ fn a_derivative_of_a_linear_map_has_no_needless_matrix_products() {
         batch: 1000,
         in_channels: 500,
         out_channels: 600,
+        scalar_channels: 0,
     };
     let one = flops(&linear, &dims) as f64;
     let products =
@@ -339,6 +340,7 @@ fn second_derivatives_that_a_build_compiles_have_the_bits_of_interpreted_ones() 
         batch: 3,
         in_channels: 37,
         out_channels: 37,
+        scalar_channels: 0,
     };
     for (p, q, r) in [(2, 0, 0), (3, 0, 0)] {
         let signature = Signature::of(p, q, r);

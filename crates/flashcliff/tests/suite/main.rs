@@ -37,4 +37,5 @@ mod symmetries;
 mod table;
 mod tape;
 mod versors;
+mod widths;
 mod zero;

@@ -43,6 +43,7 @@ fn a_footprint_counts_the_buffers_of_a_call() {
         batch: 7,
         in_channels: 5,
         out_channels: 5,
+        scalar_channels: 0,
     };
     let (lanes, weights) = (8 * 7 * 5, 5 * 20);
     for pass in [Pass::Forward, Pass::Backward] {
@@ -70,6 +71,7 @@ fn sizes_beyond_all_memory_are_counted_and_refused() {
             batch: 1 << 40,
             in_channels: usize::MAX,
             out_channels: usize::MAX,
+            scalar_channels: 0,
         };
         for pass in [Pass::Forward, Pass::Backward] {
             let error = op.check_room(&dims, Dtype::F32, pass).unwrap_err();
@@ -86,6 +88,7 @@ fn only_wanted_gradients_are_counted() {
         batch: 1 << 30,
         in_channels: 1 << 16,
         out_channels: 1 << 16,
+        scalar_channels: 0,
     };
     let check = |wanted: [bool; 3]| op.check_room_for(&dims, Dtype::F32, &wanted);
     check([false, false, true]).unwrap();
@@ -109,6 +112,7 @@ fn the_largest_batch_fits_and_the_next_does_not() {
         batch: 1,
         in_channels: 3,
         out_channels: 3,
+        scalar_channels: 0,
     };
     let bytes = |dims: &Dims| 100 * dims.batch as u128;
     assert_eq!(op.largest_batch(&dims, 99, bytes), 0);

@@ -83,6 +83,7 @@ fn empty_grade_sets_are_no_panic() {
                     batch: 2,
                     in_channels: 3,
                     out_channels: 4,
+                    scalar_channels: 0,
                 })
             })
             .collect();
@@ -408,6 +409,7 @@ fn every_operator_of_the_table_names_itself_and_what_came() {
         batch: 2,
         in_channels: 5,
         out_channels: 5,
+        scalar_channels: 0,
     };
     for row in ops::TABLE {
         let of = |settings: &[(&str, Setting<'_>)]| ops::by_name(cl300(), row.name, settings);
@@ -490,6 +492,7 @@ fn absurd_sizes_of_empty_tensors_are_no_panic() {
                     batch,
                     in_channels,
                     out_channels,
+                    scalar_channels: 0,
                 };
                 let shapes: Vec<Vec<usize>> = op.inputs().iter().map(|i| i.shape(&dims)).collect();
                 let tensors: Vec<Tensor<'_, f32>> = shapes

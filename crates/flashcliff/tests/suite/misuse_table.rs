@@ -129,6 +129,7 @@ const ENORMOUS: Dims = Dims {
     batch: 1 << 30,
     in_channels: 1 << 16,
     out_channels: 1 << 16,
+    scalar_channels: 0,
 };
 
 #[rustfmt::skip]

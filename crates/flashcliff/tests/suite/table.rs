@@ -153,6 +153,7 @@ fn reached(row: &Row, given: &Given, operator: &Operator, algebra: Algebra) -> u
         batch: 1,
         in_channels: 1,
         out_channels: 1,
+        scalar_channels: 0,
     };
     let inputs = operator.inputs().iter();
     let inputs: Vec<Vec<f64>> = inputs

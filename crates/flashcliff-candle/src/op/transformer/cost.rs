@@ -113,6 +113,7 @@ impl Products {
             batch: rows,
             in_channels: self.each,
             out_channels: self.each,
+            scalar_channels: 0,
         };
         let costs = self.operators().map(|operator| operator.cost(&dims));
         let of = |cost: flashcliff::Cost| match pass {

@@ -388,6 +388,7 @@ mod tests {
                 batch: 5,
                 in_channels: 4,
                 out_channels: 4,
+                scalar_channels: 0,
             }],
             ..NetworkSelection::default()
         };

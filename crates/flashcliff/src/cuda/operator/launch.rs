@@ -68,6 +68,8 @@ impl Member<'_> {
                 batch,
                 in_channels,
                 out_channels,
+                // Nothing that is packed has them.
+                scalar_channels: _,
             } = dims;
             let Dtypes { lanes, params } = dtypes;
             format!(

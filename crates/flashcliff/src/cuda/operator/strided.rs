@@ -100,6 +100,7 @@ impl Operator {
             batch: sizes.batch,
             in_channels: sizes.channels,
             out_channels: sizes.channels,
+            scalar_channels: 0,
         };
         // SAFETY: the caller promises it, and the context is current.
         unsafe { lanes.strided(pass, stream, &dims, sizes.dtype, read, written) }

@@ -19,13 +19,14 @@ pub(super) enum Kind {
     Sums,
 }
 
-/// The arguments that all stages of a call share.
+/// The arguments that all stages of the channels share, or all of the scalar channels.
 pub(super) struct Rest<T> {
     pub(super) groups: usize,
     pub(super) channels: usize,
     pub(super) gate: Gate,
     pub(super) eps: T,
     pub(super) inv_channels: T,
+    pub(super) counts: [T; 2],
 }
 
 /// The row sums of a row. They are memory of the task, which no row has to clear.
@@ -92,7 +93,8 @@ impl<'a, T: Element, const N: usize> Bound<'a, T, N> {
     /// # Safety
     /// All places hold the row; the CPU supports the tier.
     #[inline]
-    pub(super) unsafe fn run(&mut self, row: Row, sums: &mut RowSums<T>, rest: &Rest<T>) {
+    pub(super) unsafe fn run(&mut self, row: Row, sums: &mut RowSums<T>, rest: &[Rest<T>; 2]) {
+        let rest = &rest[usize::from(self.call.is_of_scalars)];
         let [inputs, outputs, params, batch_sums] = self.ends;
         for slot in 0..batch_sums {
             self.lanes[slot] = self.places[slot].lanes(row);
@@ -113,6 +115,7 @@ impl<'a, T: Element, const N: usize> Bound<'a, T, N> {
             gate: rest.gate,
             eps: rest.eps,
             inv_channels: rest.inv_channels,
+            counts: rest.counts,
             code: self.call.stage.code,
         };
         // SAFETY: the caller promises it.

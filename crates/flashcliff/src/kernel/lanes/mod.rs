@@ -20,6 +20,7 @@ use super::tasks;
 use crate::Gate;
 use crate::{Element, Tier};
 use flashcliff_kernels::program::Plan;
+use flashcliff_program::ir::Width;
 use flashcliff_program::plan::Limits;
 
 /// The largest number of lane tensors that a program reads, or that it writes.
@@ -41,6 +42,7 @@ const _: () = assert!(
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Operand<T> {
     pub(crate) ptr: *mut T,
+    pub(crate) width: Width,
     pub(crate) components: usize,
     pub(crate) component_stride: usize,
     pub(crate) row_stride: usize,
@@ -54,8 +56,18 @@ impl<T> Operand<T> {
         batch: usize,
         channels: usize,
     ) -> Self {
+        Self::of_width(Width::Channels, ptr, [components, batch, channels])
+    }
+
+    /// The operand of a contiguous `[components, batch, channels]` tensor, whose channels are those of a width.
+    pub(crate) fn of_width(
+        width: Width,
+        ptr: *mut T,
+        [components, batch, channels]: [usize; 3],
+    ) -> Self {
         Self {
             ptr,
+            width,
             components,
             component_stride: batch * channels,
             row_stride: channels,
@@ -72,6 +84,7 @@ impl<T> Operand<T> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parameter<T> {
     pub(crate) ptr: *mut T,
+    pub(crate) width: Width,
     pub(crate) count: usize,
 }
 
@@ -88,7 +101,8 @@ pub(crate) struct Call<'a, T> {
     pub(crate) saved: *mut T,
     pub(crate) saved_stride: usize,
     pub(crate) batch: usize,
-    pub(crate) channels: usize,
+    /// The number of channels, and of scalar channels.
+    pub(crate) channels: [usize; 2],
     /// Operations per lane. They decide the size of the chunks.
     pub(crate) flops: usize,
     pub(crate) tier: Tier,
@@ -110,7 +124,7 @@ pub(crate) fn workspace_len<T: Element>(call: &Call<'_, T>) -> usize {
 /// The operands, parameters and saved sums are valid for the shape of the call, and what is
 /// written overlaps nothing else. `workspace` has [`workspace_len`] elements.
 pub(crate) unsafe fn run<T: Element>(call: &Call<'_, T>, workspace: &mut [T]) {
-    if call.channels == 0 {
+    if call.channels == [0, 0] {
         return;
     }
     let layout = Layout::of(call);

@@ -1,7 +1,7 @@
 //! Packs parameters for the lanes, and adds up sums over the batch.
 //!
 //! A packed parameter has the values of one group of channels one behind the other, each a vector. Interpreted stages
-//! take parameters that are not packed: [`Layout::parameter`] knows the difference.
+//! take parameters that are not packed: [`Rows::parameter`](super::layout::Rows::parameter) knows the difference.
 
 use super::Call;
 use super::layout::Layout;
@@ -21,14 +21,15 @@ pub(super) unsafe fn pack<T: Element>(call: &Call<'_, T>, layout: &Layout, to: &
     let lanes = T::lanes(call.tier);
     let mut rest = to;
     for param in call.params {
-        let (values, next) = rest.split_at_mut(layout.private_len(param.count));
+        let rows = layout.rows(param.width);
+        let (values, next) = rest.split_at_mut(rows.private_len(param.count));
         rest = next;
-        for group in 0..layout.padded / lanes {
+        for group in 0..rows.padded / lanes {
             for lane in 0..lanes {
                 let channel = group * lanes + lane;
                 for k in 0..param.count {
-                    let index = layout.parameter(param.count, k, [group, lane, lanes]);
-                    values[index] = if channel < call.channels {
+                    let index = rows.parameter(param.count, k, [group, lane, lanes]);
+                    values[index] = if channel < rows.channels {
                         // SAFETY: the caller promises it.
                         unsafe { *param.ptr.add(channel * param.count + k) }
                     } else {
@@ -72,16 +73,17 @@ pub(super) unsafe fn sum_partials<T: Element>(
     }
     let mut start = 0;
     for sum in call.sums {
-        for channel in (0..call.channels).take_while(|_| !sum.ptr.is_null()) {
+        let rows = layout.rows(sum.width);
+        for channel in (0..rows.channels).take_while(|_| !sum.ptr.is_null()) {
             let (group, lane) = (channel / lanes, channel % lanes);
             for k in 0..sum.count {
-                let index = start + layout.parameter(sum.count, k, [group, lane, lanes]);
+                let index = start + rows.parameter(sum.count, k, [group, lane, lanes]);
                 // No chunk at all: an empty batch, whose sums are zero.
                 let value = first.get(index).copied().unwrap_or_default();
                 // SAFETY: the caller promises it.
                 unsafe { *sum.ptr.add(channel * sum.count + k) = value };
             }
         }
-        start += layout.private_len(sum.count);
+        start += rows.private_len(sum.count);
     }
 }

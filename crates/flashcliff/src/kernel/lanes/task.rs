@@ -3,12 +3,13 @@
 use std::ops::Range;
 
 use super::bound::{Bound, Kind, Rest, RowSums};
-use super::layout::Layout;
+use super::layout::{Layout, width_of_cut};
 use super::place::{Place, Row};
-use super::{Call, Parameter};
+use super::{Call, Operand, Parameter};
 use crate::Element;
 use crate::few::Few;
 use flashcliff_kernels::program::{Slot, StageCall};
+use flashcliff_program::ir::Width;
 
 /// The stages for which a task has room of its own. Few plans have more.
 const OWN_STAGES: usize = 9;
@@ -48,9 +49,8 @@ pub(super) struct Task<'a, T, const N: usize> {
     inputs: [Place<T>; N],
     /// The places of the outputs: in scratch memory if they are staged or unwanted, else in memory.
     outputs: [Place<T>; N],
-    /// Whether outputs wait in scratch memory.
-    staged: bool,
-    rest: Rest<T>,
+    /// What stages of the channels share, and stages of the scalar channels.
+    rest: [Rest<T>; 2],
 }
 
 impl<'a, T: Element, const N: usize> Task<'a, T, N> {
@@ -62,9 +62,8 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
         params: *mut T,
         partial: &mut [T],
     ) -> Self {
-        let staged = layout.ragged || layout.writer.streams();
         partial.fill(T::default());
-        if layout.ragged {
+        if layout.is_ragged() {
             // The padding of inputs must be finite. Nothing writes it later.
             scratch.fill(T::default());
         }
@@ -75,14 +74,16 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
             part
         };
         let mut cuts = [Place::NONE; N];
-        for (place, &components) in cuts.iter_mut().zip(call.plan.cuts) {
-            *place = Place::scratch(take(layout.private_len(components)), layout.planar_stride);
+        for (cut, (place, &components)) in cuts.iter_mut().zip(call.plan.cuts).enumerate() {
+            let rows = layout.rows(width_of_cut(call.plan, cut));
+            *place = Place::scratch(take(rows.private_len(components)), rows.planar_stride);
         }
         let mut inputs = [Place::NONE; N];
         for (place, operand) in inputs.iter_mut().zip(call.inputs) {
-            *place = match layout.ragged {
+            let rows = layout.rows(operand.width);
+            *place = match rows.ragged {
                 true => {
-                    let stride = layout.input_stride;
+                    let stride = rows.input_stride;
                     Place::scratch(take(operand.components * stride), stride)
                 }
                 false => Place::memory(operand),
@@ -90,9 +91,10 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
         }
         let mut outputs = [Place::NONE; N];
         for (place, operand) in outputs.iter_mut().zip(call.outputs) {
-            let stride = layout.output_stride;
-            *place = match staged || operand.is_unwanted() {
-                true => Place::waiting(take(operand.components * stride), stride, layout.padded),
+            let rows = layout.rows(operand.width);
+            let stride = rows.output_stride;
+            *place = match layout.stages(operand.width) || operand.is_unwanted() {
+                true => Place::waiting(take(operand.components * stride), stride, rows.padded),
                 false => Place::memory(operand),
             };
         }
@@ -117,14 +119,14 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
             sums: RowSums::new(),
             inputs,
             outputs,
-            staged,
-            rest: Rest {
-                groups: layout.padded / T::lanes(call.tier),
-                channels: call.channels,
+            rest: Width::ALL.map(|width| Rest {
+                groups: layout.rows(width).padded / T::lanes(call.tier),
+                channels: layout.rows(width).channels,
                 gate: call.gate,
                 eps: T::from_f64(call.eps),
-                inv_channels: T::from_f64(1.0 / call.channels as f64),
-            },
+                inv_channels: T::from_f64(1.0 / call.channels[0] as f64),
+                counts: call.channels.map(|count| T::from_f64(count as f64)),
+            }),
         }
     }
 
@@ -137,17 +139,15 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
             // SAFETY: the caller promises it.
             unsafe { self.row(Row { index, waiting }) };
         }
-        if self.staged {
-            // SAFETY: the caller promises it.
-            unsafe { self.write(rows) };
-        }
+        // SAFETY: the caller promises it.
+        unsafe { self.write(rows) };
     }
 
     /// # Safety
     /// The contract of [`Self::rows`] holds.
     unsafe fn row(&mut self, row: Row) {
         let (call, plan) = (self.call, self.call.plan);
-        if self.layout.ragged {
+        if self.layout.is_ragged() {
             // SAFETY: the caller promises it.
             unsafe { self.bring(row) };
         }
@@ -174,13 +174,14 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
     /// # Safety
     /// The contract of [`Self::rows`] holds.
     unsafe fn bring(&self, row: Row) {
-        for (place, operand) in self.inputs.iter().zip(self.call.inputs) {
+        let inputs = self.inputs.iter().zip(self.call.inputs);
+        for (place, operand) in inputs.filter(|(_, o)| self.layout.rows(o.width).ragged) {
             let (from, to) = (Place::memory(operand).lanes(row), place.lanes(row));
             for k in 0..operand.components {
                 // SAFETY: the rows of the operand and of the scratch memory hold the channels.
                 unsafe {
                     let (from, to) = (from.at(k, 0), to.at(k, 0));
-                    from.copy_to_nonoverlapping(to, self.call.channels);
+                    from.copy_to_nonoverlapping(to, self.layout.rows(operand.width).channels);
                 }
             }
         }
@@ -191,11 +192,15 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
     /// # Safety
     /// The contract of [`Self::rows`] holds.
     unsafe fn write(&self, rows: Range<usize>) {
-        let wanted = self.outputs.iter().zip(self.call.outputs);
-        for (place, operand) in wanted.filter(|(_, operand)| !operand.is_unwanted()) {
+        let outputs = self.outputs.iter().zip(self.call.outputs);
+        let waits = |(_, operand): &(&Place<T>, &Operand<T>)| {
+            !operand.is_unwanted() && self.layout.stages(operand.width)
+        };
+        for (place, operand) in outputs.filter(waits) {
             let to = Place::memory(operand);
+            let own = self.layout.rows(operand.width);
             // Rows that are contiguous on both sides are copied as one run.
-            let run = match operand.row_stride == self.layout.padded {
+            let run = match operand.row_stride == own.padded {
                 true => rows.len(),
                 false => 1,
             };
@@ -206,7 +211,7 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
                     // SAFETY: the scratch memory and the operand hold the rows.
                     unsafe {
                         let (from, to) = (from.at(k, 0), to.at(k, 0));
-                        self.layout.writer.copy(from, to, run * self.call.channels);
+                        self.layout.writer.copy(from, to, run * own.channels);
                     }
                 }
             }
@@ -223,8 +228,9 @@ fn parameters<T, const N: usize>(
     let mut places = [Place::NONE; N];
     let mut next = ptr;
     for (place, param) in places.iter_mut().zip(params) {
-        *place = Place::scratch(next, layout.planar_stride);
-        next = next.wrapping_add(layout.private_len(param.count));
+        let rows = layout.rows(param.width);
+        *place = Place::scratch(next, rows.planar_stride);
+        next = next.wrapping_add(rows.private_len(param.count));
     }
     places
 }

@@ -24,6 +24,7 @@ pub(crate) fn len(graph: &Graph, value: ValueId, dims: &Dims) -> usize {
         Dim::Batch => dims.batch,
         Dim::In => dims.in_channels,
         Dim::Out => dims.out_channels,
+        Dim::Scalars => dims.scalar_channels,
     });
     sizes::product(axes)
 }

@@ -22,6 +22,7 @@ pub(crate) fn dims_of(side: Side, dims: &Dims) -> Dims {
         batch: dims.batch,
         in_channels: channels,
         out_channels: channels,
+        scalar_channels: dims.scalar_channels,
     }
 }
 

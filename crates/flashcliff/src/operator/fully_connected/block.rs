@@ -47,7 +47,7 @@ impl<'a, T: Element> Block<'a, T> {
         lanes: &mut [T],
     ) {
         let call = Call {
-            channels: self.dims.in_channels,
+            channels: [self.dims.in_channels, 0],
             ..self
                 .op
                 .call(self.tier, program, inputs, outputs, self.rows.len())
@@ -185,7 +185,7 @@ impl<'a, T: Element> Block<'a, T> {
             let call = Call {
                 saved: saved.wrapping_add(index * self.dims.batch + self.rows.start),
                 saved_stride: self.dims.batch,
-                channels,
+                channels: [channels, 0],
                 ..self
                     .op
                     .call(self.tier, norm.program, &inputs, &outputs, count)

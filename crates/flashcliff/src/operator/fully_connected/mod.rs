@@ -346,7 +346,7 @@ impl FullyConnected {
                         let call = Call {
                             saved,
                             saved_stride: dims.batch,
-                            channels,
+                            channels: [channels, 0],
                             ..self.call(tier, program, inputs, outputs, count)
                         };
                         // SAFETY: rows of checked tensors; blocks are disjoint; both plans only read
@@ -488,7 +488,7 @@ impl FullyConnected {
             saved: std::ptr::null_mut(),
             saved_stride: 0,
             batch: count,
-            channels: 0,
+            channels: [0, 0],
             // The call has one chunk: a block belongs to one task.
             flops: 0,
             tier,
@@ -555,7 +555,7 @@ impl FullyConnected {
             let outputs = program.output_components().map(operand);
             let outputs: Few<_, MAX_TENSORS> = Few::of(operand(0), outputs);
             lanes::workspace_len(&Call {
-                channels,
+                channels: [channels, 0],
                 ..self.call(tier, program, &inputs, &outputs, rows)
             })
         });
