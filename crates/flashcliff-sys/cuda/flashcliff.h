@@ -41,12 +41,13 @@ typedef struct fc_call {
   size_t workspace_bytes;
   int64_t batch;
   int64_t channels;
+  int64_t scalars;       /* scalar channels; only for programs that have them */
   double eps;
   fc_gate gate;
   fc_dtype lane_dtype;   /* of inputs and outputs */
   fc_dtype param_dtype;  /* of params and sums */
   /* Unless 0, lane tensors are not contiguous: elements from a component to the next, and from a batch element to the next.
-   * Channels always are contiguous. For pointwise kernels only. */
+   * Channels always are contiguous. For kernels that are pointwise or walk rows. */
   int32_t strided;
   fc_strides input_strides[FC_MAX_TENSORS];
   fc_strides output_strides[FC_MAX_TENSORS];
@@ -75,6 +76,7 @@ typedef struct fc_image {
   const char *functions[FC_VARIANTS];
   fc_shape shape;
   int32_t pointwise;  /* lanes depend on neither each other nor their channel */
+  int32_t walks;      /* rows may have scalar channels, and tensors strides */
   int32_t is_f64;
 } fc_image;
 

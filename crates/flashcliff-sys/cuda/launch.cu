@@ -228,7 +228,7 @@ int shared_bytes(const fc_kernel *kernel, Arguments a, int stages) {
 bool fits(const fc_kernel *kernel, const fc_call *call) {
   const auto stores = [&](int dtype) { return kernel->is_f64 ? dtype == FC_F64 : dtype == FC_F32 || dtype == FC_BF16 || dtype == FC_F16; };
   return stores(call->lane_dtype) && (kernel->shape.params == 0 || stores(call->param_dtype)) && call->batch >= 0 &&
-         call->channels >= 0 && (!call->strided || kernel->pointwise) && (call->column_sums == nullptr || kernel->shape.sums_columns());
+         call->channels >= 0 && call->scalars >= 0 && (!call->strided || kernel->pointwise || kernel->walks) && (call->column_sums == nullptr || kernel->shape.sums_columns());
 }
 
 // Fills in the arguments that do not depend on how rows are cut.
@@ -530,6 +530,8 @@ cudaError_t launch_lanes(const Cut &cut, cudaStream_t stream) {
 }  // namespace
 }  // namespace fc
 
+#include "walk.cuh"
+
 extern "C" const fc_kernel *fc_find(uint64_t upper, uint64_t lower, int is_f64) {
   for (const fc::Table *table = fc::tables(); table->kernels != nullptr; table++) {
     for (int i = 0; i < table->count; i++) {
@@ -554,7 +556,8 @@ extern "C" int fc_prepare(const fc_kernel *kernel) {
 extern "C" int fc_workspace_bytes(const fc_kernel *kernel, const fc_call *call, size_t *bytes) {
   if (kernel == nullptr || call == nullptr || bytes == nullptr) return FC_ERROR_BAD_CALL;
   *bytes = 0;
-  if (call->channels == 0) return 0;
+  if (call->channels == 0 && call->scalars == 0) return 0;
+  if (kernel->walks) return fc::walk_workspace_bytes(kernel, call, bytes);
   fc::Cut cut;
   const int error = fc::plan_call(kernel, call, &cut);
   if (error == 0) *bytes = fc::partial_bytes(kernel, cut);
@@ -564,7 +567,8 @@ extern "C" int fc_workspace_bytes(const fc_kernel *kernel, const fc_call *call, 
 extern "C" int fc_plan_of(const fc_kernel *kernel, const fc_call *call, fc_plan *plan) {
   if (kernel == nullptr || call == nullptr || plan == nullptr) return FC_ERROR_BAD_CALL;
   *plan = {};
-  if (call->channels == 0) return 0;
+  if (call->channels == 0 && call->scalars == 0) return 0;
+  if (kernel->walks) return fc::plan_walk(kernel, call, plan);
   fc::Cut cut;
   const int error = fc::plan_call(kernel, call, &cut);
   if (error == 0) *plan = cut.plan;
@@ -590,8 +594,9 @@ int launch_call(const fc_kernel *kernel, const fc_call *call, Cut *cut, bool *ha
 
 extern "C" int fc_launch(const fc_kernel *kernel, const fc_call *call, void *stream) {
   if (kernel == nullptr || call == nullptr) return FC_ERROR_BAD_CALL;
-  if (call->channels == 0) return 0;
+  if (call->channels == 0 && call->scalars == 0) return 0;
   const cudaStream_t on = static_cast<cudaStream_t>(stream);
+  if (kernel->walks) return fc::launch_walk(kernel, call, on);
   fc::Cut cut;
   bool has_sums = false;
   const int error = fc::launch_call(kernel, call, &cut, &has_sums, on);
@@ -600,7 +605,7 @@ extern "C" int fc_launch(const fc_kernel *kernel, const fc_call *call, void *str
 }
 
 extern "C" int fc_launch_in_parts(const fc_kernel *kernel, const fc_call *call, fc_partials *left, void *stream) {
-  if (kernel == nullptr || call == nullptr || left == nullptr) return FC_ERROR_BAD_CALL;
+  if (kernel == nullptr || call == nullptr || left == nullptr || kernel->walks) return FC_ERROR_BAD_CALL;
   *left = {};
   if (call->channels == 0) return 0;
   fc::Cut cut;

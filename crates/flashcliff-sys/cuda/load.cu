@@ -51,6 +51,7 @@ extern "C" int fc_load(const fc_image *image, const fc_kernel **result) {
   if (kernel == nullptr) return cudaErrorMemoryAllocation;
   kernel->is_f64 = image->is_f64;
   kernel->pointwise = image->pointwise;
+  kernel->walks = image->walks;
   static_cast<fc_shape &>(kernel->shape) = image->shape;
   for (int i = 0; i < FC_VARIANTS; i++) {
     if (image->codes[i] == nullptr) continue;

@@ -49,6 +49,8 @@ typedef struct fc_shape {
   int32_t saved_sums;     /* row sums it reads */
   int32_t row_sums;       /* row sums it computes */
   int32_t reductions;     /* in how many steps, each of which needs the row sums before it */
+  /* The tensors of the scalar channels, as sets of bits. */
+  uint32_t scalar_inputs, scalar_outputs, scalar_params, scalar_sums;
 } fc_shape;
 
 #endif

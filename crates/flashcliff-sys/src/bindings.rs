@@ -99,10 +99,18 @@ pub struct fc_shape {
     pub row_sums: i32,
     /// in how many steps, each of which needs the row sums before it
     pub reductions: i32,
+    /// The tensors of the scalar channels, as sets of bits.
+    pub scalar_inputs: u32,
+    /// The tensors of the scalar channels, as sets of bits.
+    pub scalar_outputs: u32,
+    /// The tensors of the scalar channels, as sets of bits.
+    pub scalar_params: u32,
+    /// The tensors of the scalar channels, as sets of bits.
+    pub scalar_sums: u32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_shape"][::core::mem::size_of::<fc_shape>() - 200usize];
+    ["Size of fc_shape"][::core::mem::size_of::<fc_shape>() - 216usize];
     ["Alignment of fc_shape"][::core::mem::align_of::<fc_shape>() - 4usize];
     [
         "Offset of field: fc_shape::lanes",
@@ -146,6 +154,18 @@ const _: () = {
     [
         "Offset of field: fc_shape::reductions",
     ][::core::mem::offset_of!(fc_shape, reductions) - 196usize];
+    [
+        "Offset of field: fc_shape::scalar_inputs",
+    ][::core::mem::offset_of!(fc_shape, scalar_inputs) - 200usize];
+    [
+        "Offset of field: fc_shape::scalar_outputs",
+    ][::core::mem::offset_of!(fc_shape, scalar_outputs) - 204usize];
+    [
+        "Offset of field: fc_shape::scalar_params",
+    ][::core::mem::offset_of!(fc_shape, scalar_params) - 208usize];
+    [
+        "Offset of field: fc_shape::scalar_sums",
+    ][::core::mem::offset_of!(fc_shape, scalar_sums) - 212usize];
 };
 /// A kernel; it lives as long as the process.
 #[repr(C)]
@@ -175,6 +195,8 @@ pub struct fc_call {
     pub workspace_bytes: usize,
     pub batch: i64,
     pub channels: i64,
+    /// scalar channels; only for programs that have them
+    pub scalars: i64,
     pub eps: f64,
     pub gate: fc_gate,
     /// of inputs and outputs
@@ -182,14 +204,14 @@ pub struct fc_call {
     /// of params and sums
     pub param_dtype: fc_dtype,
     /** Unless 0, lane tensors are not contiguous: elements from a component to the next, and from a batch element to the next.
- Channels always are contiguous. For pointwise kernels only.*/
+ Channels always are contiguous. For kernels that are pointwise or walk rows.*/
     pub strided: i32,
     pub input_strides: [fc_strides; 12usize],
     pub output_strides: [fc_strides; 12usize],
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_call"][::core::mem::size_of::<fc_call>() - 784usize];
+    ["Size of fc_call"][::core::mem::size_of::<fc_call>() - 792usize];
     ["Alignment of fc_call"][::core::mem::align_of::<fc_call>() - 8usize];
     [
         "Offset of field: fc_call::inputs",
@@ -224,25 +246,28 @@ const _: () = {
     [
         "Offset of field: fc_call::channels",
     ][::core::mem::offset_of!(fc_call, channels) - 368usize];
-    ["Offset of field: fc_call::eps"][::core::mem::offset_of!(fc_call, eps) - 376usize];
+    [
+        "Offset of field: fc_call::scalars",
+    ][::core::mem::offset_of!(fc_call, scalars) - 376usize];
+    ["Offset of field: fc_call::eps"][::core::mem::offset_of!(fc_call, eps) - 384usize];
     [
         "Offset of field: fc_call::gate",
-    ][::core::mem::offset_of!(fc_call, gate) - 384usize];
+    ][::core::mem::offset_of!(fc_call, gate) - 392usize];
     [
         "Offset of field: fc_call::lane_dtype",
-    ][::core::mem::offset_of!(fc_call, lane_dtype) - 388usize];
+    ][::core::mem::offset_of!(fc_call, lane_dtype) - 396usize];
     [
         "Offset of field: fc_call::param_dtype",
-    ][::core::mem::offset_of!(fc_call, param_dtype) - 392usize];
+    ][::core::mem::offset_of!(fc_call, param_dtype) - 400usize];
     [
         "Offset of field: fc_call::strided",
-    ][::core::mem::offset_of!(fc_call, strided) - 396usize];
+    ][::core::mem::offset_of!(fc_call, strided) - 404usize];
     [
         "Offset of field: fc_call::input_strides",
-    ][::core::mem::offset_of!(fc_call, input_strides) - 400usize];
+    ][::core::mem::offset_of!(fc_call, input_strides) - 408usize];
     [
         "Offset of field: fc_call::output_strides",
-    ][::core::mem::offset_of!(fc_call, output_strides) - 592usize];
+    ][::core::mem::offset_of!(fc_call, output_strides) - 600usize];
 };
 /// How a call would be run; for tests, benchmarks and tuning.
 #[repr(C)]
@@ -301,11 +326,13 @@ pub struct fc_image {
     pub shape: fc_shape,
     /// lanes depend on neither each other nor their channel
     pub pointwise: i32,
+    /// rows may have scalar channels, and tensors strides
+    pub walks: i32,
     pub is_f64: i32,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_image"][::core::mem::size_of::<fc_image>() - 288usize];
+    ["Size of fc_image"][::core::mem::size_of::<fc_image>() - 312usize];
     ["Alignment of fc_image"][::core::mem::align_of::<fc_image>() - 8usize];
     [
         "Offset of field: fc_image::codes",
@@ -318,10 +345,13 @@ const _: () = {
     ][::core::mem::offset_of!(fc_image, shape) - 80usize];
     [
         "Offset of field: fc_image::pointwise",
-    ][::core::mem::offset_of!(fc_image, pointwise) - 280usize];
+    ][::core::mem::offset_of!(fc_image, pointwise) - 296usize];
+    [
+        "Offset of field: fc_image::walks",
+    ][::core::mem::offset_of!(fc_image, walks) - 300usize];
     [
         "Offset of field: fc_image::is_f64",
-    ][::core::mem::offset_of!(fc_image, is_f64) - 284usize];
+    ][::core::mem::offset_of!(fc_image, is_f64) - 304usize];
 };
 impl Default for fc_image {
     fn default() -> Self {

@@ -20,6 +20,8 @@ pub const SKELETON: &[(&str, &str)] = files![
     "skeleton/stages.cuh",
     "skeleton/totals.cuh",
     "skeleton/uniforms.cuh",
+    "skeleton/walk.cuh",
+    "skeleton/walk.h",
     "skeleton/blocks/context.cuh",
     "skeleton/blocks/entry.h",
     "skeleton/blocks/kernel.cuh",

@@ -10,6 +10,7 @@ mod budget;
 mod planned;
 mod shape;
 mod single;
+mod walk;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -26,7 +27,7 @@ use flashcliff_program::spec::{self, Operator};
 use blocks::{BlockPass, Blocks};
 use planned::Planned;
 pub use shape::Shape;
-pub use single::{BlockKernels, Kernel, Single, blocks, single};
+pub use single::{BlockKernels, Kernel, Single, blocks, single, strided};
 
 /// Emits the kernels of some algebras and the list of them.
 ///

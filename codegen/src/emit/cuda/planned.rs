@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use super::budget::Budget;
 use super::shape::Shape;
-use flashcliff_program::ir::Program;
+use flashcliff_program::ir::{Program, Width};
 use flashcliff_program::plan::{Plan, Source, Stage, StageName, Target};
 
 /// A program that is emitted.
@@ -53,9 +53,30 @@ impl Planned<'_> {
             .collect()
     }
 
+    /// The number of reductions, each of which needs those before it. Stages of both widths form sums in the same one.
+    fn reductions(&self) -> usize {
+        let stages = self.plan.stages.iter();
+        let reducing = stages.filter(|stage| !stage.row_sums.is_empty());
+        let numbers: BTreeSet<usize> = reducing.map(|stage| stage.reductions).collect();
+        numbers.len()
+    }
+
+    /// The inputs, outputs, parameters and sums of the scalar channels, as sets of bits.
+    fn scalars(&self) -> [u32; 4] {
+        let program = self.program;
+        [
+            set(program.inputs.iter().map(|input| input.width)),
+            set(program.outputs.iter().map(|output| output.tensor.width)),
+            set(program.params.iter().map(|param| param.width)),
+            set(program.sums.iter().map(|sum| sum.tensor.width)),
+        ]
+    }
+
     /// Whether a lane only needs its own operands.
     pub(super) fn is_pointwise(&self) -> bool {
-        self.program.params.is_empty() && self.program.sums.is_empty() && self.plan.row_sums == 0
+        let program = self.program;
+        let is_free = program.params.is_empty() && program.sums.is_empty();
+        is_free && self.plan.row_sums == 0 && !program.has_scalars()
     }
 
     /// The text of the struct.
@@ -77,19 +98,15 @@ impl Planned<'_> {
             params: self.param_counts(),
             saved_row_sums: self.plan.saved_row_sums,
             row_sums: self.plan.stages.iter().map(|s| s.row_sums.len()).sum(),
-            reductions: self
-                .plan
-                .stages
-                .iter()
-                .filter(|stage| !stage.row_sums.is_empty())
-                .count(),
+            reductions: self.reductions(),
             sums: self.sum_counts(),
+            scalars: self.scalars(),
             is_pointwise,
         }
     }
 
-    /// The contents of the struct. Programs that do the same have equal contents.
-    pub(super) fn body(&self) -> String {
+    /// The facts of the struct, as it states them.
+    pub(super) fn facts(&self) -> String {
         let list = |numbers: &[usize]| {
             let numbers: Vec<String> = numbers.iter().map(usize::to_string).collect();
             format!("{{{}}}", numbers.join(", "))
@@ -98,7 +115,7 @@ impl Planned<'_> {
         let mut text = String::new();
         let _ = writeln!(
             text,
-            "  static constexpr fc::Shape kShape = {{0, 0, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}}};",
+            "  static constexpr fc::Shape kShape = {{0, 0, 0, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}, {}{}}};",
             shape.inputs.len(),
             shape.outputs.len(),
             shape.params.len(),
@@ -110,12 +127,22 @@ impl Planned<'_> {
             shape.saved_row_sums,
             shape.row_sums,
             shape.reductions,
+            match shape.scalars {
+                [0, 0, 0, 0] => String::new(),
+                scalars => scalars.map(|set| format!(", {set}")).concat(),
+            },
         );
         let _ = writeln!(
             text,
             "  static constexpr int kVanishesFrom = {};",
             self.vanishes_from
         );
+        text
+    }
+
+    /// The contents of the struct. Programs that do the same have equal contents.
+    pub(super) fn body(&self) -> String {
+        let mut text = self.facts();
         text.push_str("  template <class C>\n  FC_INLINE static void run(C &c) {\n");
         text.push_str("    using V = typename C::V;\n    using T = typename C::T;\n");
         self.loads(&mut text);
@@ -207,6 +234,14 @@ impl Planned<'_> {
     }
 }
 
+/// The tensors of scalar channels, as a set of bits.
+fn set(widths: impl Iterator<Item = Width>) -> u32 {
+    let scalars = widths
+        .enumerate()
+        .filter(|(_, width)| *width == Width::Scalars);
+    scalars.fold(0, |set, (at, _)| set | 1 << at)
+}
+
 /// The stages before one.
 #[derive(Default)]
 struct Done {
@@ -227,7 +262,7 @@ impl Done {
 }
 
 /// The inputs of the program that a stage reads.
-fn inputs_of(stage: &Stage) -> impl Iterator<Item = usize> {
+pub(super) fn inputs_of(stage: &Stage) -> impl Iterator<Item = usize> {
     stage.sources.iter().filter_map(|source| match *source {
         Source::Input(tensor) => Some(tensor),
         Source::Cut(_) => None,

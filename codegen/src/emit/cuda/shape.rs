@@ -23,6 +23,8 @@ pub struct Shape {
     pub reductions: usize,
     /// The sums over the batch of each result that is one, for one channel.
     pub sums: Vec<usize>,
+    /// The inputs, outputs, parameters and sums of the scalar channels, as sets of bits.
+    pub scalars: [u32; 4],
     /// Whether lanes depend on neither each other nor their channel.
     pub is_pointwise: bool,
 }

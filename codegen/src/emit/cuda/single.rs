@@ -25,6 +25,8 @@ pub struct Single {
     pub kernels: Vec<Kernel>,
     /// The facts for launches.
     pub shape: Shape,
+    /// Whether the kernels walk rows: tensors may have strides of their own, and there may be scalar channels.
+    pub walks: bool,
 }
 
 /// The kernels of path products.
@@ -46,11 +48,28 @@ const VARIANTS_OF_BLOCKS: usize = 7;
 /// The namespace of what is emitted for one program.
 const NAMESPACE: &str = "program";
 
-/// Emits the kernels of a program. Programs that differ in names alone give the same text.
+/// Emits the kernels of a program for contiguous tensors. Programs that differ in names alone give the same text. The kernels of
+/// programs with scalar channels take tensors with strides too.
 ///
 /// # Errors
 /// A program that kernels have no room for.
 pub fn single(program: &Program, is_f64: bool) -> Result<Single, Error> {
+    emitted(program, is_f64, |planned| planned.program.has_scalars())
+}
+
+/// Emits the kernels of a program for tensors with strides of their own.
+///
+/// # Errors
+/// A program that kernels have no room for.
+pub fn strided(program: &Program, is_f64: bool) -> Result<Single, Error> {
+    emitted(program, is_f64, |planned| !planned.is_pointwise())
+}
+
+fn emitted(
+    program: &Program,
+    is_f64: bool,
+    walks: impl Fn(&Planned<'_>) -> bool,
+) -> Result<Single, Error> {
     let program = program.without_names();
     let plan = plan_of(None, &program)?;
     let mut stages = Functions::default();
@@ -63,14 +82,20 @@ pub fn single(program: &Program, is_f64: bool) -> Result<Single, Error> {
         vanishes_from: vanishes_from(None, &program)?,
     };
     let shape = planned.shape(is_f64);
+    let walks = walks(&planned);
     let skeleton = match shape.is_pointwise {
         true => "points",
+        false if walks => "walk",
         false => "rows",
+    };
+    let body = match walks {
+        true => planned.walk(),
+        false => planned.body(),
     };
     let text = format!(
         "#include \"skeleton/{skeleton}.cuh\"\n\nnamespace {NAMESPACE} {{\n{}\n{}\n}}  // namespace {NAMESPACE}\n",
         stages.text(),
-        planned.text(&planned.body()),
+        planned.text(&body),
     );
     let key = format!("{NAMESPACE}::{}, {}", planned.name, arithmetic(is_f64));
     let kernels = match shape.is_pointwise {
@@ -78,6 +103,7 @@ pub fn single(program: &Program, is_f64: bool) -> Result<Single, Error> {
             variant: 0,
             expression: format!("&fc::points_kernel<{key}>"),
         }],
+        false if walks => walkers(&key, &shape, is_f64),
         false => {
             // The bytes of an element and the gate: both of the call, or known.
             let mut known = vec![(0, "fc::kAnyGate")];
@@ -105,7 +131,22 @@ pub fn single(program: &Program, is_f64: bool) -> Result<Single, Error> {
         text,
         kernels,
         shape,
+        walks,
     })
+}
+
+/// The kernels that walk rows: for one channel a thread and any element, and for pairs of channels of 4 and of 2 bytes each, where a thread
+/// has room for pairs.
+fn walkers(key: &str, shape: &Shape, is_f64: bool) -> Vec<Kernel> {
+    let mut kinds = vec![(1, 0)];
+    if !is_f64 && shape.lanes > 1 {
+        kinds.extend([(2, 4), (2, 2)]);
+    }
+    let kernel = |(variant, (lanes, bytes))| Kernel {
+        variant,
+        expression: format!("&fc::walk_kernel<{key}, {lanes}, {bytes}>"),
+    };
+    kinds.into_iter().enumerate().map(kernel).collect()
 }
 
 /// Emits the kernels of the path products of an algebra.

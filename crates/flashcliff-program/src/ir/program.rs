@@ -261,6 +261,16 @@ impl Program {
         }
     }
 
+    /// Whether some argument or result is of scalar channels.
+    pub fn has_scalars(&self) -> bool {
+        let inputs = self.inputs.iter().map(|tensor| tensor.width);
+        let outputs = self.outputs.iter().map(|output| output.tensor.width);
+        let params = self.params.iter().map(|param| param.width);
+        let sums = self.sums.iter().map(|sum| sum.tensor.width);
+        let mut all = inputs.chain(outputs).chain(params).chain(sums);
+        all.any(|width| width == Width::Scalars)
+    }
+
     /// The lanes that each value of the program is about; `None` for a value that is the same for a whole row. Where an expression mixes
     /// lanes of two widths, which [`validate`](Self::validate) refuses, it has the width of one of them.
     pub fn widths(&self) -> Vec<Option<Width>> {

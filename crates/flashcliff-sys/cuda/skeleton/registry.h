@@ -25,6 +25,8 @@ struct fc_kernel {
   mutable std::atomic<int> compiled[FC_VARIANTS][fc::kMaxDevices];
   // The last answer about clusters, by device; 0 before the first.
   mutable std::atomic<uint64_t> clusters[fc::kMaxDevices];
+  // Whether the kernel walks rows of both widths, and takes tensors with strides of their own.
+  int walks;
 };
 
 namespace fc {

@@ -5,6 +5,7 @@
 #include "gates.cuh"
 #include "lanes.cuh"
 #include "memory.cuh"
+#include "walk.h"
 
 namespace fc {
 
@@ -12,13 +13,18 @@ template <class T>
 struct Uniforms {
   T eps;
   T inv_channels;
+  T counts[2];  // of channels, and of scalar channels
   int gate;
   int valid;  // how many of the thread's channels exist
 
   // The constructor for lane functions without rows.
-  FC_INLINE explicit Uniforms(int gate_kind) : eps(0), inv_channels(0), gate(gate_kind), valid(1) {}
+  FC_INLINE explicit Uniforms(int gate_kind) : eps(0), inv_channels(0), counts{}, gate(gate_kind), valid(1) {}
 
-  FC_INLINE explicit Uniforms(const Arguments &a) : gate(a.gate) {
+  FC_INLINE explicit Uniforms(const Arguments &a) : counts{T(a.channels), T(0)}, gate(a.gate) { set(a); }
+  FC_INLINE explicit Uniforms(const Walk &a) : counts{T(a.channels[0]), T(a.channels[1])}, gate(a.gate) { set(a); }
+
+  template <class A>
+  FC_INLINE void set(const A &a) {
     if constexpr (sizeof(T) == 8) {
       eps = a.eps;
       inv_channels = a.inv_channels;

@@ -16,7 +16,7 @@ use super::dtype::{Dtypes, code};
 use super::fault;
 #[cfg(feature = "jit")]
 use super::jit;
-use super::operator::StridedTensor;
+use super::operator::{StridedTensor, StridedWorkspace};
 use crate::operator::{Dims, LaneOperator, Pass};
 use crate::programs::Known;
 use crate::{Algebra, Dtype, Error, Gate};
@@ -52,6 +52,8 @@ pub(super) struct Lanes {
 struct Kernels {
     program: &'static Known,
     of: [OnceLock<Kernel>; 2],
+    /// Kernels for tensors with strides of their own, where those for contiguous ones do not take them.
+    strided: [OnceLock<Kernel>; 2],
 }
 
 impl Kernels {
@@ -62,7 +64,16 @@ impl Kernels {
                 let built = built(program, is_f64);
                 built.map_or_else(OnceLock::new, OnceLock::from)
             }),
+            strided: Default::default(),
         }
+    }
+
+    /// Whether the kernels for contiguous tensors take strides: lanes do not depend on each other, or there are scalar channels.
+    fn takes_strides(&self) -> bool {
+        let source = self.program.source();
+        let has_rows = !source.row_sums.is_empty() || source.saved_row_sums > 0;
+        let is_pointwise = source.params.is_empty() && source.sums.is_empty() && !has_rows;
+        is_pointwise || source.has_scalars()
     }
 
     fn get(&self, arithmetic: Dtype) -> &OnceLock<Kernel> {
@@ -139,7 +150,28 @@ impl Lanes {
         let kernel = match known.get() {
             Some(kernel) => *kernel,
             None => {
-                let made = self.compile(kernels.program, arithmetic == Dtype::F64)?;
+                let made = self.compile(kernels.program, arithmetic, false)?;
+                *known.get_or_init(|| made)
+            }
+        };
+        Ok(kernel.0.as_ptr())
+    }
+
+    /// The kernel for tensors with strides of their own.
+    fn strided_kernel(
+        &self,
+        pass: Pass,
+        arithmetic: Dtype,
+    ) -> Result<*const sys::fc_kernel, Error> {
+        let kernels = self.kernels(pass);
+        if kernels.takes_strides() {
+            return self.kernel(pass, arithmetic);
+        }
+        let known = &kernels.strided[usize::from(arithmetic == Dtype::F64)];
+        let kernel = match known.get() {
+            Some(kernel) => *kernel,
+            None => {
+                let made = self.compile(kernels.program, arithmetic, true)?;
                 *known.get_or_init(|| made)
             }
         };
@@ -165,18 +197,37 @@ impl Lanes {
 
     /// The kernel of a program, compiled now.
     #[cfg(feature = "jit")]
-    fn compile(&self, program: &Known, is_f64: bool) -> Result<Kernel, Error> {
-        let kernel = jit::kernels(&self.title, program, is_f64, self.capability)?;
+    fn compile(
+        &self,
+        program: &Known,
+        arithmetic: Dtype,
+        is_strided: bool,
+    ) -> Result<Kernel, Error> {
+        let layout = match is_strided {
+            true => jit::Layout::Strided,
+            false => jit::Layout::Contiguous,
+        };
+        let is_f64 = arithmetic == Dtype::F64;
+        let kernel = jit::kernels(&self.title, program, is_f64, layout, self.capability)?;
         Ok(Kernel(kernel))
     }
 
     #[cfg(not(feature = "jit"))]
-    fn compile(&self, program: &Known, is_f64: bool) -> Result<Kernel, Error> {
-        let arithmetic = if is_f64 { Dtype::F64 } else { Dtype::F32 };
+    fn compile(
+        &self,
+        program: &Known,
+        arithmetic: Dtype,
+        is_strided: bool,
+    ) -> Result<Kernel, Error> {
+        let tensors = if is_strided {
+            " for tensors with strides"
+        } else {
+            ""
+        };
         Err(Error::UnsupportedOnCuda {
             operator: self.operator.clone(),
             reason: format!(
-                "this build has no {arithmetic} kernel of `{}`, and cannot compile one: its feature `jit` is off",
+                "this build has no {arithmetic} kernel of `{}`{tensors}, and cannot compile one: its feature `jit` is off",
                 program.source().name
             ),
         })
@@ -376,6 +427,7 @@ impl Lanes {
             // Sizes are below 2^63: `bind` bounds the elements of every tensor.
             batch: dims.batch as i64,
             channels: dims.in_channels as i64,
+            scalars: dims.scalar_channels as i64,
             eps: self.eps,
             gate: self.gate,
             lane_dtype: code(dtypes.lanes),
@@ -447,6 +499,69 @@ impl Lanes {
         if code == sys::FC_ERROR_BAD_CALL as i32 {
             return Err(self.has_no_strides());
         }
+        fault::kernel("fc_launch", code)
+    }
+
+    /// The bytes of workspace of [`Self::run_strided`], if all results are wanted.
+    pub(super) fn strided_workspace_bytes(
+        &self,
+        dims: &Dims,
+        dtypes: Dtypes,
+    ) -> Result<usize, Error> {
+        let kernel = self.strided_kernel(Pass::Forward, dtypes.arithmetic())?;
+        let mut call = self.empty_call(dims, dtypes);
+        call.strided = 1;
+        for sum in &mut call.sums[..self.program.program.source().sums.len()] {
+            // It only matters whether the address is null.
+            *sum = ptr::dangling_mut::<f64>().cast();
+        }
+        let mut bytes = 0;
+        // SAFETY: the function reads sizes and types of the call, and writes the number of bytes.
+        let code = unsafe { sys::fc_workspace_bytes(kernel, &raw const call, &raw mut bytes) };
+        fault::kernel("fc_workspace_bytes", code)?;
+        Ok(bytes)
+    }
+
+    /// Writes the results that are wanted, with strides for tensors of lanes. Inputs and results come in the order of callers.
+    ///
+    /// # Safety
+    /// The contract of [`Self::strided`] holds, for the workspace too.
+    pub(super) unsafe fn run_strided(
+        &self,
+        stream: CUstream,
+        dims: &Dims,
+        dtypes: Dtypes,
+        inputs: &[StridedTensor],
+        outputs: &[Option<StridedTensor>],
+        workspace: StridedWorkspace,
+    ) -> Result<(), Error> {
+        let source = self.program.program.source();
+        let kernel = self.strided_kernel(Pass::Forward, dtypes.arithmetic())?;
+        let mut call = self.empty_call(dims, dtypes);
+        call.strided = 1;
+        call.workspace = address(workspace.address);
+        call.workspace_bytes = workspace.bytes;
+        for (place, input) in source.arguments.iter().zip(inputs) {
+            match *place {
+                Argument::Input(at) => {
+                    call.inputs[at] = address(input.address);
+                    call.input_strides[at] = input.strides();
+                }
+                Argument::Param(at) => call.params[at] = address(input.address),
+            }
+        }
+        for (place, output) in source.results.iter().zip(outputs) {
+            let Some(output) = output else { continue };
+            match *place {
+                Returned::Output(at) => {
+                    call.outputs[at] = address(output.address);
+                    call.output_strides[at] = output.strides();
+                }
+                Returned::Sum(at) => call.sums[at] = address(output.address),
+            }
+        }
+        // SAFETY: the caller promises it.
+        let code = unsafe { sys::fc_launch(kernel, &raw const call, stream.cast()) };
         fault::kernel("fc_launch", code)
     }
 

@@ -88,7 +88,7 @@ pub use graph::{CaptureError, Graph, Nodes};
 pub use half;
 pub use library::load_library;
 pub use memory::{Memory, MemoryMut};
-pub use operator::{Evaluation, Operator, StridedSizes, StridedTensor};
+pub use operator::{Evaluation, Operator, StridedSizes, StridedTensor, StridedWorkspace};
 pub use packing::{Packed, PackedBackward, PackedGradient, Packing};
 pub use pool::PoolMemory;
 pub use room::{SizedCall, refused as allocation_error};

@@ -75,7 +75,12 @@ fn on_all(spec: &Spec, op: &Operator, order: usize) {
     near(spec, op, &half, &want, 2e-2, "bf16");
 }
 
-fn on_gpu(op: &Operator, dims: &Dims, inputs: &[Vec<f64>], dtype: Dtype) -> Vec<Vec<f64>> {
+pub(crate) fn on_gpu(
+    op: &Operator,
+    dims: &Dims,
+    inputs: &[Vec<f64>],
+    dtype: Dtype,
+) -> Vec<Vec<f64>> {
     let stream = device().new_stream().expect("a stream");
     let on_gpu = op.on_cuda(device()).expect("kernels can be compiled");
     let arrays: Vec<Array> = inputs

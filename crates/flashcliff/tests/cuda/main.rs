@@ -28,6 +28,10 @@ mod plain;
 mod random;
 #[path = "../suite/reference.rs"]
 mod reference;
+#[cfg(feature = "jit")]
+#[allow(dead_code, reason = "the CPU suite uses the rest")]
+#[path = "../suite/slim_norm.rs"]
+mod slim_norm;
 #[allow(dead_code, reason = "the CPU suite uses the rest")]
 #[path = "../suite/sweep.rs"]
 mod sweep;
@@ -73,6 +77,8 @@ mod symmetry;
 mod trials;
 mod tuning;
 mod wanted;
+#[cfg(feature = "jit")]
+mod widths;
 
 use std::process::ExitCode;
 
@@ -100,6 +106,8 @@ fn main() -> ExitCode {
     skeletons::add(&mut tests);
     sanitize::add(&mut tests);
     beyond::add(&mut tests);
+    #[cfg(feature = "jit")]
+    widths::add(&mut tests);
     #[cfg(feature = "jit")]
     compiled::add(&mut tests);
     tuning::add(&mut tests);

@@ -43,6 +43,7 @@ fn plan(program: &Program, batch: i64, channels: i64) -> sys::fc_plan {
         workspace_bytes: 0,
         batch,
         channels,
+        scalars: 0,
         eps: 1e-6,
         gate: sys::fc_gate::FC_GATE_GELU,
         lane_dtype: sys::fc_dtype::FC_F32,

@@ -30,11 +30,21 @@ pub(super) fn check() -> Result<(), Error> {
     Compiler::get().map(drop)
 }
 
+/// The tensors that a kernel takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    /// Contiguous ones.
+    Contiguous,
+    /// Tensors with strides of their own.
+    Strided,
+}
+
 /// The key of a loaded kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Key {
     digest: Digest,
     is_f64: bool,
+    layout: Layout,
     capability: (i32, i32),
 }
 
@@ -87,12 +97,14 @@ pub(super) fn kernels(
     operator: &str,
     program: &Known,
     is_f64: bool,
+    layout: Layout,
     capability: (i32, i32),
 ) -> Result<NonNull<sys::fc_kernel>, Error> {
     static LOADED: Loaded<Key, sys::fc_kernel> = Loaded::new();
     let key = Key {
         digest: program.digest(),
         is_f64,
+        layout,
         capability,
     };
     LOADED.get_or_make(key, || {
@@ -101,10 +113,13 @@ pub(super) fn kernels(
             program.source().name,
             if is_f64 { "f64" } else { "f32" },
         );
-        let single = emit::single(program.source(), is_f64);
+        let single = match layout {
+            Layout::Contiguous => emit::single(program.source(), is_f64),
+            Layout::Strided => emit::strided(program.source(), is_f64),
+        };
         let single = single.map_err(too_large(&name))?;
-        // Walking rows in f32 takes the special instructions of 90a, as in a build.
-        let special = !single.shape.is_pointwise && !is_f64;
+        // Rows that are copied ahead in f32 take the special instructions of 90a, as in a build.
+        let special = !single.shape.is_pointwise && !single.walks && !is_f64;
         let target = Target::of(capability, special);
         let kernels: Vec<&[Kernel]> = single.kernels.chunks(1).collect();
         let codes = compile(&name, &single.text, &kernels, target)?;
@@ -113,6 +128,7 @@ pub(super) fn kernels(
             functions: [ptr::null(); _],
             shape: shape(&single.shape),
             pointwise: single.shape.is_pointwise.into(),
+            walks: single.walks.into(),
             is_f64: is_f64.into(),
         };
         for (kernel, code) in single.kernels.iter().zip(&codes) {
@@ -214,6 +230,10 @@ fn shape(shape: &Shape) -> sys::fc_shape {
         saved_sums: number(shape.saved_row_sums),
         row_sums: number(shape.row_sums),
         reductions: number(shape.reductions),
+        scalar_inputs: shape.scalars[0],
+        scalar_outputs: shape.scalars[1],
+        scalar_params: shape.scalars[2],
+        scalar_sums: shape.scalars[3],
     }
 }
 

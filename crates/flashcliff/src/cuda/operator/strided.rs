@@ -4,6 +4,8 @@ use cudarc::driver::sys::{CUdeviceptr, CUstream};
 use flashcliff_sys as sys;
 
 use super::{Operator, Work};
+use crate::cuda::dtype::Dtypes;
+use crate::cuda::lane::Lanes;
 use crate::operator::{Dims, Pass};
 use crate::{Dtype, Error};
 
@@ -38,7 +40,79 @@ pub struct StridedSizes {
     pub dtype: Dtype,
 }
 
+/// The workspace of a run on tensors with strides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StridedWorkspace {
+    /// The address, aligned to 256 bytes.
+    pub address: CUdeviceptr,
+    /// The bytes.
+    pub bytes: usize,
+}
+
 impl Operator {
+    /// Whether [`Self::run_strided`] works: the operator is one kernel.
+    pub fn takes_strides(&self) -> bool {
+        matches!(self.work, Work::Lanes(_))
+    }
+
+    /// The bytes of workspace that [`Self::run_strided`] needs if all outputs are wanted.
+    ///
+    /// # Errors
+    /// The errors of [`Self::workspace_bytes`]; [`Error::UnsupportedOnCuda`] for operators that are not one kernel.
+    pub fn run_strided_workspace_bytes(&self, dims: &Dims, dtypes: Dtypes) -> Result<usize, Error> {
+        self.checks().dtypes(dtypes)?;
+        self.device.make_current()?;
+        self.one_kernel()?.strided_workspace_bytes(dims, dtypes)
+    }
+
+    /// Launches the computation of the outputs that are wanted, like [`Self::run_raw`], on tensors whose rows and components lie anywhere. So
+    /// tensors can be parts of the rows of a matrix, or have their axes in another order. The channels of a row are neighbours.
+    /// Parameters and sums over the batch are contiguous; their strides are not read.
+    ///
+    /// Results may differ from those of [`Self::run`] by rounding: sums over a row or over the batch are taken in another order.
+    ///
+    /// # Errors
+    /// [`Error::UnsupportedOnCuda`] for operators that are not one kernel, or, without the feature `jit`, of which the build has no
+    /// kernel for strides; [`Error::TensorCount`], [`Error::WorkspaceTooSmall`], [`Error::DtypeMismatch`], [`Error::Cuda`].
+    ///
+    /// # Safety
+    /// The stream belongs to the primary context of the device. Every tensor holds, on that device, what its strides and the sizes
+    /// reach, aligned to an element, until the work on the stream is done, and so does the workspace. Written memory overlaps nothing else.
+    pub unsafe fn run_strided(
+        &self,
+        stream: CUstream,
+        dims: &Dims,
+        dtypes: Dtypes,
+        inputs: &[StridedTensor],
+        outputs: &[Option<StridedTensor>],
+        workspace: StridedWorkspace,
+    ) -> Result<(), Error> {
+        self.checks().dtypes(dtypes)?;
+        let lanes = self.one_kernel()?;
+        self.operator.check_count("inputs", inputs.len())?;
+        self.device.make_current()?;
+        let needed = lanes.strided_workspace_bytes(dims, dtypes)?;
+        if workspace.bytes < needed {
+            return Err(Error::WorkspaceTooSmall {
+                operator: self.operator.name().to_owned(),
+                expected: needed,
+                got: workspace.bytes,
+            });
+        }
+        // SAFETY: the caller promises it, and the context is current.
+        unsafe { lanes.run_strided(stream, dims, dtypes, inputs, outputs, workspace) }
+    }
+
+    fn one_kernel(&self) -> Result<&Lanes, Error> {
+        match &self.work {
+            Work::Lanes(lanes) => Ok(lanes),
+            _ => Err(Error::UnsupportedOnCuda {
+                operator: self.operator.name().to_owned(),
+                reason: "it is not one kernel, and so takes no tensors with strides".to_owned(),
+            }),
+        }
+    }
+
     /// The forward pass on tensors with strides of their own, for operators of independent lanes without parameters, such as plain
     /// products and involutions. So tensors can be parts of the rows of a matrix.
     ///
@@ -89,12 +163,7 @@ impl Operator {
         read: &[StridedTensor],
         written: &[Option<StridedTensor>],
     ) -> Result<(), Error> {
-        let Work::Lanes(lanes) = &self.work else {
-            return Err(Error::UnsupportedOnCuda {
-                operator: self.operator.name().to_owned(),
-                reason: "it is not one kernel, and so takes no tensors with strides".to_owned(),
-            });
-        };
+        let lanes = self.one_kernel()?;
         self.device.make_current()?;
         let dims = Dims {
             batch: sizes.batch,

@@ -1,0 +1,192 @@
+// How calls of kernels that walk rows are cut, and launched. Part of `launch.cu`.
+#pragma once
+
+#include "skeleton/walk.h"
+
+namespace fc {
+namespace {
+
+// A call, cut into CTAs.
+struct WalkCut {
+  Walk a;
+  const void *function;
+  int threads;
+  int shared_bytes;
+  int registers;
+  int64_t ctas;
+  bool has_sums;
+};
+
+int sums_of(const Shape &shape, int width) {
+  int count = 0;
+  for (int i = 0; i < shape.sums; i++) {
+    if (int(shape.scalar_sums >> i & 1) == width) count += shape.sum_counts[i];
+  }
+  return count;
+}
+
+// The strides of a tensor of a call: its own, or those of a contiguous one.
+fc_strides strides_of(const fc_call *call, const fc_strides &own, int is_scalar) {
+  if (call->strided) return own;
+  const int64_t channels = is_scalar ? call->scalars : call->channels;
+  return {call->batch * channels, channels};
+}
+
+void fill_walk(const fc_kernel *kernel, const fc_call *call, Walk *a) {
+  const Shape &shape = kernel->shape;
+  *a = {};
+  for (int i = 0; i < shape.inputs; i++) {
+    a->inputs[i] = call->inputs[i];
+    a->input_strides[i] = strides_of(call, call->input_strides[i], shape.scalar_inputs >> i & 1);
+  }
+  for (int i = 0; i < shape.outputs; i++) {
+    a->outputs[i] = call->outputs[i];
+    a->output_strides[i] = strides_of(call, call->output_strides[i], shape.scalar_outputs >> i & 1);
+  }
+  for (int i = 0; i < shape.params; i++) a->params[i] = call->params[i];
+  a->saved = call->saved;
+  a->batch = call->batch;
+  a->channels[0] = call->channels;
+  a->channels[1] = call->scalars;
+  a->eps = call->eps;
+  a->inv_channels = 1.0 / double(call->channels);
+  a->eps_f32 = float(a->eps);
+  a->inv_channels_f32 = float(a->inv_channels);
+  a->gate = call->gate;
+  a->lane_dtype = call->lane_dtype;
+  a->param_dtype = call->param_dtype;
+}
+
+// Whether neighbouring channels of all tensors can be read in pairs.
+bool takes_pairs(const Shape &shape, const Walk &a) {
+  const int bytes = 2 * dtype_bytes(a.lane_dtype);
+  const auto even = [](int64_t n) { return n % 2 == 0; };
+  bool all = even(a.channels[0]) && even(a.channels[1]);
+  for (int i = 0; i < shape.inputs; i++) {
+    all = all && aligned(a.inputs[i], bytes) && even(a.input_strides[i].component) && even(a.input_strides[i].batch);
+  }
+  for (int i = 0; i < shape.outputs; i++) {
+    all = all && aligned(a.outputs[i], bytes) && even(a.output_strides[i].component) && even(a.output_strides[i].batch);
+  }
+  return all;
+}
+
+// Cuts a call for threads with so many channels each.
+int cut_walk_by(const fc_kernel *kernel, const Device &device, int lanes, WalkCut *cut) {
+  Walk &a = cut->a;
+  const int64_t widest = a.channels[0] > a.channels[1] ? a.channels[0] : a.channels[1];
+  a.threads_per_row = 1;
+  while (a.threads_per_row < 32 && a.threads_per_row * lanes < widest) a.threads_per_row *= 2;
+  const int arithmetic_bytes = kernel->is_f64 ? 8 : 4, step = a.threads_per_row * lanes;
+  int64_t slots = 0;
+  for (int width = 0; width < 2 && cut->has_sums; width++) {
+    slots += ceil_div(a.channels[width], step) * sums_of(kernel->shape, width) * lanes;
+  }
+  cut->threads = kWalkThreads;
+  while (slots * cut->threads * arithmetic_bytes > device.shared_per_block) {
+    cut->threads /= 2;
+    if (cut->threads < 32) return FC_ERROR_TOO_LARGE;
+  }
+  cut->shared_bytes = int(slots * cut->threads * arithmetic_bytes);
+  cut->ctas = ceil_div(a.batch, cut->threads / a.threads_per_row);
+  if (cut->has_sums) {
+    // Each CTA leaves a row of partial sums.
+    const int64_t most = int64_t(device.multiprocessors) * (2 * kWalkThreads / cut->threads);
+    if (cut->ctas > most) cut->ctas = most;
+  }
+  return cut->ctas > 0x7fffffff ? FC_ERROR_TOO_LARGE : 0;
+}
+
+int cut_walk(const fc_kernel *kernel, const fc_call *call, WalkCut *cut) {
+  if (!fits(kernel, call)) return FC_ERROR_BAD_CALL;
+  Device device;
+  cudaError_t error = current_device(&device);
+  if (error != cudaSuccess) return error;
+  Compiled compiled[FC_VARIANTS];
+  error = prepare(kernel, device, compiled);
+  if (error != cudaSuccess) return error;
+  fill_walk(kernel, call, &cut->a);
+  cut->has_sums = false;
+  for (int i = 0; i < kernel->shape.sums; i++) cut->has_sums = cut->has_sums || call->sums[i] != nullptr;
+  const int variant = kernel->is_f64 ? 0 : (call->lane_dtype == FC_F32 ? 1 : 2);
+  const bool pairs = variant > 0 && kernel->functions[variant] != nullptr && takes_pairs(kernel->shape, cut->a);
+  cut->function = kernel->functions[pairs ? variant : 0];
+  cut->registers = compiled[pairs ? variant : 0].registers;
+  return cut_walk_by(kernel, device, pairs ? 2 : 1, cut);
+}
+
+int64_t columns_of_walk(const fc_kernel *kernel, const Walk &a, int width) { return sums_of(kernel->shape, width) * a.channels[width]; }
+
+size_t bytes_of_walk(const fc_kernel *kernel, const WalkCut &cut) {
+  const int64_t columns = columns_of_walk(kernel, cut.a, 0) + columns_of_walk(kernel, cut.a, 1);
+  return cut.has_sums ? size_t(cut.ctas * columns) * (kernel->is_f64 ? 8 : 4) : 0;
+}
+
+// The bytes of partial sums, whatever the alignment of tensors.
+int walk_workspace_bytes(const fc_kernel *kernel, const fc_call *call, size_t *bytes) {
+  WalkCut cut;
+  if (const int error = cut_walk(kernel, call, &cut)) return error;
+  Device device;
+  if (const cudaError_t error = current_device(&device)) return error;
+  for (int lanes = 1; lanes <= 2; lanes++) {
+    WalkCut other = cut;
+    if (const int error = cut_walk_by(kernel, device, lanes, &other)) return error;
+    const size_t needed = bytes_of_walk(kernel, other);
+    if (needed > *bytes) *bytes = needed;
+  }
+  return 0;
+}
+
+int plan_walk(const fc_kernel *kernel, const fc_call *call, fc_plan *plan) {
+  WalkCut cut;
+  if (const int error = cut_walk(kernel, call, &cut)) return error;
+  *plan = {};
+  plan->threads = cut.threads;
+  plan->threads_per_row = cut.a.threads_per_row;
+  plan->cluster = 1;
+  plan->tiles = kernel->shape.reductions + 1;
+  plan->shared_bytes = cut.shared_bytes;
+  plan->registers = cut.registers;
+  plan->ctas = cut.ctas;
+  return 0;
+}
+
+// The partial sums of the channels, or of the scalar channels.
+fc_partials partials_of_walk(const fc_kernel *kernel, const fc_call *call, const WalkCut &cut, int width) {
+  fc_partials t = {};
+  t.partial = cut.a.partials[width];
+  t.channels = cut.a.channels[width];
+  t.blocks = cut.ctas;
+  t.dtype = call->param_dtype;
+  t.is_f64 = kernel->is_f64;
+  for (int i = 0; i < kernel->shape.sums; i++) {
+    if (int(kernel->shape.scalar_sums >> i & 1) != width) continue;
+    t.sums[t.count] = call->sums[i];
+    t.counts[t.count++] = kernel->shape.sum_counts[i];
+  }
+  return t;
+}
+
+int launch_walk(const fc_kernel *kernel, const fc_call *call, cudaStream_t stream) {
+  WalkCut cut;
+  if (const int error = cut_walk(kernel, call, &cut)) return error;
+  if (call->workspace_bytes < bytes_of_walk(kernel, cut)) return FC_ERROR_BAD_CALL;
+  if (cut.has_sums) {
+    const int64_t elements = cut.ctas * columns_of_walk(kernel, cut.a, 0);
+    cut.a.partials[0] = call->workspace;
+    cut.a.partials[1] = static_cast<char *>(call->workspace) + elements * (kernel->is_f64 ? 8 : 4);
+  }
+  if (cut.ctas > 0) {
+    cudaLaunchAttribute attribute;
+    cudaLaunchConfig_t config = configure(cut.ctas, cut.threads, cut.shared_bytes, 1, &attribute);
+    config.stream = stream;
+    void *arguments[] = {&cut.a};
+    if (const cudaError_t error = cudaLaunchKernelExC(&config, cut.function, arguments)) return error;
+  }
+  if (!cut.has_sums) return 0;
+  const Partials<2> all = {{partials_of_walk(kernel, call, cut, 0), partials_of_walk(kernel, call, cut, 1)}};
+  return launch_totals(all, 2, false, stream);
+}
+
+}  // namespace
+}  // namespace fc
