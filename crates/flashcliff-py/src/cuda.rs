@@ -11,7 +11,7 @@ use flashcliff::{Dims, Dtype, Error, Operator, Pass};
 use pyo3::prelude::*;
 
 use crate::calls::Places;
-use crate::convert::{Gpu, Plan, View, dtype_of};
+use crate::convert::{Gpu, Plan, Space, View, dtype_of};
 use crate::devices::PyTarget;
 use crate::error::{CudaError, detached};
 use crate::host::{Given, Gradients};
@@ -107,6 +107,57 @@ impl Devices {
                 &inputs,
                 &mut outputs,
                 (space.bytes > 0).then(scratch),
+            )
+        }
+    }
+
+    pub(crate) fn plan_strided(
+        &self,
+        operator: &Operator,
+        inputs: &[View],
+        gpu: Gpu,
+    ) -> Result<RunPlan, Error> {
+        let on_gpu = self.get(operator, gpu)?;
+        let dims = bind(operator, inputs)?;
+        let dtypes = dtypes(operator, inputs);
+        let specs = operator.outputs().iter();
+        Ok(RunPlan {
+            outputs: specs.map(|spec| spec.shape(&dims)).collect(),
+            workspace: on_gpu.run_strided_workspace_bytes(&dims, dtypes)?,
+        })
+    }
+
+    /// # Safety
+    /// The contract of [`cuda::Operator::run_strided`] holds.
+    pub(crate) unsafe fn run_strided(
+        &self,
+        operator: &Operator,
+        run: &StridedRun<'_>,
+        gpu: Gpu,
+    ) -> Result<(), Error> {
+        let dims = bind(operator, run.inputs)?;
+        let on_gpu = self.get(operator, gpu)?;
+        let strides = run.inputs.iter().zip(run.strides);
+        let inputs: Vec<_> = strides
+            .map(|(input, &(blades, rows))| strided((input.address, blades, rows), &Places::FIXED))
+            .collect();
+        let outputs = run.outputs.iter();
+        let outputs: Vec<_> = outputs
+            .map(|&output| Some(strided(output, &Places::FIXED)))
+            .collect();
+        let workspace = cuda::StridedWorkspace {
+            address: run.workspace.address as u64,
+            bytes: run.workspace.bytes,
+        };
+        // SAFETY: the caller promises it.
+        unsafe {
+            on_gpu.run_strided(
+                std::ptr::with_exposed_provenance_mut(gpu.stream),
+                &dims,
+                dtypes(operator, run.inputs),
+                &inputs,
+                &outputs,
+                workspace,
             )
         }
     }
@@ -226,6 +277,15 @@ impl Devices {
         }
         Ok(made)
     }
+}
+
+/// The tensors of a run on tensors with strides.
+pub(crate) struct StridedRun<'a> {
+    pub(crate) inputs: &'a [View],
+    /// The strides of components and of rows.
+    pub(crate) strides: &'a [(usize, usize)],
+    pub(crate) outputs: &'a [Strided],
+    pub(crate) workspace: Space,
 }
 
 /// An operator on a GPU, for tensors with strides of their own.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use flashcliff::ops::{self, Setting};
-use flashcliff::program::{Function, Id, Node, Program, Uniform};
+use flashcliff::program::{Function, Id, Node, Program, Uniform, Width};
 use flashcliff::{Dim, Dims, Pass, TensorSpec};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
@@ -82,6 +82,8 @@ fn expression(program: &Program, id: Id) -> Expression {
         Node::Param { param, index } => leaf("param", &program.params[param].name, index),
         Node::Uniform(Uniform::Eps) => of("eps"),
         Node::Uniform(Uniform::InvChannels) => of("inverse of channels"),
+        Node::Uniform(Uniform::Count(Width::Channels)) => of("channels"),
+        Node::Uniform(Uniform::Count(Width::Scalars)) => of("scalar channels"),
         Node::RowSum(sum) => (
             "sum",
             vec![program.row_sums[sum].index()],
@@ -229,6 +231,48 @@ impl Operator {
                 unsafe { self.devices.run(&self.inner, &run, place.into()) }
             }),
         }
+    }
+
+    /// The needs of [`Self::run_strided`]: the shape of each output, and the bytes of workspace.
+    #[cfg(feature = "cuda")]
+    fn plan_strided<'py>(
+        &self,
+        py: Python<'py>,
+        inputs: Vec<View>,
+        place: (usize, usize, bool),
+    ) -> PyResult<(Vec<Bound<'py, PyTuple>>, usize)> {
+        let plan = detached(py, || {
+            self.devices
+                .plan_strided(&self.inner, &inputs, place.into())
+        })?;
+        let shapes = plan.outputs.iter().map(|shape| PyTuple::new(py, shape));
+        Ok((shapes.collect::<PyResult<_>>()?, plan.workspace))
+    }
+
+    /// Does the same as [`Self::run`] on a GPU, on tensors with strides of their own: of components and of rows for each input; outputs are an
+    /// address, the stride of components and that of rows.
+    ///
+    /// Not for users: memory is not checked, as for `forward`.
+    #[cfg(feature = "cuda")]
+    fn run_strided(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<View>,
+        strides: Vec<(usize, usize)>,
+        outputs: Vec<crate::cuda::Strided>,
+        workspace: Space,
+        place: (usize, usize, bool),
+    ) -> PyResult<()> {
+        detached(py, || {
+            let run = crate::cuda::StridedRun {
+                inputs: &inputs,
+                strides: &strides,
+                outputs: &outputs,
+                workspace,
+            };
+            // SAFETY: the caller's, who is the Python package itself.
+            unsafe { self.devices.run_strided(&self.inner, &run, place.into()) }
+        })
     }
 
     /// The axes of the output.

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use flashcliff::program::{Function, Id, Multivector, Node, Program as Ir, Uniform};
+use flashcliff::program::{Function, Id, Multivector, Node, Program as Ir, Uniform, Width};
 use flashcliff::{Gate, GradeSet, Operator as Core, ProgramOptions};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -25,6 +25,8 @@ pub(crate) struct Program {
 struct State {
     program: Ir,
     values: Vec<Id>,
+    /// The channels of each expression of the program, as far as they were asked for.
+    widths: Vec<Option<Width>>,
 }
 
 impl State {
@@ -44,6 +46,30 @@ impl State {
                 self.values.len()
             ))
         })
+    }
+
+    /// The channels of a value; `None` for one that is the same for all channels.
+    fn width(&mut self, id: Id) -> Option<Width> {
+        self.program.add_widths(&mut self.widths);
+        self.widths[id.index()]
+    }
+
+    /// The channels of the first value that has some, if all others have the same.
+    fn one_width(&mut self, ids: &[Id]) -> PyResult<Width> {
+        let mut found = None;
+        for &id in ids {
+            match (found, self.width(id)) {
+                (Some(one), Some(other)) if one != other => {
+                    return Err(PyValueError::new_err(
+                        "expected values of the channels or of the scalar channels, got some of both; the `sum()` or `mean()` of one of them over \
+                         its channels may meet the other",
+                    ));
+                }
+                (None, width) => found = width,
+                _ => {}
+            }
+        }
+        Ok(found.unwrap_or_default())
     }
 
     fn ids(&self, handles: &[usize]) -> PyResult<Vec<Id>> {
@@ -85,6 +111,13 @@ impl Program {
     }
 }
 
+fn width_of(of_scalars: bool) -> Width {
+    match of_scalars {
+        true => Width::Scalars,
+        false => Width::Channels,
+    }
+}
+
 #[pymethods]
 impl Program {
     #[new]
@@ -94,6 +127,7 @@ impl Program {
             state: Mutex::new(State {
                 program: Ir::new(name, formula),
                 values: Vec::new(),
+                widths: Vec::new(),
             }),
         }
     }
@@ -106,10 +140,19 @@ impl Program {
         Ok(state.handles(of.components))
     }
 
-    /// Declares a parameter with `count` numbers for each channel, the next argument.
-    fn param(&self, name: &str, count: usize) -> Vec<usize> {
+    /// Declares a number for each scalar channel, the next argument.
+    fn scalars(&self, name: &str) -> usize {
         let state = &mut *self.state();
-        let ids = state.program.param(name, count);
+        let ids = state
+            .program
+            .input_of(Width::Scalars, name, vec!["1".to_owned()]);
+        state.handle(ids[0])
+    }
+
+    /// Declares a parameter with `count` numbers for each channel, or each scalar channel, the next argument.
+    fn param(&self, name: &str, count: usize, of_scalars: bool) -> Vec<usize> {
+        let state = &mut *self.state();
+        let ids = state.program.param_of(width_of(of_scalars), name, count);
         state.handles(ids)
     }
 
@@ -130,6 +173,7 @@ impl Program {
     fn apply(&self, function: &str, of: Vec<usize>) -> PyResult<usize> {
         let state = &mut *self.state();
         let ids = state.ids(&of)?;
+        state.one_width(&ids)?;
         let g = &mut state.program.graph;
         let id = match (function, &ids[..]) {
             ("add", &[a, b]) => g.add(a, b),
@@ -154,13 +198,41 @@ impl Program {
         Ok(state.handle(id))
     }
 
-    /// The mean of a value over the channels.
+    /// The sum of a value over its channels.
+    fn sum(&self, of: usize) -> PyResult<usize> {
+        let state = &mut *self.state();
+        let of = state.id(of)?;
+        let width = state.width(of).unwrap_or_default();
+        let sum = state.program.row_sum_of(width, of);
+        Ok(state.handle(sum))
+    }
+
+    /// The number of channels of a value.
+    fn count(&self, of: usize) -> PyResult<usize> {
+        let state = &mut *self.state();
+        let of = state.id(of)?;
+        let width = state.width(of).unwrap_or_default();
+        let count = state.program.graph.uniform(Uniform::Count(width));
+        Ok(state.handle(count))
+    }
+
+    /// The mean of a value over its channels.
     fn mean(&self, of: usize) -> PyResult<usize> {
         let state = &mut *self.state();
         let of = state.id(of)?;
-        let sum = state.program.row_sum(of);
-        let share = state.program.graph.uniform(Uniform::InvChannels);
-        let mean = state.program.graph.mul(sum, share);
+        let width = state.width(of).unwrap_or_default();
+        let sum = state.program.row_sum_of(width, of);
+        let graph = &mut state.program.graph;
+        let mean = match width {
+            Width::Channels => {
+                let share = graph.uniform(Uniform::InvChannels);
+                graph.mul(sum, share)
+            }
+            Width::Scalars => {
+                let count = graph.uniform(Uniform::Count(width));
+                graph.div(sum, count)
+            }
+        };
         Ok(state.handle(mean))
     }
 
@@ -168,6 +240,7 @@ impl Program {
     fn cut(&self, of: Vec<usize>) -> PyResult<Vec<usize>> {
         let state = &mut *self.state();
         let ids = state.ids(&of)?;
+        state.one_width(&ids)?;
         let is_constant = |&id: &Id| matches!(state.program.graph.node(id), Node::Constant(_));
         if ids.iter().any(is_constant) {
             return Ok(of);
@@ -181,6 +254,7 @@ impl Program {
         let kind = product_kind(kind)?;
         let state = &mut *self.state();
         let (x, y) = (self.multivector(state, &x)?, self.multivector(state, &y)?);
+        state.one_width(&[&x.components[..], &y.components].concat())?;
         let product = x.product(&mut state.program.graph, &self.algebra, kind, &y);
         Ok(Self::components(state, product))
     }
@@ -202,6 +276,7 @@ impl Program {
             )));
         }
         let w = state.ids(&w)?;
+        state.one_width(&[&x.components[..], &y.components, &w].concat())?;
         let product = x.weighted_product(&mut state.program.graph, &self.algebra, &w, &y);
         Ok(Self::components(state, product))
     }
@@ -227,11 +302,14 @@ impl Program {
         (0..algebra.blade_count()).map(image).collect()
     }
 
-    /// Declares the output.
-    fn output(&self, of: Components) -> PyResult<()> {
+    /// Declares an output, the next one. A multivector of values of scalar channels is one of these channels.
+    fn output(&self, name: &str, of: Components) -> PyResult<()> {
         let state = &mut *self.state();
         let of = self.multivector(state, &of)?;
-        of.output(&mut state.program, &self.algebra);
+        let width = state.one_width(&of.components)?;
+        let labels = self.algebra.blades_in(of.grades);
+        let labels = labels.iter().map(ToString::to_string).collect();
+        state.program.output_of(width, name, labels, of.components);
         Ok(())
     }
 

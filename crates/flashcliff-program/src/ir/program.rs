@@ -274,8 +274,14 @@ impl Program {
     /// The lanes that each value of the program is about; `None` for a value that is the same for a whole row. Where an expression mixes
     /// lanes of two widths, which [`validate`](Self::validate) refuses, it has the width of one of them.
     pub fn widths(&self) -> Vec<Option<Width>> {
-        let mut widths: Vec<Option<Width>> = Vec::with_capacity(self.graph.len());
-        for id in self.graph.ids() {
+        let mut widths = Vec::with_capacity(self.graph.len());
+        self.add_widths(&mut widths);
+        widths
+    }
+
+    /// Adds the [`widths`](Self::widths) of those values that have come since.
+    pub fn add_widths(&self, widths: &mut Vec<Option<Width>>) {
+        for id in self.graph.ids().skip(widths.len()) {
             let of = |id: Id| widths.get(id.index()).copied().flatten();
             widths.push(match self.graph.node(id) {
                 Node::Lane { tensor, .. } => self.inputs.get(tensor).map(|input| input.width),
@@ -290,7 +296,6 @@ impl Program {
                 node => node.operands().find_map(of),
             });
         }
-        widths
     }
 
     /// The values that a program must compute: outputs, sums that are not saved, and the cuts that these read.

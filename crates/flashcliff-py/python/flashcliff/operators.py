@@ -30,7 +30,7 @@ from . import _torch as _torch
 from ._ops import derived
 from .algebra import Algebra, AlgebraLike, as_algebra, grades_of
 
-__all__ = ["Multivector", "Operator", "PerChannel", "Scalar", "operator"]
+__all__ = ["Multivector", "Operator", "PerChannel", "Scalar", "Scalars", "operator"]
 
 
 class Scalar:
@@ -122,8 +122,24 @@ class Scalar:
         return self._with("gate")
 
     def mean(self) -> Scalar:
-        """The mean over the channels of a batch element."""
+        """The mean over the channels of a batch element, or over its scalar channels."""
         return Scalar(self._program, self._program.mean(self._value))
+
+    def sum(self) -> Scalar:
+        """The sum over the channels of a batch element, or over its scalar channels."""
+        return Scalar(self._program, self._program.sum(self._value))
+
+    def count(self) -> Scalar:
+        """The number of channels that the scalar has: that of the channels, or of the scalar channels."""
+        return Scalar(self._program, self._program.count(self._value))
+
+
+class Scalars:
+    """An annotation: an argument ``[1, *batch, scalar channels]``, scalars beside multivectors, with a number of channels of their own.
+
+    In the function it is a :class:`Scalar`. Channels and scalar channels do not mix, but by a sum or a mean over either: each is then one number
+    for a batch element. A result of scalar channels is ``[1, *batch, scalar channels]``.
+    """
 
 
 class PerChannel:
@@ -134,12 +150,14 @@ class PerChannel:
 
     Args:
         count: how many numbers a channel has.
+        scalars: whether the channels are the scalar channels: a parameter ``[scalar channels, count]``.
     """
 
-    def __init__(self, count: int | str = 1) -> None:
+    def __init__(self, count: int | str = 1, *, scalars: bool = False) -> None:
         if count != "paths" and not (isinstance(count, int) and count > 0):
             raise ValueError(f"PerChannel: expected a count from 1 on, or `paths`, got {count!r}")
         self.count = count
+        self.scalars = scalars
 
 
 class Multivector:
@@ -378,7 +396,8 @@ class Operator:
 
     Attributes:
         algebra: the algebra.
-        inputs: names and axes of the arguments, where an axis is a size, ``batch`` or ``in``.
+        inputs: names and axes of the arguments, where an axis is a size, ``batch``, ``in`` or ``scalars``.
+        grades: the grades of the result; a tuple of them if the function returns several.
         digest: what the program computes, as 32 hexadecimal digits. Equal programs have equal digests.
     """
 
@@ -390,19 +409,26 @@ class Operator:
         name = function.__name__
         program = _core.Program(algebra._core, name, f"{name}{inspect.signature(function)}")
         arguments = self._arguments(function, program)
-        output = function(*arguments)
-        if isinstance(output, Scalar):
-            output = Multivector(algebra, program, [output._value], (0,))
-        if not isinstance(output, Multivector) or output._program is not program:
-            raise TypeError(
-                f"{name}: expected a Multivector or a Scalar of its arguments as the result, got {type(output).__name__}"
-            )
-        program.output(output._parts)
+        outputs = function(*arguments)
+        self._is_one = not isinstance(outputs, tuple)
+        made = [self._result(output, program) for output in ((outputs,) if self._is_one else outputs)]
+        for at, output in enumerate(made):
+            program.output("o" if self._is_one else f"o{at}", output._parts)
         self._made = program.operator(gate, float(eps))
-        self.grades = output.grades
+        self.grades = made[0].grades if self._is_one else tuple(output.grades for output in made)
         self.inputs = self._made.inputs
         self.digest = program.digest()
         self._key = derived.own_key(self._made, f"{self.digest} {gate} {float(eps)!r}")
+
+    def _result(self, output: Any, program: _core.Program) -> Multivector:
+        if isinstance(output, Scalar):
+            output = Multivector(self.algebra, output._program, [output._value], (0,))
+        if not isinstance(output, Multivector) or output._program is not program:
+            raise TypeError(
+                f"{self.__name__}: expected a Multivector or a Scalar of its arguments as the result, or a tuple of them, "
+                f"got {type(output).__name__}"
+            )
+        return output
 
     def _arguments(self, function: Callable[..., Any], program: _core.Program) -> list[Any]:
         name = function.__name__
@@ -420,17 +446,20 @@ class Operator:
                 arguments.append(Multivector(self.algebra, program, values, grades or ()))
             elif isinstance(kind, PerChannel):
                 count = len(self.algebra.paths) if kind.count == "paths" else int(kind.count)
-                values = program.param(parameter.name, count)
+                values = program.param(parameter.name, count, kind.scalars)
                 scalars = [Scalar(program, value) for value in values]
                 arguments.append(scalars[0] if kind.count == 1 else scalars)
+            elif kind is Scalars:
+                arguments.append(Scalar(program, program.scalars(parameter.name)))
             else:
                 _refuse(name, parameter.name, kind)
-            self._lanes.append(isinstance(kind, _Grades))
+            self._lanes.append(kind is Scalars or isinstance(kind, _Grades))
         if True not in self._lanes:
             raise TypeError(f"{name}: expected at least one argument annotated as Multivector")
         return arguments
 
-    def __call__(self, *tensors: Tensor) -> Tensor:
+    def __call__(self, *tensors: Tensor) -> Any:
+        """The result, or a tuple of them if the function returns a tuple: ``[blades, *batch, channels]`` each."""
         if len(tensors) != len(self._lanes):
             names = ", ".join(name for name, _ in self.inputs)
             raise TypeError(
@@ -446,8 +475,11 @@ class Operator:
             self._flat(name, tensor, batch) if lane else tensor
             for (name, _), tensor, lane in zip(self.inputs, tensors, self._lanes)
         ]
-        (output,) = derived.call(self._key, flat)
-        return output.reshape(output.shape[0], *batch, output.shape[-1])
+        outputs = tuple(
+            output.reshape(output.shape[0], *batch, output.shape[-1])
+            for output in derived.call(self._key, flat)
+        )
+        return outputs[0] if self._is_one else outputs
 
     def _flat(self, name: str, tensor: Tensor, batch: Any) -> Tensor:
         if tensor.dim() < 2 or tensor.shape[1:-1] != batch:
@@ -464,7 +496,7 @@ class Operator:
 
 def _refuse(function: str, parameter: str, kind: Any) -> NoReturn:
     raise TypeError(
-        f"{function}: expected `{parameter}` to be annotated as Multivector, Multivector.of(...), PerChannel or PerChannel(...), "
+        f"{function}: expected `{parameter}` to be annotated as Multivector, Multivector.of(...), Scalars, PerChannel or PerChannel(...), "
         f"got {kind!r}"
     )
 
@@ -475,8 +507,8 @@ def operator(
     """Makes an operator of a function of multivectors.
 
     The function is called once, when it is decorated. Its arguments say by their annotations what they are: :class:`Multivector`,
-    ``Multivector.of(1, 2)`` for some grades, :class:`PerChannel` for parameters. It returns a :class:`Multivector`, or a :class:`Scalar`,
-    which becomes a multivector of grade 0. Errors come from the line of the function that they are about.
+    ``Multivector.of(1, 2)`` for some grades, :class:`Scalars` for scalars with channels of their own, :class:`PerChannel` for parameters. It returns
+    a :class:`Multivector`, or a :class:`Scalar`, which becomes a multivector of grade 0, or a tuple of these. Errors come from the line of the function that they are about.
 
     Args:
         algebra: the algebra.

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from . import doors, remedies, room
+from . import doors, remedies, room, strided
 from .tensor_types import NAMES
 
 _NOTHING = (0, 0)
@@ -104,7 +104,7 @@ def _backward(operator, tensors, output, saved, grad, wanted):
 
 def results(operator: _core.Operator, tensors: Sequence[Tensor]) -> list[Tensor]:
     """All outputs of an operator with any number of them."""
-    if len(operator.outputs) == 1 and "batch" in operator.outputs[0][1]:
+    if len(operator.outputs) == 1 and "batch" in operator.outputs[0][1] and not strided.takes(operator):
         return [forward(operator, tensors, False)[0]]
     try:
         return _results(operator, tensors)
@@ -115,6 +115,9 @@ def results(operator: _core.Operator, tensors: Sequence[Tensor]) -> list[Tensor]
 
 
 def _results(operator, tensors):
+    found = strided.results(operator, tensors)
+    if found is not None:
+        return found
     tensors, views, place = _views(operator, tensors)
     if place is not None and place[0] != torch.cuda.current_device():
         with torch.cuda.device(place[0]):

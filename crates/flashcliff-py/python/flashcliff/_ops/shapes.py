@@ -37,7 +37,7 @@ def fake_results(operator: _core.Operator, tensors: Sequence[Tensor]) -> list[Te
 
 
 def _bind(operator, tensors):
-    """The sizes that ``batch``, ``in`` and ``out`` stand for."""
+    """The sizes that ``batch``, ``in``, ``out`` and ``scalars`` stand for."""
     sizes = {}
     for (name, axes), tensor in zip(operator.inputs, tensors):
         shape = tensor.shape
@@ -54,5 +54,6 @@ def _bind(operator, tensors):
             raise ValueError(
                 f"{operator.name}: tensor `{name}` must be [{expected}], got {list(shape)}"
             )
-    sizes.setdefault("out", sizes["in"])
+    if "in" in sizes:
+        sizes.setdefault("out", sizes["in"])
     return sizes
