@@ -241,6 +241,8 @@ class Operator:
         """The expressions of the program, operands first, as name, positions of operands, name of an argument, and number: a
         constant, or which element of the argument. Then the positions of those of the output. ``None`` for operators that are no
         program."""
+    def measured_symmetry(self) -> str:
+        """The transformations that the operator is found to commute with, in words."""
     def gradient(self) -> Operator:
         """The gradient: from the inputs and the gradients of the outputs to the gradients of the inputs."""
     def tangent(self) -> Operator:
