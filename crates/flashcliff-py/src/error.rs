@@ -46,7 +46,8 @@ pub(crate) fn raise(mut error: Error) -> PyErr {
     match error {
         Error::UnsupportedGrades { .. }
         | Error::UnsupportedOnCuda { .. }
-        | Error::NotDifferentiable { .. } => UnsupportedError::new_err(message),
+        | Error::NotDifferentiable { .. }
+        | Error::NotMeasured { .. } => UnsupportedError::new_err(message),
         Error::DtypeMismatch { .. } => PyTypeError::new_err(message),
         Error::OutOfMemory { .. } => PyMemoryError::new_err(message),
         // PyTorch raises the same exception for tensors on different devices.

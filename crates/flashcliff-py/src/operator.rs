@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use flashcliff::ops::{self, Setting};
 use flashcliff::program::{Function, Id, Node, Program, Uniform, Width};
-use flashcliff::{Dim, Dims, Pass, TensorSpec};
+use flashcliff::{Dim, Dims, Pass, Symmetry, TensorSpec};
 use pyo3::exceptions::PyOverflowError;
 use pyo3::prelude::*;
 use pyo3::types::{PyString, PyTuple};
@@ -171,6 +171,11 @@ impl Operator {
         let output = program.outputs.first()?;
         let of_output = output.values.iter().map(|id| id.index()).collect();
         Some((nodes.collect(), of_output))
+    }
+
+    /// The transformations that the operator is found to commute with, in words.
+    fn measured_symmetry(&self, py: Python<'_>) -> PyResult<&'static str> {
+        threads::detached(py, || self.inner.measured_symmetry().map(Symmetry::name))
     }
 
     /// The gradient: from the inputs and the gradients of the outputs to the gradients of the inputs.

@@ -307,8 +307,9 @@ impl Program {
         let state = &mut *self.state();
         let of = self.multivector(state, &of)?;
         let width = state.one_width(&of.components)?;
-        let labels = self.algebra.blades_in(of.grades);
-        let labels = labels.iter().map(ToString::to_string).collect();
+        let algebra = self.algebra.cayley();
+        let blades = algebra.blades_in(of.grades).into_iter();
+        let labels = blades.map(|blade| algebra.blade_name(blade)).collect();
         state.program.output_of(width, name, labels, of.components);
         Ok(())
     }

@@ -13,6 +13,7 @@ from cases import SPACE
 
 from flashcliff import _core, algebra, arrays
 from flashcliff._ops import borrowed
+from flashcliff.operators import Multivector, PerChannel, operator
 
 
 def run(case, given):
@@ -163,7 +164,7 @@ def test_examples(module):
 
 
 def test_without_torch():
-    """Algebras and arrays need no PyTorch."""
+    """Algebras, arrays and operators of one's own on arrays need no PyTorch."""
     program = """
 import sys
 sys.modules["torch"] = None
@@ -172,6 +173,11 @@ from flashcliff import arrays
 from flashcliff._ops import borrowed
 assert flashcliff.Algebra(3, 0, 0).path_count == 20
 assert arrays.reverse(np.ones((8, 2, 3)), (3, 0, 0))[7, 0, 0] == -1
+from flashcliff.operators import Multivector, operator
+@operator((3, 0, 0))
+def twice(x: Multivector):
+    return x + x
+assert twice(np.ones((8, 2, 3)))[7, 0, 0] == 2 and twice.symmetry() == "all versors"
 try:
     import flashcliff.functional
 except ImportError:
@@ -190,6 +196,60 @@ def test_other_libraries(library):
     output = arrays.reverse(x, (3, 0, 0))
     assert type(output) is type(x)
     assert float(output[7, 0, 0]) == -1
+
+
+@operator((3, 0, 0))
+def scaled_commutator(scale: PerChannel, x: Multivector, y: Multivector.of(1, 2)):
+    return scale * (x * y - y * x)
+
+
+def for_commutator(dtype):
+    random = np.random.default_rng(3)
+    return [random.standard_normal(shape).astype(dtype) for shape in ((4, 1), (8, 2, 5, 4), (6, 2, 5, 4))]
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_operators_of_ones_own_have_the_numbers_of_torch(dtype):
+    """Also with a parameter first, which has no batch."""
+    given = for_commutator(dtype)
+    output = scaled_commutator(*given)
+    assert isinstance(output, np.ndarray) and output.dtype == dtype
+    wanted = scaled_commutator(*map(torch.from_numpy, given))
+    assert output.shape[1:] == (2, 5, 4) and np.array_equal(output, wanted.numpy())
+    scale, x, y = given
+    turned = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, 0, -1)), -1, 0)
+    assert not turned.flags.c_contiguous and np.array_equal(scaled_commutator(scale, turned, y), output)
+    assert scaled_commutator(scale, x[:, :0], y[:, :0]).shape == (len(output), 0, 5, 4)
+
+
+@pytest.mark.parametrize("library", ["jax", "cupy"])
+def test_operators_of_ones_own_on_other_libraries(library):
+    xp = pytest.importorskip(f"{library}.numpy" if library == "jax" else library)
+    given = for_commutator(np.float32)
+    output = scaled_commutator(*map(xp.asarray, given))
+    assert type(output) is type(xp.asarray(given[0]))
+    assert xp.allclose(output, xp.asarray(scaled_commutator(*given)), atol=1e-5)
+
+
+def test_wrong_calls_of_operators_of_ones_own():
+    scale, x, y = for_commutator(np.float32)
+    with pytest.raises(TypeError, match=r"scaled_commutator: expected 3 tensors \(scale, x, y\), got 2"):
+        scaled_commutator(scale, x)
+    with pytest.raises(TypeError, match="scaled_commutator: `y` must be an array with `__dlpack__`, got list"):
+        scaled_commutator(scale, x, [1.0])
+    with pytest.raises(TypeError, match="scaled_commutator: tensor `y` must be f32"):
+        scaled_commutator(scale, x, y.astype(np.float64))
+    with pytest.raises(TypeError, match="expected f32, f64, bf16 or f16, got int64"):
+        scaled_commutator(scale, x.astype(np.int64), y)
+    with pytest.raises(ValueError, match=r"scaled_commutator: tensor `y` must be \[blades, 2, 5, channels\]"):
+        scaled_commutator(scale, x, y[:, :1])
+    with pytest.raises(ValueError, match=r"scaled_commutator: tensor `y` must be \[6, "):
+        scaled_commutator(scale, x, x)
+    with pytest.raises(ValueError, match="scaled_commutator: tensor `x` must be"):
+        scaled_commutator(scale[:3], x, y)
+    # Tensors of PyTorch have derivatives, which arrays have not.
+    with pytest.raises(TypeError, match="`scale` must be a torch.Tensor, got ndarray, while another argument is one"):
+        scaled_commutator(scale, torch.from_numpy(x), y)
 
 
 @pytest.mark.parametrize("transform", ["jit", "grad", "vmap", "eval_shape"])

@@ -3,9 +3,12 @@
 import importlib.util
 from pathlib import Path
 
+import reference
 import torch
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
+
+PLANE, SPACE, FOUR = (2, 0, 1), (3, 0, 0), (4, 0, 0)
 
 
 def load(name):
@@ -67,6 +70,67 @@ def test_own_signature(capsys):
     assert loss < 1e-5 and change < 0.1
     assert abs(velocity[0].item() - 0.6) < 0.01 and abs(velocity[1].item()) < 0.01
     assert "compiled: False" in capsys.readouterr().out
+
+
+def whole(signature, grades, x):
+    """The multivectors with all blades, for some that carry grades."""
+    space = reference.basis(signature)
+    full = x.new_zeros(len(space.blades), *x.shape[1:])
+    full[space.carried(grades)] = x
+    return full
+
+
+def multiplied(signature, x, y, kind="geometric"):
+    """A product of multivectors with all blades, by the dense table."""
+    return torch.einsum("ikj,ibc,kbc->jbc", reference.table(signature, kind), x, y)
+
+
+def moved_line(motor, p, q):
+    motor, p, q = (whole(PLANE, g, x) for g, x in (((0, 2), motor), ((2,), p), ((2,), q)))
+    line = multiplied(PLANE, p, q, "regressive")
+    moved = multiplied(PLANE, multiplied(PLANE, motor, line), reference.reverse(PLANE, motor))
+    return moved[reference.basis(PLANE).carried((1,))]
+
+
+def fused_product(x, y, weight):
+    return reference.sgp_norm(SPACE, x, y, weight, gate="gelu", norm="rms")
+
+
+def interaction(u, v, w, share):
+    """Scalar products and components `u_i v_j - u_j v_i` of bivectors."""
+    total = 0
+    for own, other in ((share[:, 0], v), (share[:, 1], w)):
+        wedge = [u[i] * other[j] - u[j] * other[i] for i, j in ((0, 1), (0, 2), (1, 2))]
+        total = total + own * torch.stack([(u * other).sum(0), *wedge])
+    return total
+
+
+def shifted_interaction(u, v, share):
+    channels = torch.arange(v.shape[-1])
+    return interaction(u, v[..., channels - 1], v[..., channels - 2], share)
+
+
+def typed_product(x, y, weight):
+    """A weight for each triple of grades modulo 4, blade by blade."""
+    grades = reference.basis(FOUR).grades
+    terms = reference.table(FOUR)
+    places = terms.nonzero().tolist()
+    types = sorted({(grades[i] % 4, grades[o] % 4, grades[k] % 4) for i, k, o in places})
+    output = torch.zeros_like(x)
+    for i, k, o in places:
+        own = weight[:, types.index((grades[i] % 4, grades[o] % 4, grades[k] % 4))]
+        output[o] += terms[i, k, o] * own * x[i] * y[k]
+    return output
+
+
+def test_own_operators(capsys):
+    results = load("own_operators").main()
+    printed = capsys.readouterr().out
+    assert "moved_line: grades (1,), even versors, numpy (3, 5, 4)" in printed
+    assert printed.count("all versors, numpy") == 3
+    for name, (given, output) in results.items():
+        wanted = globals()[name](*(tensor.double() for tensor in given))
+        torch.testing.assert_close(output.double(), wanted, rtol=1e-5, atol=1e-5, msg=name)
 
 
 def test_all_examples_are_run():

@@ -1,4 +1,4 @@
-"""Operators that users write: the library's own, built anew, have its bits; others have derivatives of every order."""
+"""Operators that users write: the library's own, built anew, have its bits; others have derivatives of every order, and a symmetry."""
 
 import pytest
 import torch
@@ -167,6 +167,52 @@ def test_a_program_that_the_build_knows_runs_on_its_kernels():
     again = operator(SPACE)(of_two(lambda u, v: u * v))
     assert product.digest == again.digest
     assert product.digest != inner.digest
+
+
+def with_a_vector(x: Multivector):
+    return x + x.quadratic_form() * x.grade(1)
+
+
+def scaled_by_coefficients(x: Multivector):
+    return x * x.squares()
+
+
+def plus_dual(x: Multivector):
+    return x + x.dual()
+
+
+def with_one_blade_alone(x: Multivector):
+    # The bare parts: a blade is singled out, which no function of multivectors does.
+    values = list(x._values)
+    values[1] = x._program.apply("mul", [values[1], values[1]])
+    return x._like(values)
+
+
+@pytest.mark.parametrize(
+    ("function", "in_space", "in_spacetime"),
+    [
+        (with_a_vector, "all versors", "all versors"),
+        (scaled_by_coefficients, "all versors", "orthogonal of the Euclidean coordinates"),
+        (plus_dual, "even versors", "rotations only"),
+        (with_one_blade_alone, "none", "none"),
+    ],
+)
+def test_the_symmetry_of_an_operator_is_found(function, in_space, in_spacetime):
+    assert operator(SPACE)(function).symmetry() == in_space
+    assert operator((1, 3, 0))(function).symmetry() == in_spacetime
+
+
+def test_parameters_and_means_break_no_symmetry():
+    assert [own.symmetry() for own in (interaction, normed_commutator, gated_vector, clipped)] == ["all versors"] * 4
+
+
+def test_symmetries_that_cannot_be_measured_say_why():
+    null = operator((0, 0, 2))(with_a_vector)
+    with pytest.raises(flashcliff.UnsupportedError, match="with_a_vector: .* a vector that is not null"):
+        null.symmetry()
+    root = operator(SPACE)(of_one(lambda x: x * (-x.squares()).sqrt()))
+    with pytest.raises(flashcliff.UnsupportedError, match="expected finite results .* got NaN"):
+        root.symmetry()
 
 
 def test_operators_of_ones_own_compile_and_batch():

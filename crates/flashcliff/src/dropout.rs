@@ -74,7 +74,7 @@ pub fn key_of(key: u64, place: u64) -> u64 {
 }
 
 /// A number of the stream of a seed.
-fn number(seed: u64, at: u64) -> u64 {
+pub(crate) fn number(seed: u64, at: u64) -> u64 {
     let mut z = seed.wrapping_add(at.wrapping_add(1).wrapping_mul(GAMMA));
     z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);

@@ -158,6 +158,14 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
+    /// An operator whose symmetry cannot be measured.
+    #[error("{operator}: its symmetry cannot be measured: {reason}")]
+    NotMeasured {
+        /// The name of the operator.
+        operator: String,
+        /// What was expected of the operator, and what came.
+        reason: String,
+    },
     /// A call of other sizes or types than those that weights were packed for.
     #[error(
         "{operator}: expected the sizes and types that weights were packed for, {expected}, got {got}"

@@ -1,7 +1,11 @@
 //! The transformations that each operator commutes with.
 
+mod carried;
+mod draws;
+mod measured;
 #[rustfmt::skip]
 mod rows;
+mod versors;
 
 use crate::operator::{Kind, Operator};
 use crate::{Bias, Norm};
@@ -37,7 +41,8 @@ const BIAS: &str = "bias every_blade";
 const RMS: &str = "norm rms";
 
 impl Operator {
-    /// The transformations that the operator commutes with, for its algebra and options.
+    /// The transformations that the operator commutes with, for its algebra and options, as [`SYMMETRIES`] states it: none for an
+    /// operator that has no row there. [`Self::measured_symmetry`] answers for operators of one's own.
     pub fn symmetry(&self) -> Symmetry {
         let options = self.breaking_options();
         let own = |row: &&SymmetryRow| {

@@ -258,6 +258,8 @@ class Operator:
         workspace: Space,
         place: tuple[int, int, bool],
     ) -> None: ...
+    def measured_symmetry(self) -> str:
+        """The transformations that the operator is found to commute with, in words."""
     def gradient(self) -> Operator:
         """The gradient: from the inputs and the gradients of the outputs to the gradients of the inputs."""
     def tangent(self) -> Operator:

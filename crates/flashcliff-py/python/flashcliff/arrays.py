@@ -7,7 +7,7 @@ of the first array given. Arrays are read where they lie; those that are not
 contiguous in C order are copied by their own library first. On the CPU they are float32 or float64,
 on CUDA float16 and bfloat16 too. There are no gradients; under ``jax.jit`` arrays have no memory
 yet, so call through ``jax.pure_callback``. On CUDA a call runs on the default stream of the GPU and
-waits for it.
+waits for it. Operators of :func:`flashcliff.operator` take arrays in the same way.
 
 >>> import numpy as np
 >>> from flashcliff import arrays

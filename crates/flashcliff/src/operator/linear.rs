@@ -68,7 +68,7 @@ impl Linear {
         self.layout
     }
 
-    pub(super) fn options(&self) -> LinearOptions {
+    pub(crate) fn options(&self) -> LinearOptions {
         self.options.clone()
     }
 

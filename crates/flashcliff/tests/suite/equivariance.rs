@@ -180,7 +180,7 @@ const GROUPS: [(Symmetry, Group, bool); 4] = [
 ];
 
 /// Whether an operator that commutes with all of `whole` does so with all of `part`.
-fn contains(whole: Symmetry, part: Symmetry, is_definite: bool) -> bool {
+pub(crate) fn contains(whole: Symmetry, part: Symmetry, is_definite: bool) -> bool {
     let even = [Symmetry::EvenVersors, Symmetry::Rotations];
     match whole {
         Symmetry::Versors => true,
@@ -240,7 +240,7 @@ fn the_table_of_symmetries_is_what_is_measured() {
 }
 
 /// Operators with an option that breaks a symmetry.
-fn breaking_operators() -> Vec<Spec> {
+pub(crate) fn breaking_operators() -> Vec<Spec> {
     let product = ProductOptions::default().with_norm(Norm::Rms);
     let linear = LinearOptions::default().with_bias(Bias::EveryBlade);
     vec![

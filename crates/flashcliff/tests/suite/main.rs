@@ -23,6 +23,7 @@ mod interpreted;
 mod large;
 mod linear_sgp;
 mod magnitudes;
+mod measured_symmetry;
 mod memory;
 mod misuse;
 mod misuse_parts;

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from .. import _core
@@ -21,6 +22,7 @@ _DTYPES = ("f32", "f64", "bf16", "f16")
 def call(
     op: Op, arrays: tuple[Array | None, ...], algebra: AlgebraLike, options: tuple[Any, ...]
 ) -> Array:
+    """The output of an operator of the table, an array of the library of the first one."""
     core = operator(
         op, as_algebra(algebra).name, tuple(a is not None for a in arrays), options
     )
@@ -29,29 +31,40 @@ def call(
         for name, array, lane, optional in zip(op.names, arrays, op.lanes, op.optional)
         if array is not None or not optional
     ]
-    borrowed = [_Borrowed(op.name, name, array) for name, array, _ in given]
+    return forward(op.name, core, given)[0]
+
+
+def forward(
+    operator: str, core: _core.Operator, given: Sequence[tuple[str, Array, bool]]
+) -> list[Array]:
+    """The outputs of a compiled operator, arrays of the library of the first one.
+
+    Args:
+        operator: the name of the operator, for messages.
+        core: the operator; its outputs have a batch.
+        given: its inputs: the name, the array, and whether it has a batch.
+    """
+    borrowed = [_Borrowed(operator, name, array) for name, array, _ in given]
     device = borrowed[0].device
     for (name, _, _), other in zip(given, borrowed):
         if other.device != device:
             raise RuntimeError(
-                f"{op.name}: expected all arrays on the same device, got `{given[0][0]}` on "
+                f"{operator}: expected all arrays on the same device, got `{given[0][0]}` on "
                 f"{device} and `{name}` on {other.device}"
             )
-    batch = borrowed[0].shape[1:-1]
+    # Parameters have no batch.
+    first = next(array for (_, _, lane), array in zip(given, borrowed) if lane)
+    batch = first.shape[1:-1]
     views = []
     for (name, _, lane), array in zip(given, borrowed):
-        shape = _flat(op.name, name, array.shape, batch) if lane else array.shape
+        shape = _flat(operator, name, array.shape, batch) if lane else array.shape
         views.append((array.address, shape, array.dtype))
     # The default stream, without rounding to TF32.
     ordinal = None if device == "cpu" else int(device.removeprefix("cuda:"))
     place = None if ordinal is None else (ordinal, 0, False)
-    shape, saved_len, workspace_len = core.plan(views, False, place)
-    statistics = "f64" if borrowed[0].dtype == "f64" else "f32"
-    sizes = (
-        ([shape[0], *batch, shape[2]], borrowed[0].dtype),
-        ([saved_len], statistics),
-        ([-(-workspace_len // 4)], "f32"),
-    )
+    shapes, workspace_len = core.plan_run(views, place)
+    sizes = [([shape[0], *batch, shape[2]], first.dtype) for shape in shapes]
+    sizes.append(([-(-workspace_len // 4)], "f32"))
     made: list[_core.Array] = []
     try:
         made.extend(_core.Array(size, dtype, ordinal) for size, dtype in sizes)
@@ -60,16 +73,12 @@ def call(
             raise
         made.clear()
         raise MemoryError(core.no_room(views, False, place)) from None
-    output, saved, workspace = made
-    core.forward(
-        views,
-        output.address,
-        saved.address,
-        (workspace.address, workspace_len),
-        place,
-    )
-    output.synchronize()
-    return _library(given[0][1]).from_dlpack(output)
+    *outputs, workspace = made
+    addresses = [output.address for output in outputs]
+    core.run(views, addresses, (workspace.address, workspace_len), place)
+    outputs[0].synchronize()
+    library = _library(given[0][1])
+    return [library.from_dlpack(output) for output in outputs]
 
 
 class _Borrowed:

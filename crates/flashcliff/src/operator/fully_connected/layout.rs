@@ -28,7 +28,6 @@ impl Layout {
         Self { ranges, blades }
     }
 
-    #[cfg(feature = "cuda")]
     pub(super) fn grades(&self) -> GradeSet {
         let present = self.ranges.iter().enumerate();
         let present = present.filter(|(_, range)| range.is_some());

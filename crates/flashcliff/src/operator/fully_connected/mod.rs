@@ -162,7 +162,6 @@ impl FullyConnected {
     }
 
     /// The grades of the left operand, the right operand and the output.
-    #[cfg(feature = "cuda")]
     pub(crate) fn grades(&self) -> [GradeSet; 3] {
         [&self.left, &self.right, &self.output].map(Layout::grades)
     }
