@@ -59,6 +59,8 @@
 //! the operators on NVIDIA GPUs. Such a program runs on machines without a driver too. The feature `jit` compiles the
 //! kernels of algebras and grades that were not built, when they are first used.
 
+#[doc(hidden)]
+pub mod ahead;
 mod algebra;
 #[cfg(feature = "ndarray")]
 mod arrays;
