@@ -94,7 +94,7 @@ fn file(collection: &Collection) -> TokenStream {
         const _: () = #root::check_version(#version);
 
         /// Registers the kernels of this file for the whole process: `Operator::of` finds them from now on.
-        #[allow(unsafe_code, reason = "the promise of the generator")]
+        #[allow(unreachable_pub, unsafe_code, reason = "the crate chooses who calls it; the promise of the generator")]
         pub fn register() {
             // SAFETY: the kernels are those of the generator.
             unsafe { #root::register(kernels::PROGRAMS) }
