@@ -3,7 +3,7 @@
 use std::fmt;
 
 use cayley::Signature;
-use flashcliff_program::plan::Excess;
+use flashcliff_program::plan::{Excess, Refusal};
 
 /// The reason why kernels cannot be generated.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +22,13 @@ pub enum Error {
         signature: Option<Signature>,
         /// The name of the program.
         program: String,
+    },
+    /// A program that a user wants compiled is no operator.
+    Refused(Refusal),
+    /// Derivatives that a user wants compiled need more tensors or sums than kernels have room for.
+    SecondOrder {
+        /// The derivative, and the number that is too large.
+        excess: Excess,
     },
 }
 
@@ -42,6 +49,11 @@ impl fmt::Display for Error {
                     "the program `{program}` has a sum over the batch that is not zero where all inputs are"
                 )
             }
+            Self::Refused(refusal) => refusal.fmt(f),
+            Self::SecondOrder { excess } => write!(
+                f,
+                "{excess}: leave out the second order of the program, or split the program"
+            ),
         }
     }
 }
@@ -49,7 +61,8 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::TooLarge { excess, .. } => Some(excess),
+            Self::TooLarge { excess, .. } | Self::SecondOrder { excess } => Some(excess),
+            Self::Refused(refusal) => Some(refusal),
             Self::ConstantSum { .. } => None,
         }
     }

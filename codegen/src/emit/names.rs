@@ -171,3 +171,39 @@ pub(super) fn describe(program: &Program, stage: &Stage) -> String {
 fn constant_name(value: f64) -> String {
     format!("{value:e}").replace('.', "p").replace('-', "m")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use flashcliff_program::plan::plan;
+
+    use super::*;
+
+    #[test]
+    fn positions_as_names_tell_all_values_apart() {
+        let count = 12;
+        let mut program = Program::new("long_sum", "o = the sum of all");
+        let labels = |count: usize| (0..count).map(|at| at.to_string()).collect();
+        let mut values = Vec::new();
+        for at in 0..count {
+            values.extend(program.input(&format!("x{at}"), labels(count)));
+            values.extend(program.param(&format!("w{at}"), count));
+        }
+        let mut total = program.graph.constant(0.0);
+        for value in values {
+            total = program.graph.add(total, value);
+        }
+        program.output("o", labels(1), vec![total]);
+        let program = program.without_names();
+        let stage = &plan(&program).stages[0];
+        let (names, graph) = (Names::new(&program, stage), &stage.body.graph);
+        let leaves = graph.ids().filter(|&id| graph.node(id).is_leaf());
+        let all: Vec<String> = leaves.map(|id| names.value(&stage.body, id)).collect();
+        let distinct: BTreeSet<&String> = all.iter().collect();
+        assert!(
+            all.len() >= 2 * count * count && distinct.len() == all.len(),
+            "{all:?}"
+        );
+    }
+}

@@ -13,7 +13,7 @@ use flashcliff_program::spec;
 
 use crate::kept::Kept;
 use crate::programs::Known;
-use crate::{Error, environment, threads};
+use crate::{Error, ahead, environment, threads};
 
 /// An algebra with its operators: a handle, cheap to copy.
 ///
@@ -55,6 +55,8 @@ struct Label {
 struct Entry {
     /// The compiled programs of the algebra, if there are any.
     kernels: Option<&'static Kernels>,
+    /// Whether programs of users may run on kernels.
+    takes_kernels: bool,
     cayley: cayley::Algebra,
     path_count: usize,
     /// The programs that operators of the table have asked for, by their labels.
@@ -64,11 +66,12 @@ struct Entry {
 }
 
 impl Entry {
-    fn new(signature: Signature, kernels: Option<&'static Kernels>) -> Self {
+    fn new(signature: Signature, kernels: Option<&'static Kernels>, takes_kernels: bool) -> Self {
         let cayley = cayley::Algebra::new(signature);
         let path_count = cayley.paths().len();
         Self {
             kernels,
+            takes_kernels,
             cayley,
             path_count,
             named: Kept::new(),
@@ -88,7 +91,7 @@ fn entries() -> &'static [Entry] {
         let entries = ALGEBRAS.iter().filter_map(|&kernels| {
             let (p, q, r) = kernels.signature;
             let signature = Signature::new(p, q, r).ok()?;
-            Some(Entry::new(signature, Some(kernels)))
+            Some(Entry::new(signature, Some(kernels), true))
         });
         entries.collect()
     })
@@ -101,10 +104,11 @@ static REGISTERED: Kept<Entry> = Kept::new();
 pub(crate) fn kernels() -> impl Iterator<Item = &'static Program> {
     let compiled = entries().iter().chain(REGISTERED.iter());
     let lists = compiled.filter_map(|entry| entry.kernels);
-    lists.flat_map(|kernels| kernels.programs.iter().copied())
+    let of_algebras = lists.flat_map(|kernels| kernels.programs.iter().copied());
+    of_algebras.chain(ahead::programs())
 }
 
-/// The algebras without kernels that were asked for.
+/// The algebras that were asked for and have no kernels, or should take none.
 static INTERPRETED: Kept<Entry> = Kept::new();
 
 impl Algebra {
@@ -119,7 +123,7 @@ impl Algebra {
         if let Some(algebra) = Self::compiled(signature) {
             return Ok(algebra);
         }
-        let algebra = Self::interpreted(signature)?;
+        let algebra = Self::without_kernels(signature, true);
         // No lock is held here: a logger may run operators.
         if !algebra.entry.is_noted.swap(true, Ordering::Relaxed) {
             log::info!(
@@ -144,25 +148,38 @@ impl Algebra {
         let (p, q, r) = kernels.signature;
         let signature = Signature::of(p, q, r);
         Self::compiled(signature).unwrap_or_else(|| Self {
-            entry: REGISTERED.add(Entry::new(signature, Some(kernels))),
+            entry: REGISTERED.add(Entry::new(signature, Some(kernels), true)),
         })
     }
 
-    /// The algebra of a signature without its kernels: all its operators are interpreted. If [`new`](Self::new) gives a
-    /// compiled algebra for the same signature, the results of both are the same bit for bit.
+    /// The algebra of a signature without its kernels: all its operators are interpreted, those of programs too. If [`new`](Self::new)
+    /// gives a compiled algebra for the same signature, the results of both are the same bit for bit.
     ///
     /// # Errors
     /// [`Error::Environment`] for a [variable](environment) that means nothing.
     pub fn interpreted(signature: Signature) -> Result<Self, Error> {
         environment::check()?;
         threads::note_process();
-        let mut known = INTERPRETED.iter();
-        let known = known.find(|entry| entry.cayley.signature() == signature);
-        let entry = known.unwrap_or_else(|| INTERPRETED.add(Entry::new(signature, None)));
-        Ok(Self { entry })
+        Ok(Self::without_kernels(signature, false))
     }
 
-    /// Whether the algebra has compiled kernels. If not, all its operators are interpreted.
+    /// The algebra of a signature without its kernels; `takes_kernels` says whether programs of users may run on theirs.
+    fn without_kernels(signature: Signature, takes_kernels: bool) -> Self {
+        let mut known = INTERPRETED.iter();
+        let known = known.find(|entry| {
+            (entry.cayley.signature(), entry.takes_kernels) == (signature, takes_kernels)
+        });
+        let entry =
+            known.unwrap_or_else(|| INTERPRETED.add(Entry::new(signature, None, takes_kernels)));
+        Self { entry }
+    }
+
+    /// Whether operators of programs that users write may run on kernels: not if the algebra was asked for without.
+    pub(crate) fn takes_kernels(&self) -> bool {
+        self.entry.takes_kernels
+    }
+
+    /// Whether the algebra has compiled kernels. If not, all its operators of the table are interpreted.
     pub fn is_compiled(&self) -> bool {
         self.entry.kernels.is_some()
     }

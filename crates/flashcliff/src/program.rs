@@ -34,6 +34,10 @@
 //! assert_eq!(gradients[2], [12.0]); // of w: 2 e12, times the gradient 6 of e12
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! # Compiled ahead
+//! On the CPU such a program is interpreted. A build script with the crate `flashcliff-build` compiles it, with its adjoint, and on request
+//! second derivatives: the results have the same bits. The chapter "An operator of your own in Rust" of the guide shows it.
 
 pub use flashcliff_program::ir::{
     Argument, Digest, Function, Graph, Id, LaneTensor, Node, Parameter, Program, Uniform, Width,

@@ -1,6 +1,5 @@
 //! The body of a stage: a loop over groups of channels, statements in the order of the program.
 
-use cayley::Algebra;
 use proc_macro2::{Ident, Literal, TokenStream};
 use quote::{format_ident, quote};
 
@@ -8,12 +7,13 @@ use crate::emit::names::{Names, describe};
 use flashcliff_program::ir::{Function, Id, Node, Program, Uniform};
 use flashcliff_program::plan::{Body, Packing, Stage, Values};
 
-pub(super) fn emit(algebra: &Algebra, name: &str, program: &Program, stage: &Stage) -> TokenStream {
+/// The function of a stage. `place` is what has the program, for comments.
+pub(super) fn emit(place: &str, name: &str, program: &Program, stage: &Stage) -> TokenStream {
     let emitter = Emitter::new(program, stage);
     let function = format_ident!("{name}");
     let table = format_ident!("{}", name.to_uppercase());
     let doc = format!(" {}", describe(program, stage));
-    let origin = format!(" From `{}` of {}.", program.name, algebra.signature());
+    let origin = format!(" From `{}` of {place}.", program.name);
     let code = emitter.code();
     quote! {
         #[doc = #doc]
@@ -199,7 +199,7 @@ impl<'a> Emitter<'a> {
         }
         match self.body.graph.node(id) {
             Node::Constant(bits) => {
-                let value = Literal::f64_suffixed(f64::from_bits(bits));
+                let value = constant(f64::from_bits(bits));
                 quote!(V::from_f64(#value))
             }
             Node::Lane { tensor, component } => {
@@ -326,9 +326,21 @@ impl<'a> Emitter<'a> {
     }
 }
 
+/// A constant as an expression. No literal stands for a number that is not finite.
+fn constant(value: f64) -> TokenStream {
+    if value.is_finite() {
+        let value = Literal::f64_suffixed(value);
+        return quote!(#value);
+    }
+    let bits = format!("0x{:x}_u64", value.to_bits());
+    match bits.parse::<Literal>() {
+        Ok(bits) => quote!(f64::from_bits(#bits)),
+        Err(_) => unreachable!("hexadecimal digits are a literal"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use cayley::Signature;
     use flashcliff_program::ir::Width;
     use flashcliff_program::plan::{Target, Write};
 
@@ -357,7 +369,6 @@ mod tests {
             rows: Vec::new(),
             row_sums: Vec::new(),
         };
-        let algebra = Algebra::new(Signature::of(2, 0, 0));
-        let _ = emit(&algebra, "bad_0", &program, &stage);
+        let _ = emit("nothing", "bad_0", &program, &stage);
     }
 }

@@ -3,14 +3,14 @@
 use proc_macro2::{Literal, TokenStream};
 use quote::{format_ident, quote};
 
-use super::Planned;
+use super::collection::Planned;
 use flashcliff_program::ir::{Width, cost};
 use flashcliff_program::plan::{Source, Stage, Target};
 
 pub(super) fn emit(name: &str, title: &str, planned: &Planned<'_>) -> TokenStream {
     let program = planned.program;
     let ident = format_ident!("{name}");
-    let label = &program.name;
+    let label = planned.label;
     let digest: Literal = match format!("0x{}", program.digest()).parse() {
         Ok(digest) => digest,
         Err(_) => unreachable!("hexadecimal digits are a literal"),

@@ -1,12 +1,12 @@
 //! The Rust emitter. It makes a module for each algebra, with a module for each operator in it.
 
 mod body;
+mod collection;
 mod descriptor;
+mod requests;
 #[cfg(feature = "review")]
 mod review;
 mod text;
-
-use std::collections::BTreeMap;
 
 use cayley::{Algebra, Signature};
 use proc_macro2::TokenStream;
@@ -14,9 +14,11 @@ use quote::{format_ident, quote};
 
 use super::File;
 use crate::Error;
+use collection::{Collection, Named, Origin};
 use flashcliff_program::ir::{Program, differentiate};
-use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan};
 use flashcliff_program::spec::{self, Group, Operator};
+
+pub use requests::{Request, requested};
 
 /// The most dimensions of an algebra whose second derivatives are compiled. They take too long to compile in others.
 const MOST_DIMENSIONS_OF_SECOND_ORDER: usize = 3;
@@ -40,11 +42,7 @@ pub fn sources(
         if second_order && algebra.dim() <= MOST_DIMENSIONS_OF_SECOND_ORDER {
             for operator in spec::operators_in(&algebra, &[Group::Layers]) {
                 let programs = operator.second_derivatives().into_iter();
-                module.add(
-                    &algebra,
-                    &operator,
-                    programs.map(|program| ("SECOND", program)),
-                )?;
+                module.add(&operator, programs.map(|program| ("SECOND", program)))?;
             }
         }
         files.push(File {
@@ -101,12 +99,7 @@ struct AlgebraModule {
     signature: Signature,
     /// The path to the crate `flashcliff-kernels`.
     root: TokenStream,
-    /// The functions of stages, of which equal ones are one.
-    stages: Distinct,
-    /// The stages and descriptors, by the operator that they come from.
-    operators: BTreeMap<String, Vec<TokenStream>>,
-    /// The module and the name of every descriptor.
-    descriptors: Vec<(String, String)>,
+    collection: Collection,
 }
 
 impl AlgebraModule {
@@ -115,14 +108,12 @@ impl AlgebraModule {
         let mut module = Self {
             signature: algebra.signature(),
             root: quote!(crate),
-            stages: Distinct::new(Sharing::BodyAndPacking),
-            operators: BTreeMap::new(),
-            descriptors: Vec::new(),
+            collection: Collection::new(),
         };
         for operator in all {
             let adjoint = differentiate(&operator.program);
             let programs = [("PROGRAM", operator.program.clone()), ("ADJOINT", adjoint)];
-            module.add(algebra, &operator, programs)?;
+            module.add(&operator, programs)?;
         }
         Ok(module)
     }
@@ -130,77 +121,40 @@ impl AlgebraModule {
     /// Adds programs that come from an operator, each with a part of its name.
     fn add(
         &mut self,
-        algebra: &Algebra,
         operator: &Operator,
         programs: impl IntoIterator<Item = (&'static str, Program)>,
     ) -> Result<(), Error> {
-        let module = &operator.program.name;
-        let grades = format!("grades {} and {}", operator.left, operator.right);
-        let mut descriptors = Vec::new();
-        for (what, program) in programs {
-            let plan = plan(&program);
-            Limits::CPU
-                .check(&program, &plan)
-                .map_err(|excess| Error::TooLarge {
-                    signature: Some(self.signature),
-                    excess,
-                })?;
-            let items = self.operators.entry(module.clone()).or_default();
-            let mut functions = Vec::new();
-            for stage in &plan.stages {
-                let (name, is_new) = self.stages.name(module, &program, stage);
-                if is_new {
-                    items.push(body::emit(algebra, &name.to_string(), &program, stage));
-                }
-                functions.push(name);
-            }
-            let prefix = format!("{}_{what}_", module.to_uppercase());
-            let known = self.descriptors.iter();
-            let index = known.filter(|(_, name)| name.starts_with(&prefix)).count();
-            let name = format!("{prefix}{index}");
-            let title = format!("`{}`, {grades}", program.formula);
-            let planned = Planned {
-                program: &program,
-                plan,
-                functions,
-            };
-            descriptors.push(descriptor::emit(&name, &title, &planned));
-            self.descriptors.push((module.clone(), name));
-        }
-        self.operators
-            .entry(module.clone())
-            .or_default()
-            .extend(descriptors);
-        Ok(())
+        let signature = self.signature;
+        let origin = Origin {
+            module: operator.program.name.clone(),
+            place: signature.to_string(),
+            remark: format!(", grades {} and {}", operator.left, operator.right),
+        };
+        let named = |(what, program): (_, Program)| Named {
+            what,
+            label: program.name.clone(),
+            program,
+        };
+        let added = self
+            .collection
+            .add(&origin, programs.into_iter().map(named));
+        added.map_err(|excess| Error::TooLarge {
+            signature: Some(signature),
+            excess,
+        })
     }
 
     /// The whole module.
     fn tokens(&self) -> TokenStream {
-        let modules = self.operators.iter().map(|(name, items)| {
-            let (name, items) = (format_ident!("{name}"), self.operator(items));
-            quote!(mod #name { #items })
-        });
+        let modules = self.collection.tokens(&self.root);
         let name = format_ident!("{}", self.signature.name());
         let list = self.list();
-        quote!(mod #name { #(#modules)* #list })
-    }
-
-    /// The items of the module of an operator.
-    fn operator(&self, items: &[TokenStream]) -> TokenStream {
-        let root = &self.root;
-        quote! {
-            #[allow(unused_imports, reason = "not every operator needs all of them")]
-            use #root::prelude::*;
-            #(#items)*
-        }
+        quote!(mod #name { #modules #list })
     }
 
     /// The list of all programs.
     fn list(&self) -> TokenStream {
-        let programs = self.descriptors.iter().map(|(module, name)| {
-            let (module, name) = (format_ident!("{module}"), format_ident!("{name}"));
-            quote!(&#module::#name)
-        });
+        let programs = self.collection.list();
         let s = self.signature;
         let (p, q, r) = (s.p(), s.q(), s.r());
         let root = &self.root;
@@ -209,22 +163,16 @@ impl AlgebraModule {
 
             pub(super) static KERNELS: Kernels = Kernels {
                 signature: (#p, #q, #r),
-                programs: &[#(#programs),*],
+                programs: #programs,
             };
         }
     }
 }
 
-/// A program, its plan, and the function of each stage of the plan.
-struct Planned<'a> {
-    program: &'a Program,
-    plan: Plan,
-    functions: Vec<StageName>,
-}
-
 #[cfg(test)]
 mod tests {
     use cayley::GradeSet;
+    use flashcliff_program::plan::Limits;
 
     use super::*;
 

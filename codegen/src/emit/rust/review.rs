@@ -5,6 +5,7 @@ use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
 
 use super::AlgebraModule;
+use super::collection::Collection;
 use super::text::plain;
 use crate::emit::File;
 use crate::emit::names::basis_sentences;
@@ -13,15 +14,20 @@ use crate::emit::names::basis_sentences;
 pub(super) fn files(algebra: &Algebra, module: &AlgebraModule, command: &str) -> Vec<File> {
     let folder = algebra.signature().name();
     let mut files: Vec<File> = module
-        .operators
+        .collection
+        .modules
         .iter()
         .map(|(operator, items)| File {
             path: format!("{folder}/{operator}.rs"),
             text: header(algebra, command, &format!("`{operator}`"))
-                + &render(module.operator(items)),
+                + &render(Collection::module(items, &module.root)),
         })
         .collect();
-    let modules = module.operators.keys().map(|name| format_ident!("{name}"));
+    let modules = module
+        .collection
+        .modules
+        .keys()
+        .map(|name| format_ident!("{name}"));
     let list = module.list();
     files.push(File {
         path: format!("{folder}/mod.rs"),

@@ -127,7 +127,8 @@ impl Program {
             tensor.rename(format!("o{at}"));
         }
         for (at, param) in program.params.iter_mut().enumerate() {
-            param.name = format!("w{at}");
+            // Emitters write the number of a value behind the name: the mark keeps value 11 of 1 and value 1 of 11 apart.
+            param.name = format!("w{at}_");
         }
         for (at, sum) in program.sums.iter_mut().enumerate() {
             sum.tensor.name = format!("s{at}");

@@ -12,6 +12,7 @@ mod dedup;
 mod levels;
 mod limits;
 mod packing;
+mod refusal;
 mod stage;
 mod values;
 
@@ -20,6 +21,7 @@ use crate::ir::Program;
 pub use dedup::{Distinct, Sharing, StageName};
 pub use limits::{Excess, Limits};
 pub use packing::Packing;
+pub use refusal::Refusal;
 pub use stage::{Body, Plan, Source, Stage, Target, Write};
 pub use values::{Fusion, Values};
 

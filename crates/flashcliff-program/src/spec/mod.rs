@@ -25,6 +25,7 @@ pub use multivector::Multivector;
 pub(crate) use multivector::{permutation, smooth_norm};
 pub(crate) use norms::{Measure, norm_of_grades, normalized_grades};
 pub use parts::{PATH_PRODUCT, biased, gate_pair, gated_operand, normed, path_product, path_terms};
+pub use second_order::{first_derivatives, second_derivatives};
 pub use table::{find, lane_operators, operators, operators_in};
 
 /// A program with the key by which the library looks it up.

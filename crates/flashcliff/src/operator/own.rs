@@ -1,7 +1,6 @@
 //! Operators of programs that users write.
 
-use flashcliff_program::ir::{self, differentiate};
-use flashcliff_program::plan::{Limits, plan};
+use flashcliff_program::ir;
 
 use super::{Kind, LaneOperator, Operator};
 use crate::ops::make::check_number;
@@ -31,9 +30,10 @@ impl Operator {
     ///
     /// Inputs and parameters are the program's arguments, in the order in which it declares them: multivectors
     /// `[components, batch, channels]`, and parameters `[channels, count]`. The results are the program's, in that order too: multivectors,
-    /// and sums over the batch `[channels, count]`. An operator with several is called by [`Self::run`]. A program
-    /// that the build has kernels of, whatever its names, runs on them; all others are interpreted on the CPU, and compiled
-    /// on CUDA at the first call, with the feature `jit`.
+    /// and sums over the batch `[channels, count]`. An operator with several is called by [`Self::run`].
+    ///
+    /// A program that the build has kernels of, or that a [build script](crate::program#compiled-ahead) compiled, runs on them, whatever its
+    /// names. All others are interpreted on the CPU. On CUDA they are compiled at the first call, with the feature `jit`.
     ///
     /// `algebra` is the one that the operator names in messages and answers [`Self::algebra`] with; the program says by
     /// itself what is computed.
@@ -49,65 +49,14 @@ impl Operator {
         options: &ProgramOptions,
     ) -> Result<Self, Error> {
         check_number("eps", options.eps)?;
-        check(program).map_err(|reason| Error::UnsupportedProgram { reason })?;
-        let known = Known::of(program.clone(), algebra.is_compiled());
+        let check = program.check_operator();
+        check.map_err(|refusal| Error::UnsupportedProgram {
+            reason: refusal.to_string(),
+        })?;
+        let known = Known::of(program.clone(), algebra.takes_kernels());
         let lane = LaneOperator::of(known)
             .with_gate(options.gate)
             .with_eps(options.eps);
         Ok(Self::new(&known.source().name, algebra, Kind::Lanes(lane)))
     }
-}
-
-/// The reason why a program is no operator.
-fn check(program: &ir::Program) -> Result<(), String> {
-    program.validate().map_err(|flaw| flaw.to_string())?;
-    let told = |reason: String| format!("the program `{}`: {reason}", program.name);
-    check_form(program).map_err(told)?;
-    for pass in [program, &differentiate(program)] {
-        let room = Limits::CPU.check(pass, &plan(pass));
-        room.map_err(|excess| excess.to_string())?;
-    }
-    Ok(())
-}
-
-/// The reason why a program has not the tensors of an operator.
-fn check_form(program: &ir::Program) -> Result<(), String> {
-    if program.results.is_empty() {
-        return Err("expected at least one output, got none".to_owned());
-    }
-    if program.saved_row_sums > 0 {
-        return Err("expected a program that saves no sums, got one with saved sums".to_owned());
-    }
-    if program.vanishes_from().is_none() {
-        return Err(
-            "expected sums over the batch that are zero where all inputs are, got others"
-                .to_owned(),
-        );
-    }
-    let inputs = program
-        .inputs
-        .iter()
-        .map(|input| (&input.name, input.components.len()));
-    let params = program
-        .params
-        .iter()
-        .map(|param| (&param.name, param.count));
-    let outputs = program.outputs.iter();
-    let outputs = outputs.map(|output| (&output.tensor.name, output.values.len()));
-    let sums = program.sums.iter();
-    let sums = sums.map(|sum| (&sum.tensor.name, sum.values.len()));
-    if let Some((name, _)) = inputs
-        .chain(params)
-        .chain(outputs)
-        .chain(sums)
-        .find(|(_, count)| *count == 0)
-    {
-        return Err(format!(
-            "expected tensors with components, and `{name}` has none"
-        ));
-    }
-    if program.inputs.is_empty() {
-        return Err("expected at least one multivector among the inputs, got none".to_owned());
-    }
-    Ok(())
 }

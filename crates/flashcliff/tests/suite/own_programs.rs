@@ -2,7 +2,7 @@
 
 use cayley::{GradeSet, ProductKind};
 use flashcliff::program::{Argument, Function, Multivector, Node, Program, Uniform};
-use flashcliff::{Algebra, Error, Gate, Norm, Operator, ProgramOptions, Tensor, Tier, ops};
+use flashcliff::{Algebra, Error, Gate, Norm, Operator, ProgramOptions, Tensor, Tier, ahead, ops};
 use flashcliff_program::spec;
 
 use crate::random::Random;
@@ -168,7 +168,10 @@ fn a_program_that_the_build_knows_runs_on_its_kernels_whatever_its_names() -> Re
     let first = other.outputs[0].values[0];
     other.outputs[0].values[0] = other.graph.neg(first);
     assert!(Operator::of(algebra, &other, &own)?.is_interpreted::<f32>());
-    // Nor does an algebra that was asked for without kernels.
+    // A program does not depend on the algebra that its operator names.
+    let line: Algebra = "cl110".parse()?;
+    assert!(!line.is_compiled() && !Operator::of(line, &program, &own)?.is_interpreted::<f32>());
+    // An algebra that was asked for without kernels takes none.
     let bare = Algebra::interpreted(algebra.signature())?;
     assert!(Operator::of(bare, &program, &own)?.is_interpreted::<f32>());
 
@@ -270,7 +273,7 @@ fn what_is_no_program_is_an_error_that_says_why() -> Result<(), Error> {
             let x = p.graph.lane(0, 0);
             p.outputs[0].values[0] = p.graph.call(Function::Gate { order: 1 }, x);
         }),
-        ("lane inputs, and kernels have room for 16", |p| {
+        ("lane inputs, and kernels have room for 16: split", |p| {
             for index in 0..17 {
                 p.input(&format!("x{index}"), vec!["1".to_owned()]);
             }
@@ -395,4 +398,14 @@ fn choices_are_those_of_numbers_on_every_tier() -> Result<(), Error> {
         }
     }
     Ok(())
+}
+
+#[test]
+fn files_that_another_version_wrote_are_refused() {
+    let ours = env!("CARGO_PKG_VERSION");
+    ahead::check_version(ours);
+    for other in ["", "0.0.0", &format!("{ours}0")] {
+        let refused = std::panic::catch_unwind(|| ahead::check_version(other));
+        assert!(refused.is_err(), "{other}");
+    }
 }
