@@ -28,10 +28,11 @@ const LANGUAGES: [&str; 10] = [
     "toml",
     "text",
 ];
-/// The crates that run the Rust blocks of chapters.
-const RUNNERS: [&str; 2] = [
+/// What runs the Rust blocks of chapters: documentation tests of crates, and a test that makes a crate of a chapter.
+const RUNNERS: [&str; 3] = [
     "crates/flashcliff/src/lib.rs",
     "crates/flashcliff-candle/src/lib.rs",
+    "xtask/tests/compile_programs/main.rs",
 ];
 /// Units of what is measured.
 const UNITS: [&str; 9] = [
@@ -276,6 +277,7 @@ mod tests {
                 "include_str!(\"../../../docs/guide/src/one.md\")",
             ),
             (RUNNERS[1], ""),
+            (RUNNERS[2], ""),
         ] {
             let text = match change {
                 Some((of, old, new)) if name.ends_with(of) => {

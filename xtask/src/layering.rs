@@ -48,6 +48,11 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
         "flashcliff-macros",
         &["flashcliff", "flashcliff-kernels", "syn"],
     ),
+    // Build scripts of users build it.
+    (
+        "flashcliff-build",
+        &["flashcliff", "flashcliff-kernels", "syn", "rayon"],
+    ),
     // The cases of benchmarks know no framework.
     (
         "flashcliff-bench",

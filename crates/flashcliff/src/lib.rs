@@ -29,7 +29,8 @@
 //! built, which algebras get compiled kernels. The default features `plain-products` (products without weights, the
 //! sandwich product) and `fully-connected` (`fcgp_norm`) say for which operators. Kernels are compiled for `f32`, and
 //! with the feature `f64` for that type too. With the feature `macros`, `flashcliff::algebra!(1, 1, 1)` compiles the kernels of a signature in the crate that
-//! calls it. Everything else is interpreted on the CPU: this is slower, but the results are the same. See [`Algebra`].
+//! calls it. A build script compiles [programs](program) of one's own. Everything else is interpreted on the CPU: this is slower, but the
+//! results are the same. See [`Algebra`].
 //!
 //! # Arrays
 //! With the feature `ndarray`, `Tensor::try_from(&array)?` borrows an array of the crate ndarray in standard layout,

@@ -40,15 +40,14 @@ impl Request {
     /// The programs that are compiled, and what each is to the first.
     fn programs(self) -> Result<Vec<(&'static str, Program)>, Error> {
         self.program.check_operator().map_err(Error::Refused)?;
-        let mut programs = Vec::new();
-        for &gate in &self.gates {
+        let adjoint = differentiate(&self.program);
+        let mut programs = vec![("PROGRAM", self.program.clone()), ("ADJOINT", adjoint)];
+        for gate in self.gates {
             let first = first_derivatives(&self.program, gate).into_iter();
             programs.extend(first.map(|program| ("GRADIENT", program)));
             let second = second_derivatives(&self.program, gate).into_iter();
             programs.extend(second.map(|program| ("SECOND", program)));
         }
-        let adjoint = ("ADJOINT", differentiate(&self.program));
-        programs.splice(0..0, [("PROGRAM", self.program), adjoint]);
         Ok(programs)
     }
 }
@@ -94,7 +93,7 @@ fn file(collection: &Collection) -> TokenStream {
         const _: () = #root::check_version(#version);
 
         /// Registers the kernels of this file for the whole process: `Operator::of` finds them from now on.
-        #[allow(unsafe_code, reason = "the promise of the generator")]
+        #[allow(unreachable_pub, unsafe_code, reason = "the crate chooses who calls it; the promise of the generator")]
         pub fn register() {
             // SAFETY: the kernels are those of the generator.
             unsafe { #root::register(kernels::PROGRAMS) }
