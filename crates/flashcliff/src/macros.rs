@@ -52,6 +52,10 @@ use crate::Algebra;
 ///
 /// # GPUs
 /// The macro compiles no CUDA kernels. `FLASHCLIFF_ALGEBRAS`, in the environment of the build, compiles kernels for both.
+///
+/// # Programs of one's own
+/// The macro compiles the table of operators. No macro can run the function that builds another program: a build script
+/// [compiles](crate::program#compiled-ahead) those.
 #[macro_export]
 macro_rules! algebra {
     ($($signature:tt)*) => {

@@ -40,15 +40,14 @@ impl Request {
     /// The programs that are compiled, and what each is to the first.
     fn programs(self) -> Result<Vec<(&'static str, Program)>, Error> {
         self.program.check_operator().map_err(Error::Refused)?;
-        let mut programs = Vec::new();
-        for &gate in &self.gates {
+        let adjoint = differentiate(&self.program);
+        let mut programs = vec![("PROGRAM", self.program.clone()), ("ADJOINT", adjoint)];
+        for gate in self.gates {
             let first = first_derivatives(&self.program, gate).into_iter();
             programs.extend(first.map(|program| ("GRADIENT", program)));
             let second = second_derivatives(&self.program, gate).into_iter();
             programs.extend(second.map(|program| ("SECOND", program)));
         }
-        let adjoint = ("ADJOINT", differentiate(&self.program));
-        programs.splice(0..0, [("PROGRAM", self.program), adjoint]);
         Ok(programs)
     }
 }
