@@ -50,7 +50,7 @@ fn operators_between_any_grades_commute_with_what_the_table_says() -> Result<(),
 }
 
 /// A change of the values of all blades.
-type Change = fn(&mut Program, &Algebra, &mut Vec<Id>);
+type Change = fn(&mut Program, &Algebra, &mut [Id]);
 
 /// The operator of one multivector that a change makes.
 fn changed(algebra: Algebra, change: Change) -> Result<Operator, Error> {
@@ -66,43 +66,43 @@ fn add_one(p: &mut Program, value: &mut Id) {
     *value = p.graph.add(*value, one);
 }
 
-fn nothing(_: &mut Program, _: &Algebra, _: &mut Vec<Id>) {}
+fn nothing(_: &mut Program, _: &Algebra, _: &mut [Id]) {}
 
-fn a_scalar(p: &mut Program, _: &Algebra, x: &mut Vec<Id>) {
+fn a_scalar(p: &mut Program, _: &Algebra, x: &mut [Id]) {
     add_one(p, &mut x[0]);
 }
 
-fn the_first_vector(p: &mut Program, _: &Algebra, x: &mut Vec<Id>) {
+fn the_first_vector(p: &mut Program, _: &Algebra, x: &mut [Id]) {
     add_one(p, &mut x[1]);
 }
 
-fn the_last_vector(p: &mut Program, algebra: &Algebra, x: &mut Vec<Id>) {
+fn the_last_vector(p: &mut Program, algebra: &Algebra, x: &mut [Id]) {
     add_one(p, &mut x[algebra.dim()]);
 }
 
-fn the_pseudoscalar(p: &mut Program, _: &Algebra, x: &mut Vec<Id>) {
+fn the_pseudoscalar(p: &mut Program, _: &Algebra, x: &mut [Id]) {
     let last = x.len() - 1;
     add_one(p, &mut x[last]);
 }
 
 /// The share of the added number is small, but no rounding.
-fn a_little_of_a_vector(p: &mut Program, algebra: &Algebra, x: &mut Vec<Id>) {
+fn a_little_of_a_vector(p: &mut Program, algebra: &Algebra, x: &mut [Id]) {
     let (little, last) = (p.graph.constant(1e-6), algebra.dim());
     x[last] = p.graph.add(x[last], little);
 }
 
-fn exchanged_vectors(_: &mut Program, _: &Algebra, x: &mut Vec<Id>) {
+fn exchanged_vectors(_: &mut Program, _: &Algebra, x: &mut [Id]) {
     x.swap(1, 2);
 }
 
-fn a_scalar_for_the_pseudoscalar(_: &mut Program, _: &Algebra, x: &mut Vec<Id>) {
+fn a_scalar_for_the_pseudoscalar(_: &mut Program, _: &Algebra, x: &mut [Id]) {
     let last = x.len() - 1;
     x[last] = x[0];
 }
 
 /// The multivector and its dual, which reflections change in different ways.
-fn with_dual(p: &mut Program, algebra: &Algebra, x: &mut Vec<Id>) {
-    let given = x.clone();
+fn with_dual(p: &mut Program, algebra: &Algebra, x: &mut [Id]) {
+    let given = x.to_vec();
     for (blade, &value) in given.iter().enumerate() {
         let (to, sign) = algebra.dual(blade);
         let value = if sign < 0 { p.graph.neg(value) } else { value };
@@ -111,7 +111,7 @@ fn with_dual(p: &mut Program, algebra: &Algebra, x: &mut Vec<Id>) {
 }
 
 /// The multivector times the sum of the squares of its coefficients.
-fn euclidean(p: &mut Program, _: &Algebra, x: &mut Vec<Id>) {
+fn euclidean(p: &mut Program, _: &Algebra, x: &mut [Id]) {
     let mut sum = p.graph.constant(0.0);
     for &value in &*x {
         let square = p.graph.mul(value, value);
@@ -123,7 +123,7 @@ fn euclidean(p: &mut Program, _: &Algebra, x: &mut Vec<Id>) {
 }
 
 /// A row sum of one blade, which breaks the symmetry between channels of other elements too.
-fn one_blade_of_all_channels(p: &mut Program, _: &Algebra, x: &mut Vec<Id>) {
+fn one_blade_of_all_channels(p: &mut Program, _: &Algebra, x: &mut [Id]) {
     let sum = p.row_sum(x[1]);
     let share = p.graph.uniform(Uniform::InvChannels);
     let mean = p.graph.mul(sum, share);
@@ -177,7 +177,7 @@ fn one_vector_has_no_even_versor_to_try() -> Result<(), Error> {
     Ok(())
 }
 
-fn exchanged_scalar(_: &mut Program, _: &Algebra, x: &mut Vec<Id>) {
+fn exchanged_scalar(_: &mut Program, _: &Algebra, x: &mut [Id]) {
     x.swap(0, 1);
 }
 
@@ -213,7 +213,7 @@ fn what_cannot_be_measured_says_why() -> Result<(), Error> {
         null,
         "changed: its symmetry cannot be measured: expected an algebra with a vector that is not null, got Cl(0,0,2)"
     );
-    let root = |p: &mut Program, _: &Algebra, x: &mut Vec<Id>| {
+    let root = |p: &mut Program, _: &Algebra, x: &mut [Id]| {
         let zero = p.graph.constant(0.0);
         x[0] = p.graph.div(x[0], zero);
     };
