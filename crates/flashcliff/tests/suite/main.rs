@@ -32,6 +32,7 @@ mod own_programs;
 mod plain;
 mod random;
 mod reference;
+mod runs;
 mod sweep;
 mod symmetries;
 mod table;
