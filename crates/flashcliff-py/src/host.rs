@@ -145,7 +145,8 @@ unsafe fn forward_as<T: Element>(operator: &Operator, given: &Given) -> Result<(
     let workspace = given.workspace.bytes / size_of::<T>();
     spans.add(given.workspace.address, workspace, "workspace", true)?;
     spans.check()?;
-    let mut own = own_workspace::<T>(operator, &dims, Pass::Forward, workspace);
+    let needed = operator.workspace_len::<T>(&dims, Pass::Forward);
+    let mut own = own_workspace::<T>(needed, workspace);
     // SAFETY: the caller promises it; written memory overlaps nothing, as was checked.
     unsafe {
         let inputs = tensors::<T>(&given.inputs)?;
@@ -182,7 +183,8 @@ unsafe fn backward_as<T: Element>(
     let workspace = given.workspace.bytes / size_of::<T>();
     spans.add(given.workspace.address, workspace, "workspace", true)?;
     spans.check()?;
-    let mut own = own_workspace::<T>(operator, &dims, Pass::Backward, workspace);
+    let needed = operator.workspace_len::<T>(&dims, Pass::Backward);
+    let mut own = own_workspace::<T>(needed, workspace);
     // SAFETY: the caller promises it; written memory overlaps nothing, as was checked.
     unsafe {
         let inputs = tensors::<T>(&given.inputs)?;
@@ -206,13 +208,7 @@ unsafe fn backward_as<T: Element>(
 
 /// A workspace of our own, if the planned one is too small for the threads that run the pass. Another thread may have
 /// changed their number since it was planned.
-pub(crate) fn own_workspace<T: Element>(
-    operator: &Operator,
-    dims: &Dims,
-    pass: Pass,
-    given: usize,
-) -> Option<Vec<T>> {
-    let needed = operator.workspace_len::<T>(dims, pass);
+pub(crate) fn own_workspace<T: Element>(needed: usize, given: usize) -> Option<Vec<T>> {
     (needed > given).then(|| vec![T::default(); needed])
 }
 

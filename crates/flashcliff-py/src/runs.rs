@@ -1,12 +1,10 @@
 //! Runs of operators with any number of outputs, over memory that Python owns.
 
 use flashcliff::host_memory::Spans;
-use flashcliff::{Dtype, Element, Error, Operator, Pass, TensorMut};
+use flashcliff::{Dims, Dtype, Element, Error, Operator, Pass, TensorMut};
 
 use crate::convert::{Space, View};
-use crate::host::{
-    add_inputs, bind, count, dtype, own_workspace, slice_mut, tensors, workspace_len,
-};
+use crate::host::{add_inputs, bind, count, dtype, own_workspace, slice_mut, tensors};
 
 /// The tensors of a run.
 #[derive(Debug)]
@@ -33,8 +31,15 @@ pub(crate) fn plan(operator: &Operator, inputs: &[View]) -> Result<RunPlan, Erro
     let specs = operator.outputs().iter();
     Ok(RunPlan {
         outputs: specs.map(|spec| spec.shape(&dims)).collect(),
-        workspace: workspace_len(operator, &dims, dtype, Pass::Forward) * dtype.bytes(),
+        workspace: workspace_len(operator, &dims, dtype) * dtype.bytes(),
     })
+}
+
+fn workspace_len(operator: &Operator, dims: &Dims, dtype: Dtype) -> usize {
+    match dtype {
+        Dtype::F64 => operator.run_workspace_len::<f64>(dims),
+        _ => operator.run_workspace_len::<f32>(dims),
+    }
 }
 
 /// # Safety
@@ -69,7 +74,7 @@ unsafe fn run_as<T: Element>(operator: &Operator, run: &Run) -> Result<(), Error
     let workspace = run.workspace.bytes / size_of::<T>();
     spans.add(run.workspace.address, workspace, "workspace", true)?;
     spans.check()?;
-    let mut own = own_workspace::<T>(operator, &dims, Pass::Forward, workspace);
+    let mut own = own_workspace::<T>(operator.run_workspace_len::<T>(&dims), workspace);
     // SAFETY: the caller promises it; written memory overlaps nothing, as was checked.
     unsafe {
         let inputs = tensors::<T>(&run.inputs)?;

@@ -30,4 +30,4 @@ mod tier;
 #[path = "../src/tuning_table/mod.rs"]
 mod tuning_table;
 
-use flashcliff::{Dtype, Pass, Signature};
+use flashcliff::{Dtype, Pass};

@@ -64,6 +64,11 @@ struct Arguments {
 
 // The fixed facts of a kernel, which the generated code gives the host.
 struct Shape : fc_shape {
+  static __host__ __device__ constexpr int total(const int32_t *counts, int count) {
+    int sum = 0;
+    for (int i = 0; i < count; i++) sum += counts[i];
+    return sum;
+  }
   __host__ __device__ constexpr Shape with(int lane_count, int most_threads, int shared) const {
     Shape shape = *this;
     shape.lanes = lane_count;
@@ -71,21 +76,14 @@ struct Shape : fc_shape {
     shape.params_shared = shared;
     return shape;
   }
-  __host__ __device__ constexpr int all_inputs() const {
-    int sum = 0;
-    for (int i = 0; i < inputs; i++) sum += input_components[i];
-    return sum;
-  }
-  __host__ __device__ constexpr int all_params() const {
-    int sum = 0;
-    for (int i = 0; i < params; i++) sum += param_counts[i];
-    return sum;
-  }
-  __host__ __device__ constexpr int all_sums() const {
-    int sum = 0;
-    for (int i = 0; i < sums; i++) sum += sum_counts[i];
-    return sum;
-  }
+  __host__ __device__ constexpr int all_inputs() const { return total(input_components, inputs); }
+  // Static members cannot be indexed in device code, so kernels ask functions for what they would read from a shape.
+  __host__ __device__ constexpr int param_count(int param) const { return param_counts[param]; }
+  // The place of a parameter's first element, and of a sum's, among those of all.
+  __host__ __device__ constexpr int first_param(int param) const { return total(param_counts, param); }
+  __host__ __device__ constexpr int first_sum(int sum) const { return total(sum_counts, sum); }
+  __host__ __device__ constexpr int all_params() const { return first_param(params); }
+  __host__ __device__ constexpr int all_sums() const { return first_sum(sums); }
   __host__ __device__ constexpr int widest_output() const {
     int most = 0;
     for (int i = 0; i < outputs; i++) most = output_components[i] > most ? output_components[i] : most;

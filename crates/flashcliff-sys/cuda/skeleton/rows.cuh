@@ -23,28 +23,9 @@ template <class P, class Scalar, int N, int ParamsShared, int Fast, int Gate>
 struct RowContext {
   using T = Scalar;
   using V = Lanes<T, N>;
-  // Static members cannot be indexed in device code; constant expressions can.
   static __host__ __device__ constexpr Shape shape() {
     constexpr Shape shape = P::kShape.with(N, 0, ParamsShared);
     return shape;
-  }
-  static __host__ __device__ constexpr int param_count(int param) {
-    constexpr Shape shape = P::kShape;
-    return shape.param_counts[param];
-  }
-  static __host__ __device__ constexpr int first_param(int param) {
-    int first = 0;
-    for (int i = 0; i < param; i++) first += param_count(i);
-    return first;
-  }
-  static __host__ __device__ constexpr int sum_count(int sum) {
-    constexpr Shape shape = P::kShape;
-    return shape.sum_counts[sum];
-  }
-  static __host__ __device__ constexpr int first_sum(int sum) {
-    int first = 0;
-    for (int i = 0; i < sum; i++) first += sum_count(i);
-    return first;
   }
   static constexpr int kWidest = P::kShape.widest_output();
   static constexpr int kParams = P::kShape.params;
@@ -214,9 +195,9 @@ struct RowContext {
     if constexpr (Slot < kParams) {
       const S *p = static_cast<const S *>(a.params[Slot]);
       if constexpr (ParamsShared) {
-        share_params<param_count(Slot), first_param(Slot), S>(p);
+        share_params<P::kShape.param_count(Slot), P::kShape.first_param(Slot), S>(p);
       } else {
-        hold_params<param_count(Slot), first_param(Slot), S>(p);
+        hold_params<P::kShape.param_count(Slot), P::kShape.first_param(Slot), S>(p);
       }
       params_from<Slot + 1, S>();
     }
@@ -263,7 +244,7 @@ struct RowContext {
 
   template <int Slot>
   FC_INLINE auto param() const {
-    constexpr int kFirst = first_param(Slot);
+    constexpr int kFirst = P::kShape.first_param(Slot);
     if constexpr (ParamsShared) {
       return SharedParams<V>{shared_params() + kFirst * width() + lane * N, width()};
     } else {
@@ -273,7 +254,8 @@ struct RowContext {
 
   template <int Slot>
   FC_INLINE V *sum() {
-    return sums + first_sum(Slot);
+    constexpr int kFirst = P::kShape.first_sum(Slot);
+    return sums + kFirst;
   }
 
   // ---- row sums ----

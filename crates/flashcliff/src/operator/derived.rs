@@ -2,7 +2,7 @@
 
 use super::{Composed, Dims, Kind, LaneOperator, Operator, Pass, Zero, lane};
 use crate::tensor::{Tensor, TensorMut};
-use crate::{Element, Error, kept};
+use crate::{Element, Error, kept, sizes};
 
 impl Operator {
     /// The gradient as an operator: from the inputs, then the gradients of the outputs, to the gradients of the inputs. Its tensors are
@@ -140,9 +140,23 @@ impl Operator {
         }
     }
 
-    /// The number of elements of workspace that [`Self::run`] needs, as [`Self::workspace_len`] says for a pass.
+    /// The number of elements of workspace that [`Self::run`] needs: those of [`Self::workspace_len`] for the forward pass and, of operators
+    /// with matrix products, those of [`Self::saved_len`].
     pub fn run_workspace_len<T: Element>(&self, dims: &Dims) -> usize {
-        self.workspace_len::<T>(dims, Pass::Forward)
+        let pass = self.workspace_len::<T>(dims, Pass::Forward);
+        sizes::sum([pass, self.saved_in_run(dims)])
+    }
+
+    /// The elements at the end of a run's workspace that a forward pass saves there, because it reads what it saves.
+    fn saved_in_run(&self, dims: &Dims) -> usize {
+        match &self.kind {
+            Kind::FullyConnected(_) | Kind::Linear(_) | Kind::LinearSgp(_)
+                if !self.is_empty(dims) =>
+            {
+                self.saved_len(dims)
+            }
+            _ => 0,
+        }
     }
 
     /// Computes the outputs that are wanted, and saves nothing. `outputs` has one entry for each of [`Self::outputs`]; one that is `None` is
@@ -195,10 +209,11 @@ impl Operator {
                 let [Some(output)] = data else {
                     return Ok(());
                 };
-                // These operators have one output, and read what they save.
-                let mut saved = vec![T::default(); self.saved_len(&dims)];
+                // These operators have one output.
+                let saved_from = workspace.len() - self.saved_in_run(&dims);
+                let (workspace, saved) = workspace.split_at_mut(saved_from);
                 let output = TensorMut::new(output, &self.output_shape(&dims))?;
-                self.forward_here(inputs, output, &mut saved, workspace)?;
+                self.forward_here(inputs, output, saved, workspace)?;
             }
         }
         Ok(())

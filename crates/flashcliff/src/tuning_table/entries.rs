@@ -10,8 +10,8 @@ use super::file::FileError;
 use super::key::{Gpu, KnobKey};
 use super::problem::Problem;
 
-/// The format of files that this version writes. It reads no other format.
-const FORMAT: u32 = 1;
+/// The format of files that this version writes. It reads no other format: the keys of format 1 were names of operators.
+const FORMAT: u32 = 2;
 
 /// The choices for one GPU: algorithms of cuBLASLt for matrix products, and named whole numbers for passes of
 /// operators.
@@ -224,7 +224,7 @@ impl Table {
 pub(super) mod tests {
     use super::super::{Configuration, Form, MatmulPrecision};
     use super::*;
-    use crate::{Dtype, Pass, Signature};
+    use crate::{Dtype, Pass};
 
     pub(crate) fn gpu() -> Gpu {
         Gpu {
@@ -263,8 +263,7 @@ pub(super) mod tests {
 
     pub(crate) fn knob(batch: usize) -> KnobKey {
         KnobKey {
-            operator: "fcgp_norm".into(),
-            algebra: Signature::of(3, 0, 0),
+            grades: vec![[1, 4], [3, 6]],
             pass: Pass::Backward,
             dtype: Dtype::F16,
             precision: MatmulPrecision::Highest,
@@ -292,7 +291,7 @@ pub(super) mod tests {
         let (table, wrong) = Table::from_json(&text).unwrap();
         assert_eq!((table, wrong), (some(), vec![]));
         assert_eq!(some().len(), 7);
-        for part in ["times_transpose", "bf16", "tf32", "cl300", "backward"] {
+        for part in ["times_transpose", "bf16", "tf32", "grades", "backward"] {
             assert!(text.contains(part), "{part}: {text}");
         }
     }
@@ -356,11 +355,11 @@ pub(super) mod tests {
         assert_eq!(table.knob(&knob(2), "columns"), None);
         let others = [
             KnobKey {
-                operator: "mv_linear".into(),
+                grades: vec![[1, 4]],
                 ..knob(2)
             },
             KnobKey {
-                algebra: Signature::of(2, 0, 0),
+                grades: vec![[1, 4], [3, 5]],
                 ..knob(2)
             },
             KnobKey {
@@ -420,7 +419,7 @@ pub(super) mod tests {
         let mut value: Value = serde_json::from_str(&some().to_json()).unwrap();
         value["matmul"][1]["problem"]["operands"] = "f8".into();
         value["matmul"][2]["algorithm"]["checksum"] = "0".into();
-        value["knobs"][0]["key"]["algebra"] = "none".into();
+        value["knobs"][0]["key"]["grades"] = "none".into();
         let (table, wrong) = Table::from_json(&value.to_string()).unwrap();
         assert_eq!(table.len(), 3);
         // Unknown entries remain when the table is written again, and when it is merged into another.
@@ -439,13 +438,16 @@ pub(super) mod tests {
 
     #[test]
     fn what_is_no_table_is_an_error_that_says_why() {
-        for text in ["", "{", "[]", "3", "{}", r#"{"format": 1}"#, "\u{0}"] {
+        for text in ["", "{", "[]", "3", "{}", r#"{"format": 2}"#, "\u{0}"] {
             let error = Table::from_json(text).unwrap_err();
             assert!(matches!(error, FileError::NotATable { .. }), "{text}");
         }
-        let newer = some().to_json().replace("\"format\": 1", "\"format\": 2");
-        let error = Table::from_json(&newer).unwrap_err();
-        let message = error.to_string();
-        assert!(message.contains('1') && message.contains('2'), "{message}");
+        for other in [1, 3] {
+            let text = some().to_json();
+            let text = text.replace("\"format\": 2", &format!("\"format\": {other}"));
+            let message = Table::from_json(&text).unwrap_err().to_string();
+            let parts = ["format 2", &format!("format {other}"), "tune --clear"];
+            assert!(parts.iter().all(|part| message.contains(part)), "{message}");
+        }
     }
 }

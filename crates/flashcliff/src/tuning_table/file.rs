@@ -33,7 +33,10 @@ pub enum FileError {
         reason: String,
     },
     /// The file belongs to another version of this library.
-    #[error("expected a tuning table of format {expected}, got format {got}")]
+    #[error(
+        "expected a tuning table of format {expected}, got format {got}, of another version: use that version, or forget the table \
+         with `flashcliff tune --clear` and tune again"
+    )]
     Format {
         /// The format that this version reads.
         expected: u32,
@@ -225,7 +228,7 @@ mod tests {
     fn a_broken_file_is_kept_beside() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("table.json");
-        for broken in [&b"{\"format\": 1,"[..], b"", b"nonsense", &[0xff, 0xfe]] {
+        for broken in [&b"{\"format\": 2,"[..], b"", b"nonsense", &[0xff, 0xfe]] {
             fs::write(&path, broken).unwrap();
             check_save(&path, &gpu()).unwrap();
             assert!(matches!(
@@ -248,7 +251,7 @@ mod tests {
         };
         let newer = table(1, 1)
             .to_json()
-            .replace("\"format\": 1", "\"format\": 9");
+            .replace("\"format\": 2", "\"format\": 9");
         for text in [Table::new(other.clone()).to_json(), newer] {
             fs::write(&path, &text).unwrap();
             let error = save(&path, &table(1, 1)).unwrap_err();

@@ -1,13 +1,12 @@
 //! Keys of a tuning table.
 
-use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use super::names;
 use super::precision::MatmulPrecision;
-use crate::{Dtype, Pass, Signature};
+use crate::{Dtype, Pass};
 
 /// A GPU, identified by what results and times depend on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,15 +42,15 @@ impl fmt::Display for Gpu {
     }
 }
 
-/// The key of knobs: a pass of an operator at some sizes.
+/// The key of knobs: the matrix products of a pass, at some sizes.
+///
+/// The operator has no name here. The knobs say how a pass is cut into products, so what is the same for the products is the same key:
+/// algebras whose grades are alike share entries, and products of fewer grades have their own.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KnobKey {
-    /// The name of the operator.
-    pub operator: Cow<'static, str>,
-    /// The algebra.
-    #[serde(with = "names::algebra")]
-    pub algebra: Signature,
+    /// For each grade of the output, in ascending order: its blades, and the products whose sum it is, which are the paths to it.
+    pub grades: Vec<[usize; 2]>,
     /// The pass.
     #[serde(with = "names::pass")]
     pub pass: Pass,

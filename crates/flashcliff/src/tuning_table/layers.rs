@@ -200,8 +200,10 @@ impl Tables {
 
 #[cfg(test)]
 mod tests {
+    use super::super::MatmulPrecision;
     use super::super::entries::tests::{entry, gpu, knob, problem};
     use super::*;
+    use crate::{Dtype, Pass};
 
     fn table(first: u64, rows: i64, others: &[usize]) -> Table {
         let mut table = Table::new(gpu());
@@ -302,6 +304,89 @@ mod tests {
             Tables::over(gpu(), nowhere, &[]).file_state(),
             FileState::Broken(FileError::NoFolder { .. })
         ));
+    }
+
+    /// The sizes of all grades of the fully connected product, as the keys of knobs have them.
+    fn all_grades(signature: cayley::Signature) -> Vec<[usize; 2]> {
+        let algebra = cayley::Algebra::new(signature);
+        let paths = algebra.paths();
+        let of_grade = |grade| {
+            let to_grade = paths.iter().filter(|path| path.output == grade);
+            [algebra.grade_range(grade).len(), to_grade.count()]
+        };
+        let mut grades: Vec<_> = (0..=algebra.dim()).map(of_grade).collect();
+        grades.sort_unstable();
+        grades
+    }
+
+    /// What the built-in tables held while their keys were names: `fcgp_norm` of cl300 had blocks of 512 MiB, for a GPU, a batch, channels,
+    /// types and passes.
+    #[test]
+    fn entries_that_had_names_are_found_by_their_products() {
+        let (highest, tf32) = (MatmulPrecision::Highest, MatmulPrecision::Tf32);
+        let named = [
+            (
+                "NVIDIA H100 80GB HBM3",
+                4096,
+                1024,
+                Dtype::Bf16,
+                highest,
+                Pass::Backward,
+            ),
+            (
+                "NVIDIA H100 80GB HBM3",
+                8192,
+                512,
+                Dtype::Bf16,
+                highest,
+                Pass::Forward,
+            ),
+            (
+                "NVIDIA H200",
+                4096,
+                1024,
+                Dtype::Bf16,
+                highest,
+                Pass::Backward,
+            ),
+            ("NVIDIA H200", 4096, 1024, Dtype::F32, tf32, Pass::Backward),
+            (
+                "NVIDIA H200",
+                8192,
+                512,
+                Dtype::Bf16,
+                highest,
+                Pass::Forward,
+            ),
+            ("NVIDIA H200", 8192, 512, Dtype::F32, tf32, Pass::Forward),
+        ];
+        let grades = all_grades(cayley::Signature::of(3, 0, 0));
+        for (name, batch, channels, dtype, precision, pass) in named {
+            let gpu = Gpu {
+                name: name.to_owned(),
+                compute_capability: (9, 0),
+            };
+            let place = Place {
+                builtin: true,
+                ..Place::none()
+            };
+            let key = KnobKey {
+                grades: grades.clone(),
+                pass,
+                dtype,
+                precision,
+                batch,
+                in_channels: channels,
+                out_channels: channels,
+            };
+            let tables = Tables::read(gpu, place);
+            assert_eq!(tables.knob(&key, "block_mib"), Some(512), "{name} {key:?}");
+        }
+        let knobs = BUILT_IN.iter().map(|text| {
+            let table = Table::from_json(text).unwrap().0;
+            table.len() - table.algorithms().count()
+        });
+        assert_eq!(knobs.sum::<usize>(), named.len());
     }
 
     #[test]

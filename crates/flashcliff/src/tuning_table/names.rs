@@ -64,25 +64,3 @@ pub(super) mod pass {
         named(deserializer, "pass", &all)
     }
 }
-
-/// The name of an algebra.
-pub(super) mod algebra {
-    use serde::de::Error as _;
-
-    use super::{Deserialize as _, Deserializer, Serializer};
-    use crate::Signature;
-
-    pub(in crate::tuning_table) fn serialize<S: Serializer>(
-        signature: &Signature,
-        serializer: S,
-    ) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(&signature.name())
-    }
-
-    pub(in crate::tuning_table) fn deserialize<'de, D: Deserializer<'de>>(
-        deserializer: D,
-    ) -> Result<Signature, D::Error> {
-        let name = String::deserialize(deserializer)?;
-        name.parse().map_err(D::Error::custom)
-    }
-}

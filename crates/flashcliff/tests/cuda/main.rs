@@ -70,6 +70,7 @@ mod packing;
 mod refused;
 mod repeats;
 mod runner;
+mod runs;
 mod sanitize;
 mod shapes;
 mod skeletons;
@@ -96,6 +97,7 @@ fn main() -> ExitCode {
     repeats::add(&mut tests);
     linear::add(&mut tests);
     linear_sgp::add(&mut tests);
+    runs::add(&mut tests);
     magnitudes::add(&mut tests);
     #[cfg(feature = "jit")]
     higher::add(&mut tests);

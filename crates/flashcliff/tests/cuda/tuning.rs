@@ -5,9 +5,11 @@ use std::fs;
 use flashcliff::cuda::tuning::{
     self, Algorithm, FileState, KnobKey, MatrixProduct, Place, Seen, Source, Table, WatchedDevice,
 };
-use flashcliff::cuda::{Array, Device, MatmulPrecision};
-use flashcliff::ops::LinearOptions;
-use flashcliff::{Algebra, Dims, Dtype, Error, Operator, Pass, Signature, ops};
+use flashcliff::cuda::{Array, Device, Dtypes, MatmulPrecision};
+use flashcliff::ops::{LinearOptions, ProductOptions};
+use flashcliff::{
+    Algebra, Dims, Dtype, Error, Gate, GradeSet, Norm, Operator, Pass, Signature, ops,
+};
 use serde_json::Value;
 
 use crate::bits;
@@ -16,11 +18,12 @@ use crate::random::Random;
 use crate::trials::{Needs, Tests};
 
 pub(crate) fn add(tests: &mut Tests) {
-    let all: [(&str, fn()); 7] = [
+    let all: [(&str, fn()); 8] = [
         ("an_entry_is_used", used),
         ("a_corrupted_entry_falls_back", corrupted),
         ("a_broken_file_falls_back", broken),
         ("knobs_are_read_and_must_be_among_their_values", knobs),
+        ("a_pass_asks_for_knobs_by_its_products", asked),
         ("a_watched_device_says_and_takes_choices", watched),
         ("a_product_by_itself_is_right", product),
         ("a_product_of_matrices_that_do_not_fit_is_refused", refused),
@@ -157,7 +160,7 @@ fn corrupted() {
 
 fn broken() {
     let folder = tempfile::tempdir().expect("a folder");
-    fs::write(file_of(&with_folder(&folder)), "{\"format\": 1").expect("a file");
+    fs::write(file_of(&with_folder(&folder)), "{\"format\": 2").expect("a file");
     let device = with_folder(&folder);
     let state = device.tuning().file_state();
     assert!(matches!(state, FileState::Broken(_)), "{state:?}");
@@ -168,8 +171,7 @@ fn broken() {
 fn knobs() {
     let folder = tempfile::tempdir().expect("a folder");
     let key = KnobKey {
-        operator: "fcgp_norm".into(),
-        algebra: Signature::of(3, 0, 0),
+        grades: vec![[1, 4], [1, 4], [3, 6], [3, 6]],
         pass: Pass::Forward,
         dtype: Dtype::F32,
         precision: MatmulPrecision::Tf32,
@@ -202,6 +204,47 @@ fn knobs() {
         (128, &[32, 64, 128][..])
     );
     assert_eq!(after.knob(&key, "rows", 64, &[32, 64, 128]), 128);
+}
+
+/// The key of a pass has the grades that its products have, whatever the algebra and the options are.
+fn asked() {
+    let watched = WatchedDevice::new(&untuned()).expect("a device");
+    let grades = |name: &str, options: ProductOptions| {
+        let algebra: Algebra = name.parse().expect("an algebra");
+        let op = ops::fcgp_norm(algebra, &options).expect("an operator");
+        let op = op.on_cuda(watched.device()).expect("kernels");
+        let dtypes = Dtypes::uniform(Dtype::Bf16);
+        op.workspace_bytes(&DIMS, Pass::Backward, dtypes)
+            .expect("kernels");
+        let knobs = watched.take_seen().knobs;
+        assert_eq!(knobs.len(), 1, "{knobs:?}");
+        let KnobKey { grades, .. } = &knobs[0].key;
+        let key = KnobKey {
+            grades: grades.clone(),
+            pass: Pass::Backward,
+            dtype: Dtype::Bf16,
+            precision: MatmulPrecision::Highest,
+            batch: DIMS.batch,
+            in_channels: DIMS.in_channels,
+            out_channels: DIMS.out_channels,
+        };
+        assert_eq!(knobs[0].key, key);
+        grades.clone()
+    };
+    let space = grades("cl300", ProductOptions::default());
+    assert_eq!(space, [[1, 4], [1, 4], [3, 6], [3, 6]]);
+    let plane = grades("cl200", ProductOptions::default());
+    assert_eq!(plane, [[1, 3], [1, 3], [2, 4]]);
+    // The signs of an algebra do not matter, and neither do gates and norms.
+    let plain = ProductOptions::default()
+        .with_gate(Gate::None)
+        .with_norm(Norm::None);
+    assert_eq!(grades("cl020", plain), plane);
+    let vectors = Some(GradeSet::single(1));
+    let of_vectors = ProductOptions::default()
+        .with_left(vectors)
+        .with_right(vectors);
+    assert_eq!(grades("cl300", of_vectors), [[1, 1], [3, 1]]);
 }
 
 fn watched() {

@@ -115,6 +115,23 @@ impl<'a, T: Element> Call<'a, T> {
         Forward { output, saved }
     }
 
+    /// Runs an operator with one output as one with any number of them.
+    pub(crate) fn run(&self) -> Guarded<T> {
+        let (op, dims) = (self.op, &self.dims);
+        let shape = op.output_shape(dims);
+        let mut output = Guarded::dirty(shape.iter().product(), self.offset);
+        let mut workspace = Guarded::dirty(op.run_workspace_len::<T>(dims), self.offset);
+        let view = TensorMut::new(output.get_mut(), &shape).expect("the shape fits");
+        op.run(&self.tensors(), &mut [Some(view)], workspace.get_mut())
+            .expect("a run");
+        for buffer in [&output, &workspace] {
+            if let Err(message) = buffer.check() {
+                panic!("a run of {}: {message}", op.name());
+            }
+        }
+        output
+    }
+
     /// Runs the backward pass for the `wanted` gradients. The others are returned empty.
     pub(crate) fn backward(
         &self,

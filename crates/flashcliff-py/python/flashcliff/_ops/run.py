@@ -104,8 +104,6 @@ def _backward(operator, tensors, output, saved, grad, wanted):
 
 def results(operator: _core.Operator, tensors: Sequence[Tensor]) -> list[Tensor]:
     """All outputs of an operator with any number of them."""
-    if len(operator.outputs) == 1 and "batch" in operator.outputs[0][1] and not strided.takes(operator):
-        return [forward(operator, tensors, False)[0]]
     try:
         return _results(operator, tensors)
     except torch.OutOfMemoryError as error:

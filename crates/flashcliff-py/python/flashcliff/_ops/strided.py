@@ -72,11 +72,6 @@ def _is_plain(tensor: Tensor) -> bool:
     return type(tensor) in doors.PLAIN and not tensor.is_neg() and doors.lies_in_memory(tensor)
 
 
-def takes(operator: _core.Operator) -> bool:
-    """Whether an operator has scalar channels."""
-    return _lanes(operator) is not None
-
-
 @lru_cache(maxsize=256)
 def _lanes(operator: _core.Operator) -> list[bool] | None:
     """Which inputs are tensors of lanes, for operators with scalar channels."""

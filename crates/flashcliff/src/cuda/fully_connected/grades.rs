@@ -66,6 +66,11 @@ impl OutputGrades {
         equal.flat_map(|grades| grades.chunks(MOST_TOGETHER))
     }
 
+    /// The shapes of all grades, in ascending order: what the matrix products depend on.
+    pub(super) fn shapes(&self) -> Vec<[usize; 2]> {
+        self.all.iter().map(OutputGrade::shape).collect()
+    }
+
     /// The number of blades of the output.
     pub(super) fn blades(&self) -> usize {
         self.all.iter().map(|grade| grade.blades.len()).sum()

@@ -42,8 +42,6 @@ pub(super) struct FullyConnected {
     pub(super) precision: MatmulPrecision,
     /// The most bytes that a block may take, if the caller says so.
     pub(super) block_bytes: Option<usize>,
-    operator: &'static str,
-    algebra: Algebra,
     kernels: Kernels,
     device: Device,
     grades: OutputGrades,
@@ -65,8 +63,6 @@ impl FullyConnected {
         Ok(Self {
             precision: MatmulPrecision::default(),
             block_bytes: None,
-            operator,
-            algebra,
             kernels: Kernels::find(
                 operator,
                 algebra,
@@ -96,8 +92,7 @@ impl FullyConnected {
             return bytes;
         }
         let key = KnobKey {
-            operator: self.operator.into(),
-            algebra: self.algebra.signature(),
+            grades: self.grades.shapes(),
             pass,
             dtype: dtypes.lanes,
             precision: self.precision.of(dtypes.lanes),

@@ -139,17 +139,26 @@ impl Operator {
             stream: queue.raw(),
         };
         // SAFETY: everything was checked, and the context made current; the caller promises the stream.
+        unsafe { self.forward_of(&call) }
+    }
+
+    /// Launches the forward pass of a call.
+    ///
+    /// # Safety
+    /// The call is checked, its stream valid, and the context of its tensors current.
+    pub(super) unsafe fn forward_of(&self, call: &Call) -> Result<(), Error> {
+        // SAFETY: the caller promises it.
         unsafe {
             match &self.work {
-                Work::Lanes(lanes) => lanes.forward(&call),
-                Work::Linear(linear) => linear.forward(&call),
-                Work::FullyConnected(product) => product.forward(&call),
-                Work::LinearSgp(layer) => layer.forward(&call),
-                Work::Zero => zero::forward(&call, self.operator.output()),
+                Work::Lanes(lanes) => lanes.forward(call),
+                Work::Linear(linear) => linear.forward(call),
+                Work::FullyConnected(product) => product.forward(call),
+                Work::LinearSgp(layer) => layer.forward(call),
+                Work::Zero => zero::forward(call, self.operator.output()),
                 Work::Composed(composed) => {
                     let mut results = NO_GRADIENTS;
                     results[0] = Some(call.output);
-                    composed.run(&call, &call.inputs, &results)
+                    composed.run(call, &call.inputs, &results)
                 }
             }
         }

@@ -13,10 +13,17 @@ use crate::cuda::call::{Call, Kept, NO_GRADIENTS};
 use crate::cuda::check::Label;
 use crate::cuda::dtype::Dtypes;
 use crate::cuda::queue::Queue;
-use crate::cuda::spans::Spans;
+use crate::cuda::spans::{Spans, WORKSPACE_ALIGNMENT};
 use crate::cuda::tensor::{Scratch, Tensor, TensorMut};
 use crate::cuda::zero;
 use crate::operator::{Dims, Pass};
+
+/// The workspace of a run.
+struct Space {
+    /// The offset in bytes of what the forward pass saves, if it has no other place.
+    saved: Option<usize>,
+    bytes: usize,
+}
 
 impl Operator {
     /// The bytes of workspace that [`Self::run`] needs if all outputs are wanted.
@@ -24,15 +31,32 @@ impl Operator {
     /// # Errors
     /// The errors of [`Self::workspace_bytes`].
     pub fn run_workspace_bytes(&self, dims: &Dims, dtypes: Dtypes) -> Result<usize, Error> {
-        self.workspace_bytes(dims, Pass::Forward, dtypes)
+        let pass = self.workspace_bytes(dims, Pass::Forward, dtypes)?;
+        Ok(self.with_kept(pass, dims, dtypes).bytes)
+    }
+
+    /// The workspace of a run: that of a forward pass, then what the pass saves if it [keeps](crate::Operator::kept) a tensor, which has no
+    /// other place.
+    fn with_kept(&self, pass: usize, dims: &Dims, dtypes: Dtypes) -> Space {
+        if self.operator.kept().is_none() {
+            return Space {
+                saved: None,
+                bytes: pass,
+            };
+        }
+        let saved = pass.next_multiple_of(WORKSPACE_ALIGNMENT);
+        let elements = self.saved_len(dims, dtypes);
+        Space {
+            saved: Some(saved),
+            bytes: saved + elements * dtypes.arithmetic().bytes(),
+        }
     }
 
     /// Launches the computation of the outputs that are wanted, like [`crate::Operator::run`]. `workspace` is not needed if
     /// [`Self::run_workspace_bytes`] is 0; its former contents do not matter.
     ///
     /// # Errors
-    /// The errors of [`Self::forward`]; [`Error::UnsupportedOnCuda`] for operators with matrix products over channels, which have one output:
-    /// [`Self::forward`] computes it.
+    /// The errors of [`Self::forward`], but for those of saved values.
     pub fn run(
         &self,
         stream: &CudaStream,
@@ -81,27 +105,28 @@ impl Operator {
         checks.outputs(&dims, dtypes, outputs)?;
         self.device.make_current()?;
         let kept = Kept::default();
-        let needed = self.needed_workspace(&dims, Pass::Forward, dtypes, &NO_GRADIENTS, &kept)?;
-        checks.workspace(needed, workspace.as_ref())?;
+        let pass = self.needed_workspace(&dims, Pass::Forward, dtypes, &NO_GRADIENTS, &kept)?;
+        let needed = self.with_kept(pass, &dims, dtypes);
+        checks.workspace(needed.bytes, workspace.as_ref())?;
 
         let mut spans = Spans::new();
         let inputs = add_inputs(&mut spans, queue, self.operator.inputs(), inputs);
         let specs = self.operator.outputs();
         let results = add_outputs(&mut spans, queue, Label::Tensor, specs, outputs);
         let space = workspace.as_mut().map_or(0, |workspace| {
-            spans.workspace(workspace.acquire(queue), needed)
+            spans.workspace(workspace.acquire(queue), needed.bytes)
         });
         spans.check(self.operator.name())?;
         let call = Call {
             dims,
             dtypes,
             inputs,
-            output: 0,
-            result: 0,
-            saved: 0,
+            output: results[0].unwrap_or(0),
+            result: results[0].unwrap_or(0),
+            saved: needed.saved.map_or(0, |offset| space + offset as u64),
             grads: results,
             workspace: space,
-            workspace_bytes: needed,
+            workspace_bytes: pass,
             kept,
             stream: queue.raw(),
         };
@@ -111,12 +136,12 @@ impl Operator {
                 Work::Lanes(lanes) => lanes.run(&call, &results),
                 Work::Zero => zero::backward(&call, self.operator.outputs()),
                 Work::Composed(composed) => composed.run(&call, &call.inputs, &results),
+                // These operators have one output.
                 Work::Linear(_) | Work::FullyConnected(_) | Work::LinearSgp(_) => {
-                    Err(Error::UnsupportedOnCuda {
-                        operator: self.operator.name().to_owned(),
-                        reason: "it has matrix products over channels and one output, which `forward` computes"
-                            .to_owned(),
-                    })
+                    match results[0] {
+                        Some(_) => self.forward_of(&call),
+                        None => Ok(()),
+                    }
                 }
             }
         }
