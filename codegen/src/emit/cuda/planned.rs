@@ -127,10 +127,7 @@ impl Planned<'_> {
             shape.saved_row_sums,
             shape.row_sums,
             shape.reductions,
-            match shape.scalars {
-                [0, 0, 0, 0] => String::new(),
-                scalars => scalars.map(|set| format!(", {set}")).concat(),
-            },
+            shape.scalars.map(|set| format!(", {set}")).concat(),
         );
         let _ = writeln!(
             text,
