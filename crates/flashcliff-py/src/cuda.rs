@@ -68,6 +68,7 @@ impl Devices {
         Ok(RunPlan {
             outputs: specs.map(|spec| spec.shape(&dims)).collect(),
             workspace: on_gpu.run_workspace_bytes(&dims, dtypes)?,
+            is_large: false,
         })
     }
 

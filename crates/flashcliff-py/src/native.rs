@@ -1,6 +1,6 @@
-//! The two passes as C functions, for the compiled half of the call path (`flashcliff/_native/call.cpp`).
+//! The passes and runs as C functions, for the compiled half of the call path (`flashcliff/_native/call.cpp`).
 //!
-//! A function returns whether the pass ran. It says no more: a caller that is refused makes the same call through Python, which raises
+//! A function returns whether the work was done. It says no more: a caller that is refused makes the same call through Python, which raises
 //! the error. So errors are written once, and none is lost.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,9 +11,10 @@ use pyo3::prelude::*;
 use crate::convert::{Gpu, Plan, Space, View};
 use crate::host::{self, Given, Gradients};
 use crate::operator::Operator;
+use crate::runs::{self, Run};
 
 /// The version of everything in this file that C++ repeats.
-const VERSION: u64 = 2;
+const VERSION: u64 = 3;
 
 /// The most axes of an output.
 const MOST_AXES: usize = 4;
@@ -63,6 +64,16 @@ struct RawMemory {
     grads: *const usize,
 }
 
+/// The memory of a run besides its inputs.
+#[repr(C)]
+struct RawRun {
+    /// The address of each output.
+    outputs: *const usize,
+    count: usize,
+    workspace: usize,
+    workspace_bytes: usize,
+}
+
 /// The table of functions that C++ calls.
 #[repr(C)]
 struct Table {
@@ -90,6 +101,20 @@ struct Table {
         *const RawPlace,
         *const RawMemory,
     ) -> bool,
+    plan_run: unsafe extern "C" fn(
+        *const Operator,
+        *const RawView,
+        usize,
+        *const RawPlace,
+        *mut RawSizes,
+    ) -> bool,
+    run: unsafe extern "C" fn(
+        *const Operator,
+        *const RawView,
+        usize,
+        *const RawPlace,
+        *const RawRun,
+    ) -> bool,
 }
 
 static TABLE: Table = Table {
@@ -97,6 +122,8 @@ static TABLE: Table = Table {
     plan,
     forward,
     backward,
+    plan_run,
+    run,
 };
 
 /// The address of the table of C functions.
@@ -124,7 +151,7 @@ unsafe extern "C" fn plan(
     let (operator, inputs, place) = unsafe { (&*operator, views(inputs, count), &*place) };
     // SAFETY: the caller promises it.
     let wanted = (!wanted.is_null()).then(|| unsafe { std::slice::from_raw_parts(wanted, count) });
-    let plan = run(place, || {
+    let plan = caught(place, || {
         let inputs = inputs?;
         match place.gpu() {
             None => host::plan(&operator.inner, &inputs, pass, wanted).ok(),
@@ -154,7 +181,7 @@ unsafe extern "C" fn forward(
     // SAFETY: the caller promises it.
     let (operator, inputs, place, memory) =
         unsafe { (&*operator, views(inputs, count), &*place, &*memory) };
-    let done = run(place, || {
+    let done = caught(place, || {
         let given = memory.given(inputs?);
         // SAFETY: the caller promises it.
         let done: Result<(), Error> = unsafe {
@@ -182,7 +209,7 @@ unsafe extern "C" fn backward(
         unsafe { (&*operator, views(inputs, count), &*place, &*memory) };
     // SAFETY: the caller promises it.
     let grads = unsafe { std::slice::from_raw_parts(memory.grads, count) };
-    let done = run(place, || {
+    let done = caught(place, || {
         let given = memory.given(inputs?);
         let gradients = Gradients {
             grad_output: memory.grad_output,
@@ -202,9 +229,82 @@ unsafe extern "C" fn backward(
     done.is_some()
 }
 
-/// Runs work with the number of threads that is in force. A panic, which would be a defect of the library, is a refusal: Python makes the
+/// Says what a run of all outputs needs. The shapes of outputs are left out: who runs a derivative knows them.
+///
+/// # Safety
+/// The pointers are valid; `to` may be written.
+unsafe extern "C" fn plan_run(
+    operator: *const Operator,
+    inputs: *const RawView,
+    count: usize,
+    place: *const RawPlace,
+    to: *mut RawSizes,
+) -> bool {
+    // SAFETY: the caller promises it.
+    let (operator, inputs, place) = unsafe { (&*operator, views(inputs, count), &*place) };
+    let plan = caught(place, || {
+        let inputs = inputs?;
+        let plan = match place.gpu() {
+            None => runs::plan(&operator.inner, &inputs),
+            Some(gpu) => operator.devices.plan_run(&operator.inner, &inputs, gpu),
+        };
+        plan.ok()
+    });
+    let Some(plan) = plan else {
+        return false;
+    };
+    let sizes = RawSizes {
+        rank: 0,
+        shape: [0; MOST_AXES],
+        saved: 0,
+        workspace: plan.workspace,
+        is_large: plan.is_large,
+    };
+    // SAFETY: the caller promises it.
+    unsafe { to.write(sizes) };
+    true
+}
+
+/// Writes all outputs.
+///
+/// # Safety
+/// The pointers are valid. Addresses hold what `plan_run` asked for, as [`runs::run`] and `Devices::run` demand it.
+unsafe extern "C" fn run(
+    operator: *const Operator,
+    inputs: *const RawView,
+    count: usize,
+    place: *const RawPlace,
+    memory: *const RawRun,
+) -> bool {
+    // SAFETY: the caller promises it.
+    let (operator, inputs, place, memory) =
+        unsafe { (&*operator, views(inputs, count), &*place, &*memory) };
+    // SAFETY: the caller promises it.
+    let outputs = unsafe { std::slice::from_raw_parts(memory.outputs, memory.count) };
+    let done = caught(place, || {
+        let given = Run {
+            inputs: inputs?,
+            outputs: outputs.iter().copied().map(Some).collect(),
+            workspace: Space {
+                address: memory.workspace,
+                bytes: memory.workspace_bytes,
+            },
+        };
+        // SAFETY: the caller promises it.
+        let done: Result<(), Error> = unsafe {
+            match place.gpu() {
+                None => runs::run(&operator.inner, &given),
+                Some(gpu) => operator.devices.run(&operator.inner, &given, gpu),
+            }
+        };
+        done.ok()
+    });
+    done.is_some()
+}
+
+/// Does work with the number of threads that is in force. A panic, which would be a defect of the library, is a refusal: Python makes the
 /// call again and reports it.
-fn run<T>(place: &RawPlace, work: impl FnOnce() -> Option<T>) -> Option<T> {
+fn caught<T>(place: &RawPlace, work: impl FnOnce() -> Option<T>) -> Option<T> {
     let ceiling = match place.device >= 0 || threads::is_set() {
         true => usize::MAX,
         false => place.threads,

@@ -1,7 +1,7 @@
 //! Runs of operators with any number of outputs, over memory that Python owns.
 
 use flashcliff::host_memory::Spans;
-use flashcliff::{Dims, Dtype, Element, Error, Operator, Pass, TensorMut};
+use flashcliff::{Dims, Dtype, Element, Error, Operator, Pass, TensorMut, memory};
 
 use crate::convert::{Space, View};
 use crate::host::{add_inputs, bind, count, dtype, own_workspace, slice_mut, tensors};
@@ -21,17 +21,27 @@ pub(crate) struct RunPlan {
     pub(crate) outputs: Vec<Vec<usize>>,
     /// The bytes of workspace.
     pub(crate) workspace: usize,
+    /// Whether each call must ask anew, because it takes much memory.
+    pub(crate) is_large: bool,
 }
 
 /// The needs of a run, if there is room for them.
 pub(crate) fn plan(operator: &Operator, inputs: &[View]) -> Result<RunPlan, Error> {
     let dims = bind(operator, inputs)?;
     let dtype = dtype(operator, inputs)?;
-    operator.check_room(&dims, dtype, Pass::Forward)?;
     let specs = operator.outputs().iter();
+    let outputs: Vec<Vec<usize>> = specs.map(|spec| spec.shape(&dims)).collect();
+    let elements = workspace_len(operator, &dims, dtype);
+    let made: usize = outputs.iter().map(|shape| count(shape)).sum();
+    let is_large =
+        made.saturating_add(elements) as u128 * dtype.bytes() as u128 >= memory::THRESHOLD;
+    if is_large {
+        operator.check_room(&dims, dtype, Pass::Forward)?;
+    }
     Ok(RunPlan {
-        outputs: specs.map(|spec| spec.shape(&dims)).collect(),
-        workspace: workspace_len(operator, &dims, dtype) * dtype.bytes(),
+        outputs,
+        workspace: elements * dtype.bytes(),
+        is_large,
     })
 }
 

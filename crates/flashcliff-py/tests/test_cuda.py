@@ -11,6 +11,7 @@ from cases import CASES, SPACE, dispatch, relative_error
 import flashcliff
 from flashcliff import arrays
 from flashcliff import functional as F
+from flashcliff._ops import native
 
 pytestmark = pytest.mark.cuda
 
@@ -88,6 +89,41 @@ def test_values_and_gradients(case, dtype):
 def test_parameters_of_float32(case, dtype):
     """16-bit multivectors with parameters of float32, whose gradients are float32 too."""
     check(case, case.tensors(dtype, "cuda", grad=True, params=torch.float32))
+
+
+def twice(run, tensors):
+    """The gradients of the gradients of a loss, along directions of ones."""
+    inputs = list(tensors.values())
+    first = torch.autograd.grad(run(**tensors).square().sum(), inputs, create_graph=True)
+    return torch.autograd.grad(sum(gradient.sum() for gradient in first), inputs)
+
+
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_gradients_of_gradients(case):
+    tensors = case.tensors(torch.float64, "cuda", grad=True)
+    exact = {n: t.detach().cpu().requires_grad_() for n, t in tensors.items()}
+    found, expected = twice(case.run, tensors), twice(case.reference, exact)
+    for (name, tensor), one, two in zip(tensors.items(), found, expected, strict=True):
+        assert one.is_cuda and one.shape == tensor.shape
+        assert relative_error(one, two) < 1e-8, name
+
+
+@pytest.mark.skipif(native.loaded is None, reason="the compiled call path is not in use")
+@pytest.mark.parametrize("dtype", TOLERANCE, ids=str)
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_gradients_of_gradients_are_those_of_python(case, dtype):
+    """The compiled call path gives the bits of Python, also where parameters have a type of their own."""
+    params = torch.float32 if dtype in HALF else None
+    tensors = case.tensors(dtype, "cuda", grad=True, params=params)
+    found = twice(case.run, tensors)
+    loaded = native.loaded
+    native.use(None)
+    try:
+        expected = twice(case.run, tensors)
+    finally:
+        native.use(loaded)
+    for tensor, one, two in zip(tensors.values(), found, expected, strict=True):
+        assert one.dtype == tensor.dtype and torch.equal(one.nan_to_num(), two.nan_to_num())
 
 
 @pytest.mark.parametrize("batch", [1, 37, 1000])

@@ -253,6 +253,89 @@ def test_second_derivatives(python):
     assert torch.equal(second, 6 * F.reverse(x, R3))
 
 
+def refuse_derivatives(monkeypatch):
+    """Makes passes and derivatives that Python takes fail."""
+
+    def refuse(*_):
+        raise AssertionError("this derivative went through Python")
+
+    for name in ("forward", "backward", "results"):
+        monkeypatch.setattr(run, name, refuse)
+
+
+def twice(case, made, needed):
+    """The gradients by some inputs, which are positions, and their gradients by some inputs, along random directions."""
+    inputs = list(case.tensors(grad=True).values())
+    output = case.run(**dict(zip(case.tensors(), inputs))).square().sum()
+    first = torch.autograd.grad(output, [inputs[at] for at in made], create_graph=True)
+    generator = torch.Generator().manual_seed(2)
+    along = [torch.randn(g.shape, generator=generator, dtype=g.dtype) for g in first]
+    loss = sum((g * direction).sum() for g, direction in zip(first, along))
+    return *first, *torch.autograd.grad(loss, [inputs[at] for at in needed])
+
+
+@compiled
+@pytest.mark.parametrize("case", CASES, ids=ids)
+def test_gradients_of_gradients_have_the_bits_of_python(case, python):
+    every = range(len(case.tensors()))
+    assert same(twice(case, every, every), python(lambda: twice(case, every, every)))
+
+
+@compiled
+@pytest.mark.parametrize("case", SPACE, ids=ids)
+def test_gradients_of_any_gradients(case, python, monkeypatch):
+    """Of the gradients by any inputs those by any inputs, without Python, and with its bits."""
+    count = len(case.tensors())
+    some = [
+        [at for at in range(count) if mask >> at & 1] for mask in range(1, 1 << count)
+    ]
+    # More would take long for four inputs.
+    pairs = [(made, needed) for made in some for needed in some][:: max(1, 4 ** (count - 3))]
+    with monkeypatch.context() as alone:
+        refuse_derivatives(alone)
+        mine = [twice(case, *pair) for pair in pairs]
+    with pytest.raises(AssertionError, match="went through Python"), monkeypatch.context() as alone:
+        refuse_derivatives(alone)
+        python(lambda: twice(case, *pairs[0]))
+    theirs = python(lambda: [twice(case, *pair) for pair in pairs])
+    assert all(map(same, mine, theirs))
+
+
+@compiled
+def test_gradients_of_gradients_in_graphs(monkeypatch):
+    refuse_derivatives(monkeypatch)
+    x, y, weight = operands()
+    (grad,) = torch.autograd.grad(product(x, y, weight).sum(), x, create_graph=True)
+    assert grad.grad_fn.name() == "SgpNormBackwardBackward"
+    first = torch.autograd.grad(grad.sum(), (y, weight), retain_graph=True)
+    assert same(first, torch.autograd.grad(grad.sum(), (y, weight)))
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        grad.sum().backward()
+    # Nothing that this pass read is followed.
+    (grad,) = torch.autograd.grad(F.reverse(x, R3), x, torch.ones_like(x), create_graph=True)
+    assert not grad.requires_grad
+
+
+@compiled
+def test_hooks_of_tensors_of_backward_passes():
+    tensors = operands()
+
+    def second(pack=lambda t: t, unpack=lambda t: t):
+        output = product(*tensors).sum()
+        with torch.autograd.graph.saved_tensors_hooks(pack, unpack):
+            grads = torch.autograd.grad(output, tensors, create_graph=True)
+        return torch.autograd.grad(sum(grad.sum() for grad in grads), tensors)
+
+    wanted = second()
+    packed = []
+    assert same(second(lambda t: packed.append(t.shape) or t.clone()), wanted)
+    # The gradient of the output and the inputs.
+    assert len(packed) == 4
+    # A hook may bring back what does not fit.
+    with pytest.raises(ValueError, match="sgp_norm"):
+        second(unpack=lambda t: t[:1])
+
+
 @compiled
 def test_hooks_of_saved_tensors():
     tensors = operands()
@@ -439,12 +522,12 @@ def test_wrong_bindings_are_errors():
     options = {"name": "A", "node": "B", "linear": False, "reads_output": False}
     for count in (0, 9, -1):
         with pytest.raises(ValueError, match="tensors, got"):
-            switch.loaded.Operator(core, print, count=count, **options)
+            switch.loaded.Operator(core, print, print, print, count=count, **options)
         with pytest.raises(ValueError, match="tensors, got"):
             switch.loaded.Lookup(count=count, resolve=print)
     with pytest.raises(AttributeError):
-        switch.loaded.Operator(object(), print, count=3, **options)
-    operator = switch.loaded.Operator(core, print, count=3, **options)
+        switch.loaded.Operator(object(), print, print, print, count=3, **options)
+    operator = switch.loaded.Operator(core, print, print, print, count=3, **options)
     with pytest.raises(TypeError, match="expected 3 tensors"):
         operator(torch.ones(1))
     with pytest.raises(ValueError):

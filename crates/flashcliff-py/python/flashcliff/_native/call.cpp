@@ -80,19 +80,45 @@ struct Memory {
     const uintptr_t* grads;
 };
 
+struct RunMemory {
+    const uintptr_t* outputs;
+    size_t count;
+    uintptr_t workspace;
+    size_t workspace_bytes;
+};
+
 struct Table {
     uint64_t version;
     bool (*plan)(const void*, const View*, size_t, bool, const bool*, const Place*, Sizes*);
     bool (*forward)(const void*, const View*, size_t, const Place*, const Memory*);
     bool (*backward)(const void*, const View*, size_t, const Place*, const Memory*);
+    bool (*plan_run)(const void*, const View*, size_t, const Place*, Sizes*);
+    bool (*run)(const void*, const View*, size_t, const Place*, const RunMemory*);
 };
 
-constexpr uint64_t kVersion = 2;
+constexpr uint64_t kVersion = 3;
 const Table* table = nullptr;
 
 // The most tensors of an operator.
 constexpr size_t kMost = 8;
 using Tensors = std::array<at::Tensor, kMost>;
+// Which tensors: a bit for each.
+using Mask = uint32_t;
+
+// A number for each operator that is made.
+uint64_t next_id() {
+    static std::atomic<uint64_t> made{0};
+    return made++;
+}
+
+// The gradient of a backward pass as an operator: of those of its results, and by those of its arguments.
+struct Derivative {
+    Mask there, needed;
+    // Keeps `handle` alive.
+    PyObject* core;
+    const void* handle;
+    uint64_t id;
+};
 
 // An operator of an algebra and options, and of which tensors are given.
 struct Bound {
@@ -101,6 +127,9 @@ struct Bound {
     const void* handle = nullptr;
     // The function of Python that computes gradients where this file does not.
     PyObject* gradients = nullptr;
+    // The function of Python that computes gradients of the backward pass, and the one that makes the operator which does so here.
+    PyObject* second = nullptr;
+    PyObject* derive = nullptr;
     std::string name;
     std::string node;
     uint64_t id = 0;
@@ -109,6 +138,8 @@ struct Bound {
     bool reads_output = false;
     // Whether the forward pass keeps a tensor, which has no place but the saved one.
     bool keeps = false;
+    mutable std::mutex mutex;
+    mutable std::vector<Derivative> derivatives;
 
     Bound() = default;
     Bound(const Bound&) = delete;
@@ -119,6 +150,11 @@ struct Bound {
             pybind11::gil_scoped_acquire lock;
             Py_XDECREF(core);
             Py_XDECREF(gradients);
+            Py_XDECREF(second);
+            Py_XDECREF(derive);
+            for (const Derivative& derivative : derivatives) {
+                Py_DECREF(derivative.core);
+            }
         }
     }
 };
@@ -190,22 +226,22 @@ Place place_of(const at::Tensor& first) {
     return place;
 }
 
-// The tensors of a pass in the order of their memory, and their descriptions.
-struct Inputs {
-    Tensors kept;
-    std::array<View, kMost> views;
+// At most so many tensors in the order of their memory, and their descriptions.
+template <size_t most>
+struct Given {
+    std::array<at::Tensor, most> kept;
+    std::array<View, most> views;
     size_t count = 0;
 
-    // The tensors of an operator that are given.
-    Inputs(const Bound& bound, const Tensors& tensors) {
-        for (size_t at = 0; at < bound.count; ++at) {
-            if (tensors[at].defined()) {
-                add(tensors[at]);
+    // Adds those of some tensors that are there.
+    void add_all(const Tensors& tensors) {
+        for (const at::Tensor& tensor : tensors) {
+            if (tensor.defined()) {
+                add(tensor);
             }
         }
     }
 
-private:
     void add(const at::Tensor& tensor) {
         at::Tensor& own = kept[count];
         own = tensor.is_contiguous() ? tensor : tensor.contiguous();
@@ -214,6 +250,9 @@ private:
         ++count;
     }
 };
+
+// The tensors of a pass.
+using Inputs = Given<kMost>;
 
 uintptr_t address_to_write(const at::Tensor& tensor) {
     return tensor.defined() ? reinterpret_cast<uintptr_t>(tensor.mutable_data_ptr()) : 0;
@@ -252,10 +291,10 @@ private:
     at::Tensor far;
 };
 
-// What a pass needs for tensors of these shapes and types. The last answers are kept for each thread. They may be of other settings,
-// such as the number of threads: a pass checks what it is given. `wanted` says which gradients a backward pass makes.
-bool plan(const Bound& bound, const Inputs& inputs, const bool* wanted, const Place& place, Sizes& sizes) {
-    const bool backward = wanted != nullptr;
+// What work on tensors of these shapes and types needs, by its number, as `ask(sizes)` answers. The last answers are kept for each
+// thread. They may be of other settings, such as the number of threads: the work checks what it is given.
+template <size_t most, typename Ask>
+bool known(uint64_t id, bool backward, const Given<most>& inputs, const Place& place, Sizes& sizes, const Ask& ask) {
     constexpr size_t most_axes = 4;
     struct Key {
         uint64_t id = ~uint64_t{0};
@@ -264,9 +303,9 @@ bool plan(const Bound& bound, const Inputs& inputs, const bool* wanted, const Pl
         int64_t device = 0;
         size_t threads = 0;
         size_t count = 0;
-        std::array<uint32_t, kMost> types{};
-        std::array<size_t, kMost> ranks{};
-        std::array<int64_t, kMost * most_axes> shapes{};
+        std::array<uint32_t, most> types{};
+        std::array<size_t, most> ranks{};
+        std::array<int64_t, most * most_axes> shapes{};
         bool operator==(const Key&) const = default;
     };
     struct Answer {
@@ -275,7 +314,7 @@ bool plan(const Bound& bound, const Inputs& inputs, const bool* wanted, const Pl
     };
     thread_local std::array<Answer, 32> answers;
     Key key;
-    key.id = bound.id;
+    key.id = id;
     key.backward = backward;
     key.tf32 = place.tf32;
     key.device = place.device;
@@ -290,9 +329,9 @@ bool plan(const Bound& bound, const Inputs& inputs, const bool* wanted, const Pl
         key.ranks[at] = view.rank;
         std::copy_n(view.shape, view.rank, key.shapes.begin() + static_cast<std::ptrdiff_t>(at * most_axes));
     }
-    Answer& answer = answers[(2 * bound.id + (backward ? 1 : 0)) % answers.size()];
+    Answer& answer = answers[(2 * id + (backward ? 1 : 0)) % answers.size()];
     if (!(answer.key == key)) {
-        if (!table->plan(bound.handle, inputs.views.data(), inputs.count, backward, wanted, &place, &answer.sizes)) {
+        if (!ask(answer.sizes)) {
             answer.key = Key();
             return false;
         }
@@ -300,6 +339,14 @@ bool plan(const Bound& bound, const Inputs& inputs, const bool* wanted, const Pl
     }
     sizes = answer.sizes;
     return true;
+}
+
+// What a pass needs. `wanted` says which gradients a backward pass makes.
+bool plan(const Bound& bound, const Inputs& inputs, const bool* wanted, const Place& place, Sizes& sizes) {
+    const bool backward = wanted != nullptr;
+    return known(bound.id, backward, inputs, place, sizes, [&](Sizes& answer) {
+        return table->plan(bound.handle, inputs.views.data(), inputs.count, backward, wanted, &place, &answer);
+    });
 }
 
 // The forward pass. Without an output in `output` it did not run.
@@ -310,7 +357,8 @@ void run_forward(const Bound& bound, const Tensors& tensors, bool keep, at::Tens
     if (first.is_cuda()) {
         guard.reset_device(first.device());
     }
-    const Inputs inputs(bound, tensors);
+    Inputs inputs;
+    inputs.add_all(tensors);
     const Place place = place_of(first);
     Sizes sizes;
     if (!plan(bound, inputs, nullptr, place, sizes)) {
@@ -358,20 +406,21 @@ bool has_sizes(const at::Tensor& tensor, const Sizes& sizes) {
 
 // The backward pass: gradients of the tensors that are wanted. Returns whether it ran.
 bool run_backward(const Bound& bound, const Tensors& tensors, const at::Tensor& saved, const at::Tensor& output,
-    const at::Tensor& given, const std::array<bool, kMost>& wanted, variable_list& grads) {
+    const at::Tensor& given, Mask wanted, variable_list& grads) {
     const at::AutoDispatchBelowADInplaceOrView below;
     const at::Tensor& first = tensors[0];
     c10::OptionalDeviceGuard guard;
     if (first.is_cuda()) {
         guard.reset_device(first.device());
     }
-    const Inputs inputs(bound, tensors);
+    Inputs inputs;
+    inputs.add_all(tensors);
     const Place place = place_of(first);
     std::array<bool, kMost> made{};
     size_t next = 0;
     for (size_t at = 0; at < bound.count; ++at) {
         if (tensors[at].defined()) {
-            made[next++] = wanted[at];
+            made[next++] = (wanted >> at & 1) != 0;
         }
     }
     Sizes sizes;
@@ -399,7 +448,7 @@ bool run_backward(const Bound& bound, const Tensors& tensors, const at::Tensor& 
         if (!tensors[at].defined()) {
             continue;
         }
-        if (wanted[at]) {
+        if ((wanted >> at & 1) != 0) {
             grads[at] = make(tensors[at].sizes(), tensors[at].scalar_type(), first);
             addresses[present] = address_to_write(grads[at]);
         }
@@ -413,7 +462,7 @@ bool run_backward(const Bound& bound, const Tensors& tensors, const at::Tensor& 
 
 // The backward pass, which did not run either if a GPU had no memory.
 bool backward(const Bound& bound, const Tensors& tensors, const at::Tensor& saved, const at::Tensor& output,
-    const at::Tensor& given, const std::array<bool, kMost>& wanted, variable_list& grads) {
+    const at::Tensor& given, Mask wanted, variable_list& grads) {
     try {
         return run_backward(bound, tensors, saved, output, given, wanted, grads);
     } catch (const c10::OutOfMemoryError&) {
@@ -432,40 +481,69 @@ PyObject* wrapped(const at::Tensor& tensor) {
     return tensor.defined() ? THPVariable_Wrap(tensor) : Py_NewRef(Py_None);
 }
 
-// The gradients that Python computes.
-variable_list gradients_by_python(const Bound& bound, const Tensors& tensors, const at::Tensor& saved,
-    const at::Tensor& output, const at::Tensor& grad, const std::array<bool, kMost>& wanted) {
-    pybind11::gil_scoped_acquire lock;
-    THPObjectPtr inputs(PyTuple_New(static_cast<Py_ssize_t>(bound.count)));
-    THPObjectPtr wants(PyTuple_New(static_cast<Py_ssize_t>(bound.count)));
-    if (!inputs || !wants) {
+// The address that C functions know an operator of Python by; null on an error of Python.
+const void* handle_of(PyObject* core) {
+    THPObjectPtr address(PyObject_GetAttrString(core, "native"));
+    const void* handle = address ? PyLong_AsVoidPtr(address.get()) : nullptr;
+    if (handle == nullptr && !PyErr_Occurred()) {
+        PyErr_SetString(PyExc_ValueError, "an operator without an address");
+    }
+    return handle;
+}
+
+// The booleans of a mask, as a tuple.
+PyObject* tuple_of(Mask mask, size_t count) {
+    PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(count));
+    for (size_t at = 0; tuple != nullptr && at < count; ++at) {
+        PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(at), Py_NewRef((mask >> at & 1) != 0 ? Py_True : Py_False));
+    }
+    return tuple;
+}
+
+// Tensors as a tuple, with `None` for those that are not there.
+PyObject* tuple_of(const Tensors& tensors, size_t count) {
+    PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(count));
+    for (size_t at = 0; tuple != nullptr && at < count; ++at) {
+        PyTuple_SET_ITEM(tuple, static_cast<Py_ssize_t>(at), wrapped(tensors[at]));
+    }
+    return tuple;
+}
+
+// The gradients in a result of Python: a sequence of so many tensors or `None`.
+variable_list gradients_in(PyObject* found, size_t count) {
+    if (found == nullptr) {
         throw_python_error();
     }
-    for (size_t at = 0; at < bound.count; ++at) {
-        PyTuple_SET_ITEM(inputs.get(), static_cast<Py_ssize_t>(at), wrapped(tensors[at]));
-        PyTuple_SET_ITEM(wants.get(), static_cast<Py_ssize_t>(at), Py_NewRef(wanted[at] ? Py_True : Py_False));
-    }
-    THPObjectPtr gradient(wrapped(grad));
-    THPObjectPtr sums(wrapped(saved));
-    THPObjectPtr read(wrapped(output));
-    THPObjectPtr found(PyObject_CallFunctionObjArgs(
-        bound.gradients, gradient.get(), inputs.get(), sums.get(), read.get(), wants.get(), nullptr));
-    if (!found) {
-        throw_python_error();
-    }
-    THPObjectPtr items(PySequence_Tuple(found.get()));
-    if (!items || PyTuple_GET_SIZE(items.get()) != static_cast<Py_ssize_t>(bound.count)) {
+    THPObjectPtr items(PySequence_Tuple(found));
+    if (!items || PyTuple_GET_SIZE(items.get()) != static_cast<Py_ssize_t>(count)) {
         TORCH_CHECK(PyErr_Occurred() || items, "flashcliff: no gradients");
         throw_python_error();
     }
-    variable_list grads(bound.count);
-    for (size_t at = 0; at < bound.count; ++at) {
+    variable_list grads(count);
+    for (size_t at = 0; at < count; ++at) {
         PyObject* item = PyTuple_GET_ITEM(items.get(), static_cast<Py_ssize_t>(at));
         if (THPVariable_Check(item)) {
             grads[at] = THPVariable_Unpack(item);
         }
     }
     return grads;
+}
+
+// The gradients that Python computes.
+variable_list gradients_by_python(const Bound& bound, const Tensors& tensors, const at::Tensor& saved,
+    const at::Tensor& output, const at::Tensor& grad, Mask wanted) {
+    pybind11::gil_scoped_acquire lock;
+    THPObjectPtr inputs(tuple_of(tensors, bound.count));
+    THPObjectPtr wants(tuple_of(wanted, bound.count));
+    if (!inputs || !wants) {
+        throw_python_error();
+    }
+    THPObjectPtr gradient(wrapped(grad));
+    THPObjectPtr sums(wrapped(saved));
+    THPObjectPtr read(wrapped(output));
+    THPObjectPtr found(PyObject_CallFunctionObjArgs(
+        bound.gradients, gradient.get(), inputs.get(), sums.get(), read.get(), wants.get(), nullptr));
+    return gradients_in(found.get(), bound.count);
 }
 
 // Whether all tensors of a backward pass are plain, on one device, and of types that it may take.
@@ -486,17 +564,12 @@ bool are_plain(const Bound& bound, const Tensors& tensors, const at::Tensor& sav
         grad.scalar_type() == first.scalar_type();
 }
 
-// An operator in a graph of autograd.
-struct Gradient final : Node {
-    explicit Gradient(std::shared_ptr<const Bound> operation) : bound(std::move(operation)) {}
+// A node of an operator in a graph of autograd, with the tensors that it keeps.
+struct Kept : Node {
+    explicit Kept(std::shared_ptr<const Bound> operation) : bound(std::move(operation)) {}
 
     std::shared_ptr<const Bound> bound;
-    // Nothing, if the operator is linear; else the inputs, the saved sums, the output.
     std::vector<SavedVariable> kept;
-
-    std::string name() const override {
-        return bound->node;
-    }
 
     void release_variables() override {
         const std::lock_guard<std::mutex> lock(mutex_);
@@ -505,14 +578,56 @@ struct Gradient final : Node {
         }
     }
 
-    variable_list apply(variable_list&& incoming) override {
-        std::array<bool, kMost> wanted{};
-        bool any = false;
-        for (size_t at = 0; at < bound->count; ++at) {
-            wanted[at] = task_should_compute_output(at);
-            any = any || wanted[at];
+    variable_list apply_with_saved(
+        const variable_list& incoming, torch::dynamo::autograd::SwapSavedVariables& saved) override {
+        for (SavedVariable& variable : kept) {
+            saved.before(variable);
         }
-        if (!any) {
+        variable_list grads = apply(variable_list(incoming));
+        for (SavedVariable& variable : kept) {
+            saved.after(variable);
+        }
+        return grads;
+    }
+
+    // The arguments whose gradients the running pass computes.
+    Mask asked(size_t count) const {
+        Mask mask = 0;
+        for (size_t at = 0; at < count; ++at) {
+            mask |= task_should_compute_output(at) ? Mask{1} << at : 0;
+        }
+        return mask;
+    }
+};
+
+// Earlier versions of PyTorch hold nodes by shared pointers, whose way to delete deep graphs they bring along.
+template <typename Kind, typename Pointer>
+Pointer make_node(const std::shared_ptr<const Bound>& bound) {
+    if constexpr (std::is_same_v<Pointer, std::shared_ptr<Node>>) {
+        return Pointer(new Kind(bound), [](auto* node) { deleteNode(node); });
+    } else {
+        return Pointer(c10::make_intrusive<Kind>(bound));
+    }
+}
+using NodePointer = decltype(torch::autograd::Edge::function);
+
+torch::autograd::Edge edge_of(const at::Tensor& tensor) {
+    return tensor.defined() ? torch::autograd::impl::gradient_edge(tensor) : torch::autograd::Edge();
+}
+
+#include "second.hpp"
+
+// An operator in a graph of autograd. It keeps nothing, if it is linear; else the inputs, the saved sums, the output.
+struct Gradient final : Kept {
+    using Kept::Kept;
+
+    std::string name() const override {
+        return bound->node;
+    }
+
+    variable_list apply(variable_list&& incoming) override {
+        const Mask wanted = asked(bound->count);
+        if (wanted == 0) {
             return variable_list(bound->count);
         }
         const at::Tensor grad = incoming[0].defined() ? std::move(incoming[0]) : input_metadata(0).zeros_like();
@@ -529,9 +644,12 @@ struct Gradient final : Node {
             saved = kept[bound->count].unpack();
             output = kept[bound->count + 1].unpack(getptr());
         }
-        if (!at::GradMode::is_enabled() && thread_is_plain() && are_plain(*bound, tensors, saved, output, grad)) {
+        if (thread_is_plain() && are_plain(*bound, tensors, saved, output, grad)) {
             variable_list grads(bound->count);
             if (backward(*bound, tensors, saved, output, grad, wanted, grads)) {
+                if (at::GradMode::is_enabled()) {
+                    record_backward(bound, tensors, grad, wanted, grads);
+                }
                 return grads;
             }
         }
@@ -544,30 +662,7 @@ struct Gradient final : Node {
             args.collect(kept[at], /*is_output=*/at == bound->count + 1);
         }
     }
-
-    variable_list apply_with_saved(
-        const variable_list& incoming, torch::dynamo::autograd::SwapSavedVariables& saved) override {
-        for (SavedVariable& variable : kept) {
-            saved.before(variable);
-        }
-        variable_list grads = apply(variable_list(incoming));
-        for (SavedVariable& variable : kept) {
-            saved.after(variable);
-        }
-        return grads;
-    }
 };
-
-// Earlier versions of PyTorch hold nodes by shared pointers, whose way to delete deep graphs they bring along.
-template <typename Pointer>
-Pointer make_node(const std::shared_ptr<const Bound>& bound) {
-    if constexpr (std::is_same_v<Pointer, std::shared_ptr<Node>>) {
-        return Pointer(new Gradient(bound), [](auto* node) { deleteNode(node); });
-    } else {
-        return Pointer(c10::make_intrusive<Gradient>(bound));
-    }
-}
-using NodePointer = decltype(torch::autograd::Edge::function);
 
 // What a graph of autograd keeps of the call that this thread makes: 1 the inputs, 0 nothing; -1 outside of such a call. Profiles
 // read it.
@@ -600,12 +695,11 @@ at::Tensor call(const std::shared_ptr<const Bound>& bound, Tensors& tensors) {
     if (!differentiate || !output.defined()) {
         return output;
     }
-    NodePointer node = make_node<NodePointer>(bound);
+    NodePointer node = make_node<Gradient, NodePointer>(bound);
     torch::autograd::edge_list edges;
     edges.reserve(bound->count);
     for (size_t at = 0; at < bound->count; ++at) {
-        edges.push_back(tensors[at].defined() ? torch::autograd::impl::gradient_edge(tensors[at])
-                                              : torch::autograd::Edge());
+        edges.push_back(edge_of(tensors[at]));
     }
     node->set_next_edges(std::move(edges));
     torch::autograd::set_history(output, node);
@@ -674,14 +768,14 @@ PyObject* operator_call(PyObject* self, PyObject* const* arguments, size_t flags
 }
 
 PyObject* operator_new(PyTypeObject* type, PyObject* arguments, PyObject* names) {
-    static std::atomic<uint64_t> made{0};
-    static const char* keywords[] = {"core", "gradients", "name", "node", "count", "linear", "reads_output", nullptr};
-    PyObject *core, *gradients;
+    static const char* keywords[] = {
+        "core", "gradients", "second", "derive", "name", "node", "count", "linear", "reads_output", nullptr};
+    PyObject *core, *gradients, *second, *derive;
     const char *name, *node;
     Py_ssize_t count;
     int linear, reads_output;
-    if (!PyArg_ParseTupleAndKeywords(arguments, names, "OOssnpp", const_cast<char**>(keywords), &core, &gradients, &name,
-            &node, &count, &linear, &reads_output)) {
+    if (!PyArg_ParseTupleAndKeywords(arguments, names, "OOOOssnpp", const_cast<char**>(keywords), &core, &gradients, &second,
+            &derive, &name, &node, &count, &linear, &reads_output)) {
         return nullptr;
     }
     HANDLE_TH_ERRORS
@@ -689,25 +783,20 @@ PyObject* operator_new(PyTypeObject* type, PyObject* arguments, PyObject* names)
         PyErr_Format(PyExc_ValueError, "%s: expected 1 to %zu tensors, got %zd", name, kMost, count);
         return nullptr;
     }
-    THPObjectPtr address(PyObject_GetAttrString(core, "native"));
     THPObjectPtr kept(PyObject_GetAttrString(core, "kept"));
-    if (!address || !kept) {
-        return nullptr;
-    }
-    void* handle = PyLong_AsVoidPtr(address.get());
+    const void* handle = kept ? handle_of(core) : nullptr;
     if (handle == nullptr) {
-        if (!PyErr_Occurred()) {
-            PyErr_SetString(PyExc_ValueError, "an operator without an address");
-        }
         return nullptr;
     }
     auto bound = std::make_shared<Bound>();
     bound->core = Py_NewRef(core);
     bound->handle = handle;
     bound->gradients = Py_NewRef(gradients);
+    bound->second = Py_NewRef(second);
+    bound->derive = Py_NewRef(derive);
     bound->name = name;
     bound->node = node;
-    bound->id = made++;
+    bound->id = next_id();
     bound->count = static_cast<size_t>(count);
     bound->linear = linear != 0;
     bound->reads_output = reads_output != 0;

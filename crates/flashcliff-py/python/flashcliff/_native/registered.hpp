@@ -240,17 +240,15 @@ class Backward final : public Kernel {
             return false;
         }
         const auto list = (next++)->toBoolList();
-        std::array<bool, kMost> wanted{};
-        bool any = false;
+        Mask wanted = 0;
         for (size_t at = 0; at < count; ++at) {
-            wanted[at] = list[at];
-            any = any || wanted[at];
-            if (wanted[at] && !tensors[at].defined()) {
+            wanted |= list[at] ? Mask{1} << at : 0;
+            if (list[at] && !tensors[at].defined()) {
                 return false;
             }
         }
         const auto bound = family->find(tensors, next, static_cast<size_t>(end - next));
-        if (!bound || !any || !are_plain(*bound, tensors, saved, output, grad)) {
+        if (!bound || wanted == 0 || !are_plain(*bound, tensors, saved, output, grad)) {
             return false;
         }
         variable_list grads(count);
@@ -259,7 +257,7 @@ class Backward final : public Kernel {
         }
         c10::List<at::Tensor> found;
         for (size_t at = 0; at < count; ++at) {
-            if (wanted[at]) {
+            if (list[at]) {
                 found.push_back(std::move(grads[at]));
             }
         }

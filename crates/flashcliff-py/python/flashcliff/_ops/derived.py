@@ -29,6 +29,7 @@ TANGENT = "t"
 """The step to the directional derivative: arguments are those of the operator, then a tangent for each."""
 
 
+@lru_cache(maxsize=4 * CACHED)
 def key(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, ...], *steps: str) -> str:
     """The key of an operator, or of a derivative of one.
 
@@ -51,7 +52,11 @@ def call(of: str, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
     """All outputs of the operator of a key, which can be differentiated again."""
     if torch.compiler.is_compiling():
         return tuple(torch.ops.flashcliff.derived(list(tensors), of))
-    return _Derived.apply(of, *tensors)  # type: ignore[no-any-return]
+    if not doors.opens(*tensors):
+        return _Derived.apply(of, *tensors)  # type: ignore[no-any-return]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return _Plain.apply(of, *tensors)  # type: ignore[no-any-return]
+    return tuple(run.results(operator_of(of), tensors))
 
 
 is_transforming = torch._C._are_functorch_transforms_active
@@ -133,10 +138,22 @@ def own_key(made: _core.Operator, content: str) -> str:
     return json.dumps([name, "", [], [], ""])
 
 
+@lru_cache(maxsize=4 * CACHED)
 def _then(of: str, *steps: str) -> str:
     """The key with further steps."""
     *head, so_far = json.loads(of)
     return json.dumps([*head, so_far + "".join(steps)])
+
+
+def gradient_key(of: str, there: Sequence[bool], needed: Sequence[bool]) -> str:
+    """The key of the gradient of an operator.
+
+    Args:
+        of: the key of the operator.
+        there: which of its outputs have a gradient.
+        needed: which of its arguments need one.
+    """
+    return _then(of, selecting(there), GRADIENT, selecting(needed))
 
 
 def gradients(
@@ -153,7 +170,7 @@ def gradients(
     there = [grad is not None for grad in grads]
     if not any(needed) or not any(there):
         return [None] * len(tensors)
-    wanted = _then(of, selecting(there), GRADIENT, selecting(needed))
+    wanted = gradient_key(of, there, needed)
     found = iter(batches.over(lambda given: call(wanted, [*tensors, *given]), present(grads)))
     return [next(found) if need else None for need in needed]
 
@@ -195,8 +212,7 @@ class _Derived(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, *grads):
-        needed = asked.of(ctx, ctx.needs_input_grad[1:])
-        return None, *gradients(ctx.of, ctx.saved_tensors, grads, needed)
+        return _backward(ctx, grads)
 
     @staticmethod
     def jvp(ctx, _, *directions):
@@ -205,6 +221,27 @@ class _Derived(torch.autograd.Function):
     @staticmethod
     def vmap(info, in_dims, of, *tensors):
         return _batched(info.batch_size, in_dims[1:], of, tensors)
+
+
+def _backward(ctx, grads):
+    needed = asked.of(ctx, ctx.needs_input_grad[1:])
+    return None, *gradients(ctx.of, ctx.saved_tensors, grads, needed)
+
+
+class _Plain(torch.autograd.Function):
+    """:class:`_Derived` of tensors with memory, outside of transforms. PyTorch binds the arguments of a function that transforms know
+    anew in each call, which takes the host longer than a small operator."""
+
+    @staticmethod
+    def forward(ctx, of, *tensors):
+        ctx.of = of
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*tensors)
+        return tuple(run.results(operator_of(of), tensors))
+
+    @staticmethod
+    def backward(ctx, *grads):
+        return _backward(ctx, grads)
 
 
 def _batched(size, dims, of, tensors):

@@ -67,8 +67,9 @@ def _transformed(op, tensors, algebra, options):
 class _Bound:
     """An operator of an algebra and options."""
 
-    __slots__ = ("configuration", "core", "function", "linear", "reads_output", "registered")
+    __slots__ = ("backward", "configuration", "core", "function", "linear", "reads_output", "registered")
 
+    backward: type[_Backward]
     core: _core.Operator
     configuration: tuple[Any, ...]
     function: type[_Function]
@@ -83,6 +84,7 @@ def _bind(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, ...
     bound.core = operator(op, algebra, given, options)
     bound.configuration = (algebra, *options)
     bound.function = _FUNCTIONS[op]
+    bound.backward = _BACKWARDS[op]
     bound.linear = op.linear
     bound.reads_output = op.reads_output(*options)
     bound.registered = REGISTERED[op]
@@ -108,13 +110,47 @@ class _Function(torch.autograd.Function):
         return (None, *_gradients(ctx.bound, grad, tensors, saved, output, wanted))
 
 
+class _Backward(torch.autograd.Function):
+    """The backward pass of any operator, with its gradient."""
+
+    @staticmethod
+    def forward(ctx, bound, wanted, kept, grad, *tensors):
+        ctx.bound, ctx.wanted = bound, wanted
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(grad, *tensors)
+        return tuple(present(_computed(bound, grad, tensors, *kept, wanted)))
+
+    @staticmethod
+    def backward(ctx, *seeds):
+        bound = ctx.bound
+        grad, *tensors = ctx.saved_tensors
+        following = iter(seeds)
+        seeds = [next(following) if want else None for want in ctx.wanted]
+        needed = asked.of(ctx, ctx.needs_input_grad[3:])
+        if bound.linear:
+            # Its gradient reads no inputs, and has none by them.
+            tensors, needed = [grad], [*needed, False]
+        op = bound.registered.op
+        found = second.gradients(op, bound.configuration, grad, tensors, seeds, needed)
+        return (None, None, None, *(found[:1] if bound.linear else found))
+
+
 def _gradients(bound, grad, tensors, saved, output, wanted):
     """The gradients that are wanted, from what the forward pass kept; of a linear operator it keeps nothing."""
-    if torch.is_grad_enabled() or torch.compiler.is_compiling() or derived.is_transformed():
+    if torch.compiler.is_compiling() or derived.is_transformed():
         return _through_dispatcher(bound, grad, tensors, saved, output, wanted)
     if type(grad) not in doors.PLAIN or doors.follows() or batches.is_batch(grad):
         # A gradient that has no memory, a batch of gradients, or a mode around the backward pass.
         return _through_dispatcher(bound, grad, tensors, saved, output, wanted)
+    if not torch.is_grad_enabled() or not any(wanted):
+        return _computed(bound, grad, tensors, saved, output, wanted)
+    read = () if bound.linear else tensors
+    made = iter(bound.backward.apply(bound, wanted, (saved, output), grad, *read))
+    return [next(made) if want else None for want in wanted]
+
+
+def _computed(bound, grad, tensors, saved, output, wanted):
+    """The gradients of tensors that have memory."""
     if bound.linear:
         return run.backward(bound.core, [grad], None, None, grad, wanted)
     which = [want for want, tensor in zip(wanted, tensors) if tensor is not None]
@@ -142,6 +178,8 @@ def compiled(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, 
     return native.loaded.Operator(
         bound.core,
         partial(_gradients, bound),
+        partial(second.gradients, op, bound.configuration),
+        partial(second.derivative, op, bound.configuration, given),
         name=function,
         node=f"{function}Backward",
         count=len(op.tensors),
@@ -150,9 +188,12 @@ def compiled(op: Op, algebra: str, given: tuple[bool, ...], options: tuple[Any, 
     )
 
 
-def _function(op: Op) -> type[_Function]:
-    """Makes a class for one operator, whose name graphs show."""
-    return type("".join(part.capitalize() for part in op.name.split("_")), (_Function,), {})
+def _name(op: Op) -> str:
+    """The name of an operator in graphs of autograd."""
+    return "".join(part.capitalize() for part in op.name.split("_"))
 
 
-_FUNCTIONS = {op: _function(op) for op in OPS}
+_FUNCTIONS: dict[Op, type[_Function]] = {op: type(_name(op), (_Function,), {}) for op in OPS}
+_BACKWARDS: dict[Op, type[_Backward]] = {
+    op: type(f"{_name(op)}Backward", (_Backward,), {}) for op in OPS
+}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from .. import _core
 from . import doors, remedies, room, strided
+from .op import CACHED
 from .tensor_types import NAMES
 
 _NOTHING = (0, 0)
@@ -121,16 +123,24 @@ def _results(operator, tensors):
         with torch.cuda.device(place[0]):
             return _results(operator, tensors)
     # A result has the type of the tensors of its kind: with a batch axis, or without.
-    like = {"batch" in axes: tensor for (_, axes), tensor in zip(operator.inputs, tensors)}
+    of_inputs, of_outputs = _kinds(operator)
+    like = dict(zip(of_inputs, tensors))
     first = like[True]
     made, workspace_len = operator.plan_run(views, place)
-    outputs = [
-        like["batch" in axes].new_empty(shape) for (_, axes), shape in zip(operator.outputs, made)
-    ]
+    outputs = [like[kind].new_empty(shape) for kind, shape in zip(of_outputs, made)]
     workspace = first.new_empty(workspace_len, dtype=torch.uint8) if workspace_len else None
     space = _NOTHING if workspace is None else (workspace.data_ptr(), workspace_len)
     operator.run(views, [output.data_ptr() for output in outputs], space, place)
     return outputs
+
+
+@lru_cache(maxsize=4 * CACHED)
+def _kinds(operator: _core.Operator) -> tuple[list[bool], list[bool]]:
+    """Whether each input has a batch axis, and each output."""
+    return (
+        ["batch" in axes for _, axes in operator.inputs],
+        ["batch" in axes for _, axes in operator.outputs],
+    )
 
 
 def _views(operator, tensors):

@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from .. import _core
 from . import derived
 from .op import Op, present
 
@@ -53,19 +54,51 @@ def gradients(
         seeds: the gradients of the pass's results, for each input; ``None`` stands for zeros.
         needed: whether a gradient is needed: that of ``grad``, then those of the inputs.
     """
-    algebra, *options = configuration
     given = op.given(tensors)
-    there = [seed is not None for seed, is_given in zip(seeds, given) if is_given]
+    there = [seed is not None for seed in seeds]
     if not any(there) or not any(needed):
         return [None] * len(needed)
-    first = derived.key(
-        op, algebra, given, tuple(options), derived.GRADIENT, derived.selecting(there)
-    )
-    # Inputs come first among the arguments of a gradient, and the gradient of the output last.
-    of_grad, *of_inputs = needed
-    wanted = [need for need, is_given in zip(of_inputs, given) if is_given]
+    first = _first(op, configuration, given, there)
     arguments = [*present(tensors), grad]
-    found = derived.gradients(first, arguments, present(seeds), [*wanted, of_grad])
-    *by_inputs, by_grad = found
+    *by_inputs, by_grad = derived.gradients(
+        first, arguments, present(seeds), _in_order(given, needed)
+    )
     following = iter(by_inputs)
     return [by_grad, *(next(following) if is_given else None for is_given in given)]
+
+
+def derivative(
+    op: Op,
+    configuration: tuple[Any, ...],
+    given: tuple[bool, ...],
+    there: Sequence[bool],
+    needed: Sequence[bool],
+) -> _core.Operator:
+    """The operator that computes :func:`gradients`: from the inputs, the gradient of the output and the seeds to the gradients of the
+    inputs, then that of ``grad``, of which it makes those that are needed.
+
+    Args:
+        op: the operator.
+        configuration: the name of the algebra, and all options.
+        given: which inputs are there.
+        there: which inputs have a seed.
+        needed: whether a gradient is needed: that of ``grad``, then those of the inputs.
+    """
+    first = _first(op, configuration, given, there)
+    seeds = [True] * sum(there)
+    return derived.operator_of(derived.gradient_key(first, seeds, _in_order(given, needed)))
+
+
+def _first(op, configuration, given, there):
+    """The key of the gradient of an operator, by those inputs that have a seed."""
+    algebra, *options = configuration
+    made = [is_there for is_there, is_given in zip(there, given) if is_given]
+    return derived.key(
+        op, algebra, given, tuple(options), derived.GRADIENT, derived.selecting(made)
+    )
+
+
+def _in_order(given, needed):
+    """What is needed, in the order of the arguments of a gradient: inputs come first, and the gradient of the output last."""
+    of_grad, *of_inputs = needed
+    return [*(need for need, is_given in zip(of_inputs, given) if is_given), of_grad]

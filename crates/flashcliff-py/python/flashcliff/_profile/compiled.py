@@ -18,7 +18,7 @@ from .._ops.op import MADE
 from .clock import timed
 from .events import Key
 
-_VERSION = 2
+_VERSION = 3
 """The version of the table that this module knows."""
 
 _DTYPES = ("f32", "f64", "bf16", "f16")
@@ -40,6 +40,8 @@ class _Table(ctypes.Structure):
         ("plan", ctypes.c_void_p),
         ("forward", ctypes.c_void_p),
         ("backward", ctypes.c_void_p),
+        ("plan_run", ctypes.c_void_p),
+        ("run", ctypes.c_void_p),
     )
 
 
@@ -88,7 +90,9 @@ def _address() -> int:
         forward = _PASS(_clocked(_PASS(theirs.forward), False))
         backward = _PASS(_clocked(_PASS(theirs.backward), True))
         addresses = [ctypes.cast(function, ctypes.c_void_p) for function in (forward, backward)]
-        _kept[:] = _Table(theirs.version, theirs.plan, *addresses), forward, backward
+        table = _Table.from_buffer_copy(theirs)
+        table.forward, table.backward = (address.value for address in addresses)
+        _kept[:] = table, forward, backward
     return ctypes.addressof(_kept[0])
 
 
