@@ -84,6 +84,8 @@ impl Case {
             batch,
             in_channels,
             out_channels,
+            // Operators of the table have none.
+            scalar_channels: _,
         } = self.dims;
         let out = match in_channels == out_channels {
             true => String::new(),
