@@ -28,7 +28,7 @@ FC_INLINE void commutator_product_0(const fc::Uniforms<typename V::Scalar> &u, c
 
 // o = commutator(x, y)
 struct commutator_product_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -87,7 +87,7 @@ FC_INLINE void commutator_product_2(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = commutator(x, y)
 struct commutator_product_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 3}, {4, 4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 3}, {4, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -125,7 +125,7 @@ FC_INLINE void commutator_product_3(const fc::Uniforms<typename V::Scalar> &u, c
 
 // o = commutator(x, y)
 struct commutator_product_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -174,7 +174,7 @@ FC_INLINE void commutator_product_5(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = commutator(x, y)
 struct commutator_product_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 3}, {2, 4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 3}, {2, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -212,7 +212,7 @@ FC_INLINE void commutator_product_6(const fc::Uniforms<typename V::Scalar> &u, c
 
 // o = commutator(x, y)
 struct commutator_product_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -261,7 +261,7 @@ FC_INLINE void commutator_product_8(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = commutator(x, y)
 struct commutator_product_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 3}, {4, 2}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 3}, {4, 2}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -32,7 +32,7 @@ FC_INLINE void exterior_product_0(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = exterior(x, y)
 struct exterior_product_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -95,7 +95,7 @@ FC_INLINE void exterior_product_2(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = exterior(x, y)
 struct exterior_product_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 4}, {4, 4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 4}, {4, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -133,7 +133,7 @@ FC_INLINE void exterior_product_3(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = exterior(x, y)
 struct exterior_product_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -182,7 +182,7 @@ FC_INLINE void exterior_product_5(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = exterior(x, y)
 struct exterior_product_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 3}, {2, 4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 3}, {2, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -220,7 +220,7 @@ FC_INLINE void exterior_product_6(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = exterior(x, y)
 struct exterior_product_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -269,7 +269,7 @@ FC_INLINE void exterior_product_8(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = exterior(x, y)
 struct exterior_product_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 3}, {4, 2}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 3}, {4, 2}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -303,7 +303,7 @@ FC_INLINE void exterior_product_9(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = exterior(x, y)
 struct exterior_product_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 2}, {1}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 2}, {1}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -342,7 +342,7 @@ FC_INLINE void exterior_product_11(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = exterior(x, y)
 struct exterior_product_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 2, 1}, {2, 2}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 2, 1}, {2, 2}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -25,7 +25,7 @@ FC_INLINE void gate_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (
 
 // o = gate(x_1) x
 struct gate_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {4}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -64,7 +64,7 @@ FC_INLINE void gate_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
 
 // adjoint of o = gate(x_1) x
 struct gate_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -24,7 +24,7 @@ FC_INLINE void grade_norms_0(const fc::Uniforms<typename V::Scalar> &u, const V 
 
 // o_g = (q(x_g)^2 + 1e-16)^(1/4)
 struct grade_norms_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {4}, {3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {4}, {3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -63,7 +63,7 @@ FC_INLINE void grade_norms_1(const fc::Uniforms<typename V::Scalar> &u, const V 
 
 // adjoint of o_g = (q(x_g)^2 + 1e-16)^(1/4)
 struct grade_norms_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 3}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 3}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -50,7 +50,7 @@ FC_INLINE void grade_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *x
 
 // o_g = x_g / sqrt(mean_c |x_g|^2 + eps)
 struct grade_rms_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {4}, {4}, {}, {}, 0, 3, 1};
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {4}, {4}, {}, {}, 0, 3, 1, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -141,7 +141,7 @@ FC_INLINE void grade_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *x
 
 // adjoint of o_g = x_g / sqrt(mean_c |x_g|^2 + eps)
 struct grade_rms_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 3, 3, 1};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 3, 3, 1, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -27,7 +27,7 @@ FC_INLINE void mv_silu_mag2_0(const fc::Uniforms<typename V::Scalar> &u, const V
 
 // o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g
 struct mv_silu_mag2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 2, 0, {4}, {4}, {3, 3}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 2, 0, {4}, {4}, {3, 3}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -91,7 +91,7 @@ FC_INLINE void mv_silu_mag2_1(const fc::Uniforms<typename V::Scalar> &u, const V
 
 // adjoint of o_g = sigmoid(a_g u_g + b_g) x_g, u_0 = x_1, u_g an invariant of x_g
 struct mv_silu_mag2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 2, 2, {4, 4}, {4}, {3, 3}, {3, 3}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 2, 2, {4, 4}, {4}, {3, 3}, {3, 3}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -22,7 +22,7 @@ FC_INLINE void norm_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (
 
 // o = (q(x)^2 + 1e-16)^(1/4)
 struct norm_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {4}, {1}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {4}, {1}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -59,7 +59,7 @@ FC_INLINE void norm_1(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
 
 // adjoint of o = (q(x)^2 + 1e-16)^(1/4)
 struct norm_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 1}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 1}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

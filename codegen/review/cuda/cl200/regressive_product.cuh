@@ -32,7 +32,7 @@ FC_INLINE void regressive_product_0(const fc::Uniforms<typename V::Scalar> &u, c
 
 // o = regressive(x, y)
 struct regressive_product_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -95,7 +95,7 @@ FC_INLINE void regressive_product_2(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = regressive(x, y)
 struct regressive_product_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 4}, {4, 4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 4}, {4, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -133,7 +133,7 @@ FC_INLINE void regressive_product_3(const fc::Uniforms<typename V::Scalar> &u, c
 
 // o = regressive(x, y)
 struct regressive_product_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -182,7 +182,7 @@ FC_INLINE void regressive_product_5(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = regressive(x, y)
 struct regressive_product_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 3}, {2, 4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 3}, {2, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -220,7 +220,7 @@ FC_INLINE void regressive_product_6(const fc::Uniforms<typename V::Scalar> &u, c
 
 // o = regressive(x, y)
 struct regressive_product_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -269,7 +269,7 @@ FC_INLINE void regressive_product_8(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = regressive(x, y)
 struct regressive_product_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 3}, {4, 2}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 3}, {4, 2}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -11,7 +11,7 @@ namespace cl200 {
 
 // o = reverse(x)
 struct reverse_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {4}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -28,7 +28,7 @@ struct reverse_forward {
 
 // adjoint of o = reverse(x)
 struct reverse_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {0, 4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {0, 4}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

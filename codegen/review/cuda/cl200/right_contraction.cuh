@@ -33,7 +33,7 @@ FC_INLINE void right_contraction_0(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = right_contraction(x, y)
 struct right_contraction_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -96,7 +96,7 @@ FC_INLINE void right_contraction_2(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = right_contraction(x, y)
 struct right_contraction_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 4}, {4, 4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 4}, {4, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -134,7 +134,7 @@ FC_INLINE void right_contraction_3(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = right_contraction(x, y)
 struct right_contraction_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -153,7 +153,7 @@ struct right_contraction_1_forward {
 
 // adjoint of o = right_contraction(x, y)
 struct right_contraction_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 3}, {2, 4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 3}, {2, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -191,7 +191,7 @@ FC_INLINE void right_contraction_4(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = right_contraction(x, y)
 struct right_contraction_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -240,7 +240,7 @@ FC_INLINE void right_contraction_6(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = right_contraction(x, y)
 struct right_contraction_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 3}, {4, 2}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 3}, {4, 2}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -25,7 +25,7 @@ FC_INLINE void sandwich_0(const fc::Uniforms<typename V::Scalar> &u, const V *x,
 
 // o = x y reverse(x)
 struct sandwich_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -78,7 +78,7 @@ FC_INLINE void sandwich_1(const fc::Uniforms<typename V::Scalar> &u, const V *y,
 
 // adjoint of o = x y reverse(x)
 struct sandwich_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 4}, {4, 4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 4}, {4, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -134,7 +134,7 @@ FC_INLINE void sandwich_3(const fc::Uniforms<typename V::Scalar> &u, const V *t0
 
 // o = x y reverse(x)
 struct sandwich_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 2}, {2}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 2}, {2}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -197,7 +197,7 @@ FC_INLINE void sandwich_6(const fc::Uniforms<typename V::Scalar> &u, const V *y,
 
 // adjoint of o = x y reverse(x)
 struct sandwich_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 2, 2}, {2, 2}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 2, 2}, {2, 2}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

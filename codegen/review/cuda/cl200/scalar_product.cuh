@@ -22,7 +22,7 @@ FC_INLINE void scalar_product_0(const fc::Uniforms<typename V::Scalar> &u, const
 
 // o = scalar(x, y)
 struct scalar_product_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {1}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 4}, {1}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -55,7 +55,7 @@ FC_INLINE void scalar_product_1(const fc::Uniforms<typename V::Scalar> &u, const
 
 // adjoint of o = scalar(x, y)
 struct scalar_product_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 1}, {4, 4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 4, 1}, {4, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -89,7 +89,7 @@ FC_INLINE void scalar_product_2(const fc::Uniforms<typename V::Scalar> &u, const
 
 // o = scalar(x, y)
 struct scalar_product_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {1}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {2, 4}, {1}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -132,7 +132,7 @@ FC_INLINE void scalar_product_4(const fc::Uniforms<typename V::Scalar> &u, const
 
 // adjoint of o = scalar(x, y)
 struct scalar_product_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 1}, {2, 4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {2, 4, 1}, {2, 4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -166,7 +166,7 @@ FC_INLINE void scalar_product_5(const fc::Uniforms<typename V::Scalar> &u, const
 
 // o = scalar(x, y)
 struct scalar_product_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {1}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 2}, {1}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -185,7 +185,7 @@ struct scalar_product_2_forward {
 
 // adjoint of o = scalar(x, y)
 struct scalar_product_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 1}, {4, 2}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 2, 1}, {4, 2}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

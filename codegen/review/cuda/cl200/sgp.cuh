@@ -65,7 +65,7 @@ FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, con
 
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {4, 4}, {4}, {10}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {4, 4}, {4}, {10}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -219,7 +219,7 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
 struct sgp_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {4, 4, 4}, {4, 4}, {10}, {10}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {4, 4, 4}, {4, 4}, {10}, {10}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -285,7 +285,7 @@ FC_INLINE void sgp_8(const fc::Uniforms<typename V::Scalar> &u, V (&out0)[1]) {
 
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {2, 4}, {4}, {4}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {2, 4}, {4}, {4}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -382,7 +382,7 @@ FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
 struct sgp_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {2, 4, 4}, {2, 4}, {4}, {4}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {2, 4, 4}, {2, 4}, {4}, {4}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -440,7 +440,7 @@ FC_INLINE void sgp_12(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
 
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {4, 2}, {4}, {4}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {4, 2}, {4}, {4}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -523,7 +523,7 @@ FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
 struct sgp_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {4, 2, 4}, {4, 2}, {4}, {4}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {4, 2, 4}, {4, 2}, {4}, {4}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -583,7 +583,7 @@ FC_INLINE void sgp_16(const fc::Uniforms<typename V::Scalar> &u, const V *t0, V 
 
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {2, 2}, {2}, {2}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {2, 2}, {2}, {2}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -654,7 +654,7 @@ FC_INLINE void sgp_19(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
 struct sgp_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {2, 2, 2}, {2, 2}, {2}, {2}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {2, 2, 2}, {2, 2}, {2}, {2}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -26,7 +26,7 @@ FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Sc
 
 // o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
 struct steerable_product_first_order_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 1, 1, 0, {4, 4, 4}, {4}, {10}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 1, 1, 0, {4, 4, 4}, {4}, {10}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -94,7 +94,7 @@ FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Sc
 
 // adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
 struct steerable_product_first_order_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 4, 3, 1, 1, {4, 4, 0, 4}, {4, 4, 4}, {10}, {10}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 4, 3, 1, 1, {4, 4, 0, 4}, {4, 4, 4}, {10}, {10}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -28,7 +28,7 @@ FC_INLINE void steerable_product_norm_0(const fc::Uniforms<typename V::Scalar> &
 
 // o = weighted_product(w, gate(x), gate(norm(r; a)))
 struct steerable_product_norm_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 2, 0, {4, 4}, {4}, {10, 3}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 2, 0, {4, 4}, {4}, {10, 3}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -109,7 +109,7 @@ FC_INLINE void steerable_product_norm_1(const fc::Uniforms<typename V::Scalar> &
 
 // adjoint of o = weighted_product(w, gate(x), gate(norm(r; a)))
 struct steerable_product_norm_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 2, 2, {4, 4, 4}, {4, 4}, {10, 3}, {10, 3}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 2, 2, {4, 4, 4}, {4, 4}, {10, 3}, {10, 3}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -32,7 +32,7 @@ FC_INLINE void clifford_conjugate_0(const fc::Uniforms<typename V::Scalar> &u, c
 
 // o = clifford_conjugate(x)
 struct clifford_conjugate_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {8}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -71,7 +71,7 @@ FC_INLINE void clifford_conjugate_1(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = clifford_conjugate(x)
 struct clifford_conjugate_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {0, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {0, 8}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -52,7 +52,7 @@ FC_INLINE void commutator_product_0(const fc::Uniforms<typename V::Scalar> &u, c
 
 // o = commutator(x, y)
 struct commutator_product_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {6}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {6}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -163,7 +163,7 @@ FC_INLINE void commutator_product_2(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = commutator(x, y)
 struct commutator_product_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 6}, {8, 8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 6}, {8, 8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -217,7 +217,7 @@ FC_INLINE void commutator_product_3(const fc::Uniforms<typename V::Scalar> &u, c
 
 // o = commutator(x, y)
 struct commutator_product_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {6}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {6}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -294,7 +294,7 @@ FC_INLINE void commutator_product_5(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = commutator(x, y)
 struct commutator_product_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 6}, {3, 8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 6}, {3, 8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -348,7 +348,7 @@ FC_INLINE void commutator_product_6(const fc::Uniforms<typename V::Scalar> &u, c
 
 // o = commutator(x, y)
 struct commutator_product_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {6}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {6}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -425,7 +425,7 @@ FC_INLINE void commutator_product_8(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = commutator(x, y)
 struct commutator_product_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 6}, {8, 3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 6}, {8, 3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -32,7 +32,7 @@ FC_INLINE void dual_0(const fc::Uniforms<typename V::Scalar> &u, const V *x, V (
 
 // o = dual(x)
 struct dual_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {8}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -49,7 +49,7 @@ struct dual_forward {
 
 // adjoint of o = dual(x)
 struct dual_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {0, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {0, 8}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

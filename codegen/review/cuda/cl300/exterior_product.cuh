@@ -58,7 +58,7 @@ FC_INLINE void exterior_product_0(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = exterior(x, y)
 struct exterior_product_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -173,7 +173,7 @@ FC_INLINE void exterior_product_2(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = exterior(x, y)
 struct exterior_product_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -226,7 +226,7 @@ FC_INLINE void exterior_product_3(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = exterior(x, y)
 struct exterior_product_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {7}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {7}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -300,7 +300,7 @@ FC_INLINE void exterior_product_5(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = exterior(x, y)
 struct exterior_product_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 7}, {3, 8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 7}, {3, 8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -353,7 +353,7 @@ FC_INLINE void exterior_product_6(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = exterior(x, y)
 struct exterior_product_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {7}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {7}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -427,7 +427,7 @@ FC_INLINE void exterior_product_8(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = exterior(x, y)
 struct exterior_product_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 7}, {8, 3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 7}, {8, 3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -469,7 +469,7 @@ FC_INLINE void exterior_product_9(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = exterior(x, y)
 struct exterior_product_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 3}, {3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 3}, {3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -524,7 +524,7 @@ FC_INLINE void exterior_product_11(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = exterior(x, y)
 struct exterior_product_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 3, 3}, {3, 3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 3, 3}, {3, 3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

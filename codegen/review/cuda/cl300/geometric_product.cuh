@@ -96,7 +96,7 @@ FC_INLINE void geometric_product_0(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = geometric(x, y)
 struct geometric_product_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -287,7 +287,7 @@ FC_INLINE void geometric_product_2(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = geometric(x, y)
 struct geometric_product_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -357,7 +357,7 @@ FC_INLINE void geometric_product_3(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = geometric(x, y)
 struct geometric_product_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -457,7 +457,7 @@ FC_INLINE void geometric_product_5(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = geometric(x, y)
 struct geometric_product_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 8}, {3, 8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 8}, {3, 8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -527,7 +527,7 @@ FC_INLINE void geometric_product_6(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = geometric(x, y)
 struct geometric_product_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -626,7 +626,7 @@ FC_INLINE void geometric_product_8(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = geometric(x, y)
 struct geometric_product_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 8}, {8, 3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 8}, {8, 3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -673,7 +673,7 @@ FC_INLINE void geometric_product_9(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = geometric(x, y)
 struct geometric_product_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 3}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 3}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -732,7 +732,7 @@ FC_INLINE void geometric_product_11(const fc::Uniforms<typename V::Scalar> &u, c
 
 // adjoint of o = geometric(x, y)
 struct geometric_product_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 3, 4}, {3, 3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 3, 4}, {3, 3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -11,7 +11,7 @@ namespace cl300 {
 
 // o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)
 struct grade_norm_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 1, 0, {8}, {8}, {4}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 1, 0, {8}, {8}, {4}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -28,7 +28,7 @@ struct grade_norm_forward {
 
 // adjoint of o_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)
 struct grade_norm_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 1, {8, 8}, {8}, {4}, {4}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 1, {8, 8}, {8}, {4}, {4}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {

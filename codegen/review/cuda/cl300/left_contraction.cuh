@@ -58,7 +58,7 @@ FC_INLINE void left_contraction_0(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = left_contraction(x, y)
 struct left_contraction_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -173,7 +173,7 @@ FC_INLINE void left_contraction_2(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = left_contraction(x, y)
 struct left_contraction_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -226,7 +226,7 @@ FC_INLINE void left_contraction_3(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = left_contraction(x, y)
 struct left_contraction_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {7}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {7}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -300,7 +300,7 @@ FC_INLINE void left_contraction_5(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = left_contraction(x, y)
 struct left_contraction_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 7}, {3, 8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 7}, {3, 8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -341,7 +341,7 @@ FC_INLINE void left_contraction_6(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = left_contraction(x, y)
 struct left_contraction_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -403,7 +403,7 @@ FC_INLINE void left_contraction_8(const fc::Uniforms<typename V::Scalar> &u, con
 
 // adjoint of o = left_contraction(x, y)
 struct left_contraction_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 4}, {8, 3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 4}, {8, 3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -438,7 +438,7 @@ FC_INLINE void left_contraction_9(const fc::Uniforms<typename V::Scalar> &u, con
 
 // o = left_contraction(x, y)
 struct left_contraction_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 3}, {1}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 3}, {1}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -469,7 +469,7 @@ FC_INLINE void left_contraction_10(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = left_contraction(x, y)
 struct left_contraction_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 3, 1}, {3, 3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 3, 1}, {3, 3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

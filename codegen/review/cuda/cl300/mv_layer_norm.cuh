@@ -52,7 +52,7 @@ FC_INLINE void mv_layer_norm_1(const fc::Uniforms<typename V::Scalar> &u, const 
 
 // o = a x / (mean_c |x| + 1e-6)
 struct mv_layer_norm_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 1, 0, {8}, {8}, {1}, {}, 0, 1, 1};
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 1, 0, {8}, {8}, {1}, {}, 0, 1, 1, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -165,7 +165,7 @@ FC_INLINE void mv_layer_norm_3(const fc::Uniforms<typename V::Scalar> &u, const 
 
 // adjoint of o = a x / (mean_c |x| + 1e-6)
 struct mv_layer_norm_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 1, {8, 8}, {8}, {1}, {1}, 1, 1, 1};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 1, {8, 8}, {8}, {1}, {1}, 1, 1, 1, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {

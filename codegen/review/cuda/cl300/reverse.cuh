@@ -11,7 +11,7 @@ namespace cl300 {
 
 // o = reverse(x)
 struct reverse_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 1, 1, 0, 0, {8}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 1;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -50,7 +50,7 @@ FC_INLINE void reverse_0(const fc::Uniforms<typename V::Scalar> &u, const V *gra
 
 // adjoint of o = reverse(x)
 struct reverse_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {0, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {0, 8}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

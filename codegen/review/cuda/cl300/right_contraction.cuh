@@ -59,7 +59,7 @@ FC_INLINE void right_contraction_0(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = right_contraction(x, y)
 struct right_contraction_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -174,7 +174,7 @@ FC_INLINE void right_contraction_2(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = right_contraction(x, y)
 struct right_contraction_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -215,7 +215,7 @@ FC_INLINE void right_contraction_3(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = right_contraction(x, y)
 struct right_contraction_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {4}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {3, 8}, {4}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -234,7 +234,7 @@ struct right_contraction_1_forward {
 
 // adjoint of o = right_contraction(x, y)
 struct right_contraction_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 4}, {3, 8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {3, 8, 4}, {3, 8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -287,7 +287,7 @@ FC_INLINE void right_contraction_4(const fc::Uniforms<typename V::Scalar> &u, co
 
 // o = right_contraction(x, y)
 struct right_contraction_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {7}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 3}, {7}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -361,7 +361,7 @@ FC_INLINE void right_contraction_6(const fc::Uniforms<typename V::Scalar> &u, co
 
 // adjoint of o = right_contraction(x, y)
 struct right_contraction_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 7}, {8, 3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 3, 7}, {8, 3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -33,7 +33,7 @@ FC_INLINE void sandwich_0(const fc::Uniforms<typename V::Scalar> &u, const V *x,
 
 // o = x y reverse(x)
 struct sandwich_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {8, 8}, {8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -141,7 +141,7 @@ FC_INLINE void sandwich_1(const fc::Uniforms<typename V::Scalar> &u, const V *y,
 
 // adjoint of o = x y reverse(x)
 struct sandwich_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {8, 8, 8}, {8, 8}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -237,7 +237,7 @@ FC_INLINE void sandwich_4(const fc::Uniforms<typename V::Scalar> &u, const V *t0
 
 // o = x y reverse(x)
 struct sandwich_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 3}, {3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 0, 0, {4, 3}, {3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -361,7 +361,7 @@ FC_INLINE void sandwich_8(const fc::Uniforms<typename V::Scalar> &u, const V *x,
 
 // adjoint of o = x y reverse(x)
 struct sandwich_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 3, 3}, {4, 3}, {}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 0, 0, {4, 3, 3}, {4, 3}, {}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

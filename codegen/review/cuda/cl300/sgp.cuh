@@ -143,7 +143,7 @@ FC_INLINE void sgp_2(const fc::Uniforms<typename V::Scalar> &u, const V *t1, con
 
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {8, 8}, {8}, {20}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {8, 8}, {8}, {20}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -506,7 +506,7 @@ FC_INLINE void sgp_6(const fc::Uniforms<typename V::Scalar> &u, const V *y, cons
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
 struct sgp_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {8, 8, 8}, {8, 8}, {20}, {20}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {8, 8, 8}, {8, 8}, {20}, {20}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -602,7 +602,7 @@ FC_INLINE void sgp_8(const fc::Uniforms<typename V::Scalar> &u, V (&out0)[1]) {
 
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {3, 8}, {8}, {6}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {3, 8}, {8}, {6}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -771,7 +771,7 @@ FC_INLINE void sgp_11(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
 struct sgp_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {3, 8, 8}, {3, 8}, {6}, {6}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {3, 8, 8}, {3, 8}, {6}, {6}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -859,7 +859,7 @@ FC_INLINE void sgp_12(const fc::Uniforms<typename V::Scalar> &u, const V *x, con
 
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {8, 3}, {8}, {6}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {8, 3}, {8}, {6}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -1008,7 +1008,7 @@ FC_INLINE void sgp_14(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
 struct sgp_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {8, 3, 8}, {8, 3}, {6}, {6}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {8, 3, 8}, {8, 3}, {6}, {6}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -1084,7 +1084,7 @@ FC_INLINE void sgp_16(const fc::Uniforms<typename V::Scalar> &u, const V *t0, V 
 
 // o = weighted_product(w, gate(x), gate(y))
 struct sgp_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {3, 3}, {4}, {2}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {3, 3}, {4}, {2}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -1179,7 +1179,7 @@ FC_INLINE void sgp_19(const fc::Uniforms<typename V::Scalar> &u, const V *y, con
 
 // adjoint of o = weighted_product(w, gate(x), gate(y))
 struct sgp_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {3, 3, 4}, {3, 3}, {2}, {2}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {3, 3, 4}, {3, 3}, {2}, {2}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

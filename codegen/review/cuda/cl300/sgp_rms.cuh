@@ -79,7 +79,7 @@ FC_INLINE void sgp_rms_1(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {8, 8}, {8}, {20}, {}, 0, 4, 1};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {8, 8}, {8}, {20}, {}, 0, 4, 1, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -224,7 +224,7 @@ FC_INLINE void sgp_rms_3(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {8, 8, 8}, {8, 8}, {20}, {20}, 4, 4, 1};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {8, 8, 8}, {8, 8}, {20}, {20}, 4, 4, 1, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -274,7 +274,7 @@ struct sgp_rms_backward {
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {3, 8}, {8}, {6}, {}, 0, 4, 1};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {3, 8}, {8}, {6}, {}, 0, 4, 1, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -380,7 +380,7 @@ FC_INLINE void sgp_rms_4(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_1_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {3, 8, 8}, {3, 8}, {6}, {6}, 4, 4, 1};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {3, 8, 8}, {3, 8}, {6}, {6}, 4, 4, 1, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -429,7 +429,7 @@ struct sgp_rms_1_backward {
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {8, 3}, {8}, {6}, {}, 0, 4, 1};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {8, 3}, {8}, {6}, {}, 0, 4, 1, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -535,7 +535,7 @@ FC_INLINE void sgp_rms_5(const fc::Uniforms<typename V::Scalar> &u, const V *t1,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_2_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {8, 3, 8}, {8, 3}, {6}, {6}, 4, 4, 1};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {8, 3, 8}, {8, 3}, {6}, {6}, 4, 4, 1, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -626,7 +626,7 @@ FC_INLINE void sgp_rms_7(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
 
 // o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_3_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {3, 3}, {4}, {2}, {}, 0, 2, 1};
+  static constexpr fc::Shape kShape = {0, 0, 0, 2, 1, 1, 0, {3, 3}, {4}, {2}, {}, 0, 2, 1, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -712,7 +712,7 @@ FC_INLINE void sgp_rms_9(const fc::Uniforms<typename V::Scalar> &u, const V *t0,
 
 // adjoint of o = grade_rms(weighted_product(w, gate(x), gate(y)))
 struct sgp_rms_3_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {3, 3, 4}, {3, 3}, {2}, {2}, 2, 2, 1};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 2, 1, 1, {3, 3, 4}, {3, 3}, {2}, {2}, 2, 2, 1, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 2;
   template <class C>
   FC_INLINE static void run(C &c) {

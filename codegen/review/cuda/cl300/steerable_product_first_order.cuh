@@ -34,7 +34,7 @@ FC_INLINE void steerable_product_first_order_0(const fc::Uniforms<typename V::Sc
 
 // o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
 struct steerable_product_first_order_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 1, 1, 0, {8, 8, 8}, {8}, {20}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 1, 1, 0, {8, 8, 8}, {8}, {20}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -126,7 +126,7 @@ FC_INLINE void steerable_product_first_order_2(const fc::Uniforms<typename V::Sc
 
 // adjoint of o = (l + weighted_product(w, gate(x), gate(r))) / sqrt(2)
 struct steerable_product_first_order_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 4, 3, 1, 1, {8, 8, 0, 8}, {8, 8, 8}, {20}, {20}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 4, 3, 1, 1, {8, 8, 0, 8}, {8, 8, 8}, {20}, {20}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

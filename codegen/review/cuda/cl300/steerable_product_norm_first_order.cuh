@@ -13,7 +13,7 @@ namespace cl300 {
 
 // o = (l + weighted_product(w, gate(x), gate(norm(r; a)))) / sqrt(2)
 struct steerable_product_norm_first_order_forward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 3, 1, 2, 0, {8, 8, 8}, {8}, {20, 4}, {}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 3, 1, 2, 0, {8, 8, 8}, {8}, {20, 4}, {}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {
@@ -42,7 +42,7 @@ struct steerable_product_norm_first_order_forward {
 
 // adjoint of o = (l + weighted_product(w, gate(x), gate(norm(r; a)))) / sqrt(2)
 struct steerable_product_norm_first_order_backward {
-  static constexpr fc::Shape kShape = {0, 0, 0, 4, 3, 2, 2, {8, 8, 0, 8}, {8, 8, 8}, {20, 4}, {20, 4}, 0, 0, 0};
+  static constexpr fc::Shape kShape = {0, 0, 0, 4, 3, 2, 2, {8, 8, 0, 8}, {8, 8, 8}, {20, 4}, {20, 4}, 0, 0, 0, 0, 0, 0, 0};
   static constexpr int kVanishesFrom = 3;
   template <class C>
   FC_INLINE static void run(C &c) {

@@ -66,6 +66,7 @@ pub(super) static CLIFFORD_CONJUGATE_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::clifford_conjugate::CLIFFORD_CONJUGATE_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -90,6 +91,7 @@ pub(super) static CLIFFORD_CONJUGATE_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::clifford_conjugate::CLIFFORD_CONJUGATE_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],

@@ -132,6 +132,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -156,6 +157,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -165,6 +167,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -278,6 +281,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -302,6 +306,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -311,6 +316,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -424,6 +430,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -448,6 +455,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -457,6 +465,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -481,6 +490,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -505,6 +515,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -514,6 +525,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],

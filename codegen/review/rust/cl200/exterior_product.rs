@@ -138,6 +138,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -162,6 +163,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -171,6 +173,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -284,6 +287,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -308,6 +312,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -317,6 +322,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -430,6 +436,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -454,6 +461,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -463,6 +471,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -555,6 +564,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -579,6 +589,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -588,6 +599,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],

@@ -81,6 +81,7 @@ pub(super) static GATE_PAIR_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::gate_pair::GATE_PAIR_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -105,6 +106,7 @@ pub(super) static GATE_PAIR_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::gate_pair::GATE_PAIR_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -114,6 +116,7 @@ pub(super) static GATE_PAIR_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::gate_pair::GATE_PAIR_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2), Slot::External(1)],
                 outputs: &[Slot::External(1)],
                 params: &[],

@@ -168,6 +168,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -192,6 +193,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -201,6 +203,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -343,6 +346,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -367,6 +371,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -376,6 +381,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -518,6 +524,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -542,6 +549,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -551,6 +559,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -665,6 +674,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -689,6 +699,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -698,6 +709,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],

@@ -66,6 +66,7 @@ pub(super) static GRADE_INVOLUTION_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_involution::GRADE_INVOLUTION_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -90,6 +91,7 @@ pub(super) static GRADE_INVOLUTION_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_involution::GRADE_INVOLUTION_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],

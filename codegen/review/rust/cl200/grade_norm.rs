@@ -230,6 +230,7 @@ pub(super) static GRADE_NORM_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_norm::GRADE_NORM_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
@@ -254,6 +255,7 @@ pub(super) static GRADE_NORM_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_norm::GRADE_NORM_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[0],

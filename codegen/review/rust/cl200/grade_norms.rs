@@ -121,6 +121,7 @@ pub(super) static GRADE_NORMS_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_norms::GRADE_NORMS_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -145,6 +146,7 @@ pub(super) static GRADE_NORMS_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_norms::GRADE_NORMS_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],

@@ -224,6 +224,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
@@ -233,6 +234,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -257,6 +259,7 @@ pub(super) static GRADE_RMS_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
@@ -266,6 +269,7 @@ pub(super) static GRADE_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -406,6 +410,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
@@ -415,6 +420,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -439,6 +445,7 @@ pub(super) static GRADE_RMS_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
@@ -448,6 +455,7 @@ pub(super) static GRADE_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -600,6 +608,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
@@ -609,6 +618,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -633,6 +643,7 @@ pub(super) static GRADE_RMS_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
@@ -642,6 +653,7 @@ pub(super) static GRADE_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -666,6 +678,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
@@ -675,6 +688,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -699,6 +713,7 @@ pub(super) static GRADE_RMS_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
@@ -708,6 +723,7 @@ pub(super) static GRADE_RMS_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],

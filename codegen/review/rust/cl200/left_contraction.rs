@@ -138,6 +138,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -162,6 +163,7 @@ pub(super) static LEFT_CONTRACTION_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -171,6 +173,7 @@ pub(super) static LEFT_CONTRACTION_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -284,6 +287,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -308,6 +312,7 @@ pub(super) static LEFT_CONTRACTION_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -317,6 +322,7 @@ pub(super) static LEFT_CONTRACTION_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -430,6 +436,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -454,6 +461,7 @@ pub(super) static LEFT_CONTRACTION_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -463,6 +471,7 @@ pub(super) static LEFT_CONTRACTION_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -532,6 +541,7 @@ pub(super) static LEFT_CONTRACTION_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -556,6 +566,7 @@ pub(super) static LEFT_CONTRACTION_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -565,6 +576,7 @@ pub(super) static LEFT_CONTRACTION_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],

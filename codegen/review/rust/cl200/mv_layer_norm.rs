@@ -193,6 +193,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::mv_layer_norm::MV_LAYER_NORM_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
@@ -202,6 +203,7 @@ pub(super) static MV_LAYER_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::mv_layer_norm::MV_LAYER_NORM_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
@@ -226,6 +228,7 @@ pub(super) static MV_LAYER_NORM_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::mv_layer_norm::MV_LAYER_NORM_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[0],
@@ -235,6 +238,7 @@ pub(super) static MV_LAYER_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::mv_layer_norm::MV_LAYER_NORM_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[0],

@@ -101,6 +101,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -125,6 +126,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -139,6 +141,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -256,6 +259,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -280,6 +284,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -294,6 +299,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -318,6 +324,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -342,6 +349,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -356,6 +364,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -460,6 +469,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -484,6 +494,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_7,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -498,6 +509,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -615,6 +627,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -639,6 +652,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_4: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_10,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -653,6 +667,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_4: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -773,6 +788,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_12,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -797,6 +813,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_5: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_13,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -811,6 +828,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_5: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_14,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -915,6 +933,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_15,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -939,6 +958,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_6: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_16,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -953,6 +973,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_6: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_17,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -1067,6 +1088,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_18,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1091,6 +1113,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_7: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_19,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -1105,6 +1128,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_7: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_20,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -1225,6 +1249,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_21,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1249,6 +1274,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_8: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_22,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -1263,6 +1289,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_8: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_23,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -1287,6 +1314,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1311,6 +1339,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_9: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -1325,6 +1354,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_9: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],

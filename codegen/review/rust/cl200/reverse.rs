@@ -42,6 +42,7 @@ pub(super) static REVERSE_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::reverse::REVERSE_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -66,6 +67,7 @@ pub(super) static REVERSE_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::reverse::REVERSE_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],

@@ -138,6 +138,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -162,6 +163,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -171,6 +173,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -224,6 +227,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -248,6 +252,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -257,6 +262,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -370,6 +376,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -394,6 +401,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -403,6 +411,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -427,6 +436,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -451,6 +461,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -460,6 +471,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],

@@ -348,6 +348,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sandwich::SANDWICH_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
@@ -357,6 +358,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -366,6 +368,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::Cut(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -390,6 +393,7 @@ pub(super) static SANDWICH_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sandwich::SANDWICH_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
@@ -399,6 +403,7 @@ pub(super) static SANDWICH_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -408,6 +413,7 @@ pub(super) static SANDWICH_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_3,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -417,6 +423,7 @@ pub(super) static SANDWICH_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::External(2)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
@@ -426,6 +433,7 @@ pub(super) static SANDWICH_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(3), Slot::Cut(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -435,6 +443,7 @@ pub(super) static SANDWICH_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(3)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -666,6 +675,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sandwich::SANDWICH_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
@@ -675,6 +685,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -684,6 +695,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_9,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::Cut(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -708,6 +720,7 @@ pub(super) static SANDWICH_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sandwich::SANDWICH_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
@@ -717,6 +730,7 @@ pub(super) static SANDWICH_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -726,6 +740,7 @@ pub(super) static SANDWICH_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_10,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -735,6 +750,7 @@ pub(super) static SANDWICH_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_11,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::External(2)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
@@ -744,6 +760,7 @@ pub(super) static SANDWICH_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_12,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(3), Slot::Cut(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -753,6 +770,7 @@ pub(super) static SANDWICH_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_13,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(3)],
                 outputs: &[Slot::External(1)],
                 params: &[],

@@ -69,6 +69,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -93,6 +94,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -102,6 +104,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -199,6 +202,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -223,6 +227,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -232,6 +237,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -278,6 +284,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -302,6 +309,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -311,6 +319,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -335,6 +344,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -359,6 +369,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -368,6 +379,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],

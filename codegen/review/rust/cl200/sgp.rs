@@ -372,6 +372,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -381,6 +382,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -390,6 +392,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -399,6 +402,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -423,6 +427,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -432,6 +437,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -441,6 +447,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -450,6 +457,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_3,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(2), Slot::Cut(1)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4)],
                 params: &[],
@@ -459,6 +467,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
@@ -468,6 +477,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_5,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(0),
                     Slot::Cut(5),
@@ -482,6 +492,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_6,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(1),
                     Slot::Cut(5),
@@ -735,6 +746,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -744,6 +756,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -753,6 +766,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -762,6 +776,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -786,6 +801,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -795,6 +811,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -804,6 +821,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -813,6 +831,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_9,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(1)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
@@ -822,6 +841,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
@@ -831,6 +851,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_10,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(0),
                     Slot::Cut(5),
@@ -845,6 +866,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(5), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
@@ -1030,6 +1052,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_12,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -1039,6 +1062,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -1048,6 +1072,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -1057,6 +1082,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1081,6 +1107,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_12,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -1090,6 +1117,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -1099,6 +1127,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -1108,6 +1137,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_9,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(2)],
                 outputs: &[Slot::Cut(4)],
                 params: &[],
@@ -1117,6 +1147,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
@@ -1126,6 +1157,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
@@ -1135,6 +1167,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_14,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(1),
                     Slot::Cut(5),
@@ -1332,6 +1365,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_15,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -1341,6 +1375,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_16,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1365,6 +1400,7 @@ pub(super) static SGP_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_17,
+                is_of_scalars: false,
                 inputs: &[Slot::External(2)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -1374,6 +1410,7 @@ pub(super) static SGP_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_18,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(1)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
@@ -1383,6 +1420,7 @@ pub(super) static SGP_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_19,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(1), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],

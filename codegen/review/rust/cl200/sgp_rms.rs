@@ -268,6 +268,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -277,6 +278,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -286,6 +288,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -295,6 +298,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
@@ -304,6 +308,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -328,6 +333,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -337,6 +343,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -346,6 +353,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -355,6 +363,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
@@ -364,6 +373,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
@@ -373,6 +383,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_5,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(0),
                     Slot::Cut(5),
@@ -387,6 +398,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_6,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(1),
                     Slot::Cut(5),
@@ -496,6 +508,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -505,6 +518,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -514,6 +528,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -523,6 +538,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
@@ -532,6 +548,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -556,6 +573,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -565,6 +583,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -574,6 +593,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -583,6 +603,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
@@ -592,6 +613,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(3), Slot::Cut(5)],
                 params: &[],
@@ -601,6 +623,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_10,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(0),
                     Slot::Cut(5),
@@ -615,6 +638,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(5), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
@@ -719,6 +743,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_12,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -728,6 +753,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -737,6 +763,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -746,6 +773,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
@@ -755,6 +783,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -779,6 +808,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_12,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -788,6 +818,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -797,6 +828,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -806,6 +838,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
@@ -815,6 +848,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_5,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
@@ -824,6 +858,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
@@ -833,6 +868,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_14,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(1),
                     Slot::Cut(5),
@@ -1043,6 +1079,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_15,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -1052,6 +1089,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_6,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
@@ -1061,6 +1099,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_7,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1085,6 +1124,7 @@ pub(super) static SGP_RMS_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_15,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -1094,6 +1134,7 @@ pub(super) static SGP_RMS_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_8,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
@@ -1103,6 +1144,7 @@ pub(super) static SGP_RMS_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_9,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -1112,6 +1154,7 @@ pub(super) static SGP_RMS_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_18,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(1)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
@@ -1121,6 +1164,7 @@ pub(super) static SGP_RMS_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_19,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(1), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],

@@ -18,6 +18,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -27,6 +28,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -36,6 +38,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -45,6 +48,7 @@ pub(super) static STEERABLE_PRODUCT_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -69,6 +73,7 @@ pub(super) static STEERABLE_PRODUCT_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -78,6 +83,7 @@ pub(super) static STEERABLE_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -87,6 +93,7 @@ pub(super) static STEERABLE_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -96,6 +103,7 @@ pub(super) static STEERABLE_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_3,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(2), Slot::Cut(1)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4)],
                 params: &[],
@@ -105,6 +113,7 @@ pub(super) static STEERABLE_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
@@ -114,6 +123,7 @@ pub(super) static STEERABLE_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_5,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(0),
                     Slot::Cut(5),
@@ -128,6 +138,7 @@ pub(super) static STEERABLE_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_6,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(1),
                     Slot::Cut(5),

@@ -168,6 +168,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -177,6 +178,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -186,6 +188,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -195,6 +198,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_0,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -219,6 +223,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -228,6 +233,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -237,6 +243,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -246,6 +253,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -255,6 +263,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(3), Slot::Cut(0)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
@@ -264,6 +273,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_5,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(0),
                     Slot::Cut(5),
@@ -278,6 +288,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_6,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(1),
                     Slot::Cut(5),

@@ -484,6 +484,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[1],
@@ -493,6 +494,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -502,6 +504,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[0],
@@ -511,6 +514,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
@@ -520,6 +524,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(2), Slot::Cut(3), Slot::Cut(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -544,6 +549,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[1],
@@ -553,6 +559,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -562,6 +569,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[0],
@@ -571,6 +579,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
@@ -580,6 +589,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_3,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::External(2), Slot::Cut(3), Slot::Cut(2)],
                 outputs: &[Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
@@ -589,6 +599,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(2), Slot::Cut(3), Slot::External(2)],
                 outputs: &[Slot::Cut(6)],
                 params: &[],
@@ -598,6 +609,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(6), Slot::Cut(0), Slot::Cut(4)],
                 outputs: &[Slot::Cut(7)],
                 params: &[0],
@@ -607,6 +619,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::Cut(6), Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
@@ -616,6 +629,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(7)],
                 outputs: &[Slot::External(1)],
                 params: &[1],

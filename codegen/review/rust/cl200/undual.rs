@@ -18,6 +18,7 @@ pub(super) static UNDUAL_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::dual::DUAL_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -42,6 +43,7 @@ pub(super) static UNDUAL_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::dual::DUAL_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],

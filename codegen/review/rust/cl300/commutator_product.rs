@@ -226,6 +226,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -250,6 +251,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -259,6 +261,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -438,6 +441,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -462,6 +466,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -471,6 +476,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -650,6 +656,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -674,6 +681,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -683,6 +691,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::commutator_product::COMMUTATOR_PRODUCT_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -707,6 +716,7 @@ pub(super) static COMMUTATOR_PRODUCT_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -731,6 +741,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -740,6 +751,7 @@ pub(super) static COMMUTATOR_PRODUCT_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],

@@ -50,6 +50,7 @@ pub(super) static DUAL_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::dual::DUAL_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -74,6 +75,7 @@ pub(super) static DUAL_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::dual::DUAL_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],

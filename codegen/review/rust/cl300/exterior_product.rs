@@ -240,6 +240,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -264,6 +265,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -273,6 +275,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -440,6 +443,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -464,6 +468,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -473,6 +478,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -640,6 +646,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -664,6 +671,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -673,6 +681,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -805,6 +814,7 @@ pub(super) static EXTERIOR_PRODUCT_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -829,6 +839,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -838,6 +849,7 @@ pub(super) static EXTERIOR_PRODUCT_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::exterior_product::EXTERIOR_PRODUCT_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],

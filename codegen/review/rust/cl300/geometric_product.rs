@@ -360,6 +360,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -384,6 +385,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -393,6 +395,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -618,6 +621,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -642,6 +646,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -651,6 +656,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -875,6 +881,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -899,6 +906,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -908,6 +916,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -1051,6 +1060,7 @@ pub(super) static GEOMETRIC_PRODUCT_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1075,6 +1085,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1084,6 +1095,7 @@ pub(super) static GEOMETRIC_PRODUCT_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::geometric_product::GEOMETRIC_PRODUCT_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],

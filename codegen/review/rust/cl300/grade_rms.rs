@@ -301,6 +301,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
@@ -310,6 +311,7 @@ pub(super) static GRADE_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -334,6 +336,7 @@ pub(super) static GRADE_RMS_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
@@ -343,6 +346,7 @@ pub(super) static GRADE_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -483,6 +487,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
@@ -492,6 +497,7 @@ pub(super) static GRADE_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -516,6 +522,7 @@ pub(super) static GRADE_RMS_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
@@ -525,6 +532,7 @@ pub(super) static GRADE_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -690,6 +698,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
@@ -699,6 +708,7 @@ pub(super) static GRADE_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -723,6 +733,7 @@ pub(super) static GRADE_RMS_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
@@ -732,6 +743,7 @@ pub(super) static GRADE_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -756,6 +768,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
@@ -765,6 +778,7 @@ pub(super) static GRADE_RMS_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -789,6 +803,7 @@ pub(super) static GRADE_RMS_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
@@ -798,6 +813,7 @@ pub(super) static GRADE_RMS_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -822,6 +838,7 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[],
                 params: &[],
@@ -831,6 +848,7 @@ pub(super) static GRADE_RMS_PROGRAM_4: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -855,6 +873,7 @@ pub(super) static GRADE_RMS_ADJOINT_4: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[],
                 params: &[],
@@ -864,6 +883,7 @@ pub(super) static GRADE_RMS_ADJOINT_4: Program = Program {
             },
             StageCall {
                 stage: &super::grade_rms::GRADE_RMS_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],

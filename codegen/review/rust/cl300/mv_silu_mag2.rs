@@ -214,6 +214,7 @@ pub(super) static MV_SILU_MAG2_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0, 1],
@@ -238,6 +239,7 @@ pub(super) static MV_SILU_MAG2_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::mv_silu_mag2::MV_SILU_MAG2_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[0, 1],

@@ -247,6 +247,7 @@ pub(super) static MV_SILU_NORM_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0, 1],
@@ -271,6 +272,7 @@ pub(super) static MV_SILU_NORM_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::mv_silu_norm::MV_SILU_NORM_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[0, 1],

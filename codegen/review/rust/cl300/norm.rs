@@ -116,6 +116,7 @@ pub(super) static NORM_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::norm::NORM_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -140,6 +141,7 @@ pub(super) static NORM_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::norm::NORM_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],

@@ -101,6 +101,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -125,6 +126,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -139,6 +141,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -267,6 +270,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -291,6 +295,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -305,6 +310,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -329,6 +335,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -353,6 +360,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -367,6 +375,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -391,6 +400,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -415,6 +425,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -429,6 +440,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -539,6 +551,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_4: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -563,6 +576,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_4: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_7,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -577,6 +591,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_4: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -705,6 +720,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_5: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -729,6 +745,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_5: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_10,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -743,6 +760,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_5: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -900,6 +918,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_6: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_12,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -924,6 +943,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_6: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_13,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -938,6 +958,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_6: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_14,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -1095,6 +1116,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_7: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_15,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1119,6 +1141,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_7: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_16,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -1133,6 +1156,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_7: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_17,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -1264,6 +1288,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_8: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_18,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1288,6 +1313,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_8: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_19,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -1302,6 +1328,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_8: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_20,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -1412,6 +1439,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_9: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_21,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1436,6 +1464,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_9: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_22,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -1450,6 +1479,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_9: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_23,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -1560,6 +1590,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_10: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_24,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1584,6 +1615,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_10: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_25,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -1598,6 +1630,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_10: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_26,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -1755,6 +1788,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_11: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_27,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1779,6 +1813,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_11: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_28,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -1793,6 +1828,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_11: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_29,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -1927,6 +1963,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_12: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_30,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1951,6 +1988,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_12: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_31,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -1965,6 +2003,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_12: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_32,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -1989,6 +2028,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_13: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -2013,6 +2053,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_13: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_10,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -2027,6 +2068,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_13: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -2184,6 +2226,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_14: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_33,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -2208,6 +2251,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_14: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_34,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -2222,6 +2266,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_14: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_35,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -2246,6 +2291,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_15: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_21,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -2270,6 +2316,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_15: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_22,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -2284,6 +2331,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_15: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_23,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -2398,6 +2446,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_16: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_36,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -2422,6 +2471,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_16: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_37,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -2436,6 +2486,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_16: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_38,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -2570,6 +2621,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_17: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_39,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -2594,6 +2646,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_17: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_40,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -2608,6 +2661,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_17: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_41,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -2739,6 +2793,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_18: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_42,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -2763,6 +2818,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_18: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_43,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -2777,6 +2833,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_18: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_44,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -2801,6 +2858,7 @@ pub(super) static PATH_PRODUCT_PROGRAM_19: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -2825,6 +2883,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_19: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(2),
                     Slot::External(3),
@@ -2839,6 +2898,7 @@ pub(super) static PATH_PRODUCT_ADJOINT_19: Program = Program {
             },
             StageCall {
                 stage: &super::path_product::PATH_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1), Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],

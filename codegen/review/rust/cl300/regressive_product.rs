@@ -240,6 +240,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::regressive_product::REGRESSIVE_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -264,6 +265,7 @@ pub(super) static REGRESSIVE_PRODUCT_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::regressive_product::REGRESSIVE_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -273,6 +275,7 @@ pub(super) static REGRESSIVE_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::regressive_product::REGRESSIVE_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -404,6 +407,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::regressive_product::REGRESSIVE_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -428,6 +432,7 @@ pub(super) static REGRESSIVE_PRODUCT_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::regressive_product::REGRESSIVE_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -437,6 +442,7 @@ pub(super) static REGRESSIVE_PRODUCT_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::regressive_product::REGRESSIVE_PRODUCT_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -568,6 +574,7 @@ pub(super) static REGRESSIVE_PRODUCT_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::regressive_product::REGRESSIVE_PRODUCT_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -592,6 +599,7 @@ pub(super) static REGRESSIVE_PRODUCT_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::regressive_product::REGRESSIVE_PRODUCT_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -601,6 +609,7 @@ pub(super) static REGRESSIVE_PRODUCT_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::regressive_product::REGRESSIVE_PRODUCT_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],

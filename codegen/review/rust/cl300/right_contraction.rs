@@ -240,6 +240,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -264,6 +265,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -273,6 +275,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -330,6 +333,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -354,6 +358,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -363,6 +368,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -530,6 +536,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -554,6 +561,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -563,6 +571,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::right_contraction::RIGHT_CONTRACTION_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -587,6 +596,7 @@ pub(super) static RIGHT_CONTRACTION_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -611,6 +621,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -620,6 +631,7 @@ pub(super) static RIGHT_CONTRACTION_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],

@@ -743,6 +743,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sandwich::SANDWICH_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
@@ -752,6 +753,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -761,6 +763,7 @@ pub(super) static SANDWICH_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::Cut(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -785,6 +788,7 @@ pub(super) static SANDWICH_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sandwich::SANDWICH_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
@@ -794,6 +798,7 @@ pub(super) static SANDWICH_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -803,6 +808,7 @@ pub(super) static SANDWICH_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_3,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -812,6 +818,7 @@ pub(super) static SANDWICH_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::External(2)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
@@ -821,6 +828,7 @@ pub(super) static SANDWICH_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(3), Slot::Cut(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -830,6 +838,7 @@ pub(super) static SANDWICH_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_6,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(3)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -1151,6 +1160,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sandwich::SANDWICH_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
@@ -1160,6 +1170,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -1169,6 +1180,7 @@ pub(super) static SANDWICH_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_9,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::Cut(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1193,6 +1205,7 @@ pub(super) static SANDWICH_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sandwich::SANDWICH_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[],
@@ -1202,6 +1215,7 @@ pub(super) static SANDWICH_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_8,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -1211,6 +1225,7 @@ pub(super) static SANDWICH_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_10,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -1220,6 +1235,7 @@ pub(super) static SANDWICH_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_11,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::External(2)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
@@ -1229,6 +1245,7 @@ pub(super) static SANDWICH_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_12,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(3), Slot::Cut(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1238,6 +1255,7 @@ pub(super) static SANDWICH_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sandwich::SANDWICH_13,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(3)],
                 outputs: &[Slot::External(1)],
                 params: &[],

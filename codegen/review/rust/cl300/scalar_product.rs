@@ -81,6 +81,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -105,6 +106,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -114,6 +116,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -222,6 +225,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -246,6 +250,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -255,6 +260,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -302,6 +308,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -326,6 +333,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_4,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -335,6 +343,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::scalar_product::SCALAR_PRODUCT_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],
@@ -359,6 +368,7 @@ pub(super) static SCALAR_PRODUCT_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_9,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -383,6 +393,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -392,6 +403,7 @@ pub(super) static SCALAR_PRODUCT_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::left_contraction::LEFT_CONTRACTION_10,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(2)],
                 outputs: &[Slot::External(1)],
                 params: &[],

@@ -718,6 +718,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -727,6 +728,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -736,6 +738,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -745,6 +748,7 @@ pub(super) static SGP_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -769,6 +773,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -778,6 +783,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -787,6 +793,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -796,6 +803,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_3,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(2), Slot::Cut(1)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4)],
                 params: &[],
@@ -805,6 +813,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
@@ -814,6 +823,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_5,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(0),
                     Slot::Cut(5),
@@ -828,6 +838,7 @@ pub(super) static SGP_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_6,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(1),
                     Slot::Cut(5),
@@ -1210,6 +1221,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -1219,6 +1231,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -1228,6 +1241,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -1237,6 +1251,7 @@ pub(super) static SGP_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1261,6 +1276,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -1270,6 +1286,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -1279,6 +1296,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -1288,6 +1306,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_9,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(1)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
@@ -1297,6 +1316,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
@@ -1306,6 +1326,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_10,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(0),
                     Slot::Cut(5),
@@ -1320,6 +1341,7 @@ pub(super) static SGP_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(5), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
@@ -1631,6 +1653,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_12,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -1640,6 +1663,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -1649,6 +1673,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -1658,6 +1683,7 @@ pub(super) static SGP_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1682,6 +1708,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_12,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -1691,6 +1718,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -1700,6 +1728,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -1709,6 +1738,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_9,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2), Slot::Cut(2)],
                 outputs: &[Slot::Cut(4)],
                 params: &[],
@@ -1718,6 +1748,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(2)],
                 outputs: &[Slot::Cut(5)],
                 params: &[],
@@ -1727,6 +1758,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
@@ -1736,6 +1768,7 @@ pub(super) static SGP_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_14,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(1),
                     Slot::Cut(5),
@@ -1982,6 +2015,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_15,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -1991,6 +2025,7 @@ pub(super) static SGP_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_16,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -2015,6 +2050,7 @@ pub(super) static SGP_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_17,
+                is_of_scalars: false,
                 inputs: &[Slot::External(2)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -2024,6 +2060,7 @@ pub(super) static SGP_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_18,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(1)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
@@ -2033,6 +2070,7 @@ pub(super) static SGP_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_19,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(1), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],

@@ -353,6 +353,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -362,6 +363,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -371,6 +373,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -380,6 +383,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
@@ -389,6 +393,7 @@ pub(super) static SGP_RMS_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -413,6 +418,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -422,6 +428,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -431,6 +438,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -440,6 +448,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
@@ -449,6 +458,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_3,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
@@ -458,6 +468,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_5,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(0),
                     Slot::Cut(5),
@@ -472,6 +483,7 @@ pub(super) static SGP_RMS_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_6,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(1),
                     Slot::Cut(5),
@@ -613,6 +625,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -622,6 +635,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -631,6 +645,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -640,6 +655,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
@@ -649,6 +665,7 @@ pub(super) static SGP_RMS_PROGRAM_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -673,6 +690,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_7,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -682,6 +700,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -691,6 +710,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -700,6 +720,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
@@ -709,6 +730,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(3), Slot::Cut(5)],
                 params: &[],
@@ -718,6 +740,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_10,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(0),
                     Slot::Cut(5),
@@ -732,6 +755,7 @@ pub(super) static SGP_RMS_ADJOINT_1: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_11,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(5), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
@@ -868,6 +892,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_12,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -877,6 +902,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -886,6 +912,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -895,6 +922,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_0,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
@@ -904,6 +932,7 @@ pub(super) static SGP_RMS_PROGRAM_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_1,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -928,6 +957,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_12,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -937,6 +967,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -946,6 +977,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_8,
+                is_of_scalars: false,
                 inputs: &[],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -955,6 +987,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
@@ -964,6 +997,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_5,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
@@ -973,6 +1007,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_13,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
@@ -982,6 +1017,7 @@ pub(super) static SGP_RMS_ADJOINT_2: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_14,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(1),
                     Slot::Cut(5),
@@ -1222,6 +1258,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_15,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -1231,6 +1268,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_6,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0)],
                 outputs: &[],
                 params: &[],
@@ -1240,6 +1278,7 @@ pub(super) static SGP_RMS_PROGRAM_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_7,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -1264,6 +1303,7 @@ pub(super) static SGP_RMS_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_15,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -1273,6 +1313,7 @@ pub(super) static SGP_RMS_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_8,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[],
                 params: &[],
@@ -1282,6 +1323,7 @@ pub(super) static SGP_RMS_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp_rms::SGP_RMS_9,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -1291,6 +1333,7 @@ pub(super) static SGP_RMS_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_18,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(1)],
                 outputs: &[Slot::External(1)],
                 params: &[0],
@@ -1300,6 +1343,7 @@ pub(super) static SGP_RMS_ADJOINT_3: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_19,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(1), Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[0],

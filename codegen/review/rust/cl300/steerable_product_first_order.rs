@@ -236,6 +236,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -245,6 +246,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -254,6 +256,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -263,6 +266,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_0,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::Cut(0), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -287,6 +291,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -296,6 +301,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[0],
@@ -305,6 +311,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[],
@@ -314,6 +321,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -323,6 +331,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::Cut(2), Slot::External(3), Slot::Cut(0)],
                 outputs: &[Slot::Cut(3), Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
@@ -332,6 +341,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_5,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(0),
                     Slot::Cut(5),
@@ -346,6 +356,7 @@ pub(super) static STEERABLE_PRODUCT_FIRST_ORDER_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_6,
+                is_of_scalars: false,
                 inputs: &[
                     Slot::External(1),
                     Slot::Cut(5),

@@ -888,6 +888,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[1],
@@ -897,6 +898,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -906,6 +908,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[0],
@@ -915,6 +918,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
@@ -924,6 +928,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_PROGRAM_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(2), Slot::Cut(3), Slot::Cut(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -948,6 +953,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[1],
@@ -957,6 +963,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -966,6 +973,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[0],
@@ -975,6 +983,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
@@ -984,6 +993,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_3,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(1), Slot::External(2), Slot::Cut(3), Slot::Cut(2)],
                 outputs: &[Slot::Cut(4), Slot::Cut(5)],
                 params: &[],
@@ -993,6 +1003,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::sgp::SGP_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(2), Slot::Cut(3), Slot::External(2)],
                 outputs: &[Slot::Cut(6)],
                 params: &[],
@@ -1002,6 +1013,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(6), Slot::Cut(0), Slot::Cut(4)],
                 outputs: &[Slot::Cut(7)],
                 params: &[0],
@@ -1011,6 +1023,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::Cut(6), Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
@@ -1020,6 +1033,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_ADJOINT_0: Program = Program {
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(7)],
                 outputs: &[Slot::External(1)],
                 params: &[1],

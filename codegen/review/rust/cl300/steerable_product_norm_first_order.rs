@@ -18,6 +18,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
         stages: &[
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[1],
@@ -27,6 +28,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -36,6 +38,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[0],
@@ -45,6 +48,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
@@ -54,6 +58,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_PROGRAM_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_0,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(2), Slot::Cut(3), Slot::Cut(1), Slot::External(2)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -78,6 +83,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_ADJOINT_0: Program = Progra
         stages: &[
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(3)],
                 outputs: &[Slot::External(2)],
                 params: &[],
@@ -87,6 +93,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_ADJOINT_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::Cut(0)],
                 params: &[1],
@@ -96,6 +103,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_ADJOINT_0: Program = Progra
             },
             StageCall {
                 stage: &super::sgp::SGP_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::Cut(2)],
                 params: &[],
@@ -105,6 +113,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_ADJOINT_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(0)],
                 outputs: &[Slot::Cut(1)],
                 params: &[0],
@@ -114,6 +123,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_ADJOINT_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0)],
                 outputs: &[Slot::Cut(3)],
                 params: &[],
@@ -123,6 +133,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_ADJOINT_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_first_order::STEERABLE_PRODUCT_FIRST_ORDER_2,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(2), Slot::Cut(3), Slot::External(3), Slot::Cut(1)],
                 outputs: &[Slot::Cut(4), Slot::Cut(5), Slot::Cut(6)],
                 params: &[],
@@ -132,6 +143,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_ADJOINT_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0), Slot::Cut(6), Slot::Cut(0), Slot::Cut(4)],
                 outputs: &[Slot::Cut(7)],
                 params: &[0],
@@ -141,6 +153,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_ADJOINT_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_4,
+                is_of_scalars: false,
                 inputs: &[Slot::Cut(0), Slot::Cut(6), Slot::External(0), Slot::Cut(5)],
                 outputs: &[Slot::External(0)],
                 params: &[0],
@@ -150,6 +163,7 @@ pub(super) static STEERABLE_PRODUCT_NORM_FIRST_ORDER_ADJOINT_0: Program = Progra
             },
             StageCall {
                 stage: &super::steerable_product_norm::STEERABLE_PRODUCT_NORM_5,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1), Slot::Cut(7)],
                 outputs: &[Slot::External(1)],
                 params: &[1],

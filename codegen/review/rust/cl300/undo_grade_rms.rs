@@ -66,6 +66,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::undo_grade_rms::UNDO_GRADE_RMS_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -90,6 +91,7 @@ pub(super) static UNDO_GRADE_RMS_ADJOINT_0: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::undo_grade_rms::UNDO_GRADE_RMS_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -170,6 +172,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::undo_grade_rms::UNDO_GRADE_RMS_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -194,6 +197,7 @@ pub(super) static UNDO_GRADE_RMS_ADJOINT_1: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::undo_grade_rms::UNDO_GRADE_RMS_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -218,6 +222,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::undo_grade_rms::UNDO_GRADE_RMS_2,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -242,6 +247,7 @@ pub(super) static UNDO_GRADE_RMS_ADJOINT_2: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::undo_grade_rms::UNDO_GRADE_RMS_3,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -266,6 +272,7 @@ pub(super) static UNDO_GRADE_RMS_PROGRAM_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::undo_grade_rms::UNDO_GRADE_RMS_0,
+                is_of_scalars: false,
                 inputs: &[Slot::External(0)],
                 outputs: &[Slot::External(0)],
                 params: &[],
@@ -290,6 +297,7 @@ pub(super) static UNDO_GRADE_RMS_ADJOINT_3: Program = Program {
         stages: &[
             StageCall {
                 stage: &super::undo_grade_rms::UNDO_GRADE_RMS_1,
+                is_of_scalars: false,
                 inputs: &[Slot::External(1)],
                 outputs: &[Slot::External(0)],
                 params: &[],
