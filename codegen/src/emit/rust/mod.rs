@@ -15,7 +15,7 @@ use quote::{format_ident, quote};
 use super::File;
 use crate::Error;
 use flashcliff_program::ir::{Program, differentiate};
-use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan};
+use flashcliff_program::plan::{Distinct, Limits, Plan, Sharing, StageName, plan_for_cpu};
 use flashcliff_program::spec::{self, Group, Operator};
 
 /// The most dimensions of an algebra whose second derivatives are compiled. They take too long to compile in others.
@@ -138,9 +138,9 @@ impl AlgebraModule {
         let grades = format!("grades {} and {}", operator.left, operator.right);
         let mut descriptors = Vec::new();
         for (what, program) in programs {
-            let plan = plan(&program);
+            let (planned, plan) = plan_for_cpu(&program);
             Limits::CPU
-                .check(&program, &plan)
+                .check(&planned, &plan)
                 .map_err(|excess| Error::TooLarge {
                     signature: Some(self.signature),
                     excess,
@@ -148,9 +148,9 @@ impl AlgebraModule {
             let items = self.operators.entry(module.clone()).or_default();
             let mut functions = Vec::new();
             for stage in &plan.stages {
-                let (name, is_new) = self.stages.name(module, &program, stage);
+                let (name, is_new) = self.stages.name(module, &planned, stage);
                 if is_new {
-                    items.push(body::emit(algebra, &name.to_string(), &program, stage));
+                    items.push(body::emit(algebra, &name.to_string(), &planned, stage));
                 }
                 functions.push(name);
             }

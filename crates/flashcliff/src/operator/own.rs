@@ -1,7 +1,7 @@
 //! Operators of programs that users write.
 
 use flashcliff_program::ir::{self, differentiate};
-use flashcliff_program::plan::{Limits, plan};
+use flashcliff_program::plan::{Limits, plan_for_cpu};
 
 use super::{Kind, LaneOperator, Operator};
 use crate::ops::make::check_number;
@@ -64,7 +64,8 @@ fn check(program: &ir::Program) -> Result<(), String> {
     let told = |reason: String| format!("the program `{}`: {reason}", program.name);
     check_form(program).map_err(told)?;
     for pass in [program, &differentiate(program)] {
-        let room = Limits::CPU.check(pass, &plan(pass));
+        let (pass, plan) = plan_for_cpu(pass);
+        let room = Limits::CPU.check(&pass, &plan);
         room.map_err(|excess| excess.to_string())?;
     }
     Ok(())
