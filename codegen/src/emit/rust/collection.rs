@@ -7,7 +7,7 @@ use quote::{format_ident, quote};
 
 use super::{body, descriptor};
 use flashcliff_program::ir::Program;
-use flashcliff_program::plan::{Distinct, Excess, Limits, Plan, Sharing, StageName, plan};
+use flashcliff_program::plan::{Distinct, Excess, Limits, Plan, Sharing, StageName, plan_for_cpu};
 
 /// Where programs come from, for names and for comments.
 pub(super) struct Origin {
@@ -64,13 +64,14 @@ impl Collection {
     ) -> Result<(), Excess> {
         let mut descriptors = Vec::new();
         for named in programs {
-            let plan = plan(&named.program);
-            Limits::CPU.check(&named.program, &plan)?;
+            // The program with its cuts for the CPU has the stages; the one that is asked for has the digest.
+            let (on_cpu, plan) = plan_for_cpu(&named.program);
+            Limits::CPU.check(&on_cpu, &plan)?;
             let name = self.descriptor_name(&origin.module, named.what);
             let title = format!("`{}`{}", named.program.formula, origin.remark);
             let planned = Planned {
                 label: &named.label,
-                functions: self.functions(origin, &named.program, &plan),
+                functions: self.functions(origin, &on_cpu, &plan),
                 program: &named.program,
                 plan,
             };

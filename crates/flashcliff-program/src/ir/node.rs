@@ -131,6 +131,24 @@ impl Node {
         a.into_iter().chain(b)
     }
 
+    /// The node with other operands, which `f` gives for each.
+    #[must_use]
+    pub fn with_operands(self, mut f: impl FnMut(Id) -> Id) -> Self {
+        match self {
+            Self::Add(a, b) => Self::Add(f(a), f(b)),
+            Self::Sub(a, b) => Self::Sub(f(a), f(b)),
+            Self::Mul(a, b) => Self::Mul(f(a), f(b)),
+            Self::Div(a, b) => Self::Div(f(a), f(b)),
+            Self::Damp(a, b) => Self::Damp(f(a), f(b)),
+            Self::Hypot(a, b) => Self::Hypot(f(a), f(b)),
+            Self::Max(a, b) => Self::Max(f(a), f(b)),
+            Self::Greater(a, b) => Self::Greater(f(a), f(b)),
+            Self::Neg(a) => Self::Neg(f(a)),
+            Self::Call(function, a) => Self::Call(function, f(a)),
+            leaf => leaf,
+        }
+    }
+
     /// Whether the node has no operands.
     pub fn is_leaf(&self) -> bool {
         self.operands().next().is_none()

@@ -185,7 +185,7 @@ impl Copy<'_> {
             }
             Node::Cut { cut, component } => self.cut(cut, component),
             node => {
-                let node = self.renumbered(node);
+                let node = node.with_operands(|operand| self.of(operand));
                 let replaced = replace(&mut self.to.graph, node);
                 replaced.unwrap_or_else(|| self.to.graph.fold(node))
             }
@@ -236,23 +236,6 @@ impl Copy<'_> {
             cut: number,
             component,
         })
-    }
-
-    /// The node with the operands of the copy.
-    fn renumbered(&self, node: Node) -> Node {
-        match node {
-            Node::Add(a, b) => Node::Add(self.of(a), self.of(b)),
-            Node::Sub(a, b) => Node::Sub(self.of(a), self.of(b)),
-            Node::Mul(a, b) => Node::Mul(self.of(a), self.of(b)),
-            Node::Div(a, b) => Node::Div(self.of(a), self.of(b)),
-            Node::Damp(a, b) => Node::Damp(self.of(a), self.of(b)),
-            Node::Hypot(a, b) => Node::Hypot(self.of(a), self.of(b)),
-            Node::Max(a, b) => Node::Max(self.of(a), self.of(b)),
-            Node::Greater(a, b) => Node::Greater(self.of(a), self.of(b)),
-            Node::Neg(a) => Node::Neg(self.of(a)),
-            Node::Call(function, a) => Node::Call(function, self.of(a)),
-            leaf => leaf,
-        }
     }
 
     fn results(&mut self) {

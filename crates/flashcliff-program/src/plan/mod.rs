@@ -8,6 +8,7 @@
 //! Stages of equal structure are equal, whichever programs they come from. The product of `sgp` is also the first stage
 //! of `sgp_rms`, of its gradient and of CGENN's layer, and it is emitted once.
 
+mod calls;
 mod dedup;
 mod levels;
 mod limits;
@@ -28,4 +29,12 @@ pub use values::{Fusion, Values};
 /// The plan of a program.
 pub fn plan(program: &Program) -> Plan {
     stage::plan(program, &levels::levels(program))
+}
+
+/// The plan of a program for CPUs, on which a stage does not see the registers of another: gates and slopes that several stages need are
+/// computed once. The program that comes with the plan has cuts for them, and computes the same.
+pub fn plan_for_cpu(program: &Program) -> (Program, Plan) {
+    let program = calls::called_once(program);
+    let plan = plan(&program);
+    (program, plan)
 }

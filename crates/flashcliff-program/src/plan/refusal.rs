@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{Excess, Limits, plan};
+use super::{Excess, Limits, plan_for_cpu};
 use crate::ir::{Flaw, Program, differentiate};
 
 /// The reason why a program is no operator.
@@ -58,7 +58,8 @@ impl Program {
             reason,
         })?;
         for pass in [self, &differentiate(self)] {
-            let room = Limits::CPU.check(pass, &plan(pass));
+            let (pass, plan) = plan_for_cpu(pass);
+            let room = Limits::CPU.check(&pass, &plan);
             room.map_err(Refusal::TooLarge)?;
         }
         Ok(())

@@ -100,17 +100,15 @@ enum GroupTarget {
 pub(super) fn plan(program: &Program, levels: &[usize]) -> Plan {
     let live = Live::of(program);
     let groups = groups(program, levels, &live);
-    let mut stages: Vec<Stage> = Vec::new();
-    let mut reductions = 0;
-    let last = groups.iter().map(|g| g.level).max().unwrap_or(0);
-    for level in 0..=last {
-        let at_level: Vec<&Group> = groups.iter().filter(|g| g.level == level).collect();
-        for members in merge_sharing(program, &at_level) {
-            stages.push(Builder::new(program).build(&members, reductions));
-        }
-        let reduces = |group: &&Group| matches!(group.target, GroupTarget::RowSums(_));
-        reductions += usize::from(at_level.iter().any(reduces));
-    }
+    let is_reduction = |group: &&Group| matches!(group.target, GroupTarget::RowSums(_));
+    let reducing = groups.iter().filter(is_reduction).map(|group| group.level);
+    let reducing: BTreeSet<usize> = reducing.collect();
+    let build = |members: &Vec<&Group>| {
+        let level = members.first().map_or(0, |group| group.level);
+        let reductions = reducing.range(..level).count();
+        Builder::new(program).build(members, reductions)
+    };
+    let stages = in_order(program, &groups).iter().map(build).collect();
     let stored = |cut: usize| live.cuts.contains(&cut);
     Plan {
         stages,
@@ -126,6 +124,28 @@ pub(super) fn plan(program: &Program, levels: &[usize]) -> Plan {
         row_sums: program.row_sums.len(),
         saved_row_sums: program.saved_row_sums,
     }
+}
+
+/// The groups of each stage, in order.
+fn in_order<'a>(program: &Program, groups: &'a [Group]) -> Vec<Vec<&'a Group>> {
+    let last = groups.iter().map(|g| g.level).max().unwrap_or(0);
+    let at = |level| -> Vec<&Group> { groups.iter().filter(|g| g.level == level).collect() };
+    (0..=last)
+        .flat_map(|level| merge_sharing(program, &at(level)))
+        .collect()
+}
+
+/// The values that each stage of a program computes.
+pub(super) fn computed(program: &Program, levels: &[usize]) -> Vec<BTreeSet<Id>> {
+    let groups = groups(program, levels, &Live::of(program));
+    let values = |members: Vec<&Group>| {
+        let roots: Vec<Id> = members
+            .iter()
+            .flat_map(|group| group.values.clone())
+            .collect();
+        program.graph.reachable(roots).into_iter().collect()
+    };
+    in_order(program, &groups).into_iter().map(values).collect()
 }
 
 /// The cuts and row sums that some output needs.
@@ -321,17 +341,7 @@ impl<'a> Builder<'a> {
                 index,
             },
             Node::RowSum(index) => Node::RowSum(slot(&mut stage.rows, index)),
-            Node::Add(a, b) => Node::Add(self.import(a), self.import(b)),
-            Node::Sub(a, b) => Node::Sub(self.import(a), self.import(b)),
-            Node::Mul(a, b) => Node::Mul(self.import(a), self.import(b)),
-            Node::Div(a, b) => Node::Div(self.import(a), self.import(b)),
-            Node::Damp(a, b) => Node::Damp(self.import(a), self.import(b)),
-            Node::Hypot(a, b) => Node::Hypot(self.import(a), self.import(b)),
-            Node::Max(a, b) => Node::Max(self.import(a), self.import(b)),
-            Node::Greater(a, b) => Node::Greater(self.import(a), self.import(b)),
-            Node::Neg(a) => Node::Neg(self.import(a)),
-            Node::Call(function, a) => Node::Call(function, self.import(a)),
-            leaf @ (Node::Constant(_) | Node::Uniform(_)) => leaf,
+            node => node.with_operands(|operand| self.import(operand)),
         };
         let new = self.stage.body.graph.intern(node);
         self.renumbered.insert(id, new);

@@ -9,14 +9,14 @@ mod registers;
 use flashcliff_kernels::interpreted;
 use flashcliff_kernels::program::{Plan, Program, Slot, StageCall};
 use flashcliff_program::ir::{Width, cost};
-use flashcliff_program::plan::{self, Source, Target, plan};
+use flashcliff_program::plan::{self, Source, Target, plan_for_cpu};
 
 use crate::programs::Known;
 
 /// The interpreted form of a program.
 pub(crate) fn program(known: &Known) -> Program {
     let program = known.source();
-    let plan = plan(program);
+    let (_, plan) = plan_for_cpu(program);
     Program {
         digest: known.digest().0,
         name: keep(program.name.clone().into_boxed_str()),

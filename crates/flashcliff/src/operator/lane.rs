@@ -14,7 +14,7 @@ use crate::{Algebra, Error, Gate, Norm, Tier, sizes};
 use flashcliff_program::ir::{
     self, Argument, Id, LaneTensor, Node, Returned, Width, gradient, resolved, tangent,
 };
-use flashcliff_program::plan::{Limits, plan};
+use flashcliff_program::plan::{Limits, plan_for_cpu};
 
 /// The largest number of inputs of an operator: tensors and parameters of a lane program.
 pub(super) const MAX_INPUTS: usize = MAX_TENSORS + MAX_PARAMS;
@@ -224,7 +224,8 @@ impl LaneOperator {
     /// Checks that kernels have room for the program.
     pub(in crate::operator) fn check_room(&self) -> Result<(), String> {
         let program = self.program.source();
-        let room = Limits::CPU.check(program, &plan(program));
+        let (program, plan) = plan_for_cpu(program);
+        let room = Limits::CPU.check(&program, &plan);
         room.map_err(|excess| excess.to_string())
     }
 
@@ -263,9 +264,11 @@ impl LaneOperator {
         sizes::product([self.program.program().flops, lanes_of(dims)])
     }
 
+    /// The operations of both passes. The adjoint is counted and not planned: if it calls derivatives of the gate that kernels do not have, it
+    /// is no program that runs.
     pub(super) fn cost(&self, dims: &Dims) -> Cost {
         let [forward, backward] = [self.program, self.program.adjoint()].map(|program| {
-            let flops = program.program().flops;
+            let flops = ir::cost(program.source()).flops();
             sizes::product([flops, lanes_of(dims)])
         });
         Cost { forward, backward }

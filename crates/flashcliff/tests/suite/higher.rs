@@ -282,6 +282,18 @@ fn wrong_calls_are_errors() -> Result<(), Error> {
     Ok(())
 }
 
+/// The gradient of a second derivative has derivatives of a gate that no kernel has. They are counted all the same.
+#[test]
+fn the_cost_of_a_derivative_has_that_of_its_own_gradient() -> Result<(), Error> {
+    let algebra: Algebra = "cl200".parse()?;
+    let second = ops::sgp_norm(algebra, &ops::ProductOptions::default())?
+        .gradient()?
+        .gradient()?;
+    let cost = second.cost(&sizes(&second, 3, 5, 5));
+    assert!(cost.backward > cost.forward && cost.forward > 0, "{cost:?}");
+    Ok(())
+}
+
 /// The flops of a run of an operator.
 fn flops(operator: &Operator, dims: &Dims) -> usize {
     operator.cost(dims).forward

@@ -8,6 +8,7 @@
 //! Rows are cut into chunks that threads take in turn. Sums over the batch are formed per chunk
 //! and the chunks added in order, so the result does not depend on the number of threads.
 
+mod ahead;
 mod bound;
 mod layout;
 mod params;

@@ -47,6 +47,11 @@ impl<T> Place<T> {
         }
     }
 
+    /// The place for a stage that asks for no later row.
+    pub(super) fn here(self) -> Self {
+        Self { ahead: 0, ..self }
+    }
+
     /// Scratch memory that every row uses anew.
     pub(super) fn scratch(ptr: *mut T, component_stride: usize) -> Self {
         Self {

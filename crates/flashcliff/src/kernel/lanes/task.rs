@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use super::ahead::askers;
 use super::bound::{Bound, Kind, Rest, RowSums};
 use super::layout::{Layout, width_of_cut};
 use super::place::{Place, Row};
@@ -21,12 +22,13 @@ enum Stages<'a, T, const N: usize> {
 }
 
 impl<'a, T: Copy, const N: usize> Stages<'a, T, N> {
-    fn of(call: &'a [StageCall], bind: impl Fn(&'a StageCall) -> Bound<'a, T, N>) -> Self {
+    fn of(call: &'a [StageCall], bind: impl Fn((usize, &'a StageCall)) -> Bound<'a, T, N>) -> Self {
         match call {
             [first, ..] if call.len() <= OWN_STAGES => {
-                Self::Own(Few::of(bind(first), call.iter().map(bind)))
+                let all = call.iter().enumerate().map(&bind);
+                Self::Own(Few::of(bind((0, first)), all))
             }
-            _ => Self::Many(call.iter().map(bind).collect()),
+            _ => Self::Many(call.iter().enumerate().map(bind).collect()),
         }
     }
 
@@ -100,15 +102,20 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
         }
         let params: [Place<T>; N] = parameters(params, call.params, layout);
         let partial: [Place<T>; N] = parameters(partial.as_mut_ptr(), call.sums, layout);
-        let bind = |stage: &'static StageCall| {
-            let (sources, targets) = (stage.inputs, stage.outputs);
-            let place = |slot: &Slot, external: &[Place<T>; N]| match *slot {
-                Slot::External(index) => external[index],
+        let askers: [usize; N] = askers(call.plan.stages, call.inputs);
+        let bind = |(number, stage): (usize, &'static StageCall)| {
+            let source = |slot: &Slot| match *slot {
+                Slot::External(index) if askers[index] == number => inputs[index],
+                Slot::External(index) => inputs[index].here(),
+                Slot::Cut(index) => cuts[index],
+            };
+            let target = |slot: &Slot| match *slot {
+                Slot::External(index) => outputs[index],
                 Slot::Cut(index) => cuts[index],
             };
             Bound::new(stage, call.tier)
-                .list(Kind::Inputs, sources.iter().map(|s| place(s, &inputs)))
-                .list(Kind::Outputs, targets.iter().map(|s| place(s, &outputs)))
+                .list(Kind::Inputs, stage.inputs.iter().map(source))
+                .list(Kind::Outputs, stage.outputs.iter().map(target))
                 .list(Kind::Params, stage.params.iter().map(|&p| params[p]))
                 .list(Kind::Sums, stage.sums.iter().map(|&sum| partial[sum]))
         };
