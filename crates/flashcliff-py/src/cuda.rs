@@ -125,6 +125,7 @@ impl Devices {
         Ok(RunPlan {
             outputs: specs.map(|spec| spec.shape(&dims)).collect(),
             workspace: on_gpu.run_strided_workspace_bytes(&dims, dtypes)?,
+            is_large: false,
         })
     }
 
