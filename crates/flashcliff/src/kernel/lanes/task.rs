@@ -102,10 +102,10 @@ impl<'a, T: Element, const N: usize> Task<'a, T, N> {
         }
         let params: [Place<T>; N] = parameters(params, call.params, layout);
         let partial: [Place<T>; N] = parameters(partial.as_mut_ptr(), call.sums, layout);
-        let askers: [usize; N] = askers(call.plan.stages, call.inputs);
+        let askers: [Option<usize>; N] = askers(call.plan.stages, call.inputs);
         let bind = |(number, stage): (usize, &'static StageCall)| {
             let source = |slot: &Slot| match *slot {
-                Slot::External(index) if askers[index] == number => inputs[index],
+                Slot::External(index) if askers[index].unwrap_or(number) == number => inputs[index],
                 Slot::External(index) => inputs[index].here(),
                 Slot::Cut(index) => cuts[index],
             };
