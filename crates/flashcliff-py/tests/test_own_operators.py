@@ -255,7 +255,7 @@ def of_odd_grades(x: Multivector.of(7)):
         (without_annotation, TypeError, "without_annotation: expected `x` to be annotated as Multivector"),
         (with_a_tensor, TypeError, "with_a_tensor: expected `x` to be annotated"),
         (without_multivectors, TypeError, "at least one argument annotated as Multivector"),
-        (of_another_kind, TypeError, "expected a Multivector or a Scalar of its arguments as the result, got int"),
+        (of_another_kind, TypeError, "expected a Multivector or a Scalar of its arguments as the result, or a tuple of them, got int"),
         (of_odd_grades, ValueError, "7"),
     ],
 )
