@@ -71,9 +71,20 @@ bool takes_pairs(const Shape &shape, const Walk &a) {
   return all;
 }
 
-// Cuts a call for threads with so many channels each.
-int cut_walk_by(const fc_kernel *kernel, const Device &device, int lanes, WalkCut *cut) {
+// The CTAs of a kernel that a multiprocessor runs at once.
+int64_t resident_walks(const Device &device, const WalkCut &cut) {
+  int64_t most = device.threads_per_multiprocessor / cut.threads;
+  const int64_t by_registers = device.registers_per_multiprocessor / (align_up(cut.registers, 8) * cut.threads);
+  const int64_t by_shared = device.shared_per_multiprocessor / (cut.shared_bytes + 1024);
+  if (by_registers < most) most = by_registers;
+  if (by_shared < most) most = by_shared;
+  return most < 1 ? 1 : most;
+}
+
+// Cuts a call for a variant, whose threads have so many channels each.
+int cut_walk_by(const fc_kernel *kernel, const Device &device, const Compiled &compiled, int lanes, WalkCut *cut) {
   Walk &a = cut->a;
+  cut->registers = compiled.registers;
   const int64_t widest = a.channels[0] > a.channels[1] ? a.channels[0] : a.channels[1];
   a.threads_per_row = 1;
   while (a.threads_per_row < 32 && a.threads_per_row * lanes < widest) a.threads_per_row *= 2;
@@ -90,29 +101,32 @@ int cut_walk_by(const fc_kernel *kernel, const Device &device, int lanes, WalkCu
   cut->shared_bytes = int(slots * cut->threads * arithmetic_bytes);
   cut->ctas = ceil_div(a.batch, cut->threads / a.threads_per_row);
   if (cut->has_sums) {
-    // Each CTA leaves a row of partial sums.
-    const int64_t most = int64_t(device.multiprocessors) * (2 * kWalkThreads / cut->threads);
+    // Each CTA leaves a row of partial sums, so there are as many as run at once.
+    const int64_t most = device.multiprocessors * resident_walks(device, *cut);
     if (cut->ctas > most) cut->ctas = most;
   }
   return cut->ctas > 0x7fffffff ? FC_ERROR_TOO_LARGE : 0;
 }
 
-int cut_walk(const fc_kernel *kernel, const fc_call *call, WalkCut *cut) {
+// The variant for pairs of channels in the type of a call; the general one if there is none.
+int variant_of_walk(const fc_kernel *kernel, const fc_call *call) {
+  const int variant = kernel->is_f64 ? 0 : (call->lane_dtype == FC_F32 ? 1 : 2);
+  return kernel->functions[variant] != nullptr ? variant : 0;
+}
+
+int cut_walk(const fc_kernel *kernel, const fc_call *call, Device *device, Compiled compiled[FC_VARIANTS], WalkCut *cut) {
   if (!fits(kernel, call)) return FC_ERROR_BAD_CALL;
-  Device device;
-  cudaError_t error = current_device(&device);
+  cudaError_t error = current_device(device);
   if (error != cudaSuccess) return error;
-  Compiled compiled[FC_VARIANTS];
-  error = prepare(kernel, device, compiled);
+  error = prepare(kernel, *device, compiled);
   if (error != cudaSuccess) return error;
   fill_walk(kernel, call, &cut->a);
   cut->has_sums = false;
   for (int i = 0; i < kernel->shape.sums; i++) cut->has_sums = cut->has_sums || call->sums[i] != nullptr;
-  const int variant = kernel->is_f64 ? 0 : (call->lane_dtype == FC_F32 ? 1 : 2);
-  const bool pairs = variant > 0 && kernel->functions[variant] != nullptr && takes_pairs(kernel->shape, cut->a);
-  cut->function = kernel->functions[pairs ? variant : 0];
-  cut->registers = compiled[pairs ? variant : 0].registers;
-  return cut_walk_by(kernel, device, pairs ? 2 : 1, cut);
+  const int pairs = variant_of_walk(kernel, call);
+  const int variant = pairs > 0 && takes_pairs(kernel->shape, cut->a) ? pairs : 0;
+  cut->function = kernel->functions[variant];
+  return cut_walk_by(kernel, *device, compiled[variant], variant > 0 ? 2 : 1, cut);
 }
 
 int64_t columns_of_walk(const fc_kernel *kernel, const Walk &a, int width) { return sums_of(kernel->shape, width) * a.channels[width]; }
@@ -125,12 +139,13 @@ size_t bytes_of_walk(const fc_kernel *kernel, const WalkCut &cut) {
 // The bytes of partial sums, whatever the alignment of tensors.
 int walk_workspace_bytes(const fc_kernel *kernel, const fc_call *call, size_t *bytes) {
   WalkCut cut;
-  if (const int error = cut_walk(kernel, call, &cut)) return error;
   Device device;
-  if (const cudaError_t error = current_device(&device)) return error;
-  for (int lanes = 1; lanes <= 2; lanes++) {
+  Compiled compiled[FC_VARIANTS];
+  if (const int error = cut_walk(kernel, call, &device, compiled, &cut)) return error;
+  const int variants[] = {0, variant_of_walk(kernel, call)};
+  for (const int variant : variants) {
     WalkCut other = cut;
-    if (const int error = cut_walk_by(kernel, device, lanes, &other)) return error;
+    if (const int error = cut_walk_by(kernel, device, compiled[variant], variant > 0 ? 2 : 1, &other)) return error;
     const size_t needed = bytes_of_walk(kernel, other);
     if (needed > *bytes) *bytes = needed;
   }
@@ -139,7 +154,9 @@ int walk_workspace_bytes(const fc_kernel *kernel, const fc_call *call, size_t *b
 
 int plan_walk(const fc_kernel *kernel, const fc_call *call, fc_plan *plan) {
   WalkCut cut;
-  if (const int error = cut_walk(kernel, call, &cut)) return error;
+  Device device;
+  Compiled compiled[FC_VARIANTS];
+  if (const int error = cut_walk(kernel, call, &device, compiled, &cut)) return error;
   *plan = {};
   plan->threads = cut.threads;
   plan->threads_per_row = cut.a.threads_per_row;
@@ -169,7 +186,9 @@ fc_partials partials_of_walk(const fc_kernel *kernel, const fc_call *call, const
 
 int launch_walk(const fc_kernel *kernel, const fc_call *call, cudaStream_t stream) {
   WalkCut cut;
-  if (const int error = cut_walk(kernel, call, &cut)) return error;
+  Device device;
+  Compiled compiled[FC_VARIANTS];
+  if (const int error = cut_walk(kernel, call, &device, compiled, &cut)) return error;
   if (call->workspace_bytes < bytes_of_walk(kernel, cut)) return FC_ERROR_BAD_CALL;
   if (cut.has_sums) {
     const int64_t elements = cut.ctas * columns_of_walk(kernel, cut.a, 0);

@@ -69,6 +69,25 @@ impl Checks<'_> {
         Ok((dims, dtypes))
     }
 
+    /// The sizes and types of a run. Where no input is a parameter, the type of sums over the batch is that of the first one that is wanted.
+    pub(super) fn run(
+        &self,
+        inputs: &[Tensor<'_>],
+        outputs: &[Option<TensorMut<'_>>],
+    ) -> Result<(Dims, Dtypes), Error> {
+        let (dims, mut dtypes) = self.inputs(inputs)?;
+        let mut specs = self.operator.inputs().iter();
+        if !specs.any(TensorSpec::is_parameter) {
+            let mut written = self.operator.outputs().iter().zip(outputs);
+            let sums =
+                written.find_map(|(spec, output)| output.as_ref().filter(|_| spec.is_parameter()));
+            dtypes.params = sums.map_or(dtypes.params, TensorMut::dtype);
+            self.dtypes(dtypes)?;
+        }
+        self.outputs(&dims, dtypes, outputs)?;
+        Ok((dims, dtypes))
+    }
+
     /// Checks that there are kernels for these element types together.
     pub(super) fn dtypes(&self, dtypes: Dtypes) -> Result<(), Error> {
         if dtypes.are_supported() {

@@ -101,8 +101,7 @@ impl Operator {
         mut workspace: Option<Scratch<'_>>,
     ) -> Result<(), Error> {
         let checks = self.checks();
-        let (dims, dtypes) = checks.inputs(inputs)?;
-        checks.outputs(&dims, dtypes, outputs)?;
+        let (dims, dtypes) = checks.run(inputs, outputs)?;
         self.device.make_current()?;
         let kept = Kept::default();
         let pass = self.needed_workspace(&dims, Pass::Forward, dtypes, &NO_GRADIENTS, &kept)?;
