@@ -16,6 +16,7 @@ const DIMS: Dims = Dims {
     batch: BATCH,
     in_channels: CHANNELS,
     out_channels: CHANNELS,
+    scalar_channels: 0,
 };
 /// How often everything is timed.
 const ROUNDS: usize = 15;
