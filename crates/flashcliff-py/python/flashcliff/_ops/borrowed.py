@@ -74,7 +74,7 @@ def forward(
         made.clear()
         raise MemoryError(core.no_room(views, False, place)) from None
     *outputs, workspace = made
-    addresses = [output.address for output in outputs]
+    addresses: list[int | None] = [output.address for output in outputs]
     core.run(views, addresses, (workspace.address, workspace_len), place)
     outputs[0].synchronize()
     library = _library(given[0][1])
