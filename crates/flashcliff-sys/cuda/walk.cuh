@@ -57,18 +57,65 @@ void fill_walk(const fc_kernel *kernel, const fc_call *call, Walk *a) {
   a->param_dtype = call->param_dtype;
 }
 
-// Whether neighbouring channels of all tensors can be read in pairs.
-bool takes_pairs(const Shape &shape, const Walk &a) {
-  const int bytes = 2 * dtype_bytes(a.lane_dtype);
-  const auto even = [](int64_t n) { return n % 2 == 0; };
-  bool all = even(a.channels[0]) && even(a.channels[1]);
-  for (int i = 0; i < shape.inputs; i++) {
-    all = all && aligned(a.inputs[i], bytes) && even(a.input_strides[i].component) && even(a.input_strides[i].batch);
-  }
-  for (int i = 0; i < shape.outputs; i++) {
-    all = all && aligned(a.outputs[i], bytes) && even(a.output_strides[i].component) && even(a.output_strides[i].batch);
-  }
+// Whether so many neighbouring channels of all tensors can be read at once.
+bool takes_lanes(const Shape &shape, const Walk &a, int lanes) {
+  const auto whole = [&](int64_t n) { return n % lanes == 0; };
+  const auto fits = [&](const void *p, const fc_strides &strides) {
+    return aligned(p, lanes * dtype_bytes(a.lane_dtype)) && whole(strides.component) && whole(strides.batch);
+  };
+  bool all = whole(a.channels[0]) && whole(a.channels[1]);
+  for (int i = 0; i < shape.inputs; i++) all = all && fits(a.inputs[i], a.input_strides[i]);
+  for (int i = 0; i < shape.outputs; i++) all = all && fits(a.outputs[i], a.output_strides[i]);
   return all;
+}
+
+// A variant of a kernel, whose threads have so many channels each.
+struct WalkVariant {
+  int number;
+  int lanes;
+};
+
+// The variants for the type of a call, those with more channels a thread first. The last one is general.
+struct WalkVariants {
+  WalkVariant of[3];
+
+  WalkVariants(const fc_kernel *kernel, const fc_call *call) : of{{0, 1}, {0, 1}, {0, 1}} {
+    if (kernel->is_f64) return;
+    const int narrow = call->lane_dtype == FC_F32 ? 0 : 1;
+    const WalkVariant wide[] = {{3 + narrow, 4}, {1 + narrow, 2}};
+    for (int i = 0; i < 2; i++) {
+      if (kernel->functions[wide[i].number] != nullptr) of[i] = wide[i];
+    }
+  }
+};
+
+// A GPU has room for several times as many threads.
+constexpr int64_t kFewThreads = 1 << 16;
+
+// The components of all lane tensors of a width.
+int components_of(const Shape &shape, int width) {
+  int count = 0;
+  for (int i = 0; i < shape.inputs; i++) count += int(shape.scalar_inputs >> i & 1) == width ? shape.input_components[i] : 0;
+  for (int i = 0; i < shape.outputs; i++) count += int(shape.scalar_outputs >> i & 1) == width ? shape.output_components[i] : 0;
+  return count;
+}
+
+// The threads that share a row: those that leave the fewest of their lanes without a channel; more of them where there are few rows.
+int threads_of_row(const Shape &shape, const Walk &a, int lanes) {
+  const int64_t widest = a.channels[0] > a.channels[1] ? a.channels[0] : a.channels[1];
+  int best = 1;
+  int64_t least = INT64_MAX;
+  for (int threads = 1; threads <= 32 && (threads == 1 || threads / 2 * lanes < widest); threads *= 2) {
+    int64_t work = 0;
+    for (int width = 0; width < 2; width++) {
+      work += threads * ceil_div(a.channels[width], threads * lanes) * components_of(shape, width);
+    }
+    if (work <= least || a.batch * best < kFewThreads) {
+      least = work;
+      best = threads;
+    }
+  }
+  return best;
 }
 
 // The CTAs of a kernel that a multiprocessor runs at once.
@@ -85,9 +132,7 @@ int64_t resident_walks(const Device &device, const WalkCut &cut) {
 int cut_walk_by(const fc_kernel *kernel, const Device &device, const Compiled &compiled, int lanes, WalkCut *cut) {
   Walk &a = cut->a;
   cut->registers = compiled.registers;
-  const int64_t widest = a.channels[0] > a.channels[1] ? a.channels[0] : a.channels[1];
-  a.threads_per_row = 1;
-  while (a.threads_per_row < 32 && a.threads_per_row * lanes < widest) a.threads_per_row *= 2;
+  a.threads_per_row = threads_of_row(kernel->shape, a, lanes);
   const int arithmetic_bytes = kernel->is_f64 ? 8 : 4, step = a.threads_per_row * lanes;
   int64_t slots = 0;
   for (int width = 0; width < 2 && cut->has_sums; width++) {
@@ -108,12 +153,6 @@ int cut_walk_by(const fc_kernel *kernel, const Device &device, const Compiled &c
   return cut->ctas > 0x7fffffff ? FC_ERROR_TOO_LARGE : 0;
 }
 
-// The variant for pairs of channels in the type of a call; the general one if there is none.
-int variant_of_walk(const fc_kernel *kernel, const fc_call *call) {
-  const int variant = kernel->is_f64 ? 0 : (call->lane_dtype == FC_F32 ? 1 : 2);
-  return kernel->functions[variant] != nullptr ? variant : 0;
-}
-
 int cut_walk(const fc_kernel *kernel, const fc_call *call, Device *device, Compiled compiled[FC_VARIANTS], WalkCut *cut) {
   if (!fits(kernel, call)) return FC_ERROR_BAD_CALL;
   cudaError_t error = current_device(device);
@@ -123,10 +162,12 @@ int cut_walk(const fc_kernel *kernel, const fc_call *call, Device *device, Compi
   fill_walk(kernel, call, &cut->a);
   cut->has_sums = false;
   for (int i = 0; i < kernel->shape.sums; i++) cut->has_sums = cut->has_sums || call->sums[i] != nullptr;
-  const int pairs = variant_of_walk(kernel, call);
-  const int variant = pairs > 0 && takes_pairs(kernel->shape, cut->a) ? pairs : 0;
-  cut->function = kernel->functions[variant];
-  return cut_walk_by(kernel, *device, compiled[variant], variant > 0 ? 2 : 1, cut);
+  const WalkVariants variants(kernel, call);
+  int at = 0;
+  while (at < 2 && !takes_lanes(kernel->shape, cut->a, variants.of[at].lanes)) at++;
+  const WalkVariant variant = variants.of[at];
+  cut->function = kernel->functions[variant.number];
+  return cut_walk_by(kernel, *device, compiled[variant.number], variant.lanes, cut);
 }
 
 int64_t columns_of_walk(const fc_kernel *kernel, const Walk &a, int width) { return sums_of(kernel->shape, width) * a.channels[width]; }
@@ -142,10 +183,10 @@ int walk_workspace_bytes(const fc_kernel *kernel, const fc_call *call, size_t *b
   Device device;
   Compiled compiled[FC_VARIANTS];
   if (const int error = cut_walk(kernel, call, &device, compiled, &cut)) return error;
-  const int variants[] = {0, variant_of_walk(kernel, call)};
-  for (const int variant : variants) {
+  const WalkVariants variants(kernel, call);
+  for (const WalkVariant &variant : variants.of) {
     WalkCut other = cut;
-    if (const int error = cut_walk_by(kernel, device, compiled[variant], variant > 0 ? 2 : 1, &other)) return error;
+    if (const int error = cut_walk_by(kernel, device, compiled[variant.number], variant.lanes, &other)) return error;
     const size_t needed = bytes_of_walk(kernel, other);
     if (needed > *bytes) *bytes = needed;
   }

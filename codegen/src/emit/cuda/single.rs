@@ -135,12 +135,14 @@ fn emitted(
     })
 }
 
-/// The kernels that walk rows: for one channel a thread and any element, and for pairs of channels of 4 and of 2 bytes each, where a thread
-/// has room for pairs.
+/// The kernels that walk rows: for one channel a thread and any element; for two channels, of 4 and of 2 bytes each, and for four, where a thread
+/// has room for them.
 fn walkers(key: &str, shape: &Shape, is_f64: bool) -> Vec<Kernel> {
     let mut kinds = vec![(1, 0)];
-    if !is_f64 && shape.lanes > 1 {
-        kinds.extend([(2, 4), (2, 2)]);
+    for lanes in [2, 4] {
+        if !is_f64 && shape.lanes >= lanes {
+            kinds.extend([(lanes, 4), (lanes, 2)]);
+        }
     }
     let kernel = |(variant, (lanes, bytes))| Kernel {
         variant,
