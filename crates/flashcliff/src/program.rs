@@ -35,6 +35,10 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
+//! Tensors are of the channels, or of scalar channels beside them ([`Width`]), whose number is another one: [`Program::input_of`],
+//! [`param_of`](Program::param_of), [`output_of`](Program::output_of). Values of both meet in [`Program::row_sum`], the sum over the channels
+//! that a value has.
+//!
 //! # Compiled ahead
 //! On the CPU such a program is interpreted. A build script with the crate `flashcliff-build` compiles it, with its adjoint, and on request
 //! second derivatives: the results have the same bits. The chapter "An operator of your own in Rust" of the guide shows it.

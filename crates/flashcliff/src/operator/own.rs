@@ -41,8 +41,9 @@ impl Operator {
     /// # Errors
     /// [`Error::InvalidOption`] for an `eps` that is negative or not finite.
     ///
-    /// [`Error::UnsupportedProgram`] for a program that refers to what it does not declare, without a result, with an empty tensor, with
-    /// sums over the batch that are not zero where all inputs are, or with more tensors than kernels have room for.
+    /// [`Error::UnsupportedProgram`] for a program that refers to what it does not declare, without a result, with an empty tensor, with an
+    /// expression of channels and scalar channels, with sums over the batch that are not zero where all inputs are, or with more tensors than
+    /// kernels have room for.
     pub fn of(
         algebra: Algebra,
         program: &ir::Program,
