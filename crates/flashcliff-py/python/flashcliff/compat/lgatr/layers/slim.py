@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from ....nn.transformer.gate import ACTIVATIONS
 from ..precision import in_float32
+from . import slim_kernels
 from .slim_version import V2, VectorsScalars, Version, minkowski
 
 __all__ = ["SlimDropout", "SlimGLU", "SlimLinear", "SlimMLP", "SlimRMSNorm"]
@@ -71,6 +72,11 @@ class SlimRMSNorm(nn.Module):
 
     @in_float32
     def forward(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
+        gains = () if self.weight_v is None or self.weight_s is None else (self.weight_v, self.weight_s)
+        found = slim_kernels.norm(vectors, scalars, gains, self.epsilon)
+        return found or self._composed(vectors, scalars)
+
+    def _composed(self, vectors: Tensor, scalars: Tensor) -> VectorsScalars:
         v, s = (x.to(torch.promote_types(x.dtype, torch.float32)) for x in (vectors, scalars))
         total = minkowski(v.square()).abs().sum(-1) + s.square().sum(-1)
         mean = total / (v.shape[-1] + s.shape[-1])
@@ -183,6 +189,12 @@ class SlimGLU(nn.Module):
         of_vectors, of_scalars = self.linear(vectors, scalars)
         before, left, right = of_vectors.chunk(3, dim=-1)
         before_s, gate_s = of_scalars.chunk(2, dim=-1)
+        activations = (self.nonlinearity_v, self.nonlinearity)
+        found = slim_kernels.glu(
+            (before, left, right), (before_s, gate_s), activations, self.gate_scale
+        )
+        if found is not None:
+            return found
         gate = ACTIVATIONS[self.nonlinearity_v](self._inner_products(left, right))
         return before * gate.unsqueeze(-2), ACTIVATIONS[self.nonlinearity](gate_s) * before_s
 
