@@ -51,7 +51,7 @@ def timed(key: Key, gpu: bool, call: Callable[[], Any]) -> Any:
 class TimedOperator:
     """An operator of the extension, called by Python."""
 
-    __slots__ = ("held", "inner", "inputs", "kept", "name", "no_room", "plan", "saves")
+    __slots__ = ("held", "inner", "inputs", "kept", "name", "no_room", "plan", "plan_run", "saves")
 
     def __init__(self, inner: Any, saves: bool, held: bool | None) -> None:
         self.inner = inner
@@ -61,6 +61,7 @@ class TimedOperator:
         self.inputs = inner.inputs
         self.kept = inner.kept
         self.plan = inner.plan
+        self.plan_run = inner.plan_run
         self.no_room = inner.no_room
 
     def forward(self, views: Any, output: int, saved: int, space: Any, place: Any) -> None:
@@ -70,6 +71,11 @@ class TimedOperator:
             place is not None,
             lambda: self.inner.forward(views, output, saved, space, place),
         )
+
+    def run(self, views: Any, outputs: Any, space: Any, place: Any) -> None:
+        """A forward pass that saves nothing."""
+        key = self._key("forward", views, place, (), False)
+        timed(key, place is not None, lambda: self.inner.run(views, outputs, space, place))
 
     def backward(
         self, views: Any, output: int, saved: int, grad: int, grads: Any, space: Any, place: Any
