@@ -13,7 +13,7 @@ pub enum Error {
     NoFolder,
     /// The name of the file is not one name.
     FileName {
-        /// What came.
+        /// The value that was given.
         file: String,
     },
     /// A program is no operator, or kernels have no room for its derivatives.
@@ -22,7 +22,7 @@ pub enum Error {
     File {
         /// The path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The error of the system.
         source: io::Error,
     },
 }

@@ -13,9 +13,9 @@ use flashcliff_program::plan::{Distinct, Excess, Limits, Plan, Sharing, StageNam
 pub(super) struct Origin {
     /// The name of the module that has the programs.
     pub(super) module: String,
-    /// What has the programs, behind their names in comments.
+    /// The place that the programs are of; comments name it behind them.
     pub(super) place: String,
-    /// What is said about each program behind its formula.
+    /// A remark on each program, behind its formula.
     pub(super) remark: String,
 }
 

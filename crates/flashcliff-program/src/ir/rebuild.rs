@@ -176,7 +176,7 @@ impl Copy<'_> {
                 let (summand, width) = (self.of(of), self.widths[of.index()]);
                 match self.is_zero(summand) {
                     true => summand,
-                    // What was a lane of scalar channels may have become a number.
+                    // A lane of scalar channels may have become a number.
                     false if width == Some(Width::Scalars) && !self.to.graph.varies(summand) => {
                         self.to.row_sum_of(Width::Scalars, summand)
                     }

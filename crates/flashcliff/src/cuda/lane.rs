@@ -146,15 +146,7 @@ impl Lanes {
 
     fn kernel(&self, pass: Pass, arithmetic: Dtype) -> Result<*const sys::fc_kernel, Error> {
         let kernels = self.kernels(pass);
-        let known = kernels.get(arithmetic);
-        let kernel = match known.get() {
-            Some(kernel) => *kernel,
-            None => {
-                let made = self.compile(kernels.program, arithmetic, false)?;
-                *known.get_or_init(|| made)
-            }
-        };
-        Ok(kernel.0.as_ptr())
+        self.get_or_compile(kernels, kernels.get(arithmetic), arithmetic, false)
     }
 
     /// The kernel for tensors with strides of their own.
@@ -168,10 +160,21 @@ impl Lanes {
             return self.kernel(pass, arithmetic);
         }
         let known = &kernels.strided[usize::from(arithmetic == Dtype::F64)];
+        self.get_or_compile(kernels, known, arithmetic, true)
+    }
+
+    /// A kernel that is known, or is compiled now.
+    fn get_or_compile(
+        &self,
+        kernels: &Kernels,
+        known: &OnceLock<Kernel>,
+        arithmetic: Dtype,
+        is_strided: bool,
+    ) -> Result<*const sys::fc_kernel, Error> {
         let kernel = match known.get() {
             Some(kernel) => *kernel,
             None => {
-                let made = self.compile(kernels.program, arithmetic, true)?;
+                let made = self.compile(kernels.program, arithmetic, is_strided)?;
                 *known.get_or_init(|| made)
             }
         };
