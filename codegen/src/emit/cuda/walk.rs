@@ -33,7 +33,15 @@ impl Planned<'_> {
         stages.flat_map(|stage| stage.row_sums.iter().map(move |&sum| (stage, sum)))
     }
 
-    /// What is done for lanes of a width.
+    /// The place of a row sum of the program among those that are computed.
+    fn number(&self, sum: usize) -> usize {
+        match self.row_sums().position(|(_, computed)| computed == sum) {
+            Some(number) => number,
+            None => unreachable!("a stage reads sums that are saved or computed"),
+        }
+    }
+
+    /// The loads, stages and stores for lanes of a width.
     fn lanes(&self, text: &mut String, width: Width) {
         let stages: Vec<(&Stage, String)> = self
             .plan
@@ -71,16 +79,13 @@ impl Planned<'_> {
             }
             self.totals(text, stage, &mut known);
             self.call(text, stage, &function);
-            for (number, (of, sum)) in self.row_sums().enumerate() {
-                // The first of the sums of this stage.
-                if std::ptr::eq(of, stage) && stage.row_sums.first() == Some(&sum) {
-                    let at = stage.reductions;
-                    let _ = writeln!(
-                        text,
-                        "      if (!c.template reduce<{at}, {number}>(sums{number})) return;"
-                    );
-                    reached = at + 1;
-                }
+            if let Some(&first) = stage.row_sums.first() {
+                let (at, number) = (stage.reductions, self.number(first));
+                let _ = writeln!(
+                    text,
+                    "      if (!c.template reduce<{at}, {number}>(sums{number})) return;"
+                );
+                reached = at + 1;
             }
             for target in &stage.targets {
                 if let Target::Output(output) = target {
@@ -94,8 +99,7 @@ impl Planned<'_> {
     fn totals(&self, text: &mut String, stage: &Stage, known: &mut BTreeSet<usize>) {
         for &row in &stage.rows {
             if known.insert(row) {
-                let number = self.row_sums().position(|(_, sum)| sum == row);
-                let number = number.unwrap_or_default();
+                let number = self.number(row);
                 let _ = writeln!(text, "      const T s{row} = c.total({number});");
             }
         }
@@ -121,10 +125,8 @@ impl Planned<'_> {
                 Target::Cut(cut) => format!("t{cut}"),
             });
         }
-        if let Some(first) = stage.row_sums.first() {
-            let number = self.row_sums().position(|(_, sum)| sum == *first);
-            let number = number.unwrap_or_default();
-            let count = stage.row_sums.len();
+        if let Some(&first) = stage.row_sums.first() {
+            let (number, count) = (self.number(first), stage.row_sums.len());
             let _ = writeln!(text, "      T sums{number}[{count}];");
             arguments.push(format!("sums{number}"));
         }

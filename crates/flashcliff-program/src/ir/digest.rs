@@ -95,15 +95,8 @@ impl Text {
 
     /// The tensors of scalar channels. Programs without them have the digests that they had before there were any.
     fn scalars(&mut self, program: &Program) {
-        let inputs = program.inputs.iter().map(|tensor| tensor.width);
-        let outputs = program.outputs.iter().map(|output| output.tensor.width);
-        let params = program.params.iter().map(|param| param.width);
-        let sums = program.sums.iter().map(|sum| sum.tensor.width);
-        let all = inputs.chain(outputs).chain(params).chain(sums);
-        for (at, _) in all
-            .enumerate()
-            .filter(|(_, width)| *width == Width::Scalars)
-        {
+        let all = program.tensor_widths().enumerate();
+        for (at, _) in all.filter(|(_, width)| *width == Width::Scalars) {
             self.numbers([16, at]);
         }
     }

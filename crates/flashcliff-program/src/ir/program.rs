@@ -264,12 +264,17 @@ impl Program {
 
     /// Whether some argument or result is of scalar channels.
     pub fn has_scalars(&self) -> bool {
+        let mut all = self.tensor_widths();
+        all.any(|width| width == Width::Scalars)
+    }
+
+    /// The channels of all tensors: lane inputs, lane outputs, parameters, sums over the batch.
+    pub(super) fn tensor_widths(&self) -> impl Iterator<Item = Width> {
         let inputs = self.inputs.iter().map(|tensor| tensor.width);
         let outputs = self.outputs.iter().map(|output| output.tensor.width);
         let params = self.params.iter().map(|param| param.width);
         let sums = self.sums.iter().map(|sum| sum.tensor.width);
-        let mut all = inputs.chain(outputs).chain(params).chain(sums);
-        all.any(|width| width == Width::Scalars)
+        inputs.chain(outputs).chain(params).chain(sums)
     }
 
     /// The lanes that each value of the program is about; `None` for a value that is the same for a whole row. Where an expression mixes
