@@ -167,19 +167,19 @@ impl Planned<'_> {
         }
     }
 
-    fn stage(&self, text: &mut String, stage: &Stage, function: &StageName, done: &Done) {
+    /// Declares what the function of a stage writes, and calls it. `sums` is the number in the name of the row sums that it computes.
+    pub(super) fn call(
+        &self,
+        text: &mut String,
+        indent: &str,
+        (stage, function): (&Stage, &StageName),
+        sums: usize,
+    ) {
         let mut arguments = vec!["c.u".to_owned()];
-        for source in &stage.sources {
-            arguments.push(match *source {
-                Source::Input(tensor) => {
-                    if done.reductions > 0 && done.inputs.contains(&tensor) {
-                        let _ = writeln!(text, "    fc::forget(x{tensor});");
-                    }
-                    format!("x{tensor}")
-                }
-                Source::Cut(cut) => format!("t{cut}"),
-            });
-        }
+        arguments.extend(stage.sources.iter().map(|source| match *source {
+            Source::Input(tensor) => format!("x{tensor}"),
+            Source::Cut(cut) => format!("t{cut}"),
+        }));
         let params = stage.params.iter();
         arguments.extend(params.map(|param| format!("c.template param<{param}>()")));
         arguments.extend(stage.rows.iter().map(|row| format!("s{row}")));
@@ -187,24 +187,32 @@ impl Planned<'_> {
             arguments.push(match *target {
                 Target::Output(output) => {
                     let count = self.program.outputs[output].values.len();
-                    let _ = writeln!(text, "    V o{output}[{count}];");
+                    let _ = writeln!(text, "{indent}V o{output}[{count}];");
                     format!("o{output}")
                 }
                 Target::Cut(cut) => format!("t{cut}"),
             });
         }
         if !stage.row_sums.is_empty() {
-            let _ = writeln!(
-                text,
-                "    T sums{}[{}];",
-                done.reductions,
-                stage.row_sums.len()
-            );
-            arguments.push(format!("sums{}", done.reductions));
+            let count = stage.row_sums.len();
+            let _ = writeln!(text, "{indent}T sums{sums}[{count}];");
+            arguments.push(format!("sums{sums}"));
         }
-        let sums = stage.sums.iter();
-        arguments.extend(sums.map(|sum| format!("c.template sum<{sum}>()")));
-        let _ = writeln!(text, "    {function}<V>({});", arguments.join(", "));
+        let of_batch = stage.sums.iter();
+        arguments.extend(of_batch.map(|sum| format!("c.template sum<{sum}>()")));
+        let _ = writeln!(text, "{indent}{function}<V>({});", arguments.join(", "));
+    }
+
+    fn stage(&self, text: &mut String, stage: &Stage, function: &StageName, done: &Done) {
+        for source in &stage.sources {
+            if let Source::Input(tensor) = *source
+                && done.reductions > 0
+                && done.inputs.contains(&tensor)
+            {
+                let _ = writeln!(text, "    fc::forget(x{tensor});");
+            }
+        }
+        self.call(text, "    ", (stage, function), done.reductions);
         if !stage.row_sums.is_empty() {
             let (at, first) = (done.reductions, done.row_sums);
             let _ = writeln!(

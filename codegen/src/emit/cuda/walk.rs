@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use flashcliff_program::ir::Width;
-use flashcliff_program::plan::{Source, Stage, Target};
+use flashcliff_program::plan::{Source, Stage, StageName, Target};
 
 use super::planned::{Planned, inputs_of};
 
@@ -43,13 +43,12 @@ impl Planned<'_> {
 
     /// The loads, stages and stores for lanes of a width.
     fn lanes(&self, text: &mut String, width: Width) {
-        let stages: Vec<(&Stage, String)> = self
+        let stages: Vec<(&Stage, &StageName)> = self
             .plan
             .stages
             .iter()
             .zip(self.functions)
             .filter(|(stage, _)| stage.width == width)
-            .map(|(stage, function)| (stage, function.to_string()))
             .collect();
         let components = self.input_components();
         let read: BTreeSet<usize> = stages
@@ -78,9 +77,15 @@ impl Planned<'_> {
                 let _ = writeln!(text, "      if (!c.template reached<{reached}>()) return;");
             }
             self.totals(text, stage, &mut known);
-            self.call(text, stage, &function);
-            if let Some(&first) = stage.row_sums.first() {
-                let (at, number) = (stage.reductions, self.number(first));
+            let number = stage.row_sums.first().map(|&first| self.number(first));
+            self.call(
+                text,
+                "      ",
+                (stage, function),
+                number.unwrap_or_default(),
+            );
+            if let Some(number) = number {
+                let at = stage.reductions;
                 let _ = writeln!(
                     text,
                     "      if (!c.template reduce<{at}, {number}>(sums{number})) return;"
@@ -103,36 +108,6 @@ impl Planned<'_> {
                 let _ = writeln!(text, "      const T s{row} = c.total({number});");
             }
         }
-    }
-
-    /// Calls the function of a stage.
-    fn call(&self, text: &mut String, stage: &Stage, function: &str) {
-        let mut arguments = vec!["c.u".to_owned()];
-        arguments.extend(stage.sources.iter().map(|source| match *source {
-            Source::Input(tensor) => format!("x{tensor}"),
-            Source::Cut(cut) => format!("t{cut}"),
-        }));
-        let params = stage.params.iter();
-        arguments.extend(params.map(|param| format!("c.template param<{param}>()")));
-        arguments.extend(stage.rows.iter().map(|row| format!("s{row}")));
-        for target in &stage.targets {
-            arguments.push(match *target {
-                Target::Output(output) => {
-                    let count = self.program.outputs[output].values.len();
-                    let _ = writeln!(text, "      V o{output}[{count}];");
-                    format!("o{output}")
-                }
-                Target::Cut(cut) => format!("t{cut}"),
-            });
-        }
-        if let Some(&first) = stage.row_sums.first() {
-            let (number, count) = (self.number(first), stage.row_sums.len());
-            let _ = writeln!(text, "      T sums{number}[{count}];");
-            arguments.push(format!("sums{number}"));
-        }
-        let sums = stage.sums.iter();
-        arguments.extend(sums.map(|sum| format!("c.template sum<{sum}>()")));
-        let _ = writeln!(text, "      {function}<V>({});", arguments.join(", "));
     }
 }
 
