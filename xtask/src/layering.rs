@@ -30,6 +30,17 @@ const FORBIDDEN: &[(&str, &[&str])] = &[
             "clap",
         ],
     ),
+    // Networks know no framework.
+    (
+        "flashcliff-network",
+        &[
+            "prettyplease",
+            "flashcliff-build-support",
+            "flashcliff-tuner",
+            "candle-core",
+            "clap",
+        ],
+    ),
     (
         "flashcliff-candle",
         &[

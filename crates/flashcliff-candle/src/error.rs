@@ -15,6 +15,10 @@ pub enum Error {
     #[error(transparent)]
     Core(#[from] flashcliff::Error),
 
+    /// An error of a network.
+    #[error(transparent)]
+    Network(#[from] flashcliff_network::Error),
+
     /// An error of candle.
     #[error(transparent)]
     Candle(#[from] candle_core::Error),

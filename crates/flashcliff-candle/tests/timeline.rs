@@ -54,16 +54,21 @@ fn a_plan_and_the_graph_do_the_same_work() {
     // Four products with both passes.
     assert_eq!(of(&plan, "steerable_product").len(), 8);
     // The inner maps of the products; the embedding and the head are maps of the plan, but layers of their own in the graph.
-    let wide = |operations: &[Arc<Operation>]| -> Vec<Operation> {
+    let wide = |operations: &[Arc<Operation>], phase: Pass| -> Vec<Operation> {
         let maps = of(operations, "mv_linear").into_iter();
-        let wide = maps.filter(|map| map.shapes[0] == [32, ROWS, 32]);
-        let mut wide: Vec<Operation> = wide.cloned().collect();
-        // Backward, a plan takes the two maps of a layer in the other order.
-        wide.sort_by_key(|map| (map.phase.map(Pass::name), map.shapes.len()));
-        wide
+        let wide = maps.filter(|map| map.shapes[0] == [32, ROWS, 32] && map.phase == Some(phase));
+        wide.cloned().collect()
     };
-    assert_eq!(wide(&plan).len(), 16);
-    assert_eq!(wide(&plan), wide(&graph));
+    let forward = wide(&plan, Pass::Forward);
+    assert_eq!(forward.len(), 8);
+    assert_eq!(forward, wide(&graph, Pass::Forward));
+    // Backward, a plan takes the gradients of weights apart.
+    let backward = [&plan, &graph].map(|operations| wide(operations, Pass::Backward));
+    assert_eq!(backward.each_ref().map(Vec::len), [16, 8]);
+    let flops = backward
+        .each_ref()
+        .map(|maps| maps.iter().filter_map(|map| map.flops).sum::<usize>());
+    assert_eq!(flops[0], flops[1]);
     let [first, second] = of(&graph, "linear")[..] else {
         panic!("expected two linear layers of the head");
     };

@@ -7,11 +7,12 @@ use candle_core::{Result, Tensor};
 use candle_nn::{Module, VarBuilder};
 use flashcliff::ops::{self, LinearOptions, ProductOptions};
 use flashcliff::{Algebra, Bias, Gate, Norm};
+use flashcliff_network::Value;
 
 use super::{GradeNorm, MVLinear, SteerableLayerOptions, normal};
 use crate::Error;
 use crate::choices::{self, NORM};
-use crate::objective::plan::{Builder, ValueId};
+use crate::objective::description::Description;
 use crate::op::node::{self, Argument};
 use crate::op::once::entering;
 use crate::op::{Core, GpuOptions, WithOptions};
@@ -93,36 +94,27 @@ impl FullyConnectedSteerableGeometricProduct {
         self
     }
 
-    /// The layer in a plan, on a value `[blades, rows, in]`.
-    pub(crate) fn plan(
+    /// The layer in a network, on a value `[blades, rows, in]`.
+    pub(crate) fn describe(
         &self,
-        plan: &mut Builder,
-        x: ValueId,
-    ) -> std::result::Result<ValueId, Error> {
-        let algebra = self.linear_right.operator().algebra();
-        let (outputs, inputs, paths) = self.weight.dims3()?;
+        network: &mut Description,
+        x: Value,
+    ) -> std::result::Result<Value, Error> {
         // Its gradient is the last that is added to that of `x`: a product adds to none.
         let left = self.linear_left.as_ref();
-        let left = left.map(|left| left.plan(plan, x)).transpose()?;
-        let mut right = self.linear_right.plan(plan, x)?;
+        let left = left.map(|left| left.describe(network, x)).transpose()?;
+        let mut right = self.linear_right.describe(network, x)?;
         if let Some(normalization) = &self.normalization {
-            right = normalization.plan(plan, right)?;
+            right = normalization.describe(network, right)?;
         }
-        let weight = plan.reverse_axes(&self.weight)?;
-        let lanes = plan.lanes(algebra, inputs);
-        let values = [
-            (x, lanes.clone()),
-            (right, lanes),
-            (weight, vec![paths, inputs, outputs]),
-        ];
-        let product = plan.operator(&Arc::new(self.product.operator().clone()), &values, &[], 0)?;
-        Ok(match left {
-            None => product,
-            Some(left) => {
-                let shape = plan.lanes(algebra, outputs);
-                plan.scaled_sum([left, product], shape, FRAC_1_SQRT_2)
-            }
-        })
+        let weight = network.parameter(&self.weight, self.weight.dims())?;
+        let weight = network.network.reverse_axes(weight)?;
+        let operator = Arc::new(self.product.operator().clone());
+        let product = network.operator(&operator, &[x, right, weight], &[])?;
+        match left {
+            None => Ok(product),
+            Some(left) => Ok(network.network.scaled_sum([left, product], FRAC_1_SQRT_2)?),
+        }
     }
 }
 

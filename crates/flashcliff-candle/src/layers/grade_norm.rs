@@ -5,10 +5,11 @@ use std::sync::Arc;
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::{Algebra, Operator, ops};
+use flashcliff_network::Value;
 
 use crate::Error;
 use crate::choices;
-use crate::objective::plan::{Builder, ValueId};
+use crate::objective::description::Description;
 use crate::op::node::{self, Argument};
 
 /// `y_g = x_g / (sigmoid(a_g) (|x_g| - 1) + 1 + 1e-6)`, with the smooth norm `|x_g| = (q(x_g)^2 +
@@ -43,15 +44,14 @@ impl GradeNorm {
 }
 
 impl GradeNorm {
-    /// The layer in a plan, on a value `[blades, rows, C]`.
-    pub(crate) fn plan(
+    /// The layer in a network, on a value `[blades, rows, C]`.
+    pub(crate) fn describe(
         &self,
-        plan: &mut Builder,
-        x: ValueId,
-    ) -> std::result::Result<ValueId, Error> {
+        network: &mut Description,
+        x: Value,
+    ) -> std::result::Result<Value, Error> {
         let shape = self.a.dims().to_vec();
-        let lanes = plan.lanes(self.operator.algebra(), shape[0]);
-        plan.operator(&self.operator, &[(x, lanes)], &[(&self.a, shape)], 0)
+        network.operator(&self.operator, &[x], &[(&self.a, shape)])
     }
 }
 

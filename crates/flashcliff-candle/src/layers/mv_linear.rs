@@ -6,11 +6,12 @@ use candle_core::{Result, Tensor};
 use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::ops::{self, LinearOptions};
 use flashcliff::{Algebra, Bias, Operator};
+use flashcliff_network::Value;
 
 use super::normal;
 use crate::Error;
 use crate::choices;
-use crate::objective::plan::{Builder, ValueId};
+use crate::objective::description::Description;
 use crate::op::node::{self, Argument};
 
 /// `y_i = W[.., grade(i)] x_i`, plus a bias on the scalar blade.
@@ -77,18 +78,17 @@ impl MVLinear {
         &self.operator
     }
 
-    /// The layer in a plan, on a value `[blades, rows, in]`.
-    pub(crate) fn plan(
+    /// The layer in a network, on a value `[blades, rows, in]`.
+    pub(crate) fn describe(
         &self,
-        plan: &mut Builder,
-        x: ValueId,
-    ) -> std::result::Result<ValueId, Error> {
+        network: &mut Description,
+        x: Value,
+    ) -> std::result::Result<Value, Error> {
         let shape = self.weight.dims().to_vec();
-        let lanes = plan.lanes(self.operator.algebra(), shape[1]);
         let bias = self.bias.as_ref().map(|bias| (bias, vec![shape[0]]));
         let mut parameters = vec![(&self.weight, shape)];
         parameters.extend(bias);
-        plan.operator(&self.operator, &[(x, lanes)], &parameters, 0)
+        network.operator(&self.operator, &[x], &parameters)
     }
 }
 

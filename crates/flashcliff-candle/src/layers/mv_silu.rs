@@ -5,10 +5,11 @@ use std::sync::Arc;
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::{Algebra, Invariant, Operator, ops};
+use flashcliff_network::Value;
 
 use crate::Error;
 use crate::choices::{self, INVARIANT};
-use crate::objective::plan::{Builder, ValueId};
+use crate::objective::description::Description;
 use crate::op::node::{self, Argument};
 
 /// `y_g = sigmoid(a_g u_g + b_g) x_g`. `u_0` is the scalar; the other `u_g` are `q(x_g)` ([`Invariant::Mag2`]) or its
@@ -49,16 +50,15 @@ impl MVSiLU {
 }
 
 impl MVSiLU {
-    /// The layer in a plan, on a value `[blades, rows, C]`.
-    pub(crate) fn plan(
+    /// The layer in a network, on a value `[blades, rows, C]`.
+    pub(crate) fn describe(
         &self,
-        plan: &mut Builder,
-        x: ValueId,
-    ) -> std::result::Result<ValueId, Error> {
+        network: &mut Description,
+        x: Value,
+    ) -> std::result::Result<Value, Error> {
         let shape = self.a.dims()[1..].to_vec();
-        let lanes = plan.lanes(self.operator.algebra(), shape[0]);
         let parameters = [&self.a, &self.b].map(|tensor| (tensor, shape.clone()));
-        plan.operator(&self.operator, &[(x, lanes)], &parameters, 0)
+        network.operator(&self.operator, &[x], &parameters)
     }
 }
 

@@ -6,12 +6,13 @@ use candle_core::{Result, Tensor};
 use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::ops::{self, LinearOptions};
 use flashcliff::{Algebra, Bias, GradeSet};
+use flashcliff_network::Value;
 
 use super::normal;
 use crate::Error;
 use crate::choices;
 use crate::functional::point_vectors;
-use crate::objective::plan::{Builder, ValueId};
+use crate::objective::description::Description;
 use crate::op::embed::EmbedVectors;
 use crate::op::node::{self, Argument};
 use crate::op::once::entering;
@@ -76,12 +77,8 @@ impl PointEmbedding {
             .reshape((dim, batch, self.weight.dim(0)?))
     }
 
-    /// The layer in a plan: a value `[blades, rows, out]` from the points of the batch. Blades of grades above 1 are 0.
-    pub(crate) fn plan(
-        &self,
-        plan: &mut Builder,
-        rows: usize,
-    ) -> std::result::Result<ValueId, Error> {
+    /// The layer in a network: a value `[blades, rows, out]` from the points of the batch. Blades of grades above 1 are 0.
+    pub(crate) fn describe(&self, network: &mut Description) -> std::result::Result<Value, Error> {
         let (channels, points) = self.weight.dims2()?;
         let dim = self.algebra.signature().dim();
         let options = LinearOptions::default()
@@ -89,18 +86,16 @@ impl PointEmbedding {
             .with_bias(Bias::Scalar)
             .with_grades(GradeSet::of(&[0, 1]));
         let operator = Arc::new(ops::mv_linear(self.algebra, &options)?);
-        let x = plan.points(points, dim, 0);
+        let x = network.points(points, dim);
+        let x = network.network.points(x)?;
         let parameters = [
             (&self.weight, vec![channels, points]),
             (&self.bias, vec![channels]),
         ];
-        let room = self.algebra.blade_count() * rows * channels;
-        plan.operator(
-            &operator,
-            &[(x, vec![dim + 1, rows, points])],
-            &parameters,
-            room,
-        )
+        let embedded = network.operator(&operator, &[x], &parameters)?;
+        Ok(network
+            .network
+            .extend_blades(embedded, self.algebra.blade_count())?)
     }
 
     /// The bias: the second input of the function.

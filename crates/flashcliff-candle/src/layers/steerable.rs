@@ -6,11 +6,12 @@ use candle_core::{Result, Tensor};
 use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::ops::{self, LinearOptions, SteerableOptions};
 use flashcliff::{Algebra, Bias, Norm};
+use flashcliff_network::Value;
 
 use super::normal;
 use crate::Error;
 use crate::choices::{self, NORM};
-use crate::objective::plan::{Builder, ValueId};
+use crate::objective::description::Description;
 use crate::op::node::{self, Argument};
 use crate::op::steerable::Steerable;
 
@@ -141,27 +142,24 @@ impl SteerableGeometricProduct {
         &self.function
     }
 
-    /// The layer in a plan, on a value `[blades, rows, C]`.
-    pub(crate) fn plan(
+    /// The layer in a network, on a value `[blades, rows, C]`.
+    pub(crate) fn describe(
         &self,
-        plan: &mut Builder,
-        x: ValueId,
-    ) -> std::result::Result<ValueId, Error> {
+        network: &mut Description,
+        x: Value,
+    ) -> std::result::Result<Value, Error> {
         let shape = |tensor: &Tensor| tensor.dims().to_vec();
         let channels = self.weight.dims()[0];
-        let activation = plan.lanes(self.function.product.algebra(), channels);
-        let value = |value| (value, activation.clone());
         let weight = [(&self.right, shape(&self.right))];
-        let right = plan.operator(&self.function.right, &[value(x)], &weight, 0)?;
-        let mut factors = vec![value(x), value(right)];
+        let right = network.operator(&self.function.right, &[x], &weight)?;
+        let mut factors = vec![x, right];
         if let (Some((weight, bias)), Some(operator)) = (&self.left, &self.function.left) {
             let parameters = [(weight, shape(weight)), (bias, vec![channels])];
-            let left = plan.operator(operator, &[value(x)], &parameters, 0)?;
-            factors.push(value(left));
+            factors.push(network.operator(operator, &[x], &parameters)?);
         }
         let mut parameters = vec![(&self.weight, shape(&self.weight))];
         parameters.extend(self.a.as_ref().map(|a| (a, shape(a))));
-        plan.operator(&self.function.product, &factors, &parameters, 0)
+        network.operator(&self.function.product, &factors, &parameters)
     }
 
     /// The inputs of the function after the first.

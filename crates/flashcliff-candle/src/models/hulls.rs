@@ -3,13 +3,14 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{Linear, Module, VarBuilder};
 use flashcliff::{Algebra, Signature};
+use flashcliff_network::Activation;
 use std::sync::Arc;
 
 use crate::Error;
 use crate::layers::{
     PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, apply_linear, linear,
 };
-use crate::objective::plan::{Activation, Builder, Plan};
+use crate::objective::description::{Described, Description};
 use crate::op::node::{self, Argument};
 use crate::op::trunk::Trunk;
 
@@ -108,20 +109,22 @@ impl Hulls {
         trunk + SAVED_BY_THE_HEAD * rows
     }
 
-    /// The model with its error as a plan, for batches of so many rows.
-    pub(super) fn plan(&self, rows: usize) -> std::result::Result<Option<Plan>, Error> {
-        let mut plan = Builder::new(rows);
-        let mut x = self.embedding.plan(&mut plan, rows)?;
+    /// The model as a network.
+    pub(super) fn describe(
+        &self,
+        mut network: Description,
+    ) -> std::result::Result<Described, Error> {
+        let mut x = self.embedding.describe(&mut network)?;
         for product in &self.products {
-            plan.block();
-            x = product.plan(&mut plan, x)?;
+            network.network.block();
+            x = product.describe(&mut network, x)?;
         }
-        plan.block();
-        let norms = plan.norm(x, BLADES, CHANNELS);
-        let hidden = plan.linear(self.algebra, norms, &self.hidden)?;
-        let hidden = plan.activation(hidden, CHANNELS, Activation::Silu);
-        let prediction = plan.linear(self.algebra, hidden, &self.head)?;
-        Ok(plan.finish(prediction))
+        network.network.block();
+        let norms = network.network.blade_norm(x)?;
+        let hidden = network.linear(self.algebra, norms, &self.hidden)?;
+        let hidden = network.network.activation(hidden, Activation::Silu)?;
+        let prediction = network.linear(self.algebra, hidden, &self.head)?;
+        Ok(network.finish(prediction))
     }
 }
 

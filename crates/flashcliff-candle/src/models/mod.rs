@@ -21,7 +21,7 @@ use crate::Error;
 use crate::checkpoint::Checkpoint;
 use crate::init::Parameters;
 use crate::layers::transformer::Draw;
-use crate::objective::plan::Plan;
+use crate::objective::description::{Described, Description};
 
 /// A network, with its free sizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -261,12 +261,13 @@ impl Model {
         Ok(())
     }
 
-    /// The network with its error as a plan for batches of so many rows, if it has one: see [`Architecture::has_plan`].
-    pub(crate) fn plan(&self, rows: usize) -> std::result::Result<Option<Plan>, Error> {
+    /// The network as a graph, if it is one: see [`Architecture::has_plan`].
+    pub(crate) fn network(&self) -> std::result::Result<Option<Described>, Error> {
+        let empty = Description::new(&self.parameters);
         match &self.network {
-            Network::Hulls(network) => network.plan(rows),
-            Network::Regression(network) => network.plan(rows),
-            Network::Volumes(network) => network.plan(rows),
+            Network::Hulls(network) => network.describe(empty).map(Some),
+            Network::Regression(network) => network.describe(empty).map(Some),
+            Network::Volumes(network) => network.describe(empty).map(Some),
             Network::Gravity(_) => Ok(None),
         }
     }

@@ -3,12 +3,13 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{Linear, Module, VarBuilder};
 use flashcliff::{Algebra, Signature};
+use flashcliff_network::Activation;
 
 use crate::Error;
 use crate::layers::{
     PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, apply_linear, linear,
 };
-use crate::objective::plan::{Activation, Builder, Plan};
+use crate::objective::description::{Described, Description};
 
 pub(super) const POINTS: usize = 2;
 const CHANNELS: usize = 8;
@@ -52,22 +53,24 @@ impl Regression {
 }
 
 impl Regression {
-    /// The model with its error as a plan, for batches of so many rows.
-    pub(super) fn plan(&self, rows: usize) -> std::result::Result<Option<Plan>, Error> {
-        let mut plan = Builder::new(rows);
-        let x = self.embedding.plan(&mut plan, rows)?;
-        plan.block();
-        let x = self.product.plan(&mut plan, x)?;
-        plan.block();
+    /// The model as a network.
+    pub(super) fn describe(
+        &self,
+        mut network: Description,
+    ) -> std::result::Result<Described, Error> {
+        let x = self.embedding.describe(&mut network)?;
+        network.network.block();
+        let x = self.product.describe(&mut network, x)?;
+        network.network.block();
         let [first, second, last] = &self.mlp;
         // The first linear map reads the scalar parts, which come first.
         let mut hidden = x;
         for linear in [first, second] {
-            hidden = plan.linear(self.algebra, hidden, linear)?;
-            hidden = plan.activation(hidden, linear.weight().dims()[0], Activation::Relu);
+            hidden = network.linear(self.algebra, hidden, linear)?;
+            hidden = network.network.activation(hidden, Activation::Relu)?;
         }
-        let prediction = plan.linear(self.algebra, hidden, last)?;
-        Ok(plan.finish(prediction))
+        let prediction = network.linear(self.algebra, hidden, last)?;
+        Ok(network.finish(prediction))
     }
 }
 

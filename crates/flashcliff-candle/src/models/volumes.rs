@@ -7,7 +7,7 @@ use flashcliff::{Algebra, Invariant, Signature};
 use crate::Error;
 use crate::functional::embed_points;
 use crate::layers::{FullyConnectedSteerableGeometricProduct, MVSiLU, SteerableLayerOptions};
-use crate::objective::plan::{Builder, Plan};
+use crate::objective::description::{Described, Description};
 
 pub(super) const POINTS: usize = 3;
 const CHANNELS: usize = 96;
@@ -55,20 +55,24 @@ impl Volumes {
 }
 
 impl Volumes {
-    /// The model with its error as a plan, for batches of so many rows.
-    pub(super) fn plan(&self, rows: usize) -> std::result::Result<Option<Plan>, Error> {
+    /// The model as a network.
+    pub(super) fn describe(
+        &self,
+        mut network: Description,
+    ) -> std::result::Result<Described, Error> {
         let (blades, dim) = (self.algebra.blade_count(), self.algebra.signature().dim());
-        let mut plan = Builder::new(rows);
-        let points = plan.points(POINTS, dim, blades * rows * POINTS);
-        let mut x = self.first.plan(&mut plan, points)?;
-        plan.block();
+        let points = network.points(POINTS, dim);
+        let points = network.network.points(points)?;
+        let points = network.network.extend_blades(points, blades)?;
+        let mut x = self.first.describe(&mut network, points)?;
+        network.network.block();
         for gate in &self.gates {
-            x = gate.plan(&mut plan, x)?;
+            x = gate.describe(&mut network, x)?;
         }
-        plan.block();
-        let x = self.last.plan(&mut plan, x)?;
-        let prediction = plan.blade(x, [blades, 1], blades - 1);
-        Ok(plan.finish(prediction))
+        network.network.block();
+        let x = self.last.describe(&mut network, x)?;
+        let prediction = network.network.blade(x, blades - 1)?;
+        Ok(network.finish(prediction))
     }
 }
 

@@ -1,47 +1,49 @@
-//! Gradients of parameters in the order in which the backward pass completes them.
+//! Gradients of parameters in the order in which a plan completes them.
 //!
-//! Ranks average gradients while the backward pass goes on: a *bucket* of gradients as soon as its last one is there. A
-//! parameter has one use in a plan, so its gradient is complete behind the backward pass of one node.
+//! Ranks average gradients while the backward pass goes on: a *bucket* of gradients as soon as its last one is there.
 
-use super::plan::{Plan, Wanted};
+use flashcliff_network::Plan;
 
-/// Parameters whose gradients are complete behind the backward pass of a node, and were not behind that of an earlier bucket.
+/// Outputs that are complete behind a call, and were not behind that of an earlier bucket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
-    /// The node.
-    pub(super) node: usize,
-    pub(super) parameters: Vec<usize>,
+    /// The call.
+    pub(super) call: usize,
+    /// The gradients, by their numbers among the outputs of the plan.
+    pub(super) outputs: Vec<usize>,
 }
 
-impl Plan {
-    /// All parameters in at most so many buckets of about the same size, in the order of the backward pass. The last one is there even without
-    /// parameters.
-    pub(super) fn buckets(&self, most: usize) -> Vec<Bucket> {
-        let lens: Vec<usize> = self
-            .parameters
-            .iter()
-            .map(|tensor| tensor.elem_count())
-            .collect();
-        let share = lens.iter().sum::<usize>().div_ceil(most.max(1));
-        let (mut left, mut len) = (lens.len(), 0);
-        let (mut buckets, mut parameters) = (Vec::new(), Vec::new());
-        for (node, wanted) in self.wanted.iter().enumerate().rev() {
-            for wanted in wanted {
-                if let Wanted::Parameter(parameter) = *wanted {
-                    parameters.push(parameter);
-                    (left, len) = (left - 1, len + lens[parameter]);
-                }
-            }
-            let is_full = len >= share && !parameters.is_empty();
-            if left == 0 || is_full {
-                let parameters = std::mem::take(&mut parameters);
-                buckets.push(Bucket { node, parameters });
-                len = 0;
-            }
-            if left == 0 {
-                break;
-            }
+/// The gradients of a plan, which are all outputs but the first, in at most so many buckets of about the same size, in the order of the calls. The last
+/// one is there even without gradients.
+pub(super) fn buckets(plan: &Plan, most: usize) -> Vec<Bucket> {
+    let len = |output: usize| {
+        let tensor = plan.tensor(plan.outputs()[output]);
+        tensor.map_or(0, |(shape, _)| shape.iter().product())
+    };
+    let mut order: Vec<(usize, usize)> = (1..plan.outputs().len())
+        .filter_map(|output| Some((plan.completed_by(output)?, output)))
+        .collect();
+    order.sort_unstable();
+    let share = order
+        .iter()
+        .map(|&(_, output)| len(output))
+        .sum::<usize>()
+        .div_ceil(most.max(1));
+    let (mut buckets, mut outputs, mut filled) = (Vec::new(), Vec::new(), 0);
+    for (at, &(call, output)) in order.iter().enumerate() {
+        outputs.push(output);
+        filled += len(output);
+        let next = order.get(at + 1);
+        let ends_call = next.is_none_or(|&(next, _)| next != call);
+        if next.is_none() || ends_call && filled >= share {
+            let outputs = std::mem::take(&mut outputs);
+            buckets.push(Bucket { call, outputs });
+            filled = 0;
         }
-        buckets
     }
+    if buckets.is_empty() {
+        let call = plan.call_count().saturating_sub(1);
+        buckets.push(Bucket { call, outputs });
+    }
+    buckets
 }

@@ -59,9 +59,11 @@ impl Objective {
                     return Err(memory::misplaced("objective"));
                 };
                 let mut views = Vec::new();
-                for (at, tensor) in planned.plan.parameters.iter().enumerate() {
+                let tensors = planned.tensors.iter().zip(&planned.gradients);
+                for (tensor, output) in tensors {
+                    let Some(output) = *output else { continue };
                     let count = tensor.elem_count();
-                    let view = gpu.gradient(at).and_then(|sum| View::of(sum, 0..count));
+                    let view = gpu.output(output).and_then(|sum| View::of(sum, 0..count));
                     let view = view.ok_or_else(|| memory::misplaced("objective"))?;
                     views.push((view, count));
                 }
@@ -71,10 +73,10 @@ impl Objective {
                     f(&all)
                 })
             }
-            Work::Graph(gradients) => {
+            Work::Graph(own) => {
                 let mut tensors = Vec::new();
-                if let Some(gradients) = gradients {
-                    for (_, var) in self.model.parameters().variables() {
+                if let Some(gradients) = &mut own.gradients {
+                    for (_, var) in own.model.parameters().variables() {
                         // Gradients of candle's graph may share memory, with each other too, so each becomes memory of its own.
                         if let Some(shared) = gradients.remove(&var) {
                             let own = shared.detach().force_contiguous()?;
@@ -94,23 +96,24 @@ impl Objective {
 
     /// Frees the gradients of candle's graph: a captured step must keep no tensor that it made.
     pub(crate) fn release(&mut self) {
-        if let Work::Graph(gradients) = &mut self.work {
-            *gradients = None;
+        if let Work::Graph(own) = &mut self.work {
+            own.gradients = None;
         }
     }
 
     /// The gradient of a variable in the last batch.
     pub(crate) fn gradient(&self, var: &Var) -> Option<Gradient<'_>> {
         match &self.work {
-            Work::Graph(gradients) => gradients.as_ref()?.get(var).map(Gradient::Tensor),
+            Work::Graph(own) => own.gradients.as_ref()?.get(var).map(Gradient::Tensor),
             Work::Planned(planned) => {
-                let mut parameters = planned.plan.parameters.iter();
+                let mut parameters = planned.tensors.iter();
                 let at = parameters.position(|tensor| tensor.id() == var.id())?;
+                let output = planned.gradients[at]?;
                 Some(match &planned.place {
-                    Place::F32(cpu) => Gradient::F32(cpu.gradient(at)),
-                    Place::F64(cpu) => Gradient::F64(cpu.gradient(at)),
+                    Place::F32(cpu) => Gradient::F32(cpu.output(output)),
+                    Place::F64(cpu) => Gradient::F64(cpu.output(output)),
                     #[cfg(feature = "cuda")]
-                    Place::Gpu(gpu) => Gradient::Gpu(gpu.gradient(at)?),
+                    Place::Gpu(gpu) => Gradient::Gpu(gpu.output(output)?),
                 })
             }
         }

@@ -27,11 +27,12 @@ pub(crate) fn backward(loss: &Tensor, scale: Option<&LossScale>) -> Result<GradS
 /// The error of a batch and its gradients, through candle's graph.
 pub(super) fn graph(
     model: &Model,
-    [points, targets]: &[Tensor; 2],
+    batch: &[Tensor],
     [rows, parts]: [usize; 2],
     loss_scale: Option<&LossScale>,
     draws: Option<&Draws>,
 ) -> Result<(Tensor, GradStore), Error> {
+    let (points, targets) = (&batch[0], &batch[1]);
     let part_rows = rows / parts;
     let mut whole: Option<(Tensor, GradStore)> = None;
     for index in 0..parts {

@@ -1,133 +1,120 @@
-//! The operations of a plan, as a timeline reports them.
+//! The calls of a plan, as a timeline reports them.
 
 use std::sync::Arc;
 
-use flashcliff::{Dtype, Pass};
+use flashcliff::{Dims, Dtype, Operator, Pass};
+use flashcliff_network::{Plan, Value, Work};
 
-use super::plan::{Activation, Node, Plan, Wanted, Work};
-use crate::op::blade_norm::BladeNorm;
 use crate::timeline::{self, Operation, Sizes};
 
-/// The operations of both passes of a plan.
+/// The operations of the calls of a plan; `None` for calls that launch nothing.
 #[derive(Debug)]
-pub(super) struct Operations {
-    /// For each node its forward pass.
-    forward: Vec<Arc<Operation>>,
-    /// For each node its backward pass, if it has work.
-    backward: Vec<Option<Arc<Operation>>>,
-    /// The error, with the gradient of the prediction.
-    error: Arc<Operation>,
-}
+pub(super) struct Operations(Vec<Option<Arc<Operation>>>);
 
 impl Operations {
-    /// The operations of a plan, with the type of its features and that of the model.
-    pub(super) fn new(plan: &Plan, dtypes: [Dtype; 2]) -> Self {
-        let of = |(at, node): (usize, &Node), pass| {
-            let wanted = plan.wanted[at].iter();
-            let wanted: Vec<bool> = wanted.map(|&wanted| wanted != Wanted::No).collect();
-            Arc::new(operation(plan, dtypes, node, pass, &wanted))
-        };
-        let nodes = || plan.nodes.iter().enumerate();
-        let has_work = |at: usize| plan.wanted[at].iter().any(|&wanted| wanted != Wanted::No);
-        let backward = |(at, node)| has_work(at).then(|| of((at, node), Pass::Backward));
-        let rows = vec![plan.rows];
-        let shapes = [rows.clone(), rows.clone()];
-        let error = Operation::of_function(
-            "squared_error",
-            &shapes,
-            &rows,
-            dtypes[1],
-            Pass::Forward,
-            &[],
-        );
-        Self {
-            forward: nodes().map(|node| of(node, Pass::Forward)).collect(),
-            backward: nodes().map(backward).collect(),
-            // A difference, its square, a sum and the gradient of each row.
-            error: Arc::new(error.with_flops(4 * plan.rows)),
-        }
+    pub(super) fn new(plan: &Plan) -> Self {
+        let calls = 0..plan.call_count();
+        Self(
+            calls
+                .map(|call| operation(plan, call).map(Arc::new))
+                .collect(),
+        )
     }
 }
 
-/// Reports of both passes to the timeline of the calling thread, if there is one.
+/// Reports to the timeline of the calling thread, if there is one.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reports<'a>(pub(super) Option<&'a Operations>);
 
 impl Reports<'_> {
-    /// The pass of a node begins.
-    pub(super) fn node(self, node: usize, pass: Pass) {
-        let operation = self.0.and_then(|operations| match pass {
-            Pass::Forward => Some(&operations.forward[node]),
-            Pass::Backward => operations.backward[node].as_ref(),
-        });
-        if let Some(operation) = operation {
-            timeline::begin(|| operation.clone());
-        }
-    }
-
-    /// The error begins.
-    pub(super) fn error(self) {
-        if let Some(operations) = self.0 {
-            timeline::begin(|| operations.error.clone());
-        }
-    }
-
-    /// All nodes are done.
-    pub(super) fn end(self) {
-        if self.0.is_some() {
-            timeline::begin(Operation::rest);
+    /// A call begins; behind the last one, what follows the plan.
+    pub(super) fn call(self, call: usize) {
+        let Some(operations) = self.0 else { return };
+        match operations.0.get(call) {
+            Some(Some(operation)) => timeline::begin(|| operation.clone()),
+            Some(None) => {}
+            None => timeline::begin(Operation::rest),
         }
     }
 }
 
-fn operation(
+fn operation(plan: &Plan, call: usize) -> Option<Operation> {
+    let (pass, work, wanted) = match plan.work(call) {
+        Work::FirstBlades(_) | Work::ExtendBlades { clears: false, .. } => return None,
+        Work::Gradient(gradient) => (Pass::Backward, &*gradient.of, gradient.wanted.clone()),
+        work => {
+            let reads = plan.reads(call).iter();
+            let tracked = reads.map(|&value| plan.network().depends_on_parameter(value));
+            (Pass::Forward, work, tracked.collect())
+        }
+    };
+    let operation = match (work, plan.dims(call)) {
+        (Work::Operator(operator), Some(dims)) => {
+            of_operator(plan, call, (operator, dims), pass, &wanted)
+        }
+        _ => of_function(plan, call, work.name(), pass, &wanted),
+    };
+    let operation = operation.with_flops(plan.size(call).flops);
+    Some(Operation {
+        output_bytes: operation.output_bytes + extension(plan, call),
+        ..operation
+    })
+}
+
+fn of_operator(
     plan: &Plan,
-    dtypes: [Dtype; 2],
-    node: &Node,
+    call: usize,
+    (operator, dims): (&Operator, &Dims),
     pass: Pass,
     wanted: &[bool],
 ) -> Operation {
-    let output = &plan.values[node.output.value.0];
-    let lanes = dtypes[usize::from(output.wide)];
-    let of_function = |name: &str, flops: [usize; 2]| {
-        let shapes: Vec<Vec<usize>> = node.inputs.iter().map(|x| x.shape.clone()).collect();
-        let flops = match pass {
-            Pass::Forward => flops[0],
-            Pass::Backward => flops[1],
-        };
-        let output = &node.output.shape;
-        Operation::of_function(name, &shapes, output, lanes, pass, wanted).with_flops(flops)
+    let output = match pass {
+        Pass::Forward => plan.writes(call)[0],
+        Pass::Backward => plan.reads(call)[operator.inputs().len()],
     };
-    let (inputs, outputs) = (node.inputs[0].len(), node.output.len());
-    let operation = match &node.work {
-        Work::Operator(operator, dims) => {
-            let sizes = Sizes {
-                lanes,
-                params: dtypes[1],
-            };
-            Operation::of_operator(operator, dims, sizes, pass, wanted)
-        }
-        Work::Points => of_function("points", [0, 0]),
-        Work::Norm => {
-            let passes = [Pass::Forward, Pass::Backward];
-            let flops = passes.map(|pass| BladeNorm::flops(inputs, outputs, pass));
-            of_function("blade_norm", flops)
-        }
-        // An exponential, a sum, a quotient and a product; three more operations of the slope and one product.
-        Work::Activation(Activation::Silu) => of_function("silu", [4 * inputs, 8 * inputs]),
-        Work::Activation(Activation::Relu) => of_function("relu", [inputs, inputs]),
-        // A sum and a product of each element; a product for each of two gradients.
-        Work::ScaledSum(_) => of_function("scaled_sum", [2 * outputs, 2 * outputs]),
-        Work::Blade(_) => of_function("blade", [0, 0]),
-        Work::ReverseAxes => of_function("reverse_axes", [0, 0]),
+    let sizes = Sizes {
+        lanes: dtype(plan, output),
+        params: plan.types()[1],
     };
-    // A value may have more room than its operation fills.
-    let room = match pass {
-        Pass::Forward => lanes.bytes() * (output.len - outputs),
-        Pass::Backward => 0,
+    Operation::of_operator(operator, dims, sizes, pass, wanted)
+}
+
+fn of_function(plan: &Plan, call: usize, name: &str, pass: Pass, wanted: &[bool]) -> Operation {
+    let shape = |value: Value| {
+        plan.tensor(value)
+            .map_or(Vec::new(), |(shape, _)| shape.to_vec())
     };
-    Operation {
-        output_bytes: operation.output_bytes + room,
-        ..operation
-    }
+    let reads = plan.reads(call);
+    // The last value that a gradient reads is the gradient of the result; the first result is as long as the input.
+    let written = vec![true; plan.writes(call).len()];
+    let (shapes, output, wanted) = match pass {
+        Pass::Forward => (reads, plan.writes(call)[0], wanted),
+        Pass::Backward => (plan.writes(call), reads[reads.len() - 1], &written[..]),
+    };
+    let shapes: Vec<Vec<usize>> = shapes.iter().map(|&value| shape(value)).collect();
+    let lanes = dtype(plan, output);
+    Operation::of_function(name, &shapes, &shape(output), lanes, pass, wanted)
+}
+
+fn dtype(plan: &Plan, value: Value) -> Dtype {
+    plan.tensor(value)
+        .map_or(plan.types()[0], |(_, dtype)| dtype)
+}
+
+/// The bytes of the further blades that a result of a call has in its memory.
+fn extension(plan: &Plan, call: usize) -> usize {
+    let extends = |other: &usize| {
+        let is_kept = matches!(plan.work(*other), Work::ExtendBlades { clears: false, .. });
+        is_kept && plan.writes(call).contains(&plan.reads(*other)[0])
+    };
+    let Some(other) = (0..plan.call_count()).find(extends) else {
+        return 0;
+    };
+    let bytes = |value: Value| {
+        let tensor = plan.tensor(value);
+        tensor.map_or(0, |(shape, dtype)| {
+            shape.iter().product::<usize>() * dtype.bytes()
+        })
+    };
+    bytes(plan.writes(other)[0]) - bytes(plan.reads(other)[0])
 }

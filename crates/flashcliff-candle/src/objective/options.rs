@@ -44,44 +44,65 @@ impl Features {
         device: &Device,
         dtype: DType,
     ) -> Result<(), Error> {
-        let features = match self {
-            Self::Model => return Ok(()),
-            Self::Bf16 => "bf16",
-            Self::F16 => "f16",
-        };
-        let refused = |expected, got, advice| {
-            Err(Error::Features {
-                features,
-                expected,
-                got,
-                advice,
-            })
-        };
-        match device {
-            Device::Cuda(_) => {}
-            _ => {
-                let (got, advice) = (
-                    "the CPU".to_owned(),
-                    "train on a GPU, or in the type of the model",
-                );
-                return refused("a GPU", got, advice);
-            }
-        }
-        if !architecture.has_plan() {
-            return refused(
+        self.check_device(device)?;
+        if self != Self::Model && !architecture.has_plan() {
+            return self.refuse(
                 "a model that is computed in buffers taken once",
                 format!("{}, which goes through candle's graph", architecture.name()),
                 "train it in the type of the model",
             );
         }
-        match dtype {
-            DType::F32 => Ok(()),
-            other => refused(
+        self.check_dtype(dtype)
+    }
+
+    /// Checks that a network on a device with parameters of a type can be trained so.
+    ///
+    /// # Errors
+    /// [`Error::Features`].
+    pub(super) fn check_place(self, device: &Device, dtype: DType) -> Result<(), Error> {
+        self.check_device(device)?;
+        self.check_dtype(dtype)
+    }
+
+    fn check_device(self, device: &Device) -> Result<(), Error> {
+        match (self, device) {
+            (Self::Model, _) | (_, Device::Cuda(_)) => Ok(()),
+            _ => self.refuse(
+                "a GPU",
+                "the CPU".to_owned(),
+                "train on a GPU, or in the type of the model",
+            ),
+        }
+    }
+
+    fn check_dtype(self, dtype: DType) -> Result<(), Error> {
+        match (self, dtype) {
+            (Self::Model, _) | (_, DType::F32) => Ok(()),
+            (_, other) => self.refuse(
                 "parameters of type F32",
                 format!("{other:?}"),
                 "make the model in F32",
             ),
         }
+    }
+
+    fn refuse(
+        self,
+        expected: &'static str,
+        got: String,
+        advice: &'static str,
+    ) -> Result<(), Error> {
+        let features = match self {
+            Self::Model => "the type of the model",
+            Self::Bf16 => "bf16",
+            Self::F16 => "f16",
+        };
+        Err(Error::Features {
+            features,
+            expected,
+            got,
+            advice,
+        })
     }
 }
 

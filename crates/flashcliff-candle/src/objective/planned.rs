@@ -1,34 +1,37 @@
-//! A plan with its buffers, on any device.
+//! A network with its error, gradients and memory, on any device.
 
 use std::cell::OnceCell;
 
 use candle_core::{DType, Device, Tensor};
 use flashcliff::Dtype;
+use flashcliff_network::{Axis, Keep, Plan};
 
-use super::cpu::OnCpu;
+use super::cpu::{Lent, OnCpu};
+use super::description::Described;
 #[cfg(feature = "cuda")]
 use super::gpu::{self, OnGpu};
 use super::operations::{Operations, Reports};
-use super::plan::Plan;
 use super::room::Room;
 use super::{Features, ObjectiveOptions};
 use crate::Error;
-use crate::models::Model;
 #[cfg(feature = "cuda")]
 use crate::op::gpu::memory;
 use crate::op::in_place;
 use crate::optim::LossScale;
 use crate::timeline;
 
-/// A plan with its buffers.
+/// A plan with its memory.
 #[derive(Debug)]
 pub(super) struct Planned {
-    pub(super) plan: Plan,
     pub(super) place: Place,
+    /// The parameters, in the order of the network.
+    pub(super) tensors: Vec<Tensor>,
+    /// For each parameter the output of the plan that is its gradient.
+    pub(super) gradients: Vec<Option<usize>>,
+    /// The name and the shape of each tensor of a batch.
+    pub(super) inputs: Vec<(String, Vec<usize>)>,
     /// The memory that was taken.
     pub(super) room: Room,
-    /// The types of the features and of the model.
-    pub(super) dtypes: [Dtype; 2],
     /// The operations that a timeline hears of, made when there is one.
     operations: OnceCell<Operations>,
     /// The error of batches that are evaluated in place, made by the first of them.
@@ -52,95 +55,134 @@ pub(super) struct Part {
     pub(super) adds: bool,
 }
 
+/// The size of a batch: its rows, and the parts that it is computed in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Batch<'n> {
+    /// What is trained, in errors.
+    pub(super) name: &'n str,
+    pub(super) rows: usize,
+    pub(super) parts: usize,
+}
+
 impl Planned {
-    /// The plan of a model, if it has one, with buffers for batches of so many rows.
+    /// A network of parameters on one device and of one type.
     pub(super) fn new(
-        model: &Model,
-        rows: usize,
-        parts: usize,
+        described: Described,
+        batch: Batch<'_>,
+        (device, dtype): (&Device, DType),
         options: &ObjectiveOptions,
-    ) -> Result<Option<Self>, Error> {
-        let Some(var) = model.parameters().first() else {
-            return Ok(None);
+    ) -> Result<Self, Error> {
+        let Described {
+            mut network,
+            ends: [prediction, target],
+            tensors,
+        } = described;
+        let inputs = network.inputs().iter().map(|&input| {
+            let shape = network.shape(input).unwrap_or_default();
+            let shape = shape.iter().map(|axis| axis.size(batch.rows));
+            (network.name(input).to_owned(), shape.collect())
+        });
+        let inputs = inputs.collect();
+        let keep = match options.gradient_checkpointing {
+            true => Keep::BetweenBlocks,
+            false => Keep::All,
         };
-        let Some(plan) = model.plan(rows)? else {
-            return Ok(None);
-        };
-        let plan = match options.gradient_checkpointing {
-            true => plan.checkpointed(),
-            false => plan,
-        };
-        let name = model.architecture().name();
-        let model = match var.dtype() {
-            DType::F64 => Dtype::F64,
-            _ => Dtype::F32,
-        };
-        let features = match options.features {
-            Features::Model => model,
-            Features::Bf16 => Dtype::Bf16,
-            Features::F16 => Dtype::F16,
-        };
-        let room = Room::of(&plan, [features, model], parts);
-        let (place, room) = match (var.device(), var.dtype()) {
-            (Device::Cpu, DType::F32) => {
-                room.check(name, var.device())?;
-                (Place::F32(OnCpu::new(&plan)), room)
-            }
-            (Device::Cpu, DType::F64) => {
-                room.check(name, var.device())?;
-                (Place::F64(OnCpu::new(&plan)), room)
-            }
+        let [loss, seed] = network.squared_error(prediction, target)?;
+        let pairs = network.gradients(prediction, seed, keep)?;
+        let place = |parameter| pairs.iter().position(|(own, _)| *own == parameter);
+        let gradients = network.parameters().iter();
+        let gradients = gradients
+            .map(|&parameter| place(parameter).map(|at| at + 1))
+            .collect();
+        let mut outputs = vec![loss];
+        outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
+        let types = types(options.features, dtype);
+        let rows = batch.rows / batch.parts;
+        let (place, room) = match (device, dtype) {
             #[cfg(feature = "cuda")]
-            (Device::Cuda(device), DType::F32 | DType::F64) => {
-                let dtypes = [options.features.dtype(var.dtype()), var.dtype()];
-                let (gpu, room) = OnGpu::new(&plan, device, dtypes, parts, name)?;
+            (Device::Cuda(device), _) => {
+                let network = (&network, &outputs[..]);
+                let (gpu, room) = OnGpu::new(network, batch, device, types)?;
                 (Place::Gpu(Box::new(gpu)), room)
             }
-            _ => return Ok(None),
+            _ => {
+                let plan = network.plan(&outputs, rows, types)?;
+                let room = Room::of(&plan, batch);
+                room.check(batch.name, device)?;
+                let place = match dtype {
+                    DType::F64 => Place::F64(OnCpu::new(plan)?),
+                    _ => Place::F32(OnCpu::new(plan)?),
+                };
+                (place, room)
+            }
         };
-        Ok(Some(Self {
-            plan,
+        Ok(Self {
             place,
+            tensors,
+            gradients,
+            inputs,
             room,
-            dtypes: [features, model],
             operations: OnceCell::new(),
             error: None,
-        }))
+        })
+    }
+
+    /// The plan.
+    pub(super) fn plan(&self) -> &Plan {
+        match &self.place {
+            Place::F32(cpu) => &cpu.plan,
+            Place::F64(cpu) => &cpu.plan,
+            #[cfg(feature = "cuda")]
+            Place::Gpu(gpu) => gpu.plan(),
+        }
     }
 
     /// Computes a batch of contiguous tensors, part by part.
     pub(super) fn run(
         &mut self,
-        batch: &[Tensor; 2],
+        batch: &[Tensor],
         rows: usize,
         parts: usize,
         loss_scale: Option<&LossScale>,
     ) -> Result<(), Error> {
-        // A GPU reads it where it lies.
-        let factor = match (&self.place, loss_scale) {
-            (Place::F32(_) | Place::F64(_), Some(scale)) => scale.state()?.scale,
-            _ => 1.0,
-        };
         #[cfg(feature = "cuda")]
         if let Place::Gpu(_) = &self.place {
             return self
                 .run_on_gpu(batch, [rows, parts], loss_scale, None)
                 .map(drop);
         }
-        let plan = (
-            &self.plan,
-            reports(&self.operations, &self.plan, self.dtypes),
-        );
+        let factor = loss_scale.map_or(Ok(1.0), |scale| Ok::<_, Error>(scale.state()?.scale))?;
+        self.observe();
         for index in 0..parts {
-            let (part, batch) = part(batch, [rows, parts], index)?;
-            match &mut self.place {
-                Place::F32(cpu) => cpu.run(plan, &batch, part, factor)?,
-                Place::F64(cpu) => cpu.run(plan, &batch, part, factor)?,
-                #[cfg(feature = "cuda")]
-                Place::Gpu(_) => {}
+            let own = part([rows, parts], index);
+            match parts {
+                // Nothing is allocated.
+                1 => self.run_part(batch, own, factor)?,
+                _ => self.run_part(&tensors_of_part(batch, [rows, parts], index)?, own, factor)?,
             }
         }
         Ok(())
+    }
+
+    fn run_part(&mut self, batch: &[Tensor], part: Part, factor: f64) -> Result<(), Error> {
+        let lent = Lent {
+            batch,
+            parameters: &self.tensors,
+        };
+        let reports = reports(&self.operations);
+        match &mut self.place {
+            Place::F32(cpu) => cpu.run(lent, part, factor, reports),
+            Place::F64(cpu) => cpu.run(lent, part, factor, reports),
+            #[cfg(feature = "cuda")]
+            Place::Gpu(_) => Ok(()),
+        }
+    }
+
+    /// Makes the operations that a timeline hears of, if there is one.
+    fn observe(&self) {
+        if timeline::is_recording() {
+            self.operations.get_or_init(|| Operations::new(self.plan()));
+        }
     }
 
     /// The error of the last batch, in one tensor for all batches.
@@ -163,22 +205,28 @@ impl Planned {
     #[cfg(feature = "cuda")]
     pub(super) fn run_on_gpu(
         &mut self,
-        batch: &[Tensor; 2],
+        batch: &[Tensor],
         [rows, parts]: [usize; 2],
         loss_scale: Option<&LossScale>,
         watch: Option<gpu::Watch<'_>>,
     ) -> Result<Tensor, Error> {
+        self.observe();
         let Place::Gpu(gpu) = &mut self.place else {
             return Err(memory::misplaced("objective"));
         };
-        let plan = (
-            &self.plan,
-            reports(&self.operations, &self.plan, self.dtypes),
-        );
         let parts: Result<Vec<_>, Error> = (0..parts)
-            .map(|index| part(batch, [rows, parts], index))
+            .map(|index| {
+                let tensors = tensors_of_part(batch, [rows, parts], index)?;
+                Ok((part([rows, parts], index), tensors))
+            })
             .collect();
-        gpu.run(plan, &parts?, loss_scale, watch)?;
+        gpu.run(
+            &self.tensors,
+            &parts?,
+            loss_scale,
+            reports(&self.operations),
+            watch,
+        )?;
         Ok(gpu.loss().clone())
     }
 }
@@ -195,32 +243,61 @@ impl Place {
     }
 }
 
-/// The operations of a plan for the timeline of this thread, if there is one.
-fn reports<'a>(
-    operations: &'a OnceCell<Operations>,
-    plan: &Plan,
-    dtypes: [Dtype; 2],
-) -> Reports<'a> {
-    let make = || Operations::new(plan, dtypes);
-    Reports(timeline::is_recording().then(|| operations.get_or_init(make)))
+/// The types of the features and of the model.
+fn types(features: Features, dtype: DType) -> [Dtype; 2] {
+    let model = match dtype {
+        DType::F64 => Dtype::F64,
+        _ => Dtype::F32,
+    };
+    let features = match features {
+        Features::Model => model,
+        Features::Bf16 => Dtype::Bf16,
+        Features::F16 => Dtype::F16,
+    };
+    [features, model]
 }
 
-/// A part of a batch of so many rows in so many parts.
-fn part(
-    batch: &[Tensor; 2],
-    [rows, parts]: [usize; 2],
-    index: usize,
-) -> Result<(Part, [Tensor; 2]), Error> {
-    let part = Part {
+/// The operations for the timeline of this thread, if there is one.
+fn reports(operations: &OnceCell<Operations>) -> Reports<'_> {
+    Reports(operations.get().filter(|_| timeline::is_recording()))
+}
+
+fn part([rows, _]: [usize; 2], index: usize) -> Part {
+    Part {
         scale: 1.0 / rows as f64,
         adds: index > 0,
-    };
+    }
+}
+
+/// The tensors of a part of a batch of so many rows in so many parts.
+fn tensors_of_part(
+    batch: &[Tensor],
+    [rows, parts]: [usize; 2],
+    index: usize,
+) -> Result<Vec<Tensor>, Error> {
     let share = rows / parts;
-    let of = |tensor: &Tensor| tensor.narrow(0, index * share, share);
-    let [points, targets] = batch;
-    let batch = match parts {
-        1 => [points.clone(), targets.clone()],
-        _ => [of(points)?, of(targets)?],
+    let of = |tensor: &Tensor| match parts {
+        1 => Ok(tensor.clone()),
+        _ => Ok(tensor.narrow(0, index * share, share)?),
     };
-    Ok((part, batch))
+    batch.iter().map(of).collect()
+}
+
+/// Checks that a batch can be cut into parts: the first axis of each input is that of rows.
+///
+/// # Errors
+/// [`Error::Shape`].
+pub(super) fn check_rows(described: &Described) -> Result<(), Error> {
+    let network = &described.network;
+    for &input in network.inputs() {
+        let shape = network.shape(input).unwrap_or_default();
+        if shape.first() != Some(&Axis::Rows) {
+            return Err(Error::Shape {
+                tensor: network.name(input).to_owned(),
+                expected: "rows as the first axis".to_owned(),
+                got: shape.iter().map(|axis| axis.size(0)).collect(),
+            });
+        }
+    }
+    Ok(())
 }

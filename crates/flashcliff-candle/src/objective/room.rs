@@ -1,9 +1,10 @@
 //! Whether a device has room for the memory of a plan. The question comes before the memory is taken, once, so no step waits for the answer.
 
 use candle_core::Device;
-use flashcliff::{Dtype, memory};
+use flashcliff::memory;
+use flashcliff_network::Plan;
 
-use super::plan::{Plan, Work};
+use super::planned::Batch;
 use crate::Error;
 
 /// The bytes of the memory of a plan. What grows with the rows is apart from what does not.
@@ -11,12 +12,9 @@ use crate::Error;
 pub(super) struct Room {
     rows: usize,
     parts: usize,
+    /// Values, their gradients, and what operators save: the arena.
     values: u128,
-    /// The bytes that operators save beside the values.
-    saved: u128,
-    /// The gradients of values.
-    gradients: u128,
-    /// The gradients of parameters.
+    /// The gradients of parameters, and the error.
     sums: u128,
     /// Packed weights, and the parts of their gradients, on a GPU.
     packed: u128,
@@ -25,32 +23,29 @@ pub(super) struct Room {
 }
 
 impl Room {
-    /// The room of a plan for each of so many parts of a batch. The types are those of the features and of the model.
-    pub(super) fn of(plan: &Plan, dtypes: [Dtype; 2], parts: usize) -> Self {
-        let wide = |len: usize| (len * dtypes[1].bytes()) as u128;
-        let saved = plan.nodes.iter().map(|node| match &node.work {
-            Work::Operator(operator, dims) => wide(operator.saved_len(dims)),
-            _ => 0,
-        });
-        let parameters = plan.parameters.iter();
-        let sums: u128 = parameters.map(|p| wide(p.elem_count())).sum();
+    /// The room of a plan for each part of a batch.
+    pub(super) fn of(plan: &Plan, batch: Batch<'_>) -> Self {
+        let outputs = plan
+            .outputs()
+            .iter()
+            .filter_map(|&value| plan.tensor(value));
+        let sums: u128 = outputs
+            .map(|(shape, dtype)| (shape.iter().product::<usize>() * dtype.bytes()) as u128)
+            .sum();
         Self {
-            rows: plan.rows,
-            parts,
-            values: plan.value_bytes(dtypes) as u128,
-            saved: saved.sum(),
-            gradients: plan.gradient_bytes(dtypes) as u128,
-            sums: if parts > 1 { 2 * sums } else { sums },
+            rows: plan.rows(),
+            parts: batch.parts,
+            values: plan.arena_bytes() as u128,
+            sums: if batch.parts > 1 { 2 * sums } else { sums },
             packed: 0,
             workspaces: 0,
         }
     }
 
-    /// The room on a GPU, whose operators save, pack and work in so many bytes.
+    /// The room on a GPU, whose operators pack and work in so many bytes.
     #[cfg(feature = "cuda")]
-    pub(super) fn on_gpu(self, saved: usize, packed: usize, workspaces: usize) -> Self {
+    pub(super) fn on_gpu(self, packed: usize, workspaces: usize) -> Self {
         Self {
-            saved: saved as u128,
             packed: packed as u128,
             workspaces: workspaces as u128,
             ..self
@@ -63,7 +58,7 @@ impl Room {
     }
 
     fn of_rows(&self) -> u128 {
-        self.values + self.saved + self.gradients + self.workspaces
+        self.values + self.workspaces
     }
 
     /// The largest batch that fits into so many bytes, with as many parts; 0 if none does.
@@ -76,11 +71,10 @@ impl Room {
     fn in_words(&self, model: &str) -> String {
         let mebibytes = |bytes: u128| bytes.div_ceil(1 << 20);
         format!(
-            "training {model}: the buffers of a batch of {} in {} part(s) ({} MiB of values, {} of their gradients, {} of those of parameters, {} of packed weights and workspaces)",
+            "training {model}: the memory of a batch of {} in {} part(s) ({} MiB of values and their gradients, {} of those of parameters, {} of packed weights and workspaces)",
             self.rows as u128 * self.parts as u128,
             self.parts,
-            mebibytes(self.values + self.saved),
-            mebibytes(self.gradients),
+            mebibytes(self.values),
             mebibytes(self.sums),
             mebibytes(self.packed + self.workspaces)
         )
@@ -125,12 +119,16 @@ impl Room {
 mod tests {
     use candle_core::DType;
 
-    use super::*;
+    use super::super::planned::{Place, Planned};
+    use super::super::{Objective, Work};
     use crate::models::{Architecture, Model};
 
-    fn room(model: &Model, rows: usize, parts: usize) -> Room {
-        let plan = model.plan(rows / parts).unwrap().unwrap();
-        Room::of(&plan, [Dtype::F32; 2], parts)
+    fn planned(architecture: Architecture, rows: usize, parts: usize) -> Planned {
+        let model = Model::new(architecture, 3, DType::F32).unwrap();
+        match Objective::new(&model, rows, parts).unwrap().work {
+            Work::Planned(planned) => *planned,
+            Work::Graph(_) => panic!("no plan"),
+        }
     }
 
     #[test]
@@ -141,25 +139,33 @@ mod tests {
             Architecture::Volumes,
         ] {
             for rows in [1, 5, 32] {
-                let model = Model::new(architecture, 3, DType::F32).unwrap();
-                let plan = model.plan(rows).unwrap().unwrap();
-                let taken = super::super::cpu::OnCpu::<f32>::new(&plan).bytes();
-                let counted = room(&model, rows, 1).taken();
-                assert_eq!(counted, taken as u128, "{architecture:?} {rows}");
+                let planned = planned(architecture, rows, 1);
+                let Place::F32(cpu) = &planned.place else {
+                    panic!("another type");
+                };
+                let taken = cpu.bytes() as u128;
+                assert_eq!(planned.room.taken(), taken, "{architecture:?} {rows}");
             }
         }
     }
 
     #[test]
     fn the_largest_batch_fits_and_the_next_does_not() {
-        let model = Model::new(Architecture::Hulls, 3, DType::F32).unwrap();
         let available = 1 << 30;
         for parts in [1, 4] {
-            let largest = room(&model, 64, parts).largest_batch(available);
+            let largest = planned(Architecture::Hulls, 64, parts)
+                .room
+                .largest_batch(available);
             let largest = usize::try_from(largest).unwrap();
-            assert!(room(&model, largest, parts).taken() <= available);
-            assert!(room(&model, largest + parts, parts).taken() > available);
+            let taken = |rows| planned(Architecture::Hulls, rows, parts).room.taken();
+            let largest = largest / parts * parts;
+            assert!(taken(largest) <= available);
+            // Places are multiples of 256 bytes, so a few rows more may fit.
+            assert!(taken(largest + largest / 100 / parts * parts) > available);
         }
-        assert_eq!(room(&model, 64, 1).largest_batch(1000), 0);
+        assert_eq!(
+            planned(Architecture::Hulls, 64, 1).room.largest_batch(1000),
+            0
+        );
     }
 }

@@ -1,15 +1,12 @@
 //! Plans against candle's graph.
 
-use std::sync::Arc;
-
 use candle_core::{DType, Device, Tensor, Var};
 use flashcliff::ops::{self, LinearOptions};
-use flashcliff::{Algebra, Bias, ProductKind, Signature};
+use flashcliff::{Algebra, Bias, GradeSet, ProductKind, Signature};
+use flashcliff_network::{Axis, Network, Value};
 
-use super::cpu::OnCpu;
-use super::plan::{Activation, Builder, Plan, ValueId};
-use super::planned::Part;
-use super::{Objective, ObjectiveOptions};
+use super::buckets::buckets;
+use super::{Objective, ObjectiveOptions, Work};
 use crate::layers::transformer::Draws;
 use crate::models::{Architecture, Hulls, Model, ModelOptions};
 use crate::optim::{Adam, AdamOptions};
@@ -237,22 +234,19 @@ fn batches_are_checked() {
     );
 }
 
-/// The buffers of values are those that the documentation counts; gradients take the room of those that live at once.
+/// The memory has room for the values that the documentation counts and for gradients that live at once, and for little more: sums that operators
+/// save, and multiples of 256 bytes.
 #[test]
 fn buffers_are_those_that_are_counted() {
     let rows = 4;
     let model = Model::new(Architecture::Hulls, 1, DType::F32).unwrap();
-    let plan = model.plan(rows).unwrap().unwrap();
-    let [values, gradients] = plan.elements();
+    let objective = Objective::new(&model, rows, 1).unwrap();
+    let elements = objective.buffer_bytes().unwrap() / 4;
     // The points as multivectors, and the prediction.
-    let ends = 6 * rows * 16 + rows;
-    assert_eq!(values, Hulls::saved_elements(rows) + ends);
+    let values = Hulls::saved_elements(rows) + 6 * rows * 16 + rows;
     let activation = 32 * rows * 32;
-    assert!(
-        gradients <= 4 * activation + 4 * rows * 32 + rows,
-        "{gradients}"
-    );
-    assert!(gradients >= 4 * activation);
+    assert!(elements >= values, "{elements}, {values}");
+    assert!(elements <= values + 4 * activation, "{elements}, {values}");
 }
 
 const CHECKPOINTING: ObjectiveOptions = ObjectiveOptions {
@@ -281,194 +275,166 @@ fn gradients_with_checkpointing_are_the_same_bit_for_bit() {
     }
 }
 
-/// Hulls keep the points in the full algebra and the outputs of four products. Two linear maps of one product at a time share memory, in
-/// which the points and the perceptron have room too.
+/// Hulls keep the points in the full algebra and the outputs of four products; two linear maps of one product at a time, and gradients, share memory.
 #[test]
 fn checkpointing_keeps_the_values_between_blocks() {
     let rows = 4;
     let model = Model::new(Architecture::Hulls, 1, DType::F32).unwrap();
-    let plan = model.plan(rows).unwrap().unwrap();
-    let [values, gradients] = plan.elements();
-    let plan = plan.checkpointed();
-    let activation = 32 * rows * 32;
-    // The last activation of the perceptron has the type of the model, which is another one where features have 16 bits.
-    let last = rows * 32;
-    assert_eq!(
-        plan.elements(),
-        [(5 + 2) * activation + last + rows, gradients]
-    );
-    let embedded = 6 * rows * 16;
-    assert_eq!(values, 13 * activation + embedded + 3 * last + rows);
-    // The points, and two linear maps of each product. The perceptron is the last block, whose values are still there.
-    let again: Vec<usize> = (0..plan.nodes.len())
-        .flat_map(|at| plan.blocks.again(at).to_vec())
-        .collect();
-    assert_eq!(again.len(), 1 + 4 * 2);
-    assert!(again.iter().all(|&at| at < plan.nodes.len() - 4));
-    // A step in f32: values and gradients.
     let objective = Objective::with_options(&model, rows, 1, &CHECKPOINTING).unwrap();
-    let elements = plan.elements()[0] + gradients;
-    assert_eq!(objective.buffer_bytes(), Some(4 * elements));
+    let elements = objective.buffer_bytes().unwrap() / 4;
+    let activation = 32 * rows * 32;
+    assert!(elements >= 7 * activation, "{elements}");
+    assert!(elements <= 11 * activation, "{elements}");
 }
 
-/// Each parameter is in one bucket, behind the node that its gradient comes from; buckets are of about the same size.
+/// Each gradient is in one bucket, behind the call that completes it; buckets are of about the same size.
 #[test]
-fn buckets_are_complete_behind_their_nodes() {
+fn buckets_are_complete_behind_their_calls() {
     for architecture in [Architecture::Hulls, REGRESSION, Architecture::Volumes] {
         let model = Model::new(architecture, 3, DType::F32).unwrap();
-        let plan = model.plan(6).unwrap().unwrap();
-        let len = |parameter: &usize| plan.parameters[*parameter].elem_count();
-        let all: usize = (0..plan.parameters.len()).map(|at| len(&at)).sum();
-        let largest = (0..plan.parameters.len()).map(|at| len(&at)).max().unwrap();
+        let objective = Objective::new(&model, 6, 1).unwrap();
+        let Work::Planned(planned) = &objective.work else {
+            panic!("no plan");
+        };
+        let plan = planned.plan();
+        let len = |output: &usize| {
+            let (shape, _) = plan.tensor(plan.outputs()[*output]).unwrap();
+            shape.iter().product::<usize>()
+        };
+        let all: usize = (1..plan.outputs().len()).map(|at| len(&at)).sum();
+        let largest = (1..plan.outputs().len()).map(|at| len(&at)).max().unwrap();
         for most in [1, 2, 4, 100] {
-            let buckets = plan.buckets(most);
+            let buckets = buckets(plan, most);
             assert!((1..=most).contains(&buckets.len()), "{}", buckets.len());
-            let mut behind = plan.nodes.len();
-            let mut seen: Vec<usize> = Vec::new();
+            let (mut behind, mut seen) = (0, Vec::<usize>::new());
             for bucket in &buckets {
-                // A node reads the parameter, and the node is of the backward pass up to this bucket and after the last.
-                for &parameter in &bucket.parameters {
-                    let id = plan.parameters[parameter].id();
-                    let reads = |at: &usize| {
-                        plan.nodes[*at].inputs.iter().any(|input| {
-                            matches!(plan.values[input.value.0].holder, super::plan::Holder::Parameter(at)
-                                if plan.parameters[at].id() == id)
-                        })
-                    };
-                    assert!((bucket.node..behind).any(|at| reads(&at)));
+                for &output in &bucket.outputs {
+                    let call = plan.completed_by(output).unwrap();
+                    assert!((behind..=bucket.call).contains(&call));
+                    assert!(plan.writes(call).contains(&plan.outputs()[output]));
                 }
-                let size: usize = bucket.parameters.iter().map(len).sum();
+                let size: usize = bucket.outputs.iter().map(len).sum();
                 assert!(
                     size <= all / most + 2 * largest,
                     "{size} of {all} in {most}"
                 );
-                seen.extend(&bucket.parameters);
-                behind = bucket.node;
+                seen.extend(&bucket.outputs);
+                behind = bucket.call + 1;
             }
             seen.sort_unstable();
-            assert_eq!(seen, (0..plan.parameters.len()).collect::<Vec<_>>());
+            assert_eq!(seen, (1..plan.outputs().len()).collect::<Vec<_>>());
+        }
+        if architecture == Architecture::Hulls {
+            assert_eq!(buckets(plan, 4).len(), 4);
         }
     }
-    let model = Model::new(Architecture::Hulls, 3, DType::F32).unwrap();
-    let plan = model.plan(6).unwrap().unwrap();
-    assert_eq!(plan.buckets(4).len(), 4);
 }
 
-fn line() -> Algebra {
-    Algebra::new(Signature::of(3, 0, 0)).unwrap()
-}
-
-/// A network of two values that one linear map and `product` read.
-fn forked(product: ProductKind, twice: bool) -> Option<Plan> {
-    let algebra = line();
-    let (rows, channels) = (3, 2);
+/// A network of one's own, with a weight that two maps have and a value that is both factors of a product.
+fn own_network() -> (Network, [Value; 2]) {
+    let algebra = Algebra::new(Signature::of(3, 0, 0)).unwrap();
     let options = LinearOptions::default()
         .with_per_grade(false)
         .with_bias(Bias::None);
-    let linear = Arc::new(ops::mv_linear(algebra, &options).unwrap());
-    let weights = [1, 2].map(|seed| {
-        let weight = random(&[channels, channels], seed);
-        Var::from_tensor(&weight).unwrap()
-    });
-    let mut plan = Builder::new(rows);
-    let shape = vec![8, rows, channels];
-    let matrix = vec![channels, channels];
-    let points = plan.points(channels, 7, 0);
-    let x = plan
-        .operator(
-            &linear,
-            &[(points, shape.clone())],
-            &[(&weights[0], matrix.clone())],
-            0,
-        )
-        .unwrap();
-    let weight = &weights[usize::from(!twice)];
-    let y = plan
-        .operator(&linear, &[(x, shape.clone())], &[(weight, matrix)], 0)
-        .unwrap();
-    let product = Arc::new(ops::product(algebra, product, None, None).unwrap());
-    let z = plan
-        .operator(&product, &[(y, shape.clone()), (x, shape)], &[], 0)
-        .unwrap();
-    let end: ValueId = plan.norm(z, 8, channels);
-    let last = Var::from_tensor(&random(&[1, channels], 9)).unwrap();
-    let head = candle_nn::Linear::new(last.as_tensor().clone(), None);
-    let end = plan.activation(end, channels, Activation::Silu);
-    let end = plan.linear(algebra, end, &head).unwrap();
-    plan.finish(end)
-}
-
-#[test]
-fn plans_that_would_lose_a_gradient_are_refused() {
-    assert!(forked(ProductKind::Geometric, false).is_some());
-    // One weight of two maps would have the gradient of one of them.
-    assert!(forked(ProductKind::Geometric, true).is_none());
-    // A product cannot add to a gradient.
-    let algebra = line();
-    let mut plan = Builder::new(3);
-    let shape = vec![8, 3, 2];
-    let points = plan.points(2, 7, 0);
-    let options = LinearOptions::default()
-        .with_per_grade(false)
-        .with_bias(Bias::None);
-    let linear = Arc::new(ops::mv_linear(algebra, &options).unwrap());
-    let weight = Var::from_tensor(&random(&[2, 2], 1)).unwrap();
-    let weight = [(weight.as_tensor(), vec![2, 2])];
-    let x = plan
-        .operator(&linear, &[(points, shape.clone())], &weight, 0)
-        .unwrap();
-    let product = Arc::new(ops::product(algebra, ProductKind::Geometric, None, None).unwrap());
-    let square = plan
-        .operator(&product, &[(x, shape.clone()), (x, shape)], &[], 0)
-        .unwrap();
-    let norm = plan.norm(square, 8, 2);
-    let last = Var::from_tensor(&random(&[1, 2], 9)).unwrap();
-    let head = candle_nn::Linear::new(last.as_tensor().clone(), None);
-    let end = plan.linear(algebra, norm, &head).unwrap();
-    assert!(plan.finish(end).is_none());
-}
-
-/// A value of which only the first blade is used has a gradient of 0 in the rest, also in a buffer that held another gradient.
-#[test]
-fn the_rest_of_a_gradient_is_cleared() {
-    let algebra = line();
-    let (rows, channels) = (3, 2);
-    let options = LinearOptions::default()
-        .with_per_grade(false)
-        .with_bias(Bias::None);
-    let linear = Arc::new(ops::mv_linear(algebra, &options).unwrap());
-    let mut plan = Builder::new(rows);
-    let shape = vec![8, rows, channels];
-    let mut values = vec![plan.points(channels, 7, 0)];
-    for seed in 1..4 {
-        let weight = Var::from_tensor(&random(&[channels, channels], seed)).unwrap();
-        let weight = [(weight.as_tensor(), vec![channels, channels])];
-        let x = [(values[seed as usize - 1], shape.clone())];
-        values.push(plan.operator(&linear, &x, &weight, 0).unwrap());
+    let linear = ops::mv_linear(algebra, &options).unwrap();
+    let head = ops::mv_linear(algebra, &options.clone().with_grades(GradeSet::single(0))).unwrap();
+    let product = ops::product(algebra, ProductKind::Geometric, None, None).unwrap();
+    let mut network = Network::new();
+    let shape = [Axis::Rows, Axis::Fixed(2), Axis::Fixed(3)];
+    let points = network.input("points", &shape);
+    let target = network.input("target", &[Axis::Rows]);
+    let weight = network.parameter("weight", &[2, 2]);
+    let last = network.parameter("last", &[1, 2]);
+    let x = network.points(points).unwrap();
+    let mut x = network.extend_blades(x, 8).unwrap();
+    for _ in 0..2 {
+        network.block();
+        let y = network.operator(&linear, &[x, weight]).unwrap();
+        x = network.operator(&product, &[y, y]).unwrap();
     }
-    // The scalar of a product depends on all blades, so the gradient of the first map fills the buffer of that of the product.
-    let product = Arc::new(ops::product(algebra, ProductKind::Geometric, None, None).unwrap());
-    let factors = [(values[3], shape.clone()), (values[2], shape)];
-    let x = plan.operator(&product, &factors, &[], 0).unwrap();
-    let last = Var::from_tensor(&random(&[1, channels], 9)).unwrap();
-    let head = candle_nn::Linear::new(last.as_tensor().clone(), None);
-    let end = plan.linear(algebra, x, &head).unwrap();
-    let plan = plan.finish(end).unwrap();
+    network.block();
+    let scalars = network.first_blades(x, 1).unwrap();
+    let prediction = network.operator(&head, &[scalars, last]).unwrap();
+    (network, [prediction, target])
+}
 
-    let batch = [random(&[rows, channels, 7], 5), random(&[rows], 6)];
-    let mut cpu = OnCpu::<f64>::new(&plan);
-    let mut gradients = || {
-        let part = Part {
-            scale: 1.0,
-            adds: false,
-        };
-        cpu.run((&plan, super::operations::Reports(None)), &batch, part, 1.0)
-            .unwrap();
-        (0..4).map(|at| cpu.gradient(at).to_vec()).collect()
+/// The gradients of a network of one's own are those of differences, with and without checkpointing, in parts too.
+#[test]
+fn networks_of_ones_own_are_trained() {
+    let (network, ends) = own_network();
+    let random = |shape: &[usize], seed| random(shape, seed);
+    let vars = [random(&[2, 2], 1), random(&[1, 2], 2)].map(|t| Var::from_tensor(&t).unwrap());
+    let batch = [random(&[4, 2, 3], 3), random(&[4], 4)];
+    let objective = |parts, options: &ObjectiveOptions| {
+        Objective::of_network(&network, ends, &vars, 4, parts, options).unwrap()
     };
-    let first: Vec<Vec<f64>> = gradients();
-    assert!(first.iter().flatten().any(|&g| g != 0.0));
-    assert_eq!(gradients(), first);
+    let mut own = objective(1, &ObjectiveOptions::default());
+    let error = |own: &mut Objective| own.evaluate(&batch).unwrap().to_scalar::<f64>().unwrap();
+    let before = error(&mut own);
+    let flat = |tensor: &Tensor| tensor.flatten_all().unwrap().to_vec1::<f64>().unwrap();
+    let gradients = |own: &Objective| {
+        vars.clone()
+            .map(|var| flat(&own.gradient_of(&var).unwrap().unwrap()))
+    };
+    let expected = gradients(&own);
+    for (var, expected) in vars.iter().zip(&expected) {
+        let values = flat(var);
+        for (at, expected) in expected.iter().enumerate() {
+            let mut moved = |step: f64| {
+                let mut values = values.clone();
+                values[at] += step;
+                let tensor = Tensor::from_vec(values, var.shape(), &Device::Cpu).unwrap();
+                var.set(&tensor).unwrap();
+                error(&mut own)
+            };
+            let difference = (moved(1e-5) - moved(-1e-5)) / 2e-5;
+            moved(0.0);
+            assert!(
+                (difference - expected).abs() < 1e-7 * (1.0 + expected.abs()),
+                "{difference}, {expected}"
+            );
+        }
+    }
+    let mut again = objective(1, &CHECKPOINTING);
+    assert_eq!(error(&mut again), before);
+    assert_eq!(gradients(&again), expected);
+    let mut parts = objective(2, &ObjectiveOptions::default());
+    assert!((error(&mut parts) - before).abs() < 1e-12 * before);
+    for (got, expected) in gradients(&parts).iter().zip(&expected) {
+        for (got, expected) in got.iter().zip(expected) {
+            assert!((got - expected).abs() < 1e-12 * (1.0 + expected.abs()));
+        }
+    }
+}
+
+#[test]
+fn variables_of_another_network_are_refused() {
+    let (network, ends) = own_network();
+    let var = |shape: &[usize]| Var::from_tensor(&random(shape, 1)).unwrap();
+    let refused = |vars: &[Var], options: &ObjectiveOptions| {
+        let made = Objective::of_network(&network, ends, vars, 4, 1, options);
+        made.unwrap_err().to_string()
+    };
+    let options = ObjectiveOptions::default();
+    let text = refused(&[var(&[2, 2])], &options);
+    assert!(text.contains("expected 2 input tensors, got 1"), "{text}");
+    let text = refused(&[var(&[2, 2]), var(&[3])], &options);
+    assert!(
+        text.contains("last: expected shape [1, 2], got [3]"),
+        "{text}"
+    );
+    let narrow = random(&[1, 2], 1).to_dtype(DType::F32).unwrap();
+    let text = refused(
+        &[var(&[2, 2]), Var::from_tensor(&narrow).unwrap()],
+        &options,
+    );
+    assert!(text.contains("the type of the model"), "{text}");
+    let sixteen = ObjectiveOptions {
+        features: super::Features::Bf16,
+        ..ObjectiveOptions::default()
+    };
+    let text = refused(&[var(&[2, 2]), var(&[1, 2])], &sixteen);
+    assert!(text.contains("expected a GPU"), "{text}");
 }
 
 #[test]

@@ -1,21 +1,28 @@
-//! The stream beside the line of a captured step ([`branches`](super::super::branches)).
-//!
-//! Steps that are launched one by one have no branches: the host is what they wait for, and events would be more work for it.
+//! The stream beside the line of a captured step.
 
 use std::sync::Arc;
 
-use flashcliff::cuda::cudarc::driver::sys::CUstreamCaptureStatus;
 use flashcliff::cuda::cudarc::driver::{CudaEvent, CudaStream, DriverError};
 use flashcliff::cuda::driver_error;
 
-use super::super::branches::{Memory, Use, Uses};
 use crate::Error;
+use crate::plan::{Memory, Use, Uses};
 
 /// The line, or what is beside it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     Main,
     Beside,
+}
+
+impl Line {
+    /// The number among the lines.
+    pub(super) fn number(self) -> usize {
+        match self {
+            Self::Main => 0,
+            Self::Beside => 1,
+        }
+    }
 }
 
 /// The stream beside the line, and what it is at work on.
@@ -28,7 +35,7 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// A stream beside that of a device. `None` where cudarc orders the uses of memory itself: it would do so during a capture too.
+    /// A stream beside another. `None` where cudarc orders the uses of memory itself: it would do so during a capture too.
     pub(super) fn new(line: &CudaStream) -> Result<Option<Self>, Error> {
         let context = line.context();
         if context.is_event_tracking() {
@@ -78,21 +85,14 @@ impl Beside {
         line.join(&self.stream).map_err(cuda("cuStreamWaitEvent"))
     }
 
-    /// Forgets the branches of a step that failed.
+    /// Forgets the branches of a run that failed.
     pub(super) fn forget(&mut self) {
         self.uses = Uses::default();
         self.is_open = false;
     }
 }
 
-/// Whether what is launched on a stream now becomes a graph.
-pub(super) fn is_captured(stream: &CudaStream) -> Result<bool, Error> {
-    let status = stream.capture_status();
-    let status = status.map_err(cuda("cuStreamIsCapturing"))?;
-    Ok(status == CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_ACTIVE)
-}
-
 /// The error of a call of the driver.
 fn cuda(call: &'static str) -> impl FnOnce(DriverError) -> Error {
-    move |error| driver_error(call)(error).into()
+    move |error| Error::Core(driver_error(call)(error))
 }

@@ -1,0 +1,182 @@
+//! The launch of a call.
+
+use std::sync::Arc;
+
+use flashcliff::cuda::cudarc::driver::CudaStream;
+use flashcliff::cuda::{PackedBackward, Scratch, Tensor, TensorMut, network};
+
+use super::Run;
+use super::beside::Line;
+use super::operators::operator_of;
+use crate::network::Node;
+use crate::work::{Activation, Gradient, Work};
+use crate::{Error, Value};
+
+impl Run<'_> {
+    /// Launches a call on a stream, which is that of a line.
+    pub(super) fn launch(
+        &mut self,
+        call: usize,
+        stream: &Arc<CudaStream>,
+        line: Line,
+    ) -> Result<(), Error> {
+        let plan = self.plan;
+        let node = plan.node(call);
+        match &node.work {
+            Work::Operator(_) => self.forward(call, node, stream, line),
+            Work::Gradient(gradient) => match operator_of(&gradient.of) {
+                Some(_) => self.backward(call, (node, gradient), stream, line),
+                None => self.gradient(node, gradient, stream),
+            },
+            Work::SquaredError => self.squared_error(node, stream),
+            Work::ExtendBlades { clears: true, .. } => {
+                let (from, to) = (node.inputs[0], node.outputs[0]);
+                let rest = plan.spot(from)?.len()..plan.spot(to)?.len();
+                self.clear(stream, to, rest)
+            }
+            // Nothing is to do: both values lie in one memory.
+            Work::FirstBlades(_) | Work::ExtendBlades { .. } => Ok(()),
+            work => self.function(work, node, stream),
+        }
+    }
+
+    fn values(&self, values: &[Value]) -> Result<Vec<Tensor<'_>>, Error> {
+        values.iter().map(|&value| self.value(value)).collect()
+    }
+
+    /// A node that is no operator.
+    fn function(&self, work: &Work, node: &Node, stream: &CudaStream) -> Result<(), Error> {
+        let inputs = self.values(&node.inputs)?;
+        let (device, x, o) = (self.device, inputs[0], self.result(node.outputs[0])?);
+        match work {
+            Work::Points => network::points(device, stream, x, o)?,
+            Work::BladeNorm => network::blade_norm(device, stream, x, o)?,
+            Work::Activation(kind) => network::activate(device, stream, code(*kind), x, o)?,
+            Work::ScaledSum(scale) => {
+                network::scaled_sum(device, stream, x, inputs.get(1).copied(), *scale, o)?;
+            }
+            Work::Blade(blade) => network::blade(device, stream, x, *blade, o)?,
+            Work::ReverseAxes => network::reverse_axes(device, stream, x, o)?,
+            // All others are calls of their own.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The gradient of a node that is no operator.
+    fn gradient(&self, node: &Node, gradient: &Gradient, stream: &CudaStream) -> Result<(), Error> {
+        let given = self.values(&node.inputs)?;
+        let device = self.device;
+        for &output in &node.outputs {
+            let grad = self.result(output)?;
+            match &*gradient.of {
+                Work::BladeNorm => {
+                    let given = [given[0], given[1], given[2]];
+                    network::blade_norm_backward(device, stream, given, grad)?;
+                }
+                Work::Activation(kind) => {
+                    let given = [given[0], given[1]];
+                    network::activate_backward(device, stream, code(*kind), given, grad)?;
+                }
+                Work::ScaledSum(scale) => {
+                    network::scaled_sum(device, stream, given[0], None, *scale, grad)?;
+                }
+                Work::Blade(blade) => {
+                    network::blade_backward(device, stream, given[0], *blade, grad)?;
+                }
+                Work::ReverseAxes => network::reverse_axes(device, stream, given[0], grad)?,
+                // No other node has a gradient of this kind.
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn forward(
+        &mut self,
+        call: usize,
+        node: &Node,
+        stream: &CudaStream,
+        line: Line,
+    ) -> Result<(), Error> {
+        let Some(number) = self.operators.number(self.plan, call) else {
+            return Ok(());
+        };
+        let (output, saved) = (self.result(node.outputs[0])?, self.result(node.outputs[1])?);
+        let inputs = lent(self, &node.inputs)?;
+        let workspace = Scratch::new(&mut *self.workspaces[line.number()]);
+        let saved = Some(saved);
+        self.packed
+            .forward(number, stream, &inputs, output, saved, Some(workspace))?;
+        Ok(())
+    }
+
+    fn backward(
+        &mut self,
+        call: usize,
+        (node, gradient): (&Node, &Gradient),
+        stream: &CudaStream,
+        line: Line,
+    ) -> Result<(), Error> {
+        let Some(number) = self.operators.number(self.plan, call) else {
+            return Ok(());
+        };
+        let count = gradient.wanted.len();
+        let mut grads: Vec<Option<TensorMut<'_>>> = Vec::with_capacity(count);
+        let mut results = node.outputs.iter();
+        for _ in gradient.wanted.iter() {
+            grads.push(None);
+        }
+        for (grad, _) in grads
+            .iter_mut()
+            .zip(&gradient.wanted)
+            .filter(|(_, wanted)| **wanted)
+        {
+            if let Some(&result) = results.next() {
+                *grad = Some(self.result(result)?);
+                if self.operators.left(self.plan, call, result).is_some() {
+                    self.left.push((result, call));
+                }
+            }
+        }
+        let read = lent(self, &node.inputs)?;
+        let given = PackedBackward {
+            inputs: &read[..count],
+            output: read[count],
+            saved: Some(read[count + 1]),
+            grad_output: read[count + 2],
+            adds: gradient.adds,
+        };
+        let workspace = Scratch::new(&mut *self.workspaces[line.number()]);
+        self.packed
+            .backward(number, stream, given, &mut grads, Some(workspace))?;
+        Ok(())
+    }
+
+    /// The squared error, and its gradient.
+    fn squared_error(&self, node: &Node, stream: &CudaStream) -> Result<(), Error> {
+        let lent = &self.lent;
+        network::squared_error(
+            self.device,
+            stream,
+            [self.value(node.inputs[0])?, self.value(node.inputs[1])?],
+            (lent.error_scale, lent.adds_error),
+            lent.loss_scale,
+            self.result(node.outputs[0])?,
+            self.result(node.outputs[1])?,
+        )?;
+        Ok(())
+    }
+}
+
+/// Values that a call reads, beside what it borrows for writing.
+fn lent<'a>(run: &Run<'a>, values: &[Value]) -> Result<Vec<Tensor<'a>>, Error> {
+    values.iter().map(|&value| run.value(value)).collect()
+}
+
+fn code(activation: Activation) -> network::Activation {
+    match activation {
+        Activation::Silu => network::Activation::Silu,
+        Activation::Relu => network::Activation::Relu,
+    }
+}

@@ -1,0 +1,139 @@
+//! The operators of a plan on a GPU, and the packing of their weights.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use flashcliff::cuda::{self, Dtypes, MatmulPrecision, Packing};
+use flashcliff::{Device, Operator, Pass};
+
+use super::beside::Line;
+use crate::plan::Plan;
+use crate::work::{Gradient, Work};
+use crate::{Error, Value};
+
+/// The operators of the nodes of a plan.
+#[derive(Debug)]
+pub(super) struct Operators {
+    /// For each node of the forward pass the number of its operator in the packing. Nodes that stand for it share the number.
+    numbers: HashMap<usize, usize>,
+    /// For each operator of the packing its node.
+    nodes: Vec<usize>,
+    /// The packing of the weights of all operators.
+    pub(super) packing: Arc<Packing>,
+}
+
+impl Operators {
+    pub(super) fn new(
+        plan: &Plan,
+        device: &Device,
+        precision: MatmulPrecision,
+    ) -> Result<Self, Error> {
+        let (mut numbers, mut nodes, mut members) = (HashMap::new(), Vec::new(), Vec::new());
+        for call in 0..plan.call_count() {
+            let node = plan.node(call);
+            let (Work::Operator(operator), Some(dims)) = (&node.work, plan.dims(call)) else {
+                continue;
+            };
+            if numbers.contains_key(&node.origin) {
+                continue;
+            }
+            numbers.insert(node.origin, members.len());
+            nodes.push(node.origin);
+            let own = operator.on_cuda(device)?.with_precision(precision);
+            let dtypes = Dtypes {
+                lanes: plan.spot(node.outputs[0])?.dtype,
+                params: plan.types()[1],
+            };
+            members.push((own, *dims, dtypes));
+        }
+        Ok(Self {
+            numbers,
+            nodes,
+            packing: Arc::new(Packing::new(device, members)?),
+        })
+    }
+
+    /// The number of the operator of a call, also of the one whose gradient is computed.
+    pub(super) fn number(&self, plan: &Plan, call: usize) -> Option<usize> {
+        self.numbers.get(&plan.node(call).origin).copied()
+    }
+
+    /// The bytes of workspace of what is launched on each line.
+    pub(super) fn workspace_bytes(&self, plan: &Plan) -> Result<[usize; 2], Error> {
+        let mut bytes = [0; 2];
+        for call in 0..plan.call_count() {
+            let Some(number) = self.number(plan, call) else {
+                continue;
+            };
+            let pass = match plan.work(call) {
+                Work::Gradient(_) => Pass::Backward,
+                _ => Pass::Forward,
+            };
+            let needed = self.packing.workspace_bytes(number, pass)?;
+            bytes[Line::Main.number()] = bytes[Line::Main.number()].max(needed);
+            if plan.forks(call) {
+                bytes[Line::Beside.number()] = bytes[Line::Beside.number()].max(needed);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// For each operator its parameters, if they are packed.
+    pub(super) fn weights<'a>(
+        &self,
+        plan: &Plan,
+        parameters: &[cuda::Tensor<'a>],
+    ) -> Vec<Vec<cuda::Tensor<'a>>> {
+        let nodes = self.nodes.iter().enumerate();
+        let own = nodes.map(|(number, &node)| {
+            let node = &plan.network().nodes[node];
+            match (&node.work, self.packing.packs(number)) {
+                (Work::Operator(operator), true) => {
+                    let inputs = node.inputs.iter().zip(operator.inputs());
+                    let own = inputs.filter(|(_, spec)| spec.is_parameter());
+                    let lent = own.filter_map(|(value, _)| {
+                        plan.network()
+                            .parameters()
+                            .iter()
+                            .position(|own| own == value)
+                    });
+                    lent.map(|at| parameters[at]).collect()
+                }
+                _ => Vec::new(),
+            }
+        });
+        own.collect()
+    }
+
+    /// The operator and the input whose gradient a value is, if the call that computes it leaves the gradient in parts.
+    pub(super) fn left(&self, plan: &Plan, call: usize, value: Value) -> Option<(usize, usize)> {
+        let node = plan.node(call);
+        let Work::Gradient(gradient) = &node.work else {
+            return None;
+        };
+        let number = self.number(plan, call)?;
+        let place = node.outputs.iter().position(|output| *output == value)?;
+        let input = input_of(gradient, place)?;
+        self.packing
+            .leaves_parts(number, input)
+            .then_some((number, input))
+    }
+}
+
+/// The input whose gradient a result of a node is.
+fn input_of(gradient: &Gradient, result: usize) -> Option<usize> {
+    let wanted = gradient.wanted.iter().enumerate();
+    wanted
+        .filter(|(_, wanted)| **wanted)
+        .nth(result)
+        .map(|(input, _)| input)
+}
+
+/// The operator of a node, also of the one whose gradient it is.
+pub(super) fn operator_of(work: &Work) -> Option<&Operator> {
+    match work {
+        Work::Operator(operator) => Some(operator),
+        Work::Gradient(gradient) => operator_of(&gradient.of),
+        _ => None,
+    }
+}

@@ -1,0 +1,81 @@
+//! The errors of this crate.
+
+/// The reason why a network could not be made, planned or run.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// An error of an operator: a shape that does not fit, a device that fails, ...
+    #[error(transparent)]
+    Core(#[from] flashcliff::Error),
+
+    /// A node got a value of another shape than it takes.
+    #[error("{node}: expected {expected}, got {got}")]
+    Shape {
+        /// The node.
+        node: String,
+        /// The shape that it takes.
+        expected: String,
+        /// The shape that it got.
+        got: String,
+    },
+
+    /// A node got too many or too few values.
+    #[error("{node}: expected {expected} values, got {got}")]
+    Count {
+        /// The node.
+        node: String,
+        /// The number that it takes.
+        expected: String,
+        /// The number that it got.
+        got: usize,
+    },
+
+    /// A value of another network.
+    #[error("expected a value of this network, which has {count}, got value {got}")]
+    Unknown {
+        /// The values that the network has.
+        count: usize,
+        /// The number of the value.
+        got: usize,
+    },
+
+    /// A value that no node computes stands where a computed one must.
+    #[error("{what}: expected a value that a node computes, got {got}")]
+    NotComputed {
+        /// What takes the value.
+        what: &'static str,
+        /// The value.
+        got: String,
+    },
+
+    /// A node whose gradient is not known.
+    #[error(
+        "{node} has no gradient here: networks have first derivatives, and points and errors are ends of a network"
+    )]
+    NoGradient {
+        /// The node.
+        node: String,
+    },
+
+    /// Memory that a host lends has another length.
+    #[error("{what} {index}: expected {expected} elements, got {got}")]
+    Length {
+        /// An input, a parameter or an output.
+        what: &'static str,
+        /// Its number.
+        index: usize,
+        /// The elements of the plan.
+        expected: usize,
+        /// The elements that are there.
+        got: usize,
+    },
+
+    /// A plan on a device that it was not made for.
+    #[error("expected a plan for {expected}, got one for {got}")]
+    OtherPlan {
+        /// What runs it.
+        expected: String,
+        /// What the plan is for.
+        got: String,
+    },
+}

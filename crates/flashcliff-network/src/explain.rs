@@ -1,0 +1,138 @@
+//! A plan as a page: what runs, with bytes and operations.
+
+use std::fmt::Write;
+
+use crate::network::Value;
+use crate::plan::Plan;
+use crate::work::{Activation, Work};
+
+/// What a call moves and computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Size {
+    /// The bytes of all values that it reads or writes, each once.
+    pub bytes: usize,
+    /// Its floating-point operations.
+    pub flops: usize,
+}
+
+impl Plan {
+    /// What a call moves and computes. Nothing for calls of values in one memory.
+    pub fn size(&self, call: usize) -> Size {
+        let node = self.node(call);
+        if let Work::FirstBlades(_) | Work::ExtendBlades { clears: false, .. } = node.work {
+            return Size::default();
+        }
+        let values = node.inputs.iter().chain(&node.outputs);
+        let bytes = values.map(|&value| self.bytes_of(value)).sum();
+        Size {
+            bytes,
+            flops: self.flops(call),
+        }
+    }
+
+    fn bytes_of(&self, value: Value) -> usize {
+        let tensor = self.tensor(value);
+        tensor.map_or(0, |(shape, dtype)| elements(shape) * dtype.bytes())
+    }
+
+    fn len(&self, value: Value) -> usize {
+        self.tensor(value).map_or(0, |(shape, _)| elements(shape))
+    }
+
+    fn flops(&self, call: usize) -> usize {
+        let node = self.node(call);
+        let (gradient, work) = match &node.work {
+            Work::Gradient(gradient) => (Some(gradient), &*gradient.of),
+            work => (None, work),
+        };
+        let (first, last) = (self.len(node.inputs[0]), self.len(node.outputs[0]));
+        let second = node.inputs.get(1).map_or(0, |&value| self.len(value));
+        match (work, self.dims(call), gradient) {
+            (Work::Operator(operator), Some(dims), None) => operator.cost(dims).forward,
+            (Work::Operator(operator), Some(dims), Some(gradient)) => {
+                let backward = operator.cost(dims).backward;
+                match operator.adds_to_gradient() {
+                    // A matrix product for the gradient of the input, another one for that of the weight.
+                    true => backward * products(&gradient.wanted) / 2,
+                    false => backward,
+                }
+            }
+            _ => flops(work, gradient.is_some(), [first, second], last),
+        }
+    }
+
+    /// The calls in order, on one page: a line for each, with its shapes, the bytes that it moves and its operations; then the memory.
+    pub fn explain(&self) -> String {
+        let [features, model] = self.types();
+        let mut page = format!(
+            "{} calls for {} rows, features in {features}, model in {model}\n",
+            self.call_count(),
+            self.rows()
+        );
+        let mut all = Size::default();
+        for call in 0..self.call_count() {
+            let size = self.size(call);
+            all.bytes += size.bytes;
+            all.flops += size.flops;
+            let _ = writeln!(page, "{call:4}  {}", self.line(call, size));
+        }
+        let _ = writeln!(
+            page,
+            "in all {} moved, {:.3} Gflop; memory between inputs and outputs {}",
+            in_mib(all.bytes),
+            all.flops as f64 / 1e9,
+            in_mib(self.arena_bytes())
+        );
+        page
+    }
+
+    fn line(&self, call: usize, size: Size) -> String {
+        let shapes = |values: &[Value]| {
+            let shapes = values.iter().filter_map(|&value| self.tensor(value));
+            let shapes: Vec<String> = shapes.map(|(shape, _)| format!("{shape:?}")).collect();
+            shapes.join(" ")
+        };
+        let node = self.node(call);
+        format!(
+            "{:32} {} -> {}  {}, {:.3} Gflop",
+            node.work.to_string(),
+            shapes(&node.inputs),
+            shapes(&node.outputs),
+            in_mib(size.bytes),
+            size.flops as f64 / 1e9
+        )
+    }
+}
+
+/// The matrix products of the gradients of a linear map: of its first two inputs.
+fn products(wanted: &[bool]) -> usize {
+    wanted[..2].iter().filter(|wanted| **wanted).count()
+}
+
+/// The operations of a node that is no operator, by the elements of the first two values that it reads and of the first one that it writes.
+fn flops(work: &Work, is_gradient: bool, [first, second]: [usize; 2], last: usize) -> usize {
+    match (work, is_gradient) {
+        // A square and a sum of each element, and a root; backward a quotient, and a product of each element.
+        (Work::BladeNorm, false) => 2 * first + last,
+        (Work::BladeNorm, true) => second + last,
+        // An exponential, a sum, a quotient and a product; three more operations of the slope and one product.
+        (Work::Activation(Activation::Silu), false) => 4 * last,
+        (Work::Activation(Activation::Silu), true) => 8 * last,
+        (Work::Activation(Activation::Relu), _) => last,
+        // A sum and a product of each element; a product for each gradient.
+        (Work::ScaledSum(_), false) => 2 * last,
+        (Work::ScaledSum(_), true) => last,
+        // A difference, its square, a sum and the gradient of each row.
+        (Work::SquaredError, _) => 4 * first,
+        _ => 0,
+    }
+}
+
+fn elements(shape: &[usize]) -> usize {
+    shape.iter().product()
+}
+
+fn in_mib(bytes: usize) -> String {
+    format!("{:.2} MiB", bytes as f64 / f64::from(1 << 20))
+}

@@ -1,0 +1,339 @@
+//! Gradients as nodes of the same network.
+//!
+//! From the last node back, each node whose result has a gradient gets a node that computes those of its inputs. A value with several readers
+//! has a sum: where an operator can, it adds to the gradient that is there. No gradient is cleared first.
+
+use std::collections::HashMap;
+
+use crate::Error;
+use crate::network::{Extent, Info, Maker, Network, Node, Value};
+use crate::work::{Gradient, MOST_INPUTS, Work};
+
+/// The values of the forward pass that stay for gradients.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Keep {
+    /// All that a gradient reads.
+    #[default]
+    All,
+    /// Those between [blocks](Network::block). The others are computed again, by copies of their nodes in front of the gradients of their
+    /// block, from the same numbers: gradients are the same bit for bit.
+    BetweenBlocks,
+}
+
+impl Network {
+    /// Adds the nodes that compute the gradients of all parameters that a value depends on, from the gradient of that value. The pairs are a parameter
+    /// and its gradient, in the order of the parameters.
+    ///
+    /// ```
+    /// use flashcliff::ops::{self, LinearOptions};
+    /// use flashcliff::{Algebra, Bias, Dtype, Signature};
+    /// use flashcliff_network::{Axis, Cpu, Keep, Network, Scales, Slices};
+    ///
+    /// let plane = Algebra::new(Signature::new(2, 0, 0)?)?;
+    /// let options = LinearOptions::default().with_per_grade(false).with_bias(Bias::None);
+    /// let mut network = Network::new();
+    /// let shape = [Axis::Fixed(4), Axis::Rows, Axis::Fixed(1)];
+    /// let (x, target) = (network.input("x", &shape), network.input("target", &shape));
+    /// let weight = network.parameter("weight", &[1, 1]);
+    /// let y = network.operator(&ops::mv_linear(plane, &options)?, &[x, weight])?;
+    /// let [loss, seed] = network.squared_error(y, target)?;
+    /// let gradients = network.gradients(y, seed, Keep::All)?;
+    ///
+    /// let plan = network.plan(&[loss, gradients[0].1], 1, [Dtype::F64; 2])?;
+    /// let (x, target) = ([1.0, 2.0, 3.0, 4.0], [0.0; 4]);
+    /// let sources = Slices { inputs: &[&x, &target], parameters: &[&[0.5_f64]] };
+    /// let mut outputs = [vec![0.0], vec![0.0]];
+    /// Cpu::new(&plan)?.run(&plan, &sources, &mut outputs, Scales::default(), &mut |_| {})?;
+    /// // The sum of (x / 2)^2, and of x (x / 2) twice.
+    /// assert_eq!(outputs, [vec![7.5], vec![30.0]]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NoGradient`]; [`Error::Unknown`].
+    pub fn gradients(
+        &mut self,
+        of: Value,
+        seed: Value,
+        keep: Keep,
+    ) -> Result<Vec<(Value, Value)>, Error> {
+        self.info(of)?;
+        self.info(seed)?;
+        let forward = self.nodes.len();
+        let mut back = Back {
+            gradients: vec![None; self.values.len()],
+            again: HashMap::new(),
+            readers: self.reading_blocks(of),
+            network: self,
+        };
+        back.gradients[of.0] = Some(seed);
+        let last = back.network.nodes[..forward].last().map(|node| node.block);
+        for at in (0..forward).rev() {
+            let block = back.network.nodes[at].block;
+            let ends_block = at + 1 == forward || back.network.nodes[at + 1].block != block;
+            if ends_block {
+                back.again.clear();
+                if keep == Keep::BetweenBlocks && last != Some(block) {
+                    back.compute_again(block, at)?;
+                }
+            }
+            back.node(at)?;
+        }
+        let gradients = back.gradients;
+        let parameters = self.parameters.iter();
+        let pairs = parameters.filter_map(|&own| Some((own, (*gradients.get(own.0)?)?)));
+        Ok(pairs.collect())
+    }
+
+    /// For each value the only block that makes and reads it; `None` for values of several blocks, and for those whose memory another
+    /// value extends.
+    fn reading_blocks(&self, of: Value) -> Vec<Option<usize>> {
+        let mut own = vec![None; self.values.len()];
+        for node in &self.nodes {
+            for &output in &node.outputs {
+                own[output.0] = Some(node.block);
+            }
+            for &input in &node.inputs {
+                let extends = matches!(node.work, Work::ExtendBlades { .. });
+                if own[input.0] != Some(node.block) || extends {
+                    own[input.0] = None;
+                }
+            }
+            if let Work::ExtendBlades { .. } = node.work {
+                own[node.outputs[0].0] = None;
+            }
+        }
+        own[of.0] = None;
+        own
+    }
+}
+
+/// The state of the way back through a network.
+struct Back<'a> {
+    network: &'a mut Network,
+    /// For each value of the forward pass its gradient so far.
+    gradients: Vec<Option<Value>>,
+    /// The values of the block that were computed again.
+    again: HashMap<Value, Value>,
+    /// For each value the only block that makes and reads it.
+    readers: Vec<Option<usize>>,
+}
+
+impl Back<'_> {
+    /// The value that stands for one of the forward pass.
+    fn now(&self, value: Value) -> Value {
+        self.again.get(&value).copied().unwrap_or(value)
+    }
+
+    /// Adds copies of the nodes of a block, whose last node is given, whose results nothing outside reads.
+    fn compute_again(&mut self, block: usize, last: usize) -> Result<(), Error> {
+        let nodes = (0..=last).filter(|&at| self.network.nodes[at].block == block);
+        for at in nodes.collect::<Vec<_>>() {
+            let node = self.network.nodes[at].clone();
+            if self.readers[node.outputs[0].0] != Some(block) {
+                continue;
+            }
+            let inputs: Vec<Value> = node.inputs.iter().map(|&input| self.now(input)).collect();
+            let made = self.network.push(node.work, &inputs)?;
+            self.network.set_origin(node.origin);
+            self.again.extend(node.outputs.iter().copied().zip(made));
+        }
+        Ok(())
+    }
+
+    /// Adds the gradient of a node.
+    fn node(&mut self, at: usize) -> Result<(), Error> {
+        let node = self.network.nodes[at].clone();
+        let Some(gradient) = self.gradients[node.outputs[0].0] else {
+            return Ok(());
+        };
+        let wanted = node
+            .inputs
+            .iter()
+            .map(|input| self.network.values[input.0].is_tracked);
+        let wanted: Vec<bool> = wanted.collect();
+        if !wanted.contains(&true) {
+            return Ok(());
+        }
+        match &node.work {
+            Work::FirstBlades(_) => self.extended(&node, gradient),
+            Work::ExtendBlades { .. } => {
+                let blades = self.network.blades(node.inputs[0]);
+                let first = self.network.one(Work::FirstBlades(blades), &[gradient])?;
+                self.contribute(node.inputs[0], first)
+            }
+            _ => {
+                for wanted in self.shares(&node, wanted) {
+                    self.gradient_node(&node, gradient, wanted)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The gradients of a node, as one node or as two: those of the parameters of a linear map are matrix products of their own, and nothing
+    /// waits for them, so they come apart from those of its values.
+    fn shares(&self, node: &Node, wanted: Vec<bool>) -> Vec<Vec<bool>> {
+        let is_linear = matches!(&node.work, Work::Operator(own) if own.adds_to_gradient());
+        let is_parameter =
+            |value: &Value| matches!(self.network.values[value.0].maker, Maker::Parameter(_));
+        let of = |parameters: bool| -> Vec<bool> {
+            let pairs = node.inputs.iter().zip(&wanted);
+            pairs
+                .map(|(value, wanted)| *wanted && is_parameter(value) == parameters)
+                .collect()
+        };
+        let parts = [of(true), of(false)];
+        match is_linear && parts.iter().all(|part| part.contains(&true)) {
+            true => parts.into(),
+            false => vec![wanted],
+        }
+    }
+
+    /// The gradient of a value of which a node has the first blades, from the gradient of these.
+    fn extended(&mut self, node: &Node, gradient: Value) -> Result<(), Error> {
+        let (value, mut gradient) = (node.inputs[0], gradient);
+        if !self.network.fills_its_memory(gradient) {
+            gradient = self.network.one(Work::ScaledSum(1.0), &[gradient])?;
+            self.network.values[gradient.0].gradient_of = Some(node.outputs[0]);
+        }
+        let work = Work::ExtendBlades {
+            blades: self.network.blades(value),
+            clears: true,
+        };
+        let whole = self.network.one(work, &[gradient])?;
+        self.contribute(value, whole)
+    }
+
+    /// Adds a node for the gradients of a node.
+    fn gradient_node(
+        &mut self,
+        node: &Node,
+        gradient: Value,
+        wanted: Vec<bool>,
+    ) -> Result<(), Error> {
+        let reads = node
+            .work
+            .gradient_reads()
+            .ok_or_else(|| Error::NoGradient {
+                node: node.work.name().to_owned(),
+            })?;
+        let mut inputs = Vec::new();
+        if reads.inputs {
+            inputs.extend(&node.inputs);
+        }
+        if reads.output {
+            inputs.push(node.outputs[0]);
+        }
+        if reads.saved {
+            inputs.extend(node.outputs.get(1));
+        }
+        let mut inputs: Vec<Value> = inputs.into_iter().map(|value| self.now(value)).collect();
+        inputs.push(gradient);
+        let so_far = self.added_to(node, &wanted);
+        inputs.extend(so_far);
+        check_inputs(node, inputs.len())?;
+        let of_values: Vec<Value> = select(&node.inputs, &wanted);
+        let work = Work::Gradient(Gradient {
+            of: Box::new(node.work.clone()),
+            wanted,
+            adds: so_far.is_some(),
+        });
+        let made = self.network.push_gradient(work, inputs, &of_values);
+        self.network.set_origin(node.origin);
+        for (&value, made) in of_values.iter().zip(made) {
+            match so_far {
+                // The sum takes the place of what was there.
+                Some(_) if value == node.inputs[0] => self.gradients[value.0] = Some(made),
+                _ => self.contribute(value, made)?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The gradient so far that a node can add its own to. A node adds to its first input, and there only once.
+    fn added_to(&self, node: &Node, wanted: &[bool]) -> Option<Value> {
+        let Work::Operator(operator) = &node.work else {
+            return None;
+        };
+        let first = node.inputs[0];
+        let is_once = node.inputs[1..].iter().all(|&other| other != first);
+        let so_far = self.gradients[first.0]?;
+        let is_own = self.network.fills_its_memory(so_far);
+        (operator.adds_to_gradient() && wanted[0] && is_once && is_own).then_some(so_far)
+    }
+
+    /// Adds a gradient to that of a value so far.
+    fn contribute(&mut self, value: Value, more: Value) -> Result<(), Error> {
+        let sum = match self.gradients[value.0] {
+            None => more,
+            Some(so_far) => {
+                let sum = self.network.one(Work::ScaledSum(1.0), &[so_far, more])?;
+                self.network.values[sum.0].gradient_of = Some(value);
+                sum
+            }
+        };
+        self.gradients[value.0] = Some(sum);
+        Ok(())
+    }
+}
+
+impl Network {
+    /// The blades of a value of multivectors.
+    fn blades(&self, value: Value) -> usize {
+        let first = self.shape(value).and_then(<[_]>::first);
+        first.map_or(0, |axis| axis.size(1))
+    }
+
+    /// Adds a node whose results are gradients of values.
+    fn push_gradient(&mut self, work: Work, inputs: Vec<Value>, of: &[Value]) -> Vec<Value> {
+        let maker = Maker::Node(self.nodes.len());
+        let mut outputs = Vec::with_capacity(of.len());
+        for &value in of {
+            let extent: Extent = self.values[value.0].extent.clone();
+            self.values.push(Info {
+                name: format!("%{}", self.values.len()),
+                extent,
+                maker,
+                is_tracked: true,
+                gradient_of: Some(value),
+            });
+            outputs.push(Value(self.values.len() - 1));
+        }
+        self.nodes.push(Node {
+            work,
+            inputs,
+            outputs: outputs.clone(),
+            block: self.blocks,
+            origin: self.nodes.len(),
+        });
+        outputs
+    }
+
+    /// Says which node of the forward pass the last node stands for.
+    fn set_origin(&mut self, origin: usize) {
+        if let Some(node) = self.nodes.last_mut() {
+            node.origin = origin;
+        }
+    }
+}
+
+fn select(values: &[Value], wanted: &[bool]) -> Vec<Value> {
+    let pairs = values.iter().zip(wanted);
+    pairs
+        .filter(|(_, wanted)| **wanted)
+        .map(|(value, _)| *value)
+        .collect()
+}
+
+fn check_inputs(node: &Node, count: usize) -> Result<(), Error> {
+    match count <= MOST_INPUTS {
+        true => Ok(()),
+        false => Err(Error::Count {
+            node: format!("the gradient of {}", node.work.name()),
+            expected: format!("at most {MOST_INPUTS}"),
+            got: count,
+        }),
+    }
+}

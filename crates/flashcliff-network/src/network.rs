@@ -1,0 +1,382 @@
+//! A network: values with shapes, and the nodes that compute them.
+
+use std::fmt;
+use std::sync::Arc;
+
+use flashcliff::{Dim, Operator, TensorSpec};
+
+use crate::Error;
+use crate::work::{Activation, Work};
+
+/// A value of a network, by its number there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Value(pub(crate) usize);
+
+/// An axis of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Axis {
+    /// The rows of a batch, whose number a [plan](crate::Plan) has.
+    Rows,
+    /// A size.
+    Fixed(usize),
+}
+
+impl Axis {
+    /// The size for a number of rows.
+    pub fn size(self, rows: usize) -> usize {
+        match self {
+            Self::Rows => rows,
+            Self::Fixed(size) => size,
+        }
+    }
+}
+
+impl fmt::Display for Axis {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Rows => f.write_str("rows"),
+            Self::Fixed(size) => write!(f, "{size}"),
+        }
+    }
+}
+
+/// The source of a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Maker {
+    Input(usize),
+    Parameter(usize),
+    Node(usize),
+}
+
+/// The elements of a value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Extent {
+    Shape(Vec<Axis>),
+    /// What the operator of a node saves for its backward pass, whose size the operator knows.
+    Saved,
+}
+
+/// What a network knows of a value.
+#[derive(Clone, Debug)]
+pub(crate) struct Info {
+    pub(crate) name: String,
+    pub(crate) extent: Extent,
+    pub(crate) maker: Maker,
+    /// Whether the value depends on a parameter.
+    pub(crate) is_tracked: bool,
+    /// The value whose gradient this is.
+    pub(crate) gradient_of: Option<Value>,
+}
+
+/// A node: what computes some values from others.
+#[derive(Clone, Debug)]
+pub(crate) struct Node {
+    pub(crate) work: Work,
+    pub(crate) inputs: Vec<Value>,
+    pub(crate) outputs: Vec<Value>,
+    /// The block that the node belongs to.
+    pub(crate) block: usize,
+    /// The node of the forward pass that this one computes again, or whose gradients it computes; else its own number.
+    pub(crate) origin: usize,
+}
+
+/// A network as a graph: values with shapes, and nodes that compute them, in an order in which they can run.
+///
+/// The number of rows is open until a network is [planned](Self::plan). Multivectors are `[blades, rows, channels]`. The methods add nodes and
+/// check shapes; [`gradients`](Self::gradients) adds the nodes that compute gradients. It displays as text, a line for each node, and
+/// [`dot`](Self::dot) writes it for Graphviz.
+///
+/// ```
+/// use flashcliff::ops::{self, LinearOptions};
+/// use flashcliff::{Algebra, Bias, Signature};
+/// use flashcliff_network::{Axis, Network};
+///
+/// let plane = Algebra::new(Signature::new(2, 0, 0)?)?;
+/// let options = LinearOptions::default().with_per_grade(false).with_bias(Bias::None);
+/// let mut network = Network::new();
+/// let x = network.input("x", &[Axis::Fixed(4), Axis::Rows, Axis::Fixed(3)]);
+/// let weight = network.parameter("weight", &[5, 3]);
+/// let y = network.operator(&ops::mv_linear(plane, &options)?, &[x, weight])?;
+/// assert_eq!(network.shape(y), Some(&[Axis::Fixed(4), Axis::Rows, Axis::Fixed(5)][..]));
+/// assert!(network.to_string().contains("mv_linear"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct Network {
+    pub(crate) values: Vec<Info>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) inputs: Vec<Value>,
+    pub(crate) parameters: Vec<Value>,
+    pub(crate) blocks: usize,
+}
+
+impl Network {
+    /// A network without values.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds an input, which a host gives in each run.
+    pub fn input(&mut self, name: &str, shape: &[Axis]) -> Value {
+        let maker = Maker::Input(self.inputs.len());
+        let value = self.value(name, Extent::Shape(shape.to_vec()), maker, false);
+        self.inputs.push(value);
+        value
+    }
+
+    /// Adds a parameter. Gradients are by parameters.
+    pub fn parameter(&mut self, name: &str, shape: &[usize]) -> Value {
+        let maker = Maker::Parameter(self.parameters.len());
+        let axes = shape.iter().map(|&size| Axis::Fixed(size)).collect();
+        let value = self.value(name, Extent::Shape(axes), maker, true);
+        self.parameters.push(value);
+        value
+    }
+
+    /// The inputs, in the order in which a host gives them.
+    pub fn inputs(&self) -> &[Value] {
+        &self.inputs
+    }
+
+    /// The parameters, in the order in which a host gives them.
+    pub fn parameters(&self) -> &[Value] {
+        &self.parameters
+    }
+
+    /// The name of a value: that of an input or of a parameter, `%7` of a computed one.
+    pub fn name(&self, value: Value) -> &str {
+        self.values.get(value.0).map_or("", |info| &info.name)
+    }
+
+    /// The axes of a value; `None` for what an operator saves for its gradient, and for a value of another network.
+    pub fn shape(&self, value: Value) -> Option<&[Axis]> {
+        match &self.values.get(value.0)?.extent {
+            Extent::Shape(axes) => Some(axes),
+            Extent::Saved => None,
+        }
+    }
+
+    /// Whether a value depends on a parameter, or is one.
+    pub fn depends_on_parameter(&self, value: Value) -> bool {
+        self.values.get(value.0).is_some_and(|info| info.is_tracked)
+    }
+
+    /// Begins a block. With [`Keep::BetweenBlocks`](crate::Keep::BetweenBlocks), values that one block alone reads are computed again by the
+    /// nodes of gradients. Without this call a network is one block.
+    pub fn block(&mut self) {
+        let used = self
+            .nodes
+            .last()
+            .is_some_and(|node| node.block == self.blocks);
+        self.blocks += usize::from(used);
+    }
+
+    /// An operator on values in the order of its inputs.
+    ///
+    /// # Errors
+    /// [`Error::Count`], [`Error::Shape`] where rows stand for another axis than the batch, and the errors of [`Operator::bind`].
+    pub fn operator(&mut self, operator: &Operator, inputs: &[Value]) -> Result<Value, Error> {
+        self.shared_operator(&Arc::new(operator.clone()), inputs)
+    }
+
+    /// Does the same as [`Self::operator`] with an operator that several networks share.
+    ///
+    /// # Errors
+    /// The errors of [`Self::operator`].
+    pub fn shared_operator(
+        &mut self,
+        operator: &Arc<Operator>,
+        inputs: &[Value],
+    ) -> Result<Value, Error> {
+        self.one(Work::Operator(operator.clone()), inputs)
+    }
+
+    /// Points `[rows, points, dim]` as multivectors of grades 0 and 1, whose scalars are 0: `[1 + dim, rows, points]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`].
+    pub fn points(&mut self, x: Value) -> Result<Value, Error> {
+        self.one(Work::Points, &[x])
+    }
+
+    /// The Euclidean norm over the blades of `[blades, rows, channels]`: `[1, rows, channels]`. Its gradient is 0 where the norm is.
+    ///
+    /// # Errors
+    /// [`Error::Shape`].
+    pub fn blade_norm(&mut self, x: Value) -> Result<Value, Error> {
+        self.one(Work::BladeNorm, &[x])
+    }
+
+    /// An activation of each element.
+    ///
+    /// # Errors
+    /// [`Error::Unknown`].
+    pub fn activation(&mut self, x: Value, kind: Activation) -> Result<Value, Error> {
+        self.one(Work::Activation(kind), &[x])
+    }
+
+    /// `scale (x + y)` of two values of one shape.
+    ///
+    /// # Errors
+    /// [`Error::Shape`].
+    pub fn scaled_sum(&mut self, [x, y]: [Value; 2], scale: f64) -> Result<Value, Error> {
+        self.one(Work::ScaledSum(scale), &[x, y])
+    }
+
+    /// One blade of `[blades, rows, channels]`: `[1, rows, channels]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`].
+    pub fn blade(&mut self, x: Value, blade: usize) -> Result<Value, Error> {
+        self.one(Work::Blade(blade), &[x])
+    }
+
+    /// The first blades of `[blades, rows, channels]`, where they lie: nothing is copied.
+    ///
+    /// # Errors
+    /// [`Error::Shape`].
+    pub fn first_blades(&mut self, x: Value, blades: usize) -> Result<Value, Error> {
+        match self.shape(x) {
+            Some([Axis::Fixed(all), ..]) if *all == blades => Ok(x),
+            _ => self.one(Work::FirstBlades(blades), &[x]),
+        }
+    }
+
+    /// Multivectors with further blades, which are 0. The memory of `x` has room for them, and they are written once.
+    ///
+    /// # Errors
+    /// [`Error::Shape`]; [`Error::NotComputed`] for an input, a parameter, or blades that lie in a value of more.
+    pub fn extend_blades(&mut self, x: Value, blades: usize) -> Result<Value, Error> {
+        match self.shape(x) {
+            Some([Axis::Fixed(all), ..]) if *all == blades => return Ok(x),
+            _ => {}
+        }
+        if !self.fills_its_memory(x) {
+            return Err(Error::NotComputed {
+                what: "extend_blades",
+                got: self.name(x).to_owned(),
+            });
+        }
+        let work = Work::ExtendBlades {
+            blades,
+            clears: false,
+        };
+        self.one(work, &[x])
+    }
+
+    /// A value `[first, middle, last]` with its axes in reverse order.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of axes, and for rows among them.
+    pub fn reverse_axes(&mut self, x: Value) -> Result<Value, Error> {
+        self.one(Work::ReverseAxes, &[x])
+    }
+
+    /// The squared error of predictions, `scale sum of (y - target)^2`, and its gradient by the predictions. A run gives the scale. Both values have the
+    /// same number of elements, in any shape.
+    ///
+    /// # Errors
+    /// [`Error::Shape`].
+    pub fn squared_error(&mut self, y: Value, target: Value) -> Result<[Value; 2], Error> {
+        let made = self.push(Work::SquaredError, &[y, target])?;
+        self.values[made[1].0].gradient_of = Some(y);
+        Ok([made[0], made[1]])
+    }
+
+    /// Whether a node computes a value that shares its memory with no larger one.
+    pub(crate) fn fills_its_memory(&self, value: Value) -> bool {
+        match self.values.get(value.0).map(|info| info.maker) {
+            Some(Maker::Node(node)) => !matches!(self.nodes[node].work, Work::FirstBlades(_)),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn one(&mut self, work: Work, inputs: &[Value]) -> Result<Value, Error> {
+        Ok(self.push(work, inputs)?[0])
+    }
+
+    /// Adds a node, and returns its results.
+    pub(crate) fn push(&mut self, work: Work, inputs: &[Value]) -> Result<Vec<Value>, Error> {
+        let mut shapes = Vec::with_capacity(inputs.len());
+        for &input in inputs {
+            shapes.push(&self.info(input)?.extent);
+        }
+        let extents = work.outputs(&shapes)?;
+        let is_tracked = inputs.iter().any(|input| self.values[input.0].is_tracked);
+        let outputs = self.results(extents, is_tracked);
+        self.nodes.push(Node {
+            work,
+            inputs: inputs.to_vec(),
+            outputs: outputs.clone(),
+            block: self.blocks,
+            origin: self.nodes.len(),
+        });
+        Ok(outputs)
+    }
+
+    /// The values that the next node computes.
+    fn results(&mut self, extents: Vec<Extent>, is_tracked: bool) -> Vec<Value> {
+        let maker = Maker::Node(self.nodes.len());
+        let results = extents.into_iter().map(|extent| {
+            let name = format!("%{}", self.values.len());
+            self.value(&name, extent, maker, is_tracked)
+        });
+        results.collect()
+    }
+
+    fn value(&mut self, name: &str, extent: Extent, maker: Maker, is_tracked: bool) -> Value {
+        self.values.push(Info {
+            name: name.to_owned(),
+            extent,
+            maker,
+            is_tracked,
+            gradient_of: None,
+        });
+        Value(self.values.len() - 1)
+    }
+
+    pub(crate) fn info(&self, value: Value) -> Result<&Info, Error> {
+        self.values.get(value.0).ok_or(Error::Unknown {
+            count: self.values.len(),
+            got: value.0,
+        })
+    }
+}
+
+/// The axes of an operator's result, and a check of those of its inputs.
+pub(crate) fn axes_of_operator(
+    operator: &Operator,
+    inputs: &[&[Axis]],
+) -> Result<Vec<Axis>, Error> {
+    for (spec, axes) in operator.inputs().iter().zip(inputs) {
+        let has_rows = |(dim, axis): (&Dim, &Axis)| (*dim == Dim::Batch) == (*axis == Axis::Rows);
+        if spec.dims.len() != axes.len() || !spec.dims.iter().zip(*axes).all(has_rows) {
+            return Err(Error::Shape {
+                node: operator.name().to_owned(),
+                expected: spec.to_string(),
+                got: in_words(axes),
+            });
+        }
+    }
+    // The number of rows does not matter for what an operator checks.
+    let shapes: Vec<Vec<usize>> = inputs.iter().map(|axes| sizes(axes, 1)).collect();
+    let shapes: Vec<&[usize]> = shapes.iter().map(Vec::as_slice).collect();
+    let dims = operator.bind(&shapes)?;
+    let axis = |(dim, size): (&Dim, usize)| match dim {
+        Dim::Batch => Axis::Rows,
+        _ => Axis::Fixed(size),
+    };
+    let spec: &TensorSpec = operator.output();
+    Ok(spec.dims.iter().zip(spec.shape(&dims)).map(axis).collect())
+}
+
+/// The sizes of axes.
+pub(crate) fn sizes(axes: &[Axis], rows: usize) -> Vec<usize> {
+    axes.iter().map(|axis| axis.size(rows)).collect()
+}
+
+/// Axes as text.
+pub(crate) fn in_words(axes: &[Axis]) -> String {
+    let axes: Vec<String> = axes.iter().map(Axis::to_string).collect();
+    format!("[{}]", axes.join(", "))
+}

@@ -1,0 +1,191 @@
+//! The places of values: one arena, in which values share memory that are not needed at the same time.
+
+use super::{Memory, Plan, Spot};
+use crate::Error;
+use crate::network::{Maker, Value};
+use crate::work::{Gradient, Work};
+
+/// Places begin at multiples of so many bytes: what kernels of GPUs and lines of caches ask for.
+const ALIGNMENT: usize = 256;
+
+/// Values in one memory.
+#[derive(Clone, Debug)]
+struct Group {
+    members: Vec<usize>,
+    bytes: usize,
+    /// The first and the last call that need it.
+    life: (usize, usize),
+    memory: Option<Memory>,
+}
+
+impl Plan {
+    /// Places all values of calls.
+    pub(super) fn place(&mut self, wide: &[bool], shapes: Vec<Vec<usize>>) -> Result<(), Error> {
+        let dtype = |value: usize| self.types[usize::from(wide[value])];
+        let bytes = |value: usize| elements(&shapes[value]).saturating_mul(dtype(value).bytes());
+        let mut groups = self.groups(&bytes)?;
+        self.bytes = arrange(&mut groups);
+        for group in &groups {
+            for &value in &group.members {
+                let Some(memory) = group.memory else { continue };
+                self.spots[value] = Some(Spot {
+                    memory,
+                    shape: shapes[value].clone(),
+                    dtype: dtype(value),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// The memories that calls need, those of the host with their places.
+    fn groups(&self, bytes: &dyn Fn(usize) -> usize) -> Result<Vec<Group>, Error> {
+        let roots = self.roots();
+        let mut group_of = vec![None; self.spots.len()];
+        let mut groups: Vec<Group> = Vec::new();
+        for (at, call) in self.calls.iter().enumerate() {
+            let node = &self.network.nodes[call.node];
+            for value in node.inputs.iter().chain(&node.outputs) {
+                let root = roots[value.0];
+                let number = *group_of[root].get_or_insert_with(|| {
+                    groups.push(Group {
+                        members: Vec::new(),
+                        bytes: 0,
+                        life: (at, at),
+                        memory: None,
+                    });
+                    groups.len() - 1
+                });
+                let group = &mut groups[number];
+                group.life.1 = group.life.1.max(at);
+                if !group.members.contains(&value.0) {
+                    group.members.push(value.0);
+                    group.bytes = group.bytes.max(bytes(value.0));
+                    self.lend(group, *value)?;
+                }
+            }
+            // Zeros that are written once are of nobody else.
+            if let Work::ExtendBlades { clears: false, .. } = node.work
+                && let Some(number) = group_of[roots[node.outputs[0].0]]
+            {
+                groups[number].life = (0, usize::MAX);
+            }
+        }
+        for group in &groups {
+            self.check_output(group, bytes)?;
+        }
+        Ok(groups)
+    }
+
+    /// Checks that the memory of an output has room for all values that lie in it, and holds nothing from run to run.
+    fn check_output(&self, group: &Group, bytes: &dyn Fn(usize) -> usize) -> Result<(), Error> {
+        let Some(Memory::Output(at)) = group.memory else {
+            return Ok(());
+        };
+        let output = self.outputs[at];
+        match bytes(output.0) == group.bytes && group.life.1 != usize::MAX {
+            true => Ok(()),
+            false => Err(self.no_output(output)),
+        }
+    }
+
+    /// Gives a group the memory of the host, if a value lies there.
+    fn lend(&self, group: &mut Group, value: Value) -> Result<(), Error> {
+        let output = self.outputs.iter().position(|output| *output == value);
+        let maker = self.network.values[value.0].maker;
+        let lent = match (maker, output) {
+            (Maker::Input(at), _) => Memory::Input(at),
+            (Maker::Parameter(at), _) => Memory::Parameter(at),
+            (Maker::Node(_), Some(at)) => Memory::Output(at),
+            (Maker::Node(_), None) => return Ok(()),
+        };
+        match group.memory.replace(lent) {
+            None => Ok(()),
+            // First blades of an input lie in it.
+            Some(Memory::Input(_) | Memory::Parameter(_)) if output.is_none() => Ok(()),
+            Some(_) => Err(self.no_output(value)),
+        }
+    }
+
+    fn no_output(&self, value: Value) -> Error {
+        Error::NotComputed {
+            what: "output",
+            got: format!("{}, which lies in other memory", self.network.name(value)),
+        }
+    }
+
+    /// For each value the one whose memory it lies in.
+    fn roots(&self) -> Vec<usize> {
+        let mut parents: Vec<usize> = (0..self.spots.len()).collect();
+        for call in &self.calls {
+            let node = &self.network.nodes[call.node];
+            match &node.work {
+                Work::FirstBlades(_) | Work::ExtendBlades { .. } => {
+                    join(&mut parents, node.inputs[0], node.outputs[0]);
+                }
+                Work::Gradient(Gradient { adds: true, .. }) => {
+                    if let Some(&so_far) = node.inputs.last() {
+                        join(&mut parents, so_far, node.outputs[0]);
+                    }
+                }
+                _ => {}
+            }
+        }
+        (0..parents.len())
+            .map(|value| root(&parents, value))
+            .collect()
+    }
+}
+
+fn root(parents: &[usize], value: usize) -> usize {
+    let mut value = value;
+    while parents[value] != value {
+        value = parents[value];
+    }
+    value
+}
+
+fn join(parents: &mut [usize], a: Value, b: Value) {
+    let (a, b) = (root(parents, a.0), root(parents, b.0));
+    parents[b] = a;
+}
+
+/// Places the groups that lie in the arena, the largest first, each at the lowest offset that no group of the same time has. Returns the
+/// bytes of the arena.
+fn arrange(groups: &mut [Group]) -> usize {
+    let mut order: Vec<usize> = (0..groups.len())
+        .filter(|&at| groups[at].memory.is_none())
+        .collect();
+    order.sort_by_key(|&at| (std::cmp::Reverse(groups[at].bytes), at));
+    let (mut end, mut placed) = (0, Vec::<(usize, usize, (usize, usize))>::new());
+    for at in order {
+        let (bytes, life) = (groups[at].bytes, groups[at].life);
+        let bytes = bytes
+            .checked_next_multiple_of(ALIGNMENT)
+            .unwrap_or(usize::MAX);
+        let meets = |other: &(usize, usize)| life.0 <= other.1 && other.0 <= life.1;
+        let mut taken: Vec<(usize, usize)> = placed
+            .iter()
+            .filter(|(_, _, other)| meets(other))
+            .map(|&(from, to, _)| (from, to))
+            .collect();
+        taken.sort_unstable();
+        let mut from = 0_usize;
+        for (start, stop) in taken {
+            if from.saturating_add(bytes) <= start {
+                break;
+            }
+            from = from.max(stop);
+        }
+        let to = from.saturating_add(bytes);
+        placed.push((from, to, life));
+        groups[at].memory = Some(Memory::Arena { from, to });
+        end = end.max(to);
+    }
+    end
+}
+
+/// The number of elements. The largest number stands for more than memory has.
+fn elements(shape: &[usize]) -> usize {
+    shape.iter().fold(1, |all, &axis| all.saturating_mul(axis))
+}

@@ -1,0 +1,239 @@
+//! What a node computes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use flashcliff::Operator;
+
+use crate::Error;
+use crate::network::{Axis, Extent, axes_of_operator, in_words};
+
+/// The most values that a node reads.
+pub(crate) const MOST_INPUTS: usize = 12;
+
+/// A function of each element.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Activation {
+    /// `x / (1 + exp(-x))`.
+    Silu,
+    /// `max(x, 0)`.
+    Relu,
+}
+
+/// The computation of a node.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Work {
+    /// An operator: its output, and what it saves.
+    Operator(Arc<Operator>),
+    /// Points as multivectors of grades 0 and 1.
+    Points,
+    /// The Euclidean norm over blades.
+    BladeNorm,
+    /// A function of each element.
+    Activation(Activation),
+    /// The sum of one or two values, times a number.
+    ScaledSum(f64),
+    /// One blade.
+    Blade(usize),
+    /// The first blades, where they lie.
+    FirstBlades(usize),
+    /// Further blades, which are 0, in the memory of the first ones.
+    ExtendBlades {
+        /// All blades.
+        blades: usize,
+        /// Whether each run writes the zeros. Else the memory is of no other value, and they are written once.
+        clears: bool,
+    },
+    /// Three axes in reverse order.
+    ReverseAxes,
+    /// The squared error, and its gradient.
+    SquaredError,
+    /// The gradients of some inputs of another node.
+    Gradient(Gradient),
+}
+
+/// The gradients of some inputs of a node. It reads what [`Gradient::reads`] says.
+#[derive(Clone, Debug)]
+pub struct Gradient {
+    /// The node.
+    pub of: Box<Work>,
+    /// For each input of the node whether its gradient is computed.
+    pub wanted: Vec<bool>,
+    /// Whether the gradient of the first input is added to a value, which is the last that is read.
+    pub adds: bool,
+}
+
+/// The values that a gradient reads, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Reads {
+    pub(crate) inputs: bool,
+    pub(crate) output: bool,
+    pub(crate) saved: bool,
+}
+
+impl Work {
+    /// The name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Operator(operator) => operator.name(),
+            Self::Points => "points",
+            Self::BladeNorm => "blade_norm",
+            Self::Activation(Activation::Silu) => "silu",
+            Self::Activation(Activation::Relu) => "relu",
+            Self::ScaledSum(_) => "scaled_sum",
+            Self::Blade(_) => "blade",
+            Self::FirstBlades(_) => "first_blades",
+            Self::ExtendBlades { .. } => "extend_blades",
+            Self::ReverseAxes => "reverse_axes",
+            Self::SquaredError => "squared_error",
+            Self::Gradient(gradient) => gradient.of.name(),
+        }
+    }
+
+    /// The values that the gradient of a node reads; `None` if it is not a node of its own, or not known.
+    pub(crate) fn gradient_reads(&self) -> Option<Reads> {
+        let [inputs, output, saved] = match self {
+            Self::Operator(_) => [true, true, true],
+            Self::BladeNorm => [true, true, false],
+            Self::Activation(_) => [true, false, false],
+            Self::ScaledSum(_) | Self::Blade(_) | Self::ReverseAxes => [false; 3],
+            Self::Points
+            | Self::FirstBlades(_)
+            | Self::ExtendBlades { .. }
+            | Self::SquaredError
+            | Self::Gradient(_) => return None,
+        };
+        Some(Reads {
+            inputs,
+            output,
+            saved,
+        })
+    }
+
+    /// The elements of the results, after a check of those of the inputs.
+    pub(crate) fn outputs(&self, inputs: &[&Extent]) -> Result<Vec<Extent>, Error> {
+        self.check_count(inputs.len())?;
+        let mut axes = Vec::with_capacity(inputs.len());
+        for extent in inputs {
+            match extent {
+                Extent::Shape(shape) => axes.push(shape.as_slice()),
+                Extent::Saved => return Err(self.refuse("a value with axes", "saved sums")),
+            }
+        }
+        let output = match self {
+            Self::Operator(operator) => {
+                let output = axes_of_operator(operator, &axes)?;
+                return Ok(vec![Extent::Shape(output), Extent::Saved]);
+            }
+            Self::SquaredError => {
+                let [y, target] = [axes[0], axes[1]];
+                if elements(y) != elements(target) {
+                    return Err(self.refuse(&in_words(y), &in_words(target)));
+                }
+                let loss = Extent::Shape(vec![Axis::Fixed(1)]);
+                return Ok(vec![loss, Extent::Shape(y.to_vec())]);
+            }
+            Self::Points => match *axes[0] {
+                [Axis::Rows, points, Axis::Fixed(dim)] => {
+                    vec![Axis::Fixed(dim + 1), Axis::Rows, points]
+                }
+                _ => return Err(self.refuse("[rows, points, dim]", &in_words(axes[0]))),
+            },
+            Self::Activation(_) => axes[0].to_vec(),
+            Self::ScaledSum(_) => match axes.iter().find(|own| *own != &axes[0]) {
+                None => axes[0].to_vec(),
+                Some(other) => return Err(self.refuse(&in_words(axes[0]), &in_words(other))),
+            },
+            Self::BladeNorm => self.with_blades(axes[0], |_| Some(1))?,
+            Self::Blade(at) => self.with_blades(axes[0], |all| (*at < all).then_some(1))?,
+            Self::FirstBlades(count) => {
+                self.with_blades(axes[0], |all| (*count <= all).then_some(*count))?
+            }
+            Self::ExtendBlades { blades, .. } => {
+                self.with_blades(axes[0], |all| (all <= *blades).then_some(*blades))?
+            }
+            Self::ReverseAxes => match *axes[0] {
+                [a, b, c] if !axes[0].contains(&Axis::Rows) => vec![c, b, a],
+                _ => return Err(self.refuse("three axes without rows", &in_words(axes[0]))),
+            },
+            // Gradients are made by the network, which knows the values.
+            Self::Gradient(_) => return Err(self.refuse("a node of the forward pass", "gradient")),
+        };
+        Ok(vec![Extent::Shape(output)])
+    }
+
+    /// `[blades, rows, channels]` with another number of blades; `None` for a number that the function refuses.
+    fn with_blades(
+        &self,
+        axes: &[Axis],
+        blades: impl Fn(usize) -> Option<usize>,
+    ) -> Result<Vec<Axis>, Error> {
+        let refuse = || {
+            self.refuse(
+                "[blades, rows, channels] with the blades it reads",
+                &in_words(axes),
+            )
+        };
+        match *axes {
+            [Axis::Fixed(all), Axis::Rows, channels] => {
+                let count = blades(all).ok_or_else(refuse)?;
+                Ok(vec![Axis::Fixed(count), Axis::Rows, channels])
+            }
+            _ => Err(refuse()),
+        }
+    }
+
+    fn check_count(&self, got: usize) -> Result<(), Error> {
+        let (least, most) = match self {
+            Self::Operator(operator) => (operator.inputs().len(), operator.inputs().len()),
+            Self::ScaledSum(_) => (1, 2),
+            Self::SquaredError => (2, 2),
+            _ => (1, 1),
+        };
+        if (least..=most).contains(&got) {
+            return Ok(());
+        }
+        Err(Error::Count {
+            node: self.name().to_owned(),
+            expected: match least == most {
+                true => least.to_string(),
+                false => format!("{least} to {most}"),
+            },
+            got,
+        })
+    }
+
+    fn refuse(&self, expected: &str, got: &str) -> Error {
+        Error::Shape {
+            node: self.name().to_owned(),
+            expected: expected.to_owned(),
+            got: got.to_owned(),
+        }
+    }
+}
+
+impl fmt::Display for Work {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        match self {
+            Self::ScaledSum(scale) => write!(f, " {scale}"),
+            Self::Blade(number) | Self::FirstBlades(number) => write!(f, " {number}"),
+            Self::ExtendBlades { blades, .. } => write!(f, " {blades}"),
+            Self::Gradient(gradient) => f.write_str(if gradient.adds {
+                " gradient, added"
+            } else {
+                " gradient"
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The number of elements of axes: a multiple of a power of the number of rows.
+fn elements(axes: &[Axis]) -> (usize, usize) {
+    let rows = axes.iter().filter(|axis| **axis == Axis::Rows).count();
+    let fixed = axes.iter().map(|axis| axis.size(1)).product();
+    (fixed, rows)
+}

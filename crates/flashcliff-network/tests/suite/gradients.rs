@@ -1,0 +1,163 @@
+//! Gradients of networks beside differences.
+
+use flashcliff::Dtype;
+use flashcliff_network::{Cpu, Keep, Network, Plan, Scales, Slices, Value};
+
+use crate::networks::{self, BLADES, CHANNELS, numbers, room, slices};
+
+const ROWS: usize = 3;
+
+/// The error of a network and the gradients of its parameters, with a plan for them.
+fn planned(network: &Network, [prediction, target]: [Value; 2], keep: Keep) -> Plan {
+    let mut network = network.clone();
+    let [loss, seed] = network.squared_error(prediction, target).unwrap();
+    let pairs = network.gradients(prediction, seed, keep).unwrap();
+    assert_eq!(pairs.len(), network.parameters().len());
+    let mut outputs = vec![loss];
+    outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
+    network.plan(&outputs, ROWS, [Dtype::F64; 2]).unwrap()
+}
+
+fn run(plan: &Plan, memory: &mut Cpu<f64>, numbers: [&[Vec<f64>]; 2]) -> Vec<Vec<f64>> {
+    let mut outputs = room(plan);
+    let [inputs, parameters] = numbers.map(slices);
+    let sources = Slices {
+        inputs: &inputs,
+        parameters: &parameters,
+    };
+    let done = memory.run(plan, &sources, &mut outputs, Scales::default(), &mut |_| {});
+    done.unwrap();
+    outputs
+}
+
+fn inputs_and_parameters(network: &Network) -> [Vec<Vec<f64>>; 2] {
+    [
+        numbers(network, network.inputs(), ROWS, 1),
+        numbers(network, network.parameters(), ROWS, 11),
+    ]
+}
+
+/// Compares each element of each gradient with a central difference of the error.
+fn assert_gradients(network: &Network, ends: [Value; 2]) {
+    let plan = planned(network, ends, Keep::All);
+    let mut memory = Cpu::new(&plan).unwrap();
+    let [inputs, mut parameters] = inputs_and_parameters(network);
+    let outputs = run(&plan, &mut memory, [&inputs, &parameters]);
+    assert!(outputs.iter().flatten().any(|&x| x != 0.0));
+    for at in 0..parameters.len() {
+        for element in 0..parameters[at].len() {
+            let before = parameters[at][element];
+            let mut moved = |to: f64| {
+                parameters[at][element] = to;
+                run(&plan, &mut memory, [&inputs, &parameters])[0][0]
+            };
+            let step = 1e-5;
+            let difference = (moved(before + step) - moved(before - step)) / (2.0 * step);
+            moved(before);
+            let gradient = outputs[at + 1][element];
+            assert!(
+                (difference - gradient).abs() < 1e-6 * (1.0 + gradient.abs()),
+                "parameter {at}, element {element}: {difference}, {gradient}"
+            );
+        }
+    }
+}
+
+#[test]
+fn gradients_are_those_of_differences() {
+    let (network, ends) = networks::of_all_nodes();
+    assert_gradients(&network, ends);
+}
+
+/// Of the last product only the scalars are read; the memory of their gradient held other gradients before.
+#[test]
+fn the_rest_of_a_gradient_is_cleared() {
+    let mut network = Network::new();
+    let [points, target] = networks::ends(&mut network);
+    let weights = [1, 2, 3].map(|at| network.parameter(&format!("w{at}"), &[CHANNELS, CHANNELS]));
+    let mut x = networks::embedded(&mut network, points);
+    for weight in weights {
+        let y = networks::map(&mut network, x, weight);
+        x = networks::square(&mut network, y);
+    }
+    let prediction = networks::head(&mut network, x);
+    assert_gradients(&network, [prediction, target]);
+}
+
+/// First blades of a value that other nodes read too: their gradient is added to the first blades of another.
+#[test]
+fn gradients_of_first_blades_are_added() {
+    let mut network = Network::new();
+    let [points, target] = networks::ends(&mut network);
+    let weight = network.parameter("weight", &[CHANNELS, CHANNELS]);
+    let x = network.points(points).unwrap();
+    let x = network.extend_blades(x, BLADES).unwrap();
+    let x = networks::map(&mut network, x, weight);
+    let four = network.first_blades(x, 4).unwrap();
+    let one = network.first_blades(four, 1).unwrap();
+    let norm = network.blade_norm(four).unwrap();
+    let both = network.scaled_sum([norm, one], 1.0).unwrap();
+    let all = network.blade_norm(x).unwrap();
+    let sum = network.scaled_sum([both, all], 1.0).unwrap();
+    let prediction = networks::head(&mut network, sum);
+    assert_gradients(&network, [prediction, target]);
+}
+
+#[test]
+fn values_between_blocks_alone_give_the_same_bits_in_less_memory() {
+    let (network, ends) = networks::of_all_nodes();
+    let numbers = inputs_and_parameters(&network);
+    let numbers = [&numbers[0][..], &numbers[1][..]];
+    let [all, less] = [Keep::All, Keep::BetweenBlocks].map(|keep| planned(&network, ends, keep));
+    assert!(less.arena_bytes() < all.arena_bytes());
+    assert!(less.call_count() > all.call_count());
+    let [all, less] = [all, less].map(|plan| run(&plan, &mut Cpu::new(&plan).unwrap(), numbers));
+    assert_eq!(all, less);
+}
+
+/// What a run before left in memory does not matter.
+#[test]
+fn bits_depend_on_the_numbers_alone() {
+    let (network, ends) = networks::of_all_nodes();
+    let [inputs, parameters] = inputs_and_parameters(&network);
+    let others = networks::numbers(&network, network.inputs(), ROWS, 100);
+    for keep in [Keep::All, Keep::BetweenBlocks] {
+        let plan = planned(&network, ends, keep);
+        let mut memory = Cpu::new(&plan).unwrap();
+        let first = run(&plan, &mut memory, [&inputs, &parameters]);
+        assert_ne!(run(&plan, &mut memory, [&others, &parameters]), first);
+        assert_eq!(run(&plan, &mut memory, [&inputs, &parameters]), first);
+    }
+}
+
+/// The scale of gradients multiplies them and not the error.
+#[test]
+fn scales_multiply_what_they_say() {
+    let (network, ends) = networks::of_all_nodes();
+    let plan = planned(&network, ends, Keep::All);
+    let [inputs, parameters] = inputs_and_parameters(&network);
+    let [inputs, parameters] = [slices(&inputs), slices(&parameters)];
+    let sources = Slices {
+        inputs: &inputs,
+        parameters: &parameters,
+    };
+    let mut memory = Cpu::new(&plan).unwrap();
+    let mut with = |error: f64, gradient: f64| {
+        let mut outputs = room(&plan);
+        let scales = Scales { error, gradient };
+        memory
+            .run(&plan, &sources, &mut outputs, scales, &mut |_| {})
+            .unwrap();
+        outputs
+    };
+    let (one, scaled) = (with(1.0, 1.0), with(0.5, 8.0));
+    for (at, (one, scaled)) in one.iter().zip(&scaled).enumerate() {
+        let factor = if at == 0 { 0.5 } else { 4.0 };
+        for (one, scaled) in one.iter().zip(scaled) {
+            assert!(
+                (factor * one - scaled).abs() <= 1e-12 * one.abs(),
+                "output {at}"
+            );
+        }
+    }
+}
