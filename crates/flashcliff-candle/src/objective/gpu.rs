@@ -173,7 +173,7 @@ impl OnGpu {
             forks,
             stops: &stops,
         };
-        let mut add = |sums: &mut [CudaStorage], outputs: &[usize]| -> Result<(), Error> {
+        let add = |sums: &mut [CudaStorage], outputs: &[usize]| -> Result<(), Error> {
             for &output in outputs.iter().filter(|_| part.adds) {
                 let len = lens[output];
                 let mut sum = writable(&mut sums[output - 1], len)?;

@@ -2,7 +2,7 @@
 
 use candle_core::Device;
 use flashcliff::memory;
-use flashcliff_network::Plan;
+use flashcliff_network::{Plan, Value};
 
 use super::planned::Batch;
 use crate::Error;
@@ -25,18 +25,22 @@ pub(super) struct Room {
 impl Room {
     /// The room of a plan for each part of a batch.
     pub(super) fn of(plan: &Plan, batch: Batch<'_>) -> Self {
-        let outputs = plan
-            .outputs()
-            .iter()
-            .filter_map(|&value| plan.tensor(value));
-        let sums: u128 = outputs
-            .map(|(shape, dtype)| (shape.iter().product::<usize>() * dtype.bytes()) as u128)
-            .sum();
+        let bytes = |value: &Value| {
+            let tensor = plan.tensor(*value);
+            let bytes =
+                tensor.map(|(shape, dtype)| shape.iter().product::<usize>() * dtype.bytes());
+            bytes.unwrap_or(0) as u128
+        };
+        let (error, gradients) = plan.outputs().split_at(1.min(plan.outputs().len()));
+        let gradients: u128 = gradients.iter().map(bytes).sum();
+        // Each part has gradients of its own, which are added to the sums.
+        let copies = if batch.parts > 1 { 2 } else { 1 };
+        let sums = copies * gradients + error.iter().map(bytes).sum::<u128>();
         Self {
             rows: plan.rows(),
             parts: batch.parts,
             values: plan.arena_bytes() as u128,
-            sums: if batch.parts > 1 { 2 * sums } else { sums },
+            sums,
             packed: 0,
             workspaces: 0,
         }

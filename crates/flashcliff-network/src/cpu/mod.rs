@@ -37,14 +37,25 @@ impl Default for Scales {
 pub struct Cpu<T> {
     arena: Vec<T>,
     workspace: Vec<T>,
+    /// The places of outputs, which a run asks for when it begins. The list is kept, so that runs allocate nothing.
+    outputs: Vec<Place<T>>,
 }
+
+/// The place of an output, which is one during a run alone.
+#[derive(Debug)]
+struct Place<T>(*mut T);
+
+// SAFETY: nothing reads the address outside of the run that wrote it, which has the output for itself.
+unsafe impl<T: Send> Send for Place<T> {}
+// SAFETY: the same holds.
+unsafe impl<T: Sync> Sync for Place<T> {}
 
 /// The places of a run.
 struct Run<'a, T, S> {
     plan: &'a Plan,
     sources: &'a S,
     arena: *mut T,
-    outputs: &'a mut [Vec<T>],
+    outputs: &'a [Place<T>],
     workspace: &'a mut Vec<T>,
     scales: Scales,
 }
@@ -62,6 +73,7 @@ impl<T: Number> Cpu<T> {
         Ok(Self {
             arena: vec![T::default(); plan.arena_bytes().div_ceil(T::DTYPE.bytes())],
             workspace: Vec::new(),
+            outputs: Vec::new(),
         })
     }
 
@@ -88,11 +100,14 @@ impl<T: Number> Cpu<T> {
             return Err(other_plan("this memory", "another one, which needs more").into());
         }
         check_outputs(plan, outputs)?;
+        self.outputs.clear();
+        let places = outputs.iter_mut().map(|output| Place(output.as_mut_ptr()));
+        self.outputs.extend(places);
         let mut run = Run {
             plan,
             sources,
             arena: self.arena.as_mut_ptr(),
-            outputs,
+            outputs: &self.outputs,
             workspace: &mut self.workspace,
             scales,
         };
@@ -181,7 +196,7 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
     fn address(&self, spot: &Spot) -> *mut T {
         match spot.memory {
             Memory::Arena { from, .. } => self.arena.wrapping_add(from / T::DTYPE.bytes()),
-            Memory::Output(at) => self.outputs[at].as_ptr().cast_mut(),
+            Memory::Output(at) => self.outputs[at].0,
             // Nodes do not write there, and reads go through what is held.
             Memory::Input(_) | Memory::Parameter(_) => std::ptr::null_mut(),
         }
