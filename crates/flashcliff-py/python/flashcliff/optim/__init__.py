@@ -2,5 +2,6 @@
 
 from .. import _torch as _torch
 from ._adamw import AdamW
+from ._lion import Lion
 
-__all__ = ["AdamW"]
+__all__ = ["AdamW", "Lion"]
