@@ -87,12 +87,16 @@ def begins_later(kind, device):
     for p, of_before in zip(pair.ours[:2], before):
         close(ours.state[p]["average"], 0.5 * of_before + 0.5 * p.detach())
     wanted = [0.75 * w + 0.25 * p.detach() for w, p in zip(wanted, pair.ours[2:4])]
-    # Without a decay they stay.
+    # Without a decay they stay, and are not exchanged.
     ours.param_groups[1]["average_decay"] = None
     pair.draw()
     ours.step()
     for p, want in zip(pair.ours[2:4], wanted):
         close(ours.state[p]["average"], want)
+    own = [p.detach().clone() for p in pair.ours]
+    with ours.averaged_parameters():
+        stays = [torch.equal(p, q) for p, q in zip(pair.ours, own)]
+    assert stays[:2] == [False, False] and all(stays[2:])
 
 
 def changes_no_step(kind, device):

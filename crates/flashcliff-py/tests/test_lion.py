@@ -68,6 +68,12 @@ def test_steps_by_hand():
     assert ours.state[x]["exp_avg"].tolist() == [0.75 * 1 - 0.25 * 0.5, -0.75 * 2 - 0.25 * 8]
 
 
+def test_defaults_are_those_of_the_publication():
+    group = optim.Lion([torch.nn.Parameter(torch.zeros(2))]).param_groups[0]
+    assert (group["lr"], group["betas"], group["weight_decay"]) == (1e-4, (0.9, 0.99), 0.0)
+    assert group["max_norm"] is None and group["average_decay"] is None and not group["maximize"]
+
+
 def parameter(**options):
     made = torch.nn.Parameter(torch.ones(2, **options))
     made.grad = torch.ones_like(made)
