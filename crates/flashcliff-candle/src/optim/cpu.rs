@@ -233,9 +233,10 @@ struct Update<'a, T> {
 impl<T: Scalar> Update<'_, T> {
     fn run_on(self, tier: Tier) -> Result<(), Error> {
         match self.coefficients.rule {
-            Rule::Adam => Ok(tier.run(AdamUpdate(self))),
-            Rule::Lion => self.run_lion(tier),
+            Rule::Adam => tier.run(AdamUpdate(self)),
+            Rule::Lion => self.run_lion(tier)?,
         }
+        Ok(())
     }
 }
 
