@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""A step of AdamW alone on the parameters of GATr: flashcliff's beside PyTorch's fused one, on a GPU.
+"""A step of AdamW alone on the parameters of GATr: flashcliff's beside PyTorch's fused one, on a GPU; each with averages of the parameters
+too, and flashcliff's Lion.
 
 First both take some steps, which must agree. `eager` is the call of `step()`, `graph` the replay of a
 CUDA graph of it. `gpu` is the time between events, `wall` that of the host until the GPU is done, `host` that of the call alone
@@ -16,13 +17,15 @@ import time
 import flashcliff
 import torch
 from flashcliff.compat import gatr
-from flashcliff.optim import AdamW
+from flashcliff.optim import AdamW, Lion
 
 from sweep_results import command, write
 from transformers_cases import gatr_net
 from transformers_gpu import timed
 
 WHO = ("flashcliff", "pytorch")
+TIMED = (*WHO, "flashcliff-averages", "pytorch-averages", "flashcliff-lion", "flashcliff-lion-averages")
+DECAY = 0.999
 # The difference of both must be a smaller share of the largest change of a parameter.
 TOLERANCE = 1e-9
 
@@ -37,17 +40,24 @@ def parameters(device):
 
 
 def stepper(who, own, max_norm):
-    """A step of one of both."""
-    if who == "flashcliff":
-        return AdamW(own, lr=1e-3, max_norm=max_norm).step
+    """A step of one of them."""
+    whose, *how = who.split("-")
+    if whose == "flashcliff":
+        kind = Lion if "lion" in how else AdamW
+        decay = DECAY if "averages" in how else None
+        return kind(own, lr=1e-3, max_norm=max_norm, average_decay=decay).step
+    averages = [p.detach().clone() for p in own] if "averages" in how else None
     optimiser = torch.optim.AdamW(own, lr=1e-3, fused=True, capturable=torch.cuda.is_available())
 
     def step():
         if max_norm is not None:
             torch.nn.utils.clip_grad_norm_(own, max_norm, foreach=True)
         optimiser.step()
+        if averages is not None:
+            # What `AveragedModel` with `get_ema_multi_avg_fn` calls, without its loops on the host.
+            torch._foreach_lerp_(averages, own, 1 - DECAY)
 
-    return step
+    return torch.no_grad()(step)
 
 
 def recorded(step):
@@ -112,7 +122,7 @@ def main():
         "difference": agree(device, max_norm),
         "seconds": {},
     }
-    for who in WHO:
+    for who in TIMED:
         own = parameters(device)
         results["tensors"], results["elements"] = len(own), sum(p.numel() for p in own)
         step = stepper(who, own, max_norm)

@@ -7,7 +7,7 @@
 //! * [`layers`] - parameters and the operators that use them, under PyTorch's names and shapes.
 //! * [`models`] - CGENN's models of convex hulls, O(5) regression and signed volumes; GATr, and its model of gravity.
 //! * [`init`] - parameters drawn from a seed.
-//! * [`optim`] - Adam and AdamW with a state that can be saved, clipping and schedules.
+//! * [`optim`] - Adam, AdamW and Lion with a state that can be saved, clipping and schedules.
 //! * [`capture`] - training steps on resident data, captured as one CUDA graph.
 //! * [`timeline`] - what the time of a step is spent on.
 //! * [`distributed`] - training on several GPUs, one process each.

@@ -4,7 +4,7 @@ use candle_core::{DType, Device, Tensor, Var};
 use flashcliff_candle::Error;
 use flashcliff_candle::checkpoint::Checkpoint;
 use flashcliff_candle::models::{Architecture, Model};
-use flashcliff_candle::optim::{Adam, AdamOptions, Schedule, ScheduleShape};
+use flashcliff_candle::optim::{Adam, AdamOptions, Rule, Schedule, ScheduleShape};
 
 /// `sum_i (i + 1) p_i^2 / 2`, whose gradient is `(i + 1) p_i`.
 fn loss(p: &Var) -> Tensor {
@@ -60,6 +60,7 @@ fn the_recurrence_with_all_options() {
         ScheduleShape::HalfCosine,
     ] {
         let options = AdamOptions {
+            rule: Rule::Adam,
             learning_rate: 0.05,
             beta1: 0.8,
             beta2: 0.95,

@@ -419,6 +419,28 @@ fn a_state_of_another_norm_or_algebra_is_refused() {
     same(&out, &continued);
 }
 
+/// Lion has one moment.
+#[cfg(unix)]
+#[test]
+fn an_interrupted_run_with_lion_goes_on_too() {
+    let options = ["--optimizer", "lion", "--weight-decay", "0.1"];
+    interrupt_and_resume(&Folder::new(), "hulls", "400", &options);
+}
+
+#[test]
+fn lion_is_a_setting() {
+    let folder = Folder::new();
+    let weights = |optimizer: &str| {
+        let out = folder.path(optimizer);
+        let mut args = tiny("volumes", &out);
+        args.extend(["--optimizer", optimizer, "--weight-decay", "0.1"]);
+        stdout(&args);
+        assert_eq!(metrics(&out)["settings"]["optimizer"], optimizer);
+        raw(&out.join("state.safetensors"))
+    };
+    assert_ne!(weights("lion"), weights("adamw"));
+}
+
 /// All options of the optimiser are a part of the run: they are stored, kept by `--resume`, and change the weights.
 #[test]
 fn options_of_the_optimiser_are_settings() {

@@ -4,8 +4,6 @@
 //! modules above know who owns the memory, and on which stream it may be used. Errors of the library become Python
 //! exceptions, and so would a panic.
 
-#[cfg(feature = "cuda")]
-mod adamw;
 mod algebra;
 #[cfg(feature = "cuda")]
 mod attention;
@@ -25,9 +23,12 @@ mod heads;
 mod host;
 #[cfg(feature = "cuda")]
 mod items;
+mod lion;
 mod logging;
 mod native;
 mod operator;
+#[cfg(feature = "cuda")]
+mod optim;
 mod options;
 mod program;
 mod runs;
@@ -60,7 +61,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     #[cfg(feature = "cuda")]
     module.add_class::<block_sparse::BlockSparse>()?;
     #[cfg(feature = "cuda")]
-    module.add_class::<adamw::AdamW>()?;
+    module.add_class::<optim::Optimiser>()?;
     #[cfg(feature = "cuda")]
     module.add_class::<calls::CallList>()?;
     module.add_class::<dlpack::Array>()?;
@@ -72,6 +73,7 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(host::tier, module)?)?;
     module.add_function(wrap_pyfunction!(host::check_room, module)?)?;
     module.add_function(wrap_pyfunction!(host::available_memory, module)?)?;
+    module.add_function(wrap_pyfunction!(lion::lion_step, module)?)?;
     module.add_function(wrap_pyfunction!(native::native_table, module)?)?;
     Ok(())
 }

@@ -1,5 +1,5 @@
-// Adam and AdamW for many parameters at once.
-#include "adam.cuh"
+// Adam, AdamW and Lion for many parameters at once.
+#include "adam_rules.cuh"
 
 namespace fc {
 namespace {
@@ -150,10 +150,10 @@ __global__ void __launch_bounds__(kThreads)
   const uint32_t step = ++call.steps[slot];
   const fc_adam_options &options = call.options;
   const double decay = options.decoupled ? options.weight_decay : 0.0;
-  call.coefficients[slot] = coefficients_at(options.beta1, options.beta2, decay, rate, step);
+  call.coefficients[slot] = coefficients_at(options.rule, options.beta1, options.beta2, decay, rate, step);
 }
 
-template <typename T>
+template <class Rule, typename T>
 __global__ void __launch_bounds__(kThreads)
     update(const __grid_constant__ fc_adam_chunk chunk, const __grid_constant__ Starts starts,
            const __grid_constant__ fc_adam_options options, const fc_adam_state *state,
@@ -162,18 +162,18 @@ __global__ void __launch_bounds__(kThreads)
   const int index = tensor_of(starts, chunk.count, blockIdx.x);
   const fc_adam_tensor &tensor = chunk.tensors[index];
   const double decay = options.decoupled ? 0.0 : options.weight_decay;
-  const Numbers<T> own = Numbers<T>::of(options.beta1, options.beta2, options.eps, decay, coefficients[tensor.slot],
-                                        state->unscale, state->clip);
+  const Rule own = Rule::of(options.beta1, options.beta2, options.eps, decay, coefficients[tensor.slot], state->unscale,
+                            state->clip);
   T *parameter = static_cast<T *>(tensor.parameter);
   T *mean = static_cast<T *>(tensor.mean), *square = static_cast<T *>(tensor.square);
   const T *gradient = static_cast<const T *>(tensor.gradient);
   const int64_t first = int64_t(blockIdx.x - starts.at[index]) * kUpdate;
   const int64_t end = min(tensor.count, first + kUpdate);
   for (int64_t i = first + threadIdx.x; i < end; i += kThreads) {
-    T p = parameter[i], m = mean[i], v = square[i];
+    T p = parameter[i], m = mean[i], v = Rule::kSquares ? square[i] : T(0);
     own.apply(p, gradient[i], m, v);
     mean[i] = m;
-    square[i] = v;
+    if (Rule::kSquares) square[i] = v;
     parameter[i] = p;
   }
 }
@@ -183,19 +183,30 @@ bool is_whole(const fc_adam_chunk *chunk) {
          (chunk->dtype == FC_F32 || chunk->dtype == FC_F64);
 }
 
+// The CTAs of a chunk, with so many elements each.
+bool starts_of(const fc_adam_chunk &chunk, int64_t elements, Starts *starts) {
+  const auto count = [](const fc_adam_tensor &tensor) { return tensor.count; };
+  return starts_of(chunk.tensors, chunk.count, count, elements, starts);
+}
+
+template <typename T>
+auto update_of(fc_adam_rule rule) {
+  return rule == FC_ADAM_RULE_LION ? update<LionRule<T>, T> : update<AdamRule<T>, T>;
+}
+
 }  // namespace
 }  // namespace fc
 
 extern "C" int64_t fc_adam_sums(const fc_adam_chunk *chunk) {
   fc::Starts starts;
-  if (!fc::is_whole(chunk) || !fc::starts_of(chunk->tensors, chunk->count, FC_ADAM_BLOCK, &starts)) return 0;
+  if (!fc::is_whole(chunk) || !fc::starts_of(*chunk, FC_ADAM_BLOCK, &starts)) return 0;
   return starts.at[chunk->count];
 }
 
 extern "C" int fc_adam_norm(const fc_adam_chunk *chunk, double *sums, void *stream) {
   fc::Starts starts;
   if (!fc::is_whole(chunk) || sums == nullptr) return FC_ERROR_BAD_CALL;
-  if (!fc::starts_of(chunk->tensors, chunk->count, FC_ADAM_BLOCK, &starts)) return FC_ERROR_TOO_LARGE;
+  if (!fc::starts_of(*chunk, FC_ADAM_BLOCK, &starts)) return FC_ERROR_TOO_LARGE;
   const uint32_t ctas = starts.at[chunk->count];
   if (ctas == 0) return 0;
   const cudaStream_t on = static_cast<cudaStream_t>(stream);
@@ -226,14 +237,14 @@ extern "C" int fc_adam_update(const fc_adam_chunk *chunk, const fc_adam_options 
                               const fc_adam_coefficients *coefficients, void *stream) {
   fc::Starts starts;
   if (!fc::is_whole(chunk) || options == nullptr || state == nullptr || coefficients == nullptr) return FC_ERROR_BAD_CALL;
-  if (!fc::starts_of(chunk->tensors, chunk->count, fc::kUpdate, &starts)) return FC_ERROR_TOO_LARGE;
+  if (!fc::starts_of(*chunk, fc::kUpdate, &starts)) return FC_ERROR_TOO_LARGE;
   const uint32_t ctas = starts.at[chunk->count];
   if (ctas == 0) return 0;
   const cudaStream_t on = static_cast<cudaStream_t>(stream);
   if (chunk->dtype == FC_F64) {
-    fc::update<double><<<ctas, fc::kThreads, 0, on>>>(*chunk, starts, *options, state, coefficients);
+    fc::update_of<double>(options->rule)<<<ctas, fc::kThreads, 0, on>>>(*chunk, starts, *options, state, coefficients);
   } else {
-    fc::update<float><<<ctas, fc::kThreads, 0, on>>>(*chunk, starts, *options, state, coefficients);
+    fc::update_of<float>(options->rule)<<<ctas, fc::kThreads, 0, on>>>(*chunk, starts, *options, state, coefficients);
   }
   return cudaGetLastError();
 }

@@ -1,4 +1,4 @@
-// The arithmetic of Adam, the same for all kernels: sums of squares, coefficients of a step, the update of an element.
+// What the kernels of optimisers share: arithmetic that rounds as the CPU does, the parts of a launch, sums of squares.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -33,14 +33,14 @@ struct StartsOf {
   uint32_t at[N + 1];
 };
 
-// The CTAs of `count` tensors, with so many elements each; false if there are too many.
-template <int N, class Tensor>
-bool starts_of(const Tensor *tensors, int count, int64_t elements, StartsOf<N> *starts) {
+// The CTAs of `count` tensors, with so many elements each; false if there are too many. `count_of` says how many a tensor has.
+template <int N, class Tensor, class CountOf>
+bool starts_of(const Tensor *tensors, int count, CountOf count_of, int64_t elements, StartsOf<N> *starts) {
   int64_t ctas = 0;
   for (int i = 0; i <= count; i++) {
     if (ctas > 0x7fffffff) return false;
     starts->at[i] = uint32_t(ctas);
-    if (i < count) ctas += (tensors[i].count + elements - 1) / elements;
+    if (i < count) ctas += (count_of(tensors[i]) + elements - 1) / elements;
   }
   return true;
 }
@@ -70,45 +70,6 @@ FC_ADAM double sum_of_squares(const T *gradient, int64_t count, uint32_t cta) {
   }
   return sum_over_cta(sum);
 }
-
-// A power by repeated squaring, as the CPU computes it: functions of libraries differ in the last bit.
-FC_ADAM double power(double base, uint32_t exponent) {
-  double result = 1;
-  for (; exponent != 0; exponent >>= 1) {
-    if (exponent & 1) result = mul(result, base);
-    base = mul(base, base);
-  }
-  return result;
-}
-
-// The coefficients of a parameter at its step, counted from 1.
-FC_ADAM fc_adam_coefficients coefficients_at(double beta1, double beta2, double decoupled_decay, double rate, uint32_t step) {
-  fc_adam_coefficients own;
-  own.step_size = quotient(rate, sub(1.0, power(beta1, step)));
-  own.correction2 = root(sub(1.0, power(beta2, step)));
-  own.keep = sub(1.0, mul(rate, decoupled_decay));
-  return own;
-}
-
-// The numbers of a step of one parameter, in its type. The gradient has two factors, since their product may be too small for T.
-template <typename T>
-struct Numbers {
-  T unscale, clip, decay, keep, gain1, beta2, gain2, correction2, eps, step_size;
-
-  FC_ADAM Numbers of(double beta1, double beta2, double eps, double decay, const fc_adam_coefficients &own, double unscale,
-                     double clip) {
-    return {T(unscale),         T(clip), T(decay), T(own.keep), T(sub(1.0, beta1)), T(beta2), T(sub(1.0, beta2)),
-            T(own.correction2), T(eps),  T(own.step_size)};
-  }
-
-  // Changes an element and its moments.
-  __device__ __forceinline__ void apply(T &p, T gradient, T &m, T &v) const {
-    const T g = add(mul(mul(gradient, unscale), clip), mul(decay, p));
-    m = add(m, mul(gain1, sub(g, m)));
-    v = add(mul(beta2, v), mul(mul(gain2, g), g));
-    p = sub(mul(keep, p), mul(step_size, quotient(m, add(quotient(root(v), correction2), eps))));
-  }
-};
 
 }  // namespace
 }  // namespace fc

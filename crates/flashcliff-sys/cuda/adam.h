@@ -1,4 +1,4 @@
-/* Adam and AdamW for many parameters at once, with clipping by the global norm and a learning rate that follows a schedule.
+/* Adam, AdamW and Lion for many parameters at once, with clipping by the global norm and a learning rate that follows a schedule.
  *
  * All that changes from step to step lies in device memory: the steps of each parameter, the norm, and whether the step is refused.
  * So a captured step can be replayed. A step is these calls, on one stream:
@@ -29,6 +29,12 @@ extern "C" {
 #define FC_CLIP_MEAN 1.5
 #define FC_CLIP_DEVIATION 2.0
 #define FC_CLIP_FIRST 1e5
+
+/* What a step does to an element. adam_rules.cuh has the formulas. */
+typedef enum fc_adam_rule {
+  FC_ADAM_RULE_ADAM = 0, /* Adam and AdamW */
+  FC_ADAM_RULE_LION = 1  /* no mean of squares, nor does the count of steps matter */
+} fc_adam_rule;
 
 /* The factor of the learning rate after the warm-up; t goes from 0 to 1 over the rest of the schedule. */
 typedef enum fc_schedule {
@@ -69,6 +75,7 @@ typedef struct fc_loss_scale_options {
 
 /* Options, the same for all parameters. */
 typedef struct fc_adam_options {
+  fc_adam_rule rule;
   double beta1, beta2, eps, weight_decay;
   double clip_norm; /* the largest norm of all gradients; 0: any, or that of adaptive clipping */
   double floor;     /* the factor at the end of the schedule */
@@ -81,12 +88,12 @@ typedef struct fc_adam_options {
   fc_loss_scale_options scaling; /* for calls with the scale of a loss */
 } fc_adam_options;
 
-/* One parameter. All four arrays have the same element type and so many elements. */
+/* One parameter. All arrays have the same element type and so many elements. */
 typedef struct fc_adam_tensor {
   void *parameter;
   const void *gradient;
   void *mean;
-  void *square;
+  void *square; /* null for Lion */
   int64_t count;
   int64_t slot; /* its place among the steps and coefficients */
 } fc_adam_tensor;
@@ -121,8 +128,8 @@ int fc_adam_prepare(const fc_adam_chunk *chunk, const fc_adam_options *options, 
 int fc_adam_update(const fc_adam_chunk *chunk, const fc_adam_options *options, const fc_adam_state *state,
                    const fc_adam_coefficients *coefficients, void *stream);
 
-/* AdamW for a host whose optimiser has its state in tensors of its own, such as PyTorch: a step count for each parameter, options for
- * each group of parameters, learning rates that a schedule of the host changes. A step is these calls, on one stream:
+/* AdamW and Lion for a host whose optimiser has its state in tensors of its own, such as PyTorch: a step count for each parameter,
+ * options for each group of parameters, learning rates that a schedule of the host changes. A step is these calls, on one stream:
  *   with clipping, for each list: fc_adam_list_norm;
  *   for each list: fc_adam_list_update.
  * Lists are passed by value, so that a captured step holds them, and nothing is uploaded. */
@@ -138,17 +145,18 @@ typedef struct fc_adam_group {
   fc_dtype learning_rate_dtype; /* of that element: FC_F32 or FC_F64 */
   int32_t maximize;             /* whether steps go along the gradient, not against it */
   double beta1, beta2, eps, weight_decay;
+  double average_decay; /* of the averages of parameters */
 } fc_adam_group;
 
-/* One parameter of a list. Its four arrays have the same element type and so many elements. */
+/* One parameter of a list. Its arrays have the same element type and so many elements. */
 typedef struct fc_adam_member {
   void *parameter;
   const void *gradient; /* null: the step leaves this parameter as it is */
   void *mean;
-  void *square;
-  float *step; /* the steps that the parameter has done, which the call counts */
-  int64_t count;
-  int32_t group;
+  void *square;  /* null for Lion */
+  float *step;   /* the steps that the parameter has done, which the call counts; null for Lion */
+  void *average; /* the average of the parameter over the steps, which moves without a gradient too; null: none */
+  uint64_t extent; /* FC_ADAM_GROUPS times the elements, plus the place of its group: one word, since arguments are few */
 } fc_adam_member;
 
 /* Some parameters, all of one element type. */
@@ -157,6 +165,7 @@ typedef struct fc_adam_list {
   fc_adam_group groups[FC_ADAM_GROUPS];
   int32_t count;
   fc_dtype dtype; /* FC_F32 or FC_F64 */
+  fc_adam_rule rule;
 } fc_adam_list;
 
 /* Device memory of an optimiser, zeros at first. Between calls `done` is 0. */
@@ -175,7 +184,8 @@ int64_t fc_adam_list_sums(const fc_adam_list *list);
 int fc_adam_list_norm(const fc_adam_list *list, fc_adam_shared *shared, double *sums, const double *first_sum, int64_t all,
                       double max_norm, void *stream);
 
-/* Changes the parameters that have a gradient, their moments and step counts. With `clips`, gradients are multiplied by `shared->clip`. */
+/* Changes the parameters that have a gradient, their moments and step counts, and moves averages to parameters. With `clips`,
+ * gradients are multiplied by `shared->clip`. */
 int fc_adam_list_update(const fc_adam_list *list, fc_adam_shared *shared, int clips, void *stream);
 
 #ifdef __cplusplus

@@ -1,9 +1,11 @@
-// AdamW for hundreds of parameters in one launch, with the state in tensors of a host.
+// AdamW and Lion for hundreds of parameters in one launch, with the state in tensors of a host, and averages of the parameters.
 //
 // What would be a launch of its own is left to the last CTA that comes to a counter: the norm of all gradients, and the step counts,
 // which all CTAs read before. The counter is a whole number, and the sums are added in a fixed order, so results are the same bit for
 // bit every time.
-#include "adam.cuh"
+#include <algorithm>
+
+#include "adam_rules.cuh"
 
 namespace fc {
 namespace {
@@ -26,6 +28,10 @@ __device__ int member_of(const List &call, uint32_t cta) {
   return coarse + __popc(__ballot_sync(0xffffffffu, lane < 16 && begins(coarse + lane))) - 1;
 }
 
+// The elements of a member, and the place of its group.
+__host__ __device__ int64_t count_of(const fc_adam_member &member) { return int64_t(member.extent / FC_ADAM_GROUPS); }
+__device__ int group_of(const fc_adam_member &member) { return int(member.extent % FC_ADAM_GROUPS); }
+
 // Counts a CTA, in one thread, behind all that this thread has read or written. True for the last one, which sees all of that, and
 // for which the counter is 0 again.
 __device__ bool is_last(fc_adam_shared *shared) {
@@ -44,7 +50,7 @@ __global__ void __launch_bounds__(kThreads)
   const int index = member_of(call, blockIdx.x);
   const fc_adam_member &member = call.list.members[index];
   const T *gradient = static_cast<const T *>(member.gradient);
-  const int64_t count = gradient != nullptr ? member.count : 0;
+  const int64_t count = gradient != nullptr ? count_of(member) : 0;
   const double sum = sum_of_squares(gradient, count, blockIdx.x - call.starts.at[index]);
   __shared__ bool last;
   if (threadIdx.x == 0) {
@@ -70,77 +76,107 @@ __device__ double rate_of(const fc_adam_group &group) {
   return *static_cast<const float *>(group.learning_rate_at);
 }
 
-template <typename T>
+template <class Rule, typename T, bool kAverages>
 __global__ void __launch_bounds__(kThreads)
     list_update(const __grid_constant__ List call, fc_adam_shared *shared, bool clips) {
   constexpr int kEach = kUpdate / kThreads;
   const int index = member_of(call, blockIdx.x);
   const fc_adam_member &member = call.list.members[index];
   const int64_t first = int64_t(blockIdx.x - call.starts.at[index]) * kUpdate + threadIdx.x;
-  const int64_t count = member.gradient != nullptr ? member.count : 0;
   T *parameter = static_cast<T *>(member.parameter);
   T *mean = static_cast<T *>(member.mean), *square = static_cast<T *>(member.square);
+  T *average = kAverages ? static_cast<T *>(member.average) : nullptr;
   const T *gradient = static_cast<const T *>(member.gradient);
-  T p[kEach] = {}, g[kEach] = {}, m[kEach] = {}, v[kEach] = {};
+  const int64_t count = gradient != nullptr || average != nullptr ? count_of(member) : 0;
+  T p[kEach] = {}, g[kEach] = {}, m[kEach] = {}, v[kEach] = {}, w[kEach] = {};
 #pragma unroll
   for (int k = 0; k < kEach; k++) {
     const int64_t i = first + k * kThreads;
     if (i < count) {
       p[k] = parameter[i];
-      g[k] = gradient[i];
-      m[k] = mean[i];
-      v[k] = square[i];
+      if (!kAverages || gradient != nullptr) {
+        g[k] = gradient[i];
+        m[k] = mean[i];
+        if (Rule::kSquares) v[k] = square[i];
+      }
+      if (kAverages && average != nullptr) w[k] = average[i];
     }
   }
   // While these come, one thread computes the coefficients.
-  __shared__ Numbers<T> shared_numbers;
+  __shared__ Rule shared_numbers;
+  // The factor by which averages move to parameters.
+  __shared__ T shared_gain;
   __shared__ bool last;
   if (threadIdx.x == 0) {
     if (count > 0) {
-      const fc_adam_group &group = call.list.groups[member.group];
-      const uint32_t step = uint32_t(*member.step) + 1;
+      const fc_adam_group &group = call.list.groups[group_of(member)];
+      const uint32_t step = Rule::kSquares ? uint32_t(*member.step) + 1 : 0;
       const fc_adam_coefficients own =
-          coefficients_at(group.beta1, group.beta2, group.weight_decay, rate_of(group), step);
-      shared_numbers = Numbers<T>::of(group.beta1, group.beta2, group.eps, 0.0, own, group.maximize ? -1.0 : 1.0,
-                                      clips ? shared->clip : 1.0);
+          coefficients_at(Rule::kRule, group.beta1, group.beta2, group.weight_decay, rate_of(group), step);
+      shared_numbers = Rule::of(group.beta1, group.beta2, group.eps, 0.0, own, group.maximize ? -1.0 : 1.0,
+                                clips ? shared->clip : 1.0);
+      if (kAverages) shared_gain = T(sub(1.0, group.average_decay));
     }
-    last = is_last(shared);
+    if (Rule::kSquares) last = is_last(shared);
   }
   __syncthreads();
-  const Numbers<T> numbers = shared_numbers;
+  const Rule numbers = shared_numbers;
+  const T gain = kAverages ? shared_gain : T(0);
 #pragma unroll
   for (int k = 0; k < kEach; k++) {
     const int64_t i = first + k * kThreads;
     if (i < count) {
-      numbers.apply(p[k], g[k], m[k], v[k]);
-      parameter[i] = p[k];
-      mean[i] = m[k];
-      square[i] = v[k];
+      if (!kAverages || gradient != nullptr) {
+        numbers.apply(p[k], g[k], m[k], v[k]);
+        parameter[i] = p[k];
+        mean[i] = m[k];
+        if (Rule::kSquares) square[i] = v[k];
+      }
+      if (kAverages && average != nullptr) average[i] = add(w[k], mul(gain, sub(p[k], w[k])));
     }
   }
-  if (!last) return;
-  for (int i = threadIdx.x; i < call.list.count; i += kThreads) {
-    if (call.list.members[i].gradient != nullptr) *call.list.members[i].step += 1.0f;
+  if constexpr (Rule::kSquares) {
+    if (!last) return;
+    for (int i = threadIdx.x; i < call.list.count; i += kThreads) {
+      if (call.list.members[i].gradient != nullptr) *call.list.members[i].step += 1.0f;
+    }
   }
 }
 
 bool is_whole(const fc_adam_list *list) {
   if (list == nullptr || list->count <= 0 || list->count > FC_ADAM_MEMBERS) return false;
   if (list->dtype != FC_F32 && list->dtype != FC_F64) return false;
-  for (int i = 0; i < list->count; i++) {
-    const fc_adam_member &own = list->members[i];
-    if (own.count < 0 || own.group < 0 || own.group >= FC_ADAM_GROUPS || own.step == nullptr) return false;
-  }
-  return true;
+  if (list->rule != FC_ADAM_RULE_ADAM && list->rule != FC_ADAM_RULE_LION) return false;
+  // Other arrays may be null: those of parameters without elements are.
+  const auto counts = [](const fc_adam_member &own) { return own.step != nullptr; };
+  return list->rule == FC_ADAM_RULE_LION || std::all_of(list->members, list->members + list->count, counts);
 }
 
 // The arguments of a kernel, and its CTAs: one at least, which counts the steps.
 int prepared(const fc_adam_list *list, int64_t elements, List *call, uint32_t *ctas) {
   if (!is_whole(list)) return FC_ERROR_BAD_CALL;
   call->list = *list;
-  if (!starts_of(list->members, list->count, elements, &call->starts)) return FC_ERROR_TOO_LARGE;
+  const auto count = [](const fc_adam_member &member) { return count_of(member); };
+  if (!starts_of(list->members, list->count, count, elements, &call->starts)) return FC_ERROR_TOO_LARGE;
   *ctas = max(call->starts.at[list->count], 1u);
   return 0;
+}
+
+using Update = void (*)(List, fc_adam_shared *, bool);
+
+template <template <typename> class Rule, typename T>
+Update update_of(bool averages) {
+  return averages ? list_update<Rule<T>, T, true> : list_update<Rule<T>, T, false>;
+}
+
+// The kernel of a list. Averages cost registers, so lists without any have kernels of their own.
+Update update_of(const fc_adam_list &list) {
+  const auto has_average = [](const fc_adam_member &member) { return member.average != nullptr; };
+  const bool averages = std::any_of(list.members, list.members + list.count, has_average);
+  if (list.rule == FC_ADAM_RULE_LION) {
+    return list.dtype == FC_F64 ? update_of<LionRule, double>(averages) : update_of<LionRule, float>(averages);
+  }
+  return list.dtype == FC_F64 ? update_of<AdamRule, double>(averages) : update_of<AdamRule, float>(averages);
 }
 
 }  // namespace
@@ -168,7 +204,7 @@ extern "C" int fc_adam_list_update(const fc_adam_list *list, fc_adam_shared *sha
   uint32_t ctas;
   if (shared == nullptr) return FC_ERROR_BAD_CALL;
   if (const int code = fc::prepared(list, fc::kUpdate, &call, &ctas)) return code;
-  const auto kernel = list->dtype == FC_F64 ? fc::list_update<double> : fc::list_update<float>;
+  const fc::Update kernel = fc::update_of(*list);
   kernel<<<ctas, fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(call, shared, clips != 0);
   return cudaGetLastError();
 }

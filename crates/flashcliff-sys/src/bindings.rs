@@ -829,6 +829,16 @@ impl Default for fc_block_weights {
         }
     }
 }
+impl fc_adam_rule {
+    /// Adam and AdamW
+    pub const FC_ADAM_RULE_ADAM: fc_adam_rule = fc_adam_rule(0);
+    /// no mean of squares, nor does the count of steps matter
+    pub const FC_ADAM_RULE_LION: fc_adam_rule = fc_adam_rule(1);
+}
+#[repr(transparent)]
+/// What a step does to an element. adam_rules.cuh has the formulas.
+#[derive(Debug, Copy, Clone, Hash, PartialEq, Eq)]
+pub struct fc_adam_rule(pub ::core::ffi::c_uint);
 impl fc_schedule {
     /// 1
     pub const FC_SCHEDULE_CONSTANT: fc_schedule = fc_schedule(0);
@@ -984,6 +994,7 @@ const _: () = {
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct fc_adam_options {
+    pub rule: fc_adam_rule,
     pub beta1: f64,
     pub beta2: f64,
     pub eps: f64,
@@ -1008,49 +1019,52 @@ pub struct fc_adam_options {
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_adam_options"][::core::mem::size_of::<fc_adam_options>() - 120usize];
+    ["Size of fc_adam_options"][::core::mem::size_of::<fc_adam_options>() - 128usize];
     [
         "Alignment of fc_adam_options",
     ][::core::mem::align_of::<fc_adam_options>() - 8usize];
     [
+        "Offset of field: fc_adam_options::rule",
+    ][::core::mem::offset_of!(fc_adam_options, rule) - 0usize];
+    [
         "Offset of field: fc_adam_options::beta1",
-    ][::core::mem::offset_of!(fc_adam_options, beta1) - 0usize];
+    ][::core::mem::offset_of!(fc_adam_options, beta1) - 8usize];
     [
         "Offset of field: fc_adam_options::beta2",
-    ][::core::mem::offset_of!(fc_adam_options, beta2) - 8usize];
+    ][::core::mem::offset_of!(fc_adam_options, beta2) - 16usize];
     [
         "Offset of field: fc_adam_options::eps",
-    ][::core::mem::offset_of!(fc_adam_options, eps) - 16usize];
+    ][::core::mem::offset_of!(fc_adam_options, eps) - 24usize];
     [
         "Offset of field: fc_adam_options::weight_decay",
-    ][::core::mem::offset_of!(fc_adam_options, weight_decay) - 24usize];
+    ][::core::mem::offset_of!(fc_adam_options, weight_decay) - 32usize];
     [
         "Offset of field: fc_adam_options::clip_norm",
-    ][::core::mem::offset_of!(fc_adam_options, clip_norm) - 32usize];
+    ][::core::mem::offset_of!(fc_adam_options, clip_norm) - 40usize];
     [
         "Offset of field: fc_adam_options::floor",
-    ][::core::mem::offset_of!(fc_adam_options, floor) - 40usize];
+    ][::core::mem::offset_of!(fc_adam_options, floor) - 48usize];
     [
         "Offset of field: fc_adam_options::warmup",
-    ][::core::mem::offset_of!(fc_adam_options, warmup) - 48usize];
+    ][::core::mem::offset_of!(fc_adam_options, warmup) - 56usize];
     [
         "Offset of field: fc_adam_options::steps",
-    ][::core::mem::offset_of!(fc_adam_options, steps) - 56usize];
+    ][::core::mem::offset_of!(fc_adam_options, steps) - 64usize];
     [
         "Offset of field: fc_adam_options::schedule",
-    ][::core::mem::offset_of!(fc_adam_options, schedule) - 64usize];
+    ][::core::mem::offset_of!(fc_adam_options, schedule) - 72usize];
     [
         "Offset of field: fc_adam_options::decoupled",
-    ][::core::mem::offset_of!(fc_adam_options, decoupled) - 68usize];
+    ][::core::mem::offset_of!(fc_adam_options, decoupled) - 76usize];
     [
         "Offset of field: fc_adam_options::halt",
-    ][::core::mem::offset_of!(fc_adam_options, halt) - 72usize];
+    ][::core::mem::offset_of!(fc_adam_options, halt) - 80usize];
     [
         "Offset of field: fc_adam_options::adaptive",
-    ][::core::mem::offset_of!(fc_adam_options, adaptive) - 76usize];
+    ][::core::mem::offset_of!(fc_adam_options, adaptive) - 84usize];
     [
         "Offset of field: fc_adam_options::scaling",
-    ][::core::mem::offset_of!(fc_adam_options, scaling) - 80usize];
+    ][::core::mem::offset_of!(fc_adam_options, scaling) - 88usize];
 };
 impl Default for fc_adam_options {
     fn default() -> Self {
@@ -1061,13 +1075,14 @@ impl Default for fc_adam_options {
         }
     }
 }
-/// One parameter. All four arrays have the same element type and so many elements.
+/// One parameter. All arrays have the same element type and so many elements.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct fc_adam_tensor {
     pub parameter: *mut ::core::ffi::c_void,
     pub gradient: *const ::core::ffi::c_void,
     pub mean: *mut ::core::ffi::c_void,
+    /// null for Lion
     pub square: *mut ::core::ffi::c_void,
     pub count: i64,
     /// its place among the steps and coefficients
@@ -1179,10 +1194,12 @@ pub struct fc_adam_group {
     pub beta2: f64,
     pub eps: f64,
     pub weight_decay: f64,
+    /// of the averages of parameters
+    pub average_decay: f64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_adam_group"][::core::mem::size_of::<fc_adam_group>() - 56usize];
+    ["Size of fc_adam_group"][::core::mem::size_of::<fc_adam_group>() - 64usize];
     ["Alignment of fc_adam_group"][::core::mem::align_of::<fc_adam_group>() - 8usize];
     [
         "Offset of field: fc_adam_group::learning_rate",
@@ -1208,6 +1225,9 @@ const _: () = {
     [
         "Offset of field: fc_adam_group::weight_decay",
     ][::core::mem::offset_of!(fc_adam_group, weight_decay) - 48usize];
+    [
+        "Offset of field: fc_adam_group::average_decay",
+    ][::core::mem::offset_of!(fc_adam_group, average_decay) - 56usize];
 };
 impl Default for fc_adam_group {
     fn default() -> Self {
@@ -1218,7 +1238,7 @@ impl Default for fc_adam_group {
         }
     }
 }
-/// One parameter of a list. Its four arrays have the same element type and so many elements.
+/// One parameter of a list. Its arrays have the same element type and so many elements.
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
 pub struct fc_adam_member {
@@ -1226,11 +1246,14 @@ pub struct fc_adam_member {
     /// null: the step leaves this parameter as it is
     pub gradient: *const ::core::ffi::c_void,
     pub mean: *mut ::core::ffi::c_void,
+    /// null for Lion
     pub square: *mut ::core::ffi::c_void,
-    /// the steps that the parameter has done, which the call counts
+    /// the steps that the parameter has done, which the call counts; null for Lion
     pub step: *mut f32,
-    pub count: i64,
-    pub group: i32,
+    /// the average of the parameter over the steps, which moves without a gradient too; null: none
+    pub average: *mut ::core::ffi::c_void,
+    /// FC_ADAM_GROUPS times the elements, plus the place of its group: one word, since arguments are few
+    pub extent: u64,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
@@ -1252,11 +1275,11 @@ const _: () = {
         "Offset of field: fc_adam_member::step",
     ][::core::mem::offset_of!(fc_adam_member, step) - 32usize];
     [
-        "Offset of field: fc_adam_member::count",
-    ][::core::mem::offset_of!(fc_adam_member, count) - 40usize];
+        "Offset of field: fc_adam_member::average",
+    ][::core::mem::offset_of!(fc_adam_member, average) - 40usize];
     [
-        "Offset of field: fc_adam_member::group",
-    ][::core::mem::offset_of!(fc_adam_member, group) - 48usize];
+        "Offset of field: fc_adam_member::extent",
+    ][::core::mem::offset_of!(fc_adam_member, extent) - 48usize];
 };
 impl Default for fc_adam_member {
     fn default() -> Self {
@@ -1276,10 +1299,11 @@ pub struct fc_adam_list {
     pub count: i32,
     /// FC_F32 or FC_F64
     pub dtype: fc_dtype,
+    pub rule: fc_adam_rule,
 }
 #[allow(clippy::unnecessary_operation, clippy::identity_op)]
 const _: () = {
-    ["Size of fc_adam_list"][::core::mem::size_of::<fc_adam_list>() - 29576usize];
+    ["Size of fc_adam_list"][::core::mem::size_of::<fc_adam_list>() - 29712usize];
     ["Alignment of fc_adam_list"][::core::mem::align_of::<fc_adam_list>() - 8usize];
     [
         "Offset of field: fc_adam_list::members",
@@ -1289,10 +1313,13 @@ const _: () = {
     ][::core::mem::offset_of!(fc_adam_list, groups) - 28672usize];
     [
         "Offset of field: fc_adam_list::count",
-    ][::core::mem::offset_of!(fc_adam_list, count) - 29568usize];
+    ][::core::mem::offset_of!(fc_adam_list, count) - 29696usize];
     [
         "Offset of field: fc_adam_list::dtype",
-    ][::core::mem::offset_of!(fc_adam_list, dtype) - 29572usize];
+    ][::core::mem::offset_of!(fc_adam_list, dtype) - 29700usize];
+    [
+        "Offset of field: fc_adam_list::rule",
+    ][::core::mem::offset_of!(fc_adam_list, rule) - 29704usize];
 };
 impl Default for fc_adam_list {
     fn default() -> Self {
@@ -2499,7 +2526,8 @@ unsafe extern "C" {
         max_norm: f64,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// Changes the parameters that have a gradient, their moments and step counts. With `clips`, gradients are multiplied by `shared->clip`.
+    /** Changes the parameters that have a gradient, their moments and step counts, and moves averages to parameters. With `clips`,
+ gradients are multiplied by `shared->clip`.*/
     pub fn fc_adam_list_update(
         list: *const fc_adam_list,
         shared: *mut fc_adam_shared,

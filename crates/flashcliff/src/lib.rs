@@ -80,6 +80,7 @@ pub mod host_memory;
 mod interpreter;
 mod kept;
 mod kernel;
+pub mod lion;
 #[cfg(feature = "macros")]
 #[doc(hidden)]
 pub mod macros;

@@ -1,15 +1,15 @@
-//! Adam and AdamW.
+//! Adam, AdamW and Lion.
 
 use std::sync::Arc;
 
 use candle_core::backprop::GradStore;
-use candle_core::{DType, Device, Tensor, Var};
+use candle_core::{DType, Device, Tensor, Var, WithDType};
 
 use super::clip::Records;
 use super::cpu::{self, Moments};
 #[cfg(feature = "cuda")]
 use super::gpu::OnGpu;
-use super::options::AdamOptions;
+use super::options::{AdamOptions, Rule};
 use super::scale::{self, LossScale};
 use crate::Error;
 use crate::checkpoint::Checkpoint;
@@ -20,8 +20,10 @@ use crate::timeline::{self, Operation};
 const RECORDS: &str = "clip_records";
 /// The name of the scale of the loss in a checkpoint.
 const LOSS_SCALE: &str = "loss_scale";
-/// The operations of an element in a step, by the formulas below.
+/// The operations of an element in a step of Adam, by the formulas below.
 const OPERATIONS: usize = 14;
+/// Those of Lion.
+const LION_OPERATIONS: usize = 12;
 
 /// Adam, with the arithmetic of `torch.optim.Adam`; with [`decoupled`](AdamOptions::decoupled) decay that of `torch.optim.AdamW`.
 ///
@@ -31,6 +33,12 @@ const OPERATIONS: usize = 14;
 /// m <- m + (1 - beta1) (g - m)
 /// v <- beta2 v + (1 - beta2) g g
 /// p <- keep p - rate / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+/// ```
+/// With [`Rule::Lion`] it is Lion, whose `sign` of 0 is 0 and of what is not a number is that:
+/// ```text
+/// g <- clip g + weight_decay p            (decoupled: clip g)
+/// p <- keep p - rate sign(beta1 m + (1 - beta1) g)
+/// m <- beta2 m + (1 - beta2) g
 /// ```
 /// `rate` is the learning rate times the factor of the [`Schedule`](super::Schedule) at the largest number of steps that a parameter has
 /// done. `clip` is `clip_norm / norm` if the norm of all gradients together exceeds `clip_norm`, else 1. `keep` is
@@ -54,7 +62,8 @@ const OPERATIONS: usize = 14;
 /// bit.
 ///
 /// Source: D. P. Kingma and J. Ba, *Adam: a method for stochastic optimization*, ICLR 2015, algorithm 1; I. Loshchilov and F. Hutter,
-/// *Decoupled weight decay regularization*, ICLR 2019, algorithm 2.
+/// *Decoupled weight decay regularization*, ICLR 2019, algorithm 2; X. Chen et al., *Symbolic discovery of optimization algorithms*,
+/// NeurIPS 2023, algorithm 2.
 #[derive(Debug)]
 pub struct Adam {
     options: AdamOptions,
@@ -252,7 +261,8 @@ impl Adam {
             #[cfg(feature = "cuda")]
             Place::Gpu(gpu) => gpu.step(slots, gradients, loss, scale),
         };
-        timeline::within(|| operation(slots), work)
+        let rule = self.options.rule;
+        timeline::within(|| operation(slots, rule), work)
     }
 
     /// The refused steps so far. On a GPU the call waits for the steps to end.
@@ -267,7 +277,7 @@ impl Adam {
         }
     }
 
-    /// Adds the state to a checkpoint: `{prefix}{name}.exp_avg`, `{prefix}{name}.exp_avg_sq` (the
+    /// Adds the state to a checkpoint: `{prefix}{name}.exp_avg`, but for Lion `{prefix}{name}.exp_avg_sq` (the
     /// moments, under PyTorch's names) and `{prefix}step`, the step of each parameter in the order
     /// given to [`Adam::new`]. With adaptive clipping also `{prefix}clip_records`, the oldest first; with a scale of the loss also
     /// `{prefix}loss_scale`: the scale, the steps since it changed, and the steps that were skipped.
@@ -302,19 +312,18 @@ impl Adam {
                 #[cfg(feature = "cuda")]
                 Place::Gpu(gpu) => gpu.moments(index)?,
             };
-            let shape = slot.var.shape();
-            let (m, v) = match moments {
-                Moments::F32(m, v) => (
-                    Tensor::from_vec(m, shape, &Device::Cpu)?,
-                    Tensor::from_vec(v, shape, &Device::Cpu)?,
-                ),
-                Moments::F64(m, v) => (
-                    Tensor::from_vec(m, shape, &Device::Cpu)?,
-                    Tensor::from_vec(v, shape, &Device::Cpu)?,
-                ),
+            let pair = match moments {
+                Moments::F32(m, v) => {
+                    [Tensor::new(m, &Device::Cpu)?, Tensor::new(v, &Device::Cpu)?]
+                }
+                Moments::F64(m, v) => {
+                    [Tensor::new(m, &Device::Cpu)?, Tensor::new(v, &Device::Cpu)?]
+                }
             };
-            checkpoint.insert(format!("{prefix}{}.exp_avg", slot.name), &m);
-            checkpoint.insert(format!("{prefix}{}.exp_avg_sq", slot.name), &v);
+            for (moment, kind) in pair.iter().zip(kinds(self.options.rule)) {
+                let moment = moment.reshape(slot.var.shape())?;
+                checkpoint.insert(format!("{prefix}{}.{kind}", slot.name), &moment);
+            }
         }
         Ok(())
     }
@@ -332,11 +341,11 @@ impl Adam {
                 let name = format!("{prefix}{}.{kind}", slot.name);
                 checkpoint.get(&name, slot.var.dims(), slot.var.dtype())
             };
-            let (m, v) = (get("exp_avg")?, get("exp_avg_sq")?);
-            let (m, v) = (m.flatten_all()?, v.flatten_all()?);
+            let stored = kinds(self.options.rule).iter().map(|kind| get(kind));
+            let stored = stored.collect::<Result<Vec<_>, Error>>()?;
             let moments = match slot.var.dtype() {
-                DType::F64 => Moments::F64(m.to_vec1()?, v.to_vec1()?),
-                _ => Moments::F32(m.to_vec1()?, v.to_vec1()?),
+                DType::F64 => Moments::F64(numbers(stored.first())?, numbers(stored.get(1))?),
+                _ => Moments::F32(numbers(stored.first())?, numbers(stored.get(1))?),
             };
             clocks.push((step, moments));
         }
@@ -386,17 +395,37 @@ impl Gradients for Objective {
     }
 }
 
+/// The names of the moments in a checkpoint.
+fn kinds(rule: Rule) -> &'static [&'static str] {
+    match rule {
+        Rule::Adam => &["exp_avg", "exp_avg_sq"],
+        Rule::Lion => &["exp_avg"],
+    }
+}
+
+/// The numbers of a moment in a checkpoint, none if there is none.
+fn numbers<T: WithDType>(stored: Option<&&Tensor>) -> Result<Vec<T>, Error> {
+    match stored {
+        None => Ok(Vec::new()),
+        Some(stored) => Ok(stored.flatten_all()?.to_vec1()?),
+    }
+}
+
 /// The step of an optimiser for a timeline.
-fn operation(slots: &[Slot]) -> Arc<Operation> {
+fn operation(slots: &[Slot], rule: Rule) -> Arc<Operation> {
     let bytes = |slot: &Slot| slot.var.elem_count() * slot.var.dtype().size_in_bytes();
     let elements: usize = slots.iter().map(|slot| slot.var.elem_count()).sum();
-    // The gradient is read; the parameter and both moments are read and written.
-    let bytes = 7 * slots.iter().map(bytes).sum::<usize>();
+    // The gradient is read; the parameter and its moments are read and written.
+    let (passes, operations) = match rule {
+        Rule::Adam => (7, OPERATIONS),
+        Rule::Lion => (5, LION_OPERATIONS),
+    };
+    let bytes = passes * slots.iter().map(bytes).sum::<usize>();
     Arc::new(Operation {
         bytes,
         tensor_bytes: bytes,
         parameter_bytes: bytes,
-        flops: Some(OPERATIONS * elements),
+        flops: Some(operations * elements),
         ..Operation::other("adam", None)
     })
 }
@@ -415,32 +444,23 @@ fn check_loss(loss: &Tensor) -> Result<(), Error> {
 impl Place {
     fn new(device: &Device, slots: &[Slot], options: &AdamOptions) -> Result<Self, Error> {
         match device {
-            Device::Cpu => Ok(Self::Cpu(OnCpu::new(slots))),
+            Device::Cpu => Ok(Self::Cpu(OnCpu::new(slots, options.rule))),
             #[cfg(feature = "cuda")]
             Device::Cuda(device) => Ok(Self::Gpu(Box::new(OnGpu::new(device, slots, options)?))),
-            other => {
-                let _ = options;
-                Err(Error::InputDevice {
-                    operator: "Adam".to_owned(),
-                    input: 0,
-                    expected: "the CPU or a CUDA device",
-                    got: other.location(),
-                })
-            }
+            other => Err(Error::InputDevice {
+                operator: "Adam".to_owned(),
+                input: 0,
+                expected: "the CPU or a CUDA device",
+                got: other.location(),
+            }),
         }
     }
 }
 
 impl OnCpu {
-    fn new(slots: &[Slot]) -> Self {
-        let clocks = slots.iter().map(|slot| {
-            let count = slot.var.elem_count();
-            let moments = match slot.var.dtype() {
-                DType::F64 => Moments::F64(vec![0.0; count], vec![0.0; count]),
-                _ => Moments::F32(vec![0.0; count], vec![0.0; count]),
-            };
-            (0, moments)
-        });
+    fn new(slots: &[Slot], rule: Rule) -> Self {
+        let zeros = |slot: &Slot| Moments::zeros(rule, slot.var.dtype(), slot.var.elem_count());
+        let clocks = slots.iter().map(|slot| (0, zeros(slot)));
         Self {
             clocks: clocks.collect(),
             records: Records::default(),

@@ -1,27 +1,48 @@
-//! The arithmetic of Adam on the CPU.
+//! The arithmetic of the optimisers on the CPU.
 
 use candle_core::{CpuStorage, DType, Storage, Tensor, Var, backend::BackendStorage};
 
-use flashcliff::{Loop, Tier};
+use flashcliff::{Loop, Tier, lion};
 
-use super::options::AdamOptions;
+use super::options::{AdamOptions, Rule};
 use crate::Error;
 use crate::objective::Gradient;
 use crate::op::{Scalar, in_place};
 
-/// The first and second moments of a parameter, in its type.
+/// The first and second moments of a parameter, in its type. For Lion the second ones are empty.
 #[derive(Debug, Clone)]
 pub(super) enum Moments {
     F32(Vec<f32>, Vec<f32>),
     F64(Vec<f64>, Vec<f64>),
 }
 
+impl Moments {
+    /// The moments before the first step.
+    pub(super) fn zeros(rule: Rule, dtype: DType, count: usize) -> Self {
+        let second = second_count(rule, count);
+        match dtype {
+            DType::F64 => Self::F64(vec![0.0; count], vec![0.0; second]),
+            _ => Self::F32(vec![0.0; count], vec![0.0; second]),
+        }
+    }
+}
+
+/// The second moments of so many elements.
+pub(super) fn second_count(rule: Rule, count: usize) -> usize {
+    match rule {
+        Rule::Adam => count,
+        Rule::Lion => 0,
+    }
+}
+
 /// The numbers of one step of one parameter.
 #[derive(Clone, Copy)]
 struct Coefficients {
+    rule: Rule,
     unscale: f64,
     clip: f64,
     decay: f64,
+    beta1: f64,
     gain1: f64,
     beta2: f64,
     gain2: f64,
@@ -36,15 +57,20 @@ impl Coefficients {
         let Factors { rate, clip, scale } = factors;
         let decay = options.weight_decay;
         Self {
+            rule: options.rule,
             unscale: 1.0 / scale,
             clip,
             decay: if options.decoupled { 0.0 } else { decay },
+            beta1: options.beta1,
             gain1: 1.0 - options.beta1,
             beta2: options.beta2,
             gain2: 1.0 - options.beta2,
             correction2: (1.0 - power(options.beta2, step)).sqrt(),
             eps: options.eps,
-            step_size: rate / (1.0 - power(options.beta1, step)),
+            step_size: match options.rule {
+                Rule::Adam => rate / (1.0 - power(options.beta1, step)),
+                Rule::Lion => rate,
+            },
             keep: if options.decoupled {
                 1.0 - rate * decay
             } else {
@@ -181,15 +207,18 @@ fn apply<T: Scalar>(
     v: &mut [T],
     coefficients: Coefficients,
 ) -> Result<(), Error> {
+    let mut done = Ok(());
     in_place::change(var, |parameter| {
-        Tier::best().run(Update {
+        let update = Update {
             parameter,
             gradient,
             m,
             v,
             coefficients,
-        });
-    })
+        };
+        done = update.run_on(Tier::best());
+    })?;
+    done
 }
 
 /// The update of the numbers of a parameter and of its moments.
@@ -201,26 +230,59 @@ struct Update<'a, T> {
     coefficients: Coefficients,
 }
 
-impl<T: Scalar> Loop for Update<'_, T> {
+impl<T: Scalar> Update<'_, T> {
+    fn run_on(self, tier: Tier) -> Result<(), Error> {
+        match self.coefficients.rule {
+            Rule::Adam => tier.run(AdamUpdate(self)),
+            Rule::Lion => self.run_lion(tier)?,
+        }
+        Ok(())
+    }
+}
+
+struct AdamUpdate<'a, T>(Update<'a, T>);
+
+impl<T: Scalar> Loop for AdamUpdate<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let c = &self.coefficients;
+        let this = self.0;
+        let c = &this.coefficients;
         let number = <T as candle_core::WithDType>::from_f64;
         let unscale = number(c.unscale);
         let (clip, decay, keep) = (number(c.clip), number(c.decay), number(c.keep));
         let (gain1, beta2, gain2) = (number(c.gain1), number(c.beta2), number(c.gain2));
         let (correction2, eps) = (number(c.correction2), number(c.eps));
         let step_size = number(c.step_size);
-        let moments = self.m.iter_mut().zip(self.v.iter_mut());
-        let numbers = self.parameter.iter_mut().zip(self.gradient);
+        let moments = this.m.iter_mut().zip(this.v.iter_mut());
+        let numbers = this.parameter.iter_mut().zip(this.gradient);
         for ((p, &g), (m, v)) in numbers.zip(moments) {
             let g = g * unscale * clip + decay * *p;
             *m += gain1 * (g - *m);
             *v = beta2 * *v + gain2 * g * g;
             *p = keep * *p - step_size * (*m / (v.root() / correction2 + eps));
         }
+    }
+}
+
+impl<T: Scalar> Update<'_, T> {
+    fn run_lion(self, tier: Tier) -> Result<(), Error> {
+        let c = &self.coefficients;
+        let step = lion::Step {
+            unscale: c.unscale,
+            clip: c.clip,
+            decay: c.decay,
+            keep: c.keep,
+            rate: c.step_size,
+            beta1: c.beta1,
+            beta2: c.beta2,
+        };
+        step.run_on(
+            tier,
+            lion::Member::new(self.parameter, self.gradient, self.m)?,
+        );
+        Ok(())
     }
 }
 
@@ -238,8 +300,9 @@ mod tests {
     }
 
     /// Parameter and moments after a step with all factors in use, and the sum of the squares of the gradient.
-    fn step(tier: Tier) -> ([Vec<u32>; 3], u64) {
+    fn step(tier: Tier, rule: Rule) -> ([Vec<u32>; 3], u64) {
         let options = AdamOptions {
+            rule,
             weight_decay: 0.1,
             decoupled: true,
             ..AdamOptions::default()
@@ -252,24 +315,27 @@ mod tests {
         let gradient = numbers(0.37);
         let [mut parameter, mut m, mut v] = [0.11, 0.23, 0.59].map(numbers);
         v.iter_mut().for_each(|v| *v = v.abs());
-        tier.run(Update {
+        let update = Update {
             parameter: &mut parameter,
             gradient: &gradient,
             m: &mut m,
             v: &mut v,
             coefficients: Coefficients::at(&options, factors, 3),
-        });
+        };
+        update.run_on(tier).expect("one length");
         let squares = tier.run(Squares(&gradient));
         ([parameter, m, v].map(bits), squares.to_bits())
     }
 
     #[test]
     fn tiers_give_the_same_bits() {
-        let expected = step(Tier::Scalar);
-        let changed = expected.0[0].iter().zip(bits(numbers(0.11)));
-        assert!(changed.into_iter().all(|(&after, before)| after != before));
-        for tier in Tier::available() {
-            assert!(step(tier) == expected, "{tier}");
+        for rule in [Rule::Adam, Rule::Lion] {
+            let expected = step(Tier::Scalar, rule);
+            let changed = expected.0[0].iter().zip(bits(numbers(0.11)));
+            assert!(changed.into_iter().all(|(&after, before)| after != before));
+            for tier in Tier::available() {
+                assert!(step(tier, rule) == expected, "{rule:?}, {tier}");
+            }
         }
     }
 }

@@ -1,14 +1,16 @@
-//! Adam on a GPU: the state and the moments, in memory of candle's device.
+//! The optimisers on a GPU: the state and the moments, in memory of candle's device.
 
 use candle_core::backend::{BackendDevice, BackendStorage};
 use candle_core::cuda_backend::CudaStorageSlice;
 use candle_core::{CpuStorage, CudaDevice, CudaStorage, DType, Tensor};
 use flashcliff::cuda::cudarc::driver::CudaSlice;
-use flashcliff::cuda::{self, AdamParameter, AdamSettings, AdamState, Scratch, TensorMut};
+use flashcliff::cuda::{
+    self, AdamParameter, AdamRule, AdamSettings, AdamState, Scratch, TensorMut,
+};
 
 use super::adam::{Gradients, Refusals, Slot};
-use super::cpu::Moments;
-use super::options::AdamOptions;
+use super::cpu::{Moments, second_count};
+use super::options::{AdamOptions, Rule};
 use super::scale::LossScale;
 use super::schedule::ScheduleShape;
 use crate::Error;
@@ -19,9 +21,11 @@ use crate::op::gpu::{library, memory};
 #[derive(Debug)]
 pub(super) struct OnGpu {
     device: CudaDevice,
+    rule: Rule,
     adam: cuda::Adam,
     state: CudaSlice<u8>,
     means: Vec<CudaStorage>,
+    /// Empty ones for Lion.
     squares: Vec<CudaStorage>,
 }
 
@@ -33,20 +37,21 @@ impl OnGpu {
     ) -> Result<Self, Error> {
         let counts: Vec<usize> = slots.iter().map(|slot| slot.var.elem_count()).collect();
         let adam = cuda::Adam::new(&library::device(device)?, &settings(options), &counts)?;
-        let zeros = || {
+        let zeros = |count: fn(Rule, usize) -> usize| {
             let zeros = slots.iter().map(|slot| {
+                let count = count(options.rule, slot.var.elem_count());
                 // An allocation of no bytes is an error for some drivers.
-                let shape = slot.var.elem_count().max(1).into();
-                device.zeros_impl(&shape, slot.var.dtype())
+                device.zeros_impl(&count.max(1).into(), slot.var.dtype())
             });
             zeros.collect::<candle_core::Result<Vec<_>>>()
         };
         let state = adam.state(&vec![0; slots.len()])?;
         Ok(Self {
             state: device.clone_htod(&state)?,
-            means: zeros()?,
-            squares: zeros()?,
+            means: zeros(|_, count| count)?,
+            squares: zeros(second_count)?,
             device: device.clone(),
+            rule: options.rule,
             adam,
         })
     }
@@ -86,7 +91,7 @@ impl OnGpu {
         tensors.extend(scale.map(|scale| scale.tensor().clone()));
         let stream = self.device.cuda_stream();
         let ordinal = stream.context().ordinal();
-        let (adam, state) = (&self.adam, &mut self.state);
+        let (adam, state, rule) = (&self.adam, &mut self.state, self.rule);
         let (means, squares) = (&mut self.means, &mut self.squares);
         memory::with_views(&tensors, |views| {
             let mut own: Vec<(memory::ViewMut<'_>, memory::ViewMut<'_>)> = Vec::new();
@@ -94,7 +99,8 @@ impl OnGpu {
             for (index, (mean, square)) in moments {
                 if present.iter().any(|(present, ..)| *present == index) {
                     let len = slots[index].var.elem_count();
-                    own.push((memory::writable(mean, len)?, memory::writable(square, len)?));
+                    let square = memory::writable(square, second_count(rule, len))?;
+                    own.push((memory::writable(mean, len)?, square));
                 }
             }
             let mut parameters = Vec::with_capacity(present.len());
@@ -121,7 +127,10 @@ impl OnGpu {
                     parameter,
                     gradient: gradient.tensor(&shape)?,
                     mean: mean.tensor(&shape)?,
-                    square: square.tensor(&shape)?,
+                    square: match rule {
+                        Rule::Adam => Some(square.tensor(&shape)?),
+                        Rule::Lion => None,
+                    },
                 });
             }
             let loss = loss.map(|_| views[loss_at].tensor(&[1])).transpose()?;
@@ -179,9 +188,16 @@ impl OnGpu {
             self.means[slot].to_cpu_storage()?,
             self.squares[slot].to_cpu_storage()?,
         );
+        let second = |count| second_count(self.rule, count);
         match copies {
-            (CpuStorage::F32(m), CpuStorage::F32(v)) => Ok(Moments::F32(m, v)),
-            (CpuStorage::F64(m), CpuStorage::F64(v)) => Ok(Moments::F64(m, v)),
+            (CpuStorage::F32(m), CpuStorage::F32(mut v)) => {
+                v.truncate(second(m.len()));
+                Ok(Moments::F32(m, v))
+            }
+            (CpuStorage::F64(m), CpuStorage::F64(mut v)) => {
+                v.truncate(second(m.len()));
+                Ok(Moments::F64(m, v))
+            }
             (other, _) => Err(wrong_type(other.dtype())),
         }
     }
@@ -234,6 +250,10 @@ fn wrong_type(got: DType) -> Error {
 fn settings(options: &AdamOptions) -> AdamSettings {
     let schedule = &options.schedule;
     AdamSettings {
+        rule: match options.rule {
+            Rule::Adam => AdamRule::Adam,
+            Rule::Lion => AdamRule::Lion,
+        },
         learning_rate: options.learning_rate,
         beta1: options.beta1,
         beta2: options.beta2,

@@ -1,6 +1,6 @@
 //! Optimisers whose state can be saved.
 //!
-//! * `adam` - Adam and AdamW.
+//! * `adam` - Adam, AdamW and Lion.
 //! * `options` - their options.
 //! * `clip` - adaptive clipping.
 //! * `scale` - the scale of the loss, for gradients of 16 bits.
@@ -18,6 +18,6 @@ mod schedule;
 
 pub use adam::{Adam, Refusals};
 pub(crate) use cpu::number;
-pub use options::AdamOptions;
+pub use options::{AdamOptions, Rule};
 pub use scale::{LossScale, LossScaleOptions, LossScaleState};
 pub use schedule::{Schedule, ScheduleShape};

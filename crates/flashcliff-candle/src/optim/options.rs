@@ -1,19 +1,32 @@
-//! The options of Adam.
+//! The options of the optimisers.
 
 use super::scale::LossScaleOptions;
 use super::schedule::Schedule;
 use crate::Error;
 
+/// What a step does to an element. [`Adam`](super::Adam) has the formulas.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Rule {
+    /// Adam, which is AdamW with decoupled decay.
+    #[default]
+    Adam,
+    /// Lion, which has one moment. Its learning rates are 3 to 10 times as small as those of Adam, and its decay that much larger.
+    Lion,
+}
+
 /// Options of [`Adam`](super::Adam); the defaults are those of `torch.optim.Adam`.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct AdamOptions {
+    /// What a step does to an element. Default: [`Rule::Adam`].
+    pub rule: Rule,
     /// The learning rate, before the schedule. Default: 1e-3.
     pub learning_rate: f64,
-    /// The decay rate of the mean of the gradients. Default: 0.9.
+    /// The decay rate of the mean of the gradients; for Lion that of the direction of a step. Default: 0.9.
     pub beta1: f64,
-    /// The decay rate of the mean of the squared gradients. Default: 0.999.
+    /// The decay rate of the mean of the squared gradients; for Lion that of the mean of the gradients. Default: 0.999.
     pub beta2: f64,
-    /// The number that is added to the root of the second moment. Default: 1e-8.
+    /// The number that is added to the root of the second moment. Lion has none. Default: 1e-8.
     pub eps: f64,
     /// The decay of the parameters. Default: 0.
     pub weight_decay: f64,
@@ -35,6 +48,7 @@ pub struct AdamOptions {
 impl Default for AdamOptions {
     fn default() -> Self {
         Self {
+            rule: Rule::Adam,
             learning_rate: 1e-3,
             beta1: 0.9,
             beta2: 0.999,
@@ -51,6 +65,24 @@ impl Default for AdamOptions {
 }
 
 impl AdamOptions {
+    /// The options of Lion as it was published: a learning rate of 1e-4, decay rates of 0.9 and 0.99, decoupled decay.
+    ///
+    /// ```
+    /// use flashcliff_candle::optim::{AdamOptions, Rule};
+    ///
+    /// let options = AdamOptions { weight_decay: 0.1, ..AdamOptions::lion() };
+    /// assert_eq!((options.rule, options.beta2), (Rule::Lion, 0.99));
+    /// ```
+    pub fn lion() -> Self {
+        Self {
+            rule: Rule::Lion,
+            learning_rate: 1e-4,
+            beta2: 0.99,
+            decoupled: true,
+            ..Self::default()
+        }
+    }
+
     /// Checks the ranges.
     pub(super) fn check(&self) -> Result<(), Error> {
         let check = |option, expected, got: f64, fits: bool| match fits {

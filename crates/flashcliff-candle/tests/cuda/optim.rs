@@ -1,4 +1,4 @@
-//! Adam on a GPU: compared with Adam on the CPU, and with sums in `f64`.
+//! Adam and Lion on a GPU: compared with those on the CPU, and with sums in `f64`.
 //!
 //! The GPU rounds every operation as the CPU does, and both compute coefficients by the same operations in `f64`. So without
 //! clipping and schedules, whose norm is added in another order and whose cosine is another function, the bits are equal.
@@ -28,6 +28,15 @@ pub(crate) fn add(tests: &mut Tests) {
                         weight_decay,
                         decoupled,
                         ..AdamOptions::default()
+                    };
+                    same_bits(dtype, &SIZES, options);
+                }
+                for decoupled in [false, true] {
+                    let options = AdamOptions {
+                        weight_decay: 0.1,
+                        decoupled,
+                        learning_rate: 1e-3,
+                        ..AdamOptions::lion()
                     };
                     same_bits(dtype, &SIZES, options);
                 }
@@ -319,11 +328,17 @@ fn repeats(dtype: DType) {
 }
 
 fn resumes(dtype: DType) {
+    for published in [AdamOptions::default(), AdamOptions::lion()] {
+        resumes_with(dtype, published);
+    }
+}
+
+fn resumes_with(dtype: DType, published: AdamOptions) {
     let options = AdamOptions {
         weight_decay: 0.01,
         decoupled: true,
         schedule: Schedule::new(ScheduleShape::Cosine, STEPS).with_warmup(4),
-        ..AdamOptions::default()
+        ..published
     };
     let mut whole = Run::new(dtype, &SIZES, options, gpu());
     (0..STEPS).for_each(|step| whole.step(step, 1.0));

@@ -15,7 +15,7 @@ pub(super) struct OptimiserArgs {
     #[arg(long, value_name = "NAME")]
     pub(super) optimizer: Option<OptimizerName>,
 
-    /// Decay of the weights: added to the gradient by adam, apart from it by adamw [default: 0].
+    /// Decay of the weights: added to the gradient by adam, apart from it by adamw and lion [default: 0].
     #[arg(long, value_name = "DECAY", allow_negative_numbers = true)]
     pub(super) weight_decay: Option<f64>,
 
@@ -51,6 +51,8 @@ pub(super) enum OptimizerName {
     #[value(name = "adamw")]
     #[serde(rename = "adamw")]
     AdamW,
+    /// Lion; the decay is decoupled. It wants a third to a tenth of the learning rate of adamw.
+    Lion,
 }
 
 /// A rule for the largest norm of the gradients.
@@ -224,15 +226,19 @@ impl Optimiser {
             ScheduleName::Cosine => ScheduleShape::Cosine,
             ScheduleName::HalfCosine => ScheduleShape::HalfCosine,
         };
+        let published = match self.optimizer {
+            OptimizerName::Adam | OptimizerName::AdamW => AdamOptions::default(),
+            OptimizerName::Lion => AdamOptions::lion(),
+        };
         AdamOptions {
             learning_rate: self.learning_rate,
             weight_decay: self.weight_decay,
-            decoupled: self.optimizer == OptimizerName::AdamW,
+            decoupled: self.optimizer != OptimizerName::Adam,
             clip_norm: self.clip_norm,
             adaptive_clipping: self.clip == Some(ClipName::Adaptive),
             schedule: Schedule::new(shape, steps as u64).with_warmup(self.warmup as u64),
             halt: true,
-            ..AdamOptions::default()
+            ..published
         }
     }
 }

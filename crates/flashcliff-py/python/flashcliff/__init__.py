@@ -5,7 +5,8 @@
 - :mod:`flashcliff.nn`: layers and models as modules of PyTorch.
 - :func:`flashcliff.operator`: an operator of a function of multivectors, with gradients of every order.
 - :mod:`flashcliff.rotors`: exponentials and logarithms of bivectors, and versors that act.
-- :mod:`flashcliff.optim`: AdamW with all parameters of a GPU in one launch.
+- :mod:`flashcliff.optim`: AdamW and Lion with all parameters of a GPU in one launch, averages of parameters, Muon for stacks
+  of matrices.
 - :mod:`flashcliff.arrays`: the same operators, forward only, on arrays of NumPy, JAX, CuPy and
   others.
 - :mod:`flashcliff.compat`: drop-in layers and networks of other libraries; :func:`flashcliff.accelerate` replaces them

@@ -179,15 +179,26 @@ class BlockSparse:
     def product(self, *arguments: object) -> None: ...
     def weights(self, *arguments: object) -> None: ...
 
-class AdamW:
-    """AdamW over some parameters on one GPU: of builds with CUDA only. A member is the addresses of parameter, means and step
-    count, the elements, the group, and the type."""
+def lion_step(
+    members: list[tuple[int, int, int, int]],
+    is_f64: bool,
+    numbers: tuple[float, float, float],
+    betas: tuple[float, float],
+) -> None:
+    """A step of Lion on the CPU. A member is the addresses of parameter, gradient and mean, and the elements; numbers are the learning
+    rate, the factor of gradients, and the decay."""
 
-    def __new__(cls, members: list[tuple[int, int, int, int, int, int, str]]) -> AdamW: ...
+class Optimiser:
+    """AdamW or Lion over some parameters on one GPU: of builds with CUDA only. A member is the addresses of parameter, means, step
+    count and average, 0 for what there is not; the elements, the group, and the type."""
+
+    def __new__(
+        cls, is_lion: bool, members: list[tuple[list[int], int, int, str]]
+    ) -> Optimiser: ...
     NORM: int
     @property
     def workspace_bytes(self) -> int: ...
-    # Called with what `_ops/adamw.py` makes of tensors and options.
+    # Called with what `_ops/optim.py` makes of tensors and options.
     def step(self, *arguments: object) -> None: ...
 
 class Program:

@@ -76,8 +76,8 @@ pub mod tuning;
 mod zero;
 
 pub use adam::{
-    Adam, AdamGroup, AdamList, AdamMember, AdamParameter, AdamRate, AdamSettings, AdamState,
-    LossScaling, ScheduleShape,
+    Adam, AdamGroup, AdamList, AdamMember, AdamParameter, AdamRate, AdamRule, AdamSettings,
+    AdamState, LossScaling, ScheduleShape,
 };
 pub use array::Array;
 pub use cudarc;

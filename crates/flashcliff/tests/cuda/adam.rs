@@ -1,4 +1,4 @@
-//! Adam for many parameters at once, by its own interface: calls that are refused, the state, and a captured step.
+//! Adam and Lion for many parameters at once, by their own interface: calls that are refused, the state, averages, and a captured step.
 //!
 //! The arithmetic is compared with that of the CPU by the tests of `flashcliff-candle`.
 
@@ -7,8 +7,8 @@ use std::sync::Arc;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream};
 use flashcliff::cuda::items::Target;
 use flashcliff::cuda::{
-    Adam, AdamGroup, AdamList, AdamMember, AdamParameter, AdamRate, AdamSettings, Graph, Scratch,
-    Tensor, TensorMut,
+    Adam, AdamGroup, AdamList, AdamMember, AdamParameter, AdamRate, AdamRule, AdamSettings, Graph,
+    ScheduleShape, Scratch, Tensor, TensorMut,
 };
 use flashcliff::{Dtype, Error};
 
@@ -24,12 +24,15 @@ pub(crate) fn add(tests: &mut Tests) {
     tests.add(Needs::Gpu, "adam::recurrence", recurrence);
     tests.add(Needs::Gpu, "adam::refused_calls", refused);
     tests.add(Needs::Gpu, "adam::settings", settings);
+    tests.add(Needs::Gpu, "adam::lion", lion);
     tests.add(Needs::Gpu, "adam::lists", lists);
+    tests.add(Needs::Gpu, "adam::averages", averages);
 }
 
 /// Parameters with everything that belongs to them.
 struct Program {
     adam: Adam,
+    rule: AdamRule,
     stream: Arc<CudaStream>,
     state: Memory,
     /// Parameter, gradient, mean and square of each slot.
@@ -56,10 +59,17 @@ impl Program {
         state.write(&stream, 0, &adam.state(&[0; 4]).expect("a state"));
         Self {
             adam,
+            rule: settings.rule,
             stream,
             state,
             tensors: tensors.into(),
         }
+    }
+
+    fn values(&self, memory: &Memory) -> Vec<f32> {
+        let mut bytes = vec![0; memory.bytes()];
+        memory.read(&self.stream, 0, &mut bytes);
+        floats(&bytes)
     }
 
     fn step(&self, slots: &[usize], loss: Option<&Memory>) -> Result<(), Error> {
@@ -78,7 +88,7 @@ impl Program {
                 parameter: write(parameter, count),
                 gradient: read(gradient, count),
                 mean: write(mean, count),
-                square: write(square, count),
+                square: (self.rule == AdamRule::Adam).then(|| write(square, count)),
             }
         });
         let mut parameters: Vec<AdamParameter<'_>> = parameters.collect();
@@ -149,11 +159,7 @@ fn replays() {
 /// Some steps of some slots against the recurrence in `f64`.
 pub(crate) fn recurrence() {
     let program = Program::new(&AdamSettings::default());
-    let values = |memory: &Memory| {
-        let mut bytes = vec![0; memory.bytes()];
-        memory.read(&program.stream, 0, &mut bytes);
-        floats(&bytes)
-    };
+    let values = |memory: &Memory| program.values(memory);
     let starts: Vec<Vec<f32>> = program
         .tensors
         .iter()
@@ -195,33 +201,95 @@ pub(crate) fn recurrence() {
     assert_eq!((state.rate, state.clip, state.refused), (1e-3, 1.0, 0));
 }
 
+const SETTINGS: AdamSettings = AdamSettings {
+    rule: AdamRule::Adam,
+    learning_rate: 1e-2,
+    beta1: 0.75,
+    beta2: 0.9,
+    eps: 1e-8,
+    weight_decay: 0.1,
+    decoupled: true,
+    clip_norm: None,
+    adaptive_clipping: false,
+    loss_scaling: None,
+    halt: false,
+    shape: ScheduleShape::Constant,
+    warmup: 0,
+    steps: 0,
+    floor: 0.0,
+};
+
+/// Some steps of Lion against its formulas on the host, which rounds as the GPU does. Gradients change, so that some directions are
+/// those of the mean and not of the gradient.
+pub(crate) fn lion() {
+    let settings = AdamSettings {
+        rule: AdamRule::Lion,
+        ..SETTINGS
+    };
+    let mut program = Program::new(&settings);
+    let part = |beta: f64| (beta as f32, (1.0 - beta) as f32);
+    let ((beta1, gain1), (beta2, gain2)) = (part(settings.beta1), part(settings.beta2));
+    let rate = settings.learning_rate as f32;
+    let keep = (1.0 - settings.learning_rate * settings.weight_decay) as f32;
+    let slot = 1;
+    let mut parameter = program.values(&program.tensors[slot][0]);
+    let mut mean = vec![0.0_f32; COUNTS[slot]];
+    let mut against = 0;
+    for seed in 0..6 {
+        let gradient = Random::new(seed).reals(COUNTS[slot]);
+        program.tensors[slot][1].write(&program.stream, 0, &bytes(&gradient));
+        program.step(&[slot, 3], None).expect("a step");
+        for ((p, m), &g) in parameter.iter_mut().zip(&mut mean).zip(&gradient) {
+            let g = g as f32;
+            let direction = beta1 * *m + gain1 * g;
+            against += usize::from(direction * g < 0.0);
+            *p = keep * *p - rate * direction.signum();
+            *m = beta2 * *m + gain2 * g;
+        }
+    }
+    assert!(against > COUNTS[slot] / 10, "{against}");
+    assert!(program.values(&program.tensors[slot][0]) == parameter);
+    assert!(program.values(&program.tensors[slot][2]) == mean);
+    assert_eq!(
+        program.values(&program.tensors[slot][3]),
+        vec![0.0; COUNTS[slot]]
+    );
+    assert_eq!(program.state().steps, [0, 6, 0, 6]);
+}
+
+/// The memory of a list besides that of its parameters, all zeros at first.
+fn zeros(stream: &CudaStream, bytes: usize) -> Memory {
+    let mut memory = Memory::new(device(), bytes);
+    memory.write(stream, 0, &vec![0; bytes]);
+    memory
+}
+
 /// A list with step counts of its host gives the bits of chunks, and of them only what has a gradient.
 pub(crate) fn lists() {
-    let settings = AdamSettings {
-        learning_rate: 1e-2,
-        weight_decay: 0.1,
-        decoupled: true,
-        ..AdamSettings::default()
-    };
+    for rule in [AdamRule::Adam, AdamRule::Lion] {
+        list_of(rule);
+    }
+}
+
+fn list_of(rule: AdamRule) {
+    let settings = AdamSettings { rule, ..SETTINGS };
     let (chunks, own) = (Program::new(&settings), Program::new(&settings));
-    let zeros = |bytes: usize| {
-        let mut memory = Memory::new(device(), bytes);
-        memory.write(&own.stream, 0, &vec![0; bytes]);
-        memory
-    };
+    let zeros = |bytes: usize| zeros(&own.stream, bytes);
     let (steps, mut rate) = (zeros(4 * COUNTS.len()), zeros(8));
     rate.write(&own.stream, 0, &settings.learning_rate.to_ne_bytes());
+    let for_adam = |address: u64| if rule == AdamRule::Adam { address } else { 0 };
     let member = |(slot, tensors): (usize, &[Memory; 4])| AdamMember {
         parameter: tensors[0].address(),
         mean: tensors[2].address(),
-        square: tensors[3].address(),
-        step: steps.address() + 4 * slot as u64,
+        square: for_adam(tensors[3].address()),
+        step: for_adam(steps.address() + 4 * slot as u64),
+        average: 0,
         count: COUNTS[slot],
         group: slot % 2,
         dtype: Dtype::F32,
     };
     let members: Vec<_> = own.tensors.iter().enumerate().map(member).collect();
-    let list = AdamList::new(&members).expect("types");
+    let list = AdamList::new(rule, &members).expect("types");
     let workspace = zeros(list.workspace_bytes());
     let rates = [
         AdamRate::Value(settings.learning_rate),
@@ -234,6 +302,7 @@ pub(crate) fn lists() {
         eps: settings.eps,
         weight_decay: settings.weight_decay,
         maximize: false,
+        average_decay: 0.0,
     });
     let target = Target {
         device: device(),
@@ -259,7 +328,12 @@ pub(crate) fn lists() {
     assert!(ours == theirs);
     let mut counted = vec![0; steps.bytes()];
     steps.read(&own.stream, 0, &mut counted);
-    assert_eq!(floats(&counted), [3.0, 3.0, 2.0, 3.0]);
+    let counts = match rule {
+        AdamRule::Adam => [3.0, 3.0, 2.0, 3.0],
+        // Steps of Lion are not counted.
+        _ => [0.0; 4],
+    };
+    assert_eq!(floats(&counted), counts);
     assert!(matches!(
         step(&[0], &groups[..1]),
         Err(Error::InvalidOption {
@@ -272,9 +346,75 @@ pub(crate) fn lists() {
         ..members[0]
     };
     assert!(matches!(
-        AdamList::new(&[halves]),
+        AdamList::new(rule, &[halves]),
         Err(Error::DtypeMismatch { .. })
     ));
+}
+
+/// Averages follow parameters, with a gradient and without, and change no parameter. One parameter has none.
+pub(crate) fn averages() {
+    for rule in [AdamRule::Adam, AdamRule::Lion] {
+        averages_of(rule);
+    }
+}
+
+fn averages_of(rule: AdamRule) {
+    let settings = AdamSettings { rule, ..SETTINGS };
+    let (chunks, own) = (Program::new(&settings), Program::new(&settings));
+    let zeros = |bytes: usize| zeros(&own.stream, bytes);
+    let steps = zeros(4 * COUNTS.len());
+    let moving = COUNTS.map(|count| zeros(4 * count));
+    let for_adam = |address: u64| if rule == AdamRule::Adam { address } else { 0 };
+    let member = |(slot, tensors): (usize, &[Memory; 4])| AdamMember {
+        parameter: tensors[0].address(),
+        mean: tensors[2].address(),
+        square: for_adam(tensors[3].address()),
+        step: for_adam(steps.address() + 4 * slot as u64),
+        average: if slot == 2 { 0 } else { moving[slot].address() },
+        count: COUNTS[slot],
+        group: 0,
+        dtype: Dtype::F32,
+    };
+    let members: Vec<_> = own.tensors.iter().enumerate().map(member).collect();
+    let list = AdamList::new(rule, &members).expect("types");
+    let workspace = zeros(list.workspace_bytes());
+    let group = AdamGroup {
+        learning_rate: AdamRate::Value(settings.learning_rate),
+        beta1: settings.beta1,
+        beta2: settings.beta2,
+        eps: settings.eps,
+        weight_decay: settings.weight_decay,
+        maximize: false,
+        average_decay: 0.9,
+    };
+    let gain = (1.0_f64 - 0.9) as f32;
+    let mut expected = COUNTS.map(|count| vec![0.0_f32; count]);
+    let target = Target {
+        device: device(),
+        stream: own.stream.cu_stream(),
+    };
+    for slots in [&[0, 1, 2, 3][..], &[1, 2], &[3], &[], &[0, 1, 2, 3]] {
+        let gradient = |slot| match slots.contains(&slot) {
+            true => own.tensors[slot][1].address(),
+            false => 0,
+        };
+        let gradients: Vec<_> = (0..COUNTS.len()).map(gradient).collect();
+        // SAFETY: the memory was made for the counts, each tensor is an allocation of its own, and all live until results were read.
+        let step = unsafe { list.step(target, &gradients, &[group], None, workspace.address()) };
+        step.expect("a step");
+        chunks.step(slots, None).expect("a step");
+        for slot in [0, 1, 3] {
+            let parameter = own.values(&own.tensors[slot][0]);
+            for (average, p) in expected[slot].iter_mut().zip(parameter) {
+                *average += gain * (p - *average);
+            }
+            assert!(
+                own.values(&moving[slot]) == expected[slot],
+                "{rule:?} {slot}"
+            );
+        }
+    }
+    assert!(own.bits()[..4 * COUNTS.len()] == chunks.bits()[..4 * COUNTS.len()]);
 }
 
 fn refused() {
@@ -298,7 +438,7 @@ fn refused() {
             parameter: TensorMut::new(&mut p, &[counts[0]])?,
             gradient: Tensor::new(&g, &[counts[1]])?,
             mean: TensorMut::new(&mut m, &[counts[2]])?,
-            square: TensorMut::new(&mut v, &[counts[3]])?,
+            square: Some(TensorMut::new(&mut v, &[counts[3]])?),
         };
         let done = program
             .adam
@@ -341,7 +481,7 @@ fn refused() {
             parameter: write(0).expect("a shape"),
             gradient: gradient.expect("a shape"),
             mean: write(2).expect("a shape"),
-            square: write(3).expect("a shape"),
+            square: Some(write(3).expect("a shape")),
         };
         // SAFETY: the same holds as above.
         let state = unsafe { Scratch::from_raw(program.state.address(), program.state.bytes(), 0) };
@@ -350,6 +490,21 @@ fn refused() {
             matches!(done, Err(Error::Aliased { .. })),
             "{first} and {second}: {done:?}"
         );
+    }
+    // Lion has no mean of squares, and Adam needs one.
+    for (rule, own) in [
+        (AdamRule::Lion, AdamRule::Adam),
+        (AdamRule::Adam, AdamRule::Lion),
+    ] {
+        let mut other = Program::new(&AdamSettings { rule, ..SETTINGS });
+        other.rule = own;
+        assert!(matches!(
+            other.step(&[0], None),
+            Err(Error::InvalidOption {
+                option: "square",
+                ..
+            })
+        ));
     }
     assert!(program.bits() == before);
     assert!(program.adam.state(&[0; 3]).is_err());

@@ -214,10 +214,12 @@ fn network_parts() {
     network::numbers::<f64>(1e-14);
 }
 
-/// Steps of AdamW: of the slots of a program, and of a list.
+/// Steps of optimisers: of the slots of a program, and of a list, with averages and without.
 fn adam_steps() {
     adam::recurrence();
+    adam::lion();
     adam::lists();
+    adam::averages();
 }
 
 /// Weights that are packed for many operators at once, and their gradients.

@@ -1,4 +1,4 @@
-"""The plan of a step of AdamW.
+"""The plan of a step.
 
 A plan has the parameters that have a state, sorted by device, with all that a step needs but gradients and options. It is made at the first step, and
 again whenever a parameter or its state moved, or a further parameter has a gradient. Making it checks all that it has.
@@ -14,8 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._ops import adamw as kernels
-from .._ops.adamw_checks import STATE, Owners, check_parameter, check_state, label, refuse_shared
+from .._ops import optim as kernels
+from .._ops.optim_checks import Owners, check_parameter, check_state, label, refuse_shared
+from .._ops.optim_rules import AVERAGE, Rule
 
 States = Mapping[Tensor, dict[str, Any]]
 """The states of an optimiser by parameter."""
@@ -25,10 +26,15 @@ States = Mapping[Tensor, dict[str, Any]]
 class Plan:
     """The parameters of a step."""
 
+    rule: Rule
     given: list[list[Tensor]]
     """All parameters of each group."""
+    averaging: list[bool]
+    """Whether the parameters of each group are averaged."""
     members: list[kernels.Member] = field(default_factory=list)
     """The parameters that have a state."""
+    fresh: list[kernels.Member] = field(default_factory=list)
+    """The members whose average is made behind their step."""
     others: list[Tensor] = field(default_factory=list)
     """The parameters that had no gradient so far."""
     order: list[dict[str, Any]] = field(default_factory=list)
@@ -41,7 +47,7 @@ class Plan:
     def stands(self, groups: list[dict[str, Any]], states: States) -> bool:
         """Whether the plan is of the parameters and states that there are now."""
         return (
-            len(groups) == len(self.given)
+            averaging_of(groups) == self.averaging
             and all(
                 len(group["params"]) == len(given) and all(map(is_, group["params"], given))
                 for group, given in zip(groups, self.given)
@@ -64,6 +70,7 @@ class Plan:
 
 
 def planned(
+    rule: Rule,
     groups: list[dict[str, Any]],
     states: dict[Tensor, dict[str, Any]],
     workspaces: kernels.Workspaces,
@@ -74,7 +81,7 @@ def planned(
         TypeError, ValueError, RuntimeError: for a parameter that no step can change, or a state that is not of its parameter; no state
             was changed then.
     """
-    plan = Plan([list(group["params"]) for group in groups])
+    plan = Plan(rule, [list(group["params"]) for group in groups], averaging_of(groups))
     taken: list[tuple[Tensor, int, str]] = []
     for index, group in enumerate(groups):
         for at, parameter in enumerate(group["params"]):
@@ -82,38 +89,60 @@ def planned(
                 plan.others.append(parameter)
                 continue
             name = label(group, index, at)
-            check_parameter(parameter, name)
-            check_state(states.get(parameter, {}), parameter, name)
+            check_parameter(rule, parameter, name)
+            check_state(rule, states.get(parameter, {}), parameter, name)
             taken.append((parameter, index, name))
+    begun = any(AVERAGE in state for state in states.values())
     owners = Owners()
     for parameter, _, name in taken:
-        refuse_shared(parameter, name, owners)
+        refuse_shared(rule, parameter, name, owners)
     places: dict[torch.device, list[kernels.Member]] = {}
     for parameter, index, name in taken:
         state = states[parameter]
-        state.update(_completed(parameter, state, name, owners))
-        member = kernels.Member(
-            parameter, state["exp_avg"], state["exp_avg_sq"], state["step"], index, name, state
-        )
+        averages = plan.averaging[index]
+        # A parameter that comes later was what it is until now, and so was its average.
+        is_averaged = averages and begun
+        keys = (*rule.means, AVERAGE) if is_averaged else rule.means
+        makes = is_averaged != averages or any(key not in state for key in keys)
+        if parameter.is_cuda and makes:
+            kernels.refuse_to_record(rule, parameter.device)
+        state.update(_completed(rule, parameter, state, keys, name, owners))
+        member = kernels.Member(parameter, state, index, name, is_averaged)
         plan.members.append(member)
+        if is_averaged != averages:
+            plan.fresh.append(member)
         places.setdefault(parameter.device, []).append(member)
     plan.order = list(states.values())
     for device, members in places.items():
         if device.type == "cuda":
-            plan.on_gpus.append(kernels.Launches(members, workspaces))
+            plan.on_gpus.append(kernels.Launches(rule, members, workspaces))
         else:
-            plan.on_cpu = kernels.Places(members)
+            plan.on_cpu = kernels.Places(rule, members)
     plan.places = [launches.places for launches in plan.on_gpus]
     plan.places += [] if plan.on_cpu is None else [plan.on_cpu]
     return plan
 
 
+def averaging_of(groups: list[dict[str, Any]]) -> list[bool]:
+    """Whether the parameters of each group are averaged."""
+    return [group["average_decay"] is not None for group in groups]
+
+
+def begin_averages(plan: Plan) -> None:
+    """Makes the averages that are still to be made, behind the first step with averages: a first average is the parameter."""
+    for member in plan.fresh:
+        member.state[AVERAGE] = _copy(member.parameter, member.parameter)
+
+
 def _completed(
-    parameter: Tensor, state: dict[str, Any], name: str, owners: Owners
+    rule: Rule,
+    parameter: Tensor,
+    state: dict[str, Any],
+    keys: tuple[str, ...],
+    name: str,
+    owners: Owners,
 ) -> dict[str, Tensor]:
     """The state of a parameter, new, or in the form that the kernels take: memory of its own, in the parameter's type and order."""
-    if not state and parameter.is_cuda:
-        kernels.refuse_to_record(parameter.device)
 
     def can_stay(tensor: Tensor, key: str) -> bool:
         # Loaded states may share tensors, and steps would write over each other.
@@ -125,13 +154,16 @@ def _completed(
         )
 
     made = {}
-    step = state.get("step", 0.0)
-    is_ours = isinstance(step, Tensor) and step.dtype == torch.float32 and not step.dim()
-    if not is_ours or step.device != parameter.device or not can_stay(step, "step"):
-        made["step"] = torch.tensor(float(step), dtype=torch.float32, device=parameter.device)
-    for key in STATE[1:]:
+    if rule.counts:
+        step = state.get("step", 0.0)
+        is_ours = isinstance(step, Tensor) and step.dtype == torch.float32 and not step.dim()
+        if not is_ours or step.device != parameter.device or not can_stay(step, "step"):
+            made["step"] = torch.tensor(float(step), dtype=torch.float32, device=parameter.device)
+    for key in keys:
         mean = state.get(key)
-        if mean is None:
+        if mean is None and key == AVERAGE:
+            made[key] = _copy(parameter, parameter)
+        elif mean is None:
             made[key] = torch.zeros_like(parameter, requires_grad=False)
         elif (
             mean.stride() != parameter.stride()
@@ -139,5 +171,10 @@ def _completed(
             or mean.device != parameter.device
             or not can_stay(mean, key)
         ):
-            made[key] = torch.empty_like(parameter, requires_grad=False).copy_(mean)
+            made[key] = _copy(mean, parameter)
     return made
+
+
+def _copy(tensor: Tensor, like: Tensor) -> Tensor:
+    """A copy in the type and order of a parameter."""
+    return torch.empty_like(like, requires_grad=False).copy_(tensor)

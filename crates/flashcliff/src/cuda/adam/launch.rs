@@ -1,4 +1,4 @@
-//! The checks and launches of a step of Adam.
+//! The checks and launches of a step.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use cudarc::driver::sys::CUdeviceptr;
 use cudarc::driver::{CudaStream, SyncOnDrop};
 use flashcliff_sys as sys;
 
-use super::Adam;
+use super::{Adam, AdamRule};
 use crate::cuda::dtype::code;
 use crate::cuda::queue::Queue;
 use crate::cuda::tensor::{Acquired, Layout, Scratch, Tensor, TensorMut, pointer};
@@ -18,7 +18,7 @@ pub(super) const NAME: &str = "Adam";
 const LOSS_SCALE: &str = "loss_scale";
 const CHUNK: usize = sys::FC_ADAM_TENSORS as usize;
 
-/// A parameter that takes part in a step. All four tensors have the same type, `F32` or `F64`, and the same number of elements.
+/// A parameter that takes part in a step. All its tensors have the same type, `F32` or `F64`, and the same number of elements.
 #[derive(Debug)]
 pub struct AdamParameter<'a> {
     /// The place of the parameter in the list that the optimiser was made for.
@@ -29,8 +29,8 @@ pub struct AdamParameter<'a> {
     pub gradient: Tensor<'a>,
     /// The mean of the gradients, which is changed.
     pub mean: TensorMut<'a>,
-    /// The mean of the squared gradients, which is changed.
-    pub square: TensorMut<'a>,
+    /// The mean of the squared gradients, which is changed; `None` for Lion.
+    pub square: Option<TensorMut<'a>>,
 }
 
 /// A range of memory of a step.
@@ -185,7 +185,10 @@ impl Adam {
                 parameter: pointer(add("parameter", parameter.parameter.acquire(&queue), true)),
                 gradient: pointer(add("gradient", parameter.gradient.acquire(&queue), false)),
                 mean: pointer(add("mean", parameter.mean.acquire(&queue), true)),
-                square: pointer(add("square", parameter.square.acquire(&queue), true)),
+                square: match &mut parameter.square {
+                    Some(square) => pointer(add("square", square.acquire(&queue), true)),
+                    None => std::ptr::null_mut(),
+                },
                 count: layout.len as i64,
                 slot: slot as i64,
             };
@@ -321,12 +324,16 @@ impl Adam {
             }
             next = slot + 1;
             let dtype = parameter.parameter.dtype();
+            self.check_square(parameter)?;
+            let square = parameter.square.as_ref();
             for (what, layout) in [
                 ("parameter", parameter.parameter.layout()),
                 ("gradient", parameter.gradient.layout()),
                 ("mean", parameter.mean.layout()),
-                ("square", parameter.square.layout()),
-            ] {
+            ]
+            .into_iter()
+            .chain(square.map(|square| ("square", square.layout())))
+            {
                 self.check_tensor(format_args!("{what} {slot}"), layout, self.counts[slot])?;
                 if layout.dtype != dtype {
                     return Err(Error::DtypeMismatch {
@@ -349,6 +356,20 @@ impl Adam {
             });
         }
         self.check_device(format_args!("state"), state.ordinal())
+    }
+
+    /// Checks that there is a mean of squares if, and only if, the rule has one.
+    fn check_square(&self, parameter: &AdamParameter<'_>) -> Result<(), Error> {
+        let expected = match (self.rule, parameter.square.is_some()) {
+            (AdamRule::Adam, true) | (AdamRule::Lion, false) => return Ok(()),
+            (AdamRule::Adam, false) => "a mean of squares",
+            (AdamRule::Lion, true) => "no mean of squares",
+        };
+        Err(Error::InvalidOption {
+            option: "square",
+            expected,
+            got: parameter.slot as f64,
+        })
     }
 
     fn check_tensor(

@@ -1,8 +1,9 @@
-//! Steps of AdamW for hosts that keep the state of their optimiser in tensors of their own.
+//! Steps of AdamW and Lion for hosts that keep the state of their optimiser in tensors of their own.
 
 use cudarc::driver::sys::CUdeviceptr;
 use flashcliff_sys as sys;
 
+use super::settings::AdamRule;
 use crate::cuda::dtype::code;
 use crate::cuda::items::Target;
 use crate::cuda::tensor::pointer;
@@ -20,15 +21,17 @@ pub struct AdamMember {
     pub parameter: CUdeviceptr,
     /// The mean of the gradients.
     pub mean: CUdeviceptr,
-    /// The mean of the squared gradients.
+    /// The mean of the squared gradients; 0 for Lion.
     pub square: CUdeviceptr,
-    /// One `f32`: the steps that the parameter has done.
+    /// One `f32`: the steps that the parameter has done; 0 for Lion.
     pub step: CUdeviceptr,
-    /// The elements of the parameter and of both means.
+    /// The average of the parameter over the steps; 0 for none.
+    pub average: CUdeviceptr,
+    /// The elements of the parameter, the means and the average.
     pub count: usize,
     /// The place of its options among the groups of a step.
     pub group: usize,
-    /// The type of parameter, gradient and means, `F32` or `F64`.
+    /// The type of parameter, gradient, means and average, `F32` or `F64`.
     pub dtype: Dtype,
 }
 
@@ -46,21 +49,24 @@ pub enum AdamRate {
 pub struct AdamGroup {
     /// The learning rate.
     pub learning_rate: AdamRate,
-    /// The decay rate of the mean of the gradients.
+    /// The decay rate of the mean of the gradients; for Lion that of the direction of a step.
     pub beta1: f64,
-    /// The decay rate of the mean of the squared gradients.
+    /// The decay rate of the mean of the squared gradients; for Lion that of the mean of the gradients.
     pub beta2: f64,
-    /// The number that is added to the root of the second moment.
+    /// The number that is added to the root of the second moment. Lion has none.
     pub eps: f64,
     /// The decoupled decay of the parameters.
     pub weight_decay: f64,
     /// Whether steps go along the gradient.
     pub maximize: bool,
+    /// The decay rate of the averages of parameters.
+    pub average_decay: f64,
 }
 
 /// Some parameters of one type, for one list of a kernel.
 #[derive(Debug)]
 struct Part {
+    rule: AdamRule,
     dtype: Dtype,
     /// Each member with its place among the parameters of the caller.
     members: Vec<(usize, AdamMember)>,
@@ -70,10 +76,13 @@ struct Part {
     sums: usize,
 }
 
-/// AdamW over parameters whose state lies with a host, such as PyTorch: one launch for up to 512 parameters of one type in up to 16
-/// groups, two with clipping.
+/// AdamW or Lion over parameters whose state lies with a host, such as PyTorch: one launch for up to 512 parameters of one type in up to
+/// 16 groups, two with clipping.
 ///
-/// The arithmetic is that of AdamW by [`Adam`](super::Adam), with step counts, options and learning rates of each parameter's group.
+/// The arithmetic is that of [`Adam`](super::Adam) with decoupled decay, with step counts, options and learning rates of each parameter's group.
+/// A parameter `p` with an average `a` is then followed by `a <- a + (1 - average_decay) (p - a)`, in the same launch, also in steps in which it
+/// has no gradient.
+///
 /// Nothing is refused: gradients that are not numbers give parameters that are not. Clipping multiplies gradients by
 /// `min(1, max_norm / (norm + 1e-6))`, as `torch.nn.utils.clip_grad_norm_` does, and leaves them as they are in memory.
 ///
@@ -94,7 +103,7 @@ impl AdamList {
     ///
     /// # Errors
     /// [`Error::DtypeMismatch`] for a type other than `F32` and `F64`.
-    pub fn new(members: &[AdamMember]) -> Result<Self, Error> {
+    pub fn new(rule: AdamRule, members: &[AdamMember]) -> Result<Self, Error> {
         let wrong = |member: &&AdamMember| !matches!(member.dtype, Dtype::F32 | Dtype::F64);
         if let Some(member) = members.iter().find(wrong) {
             return Err(Error::DtypeMismatch {
@@ -110,7 +119,7 @@ impl AdamList {
             for (place, member) in own.filter(|(_, member)| member.dtype == dtype) {
                 match parts.last_mut().filter(|part| part.takes(member)) {
                     Some(part) => part.push(place, *member),
-                    None => parts.push(Part::of(place, *member)),
+                    None => parts.push(Part::of(rule, place, *member)),
                 }
             }
         }
@@ -207,7 +216,7 @@ impl AdamList {
             let count = list.count as usize;
             if list.members[..count]
                 .iter()
-                .all(|member| member.gradient.is_null())
+                .all(|member| member.gradient.is_null() && member.average.is_null())
             {
                 continue;
             }
@@ -228,8 +237,9 @@ impl AdamList {
 }
 
 impl Part {
-    fn of(place: usize, member: AdamMember) -> Self {
+    fn of(rule: AdamRule, place: usize, member: AdamMember) -> Self {
         Self {
+            rule,
             dtype: member.dtype,
             members: vec![(place, member)],
             groups: vec![member.group],
@@ -256,17 +266,20 @@ impl Part {
     fn list(&self) -> Box<sys::fc_adam_list> {
         let mut list = Box::<sys::fc_adam_list>::default();
         list.dtype = code(self.dtype);
+        list.rule = self.rule.raw();
         list.count = self.members.len() as i32;
         for (own, (_, member)) in list.members.iter_mut().zip(&self.members) {
             let group = self.groups.iter().position(|group| *group == member.group);
+            let group = group.unwrap_or(0);
             *own = sys::fc_adam_member {
                 parameter: pointer(member.parameter),
                 gradient: std::ptr::null(),
                 mean: pointer(member.mean),
                 square: pointer(member.square),
                 step: pointer(member.step),
-                count: member.count as i64,
-                group: group.unwrap_or(0) as i32,
+                average: pointer(member.average),
+                // No memory has so many elements that this is more than a word.
+                extent: (member.count as u64).wrapping_mul(GROUPS as u64) | group as u64,
             };
         }
         list
@@ -300,6 +313,7 @@ impl AdamGroup {
             beta2: self.beta2,
             eps: self.eps,
             weight_decay: self.weight_decay,
+            average_decay: self.average_decay,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Adam and AdamW for all parameters of a network at once.
+//! Adam, AdamW and Lion for all parameters of a network at once.
 //!
 //! * `settings` - the options.
 //! * `state` - what a step reads and changes, in device memory.
@@ -12,7 +12,7 @@ mod state;
 
 pub use launch::AdamParameter;
 pub use list::{AdamGroup, AdamList, AdamMember, AdamRate};
-pub use settings::{AdamSettings, LossScaling, ScheduleShape};
+pub use settings::{AdamRule, AdamSettings, LossScaling, ScheduleShape};
 pub use state::AdamState;
 
 use flashcliff_sys as sys;
@@ -20,7 +20,7 @@ use flashcliff_sys as sys;
 use super::device::Device;
 use crate::Error;
 
-/// Adam or AdamW on a GPU, for a fixed list of parameters.
+/// Adam, AdamW or Lion on a GPU, for a fixed list of parameters.
 ///
 /// For each parameter `p` with gradient `g`, at its step `t = 1, 2, ...`:
 /// ```text
@@ -29,8 +29,14 @@ use crate::Error;
 /// v <- beta2 v + (1 - beta2) g g
 /// p <- keep p - rate / (1 - beta1^t) * m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
 /// ```
+/// With [`AdamRule::Lion`], whose `sign` of 0 is 0 and of what is not a number is that:
+/// ```text
+/// g <- clip g + weight_decay p            (decoupled decay: clip g)
+/// p <- keep p - rate sign(beta1 m + (1 - beta1) g)
+/// m <- beta2 m + (1 - beta2) g
+/// ```
 /// `rate` is the learning rate times the factor of the schedule. `clip` is `clip_norm / norm` if the norm of all gradients together
-/// exceeds `clip_norm`, else 1. `keep` is `1 - rate weight_decay` for AdamW, else 1.
+/// exceeds `clip_norm`, else 1. `keep` is `1 - rate weight_decay` for decoupled decay, else 1.
 ///
 /// *Adaptive clipping* takes for `clip_norm` 1.5 times the mean and 2 times the standard deviation of the last 50 records. A record is
 /// the norm of a step, or its `clip_norm` if that is less; before the first step there is one of 1e5.
@@ -47,11 +53,13 @@ use crate::Error;
 /// clipping and schedule they are those of the same formulas on the CPU, bit for bit.
 ///
 /// Source: D. P. Kingma and J. Ba, *Adam: a method for stochastic optimization*, ICLR 2015, algorithm 1; I. Loshchilov and F. Hutter,
-/// *Decoupled weight decay regularization*, ICLR 2019, algorithm 2.
+/// *Decoupled weight decay regularization*, ICLR 2019, algorithm 2; X. Chen et al., *Symbolic discovery of optimization algorithms*,
+/// NeurIPS 2023, algorithm 2.
 #[derive(Clone, Debug)]
 pub struct Adam {
     device: Device,
     options: sys::fc_adam_options,
+    rule: AdamRule,
     learning_rate: f64,
     has_scaling: bool,
     counts: Vec<usize>,
@@ -67,6 +75,7 @@ impl Adam {
         Ok(Self {
             device: device.clone(),
             options: settings.checked()?,
+            rule: settings.rule,
             learning_rate: settings.learning_rate,
             has_scaling: settings.loss_scaling.is_some(),
             counts: counts.to_vec(),

@@ -1,19 +1,42 @@
-//! The options of Adam.
+//! The options of the optimisers.
 
 use flashcliff_sys as sys;
 
 use crate::Error;
 
+/// What a step does to an element. [`Adam`](super::Adam) has the formulas.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AdamRule {
+    /// Adam, which is AdamW with decoupled decay.
+    #[default]
+    Adam,
+    /// Lion.
+    Lion,
+}
+
+impl AdamRule {
+    /// The rule for the kernels.
+    pub(super) fn raw(self) -> sys::fc_adam_rule {
+        match self {
+            Self::Adam => sys::fc_adam_rule::FC_ADAM_RULE_ADAM,
+            Self::Lion => sys::fc_adam_rule::FC_ADAM_RULE_LION,
+        }
+    }
+}
+
 /// Options of [`Adam`](super::Adam).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AdamSettings {
+    /// What a step does to an element.
+    pub rule: AdamRule,
     /// The learning rate before the schedule.
     pub learning_rate: f64,
-    /// The decay rate of the mean of the gradients.
+    /// The decay rate of the mean of the gradients; for Lion that of the direction of a step.
     pub beta1: f64,
-    /// The decay rate of the mean of the squared gradients.
+    /// The decay rate of the mean of the squared gradients; for Lion that of the mean of the gradients.
     pub beta2: f64,
-    /// The number that is added to the root of the second moment.
+    /// The number that is added to the root of the second moment. Lion has none.
     pub eps: f64,
     /// The decay of the parameters.
     pub weight_decay: f64,
@@ -114,6 +137,7 @@ pub enum ScheduleShape {
 impl Default for AdamSettings {
     fn default() -> Self {
         Self {
+            rule: AdamRule::Adam,
             learning_rate: 1e-3,
             beta1: 0.9,
             beta2: 0.999,
@@ -176,6 +200,7 @@ impl AdamSettings {
             })
         };
         Ok(sys::fc_adam_options {
+            rule: self.rule.raw(),
             beta1: self.beta1,
             beta2: self.beta2,
             eps: self.eps,

@@ -1,37 +1,49 @@
-//! AdamW on NVIDIA GPUs, over memory that Python owns.
+//! AdamW and Lion on NVIDIA GPUs, over memory that Python owns.
 
 use flashcliff::cuda::items::Target;
-use flashcliff::cuda::{AdamGroup, AdamList, AdamMember, AdamRate};
+use flashcliff::cuda::{AdamGroup, AdamList, AdamMember, AdamRate, AdamRule};
 use pyo3::prelude::*;
 
 use crate::convert::dtype_of;
 use crate::devices::{Devices, PyStream};
 use crate::error::{caught, raise};
 
-/// The addresses of parameter, both means and step count; elements, group, type.
-type PyMember = (usize, usize, usize, usize, usize, usize, String);
+/// The addresses of parameter, both means, step count and average, 0 for what there is not; elements, group, type.
+type PyMember = ([u64; 5], usize, usize, String);
 
 /// The learning rate, or 0 with its address and type; both decay rates, the number below fractions, the decay of parameters; whether
-/// steps go along the gradient.
-type PyGroup = (f64, Option<(usize, String)>, (f64, f64), f64, f64, bool);
+/// steps go along the gradient; the decay rate of averages.
+type PyGroup = (
+    f64,
+    Option<(usize, String)>,
+    (f64, f64),
+    f64,
+    f64,
+    bool,
+    f64,
+);
 
-/// AdamW over some parameters on one GPU.
+/// AdamW or Lion over some parameters on one GPU.
 ///
 /// Not for users: memory is not checked. All addresses hold what `flashcliff::cuda::AdamList` says, and nobody else uses what is
 /// written until the stream is done.
 #[pyclass(frozen, module = "flashcliff._core")]
-pub(crate) struct AdamW {
+pub(crate) struct Optimiser {
     inner: AdamList,
     devices: Devices,
 }
 
 #[pymethods]
-impl AdamW {
+impl Optimiser {
     #[new]
-    fn new(members: Vec<PyMember>) -> PyResult<Self> {
+    fn new(is_lion: bool, members: Vec<PyMember>) -> PyResult<Self> {
+        let rule = match is_lion {
+            true => AdamRule::Lion,
+            false => AdamRule::Adam,
+        };
         let members = members.iter().map(member).collect::<PyResult<Vec<_>>>()?;
         Ok(Self {
-            inner: AdamList::new(&members).map_err(raise)?,
+            inner: AdamList::new(rule, &members).map_err(raise)?,
             devices: Devices::default(),
         })
     }
@@ -65,21 +77,22 @@ impl AdamW {
     }
 }
 
-fn member((parameter, mean, square, step, count, group, dtype): &PyMember) -> PyResult<AdamMember> {
-    let [parameter, mean, square, step] =
-        [parameter, mean, square, step].map(|address| *address as u64);
+fn member((addresses, count, group, dtype): &PyMember) -> PyResult<AdamMember> {
+    let [parameter, mean, square, step, average] = *addresses;
     Ok(AdamMember {
         parameter,
         mean,
         square,
         step,
+        average,
         count: *count,
         group: *group,
         dtype: dtype_of(dtype)?,
     })
 }
 
-fn group((rate, at, (beta1, beta2), eps, weight_decay, maximize): &PyGroup) -> PyResult<AdamGroup> {
+fn group(options: &PyGroup) -> PyResult<AdamGroup> {
+    let (rate, at, (beta1, beta2), eps, weight_decay, maximize, average_decay) = options;
     let learning_rate = match at {
         None => AdamRate::Value(*rate),
         Some((address, dtype)) => AdamRate::At(*address as u64, dtype_of(dtype)?),
@@ -91,5 +104,6 @@ fn group((rate, at, (beta1, beta2), eps, weight_decay, maximize): &PyGroup) -> P
         eps: *eps,
         weight_decay: *weight_decay,
         maximize: *maximize,
+        average_decay: *average_decay,
     })
 }

@@ -1,4 +1,4 @@
-"""Calls the kernels of AdamW with tensors on CUDA: all parameters of a device at once.
+"""Calls the kernels of our optimisers with tensors on CUDA: all parameters of a device at once.
 
 Addresses are kept from step to step, and only those of gradients are asked for again: a step of hundreds of parameters spends its time on
 the host. Lists of addresses travel in the arguments of a launch, so a CUDA graph that records a step holds them.
@@ -16,9 +16,10 @@ from torch import Tensor
 
 from .. import _core
 from ..errors import CaptureError
-from .adamw_checks import STATE, check_gradient
 from .items import launch
 from .layouts import EMPTY, Layout, layout_of
+from .optim_checks import check_gradient
+from .optim_rules import AVERAGE, LION, Rule
 from .tensor_types import NAMES
 
 __all__ = ["Gradients", "Group", "Launches", "Member", "Places", "Workspaces"]
@@ -28,14 +29,12 @@ class Member(NamedTuple):
     """A parameter with its state, all of the parameter's type, shape and strides, but the step count: one float32."""
 
     parameter: Tensor
-    mean: Tensor
-    square: Tensor
-    step: Tensor
+    state: dict[str, Any]
     group: int
     name: str
     """How messages call it."""
-    state: dict[str, Any]
-    """The state that has both means and the step count."""
+    is_averaged: bool
+    """Whether steps move the average in its state."""
 
 
 class Group(NamedTuple):
@@ -47,6 +46,7 @@ class Group(NamedTuple):
     eps: float
     weight_decay: float
     maximize: bool
+    average_decay: float
 
 
 class Workspaces:
@@ -55,11 +55,11 @@ class Workspaces:
     def __init__(self) -> None:
         self._made: dict[torch.device, list[Tensor]] = {}
 
-    def of(self, device: torch.device, size: int) -> Tensor:
+    def of(self, rule: Rule, device: torch.device, size: int) -> Tensor:
         """Memory of at least so many bytes."""
         made = self._made.setdefault(device, [])
         if not made or 8 * made[-1].numel() < size:
-            refuse_to_record(device)
+            refuse_to_record(rule, device)
             made.append(torch.zeros(-(-size // 8), dtype=torch.float64, device=device))
         return made[-1]
 
@@ -75,36 +75,34 @@ class Gradients(NamedTuple):
 class Places:
     """Parameters of one device, and where they, their states and their gradients lie."""
 
-    def __init__(self, members: Sequence[Member]) -> None:
+    def __init__(self, rule: Rule, members: Sequence[Member]) -> None:
         self.members = members
         self.parameters = [member.parameter for member in members]
         self.device = self.parameters[0].device
-        self.states = [list(each) for each in zip(*((m.step, m.mean, m.square) for m in members))]
-        """Step counts, and both means."""
+        self._rule = rule
+        self._columns = [_Column(key, members) for key in rule.keys]
+        self.states = [column.tensors for column in self._columns]
+        """The tensors of the states, for each name that they have."""
         self.runs = [
             (index, slice(run[0], run[-1] + 1))
             for index, each in groupby(range(len(members)), lambda at: members[at].group)
             for run in [list(each)]
         ]
         """Each group with the parameters that are its."""
-        self._dicts = [member.state for member in members]
-        self._layout, self._steps = layout_of(self.parameters), layout_of(self.states[0])
-        layouts = (self._layout, self._steps, self._layout, self._layout)
-        tensors = (self.parameters, *self.states)
-        self._addresses = [_addresses_in(*pair) for pair in zip(layouts, tensors)]
+        averaged = [member for member in members if member.is_averaged]
+        if averaged:
+            self._columns.append(_Column(AVERAGE, averaged))
+        self.averages = _averages_of(averaged)
+        """The averages and the parameters that they are of, for each group that has some."""
+        self._layout = layout_of(self.parameters)
+        self._addresses = _addresses_in(self._layout, self.parameters)
 
     def stand(self) -> bool:
         """Whether parameters and states are what they were, and where. Shapes that changed in place are seen by the gradients, which have
         the new ones."""
-        layout = self._layout
-        parameters, steps, means, squares = self._addresses
         try:
-            # States that were replaced lie elsewhere, since those of before are kept here.
-            return (
-                layout.holds(self.parameters, parameters, True)
-                and self._steps.holds(list(map(_step, self._dicts)), steps, False)
-                and layout.holds(list(map(_mean, self._dicts)), means, False)
-                and layout.holds(list(map(_square, self._dicts)), squares, False)
+            return self._layout.holds(self.parameters, self._addresses, True) and all(
+                [column.stands() for column in self._columns]
             )
         except KeyError:
             return False
@@ -121,14 +119,14 @@ class Places:
 
     def _brought(self, gradients: list[Tensor | None]) -> Gradients | None:
         """Gradients that fit, or are copied so that they do."""
-        if self._layout.addresses(self.parameters) != self._addresses[0]:
+        if self._layout.addresses(self.parameters) != self._addresses:
             return None
         found, addresses = list(gradients), [0] * len(gradients)
         for at, (member, gradient) in enumerate(zip(self.members, gradients)):
             if gradient is None:
                 continue
             parameter = member.parameter
-            check_gradient(gradient, parameter, member.name)
+            check_gradient(self._rule, gradient, parameter, member.name)
             if (
                 gradient.dtype != parameter.dtype
                 or gradient.stride() != parameter.stride()
@@ -137,6 +135,35 @@ class Places:
                 gradient = torch.empty_like(parameter).copy_(gradient)
             found[at], addresses[at] = gradient, gradient.data_ptr() or EMPTY
         return Gradients(found, addresses)
+
+
+class _Column:
+    """The tensors of one name in the states of some members."""
+
+    def __init__(self, key: str, members: Sequence[Member]) -> None:
+        # States that are replaced lie elsewhere, since those of before are kept here.
+        self.tensors: list[Tensor] = [member.state[key] for member in members]
+        self._dicts = [member.state for member in members]
+        self._get = itemgetter(key)
+        self._layout = layout_of(self.tensors)
+        self._addresses = _addresses_in(self._layout, self.tensors)
+
+    def stands(self) -> bool:
+        """Whether the states have these tensors, where they were.
+
+        Raises:
+            KeyError: if a state has none of this name.
+        """
+        return self._layout.holds(list(map(self._get, self._dicts)), self._addresses, False)
+
+
+def _averages_of(members: Sequence[Member]) -> list[tuple[int, list[Tensor], list[Tensor]]]:
+    runs = groupby(members, lambda member: member.group)
+    return [
+        (group, [member.state[AVERAGE] for member in run], [member.parameter for member in run])
+        for group, each in runs
+        for run in [list(each)]
+    ]
 
 
 def _addresses_in(layout: Layout, tensors: list[Tensor]) -> list[int]:
@@ -148,10 +175,10 @@ def _addresses_in(layout: Layout, tensors: list[Tensor]) -> list[int]:
 class Launches:
     """The launches of a step of some parameters on one GPU."""
 
-    def __init__(self, members: Sequence[Member], workspaces: Workspaces) -> None:
-        self.places = Places(members)
-        self._core = _core.AdamW([_addresses(member) for member in members])
-        self._workspace = workspaces.of(self.places.device, self._core.workspace_bytes)
+    def __init__(self, rule: Rule, members: Sequence[Member], workspaces: Workspaces) -> None:
+        self.places = Places(rule, members)
+        self._core = _core.Optimiser(rule is LION, [_addresses(rule, member) for member in members])
+        self._workspace = workspaces.of(rule, self.places.device, self._core.workspace_bytes)
         self.norm = self._workspace[self._core.NORM // 8]
         """The norm of all gradients in the last step with clipping."""
 
@@ -170,7 +197,6 @@ class Launches:
 
 
 _gradient = attrgetter("grad")
-_step, _mean, _square = map(itemgetter, STATE)
 
 
 def rate_at(rate: Tensor) -> tuple[int, str]:
@@ -178,24 +204,19 @@ def rate_at(rate: Tensor) -> tuple[int, str]:
     return rate.data_ptr(), NAMES[rate.dtype]
 
 
-def refuse_to_record(device: torch.device) -> None:
+def refuse_to_record(rule: Rule, device: torch.device) -> None:
     """Raises while a CUDA graph is recorded on the current stream of a device."""
     with torch.cuda.device(device):
         if torch.cuda.is_current_stream_capturing():
             raise CaptureError(
-                "AdamW: the first step makes the state of parameters, which a graph would make anew in each replay; call "
+                f"{rule.name}: the first step makes the state of parameters, which a graph would make anew in each replay; call "
                 "`step()` once before it is recorded, as the calls do by which `flashcliff.capture` warms up"
             )
 
 
-def _addresses(member: Member) -> tuple[int, int, int, int, int, int, str]:
-    parameter = member.parameter
-    return (
-        parameter.data_ptr(),
-        member.mean.data_ptr(),
-        member.square.data_ptr(),
-        member.step.data_ptr(),
-        parameter.numel(),
-        member.group,
-        NAMES[parameter.dtype],
-    )
+def _addresses(rule: Rule, member: Member) -> tuple[list[int], int, int, str]:
+    parameter, state = member.parameter, member.state
+    mean, square = (*rule.means, None)[:2]
+    keys = (mean, square, "step" if rule.counts else None, AVERAGE if member.is_averaged else None)
+    found = [0 if key is None else state[key].data_ptr() for key in keys]
+    return [parameter.data_ptr(), *found], parameter.numel(), member.group, NAMES[parameter.dtype]
