@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from torch import nn
 
-from . import cgenn, flash_clifford
-from .adopt import adopt, home_of
+from .adopt import adopt, carry, check_state, home_of
+from .calls import called_as
 from .code import check_code
-from .counterpart import Counterpart, NotReplaced
-from .proof import check_same, undisturbed
-from .transformers import NETWORKS
-from .unchanged import check_contents, check_unchanged
+from .counterpart import Changed, Counterpart, Form, NotReplaced
+from .outside import check_contents, check_known, odd_part
+from .proof import largest_difference, undisturbed
+from .recognise import form_of, why_not
 
 
 @dataclass
@@ -25,6 +23,8 @@ class Acceleration:
     """The model. It is another object only if the given model was replaced as a whole."""
     replaced: dict[str, str] = field(default_factory=dict)
     """The class of each module that was replaced, by its name in the model."""
+    differences: dict[str, float] = field(default_factory=dict)
+    """The largest difference of each replaced module and its counterpart in the runs that proved it, of the largest element."""
     kept: dict[str, str] = field(default_factory=dict)
     """The reason for each module of a known library that was kept, by its name in the model."""
 
@@ -76,79 +76,98 @@ def _visit(
     """The module or its counterpart. A module that occurs twice is replaced once."""
     if module in done:
         return done[module]
-    made = _counterpart(name, module, result)
-    done[module] = module if made is None else made
-    if made is not None:
-        return made
-    if name in result.kept:
-        # What is kept stays as it was, with all within it.
+    done[module] = module
+    if type(module).__module__.split(".")[0] == "flashcliff":
         return module
+    form = form_of(module)
+    if form is None:
+        why = why_not(module)
+        if why is not None:
+            result.kept[name] = f"{type(module).__qualname__}: {why}"
+        _visit_children(name, module, result, done)
+        return module
+    try:
+        with undisturbed(home_of(module)[0]):
+            done[module] = _replacement(name, module, form, result)
+    except Changed as error:
+        # Somebody's change of a part is a change of the whole, and may count on all of its parts.
+        result.kept[name] = f"{type(module).__qualname__}: {error}"
+    except NotReplaced as error:
+        result.kept[name] = f"{type(module).__qualname__}: {error}"
+        _visit_children(name, module, result, done)
+    return done[module]
+
+
+def _visit_children(
+    name: str, module: nn.Module, result: Acceleration, done: dict[nn.Module, nn.Module]
+) -> None:
     for child_name, child in list(module._modules.items()):
         if child is None:
             continue
-        child_path = f"{name}.{child_name}" if name else child_name
-        if type(module).__name__ == "OptimizedModule" and _maker(type(child)) is not None:
+        path = f"{name}.{child_name}" if name else child_name
+        if type(module).__name__ == "OptimizedModule" and form_of(child) is not None:
             # What torch.compile made goes on calling the module that it was given.
-            result.kept[child_path] = (
+            result.kept[path] = (
                 f"{type(child).__name__}: it is compiled: call accelerate first, and compile what it returns"
             )
             continue
-        found = _visit(child_path, child, result, done)
+        found = _visit(path, child, result, done)
         if found is not child:
             module._modules[child_name] = found
-    return module
 
 
-def _counterpart(name: str, module: nn.Module, result: Acceleration) -> nn.Module | None:
-    make = _maker(type(module))
-    if make is None:
-        known = next((base for base in type(module).__mro__ if _maker(base)), None)
-        if known is not None:
-            result.kept[name] = (
-                f"{type(module).__qualname__}: a subclass of {known.__name__}, whose changes are not known"
-            )
-        return None
-    try:
-        with undisturbed(home_of(module)[0]):
-            made = _proven(module, make)
-    except (NotReplaced, ValueError) as error:
-        result.kept[name] = f"{type(module).__name__}: {error}"
-        return None
-    # Modules, and what somebody put into them, may raise anything.
-    except Exception as error:
-        why = f"its configuration could not be read: {type(error).__name__}: {error}"
-        result.kept[name] = f"{type(module).__name__}: {why}"
-        return None
-    result.replaced[name] = f"{type(made).__module__}.{type(made).__qualname__}"
-    return made
-
-
-def _proven(module: nn.Module, maker: Callable[[Any], Counterpart]) -> nn.Module:
+def _replacement(name: str, module: nn.Module, form: Form, result: Acceleration) -> nn.Module:
     """The counterpart of a module, once nothing is found in which they differ.
 
     Raises:
         NotReplaced: something is.
     """
     check_contents(module)
-    known = maker(module)
-    made = known.make()
-    carried: list[tuple[str, str, Any]] = []
+    runs = type(module).forward is not nn.Module.forward
     # A class without a `forward` has nothing that could be compared.
-    if type(module).forward is not nn.Module.forward:
-        keys = module.state_dict().keys() ^ made.state_dict().keys()
-        if keys:
-            raise NotReplaced(f"`{min(keys)}` is in the state dict of one of both only")
-        carried = check_unchanged(module, known.fresh(), known.caches)
+    if runs:
+        check_known(module)
         check_code(module)
-        check_same(module, known, lambda new, old: adopt(new, old, []))
-    return adopt(made, module, carried)
+    made, result.differences[name] = _proven(module, form, runs)
+    result.replaced[name] = f"{type(made).__module__}.{type(made).__qualname__}"
+    return made
 
 
-def _maker(kind: type) -> Callable[[Any], Counterpart] | None:
-    package = kind.__module__.split(".")[0]
-    makers: Any = NETWORKS.get(package, {})
-    if kind.__module__.startswith("models.modules."):
-        makers = cgenn.LAYERS
-    elif kind.__module__ == "modules.layer":
-        makers = flash_clifford.LAYERS
-    return makers.get(kind.__name__)
+def _proven(module: nn.Module, form: Form, runs: bool) -> tuple[nn.Module, float]:
+    """The first counterpart that does the same, and the largest difference of both.
+
+    Raises:
+        NotReplaced: none does. The message is of the most likely one.
+    """
+    first: NotReplaced | None = None
+    for known in _counterparts(module, form):
+        try:
+            made = known.make()
+            found = largest_difference(module, known) if runs else 0.0
+            adopt(made, module)
+            if runs:
+                check_state(made, module)
+                carry(made, module)
+                called_as(made, module)
+            return made, found
+        except (NotReplaced, ValueError, TypeError, NotImplementedError) as error:
+            first = first or _as_reason(error)
+    first = first or NotReplaced(f"it looks like {form.name}, and nothing here has its sizes")
+    odd = odd_part(module) if runs else None
+    raise first if odd is None else Changed(f"{first}; {odd}")
+
+
+def _counterparts(module: nn.Module, form: Form) -> list[Counterpart]:
+    try:
+        return form.counterparts(module)
+    except NotReplaced:
+        raise
+    # Modules, and what somebody put into them, may raise anything.
+    except Exception as error:
+        raise NotReplaced(
+            f"its configuration could not be read: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _as_reason(error: Exception) -> NotReplaced:
+    return error if isinstance(error, NotReplaced) else NotReplaced(str(error))
