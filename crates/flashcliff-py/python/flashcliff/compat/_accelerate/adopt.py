@@ -47,7 +47,9 @@ def _adopt_buffers(new: nn.Module, old: nn.Module) -> None:
                 place.register_buffer(leaf, buffer)
             elif saved and buffer is not None:
                 path = f"{name}.{leaf}" if name else leaf
-                raise NotReplaced(f"its buffer `{path}` is in the state dict and has no place in ours")
+                raise NotReplaced(
+                    f"its buffer `{path}` is in the state dict and has no place in ours"
+                )
 
 
 def check_state(new: nn.Module, old: nn.Module) -> None:

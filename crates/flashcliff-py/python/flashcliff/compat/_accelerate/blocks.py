@@ -18,9 +18,9 @@ from .structure import (
     has,
     heads_of,
     is_linear,
+    maps_of,
     mask,
     mask_name,
-    maps_of,
     parameters,
     probabilities,
     scalars,
@@ -53,12 +53,14 @@ def dropout_of(module: nn.Module) -> float | None:
 
 
 def with_mask(calls: Callable[[Draw], list[Call]], name: str) -> Callable[[Draw], list[Call]]:
-    """The same calls, and one with a mask of the items, whose axis is the third from the last."""
+    """The same calls, and all of them with a mask of the items, whose axis is the third from the last."""
 
     def found(draw: Draw) -> list[Call]:
-        plain, (given, named) = calls(draw), calls(draw)[0]
-        items = given[0].shape[-3]
-        return [*plain, (given, {**named, name: mask(items, items, given[0])})]
+        masked: list[Call] = []
+        for given, named in calls(draw):
+            items = given[0].shape[-3]
+            masked.append((given, {**named, name: mask(items, items, given[0])}))
+        return [*calls(draw), *masked]
 
     return found
 
@@ -67,7 +69,9 @@ def is_attention(m: Any) -> bool:
     """Whether a module is self-attention of multivectors."""
     if not has(m, ("qkv_module", "out_linear")) or not is_linear(m.out_linear):
         return False
-    return has(m.qkv_module, ("in_linear",)) or has(m.qkv_module, ("q_linear", "k_linear", "v_linear"))
+    return has(m.qkv_module, ("in_linear",)) or has(
+        m.qkv_module, ("q_linear", "k_linear", "v_linear")
+    )
 
 
 def attention_config(m: Any) -> Any:
@@ -114,11 +118,13 @@ def _attention_makers(config: Any, maps: int) -> Sequence[Callable[[], nn.Module
     return grouped(maps, partial(v1.SelfAttention, config), product=False)
 
 
-def _with_more(calls: Callable[[Draw], list[Call]], mv: int, s: int) -> Callable[[Draw], list[Call]]:
+def _with_more(
+    calls: Callable[[Draw], list[Call]], mv: int, s: int
+) -> Callable[[Draw], list[Call]]:
     """The same calls with more features of queries and keys."""
 
     def found(draw: Draw) -> list[Call]:
-        made = []
+        made: list[Call] = []
         for given, named in calls(draw):
             axes = tuple(given[0].shape[:-2])
             more = tensors(draw, axes, mv, s) if mv else (None, draw(*axes, s) if s else None)
@@ -138,7 +144,12 @@ def _is_cross(m: Any) -> bool:
 def _cross(m: Any) -> list[Counterpart]:
     shared = has(m, ("k_linear",))
     others = m.k_linear if shared else m.kv_linear
-    mv_q, s_q, mv, s = channels(m.q_linear)[0], scalars(m.q_linear)[0], channels(others)[0], scalars(others)[0]
+    mv_q, s_q, mv, s = (
+        channels(m.q_linear)[0],
+        scalars(m.q_linear)[0],
+        channels(others)[0],
+        scalars(others)[0],
+    )
     out_mv, out_s = channels(m.out_linear)[1], scalars(m.out_linear)[1]
     sizes = {"out_mv_channels": out_mv, "dropout_prob": dropout_of(m), "num_heads": heads_of(m)}
     # lgatr 2.0 has queries before what they attend to, all others after it.
@@ -167,9 +178,9 @@ def _cross_calls(
         found: list[Call] = []
         for batch in ((2,), ()):
             q, k = tensors(draw, (*batch, 5), *query), tensors(draw, (*batch, 4), *other)
-            named = {"scalars_q": q[1], "scalars_kv": k[1]}
-            given = [q[0], k[0]] if second else [k[0], q[0]]
-            found.append((given, {n: x for n, x in named.items() if x is not None}))
+            of_both = {"scalars_q": q[1], "scalars_kv": k[1]}
+            both = [q[0], k[0]] if second else [k[0], q[0]]
+            found.append((both, {n: x for n, x in of_both.items() if x is not None}))
         given, named = found[0]
         return [*found, (given, {**named, name: mask(5, 4, given[0])})]
 
@@ -195,13 +206,14 @@ def mlp_config(m: Any) -> tuple[Any, bool]:
     gates = [x for x in m.layers if not list(x.parameters()) and not probabilities(x)]
     name, alike = activation_of(gates, getattr(getattr(m, "config", None), "activation", None))
     product, drop = first is not layers[0], dropout_of(m)
+    options: dict[str, Any] = {"dropout_prob": drop}
     if maps_of(m) == 9:
-        options = {"mv_channels": mv, "s_channels": s, "activation": name, "dropout_prob": drop}
+        options |= {"mv_channels": mv, "s_channels": s, "activation": name}
         return gatr.MLPConfig(**options), product
+    options["mv_channels"] = mv[0]
     ratio = mv[1] // mv[0] if len(mv) > 2 else 1
-    options = {"mv_channels": mv[0], "dropout_prob": drop}
-    # Without gates nothing tells the versions apart.
-    if alike or name in ("relu", "sigmoid", "silu") and not hasattr(m, "config"):
+    # Some activations are the same in both versions, of which the first keeps its configuration.
+    if alike or (name in ("relu", "sigmoid", "silu") and not hasattr(m, "config")):
         options |= {"s_channels": s[0] or 0, "nonlinearity": name, "mlp_ratio": ratio}
         return lgatr.MLPConfig(**options, num_layers_mlp=len(layers)), product
     options |= {"s_channels": s[0], "activation": name, "increase_hidden_channels": ratio}
@@ -211,7 +223,8 @@ def mlp_config(m: Any) -> tuple[Any, bool]:
 def _mlp(m: Any) -> list[Counterpart]:
     config, product = mlp_config(m)
     if isinstance(config, gatr.MLPConfig):
-        calls = with_reference(items_of(config.mv_channels[0], config.s_channels[0]))
+        mv, s = config.mv_channels or [0], config.s_channels or [None]
+        calls = with_reference(items_of(mv[0], s[0]))
         return [Counterpart(partial(gatr.GeoMLP, config), calls)]
     calls, maps = items_of(config.mv_channels, config.s_channels), maps_of(m)
     if isinstance(config, v1.MLPConfig):

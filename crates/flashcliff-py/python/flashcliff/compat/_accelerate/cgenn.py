@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from torch import Tensor, nn
@@ -30,7 +29,9 @@ def _of(names: set[str], inner: set[str]) -> Callable[[Any], bool]:
     return matches
 
 
-def _counterpart(m: Any, features: int, kind: Callable[..., nn.Module], *arguments: Any, **named: Any) -> Counterpart:
+def _counterpart(
+    m: Any, features: int, kind: Callable[..., nn.Module], *arguments: Any, **named: Any
+) -> Counterpart:
     metric = m.algebra.metric.tolist()
 
     def calls(draw: Draw) -> list[Call]:
@@ -60,7 +61,9 @@ def _product(m: Any) -> list[Counterpart]:
     }
     if m.weight.dim() == 2:
         features = m.weight.shape[0]
-        return [_counterpart(m, features, cgenn.SteerableGeometricProductLayer, features, **options)]
+        return [
+            _counterpart(m, features, cgenn.SteerableGeometricProductLayer, features, **options)
+        ]
     outputs, inputs = m.weight.shape[:2]
     kind = cgenn.FullyConnectedSteerableGeometricProductLayer
     return [_counterpart(m, inputs, kind, inputs, outputs, **options)]

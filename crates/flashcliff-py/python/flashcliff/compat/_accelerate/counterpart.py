@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["Call", "Changed", "Counterpart", "Draw", "Form", "NotReplaced", "first_dim"]
+__all__ = ["Call", "Changed", "Counterpart", "Draw", "Form", "NotReplaced"]
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 """Positional and named arguments of a call."""
@@ -45,8 +45,5 @@ class Form:
     """Whether a module has the parameters, buffers and modules of the form."""
     counterparts: Callable[[Any], list[Counterpart]]
     """What may do the same, the most likely first. It raises :class:`NotReplaced` or any error of what it reads."""
-
-
-def first_dim(tensor: Any, default: int | None = None) -> int | None:
-    """The first size of a tensor, or a default if there is none."""
-    return default if tensor is None else int(tensor.shape[0])
+    telling: bool = True
+    """Whether a module that matches is surely meant as one of the form. If not, reports leave out those that are kept."""

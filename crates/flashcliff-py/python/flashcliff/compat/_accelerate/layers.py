@@ -53,7 +53,7 @@ def with_reference(calls: Callable[[Draw], list[Call]]) -> Callable[[Draw], list
     """The same calls with a reference of the join."""
 
     def found(draw: Draw) -> list[Call]:
-        made = []
+        made: list[Call] = []
         for given, named in calls(draw):
             shape = (*given[0].shape[:-2], 1, 16)
             made.append((given, {**named, "reference_mv": draw(*shape)}))
@@ -62,7 +62,9 @@ def with_reference(calls: Callable[[Draw], list[Call]]) -> Callable[[Draw], list
     return found
 
 
-def grouped(maps: int, make: Callable[[], nn.Module], product: bool = True) -> list[Callable[[], nn.Module]]:
+def grouped(
+    maps: int, make: Callable[[], nn.Module], product: bool = True
+) -> list[Callable[[], nn.Module]]:
     """Makers of a layer of lgatr 1.4 for a group, whose products have bivectors or have none."""
 
     def chosen(bivector: bool) -> nn.Module:
@@ -87,7 +89,8 @@ def _linear(m: Any) -> list[Counterpart]:
     second = partial(lgatr.EquiLinear, inputs, outputs, group, in_s or 0, out_s or 0, bias)
     # The versions differ in parameters without elements.
     first = grouped(maps, partial(v1.EquiLinear, *arguments), product=False)
-    return [Counterpart(make, calls) for make in (second, *first)]
+    makers: list[Callable[[], nn.Module]] = [second, *first]
+    return [Counterpart(make, calls) for make in makers]
 
 
 def _is_bilinear(m: Any) -> bool:
@@ -145,8 +148,11 @@ def _pairs(draw: Draw) -> list[Call]:
 
 
 def _norms(m: Any) -> list[Callable[[], nn.Module]]:
-    found = {"mv_channel_dim": getattr(m, "mv_channel_dim", -2), "epsilon": number(m.epsilon)}
-    gain = {"gain": number(getattr(m, "gain", 1.0))}
+    found: dict[str, Any] = {
+        "mv_channel_dim": getattr(m, "mv_channel_dim", -2),
+        "epsilon": number(m.epsilon),
+    }
+    gain: dict[str, Any] = {"gain": number(getattr(m, "gain", 1.0))}
     return [partial(gatr.EquiLayerNorm, **found), partial(lgatr.EquiLayerNorm, **found, **gain)]
 
 
@@ -197,7 +203,10 @@ def _is_affine_norm(m: Any) -> bool:
 
 def _affine_norm(m: Any) -> list[Counterpart]:
     mv, s = m.weight_mv.shape[0], m.weight_s.shape[0]
-    options = {"epsilon": number(m.epsilon), "gain": number(getattr(m, "gain", 1.0))}
+    options: dict[str, Any] = {
+        "epsilon": number(m.epsilon),
+        "gain": number(getattr(m, "gain", 1.0)),
+    }
     make = partial(lgatr.EquiLayerNorm, mv, s, elementwise_affine=True, **options)
     return [Counterpart(make, _small_too(items_of(mv, s)))]
 
@@ -206,6 +215,6 @@ FORMS = [
     Form("a linear layer of multivectors", is_linear, _linear),
     Form("a bilinear layer", _is_bilinear, _bilinear),
     Form("a norm of multivectors", _is_affine_norm, _affine_norm),
-    Form("a norm or gate of multivectors", _takes_pairs, _stateless),
+    Form("a norm or gate of multivectors", _takes_pairs, _stateless, telling=False),
 ]
 """Single layers of GATr and L-GATr."""

@@ -14,7 +14,7 @@ from .blocks import attention_config, checkpointed, copied, dropout_of, mlp_conf
 from .counterpart import Call, Counterpart, Draw, Form, NotReplaced
 from .layers import grouped, items_of, tensors
 from .slim import is_network as is_slim
-from .structure import channels, heads_of, mask, mask_name, maps_of, parameters, scalars, signature
+from .structure import channels, heads_of, maps_of, mask, mask_name, parameters, scalars, signature
 
 __all__ = ["FORMS"]
 
@@ -69,15 +69,17 @@ def _gatr(net: Any) -> Counterpart:
         checkpoint=["block"] if whole else checkpointed(block),
         **_reinserted(net),
     )
-    return Counterpart(make, _with_canonical(calls) if "join_reference" in signature(net) else calls)
+    return Counterpart(
+        make, _with_canonical(calls) if "join_reference" in signature(net) else calls
+    )
 
 
 def _with_canonical(calls: Callable[[Draw], list[Call]]) -> Callable[[Draw], list[Call]]:
-    """The same calls, and one with the canonical reference of the join."""
+    """The same calls, and all of them with the canonical reference of the join."""
 
     def found(draw: Draw) -> list[Call]:
-        given, named = calls(draw)[0]
-        return [*calls(draw), (given, {**named, "join_reference": "canonical"})]
+        canonical = {"join_reference": "canonical"}
+        return [*calls(draw), *((given, {**named, **canonical}) for given, named in calls(draw))]
 
     return found
 
@@ -136,7 +138,7 @@ def _with_groups(
     return [Counterpart(partial(make, primitives=group), calls) for group in groups]
 
 
-def _without_none(sizes: dict[str, Any]) -> dict[str, int]:
+def _without_none(sizes: dict[str, Any]) -> dict[str, Any]:
     return {name: 0 if size is None else size for name, size in sizes.items()}
 
 

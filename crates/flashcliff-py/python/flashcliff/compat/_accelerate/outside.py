@@ -52,7 +52,9 @@ def _check_parameter(path: str, parameter: Tensor, first: Tensor) -> None:
     if type(parameter) is not nn.Parameter or parameter.layout != first.layout:
         raise Changed(f"its parameter `{path}` is no plain torch.nn.Parameter")
     if parameter.is_meta:
-        raise Changed(f"its parameter `{path}` has no data yet: call accelerate when it is on a device")
+        raise Changed(
+            f"its parameter `{path}` has no data yet: call accelerate when it is on a device"
+        )
     if (parameter.dtype, parameter.device) != (first.dtype, first.device):
         raise Changed(
             f"its parameter `{path}` is {parameter.dtype} on {parameter.device}, others are {first.dtype} "
@@ -69,18 +71,23 @@ def check_known(module: nn.Module) -> None:
     for name, inner in module.named_modules(remove_duplicate=False):
         kind, where = type(inner), _where(name)
         for key, value in vars(inner).items():
-            if _is_compiled(value):
+            # What its own code has compiled is its own.
+            if _is_compiled(value) and not _assigns(kind, key):
                 raise Changed(
                     f"{where} is compiled: call accelerate first, and compile what it returns"
                 )
             of_class = getattr(kind, key, None)
             if key not in _OF_MODULES and callable(of_class) and value is not of_class:
                 if not _assigns(kind, key):
-                    raise Changed(f"{where} has a `{key}` of its own, in place of that of its class")
+                    raise Changed(
+                        f"{where} has a `{key}` of its own, in place of that of its class"
+                    )
         if not isinstance(inner, _CONTAINERS) and _top(kind) != "flashcliff":
             for key in (*inner._parameters, *inner._buffers, *inner._modules):
                 if not _knows(kind, key):
-                    raise Changed(f"{where} has a `{key}`, which the code of its class does not name")
+                    raise Changed(
+                        f"{where} has a `{key}`, which the code of its class does not name"
+                    )
         _check_matrix(where, inner)
 
 
@@ -88,7 +95,9 @@ def _check_matrix(where: str, inner: nn.Module) -> None:
     if type(inner) is nn.Linear:
         found, wanted = tuple(inner.weight.shape), (inner.out_features, inner.in_features)
         if found != wanted:
-            raise Changed(f"the weight of {where} has the shape {found}, where its sizes say {wanted}")
+            raise Changed(
+                f"the weight of {where} has the shape {found}, where its sizes say {wanted}"
+            )
 
 
 def odd_part(module: nn.Module) -> str | None:
@@ -117,7 +126,8 @@ def _top(kind: type) -> str:
 
 def _names_class(parent: type, kind: type) -> bool:
     for base in parent.__mro__:
-        for value in vars(sys.modules.get(base.__module__, object)).values():
+        module = sys.modules.get(base.__module__)
+        for value in vars(module).values() if module else ():
             if value is kind:
                 return True
             # A module that is imported as a whole, or a function that makes the class.

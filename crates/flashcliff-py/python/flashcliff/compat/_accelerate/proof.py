@@ -17,7 +17,7 @@ from .calls import called_as
 from .counterpart import Call, Counterpart, NotReplaced
 from .outside import empty_caches
 from .structure import number, probabilities
-from .tables import factors_of
+from .tables import factors_of, widen
 
 __all__ = ["largest_difference", "undisturbed"]
 
@@ -70,7 +70,9 @@ def largest_difference(old: nn.Module, known: Counterpart) -> float:
     found = 0.0
     for training in (False,) if drops else (False, True):
         theirs.train(training), ours.train(training)
-        found = max(found, _compare_calls(theirs, ours, _call(known, place, dtype), factors, tolerance))
+        found = max(
+            found, _compare_calls(theirs, ours, _call(known, place, dtype), factors, tolerance)
+        )
     _check_type(ours.eval(), _call(known, place, first.dtype), first.dtype)
     return found
 
@@ -86,26 +88,14 @@ def _copy(
     _draw_parameters(theirs)
     empty_caches(theirs)
     narrow = copy.deepcopy(theirs)
-    _widen(theirs.double())
+    widen(theirs)
     if _runs(theirs, _call(known, place, torch.float64)) is None:
         return theirs, _TOLERANCE
     # Compiled kernels of a package may have one type only.
-    error = _runs(narrow, _call(known, place, dtype))
-    if error is not None:
-        raise NotReplaced(f"it could not be run for a comparison: {_said(error)}") from error
+    refused = _runs(narrow, _call(known, place, dtype))
+    if refused is not None:
+        raise NotReplaced(f"it could not be run for a comparison: {_said(refused)}") from refused
     return narrow, _NARROW
-
-
-def _widen(module: nn.Module) -> None:
-    """Makes float64 of tensors that are neither parameters nor buffers, which copies of packages keep their tables in, and
-    of numbers that were rounded to float32."""
-    for inner in module.modules():
-        for buffer in inner._buffers.values():
-            if buffer is not None and buffer.dim() == 0 and (value := number(buffer)) is not None:
-                buffer.fill_(value)
-        for name, value in vars(inner).items():
-            if isinstance(value, Tensor) and value.is_floating_point():
-                vars(inner)[name] = value.double()
 
 
 def _runs(module: nn.Module, calls: list[Call]) -> Exception | None:
@@ -123,7 +113,9 @@ def _runs(module: nn.Module, calls: list[Call]) -> Exception | None:
 def _check_dropout(theirs: nn.Module, known: Counterpart) -> None:
     found, ours = (sorted(probabilities(m)) for m in (theirs, known.make()))
     if found != ours:
-        raise NotReplaced(f"its layers drop with the probabilities {found}, where ours drop with {ours}")
+        raise NotReplaced(
+            f"its layers drop with the probabilities {found}, where ours drop with {ours}"
+        )
 
 
 def _check_norms(theirs: nn.Module) -> None:
@@ -140,7 +132,7 @@ def _compare_calls(
 ) -> float:
     """The largest difference in all calls that the other module takes."""
     found = 0.0
-    for number, call in enumerate(calls):
+    for at, call in enumerate(calls):
         try:
             want = _run(theirs, call)
         except Exception:
@@ -152,8 +144,13 @@ def _compare_calls(
             raise NotReplaced(
                 f"the counterpart could not be run for a comparison: {_said(error)}"
             ) from error
-        found = max(found, _compare(want, got, tolerance, number))
+        found = max(found, _compare(want, got, tolerance, _named(at, call)))
     return found
+
+
+def _named(at: int, call: Call) -> str:
+    """What a message says of a call."""
+    return ", ".join((f"call {at}", *(f"with {name}" for name in call[1])))
 
 
 def _run_with(
@@ -237,7 +234,7 @@ def _compare(
     want: tuple[list[Tensor], list[Tensor]],
     got: tuple[list[Tensor], list[Tensor]],
     tolerance: float,
-    number: int,
+    which: str,
 ) -> float:
     # Gradients are sums of many terms.
     kinds = (("outputs", 1.0), ("gradients", 10.0))
@@ -246,7 +243,7 @@ def _compare(
         shapes = [[list(x.shape) for x in tensors] for tensors in (ours, theirs)]
         if shapes[0] != shapes[1]:
             raise NotReplaced(
-                f"in a comparison on random input {kind} of shapes {shapes[1]} became {shapes[0]}"
+                f"in a comparison on random input ({which}) {kind} of shapes {shapes[1]} became {shapes[0]}"
             )
         largest = max((float(x.abs().max()) for x in theirs), default=0.0)
         for a, b in zip(ours, theirs, strict=True):
@@ -255,7 +252,7 @@ def _compare(
             off = float((a - b).abs().max())
             if not off <= limit:
                 raise NotReplaced(
-                    f"in a comparison on random input (call {number}) its {kind} differ by {off:.1e}, where the "
+                    f"in a comparison on random input ({which}) its {kind} differ by {off:.1e}, where the "
                     f"largest is {size:.1e}"
                 )
             found = max(found, off * factor * tolerance / limit)

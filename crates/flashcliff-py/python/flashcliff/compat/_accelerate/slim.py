@@ -53,7 +53,9 @@ def _calls(v: int, s: int, last: bool) -> Calls:
     return lambda draw: [(_pair(draw, axes, v, s, last), {}) for axes in ((2, 5), (7,))]
 
 
-def _both(v: int, s: int, second: Callable[[], nn.Module], first: Callable[[], nn.Module]) -> list[Counterpart]:
+def _both(
+    v: int, s: int, second: Callable[[], nn.Module], first: Callable[[], nn.Module]
+) -> list[Counterpart]:
     """The layers of lgatr 2.0 and of 1.4."""
     return [Counterpart(second, _calls(v, s, False)), Counterpart(first, _calls(v, s, True))]
 
@@ -136,7 +138,9 @@ def _name(function: Callable[[Tensor], Tensor]) -> str:
 
 
 def _is_attention(m: Any) -> bool:
-    return has(m, ("linear_in", "linear_out")) and _is_linear(m.linear_in) and hasattr(m, "num_heads")
+    return (
+        has(m, ("linear_in", "linear_out")) and _is_linear(m.linear_in) and hasattr(m, "num_heads")
+    )
 
 
 def _attention(m: Any) -> list[Counterpart]:
@@ -173,13 +177,17 @@ def _mlp_arguments(m: Any) -> tuple[int, int, dict[str, Any]]:
         raise NotReplaced(f"expected one activation, got {sorted(names)}")
     v, hidden, s, hidden_s = _unit_sizes(units[0])
     of_scalars, of_vectors = names.pop()
-    return v, s, {
-        "nonlinearity": of_scalars,
-        "nonlinearity_v": of_vectors,
-        "mlp_ratio": hidden // v if v else hidden_s // s,
-        "dropout_prob": dropout_of(m),
-        "layers": len(units) + 1,
-    }
+    return (
+        v,
+        s,
+        {
+            "nonlinearity": of_scalars,
+            "nonlinearity_v": of_vectors,
+            "mlp_ratio": hidden // v if v else hidden_s // s,
+            "dropout_prob": dropout_of(m),
+            "layers": len(units) + 1,
+        },
+    )
 
 
 def _mlp(m: Any) -> list[Counterpart]:
@@ -249,11 +257,11 @@ def _network(m: Any) -> list[Counterpart]:
     second |= {"v_channels_cond": cond_v, "s_channels_cond": cond_s}
     first |= {"condition_v_channels": cond_v, "condition_s_channels": cond_s}
     calls = _conditional(partial(_pair, v=in_v, s=in_s), partial(_pair, v=cond_v, s=cond_s))
-    kinds = (
-        partial(lgatr.ConditionalLGATrSlim, **second),
-        partial(v1_nets.ConditionalLGATrSlim, **first),
-    )
-    return [Counterpart(make, calls) for make in kinds]
+    make = partial(lgatr.ConditionalLGATrSlim, **second)
+    return [
+        Counterpart(make, calls),
+        Counterpart(partial(v1_nets.ConditionalLGATrSlim, **first), calls),
+    ]
 
 
 def _conditional(first: Callable[..., list[Tensor]], other: Callable[..., list[Tensor]]) -> Calls:

@@ -103,7 +103,11 @@ def scalars(linear: Any) -> tuple[int | None, int | None]:
 def heads_of(attention: Any) -> int:
     """The heads of attention, of which it has a number or a parameter."""
     config = getattr(attention, "config", None)
-    for owner in (attention, config, getattr(getattr(attention, "qkv_module", None), "config", None)):
+    for owner in (
+        attention,
+        config,
+        getattr(getattr(attention, "qkv_module", None), "config", None),
+    ):
         found = getattr(owner, "num_heads", None)
         if isinstance(found, int):
             return found

@@ -93,7 +93,8 @@ def _visit(
         # Somebody's change of a part is a change of the whole, and may count on all of its parts.
         result.kept[name] = f"{type(module).__qualname__}: {error}"
     except NotReplaced as error:
-        result.kept[name] = f"{type(module).__qualname__}: {error}"
+        if form.telling:
+            result.kept[name] = f"{type(module).__qualname__}: {error}"
         _visit_children(name, module, result, done)
     return done[module]
 
