@@ -169,8 +169,68 @@ def lgatr(second):
         cond = slim | {name.replace("mv", "v"): size for name, size in mask.items()}
         sizes = (BATCH, ITEMS, 2, 4), (BATCH, 6, 3, 4), (BATCH, ITEMS, 3), (BATCH, 6, 4)
         yield Model("ConditionalLGATrSlim", lambda: lgatr.ConditionalLGATrSlim(**cond), shapes(*sizes))
+        yield Model("own model of layers", chained(lgatr_layers, second), gatr_like())
+        first = (BATCH, ITEMS, 4, 2) if second else (BATCH, ITEMS, 2, 4)
+        yield Model("own model of slim layers", chained(slim_layers, second), shapes(first, (BATCH, ITEMS, 3)))
 
     return models
+
+
+def chained(layers, second):
+    """Builds a module of one's own that applies layers of pairs one after the other."""
+
+    def build():
+        import torch
+
+        class Chained(torch.nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.steps = torch.nn.ModuleList(layers(second))
+
+            def forward(self, a, b):
+                for step in self.steps:
+                    a, b = step(a, scalars=b)
+                return 2 * a, b + 1
+
+        return Chained()
+
+    return build
+
+
+def lgatr_layers(second):
+    import lgatr
+    from lgatr.layers.attention.self_attention import SelfAttention
+    from lgatr.layers.layer_norm import EquiLayerNorm
+    from lgatr.layers.linear import EquiLinear
+    from lgatr.layers.mlp.geometric_bilinears import GeometricBilinear
+    from lgatr.layers.mlp.nonlinearities import ScalarGatedNonlinearity
+
+    group = (lgatr.PrimitivesConfig(),) if second else ()
+    sizes = dict(in_mv_channels=8, out_mv_channels=8, in_s_channels=16, out_s_channels=16)
+    attention = SelfAttention(lgatr.SelfAttentionConfig(num_heads=4, **sizes), *group)
+    scalars = dict(in_s_channels=3, out_s_channels=16), dict(in_s_channels=16, out_s_channels=16)
+    yield EquiLinear(2, 8, *group, **scalars[0])
+    yield EquiLayerNorm()
+    yield attention
+    yield GeometricBilinear(8, 8, *group, **scalars[1])
+    yield ScalarGatedNonlinearity("gelu")
+
+
+def slim_layers(second):
+    if second:
+        from lgatr.layers import slim_layers as found
+
+        linear, unit, attention = found.SlimLinear, found.SlimGLU, found.SlimSelfAttention
+        norm = found.SlimRMSNorm(8, 16)
+    else:
+        from lgatr.nets import lgatr_slim as found
+
+        linear, unit, attention = found.Linear, found.GatedLinearUnit, found.SelfAttention
+        norm = found.RMSNorm()
+    yield linear(2, 8, 3, 16)
+    yield norm
+    yield attention(8, 16, 4)
+    yield unit(8, 6, 16, 12)
 
 
 def lorentz_gatr():

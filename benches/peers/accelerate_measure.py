@@ -38,7 +38,7 @@ def compared(before, inputs):
         "replaced": counted(found.replaced.values()),
         "kept": counted(grouped(found.kept)),
         "largest_difference_of_a_proof": max(found.differences.values(), default=0.0),
-        "largest_difference_with_float32_tables": raw,
+        "largest_difference_of_outputs_with_rounded_tables": raw,
         "largest_difference": exact(before, after, inputs),
     }
 

@@ -195,3 +195,29 @@ def test_roundings_are_taken_out():
     assert module.epsilon.item() == 0.01
     exact = 10000.0 ** (-torch.arange(4).double() / 4)
     assert torch.equal(module.inv_freq, exact) and torch.equal(module.other, other)
+
+
+def test_a_method_that_ours_has_not_is_not_lost():
+    class More(Mix):
+        def norms(self):
+            return self.weight.norm()
+
+    layer = More(2, 3)
+    found = flashcliff.accelerate(layer)
+    assert found.model is layer and "its class has a `norms`" in found.kept[""]
+
+
+def test_a_buffer_that_ours_has_not_stays_in_the_state_dict():
+    class Buffered(Mix):
+        def __init__(self):
+            super().__init__(2, 3)
+            table = self.table
+            del self.table
+            self.register_buffer("table", table)
+
+    layer = Buffered()
+    state = {name: tensor.clone() for name, tensor in layer.state_dict().items()}
+    found = flashcliff.accelerate(layer)
+    assert type(found.model) is gatr.EquiLinear, str(found)
+    assert found.model.state_dict().keys() == state.keys()
+    found.model.load_state_dict(state)

@@ -238,6 +238,9 @@ def is_block(m: Any) -> bool:
     """Whether a module is a block of self-attention and an MLP."""
     if not has(m, ("attention", "mlp")) or not is_attention(m.attention) or not _is_mlp(m.mlp):
         return False
+    # A block with a condition has no counterpart by itself; its parts have.
+    if has(m, ("crossattention",)):
+        return False
     return has(m, ("norm",)) or has(m, ("norm1", "norm2"))
 
 

@@ -15,9 +15,16 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from .counterpart import Changed
+from .counterpart import Changed, NotReplaced
 
-__all__ = ["attributes", "check_contents", "check_known", "empty_caches", "odd_part"]
+__all__ = [
+    "attributes",
+    "check_contents",
+    "check_known",
+    "check_methods",
+    "empty_caches",
+    "odd_part",
+]
 
 # Attributes that every module has.
 _OF_MODULES = frozenset((*vars(nn.Module()), "_is_full_backward_hook", "training"))
@@ -138,6 +145,21 @@ def _names_class(parent: type, kind: type) -> bool:
     return False
 
 
+def check_methods(new: nn.Module, old: nn.Module) -> None:
+    """Checks that ours has all methods that others may call.
+
+    Raises:
+        NotReplaced: it lacks one, as where somebody derived a class to add it.
+    """
+    for base in type(old).__mro__:
+        if _top(base) not in ("torch", "builtins"):
+            for name, value in vars(base).items():
+                public = name[0] != "_" and isinstance(value, types.FunctionType | property)
+                # It is called when a module is made.
+                if public and name != "reset_parameters" and not hasattr(type(new), name):
+                    raise NotReplaced(f"its class has a `{name}`, which ours has not")
+
+
 def attributes(module: nn.Module) -> list[tuple[str, str, Any, bool]]:
     """The attributes that modules have besides those of all modules.
 
@@ -181,7 +203,8 @@ def empty_caches(module: nn.Module) -> None:
     """Gives attributes in which a module and those within it keep what they can compute again the values that they had at
     first: those that the code of a class sets to a constant at the start and to something else later."""
     for inner in module.modules():
-        first, later = (_stored(type(inner), started) for started in (True, False))
+        kind: Any = type(inner)
+        first, later = (_stored(kind, started) for started in (True, False))
         for key in vars(inner).keys() & first.keys() & later.keys():
             if first[key] is not _NOT_CONSTANT:
                 vars(inner)[key] = first[key]

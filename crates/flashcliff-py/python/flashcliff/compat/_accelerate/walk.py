@@ -10,7 +10,7 @@ from .adopt import adopt, carry, check_state, home_of
 from .calls import called_as
 from .code import check_code
 from .counterpart import Changed, Counterpart, Form, NotReplaced
-from .outside import check_contents, check_known, odd_part
+from .outside import check_contents, check_known, check_methods, odd_part
 from .proof import largest_difference, undisturbed
 from .recognise import form_of, why_not
 
@@ -26,7 +26,7 @@ class Acceleration:
     differences: dict[str, float] = field(default_factory=dict)
     """The largest difference of each replaced module and its counterpart in the runs that proved it, of the largest element."""
     kept: dict[str, str] = field(default_factory=dict)
-    """The reason for each module of a known library that was kept, by its name in the model."""
+    """The reason for each module that was recognised and kept, by its name in the model."""
 
     def __str__(self) -> str:
         lines = [f"replaced {name or 'the model'}: {kind}" for name, kind in self.replaced.items()]
@@ -38,20 +38,29 @@ def accelerate(model: nn.Module) -> Acceleration:
     """Replaces modules of GATr, L-GATr, CGENN and flash-clifford within a model, in place, and says which.
 
     The parameters stay the same objects in the same order, so optimisers and their states, and the names in the state
-    dict, stay valid; what is frozen stays frozen. Outputs are the same up to rounding. Modules are recognised by their
-    class and package: the networks ``GATr`` and ``AxialGATr`` of ``gatr``; of ``lgatr`` 2.0 ``LGATr``,
-    ``ConditionalLGATr``, ``LGATrSlim`` and ``ConditionalLGATrSlim``, of 1.4 ``LGATr``; CGENN's layers
-    (``models.modules``); and flash-clifford's ``Layer`` (``modules.layer``).
+    dict, stay valid; what is frozen stays frozen. Outputs are the same up to rounding.
 
-    A module is kept as it was, with a reason, if somebody changed it or anything within it in a way that its counterpart
-    would not have: a subclass, another layer, hooks and parametrizations, a method or attribute of an instance, a class or
-    a function of the package, buffers, modes, or types that differ within it. Copies of both are then run on random input,
-    in float64 where the package computes in it, and the module is kept if outputs or gradients differ. Nothing of the
-    module is changed by that, nor is the state of random numbers.
+    **What is recognised.** Modules are told by their structure: names and shapes of parameters, buffers, the modules within
+    them, and what their call takes. Names of classes and packages count for nothing, so copies of a package and models that
+    are built from its layers are recognised too. The largest that has a counterpart is replaced: a network (GATr, axial
+    GATr, L-GATr and L-GATr-slim, with a condition or without), else a block, else attention, cross-attention or an MLP,
+    else a bilinear layer, linear map, norm, gate or gated unit; CGENN's layers and flash-clifford's layer.
+
+    **How a replacement is proven.** Copies of the module and its counterpart get random parameters and run on random input,
+    in batches and flat, with masks and references where the call takes them, in both modes where nothing is dropped, in
+    float64 where the module computes in it. Outputs and all gradients must agree to 1e-9 of the largest element. Tables and
+    numbers that a package has rounded to float32 are measured and taken out of the comparison, not excused by its limit.
+    Nothing of the module is changed by that, nor is the state of random numbers.
+
+    **What is kept.** A module whose counterpart does something else stays, and what is within it is tried by itself. A module
+    stays with all that is within it if somebody changed an instance or its package: hooks and parametrizations, a method, a
+    parameter, buffer or module that the code of the class does not name, a part of another class that makes it different, a
+    replaced function, modes or types that differ. :attr:`Acceleration.kept` has the reasons.
 
     A module that occurs several times in the model, by several names or in several parents, is replaced in all places.
     Python lists, dictionaries and attributes that are no submodules keep the old module, which has the same parameters: set
-    them anew. Call this first and compile what it returns: compiled modules are kept. So are modules in 16 bits on the CPU.
+    them anew. Call this first and compile what it returns: compiled modules are kept. Layers return views of another layout:
+    code between them that calls ``view`` on their results needs ``reshape``.
 
     Args:
         model: any module; it is changed.
@@ -148,6 +157,7 @@ def _proven(module: nn.Module, form: Form, runs: bool) -> tuple[nn.Module, float
             adopt(made, module)
             if runs:
                 check_state(made, module)
+                check_methods(made, module)
                 carry(made, module)
                 called_as(made, module)
             return made, found
