@@ -10,6 +10,7 @@ import flashcliff
 from flashcliff.compat import gatr, lgatr
 from flashcliff.compat._accelerate.calls import called_as
 from flashcliff.compat._accelerate.outside import empty_caches
+from flashcliff.compat._accelerate.structure import number
 from flashcliff.compat._accelerate.tables import widen
 
 
@@ -195,6 +196,17 @@ def test_roundings_are_taken_out():
     assert module.epsilon.item() == 0.01
     exact = 10000.0 ** (-torch.arange(4).double() / 4)
     assert torch.equal(module.inv_freq, exact) and torch.equal(module.other, other)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [0.01, 0.02, 1.0, 1e-3, 0.5])
+def test_numbers_in_buffers_are_short_decimals(dtype, value):
+    assert number(torch.tensor(value, dtype=dtype).double()) == value
+
+
+def test_other_numbers_in_buffers_stay():
+    assert number(torch.tensor(1 / 3, dtype=torch.float64)) == 1 / 3
+    assert number(torch.ones(2)) is None and number(True) is None
 
 
 def test_a_method_that_ours_has_not_is_not_lost():

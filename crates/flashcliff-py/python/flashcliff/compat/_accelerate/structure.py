@@ -37,15 +37,22 @@ _OF_SCALARS = {"s2mvs", "mvs2s", "s2s"}
 _OF_PROBABILITY = ("_dropout_prob", "dropout_prob", "p")
 
 
+# How many digits of a decimal each type keeps.
+_DIGITS = (torch.bfloat16, 2), (torch.float16, 3), (torch.float32, 6)
+
+
 def number(value: Any) -> float | None:
     """A number that a module has, as an attribute or in a buffer; ``None`` if it is neither.
 
-    A buffer has it in float32. It was written as a decimal with fewer digits, which is what is returned.
+    A buffer may have it in fewer bits. It was written as a short decimal, which is what is returned.
     """
     if isinstance(value, Tensor) and value.numel() == 1 and value.is_floating_point():
-        stored = value.detach().float()
-        short = float(f"{float(stored):.6g}")
-        return short if torch.equal(torch.full_like(stored, short), stored) else float(value)
+        stored = float(value)
+        for dtype, digits in _DIGITS:
+            short = float(f"{stored:.{digits}g}")
+            if float(torch.tensor(short, dtype=dtype)) == stored:
+                return short
+        return stored
     is_number = isinstance(value, float | int) and not isinstance(value, bool)
     return float(value) if is_number else None
 
