@@ -25,7 +25,15 @@ from .structure import (
     signature,
 )
 
-__all__ = ["FORMS", "activation_of", "grouped", "items_of", "tensors", "with_reference"]
+__all__ = [
+    "FORMS",
+    "activation_of",
+    "grouped",
+    "items_of",
+    "small_too",
+    "tensors",
+    "with_reference",
+]
 
 # Axes before those of the items' content: batches of items, and flat items, which some copies take only.
 _BATCHES: tuple[tuple[int, ...], ...] = ((2, 5), (7,))
@@ -126,7 +134,7 @@ def _takes_pairs(m: Any) -> bool:
     return len(signature(m)) == 2
 
 
-def _small_too(calls: Callable[[Draw], list[Call]]) -> Callable[[Draw], list[Call]]:
+def small_too(calls: Callable[[Draw], list[Call]]) -> Callable[[Draw], list[Call]]:
     """The same calls, and some with small input, where epsilon counts."""
 
     def found(draw: Draw) -> list[Call]:
@@ -137,7 +145,7 @@ def _small_too(calls: Callable[[Draw], list[Call]]) -> Callable[[Draw], list[Cal
 
 
 def _stateless(m: Any) -> list[Counterpart]:
-    calls = _small_too(_pairs)
+    calls = small_too(_pairs)
     # Norms say what they divide by at least; a gate cannot be told from its attributes.
     makers = _gates() if number(getattr(m, "epsilon", None)) is None else _norms(m)
     return [Counterpart(make, calls) for make in makers]
@@ -208,7 +216,7 @@ def _affine_norm(m: Any) -> list[Counterpart]:
         "gain": number(getattr(m, "gain", 1.0)),
     }
     make = partial(lgatr.EquiLayerNorm, mv, s, elementwise_affine=True, **options)
-    return [Counterpart(make, _small_too(items_of(mv, s)))]
+    return [Counterpart(make, small_too(items_of(mv, s)))]
 
 
 FORMS = [

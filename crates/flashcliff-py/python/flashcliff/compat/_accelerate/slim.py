@@ -22,6 +22,7 @@ from ..lgatr.v1 import slim as v1_nets
 from ..lgatr.v1 import slim_layers as v1
 from .blocks import dropout_of, with_mask
 from .counterpart import Call, Counterpart, Draw, Form, NotReplaced
+from .layers import small_too
 from .structure import children, has, mask, parameters, signature
 
 __all__ = ["FORMS", "is_network"]
@@ -78,18 +79,10 @@ def _norm(m: Any) -> list[Counterpart]:
     if parameters(m):
         v, s = m.weight_v.shape[0], m.weight_s.shape[0]
         make = partial(v2_layers.SlimRMSNorm, v, s, m.epsilon)
-        return [Counterpart(make, _small_too(_calls(v, s, False)))]
+        return [Counterpart(make, small_too(_calls(v, s, False)))]
     second = partial(v2_layers.SlimRMSNorm, 3, 4, m.epsilon, elementwise_affine=False)
     found = _both(3, 4, second, partial(v1.RMSNorm, m.epsilon))
-    return [Counterpart(c.make, _small_too(c.calls)) for c in found]
-
-
-def _small_too(calls: Calls) -> Calls:
-    def found(draw: Draw) -> list[Call]:
-        small = calls(lambda *shape: (1e-2 * draw(*shape)).detach().requires_grad_())
-        return [*calls(draw), *small]
-
-    return found
+    return [Counterpart(c.make, small_too(c.calls)) for c in found]
 
 
 def _is_unit(m: Any) -> bool:

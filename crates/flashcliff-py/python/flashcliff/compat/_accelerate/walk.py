@@ -98,13 +98,12 @@ def _visit(
     try:
         with undisturbed(home_of(module)[0]):
             done[module] = _replacement(name, module, form, result)
-    except Changed as error:
-        # Somebody's change of a part is a change of the whole, and may count on all of its parts.
-        result.kept[name] = f"{type(module).__qualname__}: {error}"
     except NotReplaced as error:
         if form.telling:
             result.kept[name] = f"{type(module).__qualname__}: {error}"
-        _visit_children(name, module, result, done)
+        # Somebody's change of a part is a change of the whole, and may count on all of its parts.
+        if not isinstance(error, Changed):
+            _visit_children(name, module, result, done)
     return done[module]
 
 
@@ -132,12 +131,17 @@ def _replacement(name: str, module: nn.Module, form: Form, result: Acceleration)
     Raises:
         NotReplaced: something is.
     """
-    check_contents(module)
     runs = type(module).forward is not nn.Module.forward
-    # A class without a `forward` has nothing that could be compared.
-    if runs:
-        check_known(module)
-        check_code(module)
+    try:
+        check_contents(module)
+        # A class without a `forward` has nothing that could be compared.
+        if runs:
+            check_known(module)
+            check_code(module)
+    except NotReplaced:
+        raise
+    except Exception as error:
+        raise _as_reason(error) from error
     made, result.differences[name] = _proven(module, form, runs)
     result.replaced[name] = f"{type(made).__module__}.{type(made).__qualname__}"
     return made
@@ -161,7 +165,8 @@ def _proven(module: nn.Module, form: Form, runs: bool) -> tuple[nn.Module, float
                 carry(made, module)
                 called_as(made, module)
             return made, found
-        except (NotReplaced, ValueError, TypeError, NotImplementedError) as error:
+        # Modules, and what somebody put into them, may raise anything.
+        except Exception as error:
             first = first or _as_reason(error)
     first = first or NotReplaced(f"it looks like {form.name}, and nothing here has its sizes")
     odd = odd_part(module) if runs else None
@@ -171,14 +176,14 @@ def _proven(module: nn.Module, form: Form, runs: bool) -> tuple[nn.Module, float
 def _counterparts(module: nn.Module, form: Form) -> list[Counterpart]:
     try:
         return form.counterparts(module)
-    except NotReplaced:
-        raise
-    # Modules, and what somebody put into them, may raise anything.
     except Exception as error:
-        raise NotReplaced(
-            f"its configuration could not be read: {type(error).__name__}: {error}"
-        ) from error
+        raise _as_reason(error) from error
 
 
 def _as_reason(error: Exception) -> NotReplaced:
-    return error if isinstance(error, NotReplaced) else NotReplaced(str(error))
+    """What is raised instead of an error: our own say what they mean, those of modules may be anything."""
+    if isinstance(error, NotReplaced):
+        return error
+    if isinstance(error, ValueError):
+        return NotReplaced(str(error))
+    return NotReplaced(f"its configuration could not be read: {type(error).__name__}: {error}")
