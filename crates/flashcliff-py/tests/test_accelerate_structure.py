@@ -233,3 +233,53 @@ def test_a_buffer_that_ours_has_not_stays_in_the_state_dict():
     assert type(found.model) is gatr.EquiLinear, str(found)
     assert found.model.state_dict().keys() == state.keys()
     found.model.load_state_dict(state)
+
+
+class Bilinear(nn.Module):
+    """A bilinear layer of L-GATr that adds its input, so that it has no counterpart; it may read what its layers have."""
+
+    def __init__(self, reads):
+        super().__init__()
+        group = lgatr.PrimitivesConfig()
+        for name in ("linear_left", "linear_right", "linear_out"):
+            setattr(self, name, Tenfold(group))
+        self.reads = reads
+
+    def forward(self, multivectors, scalars=None):
+        left, right = self.linear_left(multivectors)[0], self.linear_right(multivectors)[0]
+        if self.reads:
+            left = left * self.linear_out._secret()
+        return multivectors + self.linear_out(left * right)[0], None
+
+
+class Tenfold(nn.Module):
+    """A linear map by L-GATr's ten maps."""
+
+    def __init__(self, group):
+        super().__init__()
+        layer = lgatr.EquiLinear(2, 2, group)
+        self.weight, self.bias = layer.weight, layer.bias
+        self.like = [layer]
+
+    def _secret(self):
+        return 2.0
+
+    def forward(self, multivectors, scalars=None):
+        layer = self.like[0].to(self.weight.dtype)
+        layer.weight, layer.bias = self.weight, self.bias
+        return layer(multivectors)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_layers_are_taken_back_where_the_module_around_them_does_not_run(reads):
+    model = nn.Sequential(Bilinear(reads))
+    layers = dict(model[0].named_children())
+    found = flashcliff.accelerate(model)
+    assert "differ" in found.kept["0"]
+    if reads:
+        assert not found.replaced and not found.differences
+        assert dict(model[0].named_children()) == layers
+        assert "does not run with layers of ours" in found.kept["0"]
+    else:
+        assert sorted(found.replaced) == ["0.linear_left", "0.linear_out", "0.linear_right"]
+    model(torch.randn(3, 2, 16))

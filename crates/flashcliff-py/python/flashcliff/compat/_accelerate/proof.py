@@ -14,12 +14,12 @@ from torch import Tensor, nn
 
 from .adopt import adopt
 from .calls import called_as
-from .counterpart import Call, Counterpart, NotReplaced
+from .counterpart import Call, Counterpart, Form, NotReplaced
 from .outside import empty_caches
 from .structure import number, probabilities
 from .tables import factors_of, widen
 
-__all__ = ["largest_difference", "undisturbed"]
+__all__ = ["largest_difference", "runs", "undisturbed"]
 
 # The largest difference in float64, of the largest element of a result, and that where a module does not compute in it.
 _TOLERANCE = 1e-9
@@ -75,6 +75,18 @@ def largest_difference(old: nn.Module, known: Counterpart) -> float:
         )
     _check_type(ours.eval(), _call(known, place, first.dtype), first.dtype)
     return found
+
+
+def runs(module: nn.Module, form: Form) -> bool:
+    """Whether a copy of a module takes a call of its form as it is."""
+    first = next(iter((*module.parameters(), *module.buffers())), torch.empty(0))
+    with undisturbed(first.device):
+        # Modules may raise anything.
+        try:
+            calls = [_call(known, first.device, first.dtype) for known in form.counterparts(module)]
+            return _runs(copy.deepcopy(module), [call for some in calls for call in some]) is None
+        except Exception:
+            return False
 
 
 def _copy(

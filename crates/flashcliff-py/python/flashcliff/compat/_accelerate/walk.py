@@ -11,7 +11,7 @@ from .calls import called_as
 from .code import check_code
 from .counterpart import Changed, Counterpart, Form, NotReplaced
 from .outside import check_contents, check_known, check_methods, odd_part
-from .proof import largest_difference, undisturbed
+from .proof import largest_difference, runs, undisturbed
 from .recognise import form_of, why_not
 
 
@@ -52,8 +52,8 @@ def accelerate(model: nn.Module) -> Acceleration:
     numbers that a package has rounded to float32 are measured and taken out of the comparison, not excused by its limit.
     Nothing of the module is changed by that, nor is the state of random numbers.
 
-    **What is kept.** A module whose counterpart does something else stays, and what is within it is tried by itself. A module
-    stays with all that is within it if somebody changed an instance or its package: hooks and parametrizations, a method, a
+    **What is kept.** A module whose counterpart does something else stays, and what is within it is tried by itself; that is
+    taken back if the module does not run with it. A module stays with all that is within it if somebody changed an instance or its package: hooks and parametrizations, a method, a
     parameter, buffer or module that the code of the class does not name, a part of another class that makes it different, a
     replaced function, modes or types that differ. :attr:`Acceleration.kept` has the reasons.
 
@@ -103,8 +103,32 @@ def _visit(
             result.kept[name] = f"{type(module).__qualname__}: {error}"
         # Somebody's change of a part is a change of the whole, and may count on all of its parts.
         if not isinstance(error, Changed):
-            _visit_children(name, module, result, done)
+            _visit_parts(name, module, form, result, done)
     return done[module]
+
+
+def _visit_parts(
+    name: str,
+    module: nn.Module,
+    form: Form,
+    result: Acceleration,
+    done: dict[nn.Module, nn.Module],
+) -> None:
+    """Tries what is within a module that was kept, and takes all of it back if the module does not run any more, as one that
+    reads what ours has not."""
+    before = {inner: dict(inner._modules) for inner in module.modules()}
+    ran = runs(module, form)
+    _visit_children(name, module, result, done)
+    if not ran or runs(module, form):
+        return
+    for inner, modules in before.items():
+        inner._modules.update(modules)
+        done[inner] = inner
+    inside = f"{name}." if name else ""
+    for names in (result.replaced, result.differences):
+        for path in [path for path in names if path.startswith(inside)]:
+            del names[path]
+    result.kept[name] += "; it does not run with layers of ours within it"
 
 
 def _visit_children(
@@ -131,23 +155,23 @@ def _replacement(name: str, module: nn.Module, form: Form, result: Acceleration)
     Raises:
         NotReplaced: something is.
     """
-    runs = type(module).forward is not nn.Module.forward
+    called = type(module).forward is not nn.Module.forward
     try:
         check_contents(module)
         # A class without a `forward` has nothing that could be compared.
-        if runs:
+        if called:
             check_known(module)
             check_code(module)
     except NotReplaced:
         raise
     except Exception as error:
         raise _as_reason(error) from error
-    made, result.differences[name] = _proven(module, form, runs)
+    made, result.differences[name] = _proven(module, form, called)
     result.replaced[name] = f"{type(made).__module__}.{type(made).__qualname__}"
     return made
 
 
-def _proven(module: nn.Module, form: Form, runs: bool) -> tuple[nn.Module, float]:
+def _proven(module: nn.Module, form: Form, called: bool) -> tuple[nn.Module, float]:
     """The first counterpart that does the same, and the largest difference of both.
 
     Raises:
@@ -157,9 +181,9 @@ def _proven(module: nn.Module, form: Form, runs: bool) -> tuple[nn.Module, float
     for known in _counterparts(module, form):
         try:
             made = known.make()
-            found = largest_difference(module, known) if runs else 0.0
+            found = largest_difference(module, known) if called else 0.0
             adopt(made, module)
-            if runs:
+            if called:
                 check_state(made, module)
                 check_methods(made, module)
                 carry(made, module)
@@ -169,7 +193,7 @@ def _proven(module: nn.Module, form: Form, runs: bool) -> tuple[nn.Module, float
         except Exception as error:
             first = first or _as_reason(error)
     first = first or NotReplaced(f"it looks like {form.name}, and nothing here has its sizes")
-    odd = odd_part(module) if runs else None
+    odd = odd_part(module) if called else None
     raise first if odd is None else Changed(f"{first}; {odd}")
 
 
