@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 import accelerate_cases as cases
-from sweep_results import command, write
+from sweep_results import write
 
 LIMIT = 1e-9
 REQUIREMENTS = ("einops", "opt_einsum")
@@ -57,7 +57,8 @@ def about(commit):
     torch = importlib.import_module("torch")
     return {
         "commit": commit,
-        "command": command(),
+        # Where clones come from makes no difference.
+        "command": f"{os.path.basename(__file__)} --commit {commit}",
         "torch": torch.__version__,
         "python": platform.python_version(),
         "threads": torch.get_num_threads(),
