@@ -95,12 +95,12 @@ def place(source, folder, options):
         install(target, [f"{source.name}=={source.revision}"], *source.options)
         return target
     os.makedirs(target)
-    clone = f"{folder}/{source.name.replace('/', '+')}.git"
+    clone = f"{target}.git"
     if options.mirrors:
         clone = f"{options.mirrors}/{source.name.replace('/', '+')}/repo"
-    elif not os.path.isdir(clone):
-        run_quietly("git", "init", "--quiet", "--bare", clone)
+    else:
         url = f"https://github.com/{source.name}"
+        run_quietly("git", "init", "--quiet", "--bare", clone)
         run_quietly("git", f"--git-dir={clone}", "fetch", "--quiet", "--depth=1", url, source.revision)
     archive = ("git", f"--git-dir={clone}", "archive", source.revision, *source.folders)
     with subprocess.Popen(archive, stdout=subprocess.PIPE) as packed:
