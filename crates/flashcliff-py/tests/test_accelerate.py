@@ -92,7 +92,7 @@ def test_kept_with_a_reason():
         "missing": "algebra",
         "other": r"`weight` has the shape (2, 3, 7), where ours has (2, 3, 4)",
         "empty": "at least one block",
-        "old": "for 1.4 import it from flashcliff.compat.lgatr.v1",
+        "old": "it is called as a known layer, and has no `linear_in`",
     }.items():
         assert reason in found.kept[name], found.kept[name]
     assert "kept squares: MVLinear: metric" in str(found)

@@ -1,77 +1,96 @@
-"""Counterparts of CGENN's layers."""
+"""Counterparts of CGENN's layers, by their shape: each has an algebra with a metric."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from .. import cgenn
-from .counterpart import Call, Counterpart, Draw, NotReplaced
+from .counterpart import Call, Counterpart, Draw, Form, NotReplaced
+from .structure import children, parameters
+
+__all__ = ["FORMS"]
 
 
-def _normalization(module: Any) -> float | None:
-    return None if isinstance(module.normalization, nn.Identity) else 0.0
+def _has_metric(m: Any) -> bool:
+    found = getattr(getattr(m, "algebra", None), "metric", None)
+    return isinstance(found, Tensor) and found.dim() == 1
 
 
-def _both(m: Any, kind: Callable[..., nn.Module], *names: str, **others: Any) -> Counterpart:
-    """A counterpart whose arguments after the algebra are those of CGENN's layer: its attributes of these names, and others.
-    The first is the number of input channels."""
-    theirs = m.algebra
-    arguments = {name: getattr(m, name) for name in names} | others
-    features = next(iter(arguments.values()))
-    metric = theirs.metric.tolist()
+def _of(names: set[str], inner: set[str]) -> Callable[[Any], bool]:
+    """Whether a module with an algebra has just these parameters, and all these modules besides the algebra."""
 
-    def fresh() -> nn.Module:
-        if type(theirs).__qualname__ != "CliffordAlgebra":
-            raise NotReplaced(
-                f"`algebra` is a {type(theirs).__qualname__}, whose changes are not known"
-            )
-        # CGENN's algebra computes in the default type, and keeps the type of its metric.
-        return type(m)(type(theirs)(metric), **arguments)
+    def matches(m: Any) -> bool:
+        shapes = parameters(m).keys() - {"bias"}
+        return _has_metric(m) and shapes == names and children(m) - {"algebra"} >= inner
+
+    return matches
+
+
+def _counterpart(
+    m: Any, features: int, kind: Callable[..., nn.Module], *arguments: Any, **named: Any
+) -> Counterpart:
+    metric = m.algebra.metric.tolist()
 
     def calls(draw: Draw) -> list[Call]:
         return [([draw(6, features, 2 ** len(metric))], {})]
 
-    return Counterpart(lambda: kind(cgenn.CliffordAlgebra(metric), **arguments), fresh, calls)
+    return Counterpart(lambda: kind(cgenn.CliffordAlgebra(metric), *arguments, **named), calls)
 
 
-def _linear(m: Any) -> Counterpart:
-    names = "in_features", "out_features", "subspaces"
-    return _both(m, cgenn.MVLinear, *names, bias=m.bias is not None)
+def _is_linear(m: Any) -> bool:
+    return _of({"weight"}, set())(m) and children(m) <= {"algebra"}
 
 
-def _product(m: Any) -> Counterpart:
-    names = "features", "include_first_order"
-    norm = {"normalization_init": _normalization(m)}
-    return _both(m, cgenn.SteerableGeometricProductLayer, *names, **norm)
+def _linear(m: Any) -> list[Counterpart]:
+    outputs, inputs = m.weight.shape[:2]
+    for name, size in (("in_features", inputs), ("out_features", outputs)):
+        if getattr(m, name, size) != size:
+            raise NotReplaced(f"its `{name}` is {getattr(m, name)}, and its weight has {size}")
+    options = {"subspaces": m.weight.dim() == 3, "bias": m._parameters.get("bias") is not None}
+    return [_counterpart(m, inputs, cgenn.MVLinear, inputs, outputs, **options)]
 
 
-def _connected(m: Any) -> Counterpart:
-    names = "in_features", "out_features", "include_first_order"
-    norm = {"normalization_init": _normalization(m)}
-    return _both(m, cgenn.FullyConnectedSteerableGeometricProductLayer, *names, **norm)
+def _product(m: Any) -> list[Counterpart]:
+    normed = parameters(m.normalization) if hasattr(m, "normalization") else {}
+    options = {
+        "include_first_order": "linear_left" in children(m),
+        "normalization_init": 0.0 if normed else None,
+    }
+    if m.weight.dim() == 2:
+        features = m.weight.shape[0]
+        return [
+            _counterpart(m, features, cgenn.SteerableGeometricProductLayer, features, **options)
+        ]
+    outputs, inputs = m.weight.shape[:2]
+    kind = cgenn.FullyConnectedSteerableGeometricProductLayer
+    return [_counterpart(m, inputs, kind, inputs, outputs, **options)]
 
 
-def _silu(m: Any) -> Counterpart:
-    return _both(m, cgenn.MVSiLU, "channels", "invariant", "exclude_dual")
+def _silu(m: Any) -> list[Counterpart]:
+    channels = m.a.shape[1]
+    dual = getattr(m, "exclude_dual", False)
+    # Its default first, which is the more frequent one.
+    names = sorted(("mag2", "norm"), key=lambda name: name != getattr(m, "invariant", "mag2"))
+    return [_counterpart(m, channels, cgenn.MVSiLU, channels, name, dual) for name in names]
 
 
-def _layer_norm(m: Any) -> Counterpart:
-    return _both(m, cgenn.MVLayerNorm, "channels")
+def _norm(m: Any) -> list[Counterpart]:
+    rows, columns = m.a.shape
+    found = []
+    if columns == len(m.algebra.metric) + 1:
+        found.append(_counterpart(m, rows, cgenn.NormalizationLayer, rows))
+    if rows == 1:
+        found.append(_counterpart(m, columns, cgenn.MVLayerNorm, columns))
+    return found
 
 
-def _normalization_layer(m: Any) -> Counterpart:
-    return _both(m, cgenn.NormalizationLayer, features=m.in_features)
-
-
-LAYERS = {
-    "MVLinear": _linear,
-    "SteerableGeometricProductLayer": _product,
-    "FullyConnectedSteerableGeometricProductLayer": _connected,
-    "MVSiLU": _silu,
-    "MVLayerNorm": _layer_norm,
-    "NormalizationLayer": _normalization_layer,
-}
-"""Makers of the counterparts of CGENN's layers, by class name."""
+FORMS = [
+    Form("a layer of geometric products", _of({"weight"}, {"linear_right"}), _product),
+    Form("a linear layer of multivectors", _is_linear, _linear),
+    Form("a gate of multivectors", _of({"a", "b"}, set()), _silu),
+    Form("a norm of multivectors", _of({"a"}, set()), _norm),
+]
+"""CGENN's layers, the largest first."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from .counterpart import NotReplaced
+from .counterpart import Changed
 
 __all__ = ["check_code"]
 
@@ -25,7 +25,7 @@ def check_code(module: nn.Module) -> None:
     Classes of PyTorch are not looked at, nor packages that were not imported from files.
 
     Raises:
-        NotReplaced: a function does not; the message names it.
+        Changed: a function does not; the message names it.
     """
     classes = {c for inner in module.modules() for c in type(inner).__mro__}
     tops = {c.__module__.split(".")[0] for c in classes} - {"builtins", "torch", "flashcliff"}
@@ -37,11 +37,11 @@ def check_code(module: nn.Module) -> None:
             if kind.__module__.split(".")[0] == top:
                 for name, value in vars(kind).items():
                     if not _comes_from(value, roots, top):
-                        raise NotReplaced(f"`{kind.__qualname__}.{name}` was replaced")
+                        raise Changed(f"`{kind.__qualname__}.{name}` was replaced")
         names = _defined(top)
         for place, name, value in _globals(top):
             if name in names and not isinstance(value, type) and not _comes_from(value, roots, top):
-                raise NotReplaced(f"the function `{place}.{name}` was replaced")
+                raise Changed(f"the function `{place}.{name}` was replaced")
 
 
 def _roots(top: str) -> tuple[str, ...] | None:

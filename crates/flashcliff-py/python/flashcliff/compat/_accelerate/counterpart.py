@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-__all__ = ["Call", "Counterpart", "Draw", "NotReplaced"]
+__all__ = ["Call", "Changed", "Counterpart", "Draw", "Form", "NotReplaced"]
 
 Call = tuple[Sequence[Any], Mapping[str, Any]]
 """Positional and named arguments of a call."""
@@ -21,17 +21,29 @@ class NotReplaced(Exception):
     """A module has no counterpart here; the message says why."""
 
 
+class Changed(NotReplaced):
+    """Somebody changed the module or one within it, so all of it is left as it is; the message says how."""
+
+
 @dataclass(frozen=True)
 class Counterpart:
-    """How to make the counterpart of a module, and how to find out whether both do the same."""
+    """A module of ours that may do the same as another, and how to find out whether it does."""
 
     make: Callable[[], nn.Module]
     """Makes the counterpart."""
-    fresh: Callable[[], nn.Module]
-    """Makes a module of the package with the same configuration, as nobody has changed it."""
     calls: Callable[[Draw], list[Call]]
-    """Calls on random input that both can make."""
-    tolerance: float = 1e-9
-    """The largest difference of both in float64, of the largest element of a result."""
-    caches: frozenset[str] = frozenset()
-    """Names of attributes in which modules of the package keep what they can compute again."""
+    """Calls on random input. The other module may refuse some of them, but not all."""
+
+
+@dataclass(frozen=True)
+class Form:
+    """Modules of one shape."""
+
+    name: str
+    """What such modules are called in reports."""
+    matches: Callable[[Any], bool]
+    """Whether a module has the parameters, buffers and modules of the form."""
+    counterparts: Callable[[Any], list[Counterpart]]
+    """What may do the same, the most likely first. It raises :class:`NotReplaced` or any error of what it reads."""
+    telling: bool = True
+    """Whether a module that matches is surely meant as one of the form. If not, reports leave out those that are kept."""
