@@ -155,7 +155,7 @@ impl<'a> Emitter<'a> {
             return self.call(&function, &[a, b], &self.value(other));
         }
         match self.body.graph.node(id) {
-            Node::Constant(bits) => format!("T({:?})", f64::from_bits(bits)),
+            Node::Constant(bits) => constant(f64::from_bits(bits)),
             Node::Lane { tensor, component } => {
                 format!("{}[{component}]", self.names.lane(tensor))
             }
@@ -261,12 +261,27 @@ fn positions(values: &[Id], wanted: Id) -> impl Iterator<Item = usize> {
         .map(|(index, _)| index)
 }
 
+/// A constant as an expression. No literal stands for a number that is not finite.
+fn constant(value: f64) -> String {
+    match value.is_finite() {
+        true => format!("T({value:?})"),
+        false => format!("T(__longlong_as_double(0x{:x}ll))", value.to_bits()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use flashcliff_program::ir::Width;
     use flashcliff_program::plan::{Target, Write};
 
     use super::*;
+
+    #[test]
+    fn constants_need_not_be_finite() {
+        assert_eq!(constant(-1.5), "T(-1.5)");
+        let infinity = constant(f64::INFINITY);
+        assert_eq!(infinity, "T(__longlong_as_double(0x7ff0000000000000ll))");
+    }
 
     #[test]
     #[should_panic(expected = "the plan makes the cuts of a stage lanes")]
