@@ -200,7 +200,7 @@ def test_recordings_that_would_be_wrong(kind):
     # One average of two that is missing.
     y = torch.nn.Parameter(torch.ones(3, device="cuda"))
     y.grad = torch.ones_like(y)
-    ours.add_param_group({"params": [y]})
+    ours.add_param_group({"params": [y], "average_decay": 0.9})
     ours.step()
     del ours.state[y]["average"]
     with pytest.raises(CaptureError, match=f"{name}: the first step makes the state"):
