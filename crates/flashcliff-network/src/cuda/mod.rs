@@ -23,9 +23,6 @@ use crate::{Error, Network, Value};
 use beside::{Beside, Line};
 use operators::Operators;
 
-/// The calls for which memory of a branch is of no other value. With fewer the line waits for branches, with more there is more memory.
-const SLACK: usize = 6;
-
 /// What a host lends to a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Lent<'a> {
@@ -117,7 +114,7 @@ impl Gpu {
             let own = operator.on_cuda(device)?.with_precision(precision);
             Ok(own.saved_len(dims, cuda::Dtypes { lanes, params }))
         };
-        let plan = Plan::new(network, outputs, rows, types, &saved_len, SLACK)?;
+        let plan = Plan::new(network, outputs, rows, types, &saved_len)?;
         let operators = Operators::new(&plan, device, precision)?;
         let workspace_bytes = operators.workspace_bytes(&plan)?;
         Ok(Self {

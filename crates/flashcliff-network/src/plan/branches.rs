@@ -12,8 +12,7 @@
 //! memory that the branch uses, or reads memory that the branch writes.
 
 #[cfg(any(feature = "cuda", test))]
-use super::Memory;
-use super::Plan;
+use super::{Memory, Plan};
 use crate::network::{Maker, Network, Value};
 use crate::work::Work;
 
@@ -90,6 +89,7 @@ impl Network {
     }
 }
 
+#[cfg(any(feature = "cuda", test))]
 impl Plan {
     /// Whether a call may run beside the line.
     pub(crate) fn forks(&self, call: usize) -> bool {
@@ -119,7 +119,6 @@ impl Plan {
     }
 
     /// The memory that a call uses.
-    #[cfg(any(feature = "cuda", test))]
     pub(crate) fn uses(&self, call: usize) -> Vec<(Memory, Use)> {
         let node = self.node(call);
         let of = |values: &[Value], own: Use| -> Vec<(Memory, Use)> {

@@ -20,15 +20,10 @@ struct Group {
 
 impl Plan {
     /// Places all values of calls.
-    pub(super) fn place(
-        &mut self,
-        wide: &[bool],
-        shapes: Vec<Vec<usize>>,
-        slack: usize,
-    ) -> Result<(), Error> {
+    pub(super) fn place(&mut self, wide: &[bool], shapes: Vec<Vec<usize>>) -> Result<(), Error> {
         let dtype = |value: usize| self.types[usize::from(wide[value])];
         let bytes = |value: usize| elements(&shapes[value]).saturating_mul(dtype(value).bytes());
-        let mut groups = self.groups(&bytes, slack)?;
+        let mut groups = self.groups(&bytes)?;
         self.bytes = arrange(&mut groups);
         for group in &groups {
             for &value in &group.members {
@@ -44,26 +39,25 @@ impl Plan {
     }
 
     /// The memories that calls need, those of the host with their places.
-    fn groups(&self, bytes: &dyn Fn(usize) -> usize, slack: usize) -> Result<Vec<Group>, Error> {
+    fn groups(&self, bytes: &dyn Fn(usize) -> usize) -> Result<Vec<Group>, Error> {
         let roots = self.roots();
         let mut group_of = vec![None; self.spots.len()];
         let mut groups: Vec<Group> = Vec::new();
         for (at, call) in self.calls.iter().enumerate() {
             let node = &self.network.nodes[call.node];
-            let end = if self.forks(at) { at + slack } else { at };
             for value in node.inputs.iter().chain(&node.outputs) {
                 let root = roots[value.0];
                 let number = *group_of[root].get_or_insert_with(|| {
                     groups.push(Group {
                         members: Vec::new(),
                         bytes: 0,
-                        life: (at, end),
+                        life: (at, at),
                         memory: None,
                     });
                     groups.len() - 1
                 });
                 let group = &mut groups[number];
-                group.life.1 = group.life.1.max(end);
+                group.life.1 = group.life.1.max(at);
                 if !group.members.contains(&value.0) {
                     group.members.push(value.0);
                     group.bytes = group.bytes.max(bytes(value.0));

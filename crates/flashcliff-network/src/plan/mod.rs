@@ -81,20 +81,17 @@ impl Network {
     /// [`Operator::bind`] for a number of rows that tensors cannot have.
     pub fn plan(&self, outputs: &[Value], rows: usize, types: [Dtype; 2]) -> Result<Plan, Error> {
         let saved_len = |operator: &Operator, dims: &Dims, _| Ok(operator.saved_len(dims));
-        Plan::new(self, outputs, rows, types, &saved_len, 0)
+        Plan::new(self, outputs, rows, types, &saved_len)
     }
 }
 
 impl Plan {
-    /// Plans with a function for what operators save. Memory that a [fork](Self::forks) uses is of no other value for so many calls more, so that
-    /// the line does not wait for the branch at once.
     pub(crate) fn new(
         network: &Network,
         outputs: &[Value],
         rows: usize,
         types: [Dtype; 2],
         saved_len: &SavedLen<'_>,
-        slack: usize,
     ) -> Result<Self, Error> {
         for &output in outputs {
             let info = network.info(output)?;
@@ -122,7 +119,7 @@ impl Plan {
         };
         let wide = types::wide(&plan.network);
         let shapes = plan.shapes(&wide, saved_len)?;
-        plan.place(&wide, shapes, slack)?;
+        plan.place(&wide, shapes)?;
         Ok(plan)
     }
 
