@@ -23,6 +23,9 @@ use crate::{Error, Network, Value};
 use beside::{Beside, Line};
 use operators::Operators;
 
+/// The calls for which memory of a small branch is of no other value. With fewer the line waits for branches, with more there is more memory.
+const SLACK: usize = 6;
+
 /// What a host lends to a run.
 #[derive(Clone, Copy, Debug)]
 pub struct Lent<'a> {
@@ -114,7 +117,7 @@ impl Gpu {
             let own = operator.on_cuda(device)?.with_precision(precision);
             Ok(own.saved_len(dims, cuda::Dtypes { lanes, params }))
         };
-        let plan = Plan::new(network, outputs, rows, types, &saved_len)?;
+        let plan = Plan::new(network, outputs, rows, types, &saved_len, SLACK)?;
         let operators = Operators::new(&plan, device, precision)?;
         let workspace_bytes = operators.workspace_bytes(&plan)?;
         Ok(Self {

@@ -12,7 +12,8 @@
 //! memory that the branch uses, or reads memory that the branch writes.
 
 #[cfg(any(feature = "cuda", test))]
-use super::{Memory, Plan};
+use super::Memory;
+use super::Plan;
 use crate::network::{Maker, Network, Value};
 use crate::work::Work;
 
@@ -89,9 +90,8 @@ impl Network {
     }
 }
 
-#[cfg(any(feature = "cuda", test))]
 impl Plan {
-    /// Whether a call may run beside the line.
+    /// Whether a call may run beside the line: nothing waits for it at once.
     pub(crate) fn forks(&self, call: usize) -> bool {
         let node = self.node(call);
         let is_linear = |work: &Work| matches!(work, Work::Operator(own) if own.adds_to_gradient());
@@ -119,6 +119,7 @@ impl Plan {
     }
 
     /// The memory that a call uses.
+    #[cfg(any(feature = "cuda", test))]
     pub(crate) fn uses(&self, call: usize) -> Vec<(Memory, Use)> {
         let node = self.node(call);
         let of = |values: &[Value], own: Use| -> Vec<(Memory, Use)> {

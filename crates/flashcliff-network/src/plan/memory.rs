@@ -8,6 +8,9 @@ use crate::work::{Gradient, Work};
 /// Places begin at multiples of so many bytes: what kernels of GPUs and lines of caches ask for.
 const ALIGNMENT: usize = 256;
 
+/// The most bytes of a small call. Memory of larger ones is used again at once: caches still have it.
+const SMALL: usize = 4 << 20;
+
 /// Values in one memory.
 #[derive(Clone, Debug)]
 struct Group {
@@ -20,10 +23,15 @@ struct Group {
 
 impl Plan {
     /// Places all values of calls.
-    pub(super) fn place(&mut self, wide: &[bool], shapes: Vec<Vec<usize>>) -> Result<(), Error> {
+    pub(super) fn place(
+        &mut self,
+        wide: &[bool],
+        shapes: Vec<Vec<usize>>,
+        slack: usize,
+    ) -> Result<(), Error> {
         let dtype = |value: usize| self.types[usize::from(wide[value])];
         let bytes = |value: usize| elements(&shapes[value]).saturating_mul(dtype(value).bytes());
-        let mut groups = self.groups(&bytes)?;
+        let mut groups = self.groups(&bytes, slack)?;
         self.bytes = arrange(&mut groups);
         for group in &groups {
             for &value in &group.members {
@@ -39,25 +47,26 @@ impl Plan {
     }
 
     /// The memories that calls need, those of the host with their places.
-    fn groups(&self, bytes: &dyn Fn(usize) -> usize) -> Result<Vec<Group>, Error> {
+    fn groups(&self, bytes: &dyn Fn(usize) -> usize, slack: usize) -> Result<Vec<Group>, Error> {
         let roots = self.roots();
         let mut group_of = vec![None; self.spots.len()];
         let mut groups: Vec<Group> = Vec::new();
         for (at, call) in self.calls.iter().enumerate() {
             let node = &self.network.nodes[call.node];
+            let end = at + self.slack(at, bytes, slack);
             for value in node.inputs.iter().chain(&node.outputs) {
                 let root = roots[value.0];
                 let number = *group_of[root].get_or_insert_with(|| {
                     groups.push(Group {
                         members: Vec::new(),
                         bytes: 0,
-                        life: (at, at),
+                        life: (at, end),
                         memory: None,
                     });
                     groups.len() - 1
                 });
                 let group = &mut groups[number];
-                group.life.1 = group.life.1.max(at);
+                group.life.1 = group.life.1.max(end);
                 if !group.members.contains(&value.0) {
                     group.members.push(value.0);
                     group.bytes = group.bytes.max(bytes(value.0));
@@ -86,6 +95,17 @@ impl Plan {
         match bytes(output.0) == group.bytes && group.life.1 != usize::MAX {
             true => Ok(()),
             false => Err(self.no_output(output)),
+        }
+    }
+
+    /// The calls for which memory of a call is of no other value, although nothing reads it: those of a small branch.
+    fn slack(&self, call: usize, bytes: &dyn Fn(usize) -> usize, most: usize) -> usize {
+        let node = self.node(call);
+        let values = node.inputs.iter().chain(&node.outputs);
+        let all = values.fold(0, |all: usize, value| all.saturating_add(bytes(value.0)));
+        match self.forks(call) && all <= SMALL {
+            true => most,
+            false => 0,
         }
     }
 
@@ -150,39 +170,61 @@ fn join(parents: &mut [usize], a: Value, b: Value) {
     parents[b] = a;
 }
 
-/// Places the groups that lie in the arena, the largest first, each at the lowest offset that no group of the same time has. Returns the
-/// bytes of the arena.
+/// A group that lies somewhere in the arena.
+struct Placed {
+    from: usize,
+    to: usize,
+    life: (usize, usize),
+}
+
+/// Places the groups that lie in the arena, the largest first, those of one size in the order of their calls. Each takes the memory that was used
+/// last before, which caches still have, else the lowest offset. Returns the bytes of the arena.
 fn arrange(groups: &mut [Group]) -> usize {
     let mut order: Vec<usize> = (0..groups.len())
         .filter(|&at| groups[at].memory.is_none())
         .collect();
-    order.sort_by_key(|&at| (std::cmp::Reverse(groups[at].bytes), at));
-    let (mut end, mut placed) = (0, Vec::<(usize, usize, (usize, usize))>::new());
+    order.sort_by_key(|&at| (std::cmp::Reverse(groups[at].bytes), groups[at].life.0, at));
+    let (mut end, mut placed) = (0, Vec::<Placed>::new());
     for at in order {
         let (bytes, life) = (groups[at].bytes, groups[at].life);
         let bytes = bytes
             .checked_next_multiple_of(ALIGNMENT)
             .unwrap_or(usize::MAX);
-        let meets = |other: &(usize, usize)| life.0 <= other.1 && other.0 <= life.1;
-        let mut taken: Vec<(usize, usize)> = placed
-            .iter()
-            .filter(|(_, _, other)| meets(other))
-            .map(|&(from, to, _)| (from, to))
-            .collect();
-        taken.sort_unstable();
-        let mut from = 0_usize;
-        for (start, stop) in taken {
-            if from.saturating_add(bytes) <= start {
-                break;
-            }
-            from = from.max(stop);
-        }
+        let from = place(&placed, bytes, life, end);
         let to = from.saturating_add(bytes);
-        placed.push((from, to, life));
+        placed.push(Placed { from, to, life });
         groups[at].memory = Some(Memory::Arena { from, to });
         end = end.max(to);
     }
     end
+}
+
+/// The offset for a group among those that are placed.
+fn place(placed: &[Placed], bytes: usize, life: (usize, usize), end: usize) -> usize {
+    let meets = |other: &Placed| life.0 <= other.life.1 && other.life.0 <= life.1;
+    let is_free = |from: usize| {
+        let to = from.saturating_add(bytes);
+        let overlaps = |other: &Placed| from < other.to && other.from < to;
+        !placed.iter().any(|other| meets(other) && overlaps(other))
+    };
+    // The last call that used some of the memory.
+    let last_use = |from: usize| {
+        let to = from.saturating_add(bytes);
+        let before = placed.iter().filter(|other| other.life.1 < life.0);
+        let inside = before.filter(|other| from < other.to && other.from < to);
+        inside.map(|other| other.life.1).max()
+    };
+    let starts = placed.iter().flat_map(|other| [other.from, other.to]);
+    let free: Vec<usize> = starts.chain([0]).filter(|&from| is_free(from)).collect();
+    let within = free
+        .iter()
+        .copied()
+        .filter(|from| from.saturating_add(bytes) <= end);
+    let warmest = within.max_by_key(|&from| (last_use(from), std::cmp::Reverse(from)));
+    // The end of all is always free.
+    warmest
+        .or_else(|| free.iter().copied().min())
+        .unwrap_or(end)
 }
 
 /// The number of elements. The largest number stands for more than memory has.

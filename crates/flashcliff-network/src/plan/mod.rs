@@ -81,17 +81,20 @@ impl Network {
     /// [`Operator::bind`] for a number of rows that tensors cannot have.
     pub fn plan(&self, outputs: &[Value], rows: usize, types: [Dtype; 2]) -> Result<Plan, Error> {
         let saved_len = |operator: &Operator, dims: &Dims, _| Ok(operator.saved_len(dims));
-        Plan::new(self, outputs, rows, types, &saved_len)
+        Plan::new(self, outputs, rows, types, &saved_len, 0)
     }
 }
 
 impl Plan {
+    /// Plans with a function for what operators save. Memory of a small [fork](Self::forks) is of no other value for so many calls more, so that the line
+    /// does not wait for the branch at once.
     pub(crate) fn new(
         network: &Network,
         outputs: &[Value],
         rows: usize,
         types: [Dtype; 2],
         saved_len: &SavedLen<'_>,
+        slack: usize,
     ) -> Result<Self, Error> {
         for &output in outputs {
             let info = network.info(output)?;
@@ -119,7 +122,7 @@ impl Plan {
         };
         let wide = types::wide(&plan.network);
         let shapes = plan.shapes(&wide, saved_len)?;
-        plan.place(&wide, shapes)?;
+        plan.place(&wide, shapes, slack)?;
         Ok(plan)
     }
 
