@@ -229,13 +229,30 @@ impl Gpu {
             ("output", self.plan.outputs().len(), lent.outputs.len()),
         ];
         let wrong = counts.iter().find(|(_, expected, got)| expected != got);
-        match wrong {
-            None => Ok(()),
-            Some(&(what, expected, got)) => Err(Error::Length {
+        if let Some(&(what, expected, got)) = wrong {
+            return Err(Error::Length {
                 what,
                 index: got,
                 expected,
                 got,
+            });
+        }
+        let inputs = network.inputs().iter().zip(lent.inputs);
+        let mut all = inputs.chain(network.parameters().iter().zip(lent.parameters));
+        all.try_for_each(|(&value, tensor)| self.check_tensor(value, tensor))
+    }
+
+    /// Checks a tensor that calls read.
+    fn check_tensor(&self, value: Value, tensor: &cuda::Tensor<'_>) -> Result<(), Error> {
+        let Some((shape, dtype)) = self.plan.tensor(value) else {
+            return Ok(());
+        };
+        match tensor.shape() == shape && tensor.dtype() == dtype {
+            true => Ok(()),
+            false => Err(Error::Shape {
+                node: self.plan.network().name(value).to_owned(),
+                expected: format!("{shape:?} of {dtype}"),
+                got: format!("{:?} of {}", tensor.shape(), tensor.dtype()),
             }),
         }
     }

@@ -167,6 +167,18 @@ fn tensors_of_other_lengths_are_refused() {
         got.contains("expected a plan for f32 on the CPU, got one for features of f64"),
         "{got}"
     );
+    // Memory is of one plan, and of its copies.
+    let other = network.plan(&[y], 3, [Dtype::F64; 2]).unwrap();
+    let sources = Slices {
+        inputs: &[&right[..]],
+        parameters: &[],
+    };
+    let mut run = |plan| {
+        let mut outputs = [vec![0.0; 6]];
+        memory.run(plan, &sources, &mut outputs, Scales::default(), &mut |_| {})
+    };
+    assert!(text(run(&other)).contains("expected a plan for this memory, got one for another one"));
+    assert!(run(&plan.clone()).is_ok());
     let half = network.plan(&[y], 3, [Dtype::F16, Dtype::F32]).unwrap();
     assert!(text(Cpu::<f32>::new(&half)).contains("features of f16"));
 }
