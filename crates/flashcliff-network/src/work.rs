@@ -54,7 +54,7 @@ pub enum Work {
     Gradient(Gradient),
 }
 
-/// The gradients of some inputs of a node. It reads what [`Gradient::reads`] says.
+/// The gradients of some inputs of a node.
 #[derive(Clone, Debug)]
 pub struct Gradient {
     /// The node.
