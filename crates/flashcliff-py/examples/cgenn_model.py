@@ -20,17 +20,14 @@ from flashcliff.compat.cgenn import CliffordAlgebra
 class Plain(nn.Module):
     """A layer as CGENN has it: `[batch, channels, blades]`, dense tables."""
 
-    def __init_subclass__(cls):
-        # `accelerate` knows CGENN's layers by class and package.
-        cls.__module__ = "models.modules.plain"
-
     def __init__(self, algebra):
         super().__init__()
         self.algebra = algebra
 
-    def spread(self, by_grade):
-        """A number for each grade, for each blade."""
-        return by_grade.repeat_interleave(self.algebra.subspaces, dim=-1)
+
+def spread(algebra, by_grade):
+    """A number for each grade, for each blade."""
+    return by_grade.repeat_interleave(algebra.subspaces, dim=-1)
 
 
 class MVLinear(Plain):
@@ -43,7 +40,7 @@ class MVLinear(Plain):
         self.register_parameter("bias", bias)
 
     def forward(self, x):
-        y = torch.einsum("bni,mni->bmi", x, self.spread(self.weight))
+        y = torch.einsum("bni,mni->bmi", x, spread(self.algebra, self.weight))
         if self.bias is None:
             return y
         return torch.cat((y[..., :1] + self.bias, y[..., 1:]), dim=-1)
