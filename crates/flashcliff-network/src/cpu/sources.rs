@@ -17,13 +17,13 @@ pub trait Sources<T> {
     /// The elements of an input, in the order of its axes.
     ///
     /// # Errors
-    /// Those of the host.
+    /// The errors of the host, of a tensor that cannot be read.
     fn input(&self, input: usize) -> Result<Self::Guard<'_>, Self::Error>;
 
     /// The elements of a parameter, in the order of its axes.
     ///
     /// # Errors
-    /// Those of the host.
+    /// The errors of the host, of a tensor that cannot be read.
     fn parameter(&self, parameter: usize) -> Result<Self::Guard<'_>, Self::Error>;
 }
 
