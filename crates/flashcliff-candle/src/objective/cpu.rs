@@ -19,7 +19,7 @@ pub(super) struct OnCpu<T> {
     memory: Cpu<T>,
     /// The error, and the gradients of parameters.
     sums: Vec<Vec<T>>,
-    /// The same for one part of a batch; empty until there are several parts.
+    /// The error and the gradients of one part of a batch; empty until there are several parts.
     shares: Vec<Vec<T>>,
     loss: f64,
 }

@@ -58,7 +58,7 @@ pub(super) struct Part {
 /// The size of a batch: its rows, and the parts that it is computed in.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Batch<'n> {
-    /// What is trained, in errors.
+    /// The name of the trained network in errors.
     pub(super) name: &'n str,
     pub(super) rows: usize,
     pub(super) parts: usize,

@@ -22,7 +22,7 @@ const RECORDS: &str = "clip_records";
 const LOSS_SCALE: &str = "loss_scale";
 /// The operations of an element in a step of Adam, by the formulas below.
 const OPERATIONS: usize = 14;
-/// Those of Lion.
+/// The operations of an element in a step of Lion.
 const LION_OPERATIONS: usize = 12;
 
 /// Adam, with the arithmetic of `torch.optim.Adam`; with [`decoupled`](AdamOptions::decoupled) decay that of `torch.optim.AdamW`.
