@@ -333,11 +333,16 @@ extern "C" int fc_reverse_axes(const void *from, void *to, int64_t first, int64_
                                void *stream) {
   if (from == nullptr || to == nullptr || first < 0 || middle < 0 || last < 0) return FC_ERROR_BAD_CALL;
   const int64_t count = first * middle * last;
-  return fc::with(dtype, count, [&](auto number) {
+  const auto run = [&](auto number) {
     using T = decltype(number);
     fc::reverse_axes<T><<<fc::ctas(count), fc::kThreads, 0, static_cast<cudaStream_t>(stream)>>>(
         static_cast<const T *>(from), static_cast<T *>(to), first, middle, last);
-  });
+  };
+  if (!fc::has_16_bits(dtype)) return fc::with(dtype, count, run);
+  if (const int error = fc::checked(count)) return error;
+  // Elements are only moved, so both types of 16 bits are one.
+  if (count > 0) run(uint16_t(0));
+  return cudaGetLastError();
 }
 
 extern "C" int fc_accumulate(void *to, const void *from, int64_t count, fc_dtype dtype, void *stream) {

@@ -51,7 +51,7 @@ int fc_blade(const void *x, void *o, int64_t blade, int64_t rows, fc_dtype x_dty
 int fc_blade_backward(const void *grad_o, void *grad_x, int64_t blade, int64_t blades, int64_t rows, fc_dtype x_dtype,
                       fc_dtype o_dtype, void *stream);
 
-/* An array [first, middle, last] with its axes in reverse order: to[k][j][i] = from[i][j][k], in FC_F32 or FC_F64. */
+/* An array [first, middle, last] with its axes in reverse order: to[k][j][i] = from[i][j][k], in any of the types. */
 int fc_reverse_axes(const void *from, void *to, int64_t first, int64_t middle, int64_t last, fc_dtype dtype, void *stream);
 
 /* to += from, in FC_F32 or FC_F64. */

@@ -2784,7 +2784,7 @@ unsafe extern "C" {
         o_dtype: fc_dtype,
         stream: *mut ::core::ffi::c_void,
     ) -> ::core::ffi::c_int;
-    /// An array \[first, middle, last\] with its axes in reverse order: to\[k\]\[j\]\[i\] = from\[i\]\[j\]\[k\], in FC_F32 or FC_F64.
+    /// An array \[first, middle, last\] with its axes in reverse order: to\[k\]\[j\]\[i\] = from\[i\]\[j\]\[k\], in any of the types.
     pub fn fc_reverse_axes(
         from: *const ::core::ffi::c_void,
         to: *mut ::core::ffi::c_void,

@@ -24,7 +24,72 @@ use crate::{Error, Operator};
 pub struct Spans<'a> {
     operator: &'a Operator,
     element: usize,
-    spans: Vec<(Range<usize>, &'a str, bool)>,
+    spans: Vec<Span<'a>>,
+}
+
+/// A tensor of a call, by its addresses.
+#[derive(Clone, Debug)]
+pub struct Span<'a> {
+    range: Range<usize>,
+    name: &'a str,
+    written: bool,
+}
+
+impl<'a> Span<'a> {
+    /// `len` elements of some bytes each at an address, under a name in a call, and whether they are written. No elements need no address.
+    ///
+    /// # Errors
+    /// [`Error::BadAddress`] for an address of 0, one that is no multiple of the size of an element, and elements beyond the last address.
+    pub fn new(
+        call: &str,
+        name: &'a str,
+        [address, len, element]: [usize; 3],
+        written: bool,
+    ) -> Result<Self, Error> {
+        let bytes = len.checked_mul(element);
+        let range = match bytes.and_then(|bytes| address.checked_add(bytes)) {
+            _ if len == 0 => 0..0,
+            Some(end) if address != 0 && address.is_multiple_of(element) => address..end,
+            _ => {
+                return Err(Error::BadAddress {
+                    operator: call.to_owned(),
+                    tensor: name.to_owned(),
+                    expected: element,
+                    got: address as u64,
+                });
+            }
+        };
+        Ok(Self {
+            range,
+            name,
+            written,
+        })
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.range.start < other.range.end && other.range.start < self.range.end
+    }
+}
+
+/// Checks that the written tensors of a call overlap none of the others. Nothing is allocated.
+///
+/// # Errors
+/// [`Error::Aliased`] with the names of the first two that overlap.
+pub fn check_overlaps<'a>(
+    call: &str,
+    spans: impl Iterator<Item = Span<'a>> + Clone,
+) -> Result<(), Error> {
+    for (index, span) in spans.clone().enumerate().filter(|(_, span)| span.written) {
+        let mut others = spans.clone().enumerate();
+        if let Some((_, other)) = others.find(|(at, other)| *at != index && span.overlaps(other)) {
+            return Err(Error::Aliased {
+                operator: call.to_owned(),
+                first: span.name.to_owned(),
+                second: other.name.to_owned(),
+            });
+        }
+    }
+    Ok(())
 }
 
 impl<'a> Spans<'a> {
@@ -48,22 +113,10 @@ impl<'a> Spans<'a> {
         name: &'a str,
         written: bool,
     ) -> Result<(), Error> {
-        if len == 0 {
-            return Ok(());
-        }
-        let bytes = len.checked_mul(self.element);
-        match bytes.and_then(|bytes| address.checked_add(bytes)) {
-            Some(end) if address != 0 && address.is_multiple_of(self.element) => {
-                self.spans.push((address..end, name, written));
-                Ok(())
-            }
-            _ => Err(Error::BadAddress {
-                operator: self.operator.name().to_owned(),
-                tensor: name.to_owned(),
-                expected: self.element,
-                got: address as u64,
-            }),
-        }
+        let place = [address, len, self.element];
+        let span = Span::new(self.operator.name(), name, place, written)?;
+        self.spans.push(span);
+        Ok(())
     }
 
     /// Checks that written memory overlaps nothing else.
@@ -71,19 +124,6 @@ impl<'a> Spans<'a> {
     /// # Errors
     /// [`Error::Aliased`] with the names of the first two that overlap.
     pub fn check(&self) -> Result<(), Error> {
-        for (index, (span, first, written)) in self.spans.iter().enumerate() {
-            let mut others = self.spans.iter().enumerate();
-            let overlapping = others.find(|(at, (other, ..))| {
-                *at != index && span.start < other.end && other.start < span.end
-            });
-            if let (true, Some((_, (_, second, _)))) = (*written, overlapping) {
-                return Err(Error::Aliased {
-                    operator: self.operator.name().to_owned(),
-                    first: (*first).to_owned(),
-                    second: (*second).to_owned(),
-                });
-            }
-        }
-        Ok(())
+        check_overlaps(self.operator.name(), self.spans.iter().cloned())
     }
 }

@@ -44,6 +44,7 @@
 //! second derivatives: the results have the same bits. The chapter "An operator of your own in Rust" of the guide shows it.
 
 pub use flashcliff_program::ir::{
-    Argument, Digest, Function, Graph, Id, LaneTensor, Node, Parameter, Program, Uniform, Width,
+    Argument, Digest, Function, Graph, Id, LaneTensor, Node, Parameter, Program, Returned, Uniform,
+    Width,
 };
 pub use flashcliff_program::spec::Multivector;

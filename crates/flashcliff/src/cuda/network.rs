@@ -170,6 +170,51 @@ pub fn points(
     fault::kernel("fc_points", result)
 }
 
+/// The gradient of [`points`]: `grad_x[b][p][i] = grad_o[1 + i][b][p]`, with `grad_x` `[batch, points, dim]`. Both have one type.
+///
+/// # Errors
+/// Tensors of another shape, type or device; [`Error::Cuda`].
+pub fn points_backward(
+    device: &Device,
+    stream: &CudaStream,
+    grad_o: Tensor<'_>,
+    mut grad_x: TensorMut<'_>,
+) -> Result<(), Error> {
+    let call = Call {
+        name: "points_backward",
+        device,
+        stream,
+    };
+    let &[batch, points, dim] = grad_x.shape() else {
+        return Err(call.axes("grad_x", "[batch, points, dim]", grad_x.shape()));
+    };
+    if grad_o.shape() != [dim + 1, batch, points] {
+        return Err(call.axes("grad_o", "[1 + dim, batch, points]", grad_o.shape()));
+    }
+    let (rows, dtype) = (batch * points, grad_x.dtype());
+    let ends = [
+        ("grad_x", grad_x.layout(), dim * rows),
+        ("grad_o", grad_o.layout(), (dim + 1) * rows),
+    ];
+    call.checked(&ends, "the same for both tensors", |own| own == dtype)?;
+    let queue = Queue::of(stream);
+    let ((from, _read), (to, _written)) = (grad_o.acquire(&queue), grad_x.acquire(&queue));
+    let vectors = from + (rows * dtype.bytes()) as CUdeviceptr;
+    // SAFETY: the tensors have the lengths that are checked above, on this device, and the vectors lie behind the scalars.
+    let result = unsafe {
+        sys::fc_reverse_axes(
+            address(vectors),
+            address(to),
+            dim as i64,
+            1,
+            rows as i64,
+            code(dtype),
+            queue.raw().cast(),
+        )
+    };
+    fault::kernel("fc_reverse_axes", result)
+}
+
 /// The Euclidean norm over blades: `o = sqrt(sum of x^2)`, with `x` `[blades, ...]` and `o` of the other axes.
 ///
 /// # Errors
@@ -493,7 +538,7 @@ pub fn blade_backward(
 }
 
 /// A tensor `[first, middle, last]` with its axes in reverse order, `[last, middle, first]`: the weights of CGENN's fully connected product
-/// as the kernels read them. Both are `F32`, or both are `F64`.
+/// as the kernels read them. Both have one type.
 ///
 /// # Errors
 /// Tensors of another shape, type or device; [`Error::Cuda`].
@@ -514,8 +559,9 @@ pub fn reverse_axes(
     if to.shape() != [last, middle, first] {
         return Err(call.axes("to", "[last, middle, first]", to.shape()));
     }
-    let len = first * middle * last;
-    let dtype = call.check(&[("from", from.layout(), len), ("to", to.layout(), len)])?;
+    let (len, dtype) = (first * middle * last, from.dtype());
+    let ends = [("from", from.layout(), len), ("to", to.layout(), len)];
+    call.checked(&ends, "the same for both tensors", |own| own == dtype)?;
     let queue = Queue::of(stream);
     let ((from, _read), (to, _written)) = (from.acquire(&queue), to.acquire(&queue));
     // SAFETY: the tensors have the lengths that are checked above, on this device.

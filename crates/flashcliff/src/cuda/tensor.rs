@@ -3,7 +3,7 @@
 use std::fmt;
 
 use cudarc::driver::sys::CUdeviceptr;
-use cudarc::driver::{DeviceSlice, SyncOnDrop};
+use cudarc::driver::{CudaStream, DeviceSlice, SyncOnDrop};
 
 use super::dtype::DeviceElement;
 use super::memory::{Memory, MemoryMut, access};
@@ -139,6 +139,25 @@ impl<'a> Tensor<'a> {
         })
     }
 
+    /// The first elements, in another shape.
+    ///
+    /// # Errors
+    /// [`Error::LengthMismatch`] for a shape of more elements than there are, [`Error::ShapeTooLarge`].
+    pub fn first(&self, shape: &[usize]) -> Result<Self, Error> {
+        let layout = Layout::of_raw(self.layout.dtype, shape, self.layout.ordinal)?;
+        if layout.len > self.layout.len {
+            return Err(Error::LengthMismatch {
+                shape: shape.to_vec(),
+                expected: layout.len,
+                got: self.layout.len,
+            });
+        }
+        Ok(Self {
+            source: self.source,
+            layout,
+        })
+    }
+
     pub(super) fn over(memory: &'a dyn access::Read, layout: Layout) -> Self {
         Self {
             source: Source::Memory(memory),
@@ -159,6 +178,18 @@ impl<'a> Tensor<'a> {
     /// The number of the tensor's device.
     pub fn ordinal(&self) -> usize {
         self.layout.ordinal
+    }
+
+    /// The address of the elements, for a kernel on a stream. The guard, if there is one, is dropped behind the launch: cudarc orders the uses of its
+    /// memory by it.
+    pub fn address<'s>(&'s self, stream: &'s CudaStream) -> (CUdeviceptr, Option<SyncOnDrop<'s>>) {
+        match self.source {
+            Source::Memory(memory) => {
+                let (ptr, guard) = memory.read(stream);
+                (ptr, Some(guard))
+            }
+            Source::Raw(ptr) => (ptr, None),
+        }
     }
 
     pub(super) fn layout(&self) -> &Layout {

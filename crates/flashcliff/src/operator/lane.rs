@@ -3,7 +3,7 @@
 use cayley::GradeSet;
 
 use super::shape::{Dim, Dims, TensorSpec};
-use super::{Cost, Pass};
+use super::{Cost, Pass, ProgramOptions};
 use crate::Element;
 use crate::few::Few;
 use crate::kernel::lanes::{self, Call, MAX_PARAMS, MAX_TENSORS, Operand, Parameter};
@@ -141,6 +141,14 @@ impl LaneOperator {
     /// The program as it is written.
     pub(super) fn source(&self) -> &'static ir::Program {
         self.program.source()
+    }
+
+    /// The values of a call that the program leaves open.
+    pub(super) fn options(&self) -> ProgramOptions {
+        ProgramOptions {
+            gate: self.gate,
+            eps: self.eps,
+        }
     }
 
     /// The norm of the result.

@@ -18,6 +18,7 @@ use std::fmt::Display;
 
 use crate::Element;
 use crate::kernel::rows::STREAM_BYTES;
+use crate::ops::Recipe;
 use crate::tensor::{Tensor, TensorMut};
 use crate::{Algebra, Error, Tier, environment, sizes};
 
@@ -70,6 +71,7 @@ pub struct Operator {
     outputs: Vec<TensorSpec>,
     kept: Option<TensorSpec>,
     kind: Kind,
+    recipe: Option<Recipe>,
 }
 
 /// The tensors that a backward pass reads.
@@ -103,6 +105,38 @@ impl Operator {
             outputs,
             kept,
             kind,
+            recipe: None,
+        }
+    }
+
+    pub(crate) fn with_recipe(self, recipe: Recipe) -> Self {
+        Self {
+            recipe: Some(recipe),
+            ..self
+        }
+    }
+
+    /// What [`ops::by_name`](crate::ops::by_name) makes this operator of; `None` for an operator of a program of one's own, and for a
+    /// derivative. The [tier](Self::tier) is no part of it.
+    ///
+    /// ```
+    /// use flashcliff::{Algebra, ProductKind, ops};
+    ///
+    /// let operator = ops::product("cl300".parse::<Algebra>()?, ProductKind::Exterior, None, None)?;
+    /// let recipe = operator.recipe().ok_or("an operator of the table")?;
+    /// let again = ops::by_name(operator.algebra(), recipe.name(), recipe.settings())?;
+    /// assert_eq!(again.recipe(), operator.recipe());
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn recipe(&self) -> Option<&Recipe> {
+        self.recipe.as_ref()
+    }
+
+    /// The options of the program that computes the operator, if it is one: see [`Self::program`]. [`Self::of`] makes the operator of both.
+    pub fn program_options(&self) -> Option<ProgramOptions> {
+        match &self.kind {
+            Kind::Lanes(lane) => Some(lane.options()),
+            _ => None,
         }
     }
 

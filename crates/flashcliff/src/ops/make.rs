@@ -4,7 +4,7 @@ use cayley::GradeSet;
 use flashcliff_operators::Kind as Form;
 use flashcliff_program::operators::{self, Entry, Lanes, Place, Settings, Value};
 
-use super::{LinearOptions, LinearSgpOptions, ProductOptions, Setting};
+use super::{LinearOptions, LinearSgpOptions, ProductOptions, Recipe, Setting};
 use crate::operator::{Kind, LaneOperator, Operator, Zero};
 use crate::{Algebra, Error, UnknownOption};
 
@@ -118,16 +118,17 @@ pub(super) fn lanes(
     settings: &[(&'static str, Setting<'static>)],
 ) -> Result<Operator, Error> {
     let chosen = Chosen::new(name, algebra, settings)?;
+    let recipe = Recipe::new(name, settings);
     let name = chosen.name();
-    match chosen.lane() {
-        Ok(lane) => Ok(Operator::new(name, algebra, Kind::Lanes(lane))),
+    let kind = match chosen.lane() {
+        Ok(lane) => Kind::Lanes(lane),
         Err(Error::UnsupportedGrades { .. }) if chosen.is_zero() => {
             let [left, right] = chosen.operands();
-            let zero = Zero::new(algebra, left, right);
-            Ok(Operator::new(name, algebra, Kind::Zero(zero)))
+            Kind::Zero(Zero::new(algebra, left, right))
         }
-        Err(error) => Err(error.of(name)),
-    }
+        Err(error) => return Err(error.of(name)),
+    };
+    Ok(Operator::new(name, algebra, kind).with_recipe(recipe))
 }
 
 fn value(setting: Setting<'static>) -> Value {
@@ -188,12 +189,14 @@ pub(super) fn fcgp_norm(algebra: Algebra, options: &ProductOptions) -> Result<Op
     let kind = crate::operator::FullyConnected::new(algebra, options);
     let kind = kind.map_err(|e| e.of("fcgp_norm"))?;
     let kind = Kind::FullyConnected(Box::new(kind));
-    Ok(Operator::new("fcgp_norm", algebra, kind))
+    let recipe = Recipe::new("fcgp_norm", &options.settings());
+    Ok(Operator::new("fcgp_norm", algebra, kind).with_recipe(recipe))
 }
 
 pub(super) fn mv_linear(algebra: Algebra, options: &LinearOptions) -> Result<Operator, Error> {
     let kind = crate::operator::Linear::new(algebra, options)?;
-    Ok(Operator::new("mv_linear", algebra, Kind::Linear(kind)))
+    let recipe = Recipe::new("mv_linear", &options.settings());
+    Ok(Operator::new("mv_linear", algebra, Kind::Linear(kind)).with_recipe(recipe))
 }
 
 pub(super) fn mv_linear_sgp_norm(
@@ -203,5 +206,6 @@ pub(super) fn mv_linear_sgp_norm(
     let kind = crate::operator::LinearSgp::new(algebra, options);
     let kind = kind.map_err(|e| e.of("mv_linear_sgp_norm"))?;
     let kind = Kind::LinearSgp(Box::new(kind));
-    Ok(Operator::new("mv_linear_sgp_norm", algebra, kind))
+    let recipe = Recipe::new("mv_linear_sgp_norm", &options.settings());
+    Ok(Operator::new("mv_linear_sgp_norm", algebra, kind).with_recipe(recipe))
 }

@@ -12,6 +12,7 @@
 //! * `functions`, `options`, `by_name` - written by `cargo xtask gen` from [`TABLE`].
 //! * `make` - how operators are built.
 //! * `given` - settings by name.
+//! * `recipe` - what an operator was made of.
 
 #[rustfmt::skip]
 mod by_name;
@@ -21,6 +22,7 @@ mod given;
 pub(crate) mod make;
 #[rustfmt::skip]
 mod options;
+mod recipe;
 
 use flashcliff_kernels::UnknownOption;
 
@@ -30,6 +32,7 @@ pub use flashcliff_program::operators::OPERATORS as TABLE;
 pub use functions::*;
 pub use given::Setting;
 pub use options::{LinearOptions, LinearSgpOptions, ProductOptions, SteerableOptions};
+pub use recipe::Recipe;
 
 /// The table of operators, and what its rows are made of.
 pub mod table {

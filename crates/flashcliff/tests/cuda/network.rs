@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream};
+use flashcliff::cuda::half::bf16;
 use flashcliff::cuda::network::{self, Activation};
 use flashcliff::cuda::{DeviceElement, Scratch, Tensor, TensorMut};
 use flashcliff::ops::{self, LinearOptions, ProductOptions};
@@ -17,6 +18,7 @@ pub(crate) fn add(tests: &mut Tests) {
         numbers::<f32>(1e-6);
         numbers::<f64>(1e-14);
     });
+    tests.add(Needs::Gpu, "network::moved_elements", moved);
     tests.add(Needs::Gpu, "network::refused_calls", refused);
     tests.add(Needs::CublasLt, "network::backward_adding", adding);
 }
@@ -227,6 +229,28 @@ pub(crate) fn numbers<T: Number>(bound: f64) {
             .collect();
         here.assert_near(&to, &expected, "reversed axes");
     }
+}
+
+/// Elements are moved as they are, those of 16 bits too: axes in reverse order, and the gradient of points.
+fn moved() {
+    let stream = device().new_stream().expect("a stream");
+    let data: Vec<bf16> = (0..24_u8).map(|at| bf16::from_f32(at.into())).collect();
+    let from = stream.clone_htod(&data).expect("memory");
+    let mut to = stream.alloc_zeros::<bf16>(24).expect("memory");
+    let given = Tensor::new(&from, &[2, 3, 4]).expect("a tensor");
+    let reversed = TensorMut::new(&mut to, &[4, 3, 2]).expect("a tensor");
+    network::reverse_axes(device(), &stream, given, reversed).expect("a call");
+    let expected: Vec<bf16> = (0..24)
+        .map(|at| data[(at % 2 * 3 + at / 2 % 3) * 4 + at / 6])
+        .collect();
+    assert_eq!(stream.clone_dtoh(&to).expect("a copy"), expected);
+    // Four blades of two samples of three points: a scalar and three vectors.
+    let given = Tensor::new(&from, &[4, 2, 3]).expect("a tensor");
+    let mut grad = stream.alloc_zeros::<bf16>(18).expect("memory");
+    let points = TensorMut::new(&mut grad, &[2, 3, 3]).expect("a tensor");
+    network::points_backward(device(), &stream, given, points).expect("a call");
+    let expected: Vec<bf16> = (0..18).map(|at| data[(1 + at % 3) * 6 + at / 3]).collect();
+    assert_eq!(stream.clone_dtoh(&grad).expect("a copy"), expected);
 }
 
 fn refused() {

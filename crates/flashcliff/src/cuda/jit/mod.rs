@@ -9,7 +9,7 @@ mod compiler;
 mod nvrtc;
 mod source;
 
-use std::ffi::c_void;
+use std::ffi::{CString, c_void};
 use std::ptr::{self, NonNull};
 use std::sync::{Mutex, PoisonError};
 use std::{panic, thread};
@@ -179,6 +179,18 @@ pub(super) fn blocks(
         fault::kernel("fc_block_load", done)?;
         NonNull::new(made.cast_mut()).ok_or_else(|| unreachable!("kernels without error are there"))
     })
+}
+
+/// The code of kernels of a text that includes nothing, compiled now or read from the cache, and the names of the kernels there. `name` is for messages.
+pub(super) fn text(
+    name: &str,
+    text: &str,
+    expressions: &[&str],
+    capability: (i32, i32),
+) -> Result<(Vec<u8>, Vec<CString>), Error> {
+    let target = Target::of(capability, false);
+    let code = Compiler::get()?.code(name, text, expressions, target)?;
+    Ok((code.image, code.names))
 }
 
 /// Compiles groups of kernels of one text at once, or reads their code from the cache.

@@ -1,0 +1,102 @@
+//! The kernels of rows, compiled when they are first used.
+
+use cudarc::driver::sys::CUfunction;
+
+use crate::Error;
+use crate::cuda::device::Device;
+
+/// A kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Function {
+    Scale,
+    Multiply,
+    RowSums,
+    HeadSums,
+    SwapAxes,
+    TakeColumns,
+    Turn,
+    Softmax,
+    SoftmaxGradient,
+    Join,
+}
+
+/// The number of kernels.
+const COUNT: usize = 10;
+
+/// The names of the kernels, in the order of [`Function`].
+#[cfg(feature = "jit")]
+const NAMES: [&str; COUNT] = [
+    "scale",
+    "multiply",
+    "row_sums",
+    "head_sums",
+    "swap_axes",
+    "take_columns",
+    "turn",
+    "softmax",
+    "softmax_gradient",
+    "join",
+];
+
+/// The kernels for one type in the context of a device.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Functions([CUfunction; COUNT]);
+
+// SAFETY: modules are never unloaded, and the driver allows a function in all threads.
+unsafe impl Send for Functions {}
+// SAFETY: the same holds.
+unsafe impl Sync for Functions {}
+
+impl Functions {
+    pub(super) fn get(self, function: Function) -> CUfunction {
+        self.0[function as usize]
+    }
+
+    #[cfg(not(feature = "jit"))]
+    pub(super) fn new(_: &Device, _: bool) -> Result<Self, Error> {
+        Err(Error::UnsupportedOnCuda {
+            operator: "rows".to_owned(),
+            reason: "these functions are compiled when they are first used, and the feature `jit` is off".to_owned(),
+        })
+    }
+
+    /// The functions of a device whose context is current.
+    #[cfg(feature = "jit")]
+    pub(super) fn new(device: &Device, is_f64: bool) -> Result<Self, Error> {
+        use std::sync::{Mutex, PoisonError};
+
+        static LOADED: Mutex<Vec<((usize, bool), Functions)>> = Mutex::new(Vec::new());
+        let key = (device.ordinal(), is_f64);
+        // The list is whole even after a panic.
+        let mut loaded = LOADED.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = loaded.iter().find(|(known, _)| *known == key) {
+            return Ok(*known);
+        }
+        let made = Self::load(device, is_f64)?;
+        loaded.push((key, made));
+        Ok(made)
+    }
+
+    #[cfg(feature = "jit")]
+    fn load(device: &Device, is_f64: bool) -> Result<Self, Error> {
+        use cudarc::driver::result::module;
+
+        use crate::cuda::{fault, jit};
+
+        let scalar = if is_f64 { "double" } else { "float" };
+        let expressions = NAMES.map(|name| format!("{name}<{scalar}>"));
+        let expressions = expressions.each_ref().map(String::as_str);
+        let text = include_str!("kernels.cu");
+        let (image, names) = jit::text("rows", text, &expressions, device.compute_capability())?;
+        // SAFETY: the code is that of the compiler, which ends it by a zero byte, and the context is current.
+        let module = unsafe { module::load_data(image.as_ptr().cast()) };
+        let module = module.map_err(fault::driver("cuModuleLoadData"))?;
+        let mut functions = [std::ptr::null_mut(); COUNT];
+        for (function, name) in functions.iter_mut().zip(names) {
+            // SAFETY: the module is loaded, and the name is that of a kernel in it.
+            let found = unsafe { module::get_function(module, name) };
+            *function = found.map_err(fault::driver("cuModuleGetFunction"))?;
+        }
+        Ok(Self(functions))
+    }
+}

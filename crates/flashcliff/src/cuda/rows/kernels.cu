@@ -1,0 +1,199 @@
+// Functions of rows, compiled when they are first used. `T` is float or double; one thread has an element, or one warp has a row. Sums are
+// taken in one order.
+
+typedef long long Index;
+
+#define FOR_EACH(at, count) \
+  for (Index at = blockIdx.x * Index(blockDim.x) + threadIdx.x; at < (count); at += gridDim.x * Index(blockDim.x))
+
+// Each warp has one row at a time.
+#define FOR_EACH_ROW(row, rows)                                                                  \
+  for (Index row = (blockIdx.x * Index(blockDim.x) + threadIdx.x) / 32, lane = threadIdx.x % 32; row < (rows); \
+       row += gridDim.x * Index(blockDim.x) / 32)
+
+template <class T>
+__device__ T warp_sum(T value) {
+  for (int offset = 16; offset > 0; offset /= 2) value += __shfl_xor_sync(0xffffffffu, value, offset);
+  return value;
+}
+
+template <class T>
+__device__ T warp_maximum(T value) {
+  for (int offset = 16; offset > 0; offset /= 2) {
+    const T other = __shfl_xor_sync(0xffffffffu, value, offset);
+    value = other > value ? other : value;
+  }
+  return value;
+}
+
+// to = x (fixed + reference * referred), for a factor of each column and a reference of each row, which may be null.
+template <class T>
+__global__ void scale(const T *x, const T *fixed, const T *reference, const T *referred, T *to, Index rows, Index width) {
+  FOR_EACH(at, rows * width) {
+    const Index row = at / width, column = at % width;
+    T factor = fixed[column];
+    if (reference != nullptr) factor += reference[row] * referred[column];
+    to[at] = x[at] * factor;
+  }
+}
+
+// to = x * y.
+template <class T>
+__global__ void multiply(const T *x, const T *y, T *to, Index count) {
+  FOR_EACH(at, count) to[at] = x[at] * y[at];
+}
+
+// to[row] = the sum over columns of x * y * factors[column].
+template <class T>
+__global__ void row_sums(const T *x, const T *y, const T *factors, T *to, Index rows, Index width) {
+  FOR_EACH_ROW(row, rows) {
+    T sum = 0;
+    for (Index column = lane; column < width; column += 32) {
+      sum += x[row * width + column] * y[row * width + column] * factors[column];
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) to[row] = sum;
+  }
+}
+
+// to[row, column] = the sum over heads of x[row, head, column].
+template <class T>
+__global__ void head_sums(const T *x, T *to, Index rows, Index heads, Index width) {
+  FOR_EACH(at, rows * width) {
+    const T *from = x + at / width * heads * width + at % width;
+    T sum = 0;
+    for (Index head = 0; head < heads; head++) sum += from[head * width];
+    to[at] = sum;
+  }
+}
+
+// x [outer, first, second, width] with its middle axes in the other order.
+template <class T>
+__global__ void swap_axes(const T *x, T *to, Index outer, Index first, Index second, Index width) {
+  FOR_EACH(at, outer * first * second * width) {
+    const Index column = at % width, rest = at / width;
+    const Index of_first = rest % first, of_second = rest / first % second, of_outer = rest / first / second;
+    to[at] = x[((of_outer * first + of_first) * second + of_second) * width + column];
+  }
+}
+
+// to[row, column] = a column of x, or one of y.
+template <class T>
+__global__ void take_columns(const T *x, const T *y, const int *places, T *to, Index rows, Index width, Index of_x, Index of_y) {
+  FOR_EACH(at, rows * width) {
+    const Index row = at / width, place = places[at % width];
+    to[at] = place >= 0 ? x[row * of_x + place] : y[row * of_y - place - 1];
+  }
+}
+
+// Pairs of columns turned by angles that grow with the position of a row in its sample. `partners` has the other column of a pair, or -1.
+template <class T>
+__global__ void turn(const T *x, const int *partners, const int *pairs, const T *signs, const double *frequencies, T *to,
+                     Index rows, Index width, Index items, double way) {
+  FOR_EACH(at, rows * width) {
+    const Index row = at / width, column = at % width, partner = partners[column];
+    if (partner < 0) {
+      to[at] = x[at];
+      continue;
+    }
+    double sine, cosine;
+    sincos(double(row % items) * frequencies[pairs[column]], &sine, &cosine);
+    to[at] = x[at] * T(cosine) + x[row * width + partner] * T(way * sine) * signs[column];
+  }
+}
+
+struct Scores {
+  Index groups, queries, keys;
+  // Groups are samples and heads, or samples, of which heads are neighbouring queries.
+  Index heads, heads_are_queries;
+  // The distances in the mask from a sample, a head and a query to the next.
+  Index of_sample, of_head, of_query;
+  // The sequences of items, and those of keys, `[sequences + 1]`, or null.
+  const int *bounds, *of_keys;
+  Index sequences;
+  double scale;
+};
+
+// The sequence of an item: the last that begins at it or before.
+__device__ Index sequence_of(const Scores &call, Index item) {
+  Index low = 0, high = call.sequences;
+  while (high - low > 1) {
+    const Index middle = (low + high) / 2;
+    if (call.bounds[middle] <= item) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
+// Scores, times a factor and plus a mask, become the shares of keys. A query that sees no key has shares of 0.
+template <class T>
+__global__ void softmax(T *scores, const T *mask, Scores call) {
+  const T least = -T(__int_as_float(0x7f800000)), factor = T(call.scale);
+  FOR_EACH_ROW(row, call.groups * call.queries) {
+    const Index group = row / call.queries, query = row % call.queries;
+    const Index item = call.heads_are_queries ? query / call.heads : query;
+    const Index head = call.heads_are_queries ? query % call.heads : group % call.heads;
+    const Index sample = call.heads_are_queries ? group : group / call.heads;
+    Index begin = 0, end = call.keys;
+    if (call.bounds != nullptr) {
+      const Index sequence = sequence_of(call, item);
+      begin = call.of_keys[sequence];
+      end = call.of_keys[sequence + 1];
+    }
+    T *own = scores + row * call.keys;
+    const Index added = sample * call.of_sample + head * call.of_head + item * call.of_query;
+    const auto score = [&](Index key) { return own[key] * factor + (mask == nullptr ? T(0) : mask[added + key]); };
+    T most = least;
+    for (Index key = begin + lane; key < end; key += 32) {
+      const T value = score(key);
+      most = value > most ? value : most;
+    }
+    most = warp_maximum(most);
+    T sum = 0;
+    for (Index key = begin + lane; key < end; key += 32) {
+      const T share = most == least ? T(0) : exp(score(key) - most);
+      own[key] = share;
+      sum += share;
+    }
+    sum = warp_sum(sum);
+    __syncwarp();
+    for (Index key = lane; key < call.keys; key += 32) {
+      const bool is_seen = key >= begin && key < end && sum > 0;
+      own[key] = is_seen ? own[key] / sum : T(0);
+    }
+  }
+}
+
+// The gradient of scores from that of shares, which it replaces.
+template <class T>
+__global__ void softmax_gradient(const T *shares, T *gradients, Index rows, Index keys, double factor) {
+  FOR_EACH_ROW(row, rows) {
+    const T *own = shares + row * keys;
+    T *to = gradients + row * keys;
+    T sum = 0;
+    for (Index key = lane; key < keys; key += 32) sum += own[key] * to[key];
+    sum = warp_sum(sum);
+    for (Index key = lane; key < keys; key += 32) to[key] = own[key] * (to[key] - sum) * T(factor);
+  }
+}
+
+// At most so many parts of a whole.
+#define MOST_PARTS 24
+
+struct Parts {
+  void *at[MOST_PARTS];  // null: is not there
+  Index ends[MOST_PARTS];
+};
+
+// Parts become the whole that they lie in one after another, or the whole becomes parts.
+template <class T>
+__global__ void join(Parts parts, T *whole, Index count, Index back) {
+  FOR_EACH(at, count) {
+    int part = 0;
+    while (at >= parts.ends[part]) part++;
+    if (parts.at[part] == nullptr) continue;
+    T *own = static_cast<T *>(parts.at[part]) + (at - (part > 0 ? parts.ends[part - 1] : 0));
+    if (back) *own = whole[at];
+    else whole[at] = *own;
+  }
+}
