@@ -15,9 +15,9 @@ pub enum Error {
     #[error(transparent)]
     Core(#[from] flashcliff::Error),
 
-    /// An error of a network.
+    /// An error of a network. Those of its operators are [`Error::Core`].
     #[error(transparent)]
-    Network(#[from] flashcliff_network::Error),
+    Network(flashcliff_network::Error),
 
     /// An error of candle.
     #[error(transparent)]
@@ -318,6 +318,35 @@ pub enum Error {
         /// The value that was given.
         got: f64,
     },
+}
+
+/// Errors that a layer has too are those of the layer.
+impl From<flashcliff_network::Error> for Error {
+    fn from(error: flashcliff_network::Error) -> Self {
+        use flashcliff_network::Error as Of;
+        match error {
+            Of::Core(error) => Self::Core(error),
+            Of::Geometry {
+                choice,
+                expected,
+                got,
+            } => Self::Geometry {
+                choice,
+                expected,
+                got,
+            },
+            Of::Option {
+                option,
+                expected,
+                got,
+            } => Self::Option {
+                option,
+                expected,
+                got,
+            },
+            other => Self::Network(other),
+        }
+    }
 }
 
 impl From<Error> for candle_core::Error {

@@ -30,6 +30,41 @@ pub enum Error {
         got: usize,
     },
 
+    /// A choice of a [geometry](crate::tokens::Geometry) that its algebra does not have.
+    #[error("{choice}: expected {expected}, got {got}")]
+    Geometry {
+        /// The choice.
+        choice: &'static str,
+        /// The algebras that have it.
+        expected: &'static str,
+        /// The algebra.
+        got: String,
+    },
+
+    /// Sequences that are not those of the rows of a plan.
+    #[error(
+        "sequences: expected offsets of {count} that ascend from 0 to {rows}, of a plan of one sample, got {got}"
+    )]
+    Sequences {
+        /// The rows of the plan.
+        rows: usize,
+        /// The sequences of items.
+        count: usize,
+        /// The offsets.
+        got: String,
+    },
+
+    /// An option out of its range.
+    #[error("{option}: expected {expected}, got {got}")]
+    Option {
+        /// The option.
+        option: &'static str,
+        /// The values that it takes.
+        expected: &'static str,
+        /// The value.
+        got: f64,
+    },
+
     /// A value of another network.
     #[error("expected a value of this network, which has {count}, got value {got}")]
     Unknown {
@@ -50,7 +85,7 @@ pub enum Error {
 
     /// A node whose gradient is not known.
     #[error(
-        "{node} has no gradient here: networks have first derivatives, and points and errors are ends of a network"
+        "{node} has no gradient here: networks have first derivatives, and errors are ends of a network"
     )]
     NoGradient {
         /// The node.
@@ -60,7 +95,7 @@ pub enum Error {
     /// Memory that a host lends has another length.
     #[error("{what} {index}: expected {expected} elements, got {got}")]
     Length {
-        /// An input, a parameter or an output.
+        /// An input, a parameter, an output, or other memory of a run.
         what: &'static str,
         /// Its number.
         index: usize,

@@ -2,9 +2,10 @@
 
 use std::fmt::Write;
 
-use crate::network::Value;
+use crate::network::{Set, Value};
 use crate::plan::Plan;
-use crate::work::{Activation, Work};
+use crate::tokens::Step;
+use crate::work::{Activation, Gradient, Work};
 
 /// What a call moves and computes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,7 +59,28 @@ impl Plan {
                     false => backward,
                 }
             }
+            (Work::Step(step), _, gradient) => {
+                let of_tokens = |value: &Value| self.network().set_of(*value);
+                let set = node.outputs.iter().chain(&node.inputs).find_map(of_tokens);
+                self.flops_of_step(step, set.unwrap_or(Set::Items), gradient)
+            }
             _ => flops(work, gradient.is_some(), [first, second], last),
+        }
+    }
+
+    /// The operations of a step, or of its gradient. Each item of a ragged batch counts as one that attends to all others.
+    fn flops_of_step(&self, step: &Step, set: Set, gradient: Option<&Gradient>) -> usize {
+        let rows = self.batch();
+        let keys = match step {
+            Step::Attention(own) if own.crossing => rows.context,
+            _ => rows.items,
+        };
+        let [forward, backward] = step.flops(rows.of(set), keys);
+        match (gradient, step) {
+            (None, _) => forward,
+            // A product for the gradient of the tokens, another one for that of the parameters.
+            (Some(gradient), Step::Linear(_)) => backward * products(&gradient.wanted) / 2,
+            (Some(_), _) => backward,
         }
     }
 
@@ -82,7 +104,7 @@ impl Plan {
             "in all {} moved, {:.3} Gflop; memory between inputs and outputs {}",
             in_mib(all.bytes),
             all.flops as f64 / 1e9,
-            in_mib(self.arena_bytes())
+            in_mib(self.kept_bytes() + self.arena_bytes())
         );
         page
     }

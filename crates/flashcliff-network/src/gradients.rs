@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use crate::Error;
 use crate::network::{Extent, Info, Maker, Network, Node, Value};
+use crate::tokens::Step;
 use crate::work::{Gradient, MOST_INPUTS, Work};
 
 /// The values of the forward pass that stay for gradients.
@@ -58,13 +59,45 @@ impl Network {
         seed: Value,
         keep: Keep,
     ) -> Result<Vec<(Value, Value)>, Error> {
-        self.info(of)?;
-        self.info(seed)?;
+        let parameters = self.parameters.clone();
+        self.gradients_by(of, seed, &parameters, keep)
+    }
+
+    /// Does the same as [`Self::gradients`] for some inputs and parameters alone, in their order: no other value gets a node.
+    ///
+    /// ```
+    /// use flashcliff_network::{Activation, Axis, Keep, Network};
+    ///
+    /// let shape = [Axis::Fixed(1), Axis::Rows, Axis::Fixed(1)];
+    /// let mut network = Network::new();
+    /// let [x, y, seed] = ["x", "y", "seed"].map(|name| network.features(name, &shape));
+    /// let activated = network.activation(x, Activation::Silu)?;
+    /// let sum = network.scaled_sum([activated, y], 0.5)?;
+    /// let by_y = network.gradients_by(sum, seed, &[y], Keep::All)?;
+    /// assert_eq!(by_y[0].0, y);
+    /// assert_eq!(network.to_string().matches("gradient").count(), 1);
+    /// # Ok::<(), flashcliff_network::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// The errors of [`Self::gradients`].
+    pub fn gradients_by(
+        &mut self,
+        of: Value,
+        seed: Value,
+        by: &[Value],
+        keep: Keep,
+    ) -> Result<Vec<(Value, Value)>, Error> {
+        for &value in [of, seed].iter().chain(by) {
+            self.info(value)?;
+        }
         let forward = self.nodes.len();
         let mut back = Back {
             gradients: vec![None; self.values.len()],
             again: HashMap::new(),
             readers: self.reading_blocks(of),
+            seed,
+            depends: self.depending_on(by),
             network: self,
         };
         back.gradients[of.0] = Some(seed);
@@ -81,9 +114,31 @@ impl Network {
             back.node(at)?;
         }
         let gradients = back.gradients;
-        let parameters = self.parameters.iter();
-        let pairs = parameters.filter_map(|&own| Some((own, (*gradients.get(own.0)?)?)));
-        Ok(pairs.collect())
+        let mut pairs: Vec<(Value, Value)> = Vec::new();
+        for &own in by {
+            let Some(mut gradient) = gradients[own.0] else {
+                continue;
+            };
+            // Each gradient is a value of its own, so that each can be an output.
+            if gradient == seed || pairs.iter().any(|&(_, other)| other == gradient) {
+                gradient = self.one(Work::ScaledSum(1.0), &[gradient])?;
+                self.values[gradient.0].gradient_of = Some(own);
+            }
+            pairs.push((own, gradient));
+        }
+        Ok(pairs)
+    }
+
+    /// For each value whether it depends on one of some values, or is one.
+    fn depending_on(&self, by: &[Value]) -> Vec<bool> {
+        let mut depends = vec![false; self.values.len()];
+        by.iter().for_each(|own| depends[own.0] = true);
+        for node in &self.nodes {
+            if node.inputs.iter().any(|input| depends[input.0]) {
+                node.outputs.iter().for_each(|own| depends[own.0] = true);
+            }
+        }
+        depends
     }
 
     /// For each value the only block that makes and reads it; `None` for values of several blocks, and for those whose memory another
@@ -118,6 +173,10 @@ struct Back<'a> {
     again: HashMap<Value, Value>,
     /// For each value the only block that makes and reads it.
     readers: Vec<Option<usize>>,
+    /// The gradient that the caller gave, which stays as it is.
+    seed: Value,
+    /// For each value of the forward pass whether its gradient is computed.
+    depends: Vec<bool>,
 }
 
 impl Back<'_> {
@@ -148,16 +207,22 @@ impl Back<'_> {
         let Some(gradient) = self.gradients[node.outputs[0].0] else {
             return Ok(());
         };
-        let wanted = node
+        let wanted: Vec<bool> = node
             .inputs
             .iter()
-            .map(|input| self.network.values[input.0].is_tracked);
-        let wanted: Vec<bool> = wanted.collect();
+            .map(|input| self.depends[input.0])
+            .collect();
         if !wanted.contains(&true) {
             return Ok(());
         }
         match &node.work {
             Work::FirstBlades(_) => self.extended(&node, gradient),
+            // The gradient of a sum is that of all that it adds.
+            Work::ScaledSum(1.0) => {
+                let inputs = select(&node.inputs, &wanted);
+                let mut inputs = inputs.into_iter();
+                inputs.try_for_each(|input| self.contribute(input, gradient))
+            }
             Work::ExtendBlades { .. } => {
                 let blades = self.network.blades(node.inputs[0]);
                 let first = self.network.one(Work::FirstBlades(blades), &[gradient])?;
@@ -165,7 +230,7 @@ impl Back<'_> {
             }
             _ => {
                 for wanted in self.shares(&node, wanted) {
-                    self.gradient_node(&node, gradient, wanted)?;
+                    self.gradient_node(at, &node, gradient, wanted)?;
                 }
                 Ok(())
             }
@@ -175,9 +240,7 @@ impl Back<'_> {
     /// The gradients of a node, as one node or as two: those of the parameters of a linear map are matrix products of their own, and nothing
     /// waits for them, so they come apart from those of its values.
     fn shares(&self, node: &Node, wanted: Vec<bool>) -> Vec<Vec<bool>> {
-        let is_linear = matches!(&node.work, Work::Operator(own) if own.adds_to_gradient());
-        let is_parameter =
-            |value: &Value| matches!(self.network.values[value.0].maker, Maker::Parameter(_));
+        let is_parameter = |value: &Value| self.network.is_of_parameters(*value);
         let of = |parameters: bool| -> Vec<bool> {
             let pairs = node.inputs.iter().zip(&wanted);
             pairs
@@ -185,7 +248,7 @@ impl Back<'_> {
                 .collect()
         };
         let parts = [of(true), of(false)];
-        match is_linear && parts.iter().all(|part| part.contains(&true)) {
+        match node.work.is_linear() && parts.iter().all(|part| part.contains(&true)) {
             true => parts.into(),
             false => vec![wanted],
         }
@@ -209,6 +272,7 @@ impl Back<'_> {
     /// Adds a node for the gradients of a node.
     fn gradient_node(
         &mut self,
+        at: usize,
         node: &Node,
         gradient: Value,
         wanted: Vec<bool>,
@@ -231,7 +295,7 @@ impl Back<'_> {
         }
         let mut inputs: Vec<Value> = inputs.into_iter().map(|value| self.now(value)).collect();
         inputs.push(gradient);
-        let so_far = self.added_to(node, &wanted);
+        let so_far = self.added_to(at, node, &wanted);
         inputs.extend(so_far);
         check_inputs(node, inputs.len())?;
         let of_values: Vec<Value> = select(&node.inputs, &wanted);
@@ -252,16 +316,30 @@ impl Back<'_> {
         Ok(())
     }
 
-    /// The gradient so far that a node can add its own to. A node adds to its first input, and there only once.
-    fn added_to(&self, node: &Node, wanted: &[bool]) -> Option<Value> {
-        let Work::Operator(operator) = &node.work else {
-            return None;
+    /// The gradient so far that a node, given with its number, can add its own to. A node adds to its first input, and there only once.
+    fn added_to(&self, at: usize, node: &Node, wanted: &[bool]) -> Option<Value> {
+        let adds = match &node.work {
+            Work::Operator(operator) => operator.adds_to_gradient(),
+            Work::Step(step) => matches!(**step, Step::Norm(_)),
+            _ => false,
         };
         let first = node.inputs[0];
         let is_once = node.inputs[1..].iter().all(|&other| other != first);
         let so_far = self.gradients[first.0]?;
-        let is_own = self.network.fills_its_memory(so_far);
-        (operator.adds_to_gradient() && wanted[0] && is_once && is_own).then_some(so_far)
+        let is_own = self.network.fills_its_memory(so_far) && so_far != self.seed;
+        let may = adds && wanted[0] && is_once && is_own && !self.is_read_later(at, first, so_far);
+        may.then_some(so_far)
+    }
+
+    /// Whether a gradient so far of a value is also one that this node or nodes in front of it read, or that stays.
+    fn is_read_later(&self, at: usize, value: Value, so_far: Value) -> bool {
+        let gradients = self.gradients.iter().enumerate();
+        let mut others =
+            gradients.filter(|(own, gradient)| *own != value.0 && **gradient == Some(so_far));
+        others.any(|(own, _)| match self.network.values[own].maker {
+            Maker::Node(node) => node <= at,
+            Maker::Input(_) | Maker::Parameter(_) => true,
+        })
     }
 
     /// Adds a gradient to that of a value so far.

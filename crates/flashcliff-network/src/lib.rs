@@ -2,8 +2,10 @@
 //!
 //! * [`Network`] - values with shapes whose rows are open, and the nodes that compute them.
 //! * [`Network::gradients`] - nodes of the same network that compute gradients; [`Keep`] says what they keep.
-//! * [`Plan`] - the calls of a network for a number of rows and types, and one arena of memory.
-//! * [`Cpu`] - runs a plan on slices; with the feature `cuda`, `cuda::Gpu` on a GPU.
+//! * [`Plan`] - the calls of a network for a number of rows and types, and one arena of memory; in stages, if gradients come later.
+//! * [`Cpu`] - runs a plan on slices; with the feature `cuda`, `cuda::Gpu` on a GPU. [`Plan::run_stage`] runs a stage.
+//! * [`tokens`] - steps of transformers, and whole ones.
+//! * [`mod@file`] - a network with its weights in a file.
 //! * [`Plan::explain`] - what runs, with bytes and operations.
 //!
 //! The names of tensors, shapes and operators are those of [`flashcliff`]. Results do not depend on the number of threads, and are the same
@@ -14,16 +16,19 @@ mod cpu;
 pub mod cuda;
 mod error;
 mod explain;
+pub mod file;
 mod gradients;
 mod network;
 mod plan;
+pub mod scratch;
 mod text;
+pub mod tokens;
 mod work;
 
-pub use cpu::{Cpu, Number, Scales, Slices, Sources};
+pub use cpu::{Cpu, Kept, LaterSlices, Number, Room, Scales, Slices, Sources};
 pub use error::Error;
 pub use explain::Size;
 pub use gradients::Keep;
-pub use network::{Axis, Network, Value};
+pub use network::{Axis, Network, Rows, Value};
 pub use plan::{Call, Plan};
 pub use work::{Activation, Gradient, Work};

@@ -6,27 +6,124 @@ use std::sync::Arc;
 use flashcliff::{Dim, Operator, TensorSpec};
 
 use crate::Error;
+use crate::tokens::{Channels, Step};
 use crate::work::{Activation, Work};
 
 /// A value of a network, by its number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Value(pub(crate) usize);
 
+/// The rows of a batch: samples of as many items each. Rows without items are samples of one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Rows {
+    /// The samples. A ragged batch is one sample here.
+    pub samples: usize,
+    /// The items of a sample.
+    pub items: usize,
+    /// The items of the context of a sample, to which its own may attend; 0 without a context.
+    pub context: usize,
+}
+
+impl Rows {
+    /// Samples of as many items each, without a context.
+    pub const fn new(samples: usize, items: usize) -> Self {
+        Self {
+            samples,
+            items,
+            context: 0,
+        }
+    }
+
+    /// The number of rows.
+    pub fn count(self) -> usize {
+        self.of(Set::Items)
+    }
+
+    /// The rows as steps on the tokens of a set see them.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn seen_from(self, set: Set) -> Self {
+        match set {
+            Set::Items => self,
+            Set::Context => Self::new(self.samples, self.context),
+        }
+    }
+
+    /// The rows of a set.
+    pub(crate) fn of(self, set: Set) -> usize {
+        self.samples.saturating_mul(match set {
+            Set::Items => self.items,
+            Set::Context => self.context,
+        })
+    }
+}
+
+impl From<usize> for Rows {
+    fn from(samples: usize) -> Self {
+        Self::new(samples, 1)
+    }
+}
+
+/// The sets of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Set {
+    Items,
+    Context,
+}
+
+impl Set {
+    /// The axis of the rows of the set.
+    pub(crate) fn rows(self) -> Axis {
+        match self {
+            Self::Items => Axis::Rows,
+            Self::Context => Axis::ContextRows,
+        }
+    }
+
+    /// The axis of the items of a sample.
+    pub(crate) fn items(self) -> Axis {
+        match self {
+            Self::Items => Axis::Items,
+            Self::Context => Axis::ContextItems,
+        }
+    }
+}
+
 /// An axis of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Axis {
     /// The rows of a batch, whose number a [plan](crate::Plan) has.
     Rows,
+    /// The samples of a batch.
+    Samples,
+    /// The items of a sample.
+    Items,
+    /// The rows of the context of all samples.
+    ContextRows,
+    /// The items of the context of a sample.
+    ContextItems,
     /// A size.
     Fixed(usize),
+    /// The numbers of a [token](crate::tokens).
+    Token {
+        /// The blades of its multivectors.
+        blades: usize,
+        /// Its channels.
+        channels: Channels,
+    },
 }
 
 impl Axis {
-    /// The size for a number of rows.
-    pub fn size(self, rows: usize) -> usize {
+    /// The size for some rows.
+    pub fn size(self, rows: impl Into<Rows>) -> usize {
+        let rows = rows.into();
         match self {
-            Self::Rows => rows,
+            Self::Rows => rows.count(),
+            Self::Samples => rows.samples,
+            Self::Items => rows.items,
+            Self::ContextRows => rows.of(Set::Context),
+            Self::ContextItems => rows.context,
             Self::Fixed(size) => size,
+            Self::Token { blades, channels } => channels.width_over(blades),
         }
     }
 }
@@ -35,6 +132,17 @@ impl fmt::Display for Axis {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Rows => f.write_str("rows"),
+            Self::Samples => f.write_str("samples"),
+            Self::Items => f.write_str("items"),
+            Self::ContextRows => f.write_str("context rows"),
+            Self::ContextItems => f.write_str("context items"),
+            Self::Token { blades, channels } => {
+                let Channels {
+                    multivectors,
+                    scalars,
+                } = channels;
+                write!(f, "{blades} x {multivectors} + {scalars}")
+            }
             Self::Fixed(size) => write!(f, "{size}"),
         }
     }
@@ -106,6 +214,8 @@ pub struct Network {
     pub(crate) values: Vec<Info>,
     pub(crate) nodes: Vec<Node>,
     pub(crate) inputs: Vec<Value>,
+    /// The inputs that have the type of features.
+    pub(crate) features: Vec<Value>,
     pub(crate) parameters: Vec<Value>,
     pub(crate) blocks: usize,
 }
@@ -116,7 +226,7 @@ impl Network {
         Self::default()
     }
 
-    /// Adds an input, which a host gives in each run.
+    /// Adds an input, which a host gives in each run, in the type of the model.
     pub fn input(&mut self, name: &str, shape: &[Axis]) -> Value {
         let maker = Maker::Input(self.inputs.len());
         let value = self.value(name, Extent::Shape(shape.to_vec()), maker, false);
@@ -124,7 +234,14 @@ impl Network {
         value
     }
 
-    /// Adds a parameter. Gradients are by parameters.
+    /// Adds an input in the type of the features: a value that another network computes, or its gradient.
+    pub fn features(&mut self, name: &str, shape: &[Axis]) -> Value {
+        let value = self.input(name, shape);
+        self.features.push(value);
+        value
+    }
+
+    /// Adds a parameter. [Gradients](Self::gradients) are by parameters.
     pub fn parameter(&mut self, name: &str, shape: &[usize]) -> Value {
         let maker = Maker::Parameter(self.parameters.len());
         let axes = shape.iter().map(|&size| Axis::Fixed(size)).collect();
@@ -272,6 +389,26 @@ impl Network {
         self.one(Work::ReverseAxes, &[x])
     }
 
+    /// A step of a transformer on tokens, with its inputs in the order that [`Step`] says. [`Self::concatenate`] joins parameters.
+    ///
+    /// # Errors
+    /// [`Error::Count`], [`Error::Shape`].
+    pub fn step(&mut self, step: impl Into<Arc<Step>>, inputs: &[Value]) -> Result<Value, Error> {
+        self.one(Work::Step(step.into()), inputs)
+    }
+
+    /// The elements of values without rows, one value after another: `[elements]`.
+    ///
+    /// # Errors
+    /// [`Error::Shape`], [`Error::Count`].
+    pub fn concatenate(&mut self, parts: &[Value]) -> Result<Value, Error> {
+        let len = |&part: &Value| {
+            let axes = self.shape(part).unwrap_or_default();
+            axes.iter().map(|axis| axis.size(1)).product()
+        };
+        self.one(Work::Concatenate(parts.iter().map(len).collect()), parts)
+    }
+
     /// The squared error of predictions, `scale sum of (y - target)^2`, and its gradient by the predictions. A run gives the scale. Both values have the
     /// same number of elements, in any shape.
     ///
@@ -288,6 +425,19 @@ impl Network {
         match self.values.get(value.0).map(|info| info.maker) {
             Some(Maker::Node(node)) => !matches!(self.nodes[node].work, Work::FirstBlades(_)),
             _ => false,
+        }
+    }
+
+    /// Whether a value is a parameter, or parameters in another order.
+    pub(crate) fn is_of_parameters(&self, value: Value) -> bool {
+        match self.values[value.0].maker {
+            Maker::Input(_) => false,
+            Maker::Parameter(_) => true,
+            Maker::Node(node) => {
+                let Node { work, inputs, .. } = &self.nodes[node];
+                let moves = matches!(work, Work::ReverseAxes | Work::Concatenate(_));
+                moves && inputs.iter().all(|&input| self.is_of_parameters(input))
+            }
         }
     }
 
@@ -349,7 +499,11 @@ pub(crate) fn axes_of_operator(
     inputs: &[&[Axis]],
 ) -> Result<Vec<Axis>, Error> {
     for (spec, axes) in operator.inputs().iter().zip(inputs) {
-        let has_rows = |(dim, axis): (&Dim, &Axis)| (*dim == Dim::Batch) == (*axis == Axis::Rows);
+        let has_rows = |(dim, axis): (&Dim, &Axis)| match axis {
+            Axis::Rows => *dim == Dim::Batch,
+            Axis::Fixed(_) => *dim != Dim::Batch,
+            _ => false,
+        };
         if spec.dims.len() != axes.len() || !spec.dims.iter().zip(*axes).all(has_rows) {
             return Err(Error::Shape {
                 node: operator.name().to_owned(),
@@ -371,7 +525,8 @@ pub(crate) fn axes_of_operator(
 }
 
 /// The sizes of axes.
-pub(crate) fn sizes(axes: &[Axis], rows: usize) -> Vec<usize> {
+pub(crate) fn sizes(axes: &[Axis], rows: impl Into<Rows>) -> Vec<usize> {
+    let rows = rows.into();
     axes.iter().map(|axis| axis.size(rows)).collect()
 }
 

@@ -6,10 +6,12 @@ use std::sync::Arc;
 use flashcliff::Operator;
 
 use crate::Error;
-use crate::network::{Axis, Extent, axes_of_operator, in_words};
+use crate::network::{Axis, Extent, Set, axes_of_operator, in_words};
+use crate::tokens::Step;
+use crate::tokens::step::Input;
 
 /// The most values that a node reads.
-pub(crate) const MOST_INPUTS: usize = 12;
+pub(crate) const MOST_INPUTS: usize = 24;
 
 /// A function of each element.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,6 +50,10 @@ pub enum Work {
     },
     /// Three axes in reverse order.
     ReverseAxes,
+    /// The elements of values one after another, so many of each.
+    Concatenate(Arc<[usize]>),
+    /// A step of a transformer: its tokens, and what it keeps for its gradient.
+    Step(Arc<Step>),
     /// The squared error, and its gradient.
     SquaredError,
     /// The gradients of some inputs of another node.
@@ -87,8 +93,19 @@ impl Work {
             Self::FirstBlades(_) => "first_blades",
             Self::ExtendBlades { .. } => "extend_blades",
             Self::ReverseAxes => "reverse_axes",
+            Self::Concatenate(_) => "concatenate",
+            Self::Step(step) => step.name(),
             Self::SquaredError => "squared_error",
             Self::Gradient(gradient) => gradient.of.name(),
+        }
+    }
+
+    /// Whether this is a linear map, whose gradients of parameters are matrix products of their own.
+    pub(crate) fn is_linear(&self) -> bool {
+        match self {
+            Self::Operator(operator) => operator.adds_to_gradient(),
+            Self::Step(step) => matches!(**step, Step::Linear(_)),
+            _ => false,
         }
     }
 
@@ -98,9 +115,13 @@ impl Work {
             Self::Operator(_) => [true, true, true],
             Self::BladeNorm => [true, true, false],
             Self::Activation(_) => [true, false, false],
-            Self::ScaledSum(_) | Self::Blade(_) | Self::ReverseAxes => [false; 3],
             Self::Points
-            | Self::FirstBlades(_)
+            | Self::ScaledSum(_)
+            | Self::Blade(_)
+            | Self::ReverseAxes
+            | Self::Concatenate(_) => [false; 3],
+            Self::Step(step) => [step.gradient_reads_tokens(), false, true],
+            Self::FirstBlades(_)
             | Self::ExtendBlades { .. }
             | Self::SquaredError
             | Self::Gradient(_) => return None,
@@ -127,9 +148,24 @@ impl Work {
                 let output = axes_of_operator(operator, &axes)?;
                 return Ok(vec![Extent::Shape(output), Extent::Saved]);
             }
+            Self::Step(step) => {
+                let output = self.axes_of_step(step, &axes)?;
+                return Ok(vec![Extent::Shape(output), Extent::Saved]);
+            }
+            Self::Concatenate(lens) => {
+                let mut parts = axes.iter().zip(&**lens);
+                match parts.find(|(own, len)| elements(own) != (**len, Vec::new())) {
+                    Some((own, _)) => {
+                        return Err(self.refuse("values without rows", &in_words(own)));
+                    }
+                    None => vec![Axis::Fixed(lens.iter().sum())],
+                }
+            }
             Self::SquaredError => {
                 let [y, target] = [axes[0], axes[1]];
-                if elements(y) != elements(target) {
+                let has_tokens =
+                    |own: &[Axis]| own.iter().any(|axis| matches!(axis, Axis::Token { .. }));
+                if elements(y) != elements(target) || has_tokens(y) || has_tokens(target) {
                     return Err(self.refuse(&in_words(y), &in_words(target)));
                 }
                 let loss = Extent::Shape(vec![Axis::Fixed(1)]);
@@ -164,6 +200,39 @@ impl Work {
         Ok(vec![Extent::Shape(output)])
     }
 
+    /// The axes of the result of a step, after a check of those of its inputs.
+    fn axes_of_step(&self, step: &Step, inputs: &[&[Axis]]) -> Result<Vec<Axis>, Error> {
+        // A step works on the items of samples, or on those of their context.
+        let set = match (step, inputs[0]) {
+            (Step::Attention(own), _) if own.crossing => Set::Items,
+            (_, [Axis::ContextRows, ..]) => Set::Context,
+            _ => Set::Items,
+        };
+        for (input, own) in step.inputs().iter().zip(inputs) {
+            let fits = match input {
+                Input::Tokens(channels) => *own == &step.axes(set, *channels)[..],
+                Input::Context(channels) => *own == &step.axes(Set::Context, *channels)[..],
+                Input::Rows => *own == [set.rows()],
+                Input::Mask(heads, keys) => is_mask(own, *heads, [set, keys.unwrap_or(set)]),
+                Input::Parameters(len) => elements(own) == (*len, Vec::new()),
+            };
+            if !fits {
+                let expected = match input {
+                    Input::Tokens(channels) => in_words(&step.axes(set, *channels)),
+                    Input::Context(channels) => in_words(&step.axes(Set::Context, *channels)),
+                    Input::Rows => in_words(&[set.rows()]),
+                    Input::Mask(heads, keys) => {
+                        let [items, keys] = [set, keys.unwrap_or(set)].map(Set::items);
+                        format!("[samples or 1, {heads} or 1, {items} or 1, {keys}]")
+                    }
+                    Input::Parameters(len) => format!("[{len}]"),
+                };
+                return Err(self.refuse(&expected, &in_words(own)));
+            }
+        }
+        Ok(step.axes(set, step.output()))
+    }
+
     /// `[blades, rows, channels]` with another number of blades; `None` for a number that the function refuses.
     fn with_blades(
         &self,
@@ -189,6 +258,8 @@ impl Work {
         let (least, most) = match self {
             Self::Operator(operator) => (operator.inputs().len(), operator.inputs().len()),
             Self::ScaledSum(_) => (1, 2),
+            Self::Concatenate(lens) => (lens.len().max(1), MOST_INPUTS),
+            Self::Step(step) => (step.inputs().len(), step.inputs().len()),
             Self::SquaredError => (2, 2),
             _ => (1, 1),
         };
@@ -231,9 +302,24 @@ impl fmt::Display for Work {
     }
 }
 
-/// The number of elements of axes: a multiple of a power of the number of rows.
-fn elements(axes: &[Axis]) -> (usize, usize) {
-    let rows = axes.iter().filter(|axis| **axis == Axis::Rows).count();
-    let fixed = axes.iter().map(|axis| axis.size(1)).product();
-    (fixed, rows)
+/// Whether axes are those of a mask of so many heads, for queries and keys of sets.
+fn is_mask(axes: &[Axis], heads: usize, [queries_of, keys_of]: [Set; 2]) -> bool {
+    let is = |own: Axis, all: Axis| own == all || own == Axis::Fixed(1);
+    match *axes {
+        [samples, of_heads, queries, keys] => {
+            is(samples, Axis::Samples)
+                && is(of_heads, Axis::Fixed(heads))
+                && is(queries, queries_of.items())
+                && keys == keys_of.items()
+        }
+        _ => false,
+    }
+}
+
+/// The elements of axes: a number, times the sizes of the open axes.
+fn elements(axes: &[Axis]) -> (usize, Vec<Axis>) {
+    let is_open = |axis: &&Axis| !matches!(axis, Axis::Fixed(_) | Axis::Token { .. });
+    let fixed = axes.iter().filter(|axis| !is_open(axis));
+    let fixed = fixed.map(|axis| axis.size(1)).product();
+    (fixed, axes.iter().filter(is_open).copied().collect())
 }

@@ -27,14 +27,7 @@ pub use mv_silu::MVSiLU;
 pub use point_embedding::PointEmbedding;
 pub use steerable::{SteerableGeometricProduct, SteerableLayerOptions};
 
-use std::sync::Arc;
-
-use candle_core::Tensor;
-use candle_nn::{Init, Linear, Module, VarBuilder};
-
-use crate::op::core_dtype;
-use crate::op::once::entering;
-use crate::timeline::{self, Operation};
+use candle_nn::{Init, Linear, VarBuilder};
 
 /// An ordinary linear layer with PyTorch's initialisation: `weight` `[out, in]` and `bias` `[out]`,
 /// both uniform in `+-1 / sqrt(in)`.
@@ -54,20 +47,6 @@ pub fn linear(
     let weight = vb.get_with_hints((out_features, in_features), "weight", init)?;
     let bias = vb.get_with_hints(out_features, "bias", init)?;
     Ok(Linear::new(weight, Some(bias)))
-}
-
-/// Applies an ordinary linear layer to rows, as an operation of a timeline. The backward pass is candle's own.
-pub(crate) fn apply_linear(linear: &Linear, x: &Tensor) -> candle_core::Result<Tensor> {
-    let (outputs, inputs) = linear.weight().dims2()?;
-    let Some(dtype) = core_dtype(x.dtype()) else {
-        return linear.forward(x);
-    };
-    let weight = entering(linear.weight())?;
-    let linear = Linear::new(weight, linear.bias().map(entering).transpose()?);
-    timeline::within(
-        || Arc::new(Operation::of_linear(x.dims(), [outputs, inputs], dtype)),
-        || linear.forward(x),
-    )
 }
 
 /// A normal distribution around zero.

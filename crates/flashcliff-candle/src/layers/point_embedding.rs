@@ -11,11 +11,8 @@ use flashcliff_network::Value;
 use super::normal;
 use crate::Error;
 use crate::choices;
-use crate::functional::point_vectors;
 use crate::objective::description::Description;
-use crate::op::embed::EmbedVectors;
-use crate::op::node::{self, Argument};
-use crate::op::once::entering;
+use crate::op::network::Applied;
 
 /// [`MVLinear`](super::MVLinear) with one matrix for all grades, on points embedded as vectors: `y
 /// = W x + bias` with the bias on the scalar blade.
@@ -33,9 +30,9 @@ use crate::op::once::entering;
 #[derive(Clone)]
 pub struct PointEmbedding {
     algebra: Algebra,
-    function: Arc<EmbedVectors>,
     weight: Tensor,
     bias: Tensor,
+    applied: Applied,
 }
 
 impl PointEmbedding {
@@ -48,35 +45,16 @@ impl PointEmbedding {
         let init = normal(1.0 / (points as f64).sqrt());
         let weight = vb.get_with_hints((channels, points), "weight", init)?;
         let bias = vb.get_with_hints((1, channels, 1), "bias", Init::Const(0.0))?;
-        let function = Arc::new(EmbedVectors {
-            vectors: algebra.signature().dim(),
-            blades: algebra.blade_count(),
-        });
         Ok(Self {
             algebra,
-            function,
             weight,
             bias,
+            applied: Applied::default(),
         })
     }
 }
 
 impl PointEmbedding {
-    /// The function that puts vectors and bias into full multivectors.
-    pub(crate) fn function(&self) -> &Arc<EmbedVectors> {
-        &self.function
-    }
-
-    /// The vector part of the output, `[dim, batch, out]`: the first input of the function.
-    pub(crate) fn vectors(&self, points: &Tensor) -> Result<Tensor> {
-        let vectors = point_vectors(self.algebra, points)?;
-        let (dim, batch, count) = vectors.dims3()?;
-        vectors
-            .reshape((dim * batch, count))?
-            .matmul(&entering(&self.weight)?.t()?)?
-            .reshape((dim, batch, self.weight.dim(0)?))
-    }
-
     /// The layer in a network: a value `[blades, rows, out]` from the points of the batch. Blades of grades above 1 are 0.
     pub(crate) fn describe(&self, network: &mut Description) -> std::result::Result<Value, Error> {
         let (channels, points) = self.weight.dims2()?;
@@ -97,19 +75,12 @@ impl PointEmbedding {
             .network
             .extend_blades(embedded, self.algebra.blade_count())?)
     }
-
-    /// The bias: the second input of the function.
-    pub(crate) fn bias(&self) -> Argument<'_> {
-        // The bias is stored as [1, out, 1].
-        Argument::shaped(&self.bias, &self.weight.dims()[..1])
-    }
 }
 
 impl Module for PointEmbedding {
     fn forward(&self, points: &Tensor) -> Result<Tensor> {
-        let vectors = self.vectors(points)?;
-        let arguments = [Argument::whole(&vectors), self.bias()];
-        Ok(node::apply(&self.function, &arguments)?)
+        let describe = |network: &mut Description| self.describe(network);
+        Ok(self.applied.apply("point_embedding", &[points], describe)?)
     }
 }
 

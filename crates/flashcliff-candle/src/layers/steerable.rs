@@ -5,15 +5,14 @@ use std::sync::Arc;
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, Module, VarBuilder};
 use flashcliff::ops::{self, LinearOptions, SteerableOptions};
-use flashcliff::{Algebra, Bias, Norm};
-use flashcliff_network::Value;
+use flashcliff::{Algebra, Bias, Norm, Operator};
+use flashcliff_network::{Axis, Value};
 
 use super::normal;
 use crate::Error;
 use crate::choices::{self, NORM};
 use crate::objective::description::Description;
-use crate::op::node::{self, Argument};
-use crate::op::steerable::Steerable;
+use crate::op::network::Applied;
 
 /// Options of the steerable geometric product layers.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -57,16 +56,28 @@ impl Default for SteerableLayerOptions {
 /// | `linear_left.weight` | `[C, C, G]` | normal, std `1 / sqrt(C)` |
 /// | `linear_left.bias` | `[1, C, 1]` | 0 |
 ///
-/// On the CPU the whole layer is one node of the graph.
+/// The whole layer is one node of the graph.
 ///
 /// Source: CGENN, `SteerableGeometricProductLayer` (arXiv 2305.11141, section 4).
 #[derive(Clone)]
 pub struct SteerableGeometricProduct {
-    function: Arc<Steerable>,
+    operators: Operators,
     right: Tensor,
     weight: Tensor,
     a: Option<Tensor>,
     left: Option<(Tensor, Tensor)>,
+    applied: Applied,
+}
+
+/// The operators of the layer.
+#[derive(Clone)]
+struct Operators {
+    /// A linear map for each grade, without bias.
+    right: Arc<Operator>,
+    /// A linear map for each grade, with bias, for the first-order term.
+    left: Option<Arc<Operator>>,
+    /// The weighted product, with normalisation and first-order term.
+    product: Arc<Operator>,
 }
 
 impl SteerableGeometricProduct {
@@ -94,12 +105,11 @@ impl SteerableGeometricProduct {
             .then(|| ops::mv_linear(algebra, &linear(Bias::Scalar)))
             .transpose()?
             .map(Arc::new);
-        let function = Arc::new(Steerable {
+        let operators = Operators {
             right: Arc::new(ops::mv_linear(algebra, &linear(Bias::None))?),
             left,
             product: Arc::new(ops::steerable_product(algebra, &product)?),
-            normalize,
-        });
+        };
 
         choices::note_algebra(&vb, algebra);
         choices::note(&vb, NORM, options.norm());
@@ -127,21 +137,17 @@ impl SteerableGeometricProduct {
             None
         };
         Ok(Self {
-            function,
+            operators,
             right,
             weight,
             a,
             left,
+            applied: Applied::default(),
         })
     }
 }
 
 impl SteerableGeometricProduct {
-    /// The function of the layer.
-    pub(crate) fn function(&self) -> &Arc<Steerable> {
-        &self.function
-    }
-
     /// The layer in a network, on a value `[blades, rows, C]`.
     pub(crate) fn describe(
         &self,
@@ -151,35 +157,28 @@ impl SteerableGeometricProduct {
         let shape = |tensor: &Tensor| tensor.dims().to_vec();
         let channels = self.weight.dims()[0];
         let weight = [(&self.right, shape(&self.right))];
-        let right = network.operator(&self.function.right, &[x], &weight)?;
+        let right = network.operator(&self.operators.right, &[x], &weight)?;
         let mut factors = vec![x, right];
-        if let (Some((weight, bias)), Some(operator)) = (&self.left, &self.function.left) {
+        if let (Some((weight, bias)), Some(operator)) = (&self.left, &self.operators.left) {
             let parameters = [(weight, shape(weight)), (bias, vec![channels])];
             factors.push(network.operator(operator, &[x], &parameters)?);
         }
         let mut parameters = vec![(&self.weight, shape(&self.weight))];
         parameters.extend(self.a.as_ref().map(|a| (a, shape(a))));
-        network.operator(&self.function.product, &factors, &parameters)
-    }
-
-    /// The inputs of the function after the first.
-    pub(crate) fn parameters(&self) -> Vec<Argument<'_>> {
-        let mut arguments = vec![Argument::whole(&self.right), Argument::whole(&self.weight)];
-        arguments.extend(self.a.as_ref().map(Argument::whole));
-        if let Some((weight, bias)) = &self.left {
-            arguments.push(Argument::whole(weight));
-            // The bias is stored as [1, C, 1].
-            arguments.push(Argument::shaped(bias, &self.weight.dims()[..1]));
-        }
-        arguments
+        network.operator(&self.operators.product, &factors, &parameters)
     }
 }
 
 impl Module for SteerableGeometricProduct {
     fn forward(&self, x: &Tensor) -> Result<Tensor> {
-        let mut arguments = vec![Argument::whole(x)];
-        arguments.extend(self.parameters());
-        Ok(node::apply(&self.function, &arguments)?)
+        let describe = |network: &mut Description| {
+            let blades = self.operators.product.algebra().blade_count();
+            let axes = [blades, self.weight.dims()[0]].map(Axis::Fixed);
+            let shape = [axes[0], Axis::Rows, axes[1]];
+            let x = network.network.features("x", &shape);
+            self.describe(network, x)
+        };
+        Ok(self.applied.apply("steerable_product", &[x], describe)?)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::layers::transformer::{
     AttentionOptions, Block, BlockOptions, Call, Channels, EquiLinear, Geometry, Initialization,
     Scope, Tokens, join_reference_within,
 };
-use crate::op::transformer::constants::indices;
+use crate::op::constants::indices;
 
 /// The sizes and options of a [`Gatr`].
 ///

@@ -3,16 +3,12 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{Linear, Module, VarBuilder};
 use flashcliff::{Algebra, Signature};
-use flashcliff_network::Activation;
-use std::sync::Arc;
+use flashcliff_network::{Activation, Value};
 
 use crate::Error;
-use crate::layers::{
-    PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, apply_linear, linear,
-};
-use crate::objective::description::{Described, Description};
-use crate::op::node::{self, Argument};
-use crate::op::trunk::Trunk;
+use crate::layers::{PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, linear};
+use crate::objective::description::Description;
+use crate::op::network::Applied;
 
 pub(super) const POINTS: usize = 16;
 const CHANNELS: usize = 32;
@@ -58,9 +54,9 @@ pub struct Hulls {
     algebra: Algebra,
     embedding: PointEmbedding,
     products: Vec<SteerableGeometricProduct>,
-    trunk: Arc<Trunk>,
     hidden: Linear,
     head: Linear,
+    applied: Applied,
 }
 
 impl Hulls {
@@ -76,20 +72,13 @@ impl Hulls {
         let products = (1..=PRODUCTS)
             .map(|i| SteerableGeometricProduct::new(algebra, CHANNELS, options, net.pp(i)))
             .collect::<std::result::Result<Vec<_>, _>>()?;
-        let trunk = Arc::new(Trunk {
-            embedding: embedding.function().clone(),
-            layers: products
-                .iter()
-                .map(|layer| layer.function().clone())
-                .collect(),
-        });
         Ok(Self {
             algebra,
             embedding,
             products,
-            trunk,
             hidden: linear(CHANNELS, CHANNELS, vb.pp("mlp.0"))?,
             head: linear(CHANNELS, 1, vb.pp("mlp.2"))?,
+            applied: Applied::default(),
         })
     }
 }
@@ -109,69 +98,54 @@ impl Hulls {
         trunk + SAVED_BY_THE_HEAD * rows
     }
 
-    /// The model as a network.
-    pub(super) fn describe(
-        &self,
-        mut network: Description,
-    ) -> std::result::Result<Described, Error> {
-        let mut x = self.embedding.describe(&mut network)?;
+    /// The model as a network, to its prediction.
+    pub(super) fn describe(&self, network: &mut Description) -> std::result::Result<Value, Error> {
+        let mut x = self.embedding.describe(network)?;
         for product in &self.products {
             network.network.block();
-            x = product.describe(&mut network, x)?;
+            x = product.describe(network, x)?;
         }
         network.network.block();
         let norms = network.network.blade_norm(x)?;
         let hidden = network.linear(self.algebra, norms, &self.hidden)?;
         let hidden = network.network.activation(hidden, Activation::Silu)?;
-        let prediction = network.linear(self.algebra, hidden, &self.head)?;
-        Ok(network.finish(prediction))
+        network.linear(self.algebra, hidden, &self.head)
     }
 }
 
 impl Module for Hulls {
     fn forward(&self, points: &Tensor) -> Result<Tensor> {
-        let vectors = self.embedding.vectors(points)?;
-        let mut arguments = vec![Argument::whole(&vectors), self.embedding.bias()];
-        for product in &self.products {
-            arguments.extend(product.parameters());
-        }
-        let norms = node::apply(&self.trunk, &arguments)?;
-        let hidden = apply_linear(&self.hidden, &norms)?.silu()?;
-        apply_linear(&self.head, &hidden)?.squeeze(1)
+        let describe = |network: &mut Description| self.describe(network);
+        let prediction = self.applied.apply("hulls", &[points], describe)?;
+        prediction.flatten_all()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use candle_core::{DType, Device};
+    use flashcliff::Dtype;
+    use flashcliff_network::Keep;
 
     use super::*;
     use crate::init::Parameters;
-    use crate::op::function::{Array, Function};
 
+    /// The points as multivectors, and sums that operators save, come on top.
     #[test]
-    fn the_count_of_saved_elements_is_that_of_the_buffers() {
-        let parameters = Parameters::seeded(1);
+    fn the_count_of_saved_elements_is_that_of_a_forward_pass() {
+        let (parameters, batch) = (Parameters::seeded(1), 64);
         let hulls = Hulls::new(parameters.builder(DType::F32, &Device::Cpu)).unwrap();
-        let batch = 3;
-        let graded = [CHANNELS, CHANNELS, 6];
-        let mut shapes = vec![vec![5, batch, CHANNELS], vec![CHANNELS]];
-        for _ in 0..PRODUCTS {
-            let (weight, a) = (vec![CHANNELS, 56], vec![CHANNELS, 6]);
-            shapes.extend([graded.to_vec(), weight, a, graded.to_vec(), vec![CHANNELS]]);
-        }
-        let data: Vec<Vec<f32>> = shapes
-            .iter()
-            .map(|shape| vec![0.1; shape.iter().product()])
-            .collect();
-        let arrays: Vec<Array<f32>> = shapes
-            .iter()
-            .zip(&data)
-            .map(|(shape, data)| Array { data, shape })
-            .collect();
-        let mut norms = vec![0.0; batch * CHANNELS];
-        let saved = Function::<f32>::forward(&*hulls.trunk, &arrays, &mut norms).unwrap();
-        let head = SAVED_BY_THE_HEAD * batch * CHANNELS;
-        assert_eq!(saved.elements() + head, Hulls::saved_elements(batch));
+        let mut description = Description::default();
+        let prediction = hulls.describe(&mut description).unwrap();
+        let (mut network, _) = description.into_parts();
+        let shape = network.shape(prediction).unwrap().to_vec();
+        let seed = network.features("seed", &shape);
+        let pairs = network.gradients(prediction, seed, Keep::All).unwrap();
+        let gradients: Vec<Value> = pairs.iter().map(|&(_, gradient)| gradient).collect();
+        let stages: [&[Value]; 2] = [&[prediction], &gradients];
+        let plan = network.plan_stages(&stages, batch, [Dtype::F32; 2]);
+        let kept = plan.unwrap().kept_bytes() as f64 / 4.0;
+        let ratio = kept / Hulls::saved_elements(batch) as f64;
+        assert!((1.0..1.03).contains(&ratio), "{ratio}");
     }
 }

@@ -263,13 +263,14 @@ impl Model {
 
     /// The network as a graph, if it is one: see [`Architecture::has_plan`].
     pub(crate) fn network(&self) -> std::result::Result<Option<Described>, Error> {
-        let empty = Description::new(&self.parameters);
-        match &self.network {
-            Network::Hulls(network) => network.describe(empty).map(Some),
-            Network::Regression(network) => network.describe(empty).map(Some),
-            Network::Volumes(network) => network.describe(empty).map(Some),
-            Network::Gravity(_) => Ok(None),
-        }
+        let mut description = Description::new(&self.parameters);
+        let prediction = match &self.network {
+            Network::Hulls(network) => network.describe(&mut description),
+            Network::Regression(network) => network.describe(&mut description),
+            Network::Volumes(network) => network.describe(&mut description),
+            Network::Gravity(_) => return Ok(None),
+        };
+        Ok(Some(description.finish(prediction?)))
     }
 
     /// The same model, sharing the parameters, whose blocks run again in the backward pass of candle's graph. Networks that have a plan are as before.

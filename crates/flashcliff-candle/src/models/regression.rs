@@ -3,13 +3,12 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{Linear, Module, VarBuilder};
 use flashcliff::{Algebra, Signature};
-use flashcliff_network::Activation;
+use flashcliff_network::{Activation, Value};
 
 use crate::Error;
-use crate::layers::{
-    PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, apply_linear, linear,
-};
-use crate::objective::description::{Described, Description};
+use crate::layers::{PointEmbedding, SteerableGeometricProduct, SteerableLayerOptions, linear};
+use crate::objective::description::Description;
+use crate::op::network::Applied;
 
 pub(super) const POINTS: usize = 2;
 const CHANNELS: usize = 8;
@@ -28,6 +27,7 @@ pub struct Regression {
     embedding: PointEmbedding,
     product: SteerableGeometricProduct,
     mlp: [Linear; 3],
+    applied: Applied,
 }
 
 impl Regression {
@@ -48,19 +48,17 @@ impl Regression {
                 linear(width, width, vb.pp("mlp.2"))?,
                 linear(width, 1, vb.pp("mlp.4"))?,
             ],
+            applied: Applied::default(),
         })
     }
 }
 
 impl Regression {
-    /// The model as a network.
-    pub(super) fn describe(
-        &self,
-        mut network: Description,
-    ) -> std::result::Result<Described, Error> {
-        let x = self.embedding.describe(&mut network)?;
+    /// The model as a network, to its prediction.
+    pub(super) fn describe(&self, network: &mut Description) -> std::result::Result<Value, Error> {
+        let x = self.embedding.describe(network)?;
         network.network.block();
-        let x = self.product.describe(&mut network, x)?;
+        let x = self.product.describe(network, x)?;
         network.network.block();
         let [first, second, last] = &self.mlp;
         // The first linear map reads the scalar parts, which come first.
@@ -69,17 +67,14 @@ impl Regression {
             hidden = network.linear(self.algebra, hidden, linear)?;
             hidden = network.network.activation(hidden, Activation::Relu)?;
         }
-        let prediction = network.linear(self.algebra, hidden, last)?;
-        Ok(network.finish(prediction))
+        network.linear(self.algebra, hidden, last)
     }
 }
 
 impl Module for Regression {
     fn forward(&self, points: &Tensor) -> Result<Tensor> {
-        let x = self.product.forward(&self.embedding.forward(points)?)?;
-        let [first, second, last] = &self.mlp;
-        let hidden = apply_linear(first, &x.get(0)?)?.relu()?;
-        let hidden = apply_linear(second, &hidden)?.relu()?;
-        apply_linear(last, &hidden)?.squeeze(1)
+        let describe = |network: &mut Description| self.describe(network);
+        let prediction = self.applied.apply("regression", &[points], describe)?;
+        prediction.flatten_all()
     }
 }

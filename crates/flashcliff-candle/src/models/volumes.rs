@@ -3,11 +3,12 @@
 use candle_core::{Result, Tensor};
 use candle_nn::{Module, VarBuilder};
 use flashcliff::{Algebra, Invariant, Signature};
+use flashcliff_network::Value;
 
 use crate::Error;
-use crate::functional::embed_points;
 use crate::layers::{FullyConnectedSteerableGeometricProduct, MVSiLU, SteerableLayerOptions};
-use crate::objective::description::{Described, Description};
+use crate::objective::description::Description;
+use crate::op::network::Applied;
 
 pub(super) const POINTS: usize = 3;
 const CHANNELS: usize = 96;
@@ -26,6 +27,7 @@ pub struct Volumes {
     first: FullyConnectedSteerableGeometricProduct,
     gates: Vec<MVSiLU>,
     last: FullyConnectedSteerableGeometricProduct,
+    applied: Applied,
 }
 
 impl Volumes {
@@ -50,39 +52,33 @@ impl Volumes {
             first,
             gates,
             last,
+            applied: Applied::default(),
         })
     }
 }
 
 impl Volumes {
-    /// The model as a network.
-    pub(super) fn describe(
-        &self,
-        mut network: Description,
-    ) -> std::result::Result<Described, Error> {
+    /// The model as a network, to its prediction.
+    pub(super) fn describe(&self, network: &mut Description) -> std::result::Result<Value, Error> {
         let (blades, dim) = (self.algebra.blade_count(), self.algebra.signature().dim());
         let points = network.points(POINTS, dim);
         let points = network.network.points(points)?;
         let points = network.network.extend_blades(points, blades)?;
-        let mut x = self.first.describe(&mut network, points)?;
+        let mut x = self.first.describe(network, points)?;
         network.network.block();
         for gate in &self.gates {
-            x = gate.describe(&mut network, x)?;
+            x = gate.describe(network, x)?;
         }
         network.network.block();
-        let x = self.last.describe(&mut network, x)?;
-        let prediction = network.network.blade(x, blades - 1)?;
-        Ok(network.finish(prediction))
+        let x = self.last.describe(network, x)?;
+        Ok(network.network.blade(x, blades - 1)?)
     }
 }
 
 impl Module for Volumes {
     fn forward(&self, points: &Tensor) -> Result<Tensor> {
-        let mut x = self.first.forward(&embed_points(self.algebra, points)?)?;
-        for gate in &self.gates {
-            x = gate.forward(&x)?;
-        }
-        let x = self.last.forward(&x)?;
-        x.get(self.algebra.blade_count() - 1)?.squeeze(1)
+        let describe = |network: &mut Description| self.describe(network);
+        let prediction = self.applied.apply("volumes", &[points], describe)?;
+        prediction.flatten_all()
     }
 }

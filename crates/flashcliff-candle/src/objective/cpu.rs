@@ -60,6 +60,7 @@ impl<T: Scalar> OnCpu<T> {
         let scales = Scales {
             error: part.scale,
             gradient: loss_scale,
+            ..Scales::default()
         };
         let mut watch = |call| reports.call(call);
         self.memory

@@ -12,7 +12,7 @@ use crate::Error;
 use crate::init::Parameters;
 
 /// A network that is being described, with the tensors of its parameters.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Description {
     pub(crate) network: Network,
     tensors: Vec<Tensor>,
@@ -133,6 +133,20 @@ impl Description {
         Ok(self.network.shared_operator(operator, &inputs)?)
     }
 
+    /// Parameters one after another, as a step on tokens takes them; `None` without any.
+    ///
+    /// # Errors
+    /// The errors of [`Self::parameter`].
+    pub(crate) fn flat(&mut self, tensors: &[Tensor]) -> Result<Option<Value>, Error> {
+        let parts = tensors.iter().map(|own| self.parameter(own, own.dims()));
+        let parts = parts.collect::<Result<Vec<_>, _>>()?;
+        Ok(match parts[..] {
+            [] => None,
+            [only] => Some(only),
+            _ => Some(self.network.concatenate(&parts)?),
+        })
+    }
+
     /// A linear map of the scalars of a value.
     ///
     /// # Errors
@@ -162,6 +176,11 @@ impl Description {
     pub(crate) fn points(&mut self, points: usize, dim: usize) -> Value {
         let shape = [Axis::Rows, Axis::Fixed(points), Axis::Fixed(dim)];
         self.network.input("points", &shape)
+    }
+
+    /// The network, and the tensors of its parameters in their order.
+    pub(crate) fn into_parts(self) -> (Network, Vec<Tensor>) {
+        (self.network, self.tensors)
     }
 
     /// The network that ends with a prediction of one number a row.

@@ -6,7 +6,7 @@ use flashcliff::cuda::cudarc::driver::CudaStream;
 use flashcliff::cuda::cudarc::driver::sys::{CUdeviceptr, CUstreamCaptureStatus};
 use flashcliff::cuda::{self, LossScaling, driver_error, network};
 use flashcliff::{Device, Dtype};
-use flashcliff_network::cuda::{Course, Gpu, Lent, Moment};
+use flashcliff_network::cuda::{Course, Gpu, Lent, Memory, Moment};
 use flashcliff_network::{Network, Plan, Value};
 
 use super::buckets::Bucket;
@@ -26,6 +26,7 @@ pub(super) struct OnGpu {
     device: CudaDevice,
     library: Device,
     gpu: Gpu,
+    memory: Memory,
     /// The error of all parts so far.
     loss: Tensor,
     /// The gradients of parameters: the outputs behind the first one.
@@ -54,10 +55,11 @@ impl OnGpu {
     ) -> Result<(Self, Room), Error> {
         let library = library::device(device)?;
         let (rows, precision) = (batch.rows / batch.parts, precision::of_operators());
-        let mut gpu = Gpu::new(network, outputs, rows, types, &library, precision)?;
-        let room = Room::of(gpu.plan(), batch).on_gpu(gpu.packed_bytes(), gpu.workspace_bytes());
+        let gpu = Gpu::new(network, &[outputs], rows, types, &library, precision)?;
+        let [packed, workspaces] = [gpu.packed_bytes(0), gpu.workspace_bytes(0)];
+        let room = Room::of(gpu.plan(), batch).on_gpu(packed, workspaces);
         room.check(batch.name, &candle_core::Device::Cuda(device.clone()))?;
-        gpu.allocate(&device.cuda_stream())?;
+        let memory = gpu.allocate(0, &device.cuda_stream())?;
         let dtype = match types[1] {
             Dtype::F64 => DType::F64,
             _ => DType::F32,
@@ -82,6 +84,7 @@ impl OnGpu {
             sums,
             shares,
             gpu,
+            memory,
         };
         Ok((own, room))
     }
@@ -142,6 +145,7 @@ impl OnGpu {
             device,
             library,
             gpu,
+            memory,
             sums,
             shares,
             ..
@@ -163,9 +167,12 @@ impl OnGpu {
             inputs: &inputs,
             parameters: &parameters,
             outputs: &outputs,
+            kept: 0,
             error_scale: part.scale,
             adds_error: part.adds,
             loss_scale: loss_scale.transpose()?,
+            sequences: None,
+            draw: None,
         };
         let buckets = watch.as_ref().map_or(&[][..], |watch| watch.buckets);
         let stops: Vec<usize> = buckets.iter().map(|bucket| bucket.call).collect();
@@ -205,7 +212,7 @@ impl OnGpu {
         // SAFETY: the error is alive and locked for reading, so its memory stays; gradients are memory of this objective, which stays where it
         // is. All work on both is launched on this stream, so the plan comes after earlier work and before later work.
         unsafe {
-            gpu.run(&stream, lent, course, &mut hear)?;
+            gpu.run(memory, &stream, lent, course, &mut hear)?;
         }
         match watch {
             None => add(sums, &(1..lens.len()).collect::<Vec<_>>()),

@@ -23,7 +23,7 @@ pub(crate) mod description;
 mod gpu;
 mod gradients;
 mod graph;
-mod operations;
+pub(crate) mod operations;
 mod options;
 mod planned;
 mod room;

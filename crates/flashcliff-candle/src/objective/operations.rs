@@ -9,10 +9,10 @@ use crate::timeline::{self, Operation, Sizes};
 
 /// The operations of the calls of a plan; `None` for calls that launch nothing.
 #[derive(Debug)]
-pub(super) struct Operations(Vec<Option<Arc<Operation>>>);
+pub(crate) struct Operations(Vec<Option<Arc<Operation>>>);
 
 impl Operations {
-    pub(super) fn new(plan: &Plan) -> Self {
+    pub(crate) fn new(plan: &Plan) -> Self {
         let calls = 0..plan.call_count();
         Self(
             calls
@@ -24,11 +24,11 @@ impl Operations {
 
 /// Reports to the timeline of the calling thread, if there is one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Reports<'a>(pub(super) Option<&'a Operations>);
+pub(crate) struct Reports<'a>(pub(crate) Option<&'a Operations>);
 
 impl Reports<'_> {
     /// A call begins; behind the last one, what follows the plan.
-    pub(super) fn call(self, call: usize) {
+    pub(crate) fn call(self, call: usize) {
         let Some(operations) = self.0 else { return };
         match operations.0.get(call) {
             Some(Some(operation)) => timeline::begin(|| operation.clone()),

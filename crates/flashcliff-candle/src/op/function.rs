@@ -64,8 +64,13 @@ pub(crate) trait Function<T: Scalar>: Send + Sync + 'static {
     /// The shape of the result, after a check of the inputs' shapes.
     fn output_shape(&self, inputs: &[Array<T>]) -> Result<Vec<usize>, Error>;
 
-    /// Writes every element of the result, whatever was there before.
-    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Self::Saved, Error>;
+    /// Writes every element of the result, whatever was there before. `wanted` says for each input whether its gradient is computed later.
+    fn forward(
+        &self,
+        inputs: &[Array<T>],
+        output: &mut [T],
+        wanted: &[bool],
+    ) -> Result<Self::Saved, Error>;
 
     /// Writes every element of the gradients that have a slot, whatever was there before. There is one slot for each
     /// input, in order.
@@ -113,39 +118,4 @@ pub(super) fn report<R>(
         Some(operation) => timeline::within(|| Arc::new(operation), work),
         None => work(),
     }
-}
-
-/// The forward pass of a part of a function, as an operation of its own. A function does not know whether a backward pass follows; for its parts
-/// one does.
-pub(super) fn part_forward<T: Scalar, F: Function<T>>(
-    part: &F,
-    inputs: &[Array<T>],
-    output: &mut [T],
-) -> Result<F::Saved, Error> {
-    let operation = || {
-        let shape = part.output_shape(inputs).ok()?;
-        let wanted = vec![true; inputs.len()];
-        part.operation(&shapes(inputs), &shape, Pass::Forward, &wanted)
-    };
-    report(operation, || part.forward(inputs, output))
-}
-
-/// The backward pass of a part of a function, as an operation of its own.
-pub(super) fn part_backward<T: Scalar, F: Function<T>>(
-    part: &F,
-    inputs: &[Array<T>],
-    output: Array<T>,
-    saved: &F::Saved,
-    grad_output: Array<T>,
-    slots: Slots<T>,
-) -> Result<(), Error> {
-    let wanted: Vec<bool> = slots.iter().map(Option::is_some).collect();
-    let operation = || part.operation(&shapes(inputs), output.shape, Pass::Backward, &wanted);
-    report(operation, || {
-        part.backward(inputs, output, saved, grad_output, slots)
-    })
-}
-
-fn shapes<T>(inputs: &[Array<T>]) -> Vec<Vec<usize>> {
-    inputs.iter().map(|input| input.shape.to_vec()).collect()
 }

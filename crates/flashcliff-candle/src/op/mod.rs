@@ -6,60 +6,42 @@
 //!
 //! * `function` - the computation of a node, on slices.
 //! * `operator` - a core operator as such a function, by itself or with options for GPUs.
-//! * `steerable` - a whole steerable geometric product layer as one function.
-//! * `embed`, `blade_norm` - the two ends of CGENN's invariant models.
+//! * `network` - a described network, such as a layer or a whole model, as one node.
 //! * `rotor` - the maps of rotors.
-//! * `transformer` - layers of geometric algebra transformers.
-//! * `trunk` - embedding, layers and norm of an invariant model as one function.
+//! * `constants` - indices on a device, made once.
 //! * `gpu` - functions on GPUs.
 //! * `node` - puts functions into candle's graph.
 //! * `once` - gradients, which cannot be differentiated again.
 //! * `recomputed` - functions that run again in the backward pass.
 //! * `in_place` - changes of tensors on the CPU.
-//! * `scratch` - the pool of workspaces.
 
-pub(crate) mod blade_norm;
-pub(crate) mod embed;
+pub(crate) mod constants;
 pub(crate) mod function;
 pub(crate) mod gpu;
 mod gradients;
 pub(crate) mod in_place;
+pub(crate) mod network;
 pub(crate) mod node;
 pub(crate) mod once;
 pub(crate) mod operator;
 mod recomputed;
 pub(crate) mod rotor;
 mod scalar;
-pub(crate) mod scratch;
-pub(crate) mod steerable;
-pub(crate) mod transformer;
-pub(crate) mod trunk;
 
 use std::sync::Arc;
 
-use candle_core::{DType, Tensor};
-use flashcliff::{Dtype, Operator};
+use candle_core::Tensor;
+use flashcliff::Operator;
 
+pub use flashcliff_network::scratch::release_scratch;
 pub use gradients::gradients;
 pub use once::first_order;
 pub use recomputed::recomputed;
 pub use scalar::Scalar;
-pub use scratch::release_scratch;
 
 use node::Argument;
 
 pub(crate) use operator::{Core, WithOptions};
-
-/// The core's element type for a type of candle, if there are kernels for it.
-pub(crate) fn core_dtype(candle: DType) -> Option<Dtype> {
-    match candle {
-        DType::F32 => Some(Dtype::F32),
-        DType::F64 => Some(Dtype::F64),
-        DType::BF16 => Some(Dtype::Bf16),
-        DType::F16 => Some(Dtype::F16),
-        _ => None,
-    }
-}
 
 /// How an operator runs on a GPU. On the CPU it makes no difference.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

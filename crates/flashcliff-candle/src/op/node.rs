@@ -55,12 +55,6 @@ impl<'a> Argument<'a> {
         self.shape.unwrap_or(self.tensor.dims())
     }
 
-    /// The tensor in its own shape.
-    #[cfg(feature = "cuda")]
-    pub(super) fn tensor(&self) -> &Tensor {
-        self.tensor
-    }
-
     /// The tensor in the shape that the function sees, for operations of candle.
     pub(super) fn seen(&self) -> Result<Tensor> {
         let tensor = once::entering(self.tensor)?;
@@ -137,15 +131,15 @@ fn apply_on_cpu<T: Scalar, F: Function<T>>(
     arguments: &[Argument],
 ) -> std::result::Result<Tensor, Error> {
     let (inputs, shapes) = lay_out(arguments)?;
-    let tracked = || inputs.iter().map(Tensor::track_op).collect::<Vec<_>>();
+    let tracked: Vec<bool> = inputs.iter().map(Tensor::track_op).collect();
     let (output, shape, saved) = with_arrays(&inputs, &shapes, |arrays| {
         let shape = function.output_shape(arrays)?;
         function.check_room(arrays, &shape)?;
         report(
-            || function.operation(&shapes, &shape, Pass::Forward, &tracked()),
+            || function.operation(&shapes, &shape, Pass::Forward, &tracked),
             || {
                 let mut output = vec![T::zero(); shape.iter().product()];
-                let saved = function.forward(arrays, &mut output)?;
+                let saved = function.forward(arrays, &mut output, &tracked)?;
                 Ok((output, shape.clone(), saved))
             },
         )

@@ -1,9 +1,9 @@
 //! A core operator as a [`Function`], by itself or with options.
 
 use flashcliff::{Element, Operator, Pass, TensorMut};
+use flashcliff_network::scratch::Buffer;
 
 use super::function::{Array, Function, Slots};
-use super::scratch::Buffer;
 use super::{GpuOptions, Scalar};
 use crate::Error;
 use crate::timeline::{Operation, Sizes};
@@ -98,7 +98,12 @@ impl<T: Scalar, C: Core> Function<T> for C {
         Ok(operator.output_shape(&operator.bind(&shapes)?))
     }
 
-    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Buffer<T>, Error> {
+    fn forward(
+        &self,
+        inputs: &[Array<T>],
+        output: &mut [T],
+        _: &[bool],
+    ) -> Result<Buffer<T>, Error> {
         run_forward(Core::operator(self), inputs, output)
     }
 

@@ -4,10 +4,10 @@ use flashcliff::rotor::{
     Action, ActionGradients, InterpolationGradients, Parity, RotorMap, Rotors,
 };
 use flashcliff::{Algebra, GradeSet, TensorMut};
+use flashcliff_network::scratch::Buffer;
 
 use super::Scalar;
 use super::function::{Array, Function, Slots};
-use super::scratch::Buffer;
 use crate::Error;
 
 /// A map of one multivector.
@@ -46,7 +46,7 @@ impl<T: Scalar> Function<T> for MapOne {
         Ok(vec![writes, batch, channels])
     }
 
-    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<(), Error> {
+    fn forward(&self, inputs: &[Array<T>], output: &mut [T], _: &[bool]) -> Result<(), Error> {
         let shape = self.output_shape(inputs)?;
         let out = TensorMut::new(output, &shape)?;
         Ok(self.rotors.map(self.map, inputs[0].tensor()?, out)?)
@@ -114,7 +114,7 @@ impl<T: Scalar> Function<T> for Interpolate {
         Ok(inputs[0].shape.to_vec())
     }
 
-    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<(), Error> {
+    fn forward(&self, inputs: &[Array<T>], output: &mut [T], _: &[bool]) -> Result<(), Error> {
         let out = TensorMut::new(output, inputs[0].shape)?;
         let ends = [inputs[0].tensor()?, inputs[1].tensor()?];
         let t = inputs[2].tensor()?;
@@ -198,7 +198,7 @@ impl<T: Scalar> Function<T> for Act {
         }
     }
 
-    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<(), Error> {
+    fn forward(&self, inputs: &[Array<T>], output: &mut [T], _: &[bool]) -> Result<(), Error> {
         let shape = self.output_shape(inputs)?;
         let mut workspace = self.workspace(inputs)?;
         self.action.forward(

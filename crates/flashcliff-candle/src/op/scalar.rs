@@ -3,9 +3,7 @@
 use candle_core::CpuStorage;
 
 /// An element type of candle tensors that the core has kernels for: `f32` and `f64`.
-pub trait Scalar:
-    candle_core::WithDType + flashcliff_network::Number + super::scratch::Pooled
-{
+pub trait Scalar: candle_core::WithDType + flashcliff_network::Number {
     /// The elements of a storage of this type, for writing.
     fn elements_mut(storage: &mut CpuStorage) -> Option<&mut [Self]>;
 }

@@ -49,7 +49,7 @@ use crate::Error;
 
 pub use operation::Operation;
 pub(crate) use operation::{Sizes, graph_pass};
-pub(crate) use recorder::{begin, is_recording, within};
+pub(crate) use recorder::{around, begin, is_recording, within};
 pub use sampler::{Sampled, Sampler};
 
 /// A time in which one operation ran.

@@ -201,25 +201,6 @@ impl Operation {
         }
     }
 
-    /// The forward pass of an ordinary linear layer with a bias, which candle computes.
-    pub(crate) fn of_linear(x: &[usize], [outputs, inputs]: [usize; 2], dtype: Dtype) -> Self {
-        let rows = elements(x) / inputs.max(1);
-        let parameters = dtype.bytes() * outputs * (inputs + 1);
-        let output = dtype.bytes() * rows * outputs;
-        let moved = dtype.bytes() * rows * inputs + output + parameters;
-        Self {
-            shapes: vec![x.to_vec()],
-            dtype: Some(dtype),
-            bytes: moved,
-            tensor_bytes: moved,
-            parameter_bytes: parameters,
-            output_bytes: output,
-            flops: Some(2 * rows * inputs * outputs),
-            has_matrix_products: true,
-            ..Self::other("linear", Some(Pass::Forward))
-        }
-    }
-
     /// The same operation with a number of floating-point operations.
     pub(crate) fn with_flops(self, flops: usize) -> Self {
         Self {

@@ -98,6 +98,14 @@ pub(crate) fn begin(operation: impl FnOnce() -> Arc<Operation>) {
 
 /// Runs work as an operation. Behind it what ran before goes on.
 pub(crate) fn within<R>(operation: impl FnOnce() -> Arc<Operation>, work: impl FnOnce() -> R) -> R {
+    around(|| {
+        begin(operation);
+        work()
+    })
+}
+
+/// Runs work that notes its operations itself. Behind it what ran before goes on.
+pub(crate) fn around<R>(work: impl FnOnce() -> R) -> R {
     if !is_recording() {
         return work();
     }
@@ -108,7 +116,6 @@ pub(crate) fn within<R>(operation: impl FnOnce() -> Arc<Operation>, work: impl F
             Marks::Part(_) => None,
         }
     });
-    note(operation, true);
     let done = work();
     note(|| outer.unwrap_or_else(Operation::rest), false);
     done

@@ -51,7 +51,7 @@ pub(crate) fn add(tests: &mut Tests) {
         for algebra in Algebra::shipped() {
             tests.add(format!("layers::{name}::{}", algebra.name()), move || {
                 for dtype in both {
-                    compare(algebra, make, &input(algebra, dtype), dtype);
+                    compare(algebra, make, &input(algebra, dtype), [dtype; 2]);
                 }
             });
         }
@@ -79,7 +79,7 @@ pub(crate) fn add(tests: &mut Tests) {
     for (name, make) in connected {
         for algebra in Algebra::shipped() {
             tests.add(format!("layers::{name}::{}", algebra.name()), move || {
-                compare(algebra, make, &input(algebra, DType::F32), DType::F32);
+                compare(algebra, make, &input(algebra, DType::F32), [DType::F32; 2]);
             });
         }
     }
@@ -89,10 +89,26 @@ pub(crate) fn add(tests: &mut Tests) {
             let make: Make = |a, vb| Ok(Box::new(PointEmbedding::new(a, 4, CHANNELS, vb)?));
             for dtype in both {
                 let points = random(&[BATCH, 4, p + q + r], 8, dtype);
-                compare(algebra, make, &points, dtype);
+                compare(algebra, make, &points, [dtype; 2]);
             }
         });
     }
+    // Layers that are one node, with features of 16 bits.
+    let space = || Algebra::new(Signature::new(3, 0, 0).unwrap()).unwrap();
+    for params in [DType::BF16, DType::F32] {
+        tests.add(
+            format!("layers::steerable::BF16_with_{params:?}"),
+            move || {
+                let x = input(space(), DType::BF16);
+                compare(space(), steerable, &x, [DType::BF16, params]);
+            },
+        );
+    }
+    tests.add("layers::point_embedding::BF16", move || {
+        let make: Make = |a, vb| Ok(Box::new(PointEmbedding::new(a, 4, CHANNELS, vb)?));
+        let points = random(&[BATCH, 4, 3], 8, DType::BF16);
+        compare(space(), make, &points, [DType::BF16; 2]);
+    });
 }
 
 fn flash_clifford(a: Algebra, vb: VarBuilder, fully_connected: bool, norm: Norm) -> Made {
@@ -123,21 +139,21 @@ fn input(algebra: Algebra, dtype: DType) -> Tensor {
     random(&[algebra.blade_count(), BATCH, CHANNELS], 8, dtype)
 }
 
-/// Compares a layer on the GPU, in a type, with the same layer on the CPU in `f64`.
-fn compare(algebra: Algebra, make: Make, x: &Tensor, dtype: DType) {
+/// Compares a layer on the GPU, in types of features and parameters, with the same layer on the CPU in `f64`.
+fn compare(algebra: Algebra, make: Make, x: &Tensor, [dtype, params]: [DType; 2]) {
     let build = |dtype, device: &Device| {
         let parameters = Parameters::seeded(4);
         let layer = make(algebra, parameters.builder(dtype, device)).unwrap();
         (layer, parameters)
     };
-    let (layer, parameters) = build(dtype, gpu());
+    let (layer, parameters) = build(params, gpu());
     let (reference, wide) = build(DType::F64, &Device::Cpu);
     // Parameters are moved away from zeros and ones, and rounded alike.
     for (i, (name, var)) in wide.variables().into_iter().enumerate() {
-        let value = random(var.dims(), 30 + i as u64, dtype);
+        let value = random(var.dims(), 30 + i as u64, params);
         let other = parameters.get(&name).unwrap();
         other
-            .set(variable(&value, dtype, gpu()).as_tensor())
+            .set(variable(&value, params, gpu()).as_tensor())
             .unwrap();
         var.set(&value).unwrap();
     }
@@ -154,6 +170,7 @@ fn compare(algebra: Algebra, make: Make, x: &Tensor, dtype: DType) {
     let cancels = signature.p() > 0 && signature.q() > 0;
     let bound = if cancels { 20.0 } else { 2.0 } * bound(dtype);
     assert_close(&got, &expected, bound, "output");
+    assert_eq!(got.dtype(), dtype);
     let got = weighted(&got, dtype).backward().unwrap();
     let expected = weighted(&expected, dtype).backward().unwrap();
     assert_close(
@@ -165,6 +182,7 @@ fn compare(algebra: Algebra, make: Make, x: &Tensor, dtype: DType) {
     for (name, var) in wide.variables() {
         let other = parameters.get(&name).unwrap();
         let (got, expected) = (got.get(&other).unwrap(), expected.get(&var).unwrap());
+        assert_eq!(got.dtype(), params);
         assert_close(got, expected, bound, &format!("gradient of {name}"));
     }
 }

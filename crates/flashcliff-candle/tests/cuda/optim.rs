@@ -6,7 +6,7 @@
 use candle_core::{DType, Device, Tensor, Var};
 use flashcliff_candle::Error;
 use flashcliff_candle::checkpoint::Checkpoint;
-use flashcliff_candle::optim::{Adam, AdamOptions, Schedule, ScheduleShape};
+use flashcliff_candle::optim::{Adam, AdamOptions, Rule, Schedule, ScheduleShape};
 
 use crate::compare::{random, values, variable};
 use crate::trials::{Tests, gpu};
@@ -159,10 +159,13 @@ fn same_bits(dtype: DType, sizes: &[usize], options: AdamOptions) {
         );
     }
     let end = there.bits();
-    assert!(
-        start.iter().zip(&end).all(|(a, b)| a != b),
-        "a parameter stayed"
-    );
+    let stayed = start.iter().zip(&end).filter(|(a, b)| a == b).count();
+    let most = match options.rule {
+        // Each step of Lion is as long as the others, so some lead there and back.
+        Rule::Lion => start.len() / 2,
+        _ => 0,
+    };
+    assert!(stayed <= most, "{stayed} numbers of parameters stayed");
 }
 
 /// The learning rate is that of the formula: the first moments of an optimiser without memory are the gradients, so its steps are the

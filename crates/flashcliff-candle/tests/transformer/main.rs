@@ -1,5 +1,6 @@
 //! Layers of GATr against plain loops, central differences, motions of space and other numbers of threads.
 
+mod as_network;
 #[path = "../common/mod.rs"]
 mod common;
 mod golden;

@@ -1,15 +1,23 @@
 //! The functions of nodes that are no operators.
 
-use std::ops::{Add, Div, Mul, Sub};
+use std::ops::{Add, AddAssign, Div, Mul, MulAssign, Sub};
 
 use flashcliff::Element;
 
 use super::Scales;
+use crate::scratch::Pooled;
 use crate::work::{Activation, Work};
 
 /// `f32` or `f64`.
 pub trait Number:
-    Element + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self>
+    Element
+    + Pooled
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + AddAssign
+    + MulAssign
 {
     /// The square root.
     fn root(self) -> Self;
@@ -74,6 +82,7 @@ pub(super) fn gradient<T: Number>(
 ) {
     let [first, second, third] = inputs.map(Option::unwrap_or_default);
     match work {
+        Work::Points => points_gradient(first, shape[0] - 1, grad),
         Work::BladeNorm => blade_norm_gradient([first, second, third], grad),
         Work::Activation(kind) => {
             for ((grad, &x), &g) in grad.iter_mut().zip(first).zip(second) {
@@ -94,7 +103,7 @@ pub(super) fn gradient<T: Number>(
 /// The sum of squared errors times its scale, and the gradient if it has room.
 pub(super) fn squared_error<T: Number>(
     [y, target]: [&[T]; 2],
-    scales: Scales,
+    scales: Scales<'_>,
     gradient: &mut [T],
 ) -> f64 {
     let scale = T::from_f64(2.0 * scales.error * scales.gradient);
@@ -128,12 +137,22 @@ fn scaled_sum<T: Number>(x: &[T], y: Option<&[T]>, scale: T, o: &mut [T]) {
 
 /// `o[0] = 0`, `o[1 + i][b][p] = x[b][p][i]`.
 fn points<T: Number>(x: &[T], dim: usize, o: &mut [T]) {
-    let rows = x.len() / dim.max(1);
+    let rows = o.len() / (dim + 1);
     let (scalars, vectors) = o.split_at_mut(rows);
     scalars.fill(zero());
     for (i, blade) in vectors.chunks_exact_mut(rows.max(1)).enumerate() {
-        for (o, point) in blade.iter_mut().zip(x.chunks_exact(dim)) {
+        for (o, point) in blade.iter_mut().zip(x.chunks_exact(dim.max(1))) {
             *o = point[i];
+        }
+    }
+}
+
+/// `grad[b][p][i] = gradient[1 + i][b][p]`.
+fn points_gradient<T: Number>(gradient: &[T], dim: usize, grad: &mut [T]) {
+    let rows = grad.len() / dim.max(1);
+    for (i, blade) in gradient.chunks_exact(rows.max(1)).skip(1).enumerate() {
+        for (point, &g) in grad.chunks_exact_mut(dim).zip(blade) {
+            point[i] = g;
         }
     }
 }

@@ -1,39 +1,87 @@
 //! Runs plans on the CPU.
 
+mod chunks;
+mod cut;
 mod functions;
 mod sources;
 
+use std::ops::Range;
 use std::slice;
 use std::sync::Arc;
 
-use flashcliff::{Dims, Operator, Pass, Tensor, TensorMut};
+use flashcliff::{Operator, Pass, Tensor, TensorMut, memory};
 
 use crate::Error;
 use crate::network::{Network, Node, Value};
 use crate::plan::{Memory, Plan, Spot};
+use crate::tokens::Draw;
 use crate::work::{Gradient, MOST_INPUTS, Work};
 pub use functions::Number;
-pub use sources::{Slices, Sources};
+pub use sources::{LaterSlices, Slices, Sources};
 
 /// Numbers of a run that are no tensors.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Scales {
+pub struct Scales<'a> {
     /// The factor of the sums of squared errors.
     pub error: f64,
     /// The factor of the gradients of squared errors, beside the first one.
     pub gradient: f64,
+    /// The random numbers of dropout. Without them nothing is dropped.
+    pub draw: Option<Draw>,
+    /// Where the sequences of a ragged batch begin among its rows, and the number of rows; and the same of their contexts, or nothing without a context. Items
+    /// attend within their sequence. The plan has one sample then. Without sequences each sample of the plan is one.
+    pub sequences: Option<[&'a [usize]; 2]>,
 }
 
-impl Default for Scales {
+impl Default for Scales<'_> {
     fn default() -> Self {
         Self {
             error: 1.0,
             gradient: 1.0,
+            draw: None,
+            sequences: None,
         }
     }
 }
 
-/// The memory of a plan on the CPU. Runs after the first one allocate nothing.
+/// Memory that a host lends to a stage of a plan on the CPU: at least as many elements as [`Plan::room`] says. What is in it before the run does not
+/// matter, but for what is kept.
+#[derive(Debug)]
+pub struct Room<'m, T> {
+    /// Values that several stages need.
+    pub kept: Kept<'m, T>,
+    /// Values of the stage alone, and between runs of nobody.
+    pub arena: &'m mut [T],
+    /// What operators work in.
+    pub workspace: &'m mut [T],
+}
+
+/// Values that several stages need.
+#[derive(Debug)]
+pub enum Kept<'m, T> {
+    /// For a stage that writes some of them.
+    Written(&'m mut [T]),
+    /// For a stage that reads them only: the last one. Several runs may share them.
+    Read(&'m [T]),
+}
+
+impl<T> Kept<'_, T> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Written(all) => all.len(),
+            Self::Read(all) => all.len(),
+        }
+    }
+
+    fn address(&mut self) -> *mut T {
+        match self {
+            Self::Written(all) => all.as_mut_ptr(),
+            Self::Read(all) => all.as_ptr().cast_mut(),
+        }
+    }
+}
+
+/// The memory of a plan of one stage on the CPU. Runs after the first one take no memory for values; steps on tokens make small lists.
 #[derive(Debug)]
 pub struct Cpu<T> {
     /// The network of the plan. Each plan has one of its own, which its copies share.
@@ -44,9 +92,15 @@ pub struct Cpu<T> {
     outputs: Vec<Place<T>>,
 }
 
-/// The place of an output, which is one during a run alone.
+/// The place of an output, which is one during a run alone, and its length.
 #[derive(Debug)]
-struct Place<T>(*mut T);
+struct Place<T>(*mut T, usize);
+
+impl<T> Place<T> {
+    fn of(output: &mut [T]) -> Self {
+        Self(output.as_mut_ptr(), output.len())
+    }
+}
 
 // SAFETY: nothing reads the address outside of the run that wrote it, which has the output for itself.
 unsafe impl<T: Send> Send for Place<T> {}
@@ -57,10 +111,14 @@ unsafe impl<T: Sync> Sync for Place<T> {}
 struct Run<'a, T, S> {
     plan: &'a Plan,
     sources: &'a S,
+    kept: *mut T,
+    writes_kept: bool,
     arena: *mut T,
+    /// The outputs of the stage by their numbers in the plan.
+    own: Range<usize>,
     outputs: &'a [Place<T>],
-    workspace: &'a mut Vec<T>,
-    scales: Scales,
+    workspace: &'a mut [T],
+    scales: Scales<'a>,
 }
 
 /// The tensors of the host that a node reads, held while it runs.
@@ -70,12 +128,20 @@ impl<T: Number> Cpu<T> {
     /// Takes the memory of a plan.
     ///
     /// # Errors
-    /// [`Error::OtherPlan`] for a plan with other types than `T`.
+    /// [`Error::OtherPlan`] for a plan with other types than `T`, and for one of several stages; [`flashcliff::Error::OutOfMemory`] if there is no room.
     pub fn new(plan: &Plan) -> Result<Self, Error> {
         check_types::<T>(plan)?;
+        if plan.stage_count() != 1 {
+            let got = format!("{} stages", plan.stage_count());
+            return Err(other_plan("one stage", &got));
+        }
+        let bytes = plan.stage_bytes(0) as u128;
+        memory::check("the memory of a plan", bytes, |_| {
+            "make the batch smaller".to_owned()
+        })?;
         Ok(Self {
             network: Arc::clone(&plan.network),
-            arena: vec![T::default(); plan.arena_bytes().div_ceil(T::DTYPE.bytes())],
+            arena: vec![T::default(); plan.room::<T>(0)[1]],
             workspace: Vec::new(),
             outputs: Vec::new(),
         })
@@ -86,17 +152,17 @@ impl<T: Number> Cpu<T> {
         [self.arena.len(), self.workspace.len()]
     }
 
-    /// Runs a plan: the one that the memory was taken for. `outputs` has a vector for each output, of its length. `watch` hears of each call before it runs, by its
-    /// number, and of the number of calls behind the last one.
+    /// Runs a plan: the one that the memory was taken for. `outputs` has a vector or a slice for each output, of its length. `watch` hears of each call before it
+    /// runs, by its number, of the first one of calls that run chunk by chunk together, and of the number of calls behind the last one.
     ///
     /// # Errors
     /// [`Error::Length`] for tensors of another length, [`Error::OtherPlan`]; errors of the sources and of operators.
-    pub fn run<S: Sources<T>>(
+    pub fn run<S: Sources<T>, O: AsMut<[T]>>(
         &mut self,
         plan: &Plan,
         sources: &S,
-        outputs: &mut [Vec<T>],
-        scales: Scales,
+        outputs: &mut [O],
+        scales: Scales<'_>,
         watch: &mut dyn FnMut(usize),
     ) -> Result<(), S::Error> {
         check_types::<T>(plan)?;
@@ -104,45 +170,135 @@ impl<T: Number> Cpu<T> {
         if !Arc::ptr_eq(&self.network, &plan.network) {
             return Err(other_plan("this memory", "another one").into());
         }
-        check_outputs(plan, outputs)?;
         self.outputs.clear();
-        let places = outputs.iter_mut().map(|output| Place(output.as_mut_ptr()));
+        let places = outputs.iter_mut().map(|output| Place::of(output.as_mut()));
         self.outputs.extend(places);
-        let mut run = Run {
-            plan,
-            sources,
-            arena: self.arena.as_mut_ptr(),
-            outputs: &self.outputs,
-            workspace: &mut self.workspace,
-            scales,
-        };
-        for call in 0..plan.call_count() {
-            watch(call);
-            run.call(call)?;
+        let [_, _, workspace] = plan.room::<T>(0);
+        if self.workspace.len() < workspace {
+            // Without this line a vector that grows takes twice what it had.
+            let more = workspace - self.workspace.len();
+            self.workspace.reserve_exact(more);
+            self.workspace.resize(workspace, T::default());
         }
-        watch(plan.call_count());
-        Ok(())
+        let room = Room {
+            kept: Kept::Read(&[]),
+            arena: &mut self.arena,
+            workspace: &mut self.workspace,
+        };
+        run(plan, 0, sources, (&self.outputs, room), scales, watch)
     }
 }
 
+impl Plan {
+    /// The elements of the memory of a stage on the CPU: what is kept, the arena, and the workspace, which grows with the threads.
+    pub fn room<T: Number>(&self, stage: usize) -> [usize; 3] {
+        let workspace = |call: usize| match (self.work(call), self.dims(call)) {
+            (Work::Operator(operator), Some(dims)) => {
+                operator.workspace_len::<T>(dims, Pass::Forward)
+            }
+            (Work::Gradient(gradient), Some(dims)) => match &*gradient.of {
+                Work::Operator(operator) => operator.workspace_len::<T>(dims, Pass::Backward),
+                _ => 0,
+            },
+            _ => 0,
+        };
+        let bytes = [self.kept_bytes(), self.stage_bytes(stage)];
+        let [kept, arena] = bytes.map(|bytes| bytes.div_ceil(T::DTYPE.bytes()));
+        let workspaces = self.calls(stage).map(workspace);
+        [kept, arena, workspaces.max().unwrap_or(0)]
+    }
+
+    /// Runs a stage on the CPU, in memory that the host lends. `outputs` has room for each output of the stage. `watch` hears of each call before it runs,
+    /// by its number in the plan, as that of [`Cpu::run`], and of the number behind the last one.
+    ///
+    /// # Errors
+    /// [`Error::Length`] for tensors of another length and for memory that is too short; [`Error::OtherPlan`] for other types than `T`, for memory that is to
+    /// be read and not written, and for a plan of one stage, whose memory is [`Cpu`]; errors of the sources and of operators.
+    pub fn run_stage<T: Number, S: Sources<T>>(
+        &self,
+        stage: usize,
+        sources: &S,
+        (outputs, room): (&mut [&mut [T]], Room<'_, T>),
+        scales: Scales<'_>,
+        watch: &mut dyn FnMut(usize),
+    ) -> Result<(), S::Error> {
+        check_types::<T>(self)?;
+        // Zeros that are written once need memory of their own.
+        if self.is_whole() {
+            return Err(other_plan("several stages", "one stage").into());
+        }
+        let places = outputs.iter_mut().map(|output| Place::of(output));
+        let places: Vec<Place<T>> = places.collect();
+        run(self, stage, sources, (&places, room), scales, watch)
+    }
+}
+
+/// Runs a stage, whose outputs have places.
+fn run<T: Number, S: Sources<T>>(
+    plan: &Plan,
+    stage: usize,
+    sources: &S,
+    (outputs, mut room): (&[Place<T>], Room<'_, T>),
+    scales: Scales<'_>,
+    watch: &mut dyn FnMut(usize),
+) -> Result<(), S::Error> {
+    let own = plan.stages[stage].outputs.clone();
+    check_outputs(plan, own.clone(), outputs)?;
+    check_room(plan, stage, &room)?;
+    let mut run = Run {
+        plan,
+        sources,
+        kept: room.kept.address(),
+        writes_kept: matches!(room.kept, Kept::Written(_)),
+        arena: room.arena.as_mut_ptr(),
+        own,
+        outputs,
+        workspace: room.workspace,
+        scales,
+    };
+    run.check_sequences()?;
+    run.stage(stage, watch)
+}
+
 impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
+    fn stage(&mut self, stage: usize, watch: &mut dyn FnMut(usize)) -> Result<(), S::Error> {
+        let Range {
+            start: mut call,
+            end,
+        } = self.plan.calls(stage);
+        while call < end {
+            let parts = &self.plan.parts;
+            let Some(part) = parts.iter().find(|part| part.calls.start == call) else {
+                watch(call);
+                self.call(call)?;
+                call += 1;
+                continue;
+            };
+            // Chunk by chunk all its calls run: it is one for the watch.
+            watch(call);
+            self.part(part)?;
+            call = part.calls.end;
+        }
+        watch(end);
+        Ok(())
+    }
+
     fn call(&mut self, call: usize) -> Result<(), S::Error> {
         let plan = self.plan;
-        let (node, dims) = (plan.node(call), plan.dims(call));
+        let node = plan.node(call);
         let held = self.hold(node)?;
-        match (&node.work, dims) {
-            (Work::Operator(operator), Some(dims)) => {
-                self.forward(node, &held, operator, dims)?;
-            }
-            (Work::Gradient(gradient), _) => self.gradient(node, &held, gradient, dims)?,
-            (Work::SquaredError, _) => self.error(node, &held)?,
-            (Work::ExtendBlades { clears: true, .. }, _) => {
+        match &node.work {
+            Work::Operator(operator) => self.forward(node, &held, operator)?,
+            Work::Gradient(gradient) => self.gradient(node, &held, gradient)?,
+            Work::SquaredError => self.error(node, &held)?,
+            Work::Concatenate(lens) => self.concatenate(node, &held, lens)?,
+            // Nothing is to do: both values lie in one memory.
+            _ if plan.is_idle(call) => {}
+            Work::ExtendBlades { .. } => {
                 let len = plan.spot(node.inputs[0])?.len();
                 self.write(node.outputs[0])?[len..].fill(T::default());
             }
-            // Nothing is to do: both values lie in one memory.
-            (Work::FirstBlades(_) | Work::ExtendBlades { .. }, _) => {}
-            (work, _) => {
+            work => {
                 let second = node.inputs.get(1).map(|_| self.read(node, &held, 1));
                 let inputs = [Some(self.read(node, &held, 0)?), second.transpose()?];
                 let shape = &plan.spot(node.inputs[0])?.shape;
@@ -160,14 +316,18 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
             if node.inputs[..at].contains(&input) {
                 continue;
             }
-            let (held, spot) = (&mut held[at], self.plan.spot(input)?);
-            *held = match spot.memory {
-                Memory::Input(at) => Some(self.sources.input(at)?),
-                Memory::Parameter(at) => Some(self.sources.parameter(at)?),
-                Memory::Output(_) | Memory::Arena { .. } => continue,
+            let (memory, network) = (self.plan.spot(input)?.memory, self.plan.network());
+            let (lent, value) = match memory {
+                Memory::Input(at) => (self.sources.input(at)?, network.inputs()[at]),
+                Memory::Parameter(at) => (self.sources.parameter(at)?, network.parameters()[at]),
+                Memory::Output(at) if !self.own.contains(&at) => {
+                    (self.sources.output(at)?, self.plan.outputs()[at])
+                }
+                _ => continue,
             };
-            let got = held.as_ref().map_or(0, |held| held.len());
-            check_len(spot, got)?;
+            // First blades of a value lie in it.
+            check_len(self.plan.spot(value)?, lent.len())?;
+            held[at] = Some(lent);
         }
         Ok(held)
     }
@@ -194,16 +354,29 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
     )]
     fn write<'h>(&self, value: Value) -> Result<&'h mut [T], Error> {
         let spot = self.plan.spot(value)?;
-        // SAFETY: the same holds as in `read`, and a node writes each of its results once.
+        let is_lent = match spot.memory {
+            Memory::Arena { .. } => true,
+            Memory::Kept { .. } => self.writes_kept,
+            Memory::Output(at) => self.own.contains(&at),
+            Memory::Input(_) | Memory::Parameter(_) | Memory::Local { .. } => false,
+        };
+        if !is_lent {
+            return Err(other_plan(
+                "memory that is read alone",
+                "memory that is written",
+            ));
+        }
+        // SAFETY: the same holds as in `read`, a node writes each of its results once, and the memory was lent for writing.
         Ok(unsafe { slice::from_raw_parts_mut(self.address(spot), spot.len()) })
     }
 
     fn address(&self, spot: &Spot) -> *mut T {
         match spot.memory {
             Memory::Arena { from, .. } => self.arena.wrapping_add(from / T::DTYPE.bytes()),
-            Memory::Output(at) => self.outputs[at].0,
+            Memory::Kept { from, .. } => self.kept.wrapping_add(from / T::DTYPE.bytes()),
+            Memory::Output(at) => self.outputs[at - self.own.start].0,
             // Nodes do not write there, and reads go through what is held.
-            Memory::Input(_) | Memory::Parameter(_) => std::ptr::null_mut(),
+            Memory::Input(_) | Memory::Parameter(_) | Memory::Local { .. } => std::ptr::null_mut(),
         }
     }
 
@@ -236,9 +409,7 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
         node: &Node,
         held: &Held<'a, T, S>,
         operator: &Operator,
-        dims: &Dims,
     ) -> Result<(), Error> {
-        self.grow(operator.workspace_len::<T>(dims, Pass::Forward));
         let count = operator.inputs().len();
         let inputs = self.tensors(node, held, count)?;
         let shape = &self.plan.spot(node.outputs[0])?.shape;
@@ -248,24 +419,17 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
         Ok(())
     }
 
-    /// Makes the workspace at least so long.
-    fn grow(&mut self, len: usize) {
-        if self.workspace.len() < len {
-            // Without this line a vector that grows takes twice what it had.
-            self.workspace.reserve_exact(len - self.workspace.len());
-            self.workspace.resize(len, T::default());
-        }
-    }
-
     fn gradient(
         &mut self,
         node: &Node,
         held: &Held<'a, T, S>,
         gradient: &Gradient,
-        dims: Option<&Dims>,
     ) -> Result<(), Error> {
-        if let (Work::Operator(operator), Some(dims)) = (&*gradient.of, dims) {
-            return self.backward(node, held, gradient, (operator, dims));
+        if let Work::Operator(operator) = &*gradient.of {
+            return self.backward(node, held, gradient, operator);
+        }
+        if let Work::Concatenate(lens) = &*gradient.of {
+            return self.split(node, held, (lens, &gradient.wanted));
         }
         let mut inputs = [None; 3];
         for (at, input) in inputs.iter_mut().enumerate().take(node.inputs.len()) {
@@ -287,9 +451,8 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
         node: &Node,
         held: &Held<'a, T, S>,
         gradient: &Gradient,
-        (operator, dims): (&Operator, &Dims),
+        operator: &Operator,
     ) -> Result<(), Error> {
-        self.grow(operator.workspace_len::<T>(dims, Pass::Backward));
         let count = operator.inputs().len();
         let inputs = self.tensors(node, held, count)?;
         let output = self.tensor(node, held, count)?;
@@ -313,6 +476,37 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
             false => operator.backward(inputs, output, saved, grad_output, grads, workspace)?,
             true => {
                 operator.backward_adding(inputs, output, saved, grad_output, grads, workspace)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Values one after another.
+    fn concatenate(&self, node: &Node, held: &Held<'a, T, S>, lens: &[usize]) -> Result<(), Error> {
+        let mut rest = self.write(node.outputs[0])?;
+        for (at, &len) in lens.iter().enumerate() {
+            let (own, others) = rest.split_at_mut(len);
+            own.copy_from_slice(self.read(node, held, at)?);
+            rest = others;
+        }
+        Ok(())
+    }
+
+    /// The gradients of values that lie one after another.
+    fn split(
+        &self,
+        node: &Node,
+        held: &Held<'a, T, S>,
+        (lens, wanted): (&[usize], &[bool]),
+    ) -> Result<(), Error> {
+        let mut rest = self.read(node, held, 0)?;
+        let mut outputs = node.outputs.iter();
+        for (&len, &wanted) in lens.iter().zip(wanted) {
+            let (own, others) = rest.split_at(len);
+            rest = others;
+            // There are results of what is wanted alone.
+            if wanted && let Some(&output) = outputs.next() {
+                self.write(output)?.copy_from_slice(own);
             }
         }
         Ok(())
@@ -350,8 +544,8 @@ fn other_plan(expected: &str, got: &str) -> Error {
     }
 }
 
-fn check_outputs<T>(plan: &Plan, outputs: &[Vec<T>]) -> Result<(), Error> {
-    let expected = plan.outputs().len();
+fn check_outputs<T>(plan: &Plan, own: Range<usize>, outputs: &[Place<T>]) -> Result<(), Error> {
+    let expected = own.len();
     if outputs.len() != expected {
         return Err(Error::Count {
             node: "the run of a plan".to_owned(),
@@ -359,8 +553,26 @@ fn check_outputs<T>(plan: &Plan, outputs: &[Vec<T>]) -> Result<(), Error> {
             got: outputs.len(),
         });
     }
-    for (&value, output) in plan.outputs().iter().zip(outputs) {
-        check_len(plan.spot(value)?, output.len())?;
+    for (&value, output) in plan.outputs()[own].iter().zip(outputs) {
+        check_len(plan.spot(value)?, output.1)?;
+    }
+    Ok(())
+}
+
+/// Checks the length of the memory of a stage. Operators check the workspace.
+fn check_room<T: Number>(plan: &Plan, stage: usize, room: &Room<'_, T>) -> Result<(), Error> {
+    let needed = [plan.kept_bytes(), plan.stage_bytes(stage)];
+    let lent = [("kept", room.kept.len()), ("arena", room.arena.len())];
+    for (needed, (what, got)) in needed.into_iter().zip(lent) {
+        let expected = needed.div_ceil(T::DTYPE.bytes());
+        if got < expected {
+            return Err(Error::Length {
+                what,
+                index: stage,
+                expected,
+                got,
+            });
+        }
     }
     Ok(())
 }
@@ -371,7 +583,8 @@ fn check_len(spot: &Spot, got: usize) -> Result<(), Error> {
         Memory::Input(at) => ("input", at),
         Memory::Parameter(at) => ("parameter", at),
         Memory::Output(at) => ("output", at),
-        Memory::Arena { .. } => ("arena", 0),
+        Memory::Kept { .. } => ("kept", 0),
+        Memory::Arena { .. } | Memory::Local { .. } => ("arena", 0),
     };
     let expected = spot.len();
     match got == expected {

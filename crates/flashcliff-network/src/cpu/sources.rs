@@ -25,6 +25,14 @@ pub trait Sources<T> {
     /// # Errors
     /// The errors of the host, of a tensor that cannot be read.
     fn parameter(&self, parameter: usize) -> Result<Self::Guard<'_>, Self::Error>;
+
+    /// The elements of an output of an earlier stage, as that stage wrote them. A plan of one stage asks for none.
+    ///
+    /// # Errors
+    /// The errors of the host; [`Error::Length`] for a host without such outputs.
+    fn output(&self, output: usize) -> Result<Self::Guard<'_>, Self::Error> {
+        Err(missing("output", output, 0).into())
+    }
 }
 
 /// Inputs and parameters in slices.
@@ -52,11 +60,45 @@ impl<'s, T> Sources<T> for Slices<'s, T> {
     }
 }
 
+/// Inputs and parameters in slices, with the outputs of earlier stages.
+#[derive(Clone, Copy, Debug)]
+pub struct LaterSlices<'s, T> {
+    /// The inputs and the parameters.
+    pub slices: Slices<'s, T>,
+    /// The outputs of earlier stages, in their order.
+    pub outputs: &'s [&'s [T]],
+}
+
+impl<'s, T> Sources<T> for LaterSlices<'s, T> {
+    type Guard<'a>
+        = &'s [T]
+    where
+        Self: 'a;
+    type Error = Error;
+
+    fn input(&self, input: usize) -> Result<&'s [T], Error> {
+        self.slices.input(input)
+    }
+
+    fn parameter(&self, parameter: usize) -> Result<&'s [T], Error> {
+        self.slices.parameter(parameter)
+    }
+
+    fn output(&self, output: usize) -> Result<&'s [T], Error> {
+        find(self.outputs, "output", output)
+    }
+}
+
 fn find<'s, T>(all: &'s [&'s [T]], what: &'static str, index: usize) -> Result<&'s [T], Error> {
-    all.get(index).copied().ok_or(Error::Length {
+    let found = all.get(index).copied();
+    found.ok_or_else(|| missing(what, index, all.len()))
+}
+
+fn missing(what: &'static str, index: usize, got: usize) -> Error {
+    Error::Length {
         what,
         index,
         expected: index + 1,
-        got: all.len(),
-    })
+        got,
+    }
 }

@@ -7,7 +7,6 @@ use flashcliff::cuda::{PackedBackward, Scratch, Tensor, TensorMut, network};
 
 use super::Run;
 use super::beside::Line;
-use super::operators::operator_of;
 use crate::network::Node;
 use crate::work::{Activation, Gradient, Work};
 use crate::{Error, Value};
@@ -24,18 +23,22 @@ impl Run<'_> {
         let node = plan.node(call);
         match &node.work {
             Work::Operator(_) => self.forward(call, node, stream, line),
-            Work::Gradient(gradient) => match operator_of(&gradient.of) {
-                Some(_) => self.backward(call, (node, gradient), stream, line),
-                None => self.gradient(node, gradient, stream),
+            Work::Step(step) => self.step(call, (node, step), stream, line),
+            Work::Concatenate(lens) => self.concatenate(node, lens, stream),
+            Work::Gradient(gradient) => match &*gradient.of {
+                Work::Operator(_) => self.backward(call, (node, gradient), stream, line),
+                Work::Step(step) => self.step_back(call, (node, gradient, step), stream, line),
+                Work::Concatenate(lens) => self.split(node, gradient, lens, stream),
+                _ => self.gradient(node, gradient, stream),
             },
             Work::SquaredError => self.squared_error(node, stream),
-            Work::ExtendBlades { clears: true, .. } => {
+            // Nothing is to do: both values lie in one memory.
+            _ if plan.is_idle(call) => Ok(()),
+            Work::ExtendBlades { .. } => {
                 let (from, to) = (node.inputs[0], node.outputs[0]);
                 let rest = plan.spot(from)?.len()..plan.spot(to)?.len();
                 self.clear(stream, to, rest)
             }
-            // Nothing is to do: both values lie in one memory.
-            Work::FirstBlades(_) | Work::ExtendBlades { .. } => Ok(()),
             work => self.function(work, node, stream),
         }
     }
@@ -70,6 +73,7 @@ impl Run<'_> {
         for &output in &node.outputs {
             let grad = self.result(output)?;
             match &*gradient.of {
+                Work::Points => network::points_backward(device, stream, given[0], grad)?,
                 Work::BladeNorm => {
                     let given = [given[0], given[1], given[2]];
                     network::blade_norm_backward(device, stream, given, grad)?;

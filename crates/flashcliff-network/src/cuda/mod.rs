@@ -2,14 +2,19 @@
 //!
 //! * `operators` - the operators of the nodes, and the packing of their weights.
 //! * `beside` - the stream beside the line of a captured step.
-//! * `call` - the launch of a call.
+//! * `call` - the launch of a call; `addresses` - where values are, and values that lie one after another.
+//! * `lent` - what a host lends to a run.
+//! * `tokens` - steps of transformers.
 
+mod addresses;
 mod beside;
 mod call;
+mod lent;
 mod operators;
+mod tokens;
 
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
@@ -18,35 +23,21 @@ use flashcliff::cuda::{
 };
 use flashcliff::{Device, Dtype};
 
-use crate::plan::{Memory, Plan};
-use crate::{Error, Network, Value};
+use crate::plan::{self, Plan, Saves, Target};
+use crate::{Error, Network, Rows, Value};
 use beside::{Beside, Line};
+pub use lent::{Draw, Lent, Sequences};
 use operators::Operators;
+use tokens::{Constants, Steps};
 
 /// The calls for which memory of a small branch is of no other value. With fewer the line waits for branches, with more there is more memory.
 const SLACK: usize = 6;
 
-/// What a host lends to a run.
-#[derive(Clone, Copy, Debug)]
-pub struct Lent<'a> {
-    /// The inputs, in their order, with the shapes of the plan.
-    pub inputs: &'a [cuda::Tensor<'a>],
-    /// The parameters, in their order, with the shapes of the plan.
-    pub parameters: &'a [cuda::Tensor<'a>],
-    /// The addresses of the outputs, in their order.
-    pub outputs: &'a [CUdeviceptr],
-    /// The factor of the sums of squared errors.
-    pub error_scale: f64,
-    /// Whether squared errors are added to what is in their outputs.
-    pub adds_error: bool,
-    /// The numbers of a scale of the loss, as [`squared_error`](cuda::network::squared_error) takes them.
-    pub loss_scale: Option<cuda::Tensor<'a>>,
-}
-
 /// What a run does besides its calls.
 #[derive(Clone, Copy, Debug)]
 pub struct Course<'a> {
-    /// Whether calls may run beside the line. It has a point in a step that is captured as a graph: launched one by one, calls wait for the host.
+    /// Whether calls of a plan of one stage may run beside the line. It has a point in a step that is captured as a graph: launched one by one, calls wait
+    /// for the host.
     pub forks: bool,
     /// Calls behind which all outputs so far are complete, in order; behind the last call they are in any case.
     pub stops: &'a [usize],
@@ -63,32 +54,47 @@ pub enum Moment {
     Stop(usize),
 }
 
-/// A plan with its memory on a GPU.
+/// A plan on a GPU.
 #[derive(Debug)]
 pub struct Gpu {
     plan: Plan,
     device: Device,
-    operators: Operators,
-    workspace_bytes: [usize; 2],
-    memory: Option<Taken>,
-    beside: Option<Beside>,
+    stages: Vec<Stage>,
+    /// The steps of transformers, if there are some.
+    steps: Option<Steps>,
+    /// The tables of steps, once they are on the device.
+    tables: OnceLock<CudaSlice<u8>>,
 }
 
-/// The memory of a plan, which is taken once and stays where it is, so a captured step uses no other.
+/// The operators of a stage, with the bytes of workspace of each line.
 #[derive(Debug)]
-struct Taken {
+struct Stage {
+    operators: Operators,
+    workspace_bytes: [usize; 2],
+}
+
+/// The memory of a stage besides what is kept. A captured step has it for as long as it is replayed; else it may be dropped when a run is launched.
+#[derive(Debug)]
+pub struct Memory {
+    /// The network of the plan, which no other plan has, and the stage.
+    network: Arc<Network>,
+    stage: usize,
     arena: CudaSlice<u8>,
     /// Packed weights and the parts of their gradients.
     packed: CudaSlice<u8>,
     /// The workspace of each line.
     workspaces: [CudaSlice<u8>; 2],
+    beside: Option<Beside>,
 }
 
 /// The state of a run.
 struct Run<'a> {
     plan: &'a Plan,
+    stage: usize,
     device: &'a Device,
     operators: &'a Operators,
+    steps: Option<&'a Steps>,
+    tables: CUdeviceptr,
     lent: Lent<'a>,
     stream: &'a Arc<CudaStream>,
     arena: CUdeviceptr,
@@ -100,33 +106,56 @@ struct Run<'a> {
 }
 
 impl Gpu {
-    /// Plans a network on a device: the calls that compute some outputs for a number of rows, with the types of features and model. Features may have
-    /// 16 bits if the model has `f32`. Takes no memory yet.
+    /// Plans a network on a device in [stages](Network::plan_stages): the calls that compute the outputs of each for a number of rows, with the types of
+    /// features and model. Features may have 16 bits if the model has `f32`. Takes no memory yet.
     ///
     /// # Errors
     /// The errors of [`Network::plan`]; types without kernels, and errors of the device.
     pub fn new(
         network: &Network,
-        outputs: &[Value],
-        rows: usize,
+        stages: &[&[Value]],
+        rows: impl Into<Rows>,
         types: [Dtype; 2],
         device: &Device,
         precision: MatmulPrecision,
     ) -> Result<Self, Error> {
-        let saved_len = |operator: &flashcliff::Operator, dims: &_, [lanes, params]: [Dtype; 2]| {
-            let own = operator.on_cuda(device)?.with_precision(precision);
-            Ok(own.saved_len(dims, cuda::Dtypes { lanes, params }))
+        let saved_len = |saves: &Saves<'_>, [lanes, params]: [Dtype; 2]| match saves {
+            Saves::Operator(operator, dims) => {
+                let own = operator.on_cuda(device)?.with_precision(precision);
+                Ok(own.saved_len(dims, cuda::Dtypes { lanes, params }))
+            }
+            Saves::Step(step, rows, set) => {
+                let rows = rows.seen_from(*set);
+                let sizes = tokens::sizes(step, rows, [lanes, params], precision)?;
+                Ok(tokens::kept(step, &sizes))
+            }
         };
-        let plan = Plan::new(network, outputs, rows, types, &saved_len, SLACK)?;
-        let operators = Operators::new(&plan, device, precision)?;
-        let workspace_bytes = operators.workspace_bytes(&plan)?;
+        let target = Target {
+            // Stages that run at different times have no branches.
+            slack: if stages.len() == 1 { SLACK } else { 0 },
+            has_chunks: false,
+        };
+        let plan = Plan::new(network, stages, rows.into(), types, &saved_len, target)?;
+        let steps = Steps::new(&plan, device, precision)?;
+        let of_stage = |stage| {
+            let operators = Operators::new(&plan, stage, device, precision)?;
+            let mut workspace_bytes = operators.workspace_bytes(&plan, stage)?;
+            if let Some(steps) = &steps {
+                let more = steps.workspace_bytes(&plan, stage);
+                workspace_bytes = std::array::from_fn(|line| workspace_bytes[line].max(more[line]));
+            }
+            Ok(Stage {
+                operators,
+                workspace_bytes,
+            })
+        };
+        let stages: Result<Vec<Stage>, Error> = (0..plan.stage_count()).map(of_stage).collect();
         Ok(Self {
+            stages: stages?,
+            steps,
+            tables: OnceLock::new(),
             plan,
             device: device.clone(),
-            operators,
-            workspace_bytes,
-            memory: None,
-            beside: None,
         })
     }
 
@@ -135,100 +164,144 @@ impl Gpu {
         &self.plan
     }
 
-    /// The bytes of packed weights, and of the parts of their gradients.
-    pub fn packed_bytes(&self) -> usize {
-        self.operators.packing.bytes()
+    /// The bytes of packed weights of a stage, and of the parts of their gradients.
+    pub fn packed_bytes(&self, stage: usize) -> usize {
+        self.stages[stage].operators.packing.bytes()
     }
 
-    /// The bytes of workspaces.
-    pub fn workspace_bytes(&self) -> usize {
-        self.workspace_bytes.iter().sum()
+    /// The bytes of workspaces of a stage.
+    pub fn workspace_bytes(&self, stage: usize) -> usize {
+        self.stages[stage].workspace_bytes.iter().sum()
     }
 
-    /// Takes the memory of the plan in the order of a stream, if it has not been taken. The first run does it else.
+    /// Takes the memory of a stage in the order of a stream. It is cleared for a plan of one stage, whose zeros stay from run to run.
     ///
     /// # Errors
     /// [`flashcliff::Error::OutOfMemory`], [`flashcliff::Error::Cuda`].
-    pub fn allocate(&mut self, stream: &Arc<CudaStream>) -> Result<(), Error> {
-        if self.memory.is_some() {
-            return Ok(());
-        }
-        let zeros = |bytes: usize| {
+    pub fn allocate(&self, stage: usize, stream: &Arc<CudaStream>) -> Result<Memory, Error> {
+        self.tables(stream)?;
+        let take = |bytes: usize| {
             // An allocation of no bytes is an error for some drivers.
-            let memory = stream.alloc_zeros::<u8>(bytes.max(1));
+            let memory = match self.plan.is_whole() {
+                true => stream.alloc_zeros::<u8>(bytes.max(1)),
+                // SAFETY: any bits are a byte, and calls write memory before they read it.
+                false => unsafe { stream.alloc::<u8>(bytes.max(1)) },
+            };
             memory.map_err(|error| Error::Core(allocation_error(stream, bytes)(error)))
         };
-        let [line, beside] = self.workspace_bytes;
-        self.memory = Some(Taken {
-            arena: zeros(self.plan.arena_bytes())?,
-            packed: zeros(self.packed_bytes())?,
-            workspaces: [zeros(line)?, zeros(beside)?],
-        });
-        Ok(())
+        let [line, beside] = self.stages[stage].workspace_bytes;
+        Ok(Memory {
+            network: Arc::clone(&self.plan.network),
+            stage,
+            arena: take(self.plan.stage_bytes(stage))?,
+            packed: take(self.packed_bytes(stage))?,
+            workspaces: [take(line)?, take(beside)?],
+            beside: None,
+        })
     }
 
-    /// Launches the plan on a stream. `watch` hears of each call and of each stop.
+    /// The address of the tables of steps. The first call copies them, and waits until they are there for all streams.
+    fn tables(&self, stream: &Arc<CudaStream>) -> Result<CUdeviceptr, Error> {
+        let tables = self.steps.as_ref().map(Steps::constants);
+        let tables = tables.map_or(&[][..], Constants::bytes);
+        if tables.is_empty() {
+            return Ok(0);
+        }
+        if self.tables.get().is_none() {
+            let made = stream.clone_htod(tables);
+            let made = made.map_err(|error| allocation_error(stream, tables.len())(error))?;
+            let waited = stream.synchronize();
+            waited.map_err(cuda::driver_error("cuStreamSynchronize"))?;
+            // If two threads get here at once, both use the tables of the first.
+            self.tables.get_or_init(|| made);
+        }
+        let tables = self.tables.get();
+        Ok(tables.map_or(0, |tables| tables.device_ptr(stream).0))
+    }
+
+    /// Launches a stage on a stream: the one that the memory was taken for. `watch` hears of each call and of each stop.
     ///
     /// # Errors
-    /// [`Error::Length`] for a number of tensors; shapes, types and devices that are not those of the plan; errors of the device and of the watch.
+    /// [`Error::Length`] for a number of tensors; [`Error::OtherPlan`] for memory that was taken for another plan; shapes, types and devices that are not
+    /// those of the plan; errors of the device and of the watch.
     ///
     /// # Safety
-    /// Each output is the address of memory on the device of the plan, with the elements and the type of the output, aligned to 16 bytes. It
-    /// stays allocated until the work is done, and nothing else uses it meanwhile, but for work in the order of the stream.
+    /// Each output is the address of memory on the device of the plan, with the elements and the type of the output, aligned to 16 bytes; what is
+    /// kept is that of as many bytes as the plan says, aligned to 256, with what the earlier stages left there. All of it stays allocated until
+    /// the work is done, and nothing else uses it meanwhile, but for work in the order of the stream.
+    /// The addresses of sequences and of the number of the pass are on that device too, and hold what their fields say.
     pub unsafe fn run<E: From<Error>>(
-        &mut self,
+        &self,
+        memory: &mut Memory,
         stream: &Arc<CudaStream>,
         lent: Lent<'_>,
         course: Course<'_>,
         watch: &mut dyn FnMut(Moment) -> Result<(), E>,
     ) -> Result<(), E> {
-        self.check(&lent)?;
-        self.allocate(stream)?;
-        if course.forks && self.beside.is_none() {
-            self.beside = Beside::new(stream)?;
+        self.check(memory, &lent)?;
+        let forks = course.forks && self.plan.is_whole();
+        if forks && memory.beside.is_none() {
+            memory.beside = Beside::new(stream)?;
         }
-        let Some(Taken {
+        let Memory {
+            stage,
             arena,
             packed,
             workspaces: [line, beside],
-        }) = &mut self.memory
-        else {
-            return Ok(());
-        };
-        let weights = self.operators.weights(&self.plan, lent.parameters);
-        let packing = self.operators.packing.clone();
+            beside: branches,
+            ..
+        } = memory;
+        let operators = &self.stages[*stage].operators;
+        let weights = operators.weights(&self.plan, lent.parameters);
+        let packing = operators.packing.clone();
         let packed = packing.pack(stream, &weights, Scratch::new(packed));
         let mut run = Run {
             plan: &self.plan,
+            stage: *stage,
             device: &self.device,
-            operators: &self.operators,
+            operators,
+            steps: self.steps.as_ref(),
+            tables: self.tables(stream)?,
             lent,
             stream,
             arena: arena.device_ptr(stream).0,
             workspaces: [line, beside],
             packed: packed.map_err(Error::from)?,
-            beside: self.beside.as_mut().filter(|_| course.forks),
+            beside: branches.as_mut().filter(|_| forks),
             left: Vec::new(),
         };
         let done = run.all(course.stops, watch);
-        if let (Err(_), Some(beside)) = (&done, &mut self.beside) {
-            beside.forget();
+        if let (Err(_), Some(branches)) = (&done, branches) {
+            branches.forget();
         }
         done
     }
 
-    fn check(&self, lent: &Lent<'_>) -> Result<(), Error> {
-        let network = self.plan.network();
+    fn check(&self, memory: &Memory, lent: &Lent<'_>) -> Result<(), Error> {
+        let (network, stage) = (self.plan.network(), memory.stage);
+        if !Arc::ptr_eq(&memory.network, &self.plan.network) {
+            return Err(Error::OtherPlan {
+                expected: "this memory".to_owned(),
+                got: "another one".to_owned(),
+            });
+        }
         let counts = [
-            ("input", network.inputs().len(), lent.inputs.len()),
+            ("input", self.inputs_of(stage), lent.inputs.len()),
             (
                 "parameter",
                 network.parameters().len(),
                 lent.parameters.len(),
             ),
-            ("output", self.plan.outputs().len(), lent.outputs.len()),
+            (
+                "output",
+                self.plan.stages[stage].outputs.end,
+                lent.outputs.len(),
+            ),
         ];
-        let wrong = counts.iter().find(|(_, expected, got)| expected != got);
+        let wrong = counts.iter().find(|(what, expected, got)| match *what {
+            "input" => !(*expected..=network.inputs().len()).contains(got),
+            _ => expected != got,
+        });
         if let Some(&(what, expected, got)) = wrong {
             return Err(Error::Length {
                 what,
@@ -237,9 +310,25 @@ impl Gpu {
                 got,
             });
         }
+        if let Some(sequences) = &lent.sequences {
+            lent::check(sequences, self.plan.batch())?;
+        }
         let inputs = network.inputs().iter().zip(lent.inputs);
         let mut all = inputs.chain(network.parameters().iter().zip(lent.parameters));
         all.try_for_each(|(&value, tensor)| self.check_tensor(value, tensor))
+    }
+
+    /// The number of inputs up to the last one that a stage reads.
+    fn inputs_of(&self, stage: usize) -> usize {
+        let values = self
+            .plan
+            .calls(stage)
+            .flat_map(|call| self.plan.reads(call));
+        let inputs = values.filter_map(|&value| match self.plan.spot(value).ok()?.memory {
+            plan::Memory::Input(at) => Some(at + 1),
+            _ => None,
+        });
+        inputs.max().unwrap_or(0)
     }
 
     /// Checks a tensor that calls read.
@@ -264,7 +353,7 @@ impl<'a> Run<'a> {
         stops: &[usize],
         watch: &mut dyn FnMut(Moment) -> Result<(), E>,
     ) -> Result<(), E> {
-        for call in 0..self.plan.call_count() {
+        for call in self.plan.calls(self.stage) {
             watch(Moment::Call(call))?;
             self.call(call)?;
             for (number, _) in stops.iter().enumerate().filter(|(_, stop)| **stop == call) {
@@ -332,12 +421,14 @@ impl<'a> Run<'a> {
         Ok(self.packed.add_up(self.stream, &mut gradients)?)
     }
 
-    /// The address of a value in the arena or in an output.
-    fn address(&self, memory: Memory) -> CUdeviceptr {
+    /// The address of a value in the arena, in what is kept, or in an output.
+    fn address(&self, memory: plan::Memory) -> CUdeviceptr {
         match memory {
-            Memory::Arena { from, .. } => self.arena + from as CUdeviceptr,
-            Memory::Output(at) => self.lent.outputs[at],
-            Memory::Input(_) | Memory::Parameter(_) => 0,
+            plan::Memory::Arena { from, .. } => self.arena + from as CUdeviceptr,
+            plan::Memory::Kept { from, .. } => self.lent.kept + from as CUdeviceptr,
+            plan::Memory::Output(at) => self.lent.outputs[at],
+            // Plans of GPUs have no chunks.
+            plan::Memory::Input(_) | plan::Memory::Parameter(_) | plan::Memory::Local { .. } => 0,
         }
     }
 
@@ -346,10 +437,11 @@ impl<'a> Run<'a> {
         let spot = self.plan.spot(value)?;
         let (ordinal, shape) = (self.device.ordinal(), &spot.shape);
         let tensor = match spot.memory {
-            Memory::Input(at) => return Ok(self.lent.inputs[at]),
-            Memory::Parameter(at) => return Ok(self.lent.parameters[at]),
-            // SAFETY: the arena is as long as the plan says, and outputs are what the caller of `run` promises. Work on them is in the order
-            // of the stream, or of the branch beside it, which the line waits for.
+            // First blades of an input lie in it.
+            plan::Memory::Input(at) => self.lent.inputs[at].first(shape),
+            plan::Memory::Parameter(at) => self.lent.parameters[at].first(shape),
+            // SAFETY: the arena is as long as the plan says, and outputs and what is kept are what the caller of `run` promises. Work on them is
+            // in the order of the stream, or of the branch beside it, which the line waits for.
             memory => unsafe {
                 cuda::Tensor::from_raw(self.address(memory), spot.dtype, shape, ordinal)
             },

@@ -4,17 +4,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use flashcliff::cuda::{self, Dtypes, MatmulPrecision, Packing};
-use flashcliff::{Device, Operator, Pass};
+use flashcliff::{Device, Pass};
 
 use super::beside::Line;
 use crate::plan::Plan;
 use crate::work::{Gradient, Work};
 use crate::{Error, Value};
 
-/// The operators of the nodes of a plan.
+/// The operators of the nodes of a stage.
 #[derive(Debug)]
 pub(super) struct Operators {
-    /// For each node of the forward pass the number of its operator in the packing. Nodes that stand for it share the number.
+    /// For each node of the forward pass that calls of the stage stand for, the number of its operator in the packing.
     numbers: HashMap<usize, usize>,
     /// For each operator of the packing its node.
     nodes: Vec<usize>,
@@ -25,20 +25,22 @@ pub(super) struct Operators {
 impl Operators {
     pub(super) fn new(
         plan: &Plan,
+        stage: usize,
         device: &Device,
         precision: MatmulPrecision,
     ) -> Result<Self, Error> {
         let (mut numbers, mut nodes, mut members) = (HashMap::new(), Vec::new(), Vec::new());
-        for call in 0..plan.call_count() {
-            let node = plan.node(call);
+        for call in plan.calls(stage) {
+            let origin = plan.node(call).origin;
+            let node = &plan.network().nodes[origin];
             let (Work::Operator(operator), Some(dims)) = (&node.work, plan.dims(call)) else {
                 continue;
             };
-            if numbers.contains_key(&node.origin) {
+            if numbers.contains_key(&origin) {
                 continue;
             }
-            numbers.insert(node.origin, members.len());
-            nodes.push(node.origin);
+            numbers.insert(origin, members.len());
+            nodes.push(origin);
             let own = operator.on_cuda(device)?.with_precision(precision);
             let dtypes = Dtypes {
                 lanes: plan.spot(node.outputs[0])?.dtype,
@@ -58,10 +60,10 @@ impl Operators {
         self.numbers.get(&plan.node(call).origin).copied()
     }
 
-    /// The bytes of workspace of what is launched on each line.
-    pub(super) fn workspace_bytes(&self, plan: &Plan) -> Result<[usize; 2], Error> {
+    /// The bytes of workspace of what is launched on each line in a stage.
+    pub(super) fn workspace_bytes(&self, plan: &Plan, stage: usize) -> Result<[usize; 2], Error> {
         let mut bytes = [0; 2];
-        for call in 0..plan.call_count() {
+        for call in plan.calls(stage) {
             let Some(number) = self.number(plan, call) else {
                 continue;
             };
@@ -71,7 +73,7 @@ impl Operators {
             };
             let needed = self.packing.workspace_bytes(number, pass)?;
             bytes[Line::Main.number()] = bytes[Line::Main.number()].max(needed);
-            if plan.forks(call) {
+            if plan.is_whole() && plan.forks(call) {
                 bytes[Line::Beside.number()] = bytes[Line::Beside.number()].max(needed);
             }
         }
@@ -127,13 +129,4 @@ fn input_of(gradient: &Gradient, result: usize) -> Option<usize> {
         .filter(|(_, wanted)| **wanted)
         .nth(result)
         .map(|(input, _)| input)
-}
-
-/// The operator of a node, also of the one whose gradient it is.
-pub(super) fn operator_of(work: &Work) -> Option<&Operator> {
-    match work {
-        Work::Operator(operator) => Some(operator),
-        Work::Gradient(gradient) => operator_of(&gradient.of),
-        _ => None,
-    }
 }

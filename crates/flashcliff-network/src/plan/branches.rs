@@ -3,7 +3,7 @@
 //! ```text
 //! what is made of parameters alone, before all other calls
 //! a linear map, if the next call does not read its result: the map of the other factor of a product
-//! the gradients of parameters of a linear map, and of parameters in another order; nothing reads them before they are added up
+//! the gradients of parameters of a linear map, and of parameters in another order or one after another; nothing reads them before they are added up
 //! ```
 //! Steps of small batches are chains of kernels that fill a small part of a GPU, so a branch costs next to nothing. It has the kernels and the
 //! numbers of the line, so the results have the same bits.
@@ -33,6 +33,13 @@ impl Memory {
             (
                 Self::Arena { from, to },
                 Self::Arena {
+                    from: other,
+                    to: end,
+                },
+            )
+            | (
+                Self::Kept { from, to },
+                Self::Kept {
                     from: other,
                     to: end,
                 },
@@ -86,7 +93,8 @@ impl Network {
         let node = &self.nodes[node];
         let is_parameter =
             |value: &Value| matches!(self.values[value.0].maker, Maker::Parameter(_));
-        matches!(node.work, Work::ReverseAxes) && node.inputs.iter().all(is_parameter)
+        matches!(node.work, Work::ReverseAxes | Work::Concatenate(_))
+            && node.inputs.iter().all(is_parameter)
     }
 }
 
@@ -94,21 +102,22 @@ impl Plan {
     /// Whether a call may run beside the line: nothing waits for it at once.
     pub(crate) fn forks(&self, call: usize) -> bool {
         let node = self.node(call);
-        let is_linear = |work: &Work| matches!(work, Work::Operator(own) if own.adds_to_gradient());
         match &node.work {
-            Work::ReverseAxes => self.network.is_ahead(self.calls[call].node),
+            Work::ReverseAxes | Work::Concatenate(_) => {
+                self.network.is_ahead(self.calls[call].node)
+            }
             Work::Gradient(gradient) => {
                 let of = &*gradient.of;
                 let is_parameter = |value: &Value| {
                     let of = self.network.values[value.0].gradient_of;
-                    of.is_some_and(|of| {
-                        matches!(self.network.values[of.0].maker, Maker::Parameter(_))
-                    })
+                    of.is_some_and(|of| self.network.is_of_parameters(of))
                 };
-                (is_linear(of) || matches!(of, Work::ReverseAxes))
-                    && node.outputs.iter().all(is_parameter)
+                let moves = matches!(of, Work::ReverseAxes | Work::Concatenate(_));
+                (of.is_linear() || moves) && node.outputs.iter().all(is_parameter)
             }
-            work => is_linear(work) && !self.next_reads(call, node.outputs[0]),
+            // The matrix of a step is a result too.
+            Work::Operator(_) => node.work.is_linear() && !self.next_reads(call, node.outputs[0]),
+            _ => false,
         }
     }
 

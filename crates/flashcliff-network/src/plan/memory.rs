@@ -1,8 +1,11 @@
-//! The places of values: one arena, in which values share memory that are not needed at the same time.
+//! The places of values: an arena for each stage and memory that is kept between stages, in which values share memory that are not needed at the
+//! same time.
 
-use super::{Memory, Plan, Spot};
+use flashcliff::Dtype;
+
+use super::{Memory, Plan, Spot, Target};
 use crate::Error;
-use crate::network::{Maker, Value};
+use crate::network::{Extent, Maker, Value};
 use crate::work::{Gradient, Work};
 
 /// Places begin at multiples of so many bytes: what kernels of GPUs and lines of caches ask for.
@@ -13,12 +16,14 @@ const SMALL: usize = 4 << 20;
 
 /// Values in one memory.
 #[derive(Clone, Debug)]
-struct Group {
-    members: Vec<usize>,
-    bytes: usize,
+pub(super) struct Group {
+    pub(super) members: Vec<usize>,
+    pub(super) bytes: usize,
     /// The first and the last call that need it.
-    life: (usize, usize),
-    memory: Option<Memory>,
+    pub(super) life: (usize, usize),
+    /// The first and the last stage that need it.
+    pub(super) stages: (usize, usize),
+    pub(super) memory: Option<Memory>,
 }
 
 impl Plan {
@@ -27,12 +32,32 @@ impl Plan {
         &mut self,
         wide: &[bool],
         shapes: Vec<Vec<usize>>,
-        slack: usize,
+        target: Target,
     ) -> Result<(), Error> {
-        let dtype = |value: usize| self.types[usize::from(wide[value])];
+        // Sums that operators save have 32 bits at least.
+        let sums = match self.types[1] {
+            Dtype::Bf16 | Dtype::F16 => Dtype::F32,
+            dtype => dtype,
+        };
+        let dtype = |value: usize| match self.network.values[value].extent {
+            Extent::Saved => sums,
+            Extent::Shape(_) => self.types[usize::from(wide[value])],
+        };
         let bytes = |value: usize| elements(&shapes[value]).saturating_mul(dtype(value).bytes());
-        let mut groups = self.groups(&bytes, slack)?;
-        self.bytes = arrange(&mut groups);
+        let mut groups = self.groups(&bytes, target.slack)?;
+        if target.has_chunks {
+            self.parts = self.local_parts(&mut groups);
+        }
+        let (is_kept, kept) = (
+            |own: &Group| own.stages.0 != own.stages.1,
+            |from, to| Memory::Kept { from, to },
+        );
+        self.kept = arrange(&mut groups, ALIGNMENT, is_kept, kept);
+        for (at, stage) in self.stages.iter_mut().enumerate() {
+            let arena = |from, to| Memory::Arena { from, to };
+            let is_own = |own: &Group| own.stages == (at, at);
+            stage.bytes = arrange(&mut groups, ALIGNMENT, is_own, arena);
+        }
         for group in &groups {
             for &value in &group.members {
                 let Some(memory) = group.memory else { continue };
@@ -51,8 +76,8 @@ impl Plan {
         let roots = self.roots();
         let mut group_of = vec![None; self.spots.len()];
         let mut groups: Vec<Group> = Vec::new();
-        for (at, call) in self.calls.iter().enumerate() {
-            let node = &self.network.nodes[call.node];
+        for (at, stage) in self.calls_in_stages() {
+            let node = self.node(at);
             let end = at + self.slack(at, bytes, slack);
             for value in node.inputs.iter().chain(&node.outputs) {
                 let root = roots[value.0];
@@ -61,12 +86,14 @@ impl Plan {
                         members: Vec::new(),
                         bytes: 0,
                         life: (at, end),
+                        stages: (stage, stage),
                         memory: None,
                     });
                     groups.len() - 1
                 });
                 let group = &mut groups[number];
                 group.life.1 = group.life.1.max(end);
+                group.stages.1 = stage;
                 if !group.members.contains(&value.0) {
                     group.members.push(value.0);
                     group.bytes = group.bytes.max(bytes(value.0));
@@ -75,6 +102,7 @@ impl Plan {
             }
             // Zeros that are written once are of nobody else.
             if let Work::ExtendBlades { clears: false, .. } = node.work
+                && self.is_whole()
                 && let Some(number) = group_of[roots[node.outputs[0].0]]
             {
                 groups[number].life = (0, usize::MAX);
@@ -84,6 +112,12 @@ impl Plan {
             self.check_output(group, bytes)?;
         }
         Ok(groups)
+    }
+
+    /// Each call with its stage.
+    fn calls_in_stages(&self) -> impl Iterator<Item = (usize, usize)> {
+        let stages = self.stages.iter().enumerate();
+        stages.flat_map(|(at, stage)| stage.calls.clone().map(move |call| (call, at)))
     }
 
     /// Checks that the memory of an output has room for all values that lie in it, and holds nothing from run to run.
@@ -177,23 +211,28 @@ struct Placed {
     life: (usize, usize),
 }
 
-/// Places the groups that lie in the arena, the largest first, those of one size in the order of their calls. Each takes the memory that was used
-/// last before, which caches still have, else the lowest offset. Returns the bytes of the arena.
-fn arrange(groups: &mut [Group]) -> usize {
+/// Places the groups that belong to a memory and have none, the largest first, those of one size in the order of their calls. Each takes the memory
+/// that was used last before, which caches still have, else the lowest offset. Returns the bytes of the memory.
+pub(super) fn arrange(
+    groups: &mut [Group],
+    alignment: usize,
+    belongs: impl Fn(&Group) -> bool,
+    memory: impl Fn(usize, usize) -> Memory,
+) -> usize {
     let mut order: Vec<usize> = (0..groups.len())
-        .filter(|&at| groups[at].memory.is_none())
+        .filter(|&at| groups[at].memory.is_none() && belongs(&groups[at]))
         .collect();
     order.sort_by_key(|&at| (std::cmp::Reverse(groups[at].bytes), groups[at].life.0, at));
     let (mut end, mut placed) = (0, Vec::<Placed>::new());
     for at in order {
         let (bytes, life) = (groups[at].bytes, groups[at].life);
         let bytes = bytes
-            .checked_next_multiple_of(ALIGNMENT)
+            .checked_next_multiple_of(alignment)
             .unwrap_or(usize::MAX);
         let from = place(&placed, bytes, life, end);
         let to = from.saturating_add(bytes);
         placed.push(Placed { from, to, life });
-        groups[at].memory = Some(Memory::Arena { from, to });
+        groups[at].memory = Some(memory(from, to));
         end = end.max(to);
     }
     end

@@ -1,18 +1,23 @@
 //! Plans: the calls of a network for a number of rows, and where each value lies.
 
 mod branches;
+mod chunks;
 mod memory;
+mod room;
 mod types;
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use flashcliff::{Dims, Dtype, Operator};
 
 #[cfg(feature = "cuda")]
 pub(crate) use branches::{Use, Uses};
+pub(crate) use chunks::Part;
 
 use crate::Error;
-use crate::network::{Extent, Maker, Network, Node, Value, sizes};
+use crate::network::{Extent, Maker, Network, Node, Rows, Set, Value, sizes};
+use crate::tokens::Step;
 use crate::work::{Gradient, Work};
 
 /// The memory that a value lies in.
@@ -24,8 +29,12 @@ pub(crate) enum Memory {
     Parameter(usize),
     /// An output, by its number.
     Output(usize),
-    /// The arena, from an offset in bytes up to another.
+    /// What is kept between stages, from an offset in bytes up to another.
+    Kept { from: usize, to: usize },
+    /// The arena of the only stage that needs the value, from an offset in bytes up to another.
     Arena { from: usize, to: usize },
+    /// The memory of a chunk, behind so many elements of each row.
+    Local { from: usize },
 }
 
 /// Where a value lies: at the start of some memory.
@@ -51,52 +60,116 @@ pub struct Call {
     pub(crate) dims: Option<Dims>,
 }
 
+/// Calls that run one after the other, as a whole.
+#[derive(Clone, Debug)]
+pub(crate) struct Stage {
+    pub(crate) calls: Range<usize>,
+    /// The outputs that are complete behind it, and not before.
+    pub(crate) outputs: Range<usize>,
+    /// The bytes of values that no other stage needs.
+    bytes: usize,
+}
+
 /// The calls of a network in order, with the place of each value.
 ///
 /// Inputs, parameters and outputs lie in memory of the host. All other values lie in one arena, of [`arena_bytes`](Self::arena_bytes) bytes.
 /// Values share memory if they are not needed at the same time. Nodes that no output depends on have no call.
 ///
-/// Values between nodes have the type of the features. Parameters, outputs, what is subtracted from targets, and what shares an operator with
-/// it, have the type of the model. On a GPU features may have 16 bits.
+/// The calls run at once, or in [stages](Network::plan_stages). Values that a later stage needs lie in memory of their own, of
+/// [`kept_bytes`](Self::kept_bytes) bytes. The arena is that of one stage at a time: others, also those of other plans, may have it between stages.
+///
+/// Values between nodes have the type of the features, and so have inputs of [`Network::features`]. Parameters, other inputs, what is subtracted from
+/// targets, and what shares an operator with it, have the type of the model. On a GPU features may have 16 bits.
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub(crate) network: Arc<Network>,
-    pub(crate) rows: usize,
+    pub(crate) rows: Rows,
     pub(crate) types: [Dtype; 2],
     pub(crate) calls: Vec<Call>,
     /// The place of each value; `None` for those of nodes without a call.
     pub(crate) spots: Vec<Option<Spot>>,
     pub(crate) outputs: Vec<Value>,
-    bytes: usize,
+    /// The calls that run chunk by chunk.
+    pub(crate) parts: Vec<Part>,
+    pub(crate) stages: Vec<Stage>,
+    kept: usize,
 }
 
-/// The number of elements that an operator saves, for sizes and types: those of its lanes, and of its parameters.
-pub(crate) type SavedLen<'a> = dyn Fn(&Operator, &Dims, [Dtype; 2]) -> Result<usize, Error> + 'a;
+/// What a plan is for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Target {
+    /// Memory of a small [fork](Plan::forks) is of no other value for so many calls more, so that the line does not wait for the branch at once.
+    pub(crate) slack: usize,
+    /// Whether calls on tokens run chunk by chunk.
+    pub(crate) has_chunks: bool,
+}
+
+/// The number of elements that a node saves for its gradient, for sizes and types: those of its result, and of its parameters.
+pub(crate) type SavedLen<'a> = dyn Fn(&Saves<'_>, [Dtype; 2]) -> Result<usize, Error> + 'a;
+
+/// A node that saves something for its gradient.
+pub(crate) enum Saves<'a> {
+    Operator(&'a Operator, &'a Dims),
+    /// A step on the items of a set.
+    Step(&'a Step, Rows, Set),
+}
 
 impl Network {
     /// Plans the network on the CPU: the calls that compute some outputs for a number of rows, with the types of features and model.
     ///
     /// # Errors
     /// [`Error::NotComputed`] for an output that no node computes, or that lies in the memory of another; the errors of
-    /// [`Operator::bind`] for a number of rows that tensors cannot have.
-    pub fn plan(&self, outputs: &[Value], rows: usize, types: [Dtype; 2]) -> Result<Plan, Error> {
-        let saved_len = |operator: &Operator, dims: &Dims, _| Ok(operator.saved_len(dims));
-        Plan::new(self, outputs, rows, types, &saved_len, 0)
+    /// [`Operator::bind`], and [`flashcliff::Error::OutOfMemory`], for a number of rows that tensors cannot have.
+    pub fn plan(
+        &self,
+        outputs: &[Value],
+        rows: impl Into<Rows>,
+        types: [Dtype; 2],
+    ) -> Result<Plan, Error> {
+        self.plan_stages(&[outputs], rows, types)
+    }
+
+    /// Plans the network in stages, each with outputs of its own: a later stage runs at another time, more than once, or never. Inputs that no call of an
+    /// earlier stage reads are given only then; outputs of an earlier stage that it reads are given again. So gradients are a stage behind the
+    /// values of a network, whose seed is an input.
+    ///
+    /// # Errors
+    /// The errors of [`Self::plan`].
+    pub fn plan_stages(
+        &self,
+        stages: &[&[Value]],
+        rows: impl Into<Rows>,
+        types: [Dtype; 2],
+    ) -> Result<Plan, Error> {
+        let saved_len = |saves: &Saves<'_>, _| {
+            Ok(match saves {
+                Saves::Operator(operator, dims) => operator.saved_len(dims),
+                Saves::Step(step, rows, set) => {
+                    let [own, context] = step.kept(*set);
+                    own * rows.of(Set::Items) + context * rows.of(Set::Context)
+                }
+            })
+        };
+        let target = Target {
+            slack: 0,
+            has_chunks: true,
+        };
+        Plan::new(self, stages, rows.into(), types, &saved_len, target)
     }
 }
 
 impl Plan {
-    /// Plans with a function for what operators save. Memory of a small [fork](Self::forks) is of no other value for so many calls more, so that the line
-    /// does not wait for the branch at once.
+    /// Plans with a function for what nodes save.
     pub(crate) fn new(
         network: &Network,
-        outputs: &[Value],
-        rows: usize,
+        stages: &[&[Value]],
+        rows: Rows,
         types: [Dtype; 2],
         saved_len: &SavedLen<'_>,
-        slack: usize,
+        target: Target,
     ) -> Result<Self, Error> {
-        for &output in outputs {
+        let outputs = stages.concat();
+        for &output in &outputs {
             let info = network.info(output)?;
             if !matches!(info.maker, Maker::Node(_)) {
                 return Err(Error::NotComputed {
@@ -105,25 +178,53 @@ impl Plan {
                 });
             }
         }
-        let network = Arc::new(network.clone());
-        let mut calls = Vec::new();
-        for node in needed(&network, outputs) {
-            let dims = network.dims(&network.nodes[node], rows)?;
-            calls.push(Call { node, dims });
-        }
+        room::check(network, rows)?;
         let mut plan = Self {
             spots: vec![None; network.values.len()],
-            network,
+            network: Arc::new(network.clone()),
             rows,
             types,
-            calls,
-            outputs: outputs.to_vec(),
-            bytes: 0,
+            calls: Vec::new(),
+            outputs,
+            parts: Vec::new(),
+            stages: Vec::with_capacity(stages.len()),
+            kept: 0,
         };
+        let mut done = vec![false; network.nodes.len()];
+        for outputs in stages {
+            plan.add_stage(outputs, &mut done, target)?;
+        }
         let wide = types::wide(&plan.network);
         let shapes = plan.shapes(&wide, saved_len)?;
-        plan.place(&wide, shapes, slack)?;
+        plan.place(&wide, shapes, target)?;
         Ok(plan)
+    }
+
+    /// Adds the calls of a stage with these outputs. Nodes of earlier stages are `done`.
+    fn add_stage(
+        &mut self,
+        outputs: &[Value],
+        done: &mut [bool],
+        target: Target,
+    ) -> Result<(), Error> {
+        let [first_call, first_output] = self
+            .stages
+            .last()
+            .map_or([0; 2], |last| [last.calls.end, last.outputs.end]);
+        let mut nodes = needed(&self.network, outputs, done);
+        if target.has_chunks {
+            nodes = self.network.neighbours(nodes);
+        }
+        for node in nodes {
+            let dims = self.network.dims(&self.network.nodes[node], self.rows)?;
+            self.calls.push(Call { node, dims });
+        }
+        self.stages.push(Stage {
+            calls: first_call..self.calls.len(),
+            outputs: first_output..first_output + outputs.len(),
+            bytes: 0,
+        });
+        Ok(())
     }
 
     /// The network.
@@ -133,6 +234,11 @@ impl Plan {
 
     /// The number of rows.
     pub fn rows(&self) -> usize {
+        self.rows.count()
+    }
+
+    /// The samples and their items.
+    pub fn batch(&self) -> Rows {
         self.rows
     }
 
@@ -146,9 +252,45 @@ impl Plan {
         &self.outputs
     }
 
-    /// The bytes of the memory that values between inputs and outputs share.
+    /// The number of stages.
+    pub fn stage_count(&self) -> usize {
+        self.stages.len()
+    }
+
+    /// The calls of a stage, by their numbers.
+    pub fn calls(&self, stage: usize) -> Range<usize> {
+        self.stages[stage].calls.clone()
+    }
+
+    /// The bytes of the memory that values between inputs and outputs share: the most that a [stage](Self::stage_bytes) needs.
     pub fn arena_bytes(&self) -> usize {
-        self.bytes
+        let bytes = self.stages.iter().map(|stage| stage.bytes);
+        bytes.max().unwrap_or(0)
+    }
+
+    /// The bytes of values that a stage alone needs.
+    pub fn stage_bytes(&self, stage: usize) -> usize {
+        self.stages[stage].bytes
+    }
+
+    /// The bytes of values that several stages need.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept
+    }
+
+    /// Whether nothing is to do in a call: what it reads and what it writes lie in one memory. Zeros behind the first blades are written once if the arena
+    /// is of one plan, and in each run if others have it too.
+    pub(crate) fn is_idle(&self, call: usize) -> bool {
+        match self.work(call) {
+            Work::FirstBlades(_) => true,
+            Work::ExtendBlades { clears, .. } => !clears && self.is_whole(),
+            _ => false,
+        }
+    }
+
+    /// Whether all runs at once, in an arena of its own, which stays as it is from run to run.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.stages.len() == 1
     }
 
     /// The number of calls.
@@ -193,6 +335,13 @@ impl Plan {
         &self.network.nodes[self.calls[call].node]
     }
 
+    /// The set of the items that a step works on, by its node.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn set_of_node(&self, node: usize) -> Set {
+        let output = self.network.nodes[node].outputs[0];
+        self.network.set_of(output).unwrap_or(Set::Items)
+    }
+
     /// Where a value lies. Values of calls lie somewhere.
     pub(crate) fn spot(&self, value: Value) -> Result<&Spot, Error> {
         let spot = self.spots.get(value.0).and_then(Option::as_ref);
@@ -214,11 +363,17 @@ impl Plan {
         }
         for call in &self.calls {
             let node = &network.nodes[call.node];
-            if let (Work::Operator(operator), Some(dims), [output, saved]) =
-                (&node.work, &call.dims, &node.outputs[..])
-            {
+            let saves = match (&node.work, &call.dims) {
+                (Work::Operator(operator), Some(dims)) => Saves::Operator(operator, dims),
+                (Work::Step(step), _) => {
+                    let set = network.set_of(node.outputs[0]);
+                    Saves::Step(step, self.rows, set.unwrap_or(Set::Items))
+                }
+                _ => continue,
+            };
+            if let [output, saved] = node.outputs[..] {
                 let types = [self.types[usize::from(wide[output.0])], self.types[1]];
-                shapes[saved.0] = vec![saved_len(operator, dims, types)?];
+                shapes[saved.0] = vec![saved_len(&saves, types)?];
             }
         }
         Ok(shapes)
@@ -227,7 +382,7 @@ impl Plan {
 
 impl Network {
     /// The sizes of the operator of a node, also of the one whose gradient it is.
-    pub(crate) fn dims(&self, node: &Node, rows: usize) -> Result<Option<Dims>, Error> {
+    pub(crate) fn dims(&self, node: &Node, rows: Rows) -> Result<Option<Dims>, Error> {
         let operator = match &node.work {
             Work::Operator(operator) => operator,
             Work::Gradient(Gradient { of, .. }) => match &**of {
@@ -248,18 +403,19 @@ impl Network {
     }
 }
 
-/// The nodes that some outputs depend on: those of parameters alone, then all others, in order.
-fn needed(network: &Network, outputs: &[Value]) -> Vec<usize> {
-    let mut is_needed = vec![false; network.nodes.len()];
-    let mut open: Vec<Value> = outputs.to_vec();
+/// The nodes that some outputs depend on and that are not done: those of parameters alone, then all others, in order. They are done then.
+fn needed(network: &Network, outputs: &[Value], done: &mut [bool]) -> Vec<usize> {
+    let (mut nodes, mut open) = (Vec::new(), outputs.to_vec());
     while let Some(value) = open.pop() {
         if let Maker::Node(node) = network.values[value.0].maker
-            && !std::mem::replace(&mut is_needed[node], true)
+            && !std::mem::replace(&mut done[node], true)
         {
+            nodes.push(node);
             open.extend(&network.nodes[node].inputs);
         }
     }
-    let nodes = (0..network.nodes.len()).filter(|&node| is_needed[node]);
+    nodes.sort_unstable();
+    let nodes = nodes.into_iter();
     let (first, others): (Vec<usize>, Vec<usize>) = nodes.partition(|&node| network.is_ahead(node));
     first.into_iter().chain(others).collect()
 }

@@ -3,9 +3,9 @@
 use crate::network::{Maker, Network};
 use crate::work::Work;
 
-/// For each value whether it has the type of the model, also where features have another: inputs, parameters and what is made of parameters alone,
-/// what a squared error reads and writes, and sums that operators save. Computed values of an operator have one type, and so have values in
-/// the memory of others. A gradient has the type of its value.
+/// For each value whether it has the type of the model, also where features have another: inputs but those of features, parameters and what is
+/// made of parameters alone, what a squared error reads and writes, and sums that operators save. Computed values of an operator have one type,
+/// and so have values in the memory of others. A gradient has the type of its value.
 pub(super) fn wide(network: &Network) -> Vec<bool> {
     let of_parameters = of_parameters(network);
     let mut wide: Vec<bool> = network
@@ -14,13 +14,16 @@ pub(super) fn wide(network: &Network) -> Vec<bool> {
         .zip(&of_parameters)
         .map(|(info, of_parameters)| *of_parameters || !matches!(info.maker, Maker::Node(_)))
         .collect();
+    network.features.iter().for_each(|own| wide[own.0] = false);
     for node in &network.nodes {
         match node.work {
             Work::SquaredError => {
                 let ends = [node.inputs[0], node.outputs[0], node.outputs[1]];
                 ends.iter().for_each(|end| wide[end.0] = true);
             }
-            Work::Operator(_) => node.outputs[1..].iter().for_each(|own| wide[own.0] = true),
+            Work::Operator(_) | Work::Step(_) => {
+                node.outputs[1..].iter().for_each(|own| wide[own.0] = true)
+            }
             _ => {}
         }
     }

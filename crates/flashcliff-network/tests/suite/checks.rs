@@ -105,6 +105,33 @@ fn ends_without_a_gradient_are_refused() {
     );
 }
 
+/// The first blades of an input lie in the memory of the host, which is longer.
+#[test]
+fn first_blades_of_an_input_are_read_where_they_lie() {
+    let mut network = Network::new();
+    let x = network.input("x", &[Axis::Fixed(4), Axis::Rows, Axis::Fixed(1)]);
+    let few = network.first_blades(x, 2).unwrap();
+    let y = network.scaled_sum([few, few], 0.5).unwrap();
+    let plan = network.plan(&[y], 2, [Dtype::F64; 2]).unwrap();
+    let given = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0];
+    let sources = Slices {
+        inputs: &[&given[..]],
+        parameters: &[],
+    };
+    let mut outputs = [vec![0.0; 4]];
+    let mut memory = Cpu::<f64>::new(&plan).unwrap();
+    memory
+        .run(
+            &plan,
+            &sources,
+            &mut outputs,
+            Scales::default(),
+            &mut |_| {},
+        )
+        .unwrap();
+    assert_eq!(outputs[0], given[..4]);
+}
+
 #[test]
 fn outputs_are_values_that_nodes_compute() {
     let mut network = Network::new();

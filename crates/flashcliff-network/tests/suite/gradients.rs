@@ -1,7 +1,8 @@
 //! Gradients of networks beside differences.
 
 use flashcliff::Dtype;
-use flashcliff_network::{Cpu, Keep, Network, Plan, Scales, Slices, Value};
+use flashcliff_network::tokens::{Channels, Gated, Geometry, Norm, Step};
+use flashcliff_network::{Axis, Cpu, Keep, Network, Plan, Scales, Slices, Value};
 
 use crate::networks::{self, BLADES, CHANNELS, numbers, room, slices};
 
@@ -144,7 +145,11 @@ fn scales_multiply_what_they_say() {
     let mut memory = Cpu::new(&plan).unwrap();
     let mut with = |error: f64, gradient: f64| {
         let mut outputs = room(&plan);
-        let scales = Scales { error, gradient };
+        let scales = Scales {
+            error,
+            gradient,
+            ..Scales::default()
+        };
         memory
             .run(&plan, &sources, &mut outputs, scales, &mut |_| {})
             .unwrap();
@@ -159,5 +164,83 @@ fn scales_multiply_what_they_say() {
                 "output {at}"
             );
         }
+    }
+}
+
+/// The gradient of a sum is the seed for each summand; each is an output of its own.
+#[test]
+fn summands_have_gradients_of_their_own() {
+    let shape = [Axis::Fixed(1), Axis::Rows, Axis::Fixed(2)];
+    let mut network = Network::new();
+    let [x, y, seed] = ["x", "y", "seed"].map(|name| network.features(name, &shape));
+    let sum = network.scaled_sum([x, y], 1.0).unwrap();
+    let pairs = network.gradients_by(sum, seed, &[x, y], Keep::All).unwrap();
+    let outputs = [sum, pairs[0].1, pairs[1].1];
+    let plan = network.plan(&outputs, 1, [Dtype::F64; 2]).unwrap();
+    let numbers = [vec![1.0, 2.0], vec![10.0, 20.0], vec![0.5, -0.5]];
+    let made = run(&plan, &mut Cpu::new(&plan).unwrap(), [&numbers, &[]]);
+    assert_eq!(made, [vec![11.0, 22.0], vec![0.5, -0.5], vec![0.5, -0.5]]);
+}
+
+/// The gradient of a residual sum is that of both summands, and a norm adds its own to it where it lies.
+#[test]
+fn norms_of_tokens_add_to_the_gradient_of_a_sum() {
+    let geometry = Geometry::gatr().unwrap();
+    let channels = Channels::new(2, 3);
+    let blades = geometry.blades();
+    let token = [Axis::Rows, Axis::Token { blades, channels }];
+    let gated = |network: &mut Network, x| {
+        let step = Gated::new(geometry, channels).unwrap();
+        network.step(Step::Gated(step), &[x]).unwrap()
+    };
+    let mut network = Network::new();
+    let [x, seed] = ["x", "seed"].map(|name| network.input(name, &token));
+    let x_gated = gated(&mut network, x);
+    let step = Step::Norm(Norm::new(geometry, channels));
+    let normed = network.step(step, &[x_gated]).unwrap();
+    let made = gated(&mut network, normed);
+    let sum = network.scaled_sum([x_gated, made], 1.0).unwrap();
+    let ends = [sum, gated(&mut network, sum)];
+    let texts = ends.map(|end| {
+        let mut network = network.clone();
+        network.gradients_by(end, seed, &[x], Keep::All).unwrap();
+        network.to_string()
+    });
+    // A seed stays as it is, so its sum is a value of its own, beside the sum of the forward pass.
+    let counts = |text: &String| {
+        ["invariant_norm gradient, added", "scaled_sum"].map(|name| text.matches(name).count())
+    };
+    assert_eq!(texts.each_ref().map(counts), [[0, 2], [1, 1]], "{texts:?}");
+}
+
+/// Parts of a concatenation whose gradients nobody wants are left out, wherever they stand.
+#[test]
+fn parts_of_a_concatenation_have_gradients_of_their_own() {
+    let mut network = Network::new();
+    let parts = [2, 3, 1].map(|len| network.parameter(&format!("p{len}"), &[len]));
+    let all = network.concatenate(&parts).unwrap();
+    let seed = network.input("seed", &[Axis::Fixed(6)]);
+    let numbers = [
+        vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+        vec![0.1, 0.2],
+        vec![0.3, 0.4, 0.5],
+        vec![0.6],
+    ];
+    for wanted in [vec![1], vec![0, 2], vec![2], vec![0, 1, 2]] {
+        let mut network = network.clone();
+        let by: Vec<Value> = wanted.iter().map(|&at| parts[at]).collect();
+        let pairs = network.gradients_by(all, seed, &by, Keep::All).unwrap();
+        let mut outputs = vec![all];
+        outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
+        let plan = network.plan(&outputs, 1, [Dtype::F64; 2]).unwrap();
+        let made = run(
+            &plan,
+            &mut Cpu::new(&plan).unwrap(),
+            [&numbers[..1], &numbers[1..]],
+        );
+        assert_eq!(made[0], numbers[1..].concat());
+        let expected = [&numbers[0][..2], &numbers[0][2..5], &numbers[0][5..]];
+        let expected: Vec<&[f64]> = wanted.iter().map(|&at| expected[at]).collect();
+        assert_eq!(made[1..], expected);
     }
 }

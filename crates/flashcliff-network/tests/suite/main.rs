@@ -1,7 +1,11 @@
 //! Tests of networks through their public face.
 
+mod blocks;
 mod checks;
+mod files;
 mod gradients;
 mod networks;
 mod plans;
+mod stages;
 mod text;
+mod transformers;

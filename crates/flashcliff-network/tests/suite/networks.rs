@@ -2,7 +2,7 @@
 
 use flashcliff::ops::{self, LinearOptions, ProductOptions};
 use flashcliff::{Algebra, Bias, Dim, Gate, GradeSet, Norm, Operator, ProductKind, Signature};
-use flashcliff_network::{Activation, Axis, Network, Plan, Value};
+use flashcliff_network::{Activation, Axis, Network, Plan, Rows, Value};
 
 pub(crate) const BLADES: usize = 8;
 pub(crate) const CHANNELS: usize = 2;
@@ -113,7 +113,7 @@ pub(crate) fn random(len: usize, seed: u64) -> Vec<f64> {
 }
 
 /// The number of elements of a value.
-pub(crate) fn len(network: &Network, value: Value, rows: usize) -> usize {
+pub(crate) fn len(network: &Network, value: Value, rows: Rows) -> usize {
     let axes = network.shape(value).unwrap().iter();
     axes.map(|axis| axis.size(rows)).product()
 }
@@ -122,9 +122,10 @@ pub(crate) fn len(network: &Network, value: Value, rows: usize) -> usize {
 pub(crate) fn numbers(
     network: &Network,
     values: &[Value],
-    rows: usize,
+    rows: impl Into<Rows>,
     seed: u64,
 ) -> Vec<Vec<f64>> {
+    let rows = rows.into();
     let values = values.iter().enumerate();
     values
         .map(|(at, &value)| random(len(network, value, rows), seed + at as u64))

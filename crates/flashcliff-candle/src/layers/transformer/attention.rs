@@ -2,17 +2,12 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
+use flashcliff_network::tokens::{Attention, Gains, Linear, Reinserted, Rotary, Step};
 
-use super::part::{Function, Parameter, Part, beside_unseen, linear, linear_parameters};
+use super::part::{Function, Part, linear, linear_parameters};
 use super::pointwise::dropout;
 use super::{Call, Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
-use crate::op::transformer::attention::Attention;
-use crate::op::transformer::gains::Gains;
-use crate::op::transformer::linear::Linear;
-use crate::op::transformer::reinserted::Reinserted;
-use crate::op::transformer::rotary::Rotary;
-use crate::op::transformer::stage::Stage;
 
 /// Options of [`SelfAttention`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -102,10 +97,10 @@ impl AttentionOptions {
         &self,
         attention: &Attention,
         geometry: Geometry,
-    ) -> Option<std::result::Result<Stage, Error>> {
+    ) -> Option<std::result::Result<Step, Error>> {
         let base = self.rotary?;
         Some(match geometry.head_norm {
-            false => Ok(Stage::Rotary(Rotary::new(attention, base))),
+            false => Ok(Step::Rotary(Rotary::new(attention, base))),
             // The norm of a head comes first in published networks, and it is a part of attention here.
             true => Err(Error::Geometry {
                 choice: "rotary positions",
@@ -116,7 +111,7 @@ impl AttentionOptions {
     }
 }
 
-/// The stages of the layer. `place` is that of its dropout.
+/// The pieces of the layer. `place` is that of its dropout.
 pub(super) fn attention(
     geometry: Geometry,
     channels: Channels,
@@ -135,32 +130,49 @@ pub(super) fn attention(
         false => (vec![parts[0].times(parts.len())], &["in_linear"]),
     };
     let seen = channels.and(options.extra);
-    let mut parameters: Vec<Parameter> = Vec::new();
-    for (name, &output) in names.iter().zip(&layers) {
-        let vb = projections.pp(name);
-        let made = |seen| {
+    // Values do not see extra channels, if they have a layer of their own.
+    let count = match (seen != channels, options.multi_query) {
+        (true, true) => layers.len() - 1,
+        _ => layers.len(),
+    };
+    let projected = |input, layers: &[Channels], names: &[&str]| {
+        let mut parameters = Vec::new();
+        for (name, &output) in names.iter().zip(layers) {
             let (start, biased) = (Initialization::Default, geometry.attention_bias);
-            linear_parameters(geometry, seen, output, start, biased, &vb)
-        };
-        parameters.extend(match *name {
-            "v_linear" => beside_unseen(geometry, options.extra, made(channels)?),
-            _ => made(seen)?,
-        });
-    }
-    parameters.extend(log_weights(geometry, options, head, vb)?.map(Parameter::from));
-    let mut stages = Vec::new();
+            let vb = projections.pp(name);
+            parameters.extend(linear_parameters(
+                geometry, input, output, start, biased, &vb,
+            )?);
+        }
+        let linear = Linear::new(geometry, input, layers.to_vec())?;
+        Ok::<_, Error>(Part::linear(linear, &parameters))
+    };
+    let (of_seen, others) = layers.split_at(count);
+    let (seen_names, other_names) = names.split_at(count);
+    let mut part = projected(seen, of_seen, seen_names)?;
     if seen != channels {
         let reinserted = Reinserted::new(geometry.blades(), channels, options.extra);
-        stages.push(Stage::Reinserted(reinserted));
+        part = Part::plain(Step::Reinserted(reinserted)).then(part);
     }
-    stages.push(Stage::Linear(Linear::new(geometry, seen, layers)?));
-    stages.extend(rotary);
-    stages.push(Stage::Attention(attention));
-    let part = Part { stages, parameters };
-    Ok(part.then(finish(geometry, head, channels, options, place, vb)?))
+    if let [values] = others {
+        let queries_and_keys = of_seen
+            .iter()
+            .fold(Channels::default(), |all, &own| all.and(own));
+        let beside = Reinserted::new(geometry.blades(), queries_and_keys, *values);
+        let values = projected(channels, others, other_names)?;
+        part = part.beside(values, Step::Reinserted(beside));
+    }
+    part = rotary.map(Part::plain).into_iter().fold(part, Part::then);
+    let log_weights = log_weights(geometry, options, head, vb)?;
+    let attention = Part::step(
+        Step::Attention(attention),
+        log_weights.into_iter().collect(),
+    );
+    let out = finish(geometry, head, channels, options, place, vb)?;
+    Ok(part.then(attention).then(out))
 }
 
-/// The stages behind attention: factors of heads, the linear layer to so many channels, and dropout.
+/// The pieces behind attention: factors of heads, the linear layer to so many channels, and dropout.
 pub(super) fn finish(
     geometry: Geometry,
     head: Channels,
@@ -174,10 +186,7 @@ pub(super) fn finish(
     if options.head_scale {
         let scale = vb.get_with_hints(options.heads, "head_scale", Init::Const(1.0))?;
         let gains = Gains::of_heads(geometry, all, options.heads);
-        part = part.then(Part {
-            stages: vec![Stage::Gains(gains)],
-            parameters: vec![scale.into()],
-        });
+        part = part.then(Part::step(Step::Gains(gains), vec![scale]));
     }
     let vb = vb.pp("out_linear");
     let out = linear(geometry, all, channels, Initialization::Small, &vb)?;
@@ -214,8 +223,8 @@ pub(super) fn log_weights(
 ///
 /// All items of a sample see each other; [`Self::forward_within`] has masks and ragged batches.
 ///
-/// The CPU keeps no matrix of all scores. A GPU keeps none for tokens of `f32` without a mask if heads have at most 96 features; for others it does,
-/// and it pads ragged batches to their longest sequence.
+/// The CPU keeps no matrix of all scores. A GPU keeps none for tokens of `f32` without a mask if heads have at most 96 features; for others it does, for
+/// a ragged batch of all its items.
 ///
 /// Parameters: those of [`EquiLinear`](super::EquiLinear) under `qkv_module.q_linear`, `.k_linear` and `.v_linear`, or `qkv_module.in_linear`
 /// without `multi_query`, and `out_linear`; with distances `attention.log_weights` `[heads, 1, channels of a head]`, which starts at 0; with

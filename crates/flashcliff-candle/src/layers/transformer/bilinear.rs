@@ -2,14 +2,12 @@
 
 use candle_core::{Result, Tensor};
 use candle_nn::VarBuilder;
+use flashcliff_network::tokens::{Linear, Products, Step};
 
 use super::part::{Function, Part, linear, linear_parameters};
 use super::pointwise::norm;
 use super::{Call, Channels, Geometry, Initialization, Tokens};
 use crate::Error;
-use crate::op::transformer::linear::Linear;
-use crate::op::transformer::product::Products;
-use crate::op::transformer::stage::Stage;
 
 /// The linear maps of the factors, in the order of the products. Without joins there are two.
 const FACTORS: [(&str, Initialization); 4] = [
@@ -19,7 +17,7 @@ const FACTORS: [(&str, Initialization); 4] = [
     ("linear_join_right", Initialization::Default),
 ];
 
-/// The stages of the layer. It has as many hidden multivector channels as outputs; with joins half of them are products, half joins.
+/// The pieces of the layer. It has as many hidden multivector channels as outputs; with joins half of them are products, half joins.
 pub(super) fn bilinear(
     geometry: Geometry,
     input: Channels,
@@ -49,13 +47,9 @@ pub(super) fn bilinear(
         parameters.extend(made);
     }
     let layers = vec![each; factors.len()];
-    let factors = Part {
-        stages: vec![
-            Stage::Linear(Linear::beside_scalars(geometry, input, layers)?),
-            Stage::Products(Products::new(geometry, each, input.scalars)?),
-        ],
-        parameters,
-    };
+    let factors = Linear::beside_scalars(geometry, input, &layers)?;
+    let products = Products::new(geometry, each, input.scalars)?;
+    let factors = Part::linear(factors, &parameters).then(Part::plain(Step::Products(products)));
     let made = Channels::new(hidden, input.scalars);
     let vb = vb.pp("linear_out");
     let out = linear(geometry, made, output, Initialization::Default, &vb)?;

@@ -161,7 +161,7 @@ impl Block {
     }
 }
 
-/// The stages of the perceptron. Dropout of its layers has the places from 1 on, behind that of attention.
+/// The pieces of the perceptron. Dropout of its layers has the places from 1 on, behind that of attention.
 fn perceptron(
     geometry: Geometry,
     channels: Channels,

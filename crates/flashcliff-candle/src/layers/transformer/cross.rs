@@ -1,19 +1,13 @@
 //! Attention of the items of one set to those of another.
 
-use std::sync::Arc;
-
-use candle_core::{Result, Tensor};
+use candle_core::Result;
 use candle_nn::VarBuilder;
+use flashcliff_network::tokens::{Attention, Linear};
 
 use super::attention::{AttentionOptions, finish, log_weights};
-use super::part::{Function, Part, check_tokens, linear_parameters, unwanted};
+use super::part::{Function, Part, linear_parameters, unwanted};
 use super::{Call, Channels, Geometry, Initialization, Scope, Tokens};
 use crate::Error;
-use crate::op::node::{self, Argument};
-use crate::op::transformer::attention::Attention;
-use crate::op::transformer::cross::Crossing;
-use crate::op::transformer::linear::Linear;
-use crate::op::transformer::stage::Stage;
 
 /// Multi-head attention of the items of one set to those of another, as [`SelfAttention`](super::SelfAttention) weighs them.
 ///
@@ -48,12 +42,7 @@ use crate::op::transformer::stage::Stage;
 /// ```
 #[derive(Clone, Debug)]
 pub struct CrossAttention {
-    geometry: Geometry,
-    queries: Function,
-    keys_and_values: Function,
-    crossing: Arc<Crossing>,
-    log_weights: Option<Tensor>,
-    out: Function,
+    function: Function,
 }
 
 impl CrossAttention {
@@ -104,31 +93,21 @@ impl CrossAttention {
             let (start, biased) = (Initialization::Default, geometry.attention_bias);
             linear_parameters(geometry, from, to, start, biased, &vb.pp(name))
         };
-        let queries = Part {
-            stages: vec![Stage::Linear(Linear::new(geometry, channels, vec![query])?)],
-            parameters: projection(channels, query, "q_linear")?,
-        };
+        let queries = Part::linear(
+            Linear::new(geometry, channels, vec![query])?,
+            &projection(channels, query, "q_linear")?,
+        );
         let mut parameters = Vec::new();
         for (name, made) in [("k_linear", key), ("v_linear", value)] {
             parameters.extend(projection(others, made, name)?);
         }
-        let keys_and_values = Part {
-            stages: vec![Stage::Linear(Linear::new(
-                geometry,
-                others,
-                vec![key, value],
-            )?)],
-            parameters,
-        };
-        let out = finish(geometry, head, channels, options, 0, &vb)?;
-        let function = |part| Function::new("cross_attention", geometry, part);
+        let keys = Linear::new(geometry, others, vec![key, value])?;
+        let keys = Part::linear(keys, &parameters);
+        let log_weights = log_weights(geometry, options, head, &vb)?;
+        let crossing = queries.crossing(keys, attention.crossing(), log_weights);
+        let part = crossing.then(finish(geometry, head, channels, options, 0, &vb)?);
         Ok(Self {
-            geometry,
-            queries: function(queries),
-            keys_and_values: function(keys_and_values),
-            crossing: Arc::new(Crossing::new(attention)),
-            log_weights: log_weights(geometry, options, head, &vb)?,
-            out: function(out),
+            function: Function::new("cross_attention", geometry, part),
         })
     }
 
@@ -162,35 +141,6 @@ impl CrossAttention {
         if let Some(extra) = call.extra {
             return Err(unwanted(extra).into());
         }
-        let scope = call.scope;
-        let crossing = match scope {
-            Scope::Sample => self.crossing.clone(),
-            _ => Arc::new(self.crossing.within(scope)?),
-        };
-        let plain = Call::default();
-        let (queries, keys) = (
-            self.queries.apply(x, &plain)?,
-            self.keys_and_values.apply(others, &plain)?,
-        );
-        let [of_queries, of_keys] = crossing.inputs();
-        check_tokens(&queries, of_queries, self.geometry)?;
-        check_tokens(&keys, of_keys, self.geometry)?;
-        let mut arguments = vec![
-            Argument::whole(queries.packed()),
-            Argument::whole(keys.packed()),
-        ];
-        if let Scope::Masked(mask) = scope {
-            arguments.push(Argument::whole(mask.added()));
-        }
-        arguments.extend(self.log_weights.iter().map(Argument::whole));
-        let out = node::apply(&crossing, &arguments)?;
-        let out = Tokens::over(out, crossing.output(), self.geometry)?;
-        self.out.apply(
-            &out,
-            &Call {
-                draw: call.draw,
-                ..plain
-            },
-        )
+        self.function.apply_across(x, Some(others), call)
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! They take and return [`Tokens`]: multivector channels and scalar channels of the items of samples. Parameters have the names and shapes of
 //! GATr's state dict. `new` makes a layer of GATr, `over` one of any [`Geometry`] or algebra. Each layer is one node of the graph; a whole [`Block`] is
-//! one too.
+//! one too. On a GPU tokens have `f32` or `f64`, and an algebra of 2 to 5 dimensions.
 //!
 //! * [`Tokens`], [`Channels`] - what layers take.
 //! * [`Geometry`] - the choices of a transformer over an algebra.
@@ -23,21 +23,24 @@ mod bilinear;
 mod block;
 mod call;
 mod cross;
+mod draw;
 mod linear;
 mod part;
 mod pointwise;
+pub(crate) mod scope;
+mod sequences;
 mod tokens;
 
-pub use crate::op::transformer::Channels;
-pub use crate::op::transformer::draw::{Draw, Draws};
-pub use crate::op::transformer::geometry::Geometry;
-pub use crate::op::transformer::scope::{Mask, Scope};
-pub use crate::op::transformer::sequences::Sequences;
+pub use flashcliff_network::tokens::{Channels, Geometry};
+
 pub use attention::{AttentionOptions, SelfAttention};
 pub use bilinear::GeometricBilinear;
 pub use block::{Block, BlockOptions};
 pub use call::Call;
 pub use cross::CrossAttention;
+pub use draw::{Draw, Draws};
 pub use linear::{EquiLinear, Initialization};
 pub use pointwise::{EquiLayerNorm, GradeDropout, ScalarGate};
+pub use scope::{Mask, Scope};
+pub use sequences::Sequences;
 pub use tokens::{Tokens, join_reference, join_reference_within};

@@ -1,144 +1,366 @@
-//! Stages with their parameters, of which layers are made.
+//! Parts of networks on tokens, of which layers are made.
 
 use std::iter;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use candle_core::{Result, Tensor};
 use candle_nn::{Init, VarBuilder};
+use flashcliff_network::tokens::{Attention, Linear, Step};
+use flashcliff_network::{Axis, Rows, Value};
 
-use super::{Call, Channels, Draw, Geometry, Initialization, Tokens};
+use super::scope::checked_mask;
+use super::{Call, Channels, Draw, Geometry, Initialization, Scope, Sequences, Tokens};
 use crate::Error;
 use crate::choices;
 use crate::init::{note_bounds, uniform};
-use crate::op::transformer::function::Stages;
-use crate::op::transformer::linear::Linear;
-use crate::op::transformer::scope::Scope;
-use crate::op::transformer::stage::Stage;
-use crate::op::{
-    self,
-    node::{self, Argument},
-    once::entering,
-};
+use crate::objective::description::Description;
+use crate::op;
+use crate::op::network::{Applied, Around};
 
-/// Stages, and their parameters in order.
+/// What a layer computes of tokens, piece by piece.
 #[derive(Debug, Default)]
-pub(super) struct Part {
-    pub(super) stages: Vec<Stage>,
-    pub(super) parameters: Vec<Parameter>,
-}
+pub(super) struct Part(Vec<Piece>);
 
-/// A parameter, and so many zeros behind its second axis: those of input channels that its layer does not see.
-#[derive(Clone, Debug)]
-pub(super) struct Parameter {
-    tensor: Tensor,
-    unseen: usize,
-}
-
-impl From<Tensor> for Parameter {
-    fn from(tensor: Tensor) -> Self {
-        Self { tensor, unseen: 0 }
-    }
-}
-
-impl Parameter {
-    /// The tensor as stages take it.
-    fn taken(&self) -> Result<Tensor> {
-        match self.unseen {
-            0 => Ok(self.tensor.clone()),
-            unseen => entering(&self.tensor)?.pad_with_zeros(1, 0, unseen),
-        }
-    }
+#[derive(Debug)]
+enum Piece {
+    /// A step, and its parameters in the order in which it takes them.
+    Step(Arc<Step>, Vec<Tensor>),
+    /// The tokens, plus what pieces make of them.
+    Residual(Vec<Piece>),
+    /// What pieces make of the tokens, beside what others make of them.
+    Beside([Vec<Piece>; 2], Arc<Step>),
+    /// Attention of what pieces make of the tokens to what others make of those of a context.
+    Crossing([Vec<Piece>; 2], Attention, Option<Tensor>),
 }
 
 impl Part {
-    /// A stage without parameters.
-    pub(super) fn plain(stage: Stage) -> Self {
-        Self {
-            stages: vec![stage],
-            parameters: Vec::new(),
-        }
+    /// A step without parameters.
+    pub(super) fn plain(step: Step) -> Self {
+        Self::step(step, Vec::new())
+    }
+
+    /// A step with its parameters.
+    pub(super) fn step(step: Step, parameters: Vec<Tensor>) -> Self {
+        Self(vec![Piece::Step(Arc::new(step), parameters)])
+    }
+
+    /// Linear layers that share an input, with the parameters of each layer, layer by layer.
+    pub(super) fn linear(linear: Linear, parameters: &[Tensor]) -> Self {
+        let ordered = linear.order().into_iter();
+        let ordered = ordered.map(|at| parameters[at].clone()).collect();
+        Self::step(Step::Linear(linear), ordered)
+    }
+
+    /// The channels of this part, then those of another of the same tokens.
+    pub(super) fn beside(self, other: Self, step: Step) -> Self {
+        Self(vec![Piece::Beside([self.0, other.0], Arc::new(step))])
+    }
+
+    /// Attention of this part, queries, to another one of a context: keys and values.
+    pub(super) fn crossing(
+        self,
+        other: Self,
+        attention: Attention,
+        log_weights: Option<Tensor>,
+    ) -> Self {
+        Self(vec![Piece::Crossing(
+            [self.0, other.0],
+            attention,
+            log_weights,
+        )])
+    }
+
+    /// Whether the part leaves tokens as they are.
+    fn is_idle(&self, drops: bool) -> bool {
+        let is_idle = |piece: &Piece| matches!(piece, Piece::Step(step, _) if is_dropout(step));
+        !drops && self.0.iter().all(is_idle)
     }
 
     /// This part, then another.
     pub(super) fn then(mut self, next: Self) -> Self {
-        self.stages.extend(next.stages);
-        self.parameters.extend(next.parameters);
+        self.0.extend(next.0);
         self
     }
 
     /// The input, plus what this part makes of it.
     pub(super) fn residual(self) -> Self {
-        Self {
-            stages: vec![Stage::Residual(self.stages)],
-            parameters: self.parameters,
-        }
+        Self(vec![Piece::Residual(self.0)])
     }
 }
 
-/// A part as a function of tokens.
+fn is_dropout(step: &Step) -> bool {
+    matches!(step, Step::Dropout(_))
+}
+
+/// The values of a network besides its tokens, and what a call has.
+#[derive(Clone, Copy, Debug, Default)]
+struct Ends {
+    reference: Option<Value>,
+    mask: Option<Value>,
+    extra: Option<Value>,
+    context: Option<Value>,
+    drops: bool,
+}
+
+/// Describes pieces on a value.
+fn describe(
+    pieces: &[Piece],
+    network: &mut Description,
+    mut x: Value,
+    ends: &Ends,
+) -> std::result::Result<Value, Error> {
+    for piece in pieces {
+        x = match piece {
+            Piece::Step(step, _) if is_dropout(step) && !ends.drops => x,
+            Piece::Step(step, parameters) => {
+                let mut inputs = vec![x];
+                let mut step = step.clone();
+                match &*step {
+                    Step::Products(own) if own.has_joins() => inputs.extend(ends.reference),
+                    Step::Reinserted(_) => inputs.extend(ends.extra),
+                    Step::Attention(own) if ends.mask.is_some() => {
+                        step = Arc::new(Step::Attention(own.clone().masked()));
+                        inputs.extend(ends.mask);
+                    }
+                    _ => {}
+                }
+                inputs.extend(network.flat(parameters)?);
+                network.network.step(step, &inputs)?
+            }
+            Piece::Residual(pieces) => {
+                let more = describe(pieces, network, x, ends)?;
+                network.network.scaled_sum([x, more], 1.0)?
+            }
+            Piece::Beside([own, others], step) => {
+                let own = describe(own, network, x, ends)?;
+                let others = describe(others, network, x, ends)?;
+                network.network.step(step.clone(), &[own, others])?
+            }
+            Piece::Crossing([queries, keys], attention, log_weights) => {
+                let mut inputs = vec![describe(queries, network, x, ends)?];
+                let context = ends.context.unwrap_or(x);
+                inputs.push(describe(keys, network, context, ends)?);
+                let attention = match ends.mask {
+                    Some(_) => attention.clone().masked(),
+                    None => attention.clone(),
+                };
+                inputs.extend(ends.mask);
+                inputs.extend(network.flat(log_weights.as_slice())?);
+                network.network.step(Step::Attention(attention), &inputs)?
+            }
+        };
+    }
+    Ok(x)
+}
+
+/// A part as a function of tokens. Clones share its plans.
 #[derive(Clone, Debug)]
-pub(super) struct Function {
-    stages: Arc<Stages>,
-    parameters: Vec<Parameter>,
+pub(super) struct Function(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    name: &'static str,
+    geometry: Geometry,
+    part: Part,
+    needs: Needs,
+    /// The network for each kind of call.
+    networks: Mutex<Vec<(Kind, Applied)>>,
+}
+
+/// What a function needs of a call.
+#[derive(Clone, Copy, Debug, Default)]
+struct Needs {
+    input: Channels,
+    output: Channels,
+    /// The channels of the context.
+    context: Option<Channels>,
+    /// The channels of extra tokens.
+    extra: Option<Channels>,
+    joins: bool,
+    heads: usize,
+}
+
+/// The calls that one network serves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Kind {
+    /// For each axis of a mask but the last whether it is 1, which stands for all.
+    mask: Option<[bool; 3]>,
+    drops: bool,
+}
+
+impl Needs {
+    fn of(pieces: &[Piece]) -> Self {
+        let mut needs = Self::default();
+        let mut input = None;
+        for piece in pieces {
+            let [first, last] = needs.note(piece);
+            input = input.or(Some(first));
+            needs.output = last;
+        }
+        needs.input = input.unwrap_or_default();
+        needs
+    }
+
+    /// Notes what a piece needs. Returns the channels of its input and of its result.
+    fn note(&mut self, piece: &Piece) -> [Channels; 2] {
+        match piece {
+            Piece::Step(step, _) => {
+                match &**step {
+                    Step::Products(own) => self.joins |= own.has_joins(),
+                    Step::Reinserted(own) => self.extra = Some(own.extra()),
+                    Step::Attention(own) => self.heads = own.heads(),
+                    _ => {}
+                }
+                [step.input(), step.output()]
+            }
+            Piece::Residual(pieces) => {
+                let inner = self.merge(pieces);
+                [inner.input, inner.input]
+            }
+            Piece::Beside([own, others], step) => {
+                let input = self.merge(own).input;
+                self.merge(others);
+                [input, step.output()]
+            }
+            Piece::Crossing([queries, keys], attention, _) => {
+                let input = self.merge(queries).input;
+                self.context = Some(self.merge(keys).input);
+                self.heads = attention.heads();
+                [input, attention.output()]
+            }
+        }
+    }
+
+    fn merge(&mut self, pieces: &[Piece]) -> Self {
+        let inner = Self::of(pieces);
+        self.extra = self.extra.or(inner.extra);
+        self.joins |= inner.joins;
+        self.heads = self.heads.max(inner.heads);
+        inner
+    }
 }
 
 impl Function {
     pub(super) fn new(name: &'static str, geometry: Geometry, part: Part) -> Self {
-        Self {
-            stages: Arc::new(Stages::new(name, geometry, part.stages)),
-            parameters: part.parameters,
-        }
+        Self(Arc::new(Inner {
+            needs: Needs::of(&part.0),
+            name,
+            geometry,
+            part,
+            networks: Mutex::default(),
+        }))
     }
 
     /// Applies the part; with joins there must be a reference, with extra channels their tokens.
     pub(super) fn apply(&self, x: &Tokens, call: &Call) -> Result<Tokens> {
-        let stages = match (call.scope, call.draw) {
-            (Scope::Sample, None) => self.stages.clone(),
-            (scope, draw) => Arc::new(self.stages.within(scope, draw)?),
+        self.apply_across(x, None, call)
+    }
+
+    /// Applies the part to tokens, and to those of a context if it attends to one.
+    pub(super) fn apply_across(
+        &self,
+        x: &Tokens,
+        context: Option<&Tokens>,
+        call: &Call,
+    ) -> Result<Tokens> {
+        let (needs, geometry) = (self.0.needs, self.0.geometry);
+        check_tokens(x, needs.input, geometry)?;
+        let (samples, items, _) = x.packed().dims3()?;
+        let mut around = Around {
+            rows: Rows::new(samples, items),
+            sequences: None,
+            draw: call.draw.cloned(),
         };
-        check_tokens(x, stages.input(), stages.geometry())?;
         if let Some(draw) = call.draw {
             check_device(draw, x.packed())?;
         }
-        let mut arguments = vec![Argument::whole(x.packed())];
-        if stages.has_joins() {
-            let missing = || missing("reference", "[samples, items], because the layer has joins");
-            arguments.push(Argument::whole(call.reference.ok_or_else(missing)?));
+        let mut inputs = vec![x.packed()];
+        if let (Some(channels), Some(context)) = (needs.context, context) {
+            check_tokens(context, channels, geometry)?;
+            around.rows.context = self.check_samples(samples, context)?;
+            inputs.push(context.packed());
         }
+        if needs.joins {
+            inputs.push(self.check_reference(call.reference, [samples, items])?);
+        }
+        around.sequences = self.check_sequences(call.scope, around.rows)?;
+        let mask = self.check_mask(call.scope, around.rows)?;
         if let Scope::Masked(mask) = call.scope {
-            arguments.push(Argument::whole(mask.added()));
+            inputs.push(mask.added());
         }
-        match (stages.extra(), call.extra) {
-            (None, None) => {}
-            (Some(channels), Some(extra)) => {
-                check_tokens(extra, channels, stages.geometry())?;
-                arguments.push(Argument::whole(extra.packed()));
-            }
-            (Some(_), None) => {
-                let expected = "tokens, because the layer has extra channels";
-                return Err(missing("extra tokens", expected).into());
-            }
-            (None, Some(extra)) => return Err(unwanted(extra).into()),
+        if let Some(extra) = self.check_extra(call.extra, [samples, items])? {
+            inputs.push(extra);
         }
-        let parameters = self.parameters.iter().map(Parameter::taken);
-        let parameters = parameters.collect::<Result<Vec<_>>>()?;
-        arguments.extend(parameters.iter().map(Argument::whole));
-        let out = node::apply(&stages, &arguments)?;
-        Tokens::over(out, stages.output(), stages.geometry())
+        let kind = Kind {
+            mask,
+            drops: call.draw.is_some(),
+        };
+        if self.0.part.is_idle(kind.drops) {
+            return Ok(x.clone());
+        }
+        let network = self.network(kind);
+        let describe = |network: &mut Description| self.describe(network, kind);
+        let out = network.apply_around(self.0.name, &inputs, Some(around), describe)?;
+        Tokens::over(out, needs.output, geometry)
+    }
+
+    /// The network for calls of a kind.
+    fn network(&self, kind: Kind) -> Applied {
+        let networks = self.0.networks.lock();
+        // The list is whole even after a panic.
+        let mut networks = networks.unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, known)) = networks.iter().find(|(own, _)| *own == kind) {
+            return known.clone();
+        }
+        let network = Applied::default();
+        networks.push((kind, network.clone()));
+        network
+    }
+
+    fn describe(&self, network: &mut Description, kind: Kind) -> std::result::Result<Value, Error> {
+        let (needs, blades) = (self.0.needs, self.0.geometry.blades());
+        let token = |channels| Axis::Token { blades, channels };
+        let own = &mut network.network;
+        let x = own.features("tokens", &[Axis::Rows, token(needs.input)]);
+        let items = match needs.context {
+            Some(_) => Axis::ContextItems,
+            None => Axis::Items,
+        };
+        let of_context = |channels| [Axis::ContextRows, token(channels)];
+        let mut ends = Ends {
+            drops: kind.drops,
+            ..Ends::default()
+        };
+        ends.context = needs
+            .context
+            .map(|channels| own.features("tokens of the context", &of_context(channels)));
+        if needs.joins {
+            ends.reference = Some(own.features("reference", &[Axis::Rows]));
+        }
+        if let Some(are_one) = kind.mask {
+            let axes = [Axis::Samples, Axis::Fixed(needs.heads), Axis::Items];
+            let axis = |(axis, is_one)| if is_one { Axis::Fixed(1) } else { axis };
+            let axes = axes.into_iter().zip(are_one).map(axis);
+            let axes: Vec<Axis> = axes.chain(iter::once(items)).collect();
+            ends.mask = Some(own.input("mask", &axes));
+        }
+        ends.extra = needs
+            .extra
+            .map(|channels| own.features("extra tokens", &[Axis::Rows, token(channels)]));
+        describe(&self.0.part.0, network, x, &ends)
     }
 
     /// Applies the part and keeps its inputs alone: the backward pass runs the part again.
     pub(super) fn recomputed(&self, x: &Tokens, call: &Call) -> Result<Tokens> {
-        let (stages, channels) = (&self.stages, x.channels());
-        check_tokens(x, stages.input(), stages.geometry())?;
-        let reference = call.reference.filter(|_| stages.has_joins());
+        let (needs, geometry, channels) = (self.0.needs, self.0.geometry, x.channels());
+        check_tokens(x, needs.input, geometry)?;
+        let reference = call.reference.filter(|_| needs.joins);
         let extra = call.extra.map(|extra| (extra.packed(), extra.channels()));
         let inputs = iter::once(x.packed()).chain(reference);
         let inputs: Vec<&Tensor> = inputs.chain(extra.map(|(packed, _)| packed)).collect();
         let (function, scope, draw) = (self.clone(), call.scope.clone(), call.draw.cloned());
         let (has_reference, extra) = (reference.is_some(), extra.map(|(_, channels)| channels));
         let out = op::recomputed(&inputs, move |inputs| {
-            let geometry = function.stages.geometry();
             let tokens = |at: usize, channels| Tokens::over(inputs[at].clone(), channels, geometry);
             let at = 1 + usize::from(has_reference);
             let extra = extra.map(|channels| tokens(at, channels)).transpose()?;
@@ -151,7 +373,125 @@ impl Function {
             let out = function.apply(&tokens(0, channels)?, &call)?;
             Ok(out.packed().clone())
         })?;
-        Tokens::over(out, stages.output(), stages.geometry())
+        Tokens::over(out, needs.output, geometry)
+    }
+
+    fn shape_error(&self, tensor: &str, expected: String, got: &Tensor) -> Error {
+        Error::Shape {
+            tensor: format!("{}: {tensor}", self.0.name),
+            expected,
+            got: got.dims().to_vec(),
+        }
+    }
+
+    /// The items of each sample of a context, which has as many samples.
+    fn check_samples(&self, samples: usize, context: &Tokens) -> std::result::Result<usize, Error> {
+        let (got, items, width) = context.packed().dims3()?;
+        match got == samples {
+            true => Ok(items),
+            false => {
+                let expected = format!("[{samples}, items, {width}]");
+                Err(self.shape_error("keys and values", expected, context.packed()))
+            }
+        }
+    }
+
+    fn check_reference<'a>(
+        &self,
+        reference: Option<&'a Tensor>,
+        expected: [usize; 2],
+    ) -> std::result::Result<&'a Tensor, Error> {
+        let reference = reference
+            .ok_or_else(|| missing("reference", "[samples, items], because the layer has joins"))?;
+        match reference.dims() == expected {
+            true => Ok(reference),
+            false => Err(self.shape_error("reference", format!("{expected:?}"), reference)),
+        }
+    }
+
+    fn check_extra<'a>(
+        &self,
+        extra: Option<&'a Tokens>,
+        [samples, items]: [usize; 2],
+    ) -> std::result::Result<Option<&'a Tensor>, Error> {
+        let (channels, extra) = match (self.0.needs.extra, extra) {
+            (None, None) => return Ok(None),
+            (Some(channels), Some(extra)) => (channels, extra),
+            (Some(_), None) => {
+                let expected = "tokens, because the layer has extra channels";
+                return Err(missing("extra tokens", expected));
+            }
+            (None, Some(extra)) => return Err(unwanted(extra)),
+        };
+        check_tokens(extra, channels, self.0.geometry)?;
+        let expected = [samples, items, self.0.geometry.width(channels)];
+        match extra.packed().dims() == expected {
+            true => Ok(Some(extra.packed())),
+            false => Err(self.shape_error("extra tokens", format!("{expected:?}"), extra.packed())),
+        }
+    }
+
+    /// For each axis of the mask but the last whether it is 1, if there is a mask.
+    fn check_mask(
+        &self,
+        scope: &Scope,
+        rows: Rows,
+    ) -> std::result::Result<Option<[bool; 3]>, Error> {
+        let Scope::Masked(mask) = scope else {
+            return Ok(None);
+        };
+        let keys = match self.0.needs.context {
+            Some(_) => rows.context,
+            None => rows.items,
+        };
+        // A layer without attention reads no mask.
+        let heads = self.0.needs.heads.max(1);
+        let expected = [rows.samples, heads, rows.items, keys];
+        let [samples, heads, queries, _] =
+            checked_mask(self.0.name, mask.added().dims(), expected)?;
+        Ok(Some([samples == 1, heads == 1, queries == 1]))
+    }
+
+    /// The sequences of a ragged batch, and those of its context.
+    fn check_sequences(
+        &self,
+        scope: &Scope,
+        rows: Rows,
+    ) -> std::result::Result<Option<(Sequences, Option<Sequences>)>, Error> {
+        let crosses = self.0.needs.context.is_some();
+        match (scope, crosses) {
+            (Scope::Within(sequences), false) => {
+                sequences.check(rows.samples, rows.items)?;
+                Ok(Some((sequences.clone(), None)))
+            }
+            (Scope::Between(queries, keys), true) => {
+                queries.check(rows.samples, rows.items)?;
+                keys.check(rows.samples, rows.context)?;
+                if keys.len() != queries.len() {
+                    return Err(Error::Offsets {
+                        at: keys.len(),
+                        expected: format!("{} sequences of keys, as of queries", queries.len()),
+                        got: keys.len().to_string(),
+                    });
+                }
+                Ok(Some((queries.clone(), Some(keys.clone()))))
+            }
+            (Scope::Between(..), false) => {
+                Err(self.other_scope("one set: Sample, Masked or Within", "Between"))
+            }
+            (Scope::Within(_), true) => {
+                Err(self.other_scope("two sets: Sample, Masked or Between", "Within"))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    fn other_scope(&self, expected: &'static str, got: &'static str) -> Error {
+        Error::Scope {
+            layer: self.0.name.to_owned(),
+            expected,
+            got,
+        }
     }
 }
 
@@ -217,7 +557,7 @@ pub(super) fn linear_parameters(
     initialization: Initialization,
     biased: bool,
     vb: &VarBuilder,
-) -> std::result::Result<Vec<Parameter>, Error> {
+) -> std::result::Result<Vec<Tensor>, Error> {
     geometry.check()?;
     choices::note_algebra(vb, geometry.algebra);
     let bias = |vb: &VarBuilder, shape: &[usize], name: &str, init: Init| match biased {
@@ -261,29 +601,7 @@ pub(super) fn linear_parameters(
             made.push(vb.pp("s2s").get_with_hints(shape, "weight", init)?);
         }
     }
-    Ok(made.into_iter().map(Parameter::from).collect())
-}
-
-/// The parameters of a layer as one of more input channels, which it does not see.
-pub(super) fn beside_unseen(
-    geometry: Geometry,
-    unseen: Channels,
-    parameters: Vec<Parameter>,
-) -> Vec<Parameter> {
-    let [of_channels, of_blades, of_scalars] = [
-        unseen.multivectors,
-        unseen.multivectors * geometry.scalar_blades(),
-        unseen.scalars,
-    ];
-    // The parameters of a layer with scalar inputs and outputs, in the order of `Linear`. Biases see no channels.
-    let padded = [of_channels, of_scalars, 0, of_blades, 0, of_scalars];
-    let parameters = parameters.into_iter().zip(padded);
-    parameters
-        .map(|(parameter, unseen)| Parameter {
-            unseen,
-            ..parameter
-        })
-        .collect()
+    Ok(made)
 }
 
 /// A linear layer.
@@ -294,8 +612,7 @@ pub(super) fn linear(
     initialization: Initialization,
     vb: &VarBuilder,
 ) -> std::result::Result<Part, Error> {
-    Ok(Part {
-        stages: vec![Stage::Linear(Linear::new(geometry, input, vec![output])?)],
-        parameters: linear_parameters(geometry, input, output, initialization, true, vb)?,
-    })
+    let parameters = linear_parameters(geometry, input, output, initialization, true, vb)?;
+    let linear = Linear::new(geometry, input, vec![output])?;
+    Ok(Part::linear(linear, &parameters))
 }

@@ -2,18 +2,15 @@
 
 use candle_core::Result;
 use candle_nn::{Init, VarBuilder};
+use flashcliff_network::tokens::{Dropout, Gains, Gated, Norm, Step};
 
-use super::part::{Function, Parameter, Part};
+use super::part::{Function, Part};
 use super::{Call, Channels, Draw, Geometry, Tokens};
 use crate::Error;
 use crate::choices;
-use crate::op::transformer::dropout::Dropout;
-use crate::op::transformer::gate::Gated;
-use crate::op::transformer::norm::Norm;
-use crate::op::transformer::stage::Stage;
 
 pub(super) fn norm(geometry: Geometry, channels: Channels) -> Part {
-    Part::plain(Stage::Norm(Norm::new(geometry, channels)))
+    Part::plain(Step::Norm(Norm::new(geometry, channels)))
 }
 
 /// The norm of a block, with gains if the geometry says so.
@@ -34,23 +31,19 @@ fn norm_with_gains(
     vb: &VarBuilder,
 ) -> std::result::Result<Part, Error> {
     choices::note_algebra(vb, geometry.algebra);
-    let norm = Norm::with_gains(geometry, channels);
     // A matrix for multivectors, a list for scalars.
     let make = |shape: Vec<usize>| match shape.len() {
         2 => vb.get_with_hints(shape, "weight_mv", Init::Const(1.0)),
         _ => vb.get_with_hints(shape, "weight_s", Init::Const(1.0)),
     };
-    let parameters = norm.shapes().into_iter().map(make);
-    let parameters = parameters.map(|gain| gain.map(Parameter::from));
-    let parameters = parameters.collect::<Result<Vec<_>>>()?;
-    Ok(Part {
-        stages: vec![Stage::Norm(norm)],
-        parameters,
-    })
+    let gains = Gains::new(geometry, channels).shapes();
+    let gains = gains.into_iter().map(make).collect::<Result<Vec<_>>>()?;
+    let norm = Norm::with_gains(geometry, channels);
+    Ok(Part::step(Step::Norm(norm), gains))
 }
 
 pub(super) fn gate(geometry: Geometry, channels: Channels) -> std::result::Result<Part, Error> {
-    Ok(Part::plain(Stage::Gated(Gated::new(&geometry, channels)?)))
+    Ok(Part::plain(Step::Gated(Gated::new(geometry, channels)?)))
 }
 
 /// Dropout of grades at a place, if there is a probability.
@@ -60,11 +53,11 @@ pub(super) fn dropout(
     p: Option<f64>,
     place: u64,
 ) -> std::result::Result<Part, Error> {
-    let stage = p.map(|p| Dropout::new(geometry, channels, p, place));
-    Ok(Part {
-        stages: stage.transpose()?.map(Stage::Dropout).into_iter().collect(),
-        parameters: Vec::new(),
-    })
+    let Some(p) = p else {
+        return Ok(Part::default());
+    };
+    let dropout = Dropout::new(geometry, channels, p, &[place])?;
+    Ok(Part::plain(Step::Dropout(dropout)))
 }
 
 /// `x / sqrt(max(mean over channels of <x, x>, 0.01))`, and a layer norm of the scalars. [`Self::with_gains`] multiplies both by gains.

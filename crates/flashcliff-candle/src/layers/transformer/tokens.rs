@@ -199,7 +199,7 @@ pub fn join_reference_within(input: &Tokens, scope: &Scope) -> Result<Tensor> {
                 return component.sum(2);
             }
             let column = component.mean(2)?.flatten_all()?;
-            let means = sequences.padding(&column)?.means(&column)?;
+            let means = sequences.means(&column)?;
             means.reshape((1, items))
         }
         Scope::Between(..) => Err(Error::Scope {

@@ -1,9 +1,9 @@
-//! Converts candle's devices to those of the CUDA library.
+//! Converts candle's devices and types to those of the CUDA library.
 
 use std::sync::{Mutex, PoisonError};
 
-use candle_core::CudaDevice;
-use flashcliff::Device;
+use candle_core::{CudaDevice, DType};
+use flashcliff::{Device, Dtype};
 
 use crate::Error;
 
@@ -27,4 +27,15 @@ pub(crate) fn device(candle: &CudaDevice) -> Result<Device, Error> {
     let device = Device::from_context(context.clone())?;
     devices.push(device.clone());
     Ok(device)
+}
+
+/// The core's element type for a type of candle, if there are kernels for it.
+pub(crate) fn core_dtype(candle: DType) -> Option<Dtype> {
+    match candle {
+        DType::F32 => Some(Dtype::F32),
+        DType::F64 => Some(Dtype::F64),
+        DType::BF16 => Some(Dtype::Bf16),
+        DType::F16 => Some(Dtype::F16),
+        _ => None,
+    }
 }

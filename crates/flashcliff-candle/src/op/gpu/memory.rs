@@ -154,39 +154,6 @@ pub(crate) fn writable(storage: &mut CudaStorage, len: usize) -> Result<ViewMut<
     ViewMut::of(storage, len).ok_or_else(|| misplaced("allocation"))
 }
 
-/// Sets the elements in a range to 0.
-pub(crate) fn clear(
-    device: &CudaDevice,
-    storage: &mut CudaStorage,
-    range: Range<usize>,
-) -> Result<(), Error> {
-    if range.is_empty() {
-        return Ok(());
-    }
-    let stream = device.cuda_stream();
-    let cleared = match &mut storage.slice {
-        CudaStorageSlice::F32(slice) => {
-            let mut part = slice.try_slice_mut(range);
-            part.as_mut().map(|part| stream.memset_zeros(part))
-        }
-        CudaStorageSlice::F64(slice) => {
-            let mut part = slice.try_slice_mut(range);
-            part.as_mut().map(|part| stream.memset_zeros(part))
-        }
-        CudaStorageSlice::BF16(slice) => {
-            let mut part = slice.try_slice_mut(range);
-            part.as_mut().map(|part| stream.memset_zeros(part))
-        }
-        CudaStorageSlice::F16(slice) => {
-            let mut part = slice.try_slice_mut(range);
-            part.as_mut().map(|part| stream.memset_zeros(part))
-        }
-        _ => None,
-    };
-    let cleared = cleared.ok_or_else(|| misplaced("clear"))?;
-    cleared.map_err(|error| flashcliff::cuda::driver_error("cuMemsetD8Async")(error).into())
-}
-
 /// Calls a function with the elements of contiguous tensors on a GPU, without a copy.
 pub(crate) fn with_views<R>(
     tensors: &[candle_core::Tensor],

@@ -1,19 +1,20 @@
 //! Functions on GPUs.
 //!
-//! A core operator is one node on a GPU, as on the CPU. The functions that the CPU computes as a whole are composed of
-//! such nodes and of candle's own operations. Training of whole models goes past them: see [`crate::objective`].
+//! A core operator is one node on a GPU, as on the CPU, and so is a network. Training of whole models goes past candle's graph: see
+//! [`crate::objective`].
 //!
-//! * `compose` - the composed functions. They also run on the CPU, where tests compare them.
-//! * `rotor` - the maps of rotors, composed likewise.
 //! * `operator` - a core operator as a node.
+//! * `network` - a network as a node.
+//! * `rotor` - the maps of rotors, composed of candle's operations. They also run on the CPU, where tests compare them.
 //! * `memory` - views of candle's memory for the CUDA library.
 //! * `library` - candle's devices for the CUDA library.
 
-mod compose;
 #[cfg(feature = "cuda")]
 pub(crate) mod library;
 #[cfg(feature = "cuda")]
 pub(crate) mod memory;
+#[cfg(feature = "cuda")]
+pub(super) mod network;
 #[cfg(feature = "cuda")]
 mod operator;
 mod rotor;
@@ -34,6 +35,14 @@ pub(crate) trait OnGpu {
 /// Without the feature `cuda` candle has no tensors on a GPU.
 #[cfg(not(feature = "cuda"))]
 impl<C: super::operator::Core> OnGpu for C {
+    fn apply_on_gpu(self: &Arc<Self>, _: &[Argument]) -> Result<Tensor, Error> {
+        Err(Error::BuiltWithoutCuda)
+    }
+}
+
+/// The same holds.
+#[cfg(not(feature = "cuda"))]
+impl OnGpu for super::network::NetworkFunction {
     fn apply_on_gpu(self: &Arc<Self>, _: &[Argument]) -> Result<Tensor, Error> {
         Err(Error::BuiltWithoutCuda)
     }

@@ -10,13 +10,13 @@ use flashcliff::cuda::{self, Dtypes, Scratch, SizedCall, TensorMut};
 use flashcliff::{Dim, Dims, Dtype, Operator, Pass};
 
 use super::OnGpu;
-use super::library;
+use super::library::{self, core_dtype};
 use super::memory::{self, View, misplaced, with_views, writable};
 use crate::Error;
+use crate::op::GpuOptions;
 use crate::op::node::{self, Argument, Backward, Derived};
 use crate::op::once::Gradient;
 use crate::op::operator::{Core, WithOptions};
-use crate::op::{GpuOptions, core_dtype};
 use crate::precision;
 use crate::timeline::{self, Operation, Sizes};
 
@@ -266,7 +266,8 @@ fn dtypes(operator: &Operator, inputs: &[Tensor]) -> Result<Dtypes, Error> {
     Ok(Dtypes { lanes, params })
 }
 
-fn dtype(operator: &str, input: usize, tensor: &Tensor) -> Result<Dtype, Error> {
+/// The element type of an input.
+pub(super) fn dtype(operator: &str, input: usize, tensor: &Tensor) -> Result<Dtype, Error> {
     core_dtype(tensor.dtype()).ok_or_else(|| Error::InputType {
         operator: operator.to_owned(),
         input,
@@ -275,7 +276,10 @@ fn dtype(operator: &str, input: usize, tensor: &Tensor) -> Result<Dtype, Error> 
     })
 }
 
-fn tensors<'a>(views: &'a [View], shapes: &[Vec<usize>]) -> Result<Vec<cuda::Tensor<'a>>, Error> {
+pub(super) fn tensors<'a>(
+    views: &'a [View],
+    shapes: &[Vec<usize>],
+) -> Result<Vec<cuda::Tensor<'a>>, Error> {
     let pairs = views.iter().zip(shapes);
     pairs.map(|(view, shape)| view.tensor(shape)).collect()
 }

@@ -42,7 +42,7 @@ impl<T: Scalar> Function<T> for Squares {
         Ok(inputs[0].shape.to_vec())
     }
 
-    fn forward(&self, inputs: &[Array<T>], output: &mut [T]) -> Result<Alive, Error> {
+    fn forward(&self, inputs: &[Array<T>], output: &mut [T], _: &[bool]) -> Result<Alive, Error> {
         output.fill(T::zero());
         for (i, input) in inputs.iter().enumerate() {
             for (o, &x) in output.iter_mut().zip(input.data) {

@@ -16,8 +16,8 @@ use candle_core::{DType, Tensor};
 use flashcliff::rotor::RotorMap;
 
 use super::OnGpu;
-use super::compose::output_shape;
 use crate::Error;
+use crate::op::function::{Array, Function};
 use crate::op::node::Argument;
 use crate::op::rotor::{Act, Interpolate, MapOne};
 
@@ -62,6 +62,16 @@ impl OnGpu for Act {
         let [x, versors, weight] = [0, 1, 2].map(|at| arguments[at].seen());
         action::action(self, &x?, &versors?, &weight?)
     }
+}
+
+/// The shape of the result, after the function's own check of the inputs' shapes.
+fn output_shape(
+    function: &impl Function<f32>,
+    arguments: &[Argument],
+) -> Result<Vec<usize>, Error> {
+    let shapes = arguments.iter().map(Argument::shape);
+    let arrays: Vec<Array<f32>> = shapes.map(|shape| Array { data: &[], shape }).collect();
+    function.output_shape(&arrays)
 }
 
 /// Half precision is computed in single precision.

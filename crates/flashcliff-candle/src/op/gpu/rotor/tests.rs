@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use candle_core::{DType, Device, Tensor, Var};
-use flashcliff::GradeSet;
 use flashcliff::rotor::{Parity, RotorMap};
+use flashcliff::{Algebra, GradeSet, Signature};
 
 use super::*;
-use crate::op::gpu::compose::tests::{algebra, compare, variable};
 use crate::op::node;
 
 const SIGNATURES: [(usize, usize, usize); 8] = [
@@ -20,6 +19,57 @@ const SIGNATURES: [(usize, usize, usize); 8] = [
     (4, 1, 0),
     (0, 1, 2),
 ];
+
+fn algebra(p: usize, q: usize, r: usize) -> Algebra {
+    Algebra::new(Signature::new(p, q, r).unwrap()).unwrap()
+}
+
+fn variable(shape: &[usize], phase: f64) -> Var {
+    let count: usize = shape.iter().product();
+    let values: Vec<f64> = (0..count).map(|i| (phase + 0.7 * i as f64).sin()).collect();
+    Var::from_vec(values, shape, &Device::Cpu).unwrap()
+}
+
+/// A sum whose slope differs from element to element.
+fn weighted(output: &Tensor) -> Tensor {
+    let weights = variable(output.dims(), 0.3);
+    (output * weights.as_detached_tensor())
+        .unwrap()
+        .sum_all()
+        .unwrap()
+}
+
+fn close(a: &Tensor, b: &Tensor, what: &str) {
+    assert_eq!(a.dims(), b.dims(), "{what}");
+    let values = |t: &Tensor| t.flatten_all().unwrap().to_vec1::<f64>().unwrap();
+    for (a, b) in values(a).into_iter().zip(values(b)) {
+        assert!(
+            (a - b).abs() <= 1e-12 * (1.0 + a.abs()),
+            "{what}: {a} and {b}"
+        );
+    }
+}
+
+/// Compares output and gradients of both ways to compute a function.
+fn compare<F>(function: &Arc<F>, variables: &[Var], shapes: &[&[usize]])
+where
+    F: Function<f32> + Function<f64> + OnGpu,
+{
+    let arguments: Vec<Argument> = variables
+        .iter()
+        .zip(shapes)
+        .map(|(variable, shape)| Argument::shaped(variable, shape))
+        .collect();
+    let whole = node::apply(function, &arguments).unwrap();
+    let composed = function.apply_on_gpu(&arguments).unwrap();
+    close(&whole, &composed, "output");
+    let expected = weighted(&whole).backward().unwrap();
+    let got = weighted(&composed).backward().unwrap();
+    for (i, variable) in variables.iter().enumerate() {
+        let (a, b) = (expected.get(variable), got.get(variable));
+        close(a.unwrap(), b.unwrap(), &format!("gradient {i}"));
+    }
+}
 
 /// Versors near the first blade of the parity that squares to something.
 fn near_versor(blades: usize, lead: usize, phase: f64) -> Var {

@@ -1,0 +1,333 @@
+//! A described network as one node of candle's graph.
+//!
+//! Its forward pass and its gradients are the two stages of a plan. What the second stage reads of the first lies in memory of the node; all other
+//! memory is there while a stage runs. Gradients that nobody wants have no calls, and a network without any keeps nothing.
+//!
+//! * `cpu` - as a function on slices; [`super::gpu`] has it on GPUs.
+//! * `cache` - the plans of the last few batch sizes.
+
+mod cache;
+mod cpu;
+
+use std::sync::{Arc, OnceLock};
+
+use candle_core::Tensor;
+use flashcliff::{Dtype, Pass};
+use flashcliff_network::{Axis, Keep, Network, Plan, Rows, Value};
+
+use super::node::{self, Argument};
+use crate::Error;
+use crate::layers::transformer::{Draw, Sequences};
+use crate::objective::description::Description;
+use crate::objective::operations::{Operations, Reports};
+use crate::timeline::{self, Operation};
+use cache::Cache;
+
+/// A network of a layer or a model, which is described when it is first applied. Clones share it, with its plans.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Applied(Arc<OnceLock<Node>>);
+
+/// What a call of a network on tokens has besides tensors.
+#[derive(Clone, Debug)]
+pub(crate) struct Around {
+    /// The samples, their items, and those of their context. Hosts have samples and items as two axes.
+    pub(crate) rows: Rows,
+    /// The sequences of a ragged batch, and those of its context.
+    pub(crate) sequences: Option<(Sequences, Option<Sequences>)>,
+    /// The random numbers of dropout.
+    pub(crate) draw: Option<Draw>,
+}
+
+/// A network with the tensors of its parameters, in the shapes that it sees.
+#[derive(Debug)]
+struct Node {
+    shared: Arc<Shared>,
+    parameters: Vec<(Tensor, Vec<usize>)>,
+}
+
+impl Applied {
+    /// Applies the network to its inputs, differentiably. The result has the shape of the value that `describe` returns.
+    ///
+    /// # Errors
+    /// Those of the description; [`Error::InputCount`], [`Error::Shape`], [`Error::InputType`] and [`Error::InputDevice`]; the errors of the core.
+    pub(crate) fn apply(
+        &self,
+        name: &'static str,
+        inputs: &[&Tensor],
+        describe: impl FnOnce(&mut Description) -> Result<Value, Error>,
+    ) -> Result<Tensor, Error> {
+        self.apply_around(name, inputs, None, describe)
+    }
+
+    /// Does the same as [`Self::apply`] on tokens.
+    ///
+    /// # Errors
+    /// The errors of [`Self::apply`].
+    pub(crate) fn apply_around(
+        &self,
+        name: &'static str,
+        inputs: &[&Tensor],
+        around: Option<Around>,
+        describe: impl FnOnce(&mut Description) -> Result<Value, Error>,
+    ) -> Result<Tensor, Error> {
+        let node = match self.0.get() {
+            Some(node) => node,
+            None => {
+                let node = Node::new(name, describe)?;
+                self.0.get_or_init(|| node)
+            }
+        };
+        let inputs = inputs.iter().map(|tensor| Argument::whole(tensor));
+        let parameters = node.parameters.iter();
+        let parameters = parameters.map(|(tensor, shape)| Argument::shaped(tensor, shape));
+        let function = Arc::new(NetworkFunction {
+            shared: node.shared.clone(),
+            around,
+        });
+        node::apply(&function, &inputs.chain(parameters).collect::<Vec<_>>())
+    }
+}
+
+impl Node {
+    fn new(
+        name: &'static str,
+        describe: impl FnOnce(&mut Description) -> Result<Value, Error>,
+    ) -> Result<Self, Error> {
+        let mut description = Description::default();
+        let output = describe(&mut description)?;
+        let (network, tensors) = description.into_parts();
+        let shapes = network.parameters().iter();
+        let shapes = shapes.map(|&value| sizes(&network, value, 0));
+        Ok(Self {
+            parameters: tensors.into_iter().zip(shapes).collect(),
+            shared: Arc::new(Shared {
+                name,
+                network,
+                output,
+                on_cpu: Cache::default(),
+                #[cfg(feature = "cuda")]
+                on_gpu: Cache::default(),
+            }),
+        })
+    }
+}
+
+/// A network as a function of its inputs and then its parameters.
+#[derive(Debug)]
+pub(crate) struct NetworkFunction {
+    pub(super) shared: Arc<Shared>,
+    pub(super) around: Option<Around>,
+}
+
+/// The part of a function that all its calls share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(super) name: &'static str,
+    network: Network,
+    output: Value,
+    on_cpu: Cache<Key, Staged<Plan>>,
+    #[cfg(feature = "cuda")]
+    pub(super) on_gpu: Cache<super::gpu::network::Place, Staged<flashcliff_network::cuda::Gpu>>,
+}
+
+/// What a plan is made for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Key {
+    pub(super) rows: Rows,
+    /// The types of the features and of the model.
+    pub(super) types: [Dtype; 2],
+    /// For each input and parameter whether its gradient is computed.
+    pub(super) wanted: Vec<bool>,
+}
+
+/// A plan of two stages, with the operations that a timeline hears of, made when there is one.
+#[derive(Debug)]
+pub(super) struct Staged<P> {
+    pub(super) plan: P,
+    /// For each input and parameter whether its gradient is computed.
+    wanted: Vec<bool>,
+    operations: OnceLock<Operations>,
+}
+
+impl<P> Staged<P> {
+    pub(super) fn new(plan: P, wanted: &[bool]) -> Self {
+        Self {
+            plan,
+            wanted: wanted.to_vec(),
+            operations: OnceLock::new(),
+        }
+    }
+}
+
+/// A network with the nodes of gradients, and the outputs of both stages.
+pub(super) struct Halves {
+    pub(super) network: Network,
+    result: Value,
+    gradients: Vec<Value>,
+}
+
+impl Halves {
+    pub(super) fn stages(&self) -> [&[Value]; 2] {
+        [std::slice::from_ref(&self.result), &self.gradients]
+    }
+}
+
+impl NetworkFunction {
+    /// The number of inputs that are no parameters.
+    pub(super) fn input_count(&self) -> usize {
+        self.shared.network.inputs().len()
+    }
+
+    /// Adds nodes for the gradients that are wanted. The gradient of the result is the last input.
+    pub(super) fn halves(&self, wanted: &[bool]) -> Result<Halves, Error> {
+        let Shared {
+            network: own,
+            output,
+            ..
+        } = &*self.shared;
+        let mut network = own.clone();
+        let axes = network.shape(*output).unwrap_or_default().to_vec();
+        let seed = network.features("the gradient of the result", &axes);
+        let ends = own.inputs().iter().chain(own.parameters());
+        let by = ends.zip(wanted).filter(|(_, wanted)| **wanted);
+        let by: Vec<Value> = by.map(|(&value, _)| value).collect();
+        let pairs = network.gradients_by(*output, seed, &by, Keep::All)?;
+        Ok(Halves {
+            network,
+            result: *output,
+            gradients: pairs.into_iter().map(|(_, gradient)| gradient).collect(),
+        })
+    }
+
+    /// The rows, after a check of the shapes of all inputs.
+    pub(super) fn rows(&self, shapes: &[&[usize]]) -> Result<Rows, Error> {
+        let network = &self.shared.network;
+        let inputs = || network.inputs().iter().zip(shapes);
+        let own = |(&value, shape): (&Value, &&[usize])| {
+            let axes = network.shape(value)?;
+            let at = axes.iter().position(|axis| *axis == Axis::Rows)?;
+            shape.get(at).copied()
+        };
+        let rows = match &self.around {
+            Some(around) => around.rows,
+            None => Rows::from(inputs().find_map(own).unwrap_or(0)),
+        };
+        for (&value, &shape) in inputs() {
+            if self.seen_by_host(value, rows) != shape {
+                return Err(Error::Shape {
+                    tensor: format!("{}: {}", self.shared.name, network.name(value)),
+                    expected: in_words(network.shape(value).unwrap_or_default()),
+                    got: shape.to_vec(),
+                });
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Runs the work of a stage for a timeline. It tells of each call of a plan before it runs; a layer of tokens is one operation instead.
+    pub(super) fn reporting<P, R>(
+        &self,
+        (staged, plan): (&Staged<P>, &Plan),
+        stage: usize,
+        work: impl FnOnce(&mut dyn FnMut(usize)) -> R,
+    ) -> R {
+        if self.around.is_some() {
+            let operation = || Arc::new(self.operation_of(plan, stage, &staged.wanted));
+            return timeline::within(operation, || work(&mut |_| {}));
+        }
+        let operations = || staged.operations.get_or_init(|| Operations::new(plan));
+        let reports = Reports(timeline::is_recording().then(operations));
+        timeline::around(|| work(&mut |call| reports.call(call)))
+    }
+
+    /// A pass on tokens for a timeline, to which a layer of tokens is one operation: it moves inputs, result and parameters once, and what is kept.
+    fn operation_of(&self, plan: &Plan, stage: usize, wanted: &[bool]) -> Operation {
+        let Shared {
+            name,
+            network,
+            output,
+            ..
+        } = &*self.shared;
+        let (rows, [dtype, _]) = (plan.batch(), plan.types());
+        let pass = [Pass::Forward, Pass::Backward][stage.min(1)];
+        let ends = network.inputs().iter().chain(network.parameters());
+        let shapes: Vec<Vec<usize>> = ends.map(|&own| sizes(network, own, rows)).collect();
+        let result = sizes(network, *output, rows);
+        let base = Operation::of_function(name, &shapes, &result, dtype, pass, wanted);
+        let first = network.inputs().len();
+        let bytes = |shape: &Vec<usize>| dtype.bytes() * shape.iter().product::<usize>();
+        let parameters = || shapes.iter().zip(wanted).skip(first);
+        let read: usize = parameters().map(|(shape, _)| bytes(shape)).sum();
+        let written = parameters().filter(|(_, wanted)| **wanted);
+        let written: usize = written.map(|(shape, _)| bytes(shape)).sum();
+        let kept = plan.kept_bytes();
+        let (parameter_bytes, saved_bytes) = match pass {
+            Pass::Forward => (read, kept),
+            Pass::Backward => (read + written, 0),
+        };
+        let flops = plan.calls(stage).map(|call| plan.size(call).flops).sum();
+        Operation {
+            bytes: base.bytes + kept,
+            parameter_bytes,
+            saved_bytes,
+            has_matrix_products: !network.parameters().is_empty(),
+            ..base.with_flops(flops)
+        }
+    }
+
+    /// The shape of the result.
+    pub(super) fn result_shape(&self, rows: Rows) -> Vec<usize> {
+        self.seen_by_host(self.shared.output, rows)
+    }
+
+    /// The shapes of inputs and parameters in the network, from those of the host.
+    #[cfg(feature = "cuda")]
+    pub(super) fn seen_by_network(
+        &self,
+        rows: Rows,
+        mut shapes: Vec<Vec<usize>>,
+    ) -> Vec<Vec<usize>> {
+        let network = &self.shared.network;
+        for (shape, &value) in shapes.iter_mut().zip(network.inputs()) {
+            *shape = sizes(network, value, rows);
+        }
+        shapes
+    }
+
+    /// The shape of the result in the network.
+    #[cfg(feature = "cuda")]
+    pub(super) fn result_in_network(&self, rows: Rows) -> Vec<usize> {
+        sizes(&self.shared.network, self.shared.output, rows)
+    }
+
+    /// The shape of a value of the host. Rows of tokens are two axes, samples and items.
+    fn seen_by_host(&self, value: Value, rows: Rows) -> Vec<usize> {
+        let axes = self.shared.network.shape(value).unwrap_or_default();
+        let of_axis = |axis: &Axis| match (axis, &self.around) {
+            (Axis::Rows, Some(_)) => vec![rows.samples, rows.items],
+            (Axis::ContextRows, Some(_)) => vec![rows.samples, rows.context],
+            _ => vec![axis.size(rows)],
+        };
+        axes.iter().flat_map(of_axis).collect()
+    }
+}
+
+fn sizes(network: &Network, value: Value, rows: impl Into<Rows>) -> Vec<usize> {
+    let rows = rows.into();
+    let axes = network.shape(value).unwrap_or_default().iter();
+    axes.map(|axis| axis.size(rows)).collect()
+}
+
+fn in_words(axes: &[Axis]) -> String {
+    let axes: Vec<String> = axes
+        .iter()
+        .map(|axis| match axis {
+            Axis::Rows => "batch".to_owned(),
+            axis => axis.to_string(),
+        })
+        .collect();
+    format!("[{}]", axes.join(", "))
+}
+
+#[cfg(test)]
+mod tests;

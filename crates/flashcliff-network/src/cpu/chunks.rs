@@ -1,0 +1,452 @@
+//! Runs parts of plans chunk by chunk.
+
+use std::ops::Range;
+use std::slice;
+use std::sync::{Mutex, PoisonError};
+
+use flashcliff::threads;
+
+use super::functions::{self, Number};
+use super::{Place, Run, Sources, check_len, cut};
+use crate::Error;
+use crate::network::{Axis, Extent, Node, Rows, Set, Value};
+use crate::plan::{Memory, Part, Plan, Spot};
+use crate::scratch::Buffer;
+use crate::tokens::chunk::{Chunk, Layout};
+use crate::tokens::step::{Given, Gradients, Input};
+use crate::tokens::{Channels, Step, add};
+use crate::work::{Gradient, Work};
+
+/// A tensor of the host that a part reads.
+struct Held<G> {
+    memory: Memory,
+    guard: G,
+}
+
+/// A gradient of parameters, which is a sum over chunks.
+struct Sum {
+    value: Value,
+    /// The elements in front of it in the memory of a chunk.
+    from: usize,
+    len: usize,
+}
+
+/// All that the chunks of a part share.
+struct Shared<'a, T> {
+    plan: &'a Plan,
+    part: &'a Part,
+    arena: Place<T>,
+    kept: Place<T>,
+    /// The outputs of the stage by their numbers in the plan.
+    own: Range<usize>,
+    outputs: &'a [Place<T>],
+    /// The elements of tensors of the host.
+    host: Vec<(Memory, &'a [T])>,
+    sums: &'a [Sum],
+}
+
+/// A chunk with its memory.
+struct Own<'a, T> {
+    shared: &'a Shared<'a, T>,
+    chunk: Chunk<'a>,
+    locals: *mut T,
+    sums: *mut T,
+}
+
+impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
+    /// Checks where sequences begin.
+    pub(super) fn check_sequences(&self) -> Result<(), Error> {
+        let Some([items, context]) = self.scales.sequences else {
+            return Ok(());
+        };
+        let Rows { samples, .. } = self.plan.batch();
+        for (bounds, set) in [(items, Set::Items), (context, Set::Context)] {
+            let rows = self.plan.batch().of(set);
+            let ascends = bounds.windows(2).all(|pair| pair[0] <= pair[1]);
+            let fits = bounds.first() == Some(&0) && bounds.last() == Some(&rows) && samples == 1;
+            let is_without = set == Set::Context && bounds.is_empty() && rows == 0;
+            let as_many = is_without || bounds.len() == items.len();
+            if !(is_without || fits && ascends && as_many) {
+                return Err(Error::Sequences {
+                    rows,
+                    count: items.len().saturating_sub(1),
+                    got: format!("{bounds:?}"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a part.
+    pub(super) fn part(&mut self, part: &Part) -> Result<(), S::Error> {
+        let held = self.hold_all(part)?;
+        let chunks = cut::chunks(self.plan.batch(), &self.scales);
+        let (sums, len) = self.sums(part)?;
+        let shared = Shared {
+            plan: self.plan,
+            part,
+            arena: Place(self.arena, 0),
+            kept: Place(self.kept, 0),
+            own: self.own.clone(),
+            outputs: self.outputs,
+            host: held
+                .iter()
+                .map(|held| (held.memory, &*held.guard))
+                .collect(),
+            sums: &sums,
+        };
+        let mut of_chunks: Vec<Buffer<T>> = chunks.iter().map(|_| Buffer::take(len)).collect();
+        let failure = Failure::default();
+        threads::for_each(chunks.iter().zip(&mut of_chunks), |(&chunk, sums)| {
+            let [own, context] = part.widths;
+            let len = own * chunk.rows() + context * chunk.context.rows();
+            let mut locals = Buffer::take(len);
+            let own = Own {
+                shared: &shared,
+                chunk,
+                locals: locals.as_mut_ptr(),
+                sums: sums.as_mut_ptr(),
+            };
+            failure.note(own.run());
+        });
+        failure.result()?;
+        for sum in &sums {
+            let to = self.write(sum.value)?;
+            to.fill(T::default());
+            let range = sum.from..sum.from + sum.len;
+            of_chunks
+                .iter()
+                .for_each(|own| add(to, &own[range.clone()]));
+        }
+        Ok(())
+    }
+
+    /// Locks the tensors of the host that a part reads, each once.
+    fn hold_all(&self, part: &Part) -> Result<Vec<Held<S::Guard<'a>>>, S::Error> {
+        let mut held: Vec<Held<S::Guard<'a>>> = Vec::new();
+        for call in part.calls.clone() {
+            for &input in self.plan.reads(call) {
+                let spot = self.plan.spot(input)?;
+                if held.iter().any(|held| held.memory == spot.memory) {
+                    continue;
+                }
+                let guard = match spot.memory {
+                    Memory::Input(at) => self.sources.input(at)?,
+                    Memory::Parameter(at) => self.sources.parameter(at)?,
+                    Memory::Output(at) if !self.own.contains(&at) => self.sources.output(at)?,
+                    _ => continue,
+                };
+                check_len(spot, guard.len())?;
+                held.push(Held {
+                    memory: spot.memory,
+                    guard,
+                });
+            }
+        }
+        Ok(held)
+    }
+
+    /// The results of a part that are sums over chunks, and the elements of all.
+    fn sums(&self, part: &Part) -> Result<(Vec<Sum>, usize), Error> {
+        let (mut sums, mut from) = (Vec::new(), 0);
+        for call in part.calls.clone() {
+            for &value in self.plan.writes(call) {
+                if self.plan.network().widths(value).is_none() {
+                    let len = self.plan.spot(value)?.len();
+                    sums.push(Sum { value, from, len });
+                    from += len;
+                }
+            }
+        }
+        Ok((sums, from))
+    }
+}
+
+impl<T: Number> Own<'_, T> {
+    fn run(&self) -> Result<(), Error> {
+        let part = self.shared.part;
+        for call in part.calls.clone() {
+            for copy in part.copies.iter().filter(|copy| copy.load == Some(call)) {
+                self.load(copy.values[0])?;
+            }
+            self.call(self.shared.plan.node(call))?;
+            for copy in part.copies.iter().filter(|copy| copy.store == Some(call)) {
+                self.store(copy.values[0])?;
+            }
+        }
+        Ok(())
+    }
+
+    fn call(&self, node: &Node) -> Result<(), Error> {
+        match &node.work {
+            Work::Step(step) => {
+                let given = self.given(step, &node.inputs, node.inputs[0])?;
+                step.forward(
+                    &given,
+                    self.write(node.outputs[0])?,
+                    self.write(node.outputs[1])?,
+                )
+            }
+            Work::Gradient(gradient) => match &*gradient.of {
+                Work::Step(step) => self.gradient(node, step, gradient),
+                work => {
+                    let mut inputs = [None; 3];
+                    for (input, &value) in inputs.iter_mut().zip(&node.inputs) {
+                        *input = Some(self.read(value)?);
+                    }
+                    for &output in &node.outputs {
+                        functions::gradient(work, inputs, &[], self.write(output)?);
+                    }
+                    Ok(())
+                }
+            },
+            work => {
+                let second = node.inputs.get(1).map(|&value| self.read(value));
+                let inputs = [Some(self.read(node.inputs[0])?), second.transpose()?];
+                functions::forward(work, inputs, &[], self.write(node.outputs[0])?);
+                Ok(())
+            }
+        }
+    }
+
+    /// What a step reads, from its inputs. It works on the set of some tokens.
+    fn given(&self, step: &Step, inputs: &[Value], tokens: Value) -> Result<Given<'_, T>, Error> {
+        let network = self.shared.plan.network();
+        let set = network.set_of(tokens);
+        let mut given = Given {
+            chunk: self.chunk.seen_from(set.unwrap_or(Set::Items)),
+            x: &[],
+            other: &[],
+            mask: (&[], [1; 4]),
+            parameters: &[],
+        };
+        for (at, (input, &value)) in step.inputs().iter().zip(inputs).enumerate() {
+            let data = self.read(value)?;
+            match input {
+                _ if at == 0 => given.x = data,
+                Input::Parameters(_) => given.parameters = data,
+                Input::Tokens(_) | Input::Context(_) | Input::Rows => given.other = data,
+                Input::Mask(..) => {
+                    let shape = &self.shared.plan.spot(value)?.shape;
+                    given.mask = (data, [shape[0], shape[1], shape[2], shape[3]]);
+                }
+            }
+        }
+        Ok(given)
+    }
+
+    fn gradient(&self, node: &Node, step: &Step, gradient: &Gradient) -> Result<(), Error> {
+        let all = step.inputs();
+        let count = if step.gradient_reads_tokens() {
+            all.len()
+        } else {
+            0
+        };
+        let given = self.given(step, &node.inputs[..count], node.inputs[count + 1])?;
+        let (kept, g) = (
+            self.read(node.inputs[count])?,
+            self.read(node.inputs[count + 1])?,
+        );
+        let mut to = Gradients::default();
+        let mut outputs = node.outputs.iter();
+        for (at, (input, _)) in all
+            .iter()
+            .zip(&gradient.wanted)
+            .enumerate()
+            .filter(|(_, (_, wanted))| **wanted)
+        {
+            let Some(&output) = outputs.next() else {
+                continue;
+            };
+            let own = Some(self.write(output)?);
+            match input {
+                _ if at == 0 => to.x = own,
+                Input::Parameters(_) => to.parameters = own,
+                _ => to.other = own,
+            }
+        }
+        if !gradient.adds {
+            return step.backward(&given, kept, g, to);
+        }
+        // The gradient so far lies where the sum is written.
+        let Some(sum) = to.x.take() else {
+            return Ok(());
+        };
+        let mut more = Buffer::take(sum.len());
+        let to = Gradients {
+            x: Some(&mut more),
+            ..to
+        };
+        step.backward(&given, kept, g, to)?;
+        add(sum, &more);
+        Ok(())
+    }
+
+    /// The elements of a value in this chunk; all elements of a value without rows.
+    fn read(&self, value: Value) -> Result<&[T], Error> {
+        let spot = self.shared.plan.spot(value)?;
+        let is_held = match spot.memory {
+            Memory::Input(_) | Memory::Parameter(_) => true,
+            Memory::Output(at) => !self.shared.own.contains(&at),
+            _ => false,
+        };
+        if is_held
+            && self
+                .shared
+                .plan
+                .local(self.shared.part, value, spot)
+                .is_none()
+        {
+            let (start, len) = self.range(value, spot);
+            return Ok(&self.host(spot.memory)[start..start + len]);
+        }
+        let (place, len) = self.place(value, spot)?;
+        // SAFETY: see `place`. Nothing writes there while a node reads, but for a value that takes its place.
+        Ok(unsafe { slice::from_raw_parts(place, len) })
+    }
+
+    fn host(&self, memory: Memory) -> &[T] {
+        let mut host = self.shared.host.iter();
+        host.find(|(own, _)| *own == memory)
+            .map_or(&[], |(_, data)| data)
+    }
+
+    /// The first element of a value that is of this chunk, and their number.
+    fn range(&self, value: Value, spot: &Spot) -> (usize, usize) {
+        let plan = self.shared.plan;
+        let Some([own, context]) = plan.network().widths(value) else {
+            return (0, spot.len());
+        };
+        let [first, rows] = self.chunk.of(Set::Items);
+        let [first_of_context, of_context] = self.chunk.of(Set::Context);
+        (
+            own * first + context * first_of_context,
+            own * rows + context * of_context,
+        )
+    }
+
+    /// The elements of a result in this chunk, or of its sum.
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "each result of a node has a place of its own"
+    )]
+    fn write(&self, value: Value) -> Result<&mut [T], Error> {
+        let (place, len) = self.place(value, self.shared.plan.spot(value)?)?;
+        // SAFETY: see `place`. A node writes each of its results once, and reads them not.
+        Ok(unsafe { slice::from_raw_parts_mut(place, len) })
+    }
+
+    /// The place of a value in this chunk, and its elements there. The plan gives values that are needed at the same time places of their own, inside of
+    /// the memory of this run and of this chunk; rows of a chunk are of no other.
+    fn place(&self, value: Value, spot: &Spot) -> Result<(*mut T, usize), Error> {
+        let shared = self.shared;
+        let (start, len) = self.range(value, spot);
+        let place = match shared.plan.local(shared.part, value, spot) {
+            Some(from) => {
+                let rows = self.chunk.rows();
+                let before = match shared.plan.network().set_of(value) {
+                    Some(Set::Context) => {
+                        shared.part.widths[0] * rows + from * self.chunk.context.rows()
+                    }
+                    _ => from * rows,
+                };
+                self.locals.wrapping_add(before)
+            }
+            None => match (
+                shared.sums.iter().find(|sum| sum.value == value),
+                spot.memory,
+            ) {
+                (Some(sum), _) => self.sums.wrapping_add(sum.from),
+                (None, Memory::Arena { from, .. }) => {
+                    shared.arena.0.wrapping_add(from / T::DTYPE.bytes() + start)
+                }
+                (None, Memory::Kept { from, .. }) => {
+                    shared.kept.0.wrapping_add(from / T::DTYPE.bytes() + start)
+                }
+                (None, Memory::Output(at)) if shared.own.contains(&at) => {
+                    shared.outputs[at - shared.own.start].0.wrapping_add(start)
+                }
+                (None, _) => return Err(not_computed(shared.plan, value)),
+            },
+        };
+        Ok((place, len))
+    }
+
+    /// The layout of a value of the host.
+    fn layout(&self, value: Value) -> Layout {
+        let (blades, channels) = match &self.shared.plan.network().values[value.0].extent {
+            Extent::Shape(axes) => match axes.last() {
+                Some(&Axis::Token { blades, channels }) => (blades, channels),
+                _ => (1, Channels::new(0, 1)),
+            },
+            Extent::Saved => (1, Channels::default()),
+        };
+        let set = self.shared.plan.network().set_of(value);
+        let [_, rows] = self.chunk.of(set.unwrap_or(Set::Items));
+        Layout {
+            blades,
+            rows,
+            channels,
+        }
+    }
+
+    /// Copies the rows of a value of the host into their layout.
+    fn load(&self, value: Value) -> Result<(), Error> {
+        let spot = self.shared.plan.spot(value)?;
+        let (start, len) = self.range(value, spot);
+        let rows = match spot.memory {
+            Memory::Output(at) if self.shared.own.contains(&at) => self.output(at, start, len),
+            memory => &self.host(memory)[start..start + len],
+        };
+        self.layout(value).unpack(rows, self.write(value)?);
+        Ok(())
+    }
+
+    /// Copies a value out of its layout into the rows of the host.
+    fn store(&self, value: Value) -> Result<(), Error> {
+        let spot = self.shared.plan.spot(value)?;
+        let (start, len) = self.range(value, spot);
+        if let Memory::Output(at) = spot.memory {
+            let rows = self.output(at, start, len);
+            self.layout(value).pack(self.write(value)?, rows);
+        }
+        Ok(())
+    }
+
+    /// Elements of an output.
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "the rows of a chunk are of no other chunk"
+    )]
+    fn output(&self, at: usize, start: usize, len: usize) -> &mut [T] {
+        let number = at - self.shared.own.start;
+        let place = self.shared.outputs[number].0.wrapping_add(start);
+        // SAFETY: the output has the length of its value, and the rows of a chunk are of no other chunk.
+        unsafe { slice::from_raw_parts_mut(place, len) }
+    }
+}
+
+fn not_computed(plan: &Plan, value: Value) -> Error {
+    Error::NotComputed {
+        what: "part",
+        got: plan.network().name(value).to_owned(),
+    }
+}
+
+/// The first error of chunks.
+#[derive(Default)]
+struct Failure(Mutex<Option<Error>>);
+
+impl Failure {
+    fn note(&self, result: Result<(), Error>) {
+        if let Err(error) = result {
+            let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            first.get_or_insert(error);
+        }
+    }
+
+    fn result(self) -> Result<(), Error> {
+        let first = self.0.into_inner().unwrap_or_else(PoisonError::into_inner);
+        first.map_or(Ok(()), Err)
+    }
+}

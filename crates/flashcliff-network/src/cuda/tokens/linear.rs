@@ -1,0 +1,179 @@
+//! Linear layers as one matrix product.
+
+use flashcliff::Device;
+use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
+use flashcliff::cuda::items::{Items, Pack};
+use flashcliff::cuda::matrix::{MatrixForm, MatrixPlaces, MatrixProduct};
+
+use super::constants::{Constants, Table};
+use super::gains::Sums;
+use super::matrix::{self, Layout};
+use super::room::Room;
+use super::{Given, Ready, Site, Sizes, To, not_served};
+use crate::{Error, tokens};
+
+#[derive(Debug)]
+pub(super) struct Linear {
+    layout: Layout,
+    /// For each element of the matrix its parameter, or the number 1.
+    places: Table,
+    factors: Table,
+    one: Table,
+    /// For each parameter the elements of the matrix's gradient.
+    of_parameters: Sums,
+    /// The columns with a bias.
+    biased: Vec<(usize, usize)>,
+    products: Products,
+}
+
+/// The products for the result, the gradient of the input, and that of the matrix.
+#[derive(Clone, Copy, Debug)]
+struct Products {
+    output: MatrixProduct,
+    input: MatrixProduct,
+    matrix: MatrixProduct,
+}
+
+impl Linear {
+    pub(super) fn new(
+        step: &tokens::Linear,
+        device: &Device,
+        sizes: &Sizes,
+        constants: &mut Constants,
+    ) -> Result<Self, Error> {
+        let layout = Layout::of(step, sizes.dtype);
+        let sources = matrix::sources(step, layout)?;
+        let most = 1 << Items::PLACE_BITS;
+        let count: usize = step.lens().iter().sum();
+        if count > most {
+            let expected =
+                format!("at most {most} parameters of maps that share an input, got {count}");
+            return Err(not_served("equivariant_linear", &expected));
+        }
+        // The number 1 is the only one of a second tensor.
+        let place = |&(source, _): &(Option<usize>, f64)| source.unwrap_or(most) as i64;
+        let places: Vec<i64> = sources.iter().map(place).collect();
+        let factors: Vec<f64> = sources.iter().map(|&(_, factor)| factor).collect();
+        let Layout {
+            inputs, outputs, ..
+        } = layout;
+        let (rows, product) = (sizes.rows(), |form, of| sizes.product(form, of));
+        let products = Products {
+            output: product(MatrixForm::Plain, [rows, outputs, inputs]),
+            input: product(MatrixForm::RightTransposed, [rows, inputs, outputs]),
+            matrix: product(MatrixForm::LeftTransposed, [inputs, outputs, rows]),
+        };
+        for product in [products.output, products.input, products.matrix] {
+            product.prepare(device)?;
+        }
+        Ok(Self {
+            layout,
+            places: constants.indices(&places)?,
+            factors: constants.numbers(sizes.dtype, &factors),
+            one: constants.numbers(sizes.dtype, &[1.0]),
+            of_parameters: Sums::new(&matrix::places(step, layout)?, sizes, constants)?,
+            biased: matrix::biased(step),
+            products,
+        })
+    }
+
+    /// The matrix of gradients of the result.
+    fn gradient(&self, sizes: &Sizes) -> [usize; 2] {
+        [sizes.rows(), self.layout.outputs]
+    }
+
+    /// The gradient of the matrix and of the bias, partial sums of the bias, and the workspace of the product.
+    fn room(&self, sizes: &Sizes) -> Room<3> {
+        Room::new([
+            sizes.bytes(self.layout.len),
+            sizes.partial_bytes(self.gradient(sizes), &self.biased),
+            self.products.matrix.workspace_bytes(),
+        ])
+    }
+
+    /// Gathers the matrix and the bias.
+    ///
+    /// # Safety
+    /// The contract of [`Ready::forward`] holds.
+    unsafe fn gather(&self, site: &Site<'_>, given: Given) -> Result<(), Error> {
+        let pack = Pack {
+            from: 0,
+            places: self.places.at(site.tables),
+            factors: self.factors.at(site.tables),
+            to: given.kept,
+            count: self.layout.len,
+            uses: 1,
+            dtype: site.sizes.dtype,
+        };
+        let tensors = [given.parameters, self.one.at(site.tables)];
+        // SAFETY: places are those of parameters or of the number 1, as the table was made; the caller promises the rest.
+        Ok(unsafe { Items::pack_tensors(site.target(), pack, &tensors) }?)
+    }
+
+    /// # Safety
+    /// The contract of [`Ready::backward`] holds.
+    unsafe fn parameter_gradients(
+        &self,
+        site: &Site<'_>,
+        given: Given,
+        g: CUdeviceptr,
+        to: CUdeviceptr,
+    ) -> Result<(), Error> {
+        let sizes = &site.sizes;
+        let [of_matrix, partials, workspace] = self.room(sizes).at(given.workspace);
+        let of_bias = sizes.after(of_matrix, self.layout.bias);
+        let (product, gradient) = (self.products.matrix, self.gradient(sizes));
+        // SAFETY: the room has the elements of all; the caller promises the rest.
+        unsafe {
+            site.multiply(product, [given.x, g, of_matrix, workspace])?;
+            site.column_sums(gradient, &self.biased, [g, partials, of_bias])?;
+            self.of_parameters.write(site, of_matrix, to)
+        }
+    }
+}
+
+impl Ready for Linear {
+    fn forward_bytes(&self, _: &Sizes) -> usize {
+        self.products.output.workspace_bytes()
+    }
+
+    fn backward_bytes(&self, sizes: &Sizes, to: To) -> usize {
+        let of_input = to.x.map(|_| self.products.input.workspace_bytes());
+        let of_parameters = to.parameters.map(|_| self.room(sizes).bytes());
+        of_input.max(of_parameters).unwrap_or(0)
+    }
+
+    unsafe fn forward(&self, site: &Site<'_>, given: Given, y: CUdeviceptr) -> Result<(), Error> {
+        let places = MatrixPlaces {
+            left: given.x,
+            right: given.kept,
+            to: y,
+            bias: site.sizes.after(given.kept, self.layout.bias),
+            workspace: given.workspace,
+        };
+        // SAFETY: what is kept has the matrix and the bias, which is aligned; the caller promises the rest.
+        unsafe {
+            self.gather(site, given)?;
+            Ok(self.products.output.run(site.target(), places)?)
+        }
+    }
+
+    unsafe fn backward(
+        &self,
+        site: &Site<'_>,
+        given: Given,
+        g: CUdeviceptr,
+        to: To,
+    ) -> Result<(), Error> {
+        if let Some(to) = to.x {
+            let places = [g, given.kept, to, given.workspace];
+            // SAFETY: what is kept has the matrix; the caller promises the rest.
+            unsafe { site.multiply(self.products.input, places) }?;
+        }
+        match to.parameters {
+            // SAFETY: the caller promises it.
+            Some(to) => unsafe { self.parameter_gradients(site, given, g, to) },
+            None => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,297 @@
+//! Steps of transformers on a GPU, on packed rows `[rows, width]`.
+//!
+//! All memory is that of the plan: results, what a step keeps, and the workspace of a line. Tables are on the device before the first run.
+//!
+//! * `call` - the launches; `site` - the sizes that all steps share, and the place of a launch.
+//! * `room` - the parts of a piece of memory; `constants` - tables.
+//! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix.
+//! * `norm`, `gains`, `gate`, `dropout` - functions of each token.
+//! * `products` - geometric products and joins.
+//! * `columns` - positions, and channels of other tokens.
+//! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax.
+
+mod attention;
+mod call;
+mod columns;
+mod constants;
+mod dropout;
+mod fused;
+mod gains;
+mod gate;
+mod linear;
+mod matrix;
+mod norm;
+mod products;
+mod room;
+mod scores;
+mod site;
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::fmt;
+
+use flashcliff::cuda::MatmulPrecision;
+use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
+use flashcliff::cuda::rows::Rows;
+use flashcliff::{Algebra, Device, Dtype, Signature};
+
+use super::beside::Line;
+use crate::Error;
+use crate::plan::Plan;
+use crate::tokens::Step;
+use crate::tokens::step::Input;
+use crate::work::Work;
+pub(super) use constants::Constants;
+pub(super) use site::{Site, Sizes};
+
+/// The addresses that a pass of a step reads besides gradients.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Given {
+    pub(super) x: CUdeviceptr,
+    /// The reference of joins, other tokens, or those of the context.
+    pub(super) other: CUdeviceptr,
+    /// The mask, and its shape.
+    pub(super) mask: (CUdeviceptr, [usize; 4]),
+    pub(super) parameters: CUdeviceptr,
+    /// What the forward pass keeps.
+    pub(super) kept: CUdeviceptr,
+    pub(super) workspace: CUdeviceptr,
+}
+
+/// The addresses of the gradients that a pass writes, each if it is wanted.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct To {
+    pub(super) x: Option<CUdeviceptr>,
+    pub(super) other: Option<CUdeviceptr>,
+    pub(super) parameters: Option<CUdeviceptr>,
+    pub(super) mask: Option<CUdeviceptr>,
+    /// Whether the gradient of the tokens is added to what is there.
+    pub(super) adds: bool,
+}
+
+/// A step that is ready to launch.
+pub(super) trait Ready: fmt::Debug + Send + Sync {
+    /// The bytes of workspace of the forward pass.
+    fn forward_bytes(&self, _: &Sizes) -> usize {
+        0
+    }
+
+    /// The bytes of workspace of the backward pass that writes some gradients.
+    fn backward_bytes(&self, _: &Sizes, _: To) -> usize {
+        0
+    }
+
+    /// Writes the result, and what the backward pass needs.
+    ///
+    /// # Safety
+    /// All addresses are those of the step's values for the sizes of the site, on its device, until the work on its stream is done, and nothing
+    /// else uses what is written.
+    unsafe fn forward(&self, site: &Site<'_>, given: Given, y: CUdeviceptr) -> Result<(), Error>;
+
+    /// Writes the gradients that are wanted, from that of the result.
+    ///
+    /// # Safety
+    /// The contract of [`Self::forward`] holds.
+    unsafe fn backward(
+        &self,
+        site: &Site<'_>,
+        given: Given,
+        g: CUdeviceptr,
+        to: To,
+    ) -> Result<(), Error>;
+}
+
+/// The steps of a plan.
+#[derive(Debug)]
+pub(super) struct Steps {
+    /// The steps by the nodes of the forward pass, with their sizes. Nodes that stand for one share it.
+    ready: HashMap<usize, (Sizes, Box<dyn Ready>)>,
+    constants: Constants,
+    /// The functions by which parameters are joined; `None` if nothing compiles them.
+    rows: Option<Rows>,
+}
+
+/// The elements that a step keeps for its gradient.
+pub(super) fn kept(step: &Step, sizes: &Sizes) -> usize {
+    match step {
+        Step::Linear(step) => matrix::Layout::of(step, sizes.dtype).len,
+        Step::Gains(step) => gains::width(step),
+        Step::Products(step) => products::kept(step, sizes),
+        Step::Attention(step) => attention::kept(step, sizes),
+        _ => 0,
+    }
+}
+
+/// Makes a step ready.
+fn ready(
+    step: &Step,
+    device: &Device,
+    sizes: &Sizes,
+    constants: &mut Constants,
+) -> Result<Box<dyn Ready>, Error> {
+    Ok(match step {
+        Step::Linear(step) => Box::new(linear::Linear::new(step, device, sizes, constants)?),
+        Step::Norm(step) => Box::new(norm::Norm::new(step)?),
+        Step::Gains(step) => Box::new(gains::Gains::new(step, device, sizes, constants)?),
+        Step::Gated(step) => Box::new(gate::Gated::new(step)?),
+        Step::Products(step) => Box::new(products::Products::new(step, device, sizes, constants)?),
+        Step::Attention(step) => Box::new(attention::Attention::new(step, device, sizes)?),
+        Step::Rotary(step) => Box::new(columns::Rotary::new(step, device, sizes, constants)?),
+        Step::Reinserted(step) => {
+            Box::new(columns::Reinserted::new(step, device, sizes, constants)?)
+        }
+        Step::Dropout(step) => Box::new(dropout::Dropout::new(step)),
+    })
+}
+
+/// The sizes of a plan, for types that a step has kernels for: dropout for all.
+pub(super) fn sizes(
+    step: &Step,
+    batch: crate::Rows,
+    [features, model]: [Dtype; 2],
+    precision: MatmulPrecision,
+) -> Result<Sizes, Error> {
+    let is_wide = matches!(model, Dtype::F32 | Dtype::F64);
+    match features == model && (is_wide || matches!(step, Step::Dropout(_))) {
+        true => Ok(Sizes {
+            batch,
+            dtype: model,
+            precision,
+        }),
+        false => Err(not_served(
+            "steps of transformers",
+            &format!(
+                "features and a model of f32, or both of f64, got features of {features} and a model of {model}"
+            ),
+        )),
+    }
+}
+
+impl Steps {
+    pub(super) fn new(
+        plan: &Plan,
+        device: &Device,
+        precision: MatmulPrecision,
+    ) -> Result<Option<Self>, Error> {
+        let mut made = None;
+        for call in 0..plan.call_count() {
+            let Some(step) = step_of(plan.work(call)) else {
+                continue;
+            };
+            if made.is_none() {
+                made = Some(Self {
+                    ready: HashMap::new(),
+                    constants: Constants::default(),
+                    rows: joining(plan, device)?,
+                });
+            }
+            let Some(Self {
+                ready: steps,
+                constants,
+                ..
+            }) = &mut made
+            else {
+                continue;
+            };
+            let origin = plan.node(call).origin;
+            if let Entry::Vacant(place) = steps.entry(origin) {
+                let rows = plan.batch().seen_from(plan.set_of_node(origin));
+                let sizes = sizes(step, rows, plan.types(), precision)?;
+                let own = ready(step, device, &sizes, constants)?;
+                place.insert((sizes, own));
+            }
+        }
+        Ok(made)
+    }
+
+    pub(super) fn rows(&self) -> Option<&Rows> {
+        self.rows.as_ref()
+    }
+
+    pub(super) fn constants(&self) -> &Constants {
+        &self.constants
+    }
+
+    /// The step of a call with its sizes, also of the one whose gradient is computed.
+    pub(super) fn get(&self, plan: &Plan, call: usize) -> Option<(&Sizes, &dyn Ready)> {
+        let (sizes, own) = self.ready.get(&plan.node(call).origin)?;
+        step_of(plan.work(call)).map(|_| (sizes, &**own))
+    }
+
+    /// The bytes of workspace of what is launched on each line in a stage.
+    pub(super) fn workspace_bytes(&self, plan: &Plan, stage: usize) -> [usize; 2] {
+        let mut bytes = [0; 2];
+        for call in plan.calls(stage) {
+            let (Some((sizes, ready)), work) = (self.get(plan, call), plan.work(call)) else {
+                continue;
+            };
+            let needed = match (work, step_of(work)) {
+                (Work::Gradient(gradient), Some(step)) => {
+                    let outputs = gradient.wanted.iter().filter(|wanted| **wanted);
+                    let outputs = vec![0; outputs.count()];
+                    ready.backward_bytes(sizes, to(step, &gradient.wanted, &outputs))
+                }
+                _ => ready.forward_bytes(sizes),
+            };
+            bytes[Line::Main.number()] = bytes[Line::Main.number()].max(needed);
+            if plan.is_whole() && plan.forks(call) {
+                bytes[Line::Beside.number()] = bytes[Line::Beside.number()].max(needed);
+            }
+        }
+        bytes
+    }
+}
+
+/// The functions that join parameters in one launch, if the build has them.
+fn joining(plan: &Plan, device: &Device) -> Result<Option<Rows>, Error> {
+    match Rows::new(device, plan.types()[1]) {
+        Ok(rows) => Ok(Some(rows)),
+        Err(flashcliff::Error::UnsupportedOnCuda { .. }) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// The step of a node, also of the one whose gradient it is.
+pub(super) fn step_of(work: &Work) -> Option<&Step> {
+    match work {
+        Work::Step(step) => Some(step),
+        Work::Gradient(gradient) => step_of(&gradient.of),
+        _ => None,
+    }
+}
+
+/// The gradients of a step from the addresses of those that are wanted, in order.
+pub(super) fn to(step: &Step, wanted: &[bool], outputs: &[CUdeviceptr]) -> To {
+    let (mut to, mut outputs) = (To::default(), outputs.iter());
+    let inputs = step.inputs();
+    for (at, (input, _)) in inputs
+        .iter()
+        .zip(wanted)
+        .enumerate()
+        .filter(|(_, (_, wanted))| **wanted)
+    {
+        let own = outputs.next().copied();
+        match input {
+            _ if at == 0 => to.x = own,
+            Input::Parameters(_) => to.parameters = own,
+            Input::Mask(..) => to.mask = own,
+            _ => to.other = own,
+        }
+    }
+    to
+}
+
+/// The error of a step that has no kernels.
+fn not_served(what: &str, expected: &str) -> Error {
+    Error::Core(flashcliff::Error::UnsupportedOnCuda {
+        operator: what.to_owned(),
+        reason: format!("expected {expected}"),
+    })
+}
+
+/// An algebra of so many blades, for kernels that read no more of it.
+fn of_blades(blades: usize) -> Result<Algebra, Error> {
+    let signature = Signature::new(blades.trailing_zeros() as usize, 0, 0);
+    let signature = signature.map_err(flashcliff::Error::from)?;
+    Ok(Algebra::new(signature)?)
+}

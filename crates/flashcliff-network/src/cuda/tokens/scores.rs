@@ -1,0 +1,298 @@
+//! Attention by matrix products and a softmax. All scores of a sample are in memory, and a mask is added to them.
+//!
+//! A ragged batch is one sample, whose items see the keys of their own sequence: the memory of scores depends on the plan alone, and a captured
+//! step can run on other sequences.
+
+use flashcliff::Device;
+use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
+use flashcliff::cuda::matrix::{MatrixForm, MatrixProduct};
+use flashcliff::cuda::rows::{RowScores, Rows};
+
+use super::attention::{Heads, elements, features};
+use super::room::Room;
+use super::{Given, Site, Sizes};
+use crate::Error;
+use crate::tokens::Attention;
+use crate::tokens::features::Part;
+
+#[derive(Debug)]
+pub(super) struct Scores {
+    rows: Rows,
+    products: Products,
+}
+
+/// The products of the groups of a batch.
+#[derive(Clone, Copy, Debug)]
+struct Products {
+    scores: MatrixProduct,
+    out: MatrixProduct,
+    /// The gradients of shares, queries, keys and values.
+    of_shares: MatrixProduct,
+    of_query: MatrixProduct,
+    of_key: MatrixProduct,
+    of_value: MatrixProduct,
+}
+
+/// Groups of queries and keys. Heads that share keys are more queries of one group.
+#[derive(Clone, Copy, Debug)]
+struct Groups {
+    count: usize,
+    queries: usize,
+    keys: usize,
+}
+
+impl Groups {
+    fn of(step: &Attention, sizes: &Sizes) -> Self {
+        let (samples, items) = (sizes.batch.samples, sizes.batch.items);
+        let (count, queries) = match step.shared {
+            true => (samples, items * step.heads),
+            false => (samples * step.heads, items),
+        };
+        Self {
+            count,
+            queries,
+            keys: keys(step, sizes),
+        }
+    }
+
+    fn scores(self) -> usize {
+        self.count * self.queries * self.keys
+    }
+}
+
+impl Products {
+    fn new(heads: &Heads, sizes: &Sizes) -> Self {
+        let [width, of_values] = heads.widths;
+        let Groups {
+            count,
+            queries,
+            keys,
+        } = Groups::of(&heads.step, sizes);
+        let product = |form, of: [usize; 3]| MatrixProduct {
+            count,
+            ..sizes.product(form, of)
+        };
+        let (plain, right, left) = (
+            MatrixForm::Plain,
+            MatrixForm::RightTransposed,
+            MatrixForm::LeftTransposed,
+        );
+        Self {
+            scores: product(right, [queries, keys, width]),
+            out: product(plain, [queries, of_values, keys]),
+            of_shares: product(right, [queries, keys, of_values]),
+            of_query: product(plain, [queries, width, keys]),
+            of_key: product(left, [keys, width, queries]),
+            of_value: product(left, [keys, of_values, queries]),
+        }
+    }
+
+    fn forward(&self) -> [MatrixProduct; 2] {
+        [self.scores, self.out]
+    }
+
+    fn backward(&self) -> [MatrixProduct; 4] {
+        [self.of_shares, self.of_query, self.of_key, self.of_value]
+    }
+}
+
+fn workspace_bytes(products: &[MatrixProduct]) -> usize {
+    let bytes = products.iter().map(MatrixProduct::workspace_bytes);
+    bytes.max().unwrap_or(0)
+}
+
+impl Scores {
+    pub(super) fn new(heads: &Heads, device: &Device, sizes: &Sizes) -> Result<Self, Error> {
+        let products = Products::new(heads, sizes);
+        let mut all = products.forward().into_iter().chain(products.backward());
+        all.try_for_each(|product| product.prepare(device))?;
+        Ok(Self {
+            rows: Rows::new(device, sizes.dtype)?,
+            products,
+        })
+    }
+
+    /// Queries, keys and values in the order of groups, and the shares of keys.
+    pub(super) fn kept(step: &Attention, sizes: &Sizes) -> Room<4> {
+        let [query, key, value] = elements(step, sizes, features(step));
+        let shares = Groups::of(step, sizes).scores();
+        Room::new([query, key, value, shares].map(|count| sizes.bytes(count)))
+    }
+
+    /// Features in the order of rows, what queries attend to, and the workspace of products.
+    pub(super) fn forward_room(&self, heads: &Heads, sizes: &Sizes) -> Room<5> {
+        let (step, rows) = (&heads.step, sizes.rows());
+        let all = elements(step, sizes, heads.widths);
+        let of_rows = all.map(|count| match is_in_order(step) {
+            true => 0,
+            false => sizes.bytes(count),
+        });
+        let [query, key, value] = of_rows;
+        let out = sizes.bytes(rows * step.heads * heads.widths[1]);
+        let workspace = workspace_bytes(&self.products.forward());
+        Room::new([query, key, value, out, workspace])
+    }
+
+    /// The gradients of what queries attend to, of shares, of features in the order of groups and in that of rows, and the workspace of products.
+    pub(super) fn backward_room(&self, heads: &Heads, sizes: &Sizes) -> Room<9> {
+        let (step, rows) = (&heads.step, sizes.rows());
+        let each = elements(step, sizes, heads.widths).map(|count| sizes.bytes(count));
+        let [query, key, value] = each;
+        let in_rows = each.map(|bytes| if is_in_order(step) { 0 } else { bytes });
+        let out = sizes.bytes(rows * step.heads * heads.widths[1]);
+        let shares = sizes.bytes(Groups::of(step, sizes).scores());
+        let workspace = workspace_bytes(&self.products.backward());
+        let [of_query, of_key, of_value] = in_rows;
+        Room::new([
+            out, shares, query, key, value, of_query, of_key, of_value, workspace,
+        ])
+    }
+
+    /// # Safety
+    /// The contract of [`Ready::forward`](super::Ready::forward) holds.
+    pub(super) unsafe fn forward(
+        &self,
+        heads: &Heads,
+        site: &Site<'_>,
+        given: Given,
+        y: CUdeviceptr,
+    ) -> Result<(), Error> {
+        let (step, sizes) = (&heads.step, &site.sizes);
+        let [query, key, value, shares] = Self::kept(step, sizes).at(given.kept);
+        let [row_query, row_key, row_value, out, workspace] =
+            self.forward_room(heads, sizes).at(given.workspace);
+        let grouped = [query, key, value];
+        let products = &self.products;
+        // SAFETY: what is kept and the room have the elements of all; the caller promises the rest.
+        unsafe {
+            if is_in_order(step) {
+                heads.write(site, given, grouped)?;
+            } else {
+                let in_rows = [row_query, row_key, row_value];
+                heads.write(site, given, in_rows)?;
+                self.regroup(heads, site, in_rows, grouped, false)?;
+            }
+            site.multiply(products.scores, [query, key, shares, workspace])?;
+            let scores = row_scores(step, site, given);
+            self.rows.softmax(site.target(), scores, shares)?;
+            site.multiply(products.out, [shares, value, out, workspace])?;
+            heads.merge(site, out, sizes.batch.items, step.shared, (y, false))
+        }
+    }
+
+    /// Writes the gradients of features, and returns where they are.
+    ///
+    /// # Safety
+    /// The contract of [`Ready::forward`](super::Ready::forward) holds.
+    pub(super) unsafe fn backward(
+        &self,
+        heads: &Heads,
+        site: &Site<'_>,
+        given: Given,
+        g: CUdeviceptr,
+    ) -> Result<[CUdeviceptr; 3], Error> {
+        let (step, sizes) = (&heads.step, &site.sizes);
+        let [query, key, value, shares] = Self::kept(step, sizes).at(given.kept);
+        let room = self.backward_room(heads, sizes).at(given.workspace);
+        let [
+            out,
+            of_shares,
+            of_query,
+            of_key,
+            of_value,
+            in_rows @ ..,
+            workspace,
+        ] = room;
+        let (products, groups) = (&self.products, Groups::of(step, sizes));
+        let queries = [groups.count * groups.queries, groups.keys];
+        let by = |left, right, to| [left, right, to, workspace];
+        // SAFETY: what is kept and the room have the elements of all; the caller promises the rest.
+        unsafe {
+            heads.merge(site, out, sizes.batch.items, step.shared, (g, true))?;
+            site.multiply(products.of_value, by(shares, out, of_value))?;
+            site.multiply(products.of_shares, by(out, value, of_shares))?;
+            let (target, scale) = (site.target(), step.scale());
+            self.rows
+                .softmax_gradient(target, queries, scale, shares, of_shares)?;
+            site.multiply(products.of_query, by(of_shares, key, of_query))?;
+            site.multiply(products.of_key, by(of_shares, query, of_key))?;
+            let grouped = [of_query, of_key, of_value];
+            if is_in_order(step) {
+                return Ok(grouped);
+            }
+            self.regroup(heads, site, grouped, in_rows, true)?;
+            Ok(in_rows)
+        }
+    }
+
+    /// Copies features from the order of rows to that of groups, or back.
+    ///
+    /// # Safety
+    /// The addresses are those of the features.
+    unsafe fn regroup(
+        &self,
+        heads: &Heads,
+        site: &Site<'_>,
+        from: [CUdeviceptr; 3],
+        to: [CUdeviceptr; 3],
+        back: bool,
+    ) -> Result<(), Error> {
+        let sizes = &site.sizes;
+        for (place, (from, to)) in heads.step.places().iter().zip(from.into_iter().zip(to)) {
+            let width = heads.widths[usize::from(place.part == Part::Value)];
+            let [first, second] = match back {
+                true => [place.heads, items(sizes, place.side)],
+                false => [items(sizes, place.side), place.heads],
+            };
+            let sizes = [sizes.batch.samples, first, second, width];
+            // SAFETY: the caller promises it.
+            unsafe { self.rows.swap_axes(site.target(), sizes, from, to) }?;
+        }
+        Ok(())
+    }
+}
+
+/// The items of a sample on a side.
+fn items(sizes: &Sizes, side: usize) -> usize {
+    [sizes.batch.items, sizes.batch.context][side]
+}
+
+/// The keys of a sample.
+fn keys(step: &Attention, sizes: &Sizes) -> usize {
+    items(sizes, step.places()[1].side)
+}
+
+/// Whether features have the order of groups as the kernels of heads write them.
+fn is_in_order(step: &Attention) -> bool {
+    step.shared || step.heads == 1
+}
+
+/// What hides keys from queries.
+fn row_scores(step: &Attention, site: &Site<'_>, given: Given) -> RowScores {
+    let groups = Groups::of(step, &site.sizes);
+    let (mask, [samples, heads, queries, keys]) = given.mask;
+    let stride = |size: usize, elements: usize| if size > 1 { elements } else { 0 };
+    let (sequences, bounds) = match &site.sequences {
+        None => (0, [0; 2]),
+        Some(own) => {
+            let sides = [0, step.places()[1].side];
+            (own[0].count(), sides.map(|side| own[side].address))
+        }
+    };
+    RowScores {
+        groups: groups.count,
+        queries: groups.queries,
+        keys: groups.keys,
+        heads: step.heads,
+        heads_are_queries: step.shared,
+        mask,
+        mask_strides: [
+            stride(samples, heads * queries * keys),
+            stride(heads, queries * keys),
+            stride(queries, keys),
+        ],
+        bounds,
+        sequences,
+        scale: step.scale(),
+    }
+}

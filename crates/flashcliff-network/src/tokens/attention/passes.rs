@@ -1,0 +1,368 @@
+//! The passes of attention over a chunk: features, runs of queries and keys through the core, merging of heads, and the gradients of all that.
+
+use std::ops::Range;
+
+use flashcliff::attention::{self as core, AttentionGradients, AttentionInputs, AttentionMask};
+
+use super::{Attention, Given, Gradients};
+use crate::scratch::Buffer;
+use crate::tokens::Channels;
+use crate::tokens::chunk::{Chunk, Run, Samples};
+use crate::tokens::features::Part;
+use crate::{Error, Number};
+
+/// An input: it has all parts, the queries, or the keys and values.
+#[derive(Clone, Copy)]
+pub(crate) struct Side<'a, T> {
+    pub(crate) index: usize,
+    pub(crate) samples: Samples<'a>,
+    pub(crate) channels: Channels,
+    pub(crate) x: &'a [T],
+}
+
+impl<T> Side<'_, T> {
+    pub(crate) fn rows(&self) -> usize {
+        self.samples.rows()
+    }
+}
+
+/// The gradients of queries, keys and values.
+type Parts<T> = [Buffer<T>; 3];
+
+impl Attention {
+    /// The inputs.
+    fn sides_of<'a, T>(&self, given: &Given<'a, T>) -> Vec<Side<'a, T>> {
+        let sources = [
+            (given.chunk.samples, given.x),
+            (given.chunk.context, given.other),
+        ];
+        let sides = self.sides().into_iter().zip(sources).enumerate();
+        let side = |(index, (channels, (samples, x)))| Side {
+            index,
+            samples,
+            channels,
+            x,
+        };
+        sides.map(side).collect()
+    }
+
+    /// The rows of queries and of keys.
+    fn rows<T>(&self, given: &Given<'_, T>) -> [usize; 2] {
+        self.samples(given).map(Samples::rows)
+    }
+
+    /// The samples of queries and of keys.
+    fn samples<'a, T>(&self, given: &Given<'a, T>) -> [Samples<'a>; 2] {
+        let Chunk {
+            samples, context, ..
+        } = given.chunk;
+        [samples, if self.crossing { context } else { samples }]
+    }
+
+    /// Runs of queries, each with its keys.
+    fn runs<'a, T>(&self, given: &Given<'a, T>) -> impl Iterator<Item = [Run; 2]> + use<'a, T> {
+        let [queries, keys] = self.samples(given);
+        queries
+            .runs()
+            .zip(keys.runs())
+            .map(|(query, key)| [query, key])
+    }
+
+    /// Writes the attended values. `kept` gets what the backward pass needs.
+    pub(crate) fn forward<T: Number>(
+        &self,
+        given: &Given<'_, T>,
+        y: &mut [T],
+        kept: &mut [T],
+    ) -> Result<(), Error> {
+        let sections = self.sections(self.rows(given));
+        let [query, key, value, out, normaliser] = sections.split_mut(kept);
+        let mut parts = [query, key, value];
+        for side in self.sides_of(given) {
+            self.write_features(&side, given.parameters, &mut parts)?;
+        }
+        let [query, key, value] = parts.map(|part| &*part);
+        for run in self.runs(given) {
+            let of_query = self.mask_rows(given, run[0]);
+            let places = self.places_of_run(run);
+            let inputs = self.inputs([query, key, value], &places, given, &of_query);
+            core::forward(
+                self.sizes(run),
+                self.scale(),
+                inputs,
+                &mut out[places[3].clone()],
+                &mut normaliser[places[4].clone()],
+            )?;
+        }
+        self.merge(&given.chunk, out, y);
+        Ok(())
+    }
+
+    /// Writes the features of the parts of an input.
+    fn write_features<T: Number>(
+        &self,
+        side: &Side<'_, T>,
+        log_weights: &[T],
+        parts: &mut [&mut [T]; 3],
+    ) -> Result<(), Error> {
+        let (channels, rows) = (side.channels, side.rows());
+        let normed = self.seen(side)?;
+        let layout = self.layout(rows, channels);
+        let (mv, s) = layout.split(normed.as_deref().unwrap_or(side.x));
+        for place in self.places_of(side.index) {
+            let len = self.head.features(place.part);
+            let features = &mut parts[place.part as usize];
+            self.for_each(side.samples, place.heads, |row, head, at| {
+                self.head.write(
+                    place.part,
+                    |channel, blade| {
+                        mv[place.multivector(channels, rows, row, head, channel, blade)]
+                    },
+                    |channel| s[place.scalar(channels, row, head, channel)],
+                    self.of_head(log_weights, head),
+                    &mut features[at * len..][..len],
+                );
+            });
+        }
+        Ok(())
+    }
+
+    /// Writes the attended values of heads as tokens.
+    fn merge<T: Number>(&self, chunk: &Chunk<'_>, out: &[T], y: &mut [T]) {
+        let (rows, width) = (chunk.rows(), self.head.features(Part::Value));
+        let (to, to_s) = self.layout(rows, self.output()).split_mut(y);
+        let blades = self.head.blades;
+        self.for_each(chunk.samples, self.heads, |row, head, at| {
+            let out = &out[at * width..][..width];
+            for channel in 0..self.head.multivectors {
+                for blade in 0..blades {
+                    to[self.merged(rows, row, head, channel, blade)] =
+                        out[channel * blades + blade];
+                }
+            }
+            let scalars = &out[blades * self.head.multivectors..];
+            let first = (row * self.heads + head) * self.head.scalars;
+            to_s[first..][..scalars.len()].copy_from_slice(scalars);
+        });
+    }
+
+    /// Writes the gradients of the input and of the logarithms of weights.
+    pub(crate) fn backward<T: Number>(
+        &self,
+        given: &Given<'_, T>,
+        kept: &[T],
+        g: &[T],
+        to: Gradients<'_, T>,
+    ) -> Result<(), Error> {
+        let sections = self.sections(self.rows(given));
+        let [query, key, value, out, normaliser] = sections.split(kept);
+        let of_out = self.unmerged(&given.chunk, g);
+        let mut parts: Parts<T> = std::array::from_fn(|part| Buffer::take(sections.lens[part]));
+        let [of_query, of_key, of_value] = &mut parts;
+        for run in self.runs(given) {
+            let rows = self.mask_rows(given, run[0]);
+            let places = self.places_of_run(run);
+            core::backward(
+                self.sizes(run),
+                self.scale(),
+                self.inputs([query, key, value], &places, given, &rows),
+                &out[places[3].clone()],
+                &normaliser[places[4].clone()],
+                &of_out[places[3].clone()],
+                AttentionGradients {
+                    query: &mut of_query[places[0].clone()],
+                    key: &mut of_key[places[1].clone()],
+                    value: &mut of_value[places[2].clone()],
+                },
+            )?;
+        }
+        let mut none: [T; 0] = [];
+        let of_weights = to.parameters.unwrap_or(&mut none);
+        of_weights.fill(T::default());
+        let wanted = [to.x, to.other];
+        for (side, to) in self.sides_of(given).iter().zip(wanted) {
+            let mut unwanted = Buffer::take(if to.is_some() { 0 } else { side.x.len() });
+            let to = to.unwrap_or(&mut unwanted);
+            self.input_gradient(side, given.parameters, &parts, to, of_weights)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the gradient of an input from those of the features of its parts, and adds those of weights.
+    fn input_gradient<T: Number>(
+        &self,
+        side: &Side<'_, T>,
+        log_weights: &[T],
+        features: &Parts<T>,
+        to: &mut [T],
+        of_weights: &mut [T],
+    ) -> Result<(), Error> {
+        // Only the gradients of features of points depend on the input.
+        let normed = match self.head.points {
+            Some(_) => self.seen(side)?,
+            None => None,
+        };
+        let seen = Side {
+            x: normed.as_deref().unwrap_or(side.x),
+            ..*side
+        };
+        if !self.geometry.head_norm {
+            self.read_features(&seen, log_weights, features, to, of_weights);
+            return Ok(());
+        }
+        let mut of_normed = Buffer::take(side.x.len());
+        self.read_features(&seen, log_weights, features, &mut of_normed, of_weights);
+        self.normalised_gradient(side, &of_normed, to)
+    }
+
+    /// Writes the gradient of the input that features are of, and adds those of weights.
+    fn read_features<T: Number>(
+        &self,
+        side: &Side<'_, T>,
+        log_weights: &[T],
+        features: &Parts<T>,
+        to: &mut [T],
+        of_weights: &mut [T],
+    ) {
+        let (channels, rows) = (side.channels, side.rows());
+        let layout = self.layout(rows, channels);
+        let (mv, _) = layout.split(side.x);
+        let (to_mv, to_s) = layout.split_mut(to);
+        to_mv.fill(T::default());
+        for place in self.places_of(side.index) {
+            let len = self.head.features(place.part);
+            let gradient = &features[place.part as usize];
+            self.for_each(side.samples, place.heads, |row, head, at| {
+                let of_head = match (place.part, of_weights.is_empty()) {
+                    (Part::Query, false) => {
+                        let channels = self.head.multivectors;
+                        &mut of_weights[head * channels..][..channels]
+                    }
+                    _ => &mut [],
+                };
+                self.head.read_gradient(
+                    place.part,
+                    |channel, blade| {
+                        mv[place.multivector(channels, rows, row, head, channel, blade)]
+                    },
+                    self.of_head(log_weights, head),
+                    &gradient[at * len..][..len],
+                    |channel, blade, g| {
+                        to_mv[place.multivector(channels, rows, row, head, channel, blade)] += g;
+                    },
+                    |channel, g| to_s[place.scalar(channels, row, head, channel)] = g,
+                    of_head,
+                );
+            });
+        }
+    }
+
+    /// The input with normalised heads; `None` if the geometry does not normalise heads.
+    fn seen<T: Number>(&self, side: &Side<'_, T>) -> Result<Option<Buffer<T>>, Error> {
+        let normed = self.geometry.head_norm.then(|| self.normalised(side));
+        normed.transpose()
+    }
+
+    /// The gradient of the attended values of heads, from that of the output.
+    fn unmerged<T: Number>(&self, chunk: &Chunk<'_>, g: &[T]) -> Buffer<T> {
+        let (rows, width) = (chunk.rows(), self.head.features(Part::Value));
+        let blades = self.head.blades;
+        let mut of_out = Buffer::take(rows * self.heads * width);
+        let (g, g_s) = self.layout(rows, self.output()).split(g);
+        self.for_each(chunk.samples, self.heads, |row, head, at| {
+            let of_out = &mut of_out[at * width..][..width];
+            let (of_mv, of_s) = of_out.split_at_mut(blades * self.head.multivectors);
+            for channel in 0..self.head.multivectors {
+                for blade in 0..blades {
+                    of_mv[channel * blades + blade] =
+                        g[self.merged(rows, row, head, channel, blade)];
+                }
+            }
+            let first = (row * self.heads + head) * self.head.scalars;
+            of_s.copy_from_slice(&g_s[first..][..self.head.scalars]);
+        });
+        of_out
+    }
+
+    /// Where queries, keys, values, the output and the normalisers of a run are.
+    fn places_of_run(&self, run: [Run; 2]) -> [Range<usize>; 5] {
+        let begin = self.sections(run.map(|own| own.first)).lens;
+        let end = self.sections(run.map(|own| own.rows().end)).lens;
+        std::array::from_fn(|at| begin[at]..end[at])
+    }
+
+    fn inputs<'x, T>(
+        &self,
+        [query, key, value]: [&'x [T]; 3],
+        places: &[Range<usize>; 5],
+        given: &Given<'x, T>,
+        of_query: &'x [usize],
+    ) -> AttentionInputs<'x, T> {
+        AttentionInputs {
+            query: &query[places[0].clone()],
+            key: &key[places[1].clone()],
+            value: &value[places[2].clone()],
+            mask: self.masked.then_some(AttentionMask {
+                rows: given.mask.0,
+                of_query,
+            }),
+        }
+    }
+
+    /// The row of the mask for each query of a run, if there is one. Ragged batches have none, so a run is a whole chunk.
+    fn mask_rows<T>(&self, given: &Given<'_, T>, run: Run) -> Vec<usize> {
+        if !self.masked {
+            return Vec::new();
+        }
+        let mut rows = vec![0; run.rows().len() * self.heads];
+        self.for_each(given.chunk.samples, self.heads, |row, head, at| {
+            let sample = given.chunk.first_sample + row / run.items;
+            rows[at] = mask_row(given.mask.1, [sample, head, row % run.items]);
+        });
+        rows
+    }
+
+    fn of_head<'a, T>(&self, log_weights: &'a [T], head: usize) -> &'a [T] {
+        match log_weights {
+            [] => &[],
+            _ => &log_weights[head * self.head.multivectors..][..self.head.multivectors],
+        }
+    }
+
+    /// Calls a function with the row, the head and the index among features of each head of a part.
+    fn for_each(
+        &self,
+        samples: Samples<'_>,
+        heads: usize,
+        mut work: impl FnMut(usize, usize, usize),
+    ) {
+        for run in samples.runs() {
+            for row in run.rows() {
+                for head in 0..heads {
+                    work(row, head, self.index(run, heads, row, head));
+                }
+            }
+        }
+    }
+
+    /// Heads of a token follow each other if they share keys, else tokens of a head do.
+    fn index(&self, run: Run, heads: usize, row: usize, head: usize) -> usize {
+        if self.shared {
+            return row * heads + head;
+        }
+        let (within, items) = (row - run.first, run.items);
+        run.first * heads + (within / items * heads + head) * items + within % items
+    }
+
+    /// The element of the output's multivectors.
+    fn merged(&self, rows: usize, row: usize, head: usize, channel: usize, blade: usize) -> usize {
+        let channels = self.heads * self.head.multivectors;
+        (blade * rows + row) * channels + head * self.head.multivectors + channel
+    }
+}
+
+/// The row of a mask `[samples, heads, queries, keys]` for a sample, a head and a query. An axis of 1 stands for all.
+fn mask_row(shape: [usize; 4], at: [usize; 3]) -> usize {
+    let axes = at.iter().zip(shape);
+    axes.fold(0, |row, (&at, size)| row * size + at.min(size - 1))
+}

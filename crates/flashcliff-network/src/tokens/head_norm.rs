@@ -1,0 +1,157 @@
+//! The norm of queries, keys and values: for each head the invariant norm of its multivectors and the layer norm of its scalars.
+
+use flashcliff::equivariant::{InvariantNorm, NormSizes};
+
+use super::Channels;
+use super::attention::passes::Side;
+use super::attention::{Attention, Place};
+use super::norm::{self, standardise, standardise_gradient};
+use crate::scratch::Buffer;
+use crate::{Error, Number};
+
+impl Attention {
+    /// The input of a side with every head of every part normalised.
+    pub(crate) fn normalised<T: Number>(&self, side: &Side<'_, T>) -> Result<Buffer<T>, Error> {
+        let mut to = Buffer::take(side.x.len());
+        let (mv, s) = self.layout(side.rows(), side.channels).split(side.x);
+        let (to_mv, to_s) = self.layout(side.rows(), side.channels).split_mut(&mut to);
+        let core = InvariantNorm::new(self.geometry.algebra);
+        let rows = side.rows();
+        for place in self.places_of(side.index) {
+            let columns = self.columns(&place, side.channels.multivectors, rows);
+            let (x, mut y) = (columns.take(mv), Buffer::take(columns.len()));
+            core.forward(columns.sizes(rows), norm::EPS, &x, &mut y)?;
+            columns.put(&y, to_mv);
+            self.for_each_scalar_head(&place, (rows, side.channels), |at| {
+                let mut values = at.gather(s);
+                standardise(&mut values);
+                at.scatter(&values, to_s);
+            });
+        }
+        Ok(to)
+    }
+
+    /// The gradient of the input of a side, from that of what [`Self::normalised`] makes of it.
+    pub(crate) fn normalised_gradient<T: Number>(
+        &self,
+        side: &Side<'_, T>,
+        g: &[T],
+        to: &mut [T],
+    ) -> Result<(), Error> {
+        let (mv, s) = self.layout(side.rows(), side.channels).split(side.x);
+        let (g_mv, g_s) = self.layout(side.rows(), side.channels).split(g);
+        let (to_mv, to_s) = self.layout(side.rows(), side.channels).split_mut(to);
+        let core = InvariantNorm::new(self.geometry.algebra);
+        let rows = side.rows();
+        for place in self.places_of(side.index) {
+            let columns = self.columns(&place, side.channels.multivectors, rows);
+            let (x, g) = (columns.take(mv), columns.take(g_mv));
+            let mut gradient = Buffer::take(columns.len());
+            core.backward(columns.sizes(rows), norm::EPS, &x, &g, &mut gradient)?;
+            columns.put(&gradient, to_mv);
+            self.for_each_scalar_head(&place, (rows, side.channels), |at| {
+                let mut values = at.gather(g_s);
+                standardise_gradient(&at.gather(s), &mut values);
+                at.scatter(&values, to_s);
+            });
+        }
+        Ok(())
+    }
+
+    /// The multivector channels of a part among those of a side.
+    fn columns(&self, place: &Place, width: usize, rows: usize) -> Columns {
+        Columns {
+            first: place.first.multivectors,
+            channels: self.head.multivectors,
+            heads: place.heads,
+            width,
+            lines: self.head.blades * rows,
+        }
+    }
+
+    /// Calls a function with the scalars of each row and head of a part.
+    fn for_each_scalar_head(
+        &self,
+        place: &Place,
+        (rows, channels): (usize, Channels),
+        mut work: impl FnMut(Spread),
+    ) {
+        if self.head.scalars == 0 {
+            return;
+        }
+        for row in 0..rows {
+            for head in 0..place.heads {
+                work(Spread {
+                    first: place.scalar(channels, row, head, 0),
+                    step: place.heads,
+                    count: self.head.scalars,
+                });
+            }
+        }
+    }
+}
+
+/// Some neighbouring channels of all lines of multivectors.
+struct Columns {
+    first: usize,
+    /// The channels of a head.
+    channels: usize,
+    heads: usize,
+    /// The channels of a line.
+    width: usize,
+    lines: usize,
+}
+
+impl Columns {
+    fn of_line(&self) -> usize {
+        self.channels * self.heads
+    }
+
+    fn len(&self) -> usize {
+        self.lines * self.of_line()
+    }
+
+    fn sizes(&self, rows: usize) -> NormSizes {
+        NormSizes {
+            rows,
+            channels: self.channels,
+            groups: self.heads,
+        }
+    }
+
+    fn take<T: Number>(&self, lines: &[T]) -> Buffer<T> {
+        let mut taken = Buffer::take(self.len());
+        let lines = lines.chunks_exact(self.width);
+        for (to, line) in taken.chunks_exact_mut(self.of_line()).zip(lines) {
+            to.copy_from_slice(&line[self.first..][..self.of_line()]);
+        }
+        taken
+    }
+
+    fn put<T: Number>(&self, taken: &[T], lines: &mut [T]) {
+        let lines = lines.chunks_exact_mut(self.width);
+        for (from, line) in taken.chunks_exact(self.of_line()).zip(lines) {
+            line[self.first..][..self.of_line()].copy_from_slice(from);
+        }
+    }
+}
+
+/// Elements that are a step apart.
+struct Spread {
+    first: usize,
+    step: usize,
+    count: usize,
+}
+
+impl Spread {
+    fn gather<T: Copy>(&self, data: &[T]) -> Vec<T> {
+        let places = (0..self.count).map(|at| self.first + at * self.step);
+        places.map(|at| data[at]).collect()
+    }
+
+    fn scatter<T: Copy>(&self, values: &[T], data: &mut [T]) {
+        for (at, &value) in values.iter().enumerate() {
+            data[self.first + at * self.step] = value;
+        }
+    }
+}

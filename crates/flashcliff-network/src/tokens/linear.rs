@@ -1,0 +1,356 @@
+//! Equivariant linear layers that share an input.
+
+use flashcliff::equivariant::{EquivariantLinear, Matrices, MatricesMut, Side, SideMut, Sizes};
+
+use super::chunk::Layout;
+use super::step::{Given, Gradients};
+use super::{Channels, Geometry, add};
+use crate::{Error, Number};
+
+/// Layers with the channels of `input`, whose outputs lie side by side.
+///
+/// Parameters of a layer, where there are such channels: `weight` `[out, in, maps]`; `s2mvs.weight` `[out * invariant, in_scalars]` and
+/// `s2mvs.bias` `[out * invariant]`, or `bias` `[out, 1]` of the scalar blade without scalar inputs; `mvs2s.weight` `[out_scalars, in * invariant]`
+/// and `mvs2s.bias` `[out_scalars]`; `s2s.weight` `[out_scalars, in_scalars]`. Biases can be left out. The blades that the group leaves alone are
+/// innermost. The first axis of each is that of the outputs, so parameters of one kind of several layers one after another are those of one
+/// layer.
+#[derive(Clone, Debug)]
+pub struct Linear {
+    pub(crate) geometry: Geometry,
+    pub(crate) core: EquivariantLinear,
+    pub(crate) input: Channels,
+    pub(crate) layers: Vec<Channels>,
+    /// Whether the output also has the scalars of the input, unchanged. The layers have no scalar outputs then.
+    pub(crate) keeps_scalars: bool,
+    /// Whether the layers have biases.
+    pub(crate) biased: bool,
+}
+
+/// The kinds of parameters, in the order in which the core has them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Weight,
+    ScalarsToBlades,
+    BladeBias,
+    BladesToScalars,
+    ScalarBias,
+    ScalarsToScalars,
+}
+
+pub(crate) const KINDS: [Kind; 6] = [
+    Kind::Weight,
+    Kind::ScalarsToBlades,
+    Kind::BladeBias,
+    Kind::BladesToScalars,
+    Kind::ScalarBias,
+    Kind::ScalarsToScalars,
+];
+
+impl Linear {
+    /// Layers from channels to those of each layer.
+    ///
+    /// # Errors
+    /// The errors of [`Geometry::maps`].
+    pub fn new(geometry: Geometry, input: Channels, layers: Vec<Channels>) -> Result<Self, Error> {
+        let Geometry {
+            algebra,
+            group,
+            unit_maps,
+            ..
+        } = geometry;
+        Ok(Self {
+            geometry,
+            core: EquivariantLinear::new(algebra, group, unit_maps)?,
+            input,
+            layers,
+            keeps_scalars: false,
+            biased: true,
+        })
+    }
+
+    /// Layers without scalar outputs, beside the scalars of the input.
+    ///
+    /// # Errors
+    /// The errors of [`Self::new`].
+    pub fn beside_scalars(
+        geometry: Geometry,
+        input: Channels,
+        layers: &[usize],
+    ) -> Result<Self, Error> {
+        let layers = layers.iter().map(|&mv| Channels::new(mv, 0)).collect();
+        Ok(Self {
+            keeps_scalars: true,
+            ..Self::new(geometry, input, layers)?
+        })
+    }
+
+    /// The layers without biases, and so without the parameters of biases.
+    #[must_use]
+    pub fn without_bias(self) -> Self {
+        Self {
+            biased: false,
+            ..self
+        }
+    }
+
+    pub(crate) fn output(&self) -> Channels {
+        let made = self.made();
+        match self.keeps_scalars {
+            true => Channels::new(made.multivectors, self.input.scalars),
+            false => made,
+        }
+    }
+
+    /// The outputs of all layers.
+    pub(crate) fn made(&self) -> Channels {
+        let sum = |of: fn(&Channels) -> usize| self.layers.iter().map(of).sum();
+        Channels::new(sum(|c| c.multivectors), sum(|c| c.scalars))
+    }
+
+    /// The kinds and shapes of the parameters of a layer.
+    pub(crate) fn of_layer(&self, out: Channels) -> Vec<(Kind, Vec<usize>)> {
+        let (mv, s) = (self.input.multivectors, self.input.scalars);
+        let invariant = self.core.invariant().len();
+        let mut found = vec![(Kind::Weight, vec![out.multivectors, mv, self.core.maps()])];
+        match s {
+            0 => found.push((Kind::BladeBias, vec![out.multivectors, 1])),
+            _ => found.extend([
+                (Kind::ScalarsToBlades, vec![out.multivectors * invariant, s]),
+                (Kind::BladeBias, vec![out.multivectors * invariant]),
+            ]),
+        }
+        if out.scalars > 0 {
+            found.push((Kind::BladesToScalars, vec![out.scalars, mv * invariant]));
+            found.push((Kind::ScalarBias, vec![out.scalars]));
+            if s > 0 {
+                found.push((Kind::ScalarsToScalars, vec![out.scalars, s]));
+            }
+        }
+        let is_bias = |kind| matches!(kind, Kind::BladeBias | Kind::ScalarBias);
+        found.retain(|&(kind, _)| self.biased || !is_bias(kind));
+        found
+    }
+
+    /// The shapes of the parameters, layer by layer.
+    pub fn shapes(&self) -> Vec<Vec<usize>> {
+        let layers = self.layers.iter().flat_map(|&out| self.of_layer(out));
+        layers.map(|(_, shape)| shape).collect()
+    }
+
+    /// The names of the parameters, layer by layer, as GATr's state dict has them.
+    pub fn names(&self) -> Vec<&'static str> {
+        let layers = self.layers.iter().flat_map(|&out| self.of_layer(out));
+        layers.map(|(kind, _)| self.name_of(kind)).collect()
+    }
+
+    fn name_of(&self, kind: Kind) -> &'static str {
+        match kind {
+            Kind::Weight => "weight",
+            Kind::ScalarsToBlades => "s2mvs.weight",
+            Kind::BladeBias if self.input.scalars == 0 => "bias",
+            Kind::BladeBias => "s2mvs.bias",
+            Kind::BladesToScalars => "mvs2s.weight",
+            Kind::ScalarBias => "mvs2s.bias",
+            Kind::ScalarsToScalars => "s2s.weight",
+        }
+    }
+
+    /// The order in which the step takes the parameters of all layers: by kind, for each kind layer by layer.
+    pub fn order(&self) -> Vec<usize> {
+        let layers = self.layers.iter().flat_map(|&out| self.of_layer(out));
+        let kinds: Vec<Kind> = layers.map(|(kind, _)| kind).collect();
+        let of_kind = |kind| (0..kinds.len()).filter(move |&at| kinds[at] == kind);
+        KINDS
+            .into_iter()
+            .flat_map(|kind| of_kind.clone()(kind))
+            .collect()
+    }
+
+    /// The elements of the parameters of each kind, all layers together.
+    pub(crate) fn lens(&self) -> [usize; 6] {
+        KINDS.map(|kind| {
+            let layers = self.layers.iter().flat_map(|&out| self.of_layer(out));
+            let own = layers.filter(|(own, _)| *own == kind);
+            own.map(|(_, shape)| shape.iter().product::<usize>()).sum()
+        })
+    }
+
+    /// Whether the bias of multivectors is of the scalar blade alone, while scalars mix with more blades.
+    fn has_own_bias(&self) -> bool {
+        self.input.scalars == 0 && self.core.invariant().len() > 1
+    }
+
+    /// The blades that a parameter of a kind has, if it has some.
+    #[cfg(feature = "cuda")]
+    pub(crate) fn blades_of(&self, kind: Kind) -> &[usize] {
+        match kind {
+            Kind::BladeBias if self.has_own_bias() => &self.core.invariant()[..1],
+            _ => self.core.invariant(),
+        }
+    }
+
+    fn sizes(&self, rows: usize) -> Sizes {
+        let made = self.made();
+        Sizes {
+            rows,
+            in_channels: self.input.multivectors,
+            out_channels: made.multivectors,
+            in_scalars: self.input.scalars,
+            out_scalars: made.scalars,
+        }
+    }
+
+    fn layout(&self, rows: usize, channels: Channels) -> Layout {
+        Layout {
+            blades: self.geometry.blades(),
+            rows,
+            channels,
+        }
+    }
+
+    pub(crate) fn forward<T: Number>(
+        &self,
+        given: &Given<'_, T>,
+        y: &mut [T],
+    ) -> Result<(), Error> {
+        let rows = given.chunk.rows();
+        let (mv, s) = self.layout(rows, self.input).split(given.x);
+        let (out, out_s) = self.layout(rows, self.output()).split_mut(y);
+        let side = SideMut {
+            multivectors: &mut *out,
+            scalars: match self.keeps_scalars {
+                true => {
+                    out_s.copy_from_slice(s);
+                    &mut []
+                }
+                false => out_s,
+            },
+        };
+        let input = Side {
+            multivectors: mv,
+            scalars: s,
+        };
+        let kinds = split(given.parameters, self.lens());
+        let sizes = self.sizes(rows);
+        self.core
+            .output(sizes, &self.matrices(kinds), input, side)?;
+        let bias = kinds[2];
+        if self.has_own_bias() && !bias.is_empty() {
+            let of_scalar_blade = &mut out[..rows * bias.len()];
+            for row in of_scalar_blade.chunks_exact_mut(bias.len()) {
+                add(row, bias);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn backward<T: Number>(
+        &self,
+        given: &Given<'_, T>,
+        g: &[T],
+        to: Gradients<'_, T>,
+    ) -> Result<(), Error> {
+        let rows = given.chunk.rows();
+        let (g_mv, g_s) = self.layout(rows, self.output()).split(g);
+        let gradient = Side {
+            multivectors: g_mv,
+            scalars: if self.keeps_scalars { &[] } else { g_s },
+        };
+        if let Some(to) = to.x {
+            let (to_mv, to_s) = self.layout(rows, self.input).split_mut(to);
+            let side = SideMut {
+                multivectors: to_mv,
+                scalars: &mut *to_s,
+            };
+            let matrices = self.matrices(split(given.parameters, self.lens()));
+            self.core
+                .input_gradient(self.sizes(rows), &matrices, gradient, side)?;
+            if self.keeps_scalars {
+                add(to_s, g_s);
+            }
+        }
+        match to.parameters {
+            Some(to) => self.parameter_gradient(given, gradient, to),
+            None => Ok(()),
+        }
+    }
+
+    fn parameter_gradient<T: Number>(
+        &self,
+        given: &Given<'_, T>,
+        gradient: Side<'_, T>,
+        to: &mut [T],
+    ) -> Result<(), Error> {
+        let rows = given.chunk.rows();
+        let (mv, s) = self.layout(rows, self.input).split(given.x);
+        let input = Side {
+            multivectors: mv,
+            scalars: s,
+        };
+        let [weight, s_to_b, b_bias, b_to_s, s_bias, s_to_s] = split_mut(to, self.lens());
+        if self.has_own_bias() && !b_bias.is_empty() {
+            b_bias.fill(T::default());
+            let of_scalar_blade = &gradient.multivectors[..rows * b_bias.len()];
+            for row in of_scalar_blade.chunks_exact(b_bias.len()) {
+                add(b_bias, row);
+            }
+        }
+        let to = MatricesMut {
+            weight,
+            scalars_to_blades: s_to_b,
+            blade_bias: if self.has_own_bias() { &mut [] } else { b_bias },
+            blades_to_scalars: b_to_s,
+            scalar_bias: s_bias,
+            scalars_to_scalars: s_to_s,
+        };
+        let sizes = self.sizes(rows);
+        Ok(self.core.weight_gradient(sizes, gradient, input, to)?)
+    }
+
+    fn matrices<'a, T>(&self, kinds: [&'a [T]; 6]) -> Matrices<'a, T> {
+        let [weight, s_to_b, b_bias, b_to_s, s_bias, s_to_s] = kinds;
+        Matrices {
+            weight,
+            scalars_to_blades: s_to_b,
+            blade_bias: if self.has_own_bias() { &[] } else { b_bias },
+            blades_to_scalars: b_to_s,
+            scalar_bias: s_bias,
+            scalars_to_scalars: s_to_s,
+        }
+    }
+
+    /// The operations for a row.
+    pub(crate) fn flops_of_a_row(&self) -> usize {
+        let maps = self.geometry.maps().unwrap_or_default();
+        let entries: usize = maps.iter().map(|map| map.entries.len()).sum();
+        let (mv, s) = (self.input.multivectors, self.input.scalars);
+        let invariant = self.core.invariant().len();
+        let each = self.layers.iter().map(|out| {
+            let maps = entries * mv * out.multivectors;
+            let to_blades = invariant * s * out.multivectors;
+            let to_scalars = out.scalars * (invariant * mv + s);
+            2 * (maps + to_blades + to_scalars)
+        });
+        each.sum()
+    }
+}
+
+/// Elements in parts of some lengths.
+fn split<T, const N: usize>(data: &[T], lens: [usize; N]) -> [&[T]; N] {
+    let mut rest = data;
+    lens.map(|len| {
+        let (own, others) = rest.split_at(len);
+        rest = others;
+        own
+    })
+}
+
+/// The same, for writing.
+fn split_mut<T, const N: usize>(data: &mut [T], lens: [usize; N]) -> [&mut [T]; N] {
+    let mut rest = data;
+    lens.map(|len| {
+        let (own, others) = std::mem::take(&mut rest).split_at_mut(len);
+        rest = others;
+        own
+    })
+}

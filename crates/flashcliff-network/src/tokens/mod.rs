@@ -1,0 +1,62 @@
+//! Steps of geometric algebra transformers, as nodes of a network.
+//!
+//! A *token* is a row of [`Channels`]: its multivectors, blade by blade, then its scalars. A [`Step`] makes tokens of tokens, and perhaps of
+//! parameters, a reference of joins, a mask, or other tokens. Each module describes a step and computes it on the CPU, for a
+//! chunk of samples whose multivectors are `[blades, rows, channels]`.
+//!
+//! * `geometry` - the choices by which transformers over different algebras differ.
+//! * `linear` - equivariant linear maps that share an input.
+//! * `norm`, `gains`, `gate` - the invariant norm, factors of grades and of heads, and gated nonlinearities.
+//! * `dropout` - dropout of grades.
+//! * `reinserted` - channels of other tokens behind those of each token.
+//! * `products` - geometric products and joins.
+//! * `attention` - attention of heads; `features` packs its queries, keys and values, `head_norm` normalises them.
+//! * `rotary` - positions of items among the scalars of queries and keys.
+//! * `step` - a step of any kind, with its inputs, its result and its passes.
+//! * `chunk` - samples that are computed together, and their layout.
+//! * `transformer` - whole networks of these steps.
+
+pub(crate) mod attention;
+mod channels;
+pub(crate) mod chunk;
+pub(crate) mod dropout;
+pub(crate) mod features;
+pub(crate) mod gains;
+pub(crate) mod gate;
+pub(crate) mod geometry;
+mod head_norm;
+pub(crate) mod linear;
+pub(crate) mod norm;
+mod operators;
+pub(crate) mod products;
+pub(crate) mod reinserted;
+pub(crate) mod rotary;
+pub(crate) mod step;
+mod transformer;
+
+pub use attention::Attention;
+pub use channels::Channels;
+pub use chunk::Draw;
+pub use dropout::Dropout;
+pub use gains::Gains;
+pub use gate::Gated;
+pub use geometry::Geometry;
+pub use linear::Linear;
+pub use norm::Norm;
+pub use products::Products;
+pub use reinserted::Reinserted;
+pub use rotary::Rotary;
+pub use step::Step;
+pub use transformer::{AttentionOptions, Ends, Transformer};
+
+/// A number in the type of elements.
+fn number<T: flashcliff::Element>(value: f64) -> T {
+    T::from_f64(value)
+}
+
+/// Adds elements to others.
+pub(crate) fn add<T: crate::Number>(sum: &mut [T], other: &[T]) {
+    for (sum, &other) in sum.iter_mut().zip(other) {
+        *sum += other;
+    }
+}

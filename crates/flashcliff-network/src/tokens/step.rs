@@ -1,0 +1,272 @@
+//! A step of any kind, with its inputs, its result and its passes.
+
+use super::chunk::Chunk;
+use super::rotary::Way;
+use super::{
+    Attention, Channels, Dropout, Gains, Gated, Linear, Norm, Products, Reinserted, Rotary,
+};
+use crate::network::{Axis, Set};
+use crate::{Error, Number};
+
+/// A step from tokens to tokens.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Step {
+    /// Equivariant linear layers. Inputs: tokens, and all parameters one after another in the order of [`Linear::order`].
+    Linear(Linear),
+    /// The invariant norm. Inputs: tokens; with gains all gains one after another.
+    Norm(Norm),
+    /// Factors of grades or heads. Inputs: tokens, and all gains one after another.
+    Gains(Gains),
+    /// A gated nonlinearity of tokens.
+    Gated(Gated),
+    /// Geometric products and joins. Inputs: tokens; with joins the reference `[rows]`.
+    Products(Products),
+    /// Attention. Inputs: tokens; tokens of the context, if it attends to them; with a mask its numbers `[samples or 1, heads or 1, items or 1, keys]`;
+    /// with distances the logarithms of their weights `[heads, 1, channels]`.
+    Attention(Attention),
+    /// Positions of items.
+    Rotary(Rotary),
+    /// Channels of other tokens. Inputs: tokens, and other tokens.
+    Reinserted(Reinserted),
+    /// Dropout of grades.
+    Dropout(Dropout),
+}
+
+/// What a pass of a step reads besides gradients, for a chunk.
+#[derive(Clone, Copy)]
+pub(crate) struct Given<'a, T> {
+    pub(crate) chunk: Chunk<'a>,
+    /// The tokens, in the layout of the chunk.
+    pub(crate) x: &'a [T],
+    /// The reference of joins, or other tokens in the layout of the chunk.
+    pub(crate) other: &'a [T],
+    /// All numbers of a mask, and its shape.
+    pub(crate) mask: (&'a [T], [usize; 4]),
+    pub(crate) parameters: &'a [T],
+}
+
+/// The gradients that a pass of a step writes, each if it is wanted.
+pub(crate) struct Gradients<'a, T> {
+    pub(crate) x: Option<&'a mut [T]>,
+    pub(crate) other: Option<&'a mut [T]>,
+    pub(crate) parameters: Option<&'a mut [T]>,
+}
+
+impl<T> Default for Gradients<'_, T> {
+    fn default() -> Self {
+        Self {
+            x: None,
+            other: None,
+            parameters: None,
+        }
+    }
+}
+
+/// An input of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Input {
+    /// Tokens of some channels.
+    Tokens(Channels),
+    /// Tokens of some channels of the context.
+    Context(Channels),
+    /// A number for each token.
+    Rows,
+    /// A mask of so many heads, for keys of the context, or of the set of the step.
+    Mask(usize, Option<Set>),
+    /// So many elements of parameters.
+    Parameters(usize),
+}
+
+/// The operations of GELU, as operators count them: each function as one.
+const GELU: usize = 4;
+
+impl Step {
+    /// The name.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Linear(_) => "equivariant_linear",
+            Self::Norm(_) => "invariant_norm",
+            Self::Gains(_) => "gains",
+            Self::Gated(_) => "scalar_gate",
+            Self::Products(_) => "products",
+            Self::Attention(_) => "attention",
+            Self::Rotary(_) => "rotary",
+            Self::Reinserted(_) => "channels_beside",
+            Self::Dropout(_) => "grade_dropout",
+        }
+    }
+
+    /// The blades of multivectors.
+    pub fn blades(&self) -> usize {
+        match self {
+            Self::Linear(step) => step.geometry.blades(),
+            Self::Norm(step) => step.geometry.blades(),
+            Self::Gains(step) => step.geometry.blades(),
+            Self::Gated(step) => step.blades,
+            Self::Products(step) => step.blades,
+            Self::Attention(step) => step.head.blades,
+            Self::Rotary(step) => step.blades,
+            Self::Reinserted(step) => step.blades,
+            Self::Dropout(step) => step.geometry.blades(),
+        }
+    }
+
+    /// The channels of the first input.
+    pub fn input(&self) -> Channels {
+        match self {
+            Self::Linear(step) => step.input,
+            Self::Norm(step) => step.channels,
+            Self::Gains(step) => step.channels,
+            Self::Gated(step) => step.channels,
+            Self::Products(step) => step.input(),
+            Self::Attention(step) => step.input(),
+            Self::Rotary(step) => step.channels,
+            Self::Reinserted(step) => step.channels,
+            Self::Dropout(step) => step.channels,
+        }
+    }
+
+    /// The channels of the result.
+    pub fn output(&self) -> Channels {
+        match self {
+            Self::Linear(step) => step.output(),
+            Self::Products(step) => step.output(),
+            Self::Attention(step) => step.output(),
+            Self::Reinserted(step) => step.output(),
+            _ => self.input(),
+        }
+    }
+
+    /// All inputs, in order.
+    pub(crate) fn inputs(&self) -> Vec<Input> {
+        let elements =
+            |shapes: Vec<Vec<usize>>| shapes.iter().map(|s| s.iter().product::<usize>()).sum();
+        let parameters = match self {
+            Self::Linear(step) => step.lens().iter().sum(),
+            Self::Norm(step) => step.gains.as_ref().map_or(0, Gains::len),
+            Self::Gains(step) => step.len(),
+            Self::Attention(step) => elements(step.shapes()),
+            _ => 0,
+        };
+        let other = match self {
+            Self::Products(step) if step.regressive.is_some() => Some(Input::Rows),
+            Self::Attention(step) if step.crossing => Some(Input::Context(step.sides()[1])),
+            Self::Reinserted(step) => Some(Input::Tokens(step.extra)),
+            _ => None,
+        };
+        let mut inputs = vec![Input::Tokens(self.input())];
+        inputs.extend(other);
+        if let Self::Attention(step) = self
+            && step.masked
+        {
+            inputs.push(Input::Mask(
+                step.heads,
+                step.crossing.then_some(Set::Context),
+            ));
+        }
+        inputs.extend((parameters > 0).then_some(Input::Parameters(parameters)));
+        inputs
+    }
+
+    /// The axes of tokens of a set.
+    pub(crate) fn axes(&self, set: Set, channels: Channels) -> Vec<Axis> {
+        let blades = self.blades();
+        vec![set.rows(), Axis::Token { blades, channels }]
+    }
+
+    /// The elements that the backward pass of a step on a set needs besides inputs, on the CPU: of a row of items, and of one of the context.
+    pub(crate) fn kept(&self, set: Set) -> [usize; 2] {
+        match (self, set) {
+            (Self::Attention(step), Set::Items) => step.kept(),
+            // A step on the context attends within it.
+            (Self::Attention(step), Set::Context) => [0, step.kept()[0]],
+            _ => [0; 2],
+        }
+    }
+
+    /// Whether the gradient reads the tokens, and what the step kept.
+    pub(crate) fn gradient_reads_tokens(&self) -> bool {
+        !matches!(
+            self,
+            Self::Rotary(_) | Self::Reinserted(_) | Self::Dropout(_)
+        )
+    }
+
+    /// Writes the result. `kept` gets what the backward pass needs.
+    pub(crate) fn forward<T: Number>(
+        &self,
+        given: &Given<'_, T>,
+        y: &mut [T],
+        kept: &mut [T],
+    ) -> Result<(), Error> {
+        match self {
+            Self::Linear(step) => step.forward(given, y)?,
+            Self::Norm(step) => step.forward(given, y)?,
+            Self::Gains(step) => step.forward(given, y),
+            Self::Gated(step) => step.forward(given, y)?,
+            Self::Products(step) => step.forward(given, y)?,
+            Self::Attention(step) => step.forward(given, y, kept)?,
+            Self::Rotary(step) => step.turn(&given.chunk, Way::Forth, given.x, y),
+            Self::Reinserted(step) => step.forward(given, y),
+            Self::Dropout(step) => step.drop(&given.chunk, given.x, y),
+        }
+        Ok(())
+    }
+
+    /// Writes the gradients that are wanted, from that of the result.
+    pub(crate) fn backward<T: Number>(
+        &self,
+        given: &Given<'_, T>,
+        kept: &[T],
+        g: &[T],
+        to: Gradients<'_, T>,
+    ) -> Result<(), Error> {
+        match self {
+            Self::Linear(step) => return step.backward(given, g, to),
+            Self::Norm(step) => return step.backward(given, g, to),
+            Self::Gains(step) => step.backward(given, g, to),
+            Self::Products(step) => return step.backward(given, g, to),
+            Self::Attention(step) => return step.backward(given, kept, g, to),
+            Self::Reinserted(step) => step.backward(given.chunk.rows(), g, to),
+            Self::Gated(step) => {
+                return to.x.map_or(Ok(()), |to| step.backward(given, g, to));
+            }
+            Self::Rotary(step) => {
+                if let Some(to) = to.x {
+                    step.turn(&given.chunk, Way::Back, g, to);
+                }
+            }
+            Self::Dropout(step) => {
+                if let Some(to) = to.x {
+                    step.drop(&given.chunk, g, to);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The operations of a pass over rows, forwards and backwards. Each item looks at so many keys.
+    pub(crate) fn flops(&self, rows: usize, keys: usize) -> [usize; 2] {
+        let (blades, channels) = (self.blades(), self.input());
+        let (mv, width) = (channels.multivectors, channels.width_over(blades));
+        // The gradients of the input and of parameters take as many operations each as the result.
+        let twice = |each: usize| [rows * each, 2 * rows * each];
+        match self {
+            Self::Linear(step) => twice(step.flops_of_a_row()),
+            // Squares of half of the blades, their sum, and the division; two sums for scalars.
+            Self::Norm(step) => {
+                let of_gains = step.gains.as_ref().map_or(0, |_| width);
+                twice(2 * blades * mv + 5 * channels.scalars + of_gains)
+            }
+            Self::Gains(_) => twice(width),
+            Self::Gated(_) => twice((blades + GELU) * mv + GELU * channels.scalars),
+            Self::Products(step) => step.flops(rows),
+            Self::Attention(step) => step.flops_of_pair().map(|each| rows * keys * each),
+            // Two products and a sum, the same in the backward pass.
+            Self::Rotary(_) => [rows * 3 * channels.scalars; 2],
+            Self::Reinserted(_) => [0; 2],
+            Self::Dropout(_) => [rows * width; 2],
+        }
+    }
+}

@@ -1,0 +1,323 @@
+//! Runs of a network on the GPU, beside one on the CPU.
+
+use std::sync::Arc;
+
+use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
+use flashcliff::cuda::cudarc::driver::{CudaSlice, CudaStream, DevicePtr};
+use flashcliff::cuda::{self, DeviceElement, Graph, MatmulPrecision};
+use flashcliff::{Dtype, Element};
+use flashcliff_network::cuda::{Course, Gpu, Lent, Memory, Sequences};
+use flashcliff_network::tokens::Draw;
+use flashcliff_network::{Cpu, Error, Keep, Network, Rows, Scales, Slices, Value};
+
+use crate::networks::{numbers, room, slices};
+use crate::trials::device;
+
+/// A network with the value that it computes, the seed of gradients, and the inputs that have gradients too.
+pub(crate) struct Case {
+    pub(crate) network: Network,
+    pub(crate) output: Value,
+    pub(crate) seed: Value,
+    pub(crate) by: Vec<Value>,
+    pub(crate) rows: Rows,
+    /// The bounds of sequences of items, and those of their contexts.
+    pub(crate) sequences: Option<[Vec<usize>; 2]>,
+    pub(crate) draw: Option<Draw>,
+    /// An input with numbers of its own.
+    pub(crate) given: Option<(Value, Vec<f64>)>,
+}
+
+impl Case {
+    pub(crate) fn new(network: Network, [output, seed]: [Value; 2], rows: Rows) -> Self {
+        Self {
+            network,
+            output,
+            seed,
+            by: Vec::new(),
+            rows,
+            sequences: None,
+            draw: None,
+            given: None,
+        }
+    }
+
+    fn scales(&self) -> Scales<'_> {
+        Scales {
+            draw: self.draw,
+            sequences: self
+                .sequences
+                .as_ref()
+                .map(|own| own.each_ref().map(Vec::as_slice)),
+            ..Scales::default()
+        }
+    }
+}
+
+/// A network with its gradients, and its numbers.
+struct Whole<'a> {
+    case: &'a Case,
+    network: Network,
+    outputs: Vec<Value>,
+    inputs: Vec<Vec<f64>>,
+    parameters: Vec<Vec<f64>>,
+}
+
+impl<'a> Whole<'a> {
+    fn new<T: Element>(case: &'a Case, keep: Keep) -> Self {
+        let mut network = case.network.clone();
+        let mut by = case.by.clone();
+        by.extend(network.parameters());
+        let pairs = network
+            .gradients_by(case.output, case.seed, &by, keep)
+            .unwrap();
+        assert_eq!(pairs.len(), by.len(), "each has a gradient");
+        let mut outputs = vec![case.output];
+        outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
+        // What the type can represent, and parameters that do not let numbers grow.
+        let rounded = |all: Vec<Vec<f64>>, factor: f64| -> Vec<Vec<f64>> {
+            let round = |x: f64| T::from_f64(factor * x).to_f64();
+            let tensors = all.into_iter();
+            tensors
+                .map(|own| own.into_iter().map(round).collect())
+                .collect()
+        };
+        let mut inputs = rounded(numbers(&network, network.inputs(), case.rows, 1), 1.0);
+        if let Some((value, own)) = &case.given {
+            let at = network.inputs().iter().position(|input| input == value);
+            inputs[at.unwrap()] = rounded(vec![own.clone()], 1.0).remove(0);
+        }
+        let parameters = numbers(&network, network.parameters(), case.rows, 101);
+        Self {
+            case,
+            outputs,
+            inputs,
+            parameters: rounded(parameters, 0.5),
+            network,
+        }
+    }
+
+    /// The outputs of a run on the CPU.
+    fn on_cpu(&self, scales: Scales<'_>) -> Vec<Vec<f64>> {
+        let types = [Dtype::F64; 2];
+        let plan = self.network.plan(&self.outputs, self.case.rows, types);
+        let plan = plan.unwrap();
+        let mut outputs = room(&plan);
+        let sources = Slices {
+            inputs: &slices(&self.inputs),
+            parameters: &slices(&self.parameters),
+        };
+        let mut memory = Cpu::new(&plan).unwrap();
+        memory
+            .run(&plan, &sources, &mut outputs, scales, &mut |_| {})
+            .unwrap();
+        outputs
+    }
+}
+
+/// A plan on the GPU with its tensors.
+struct There<'a, T> {
+    whole: &'a Whole<'a>,
+    stream: Arc<CudaStream>,
+    gpu: Gpu,
+    memory: Memory,
+    inputs: Vec<CudaSlice<T>>,
+    parameters: Vec<CudaSlice<T>>,
+    outputs: Vec<CudaSlice<T>>,
+    bounds: [CudaSlice<i32>; 2],
+    step: CudaSlice<u32>,
+}
+
+impl<'a, T: DeviceElement + Element> There<'a, T> {
+    fn new(whole: &'a Whole<'a>) -> Self {
+        let (case, stream) = (whole.case, device().new_stream().unwrap());
+        let gpu = Gpu::new(
+            &whole.network,
+            &[&whole.outputs],
+            case.rows,
+            [<T as Element>::DTYPE; 2],
+            device(),
+            MatmulPrecision::Highest,
+        )
+        .unwrap();
+        let upload = |all: &[Vec<f64>]| -> Vec<CudaSlice<T>> {
+            let tensors = all.iter().map(|own| {
+                let own: Vec<T> = own.iter().map(|&x| T::from_f64(x)).collect();
+                stream.clone_htod(&own).unwrap()
+            });
+            tensors.collect()
+        };
+        let bounds = [0, 1].map(|set| {
+            let own = case.sequences.iter().flat_map(|own| &own[set]);
+            // An allocation of no bytes is an error for some drivers.
+            let own = own.map(|&bound| i32::try_from(bound).unwrap()).chain([0]);
+            stream.clone_htod(&own.collect::<Vec<i32>>()).unwrap()
+        });
+        Self {
+            memory: gpu.allocate(0, &stream).unwrap(),
+            inputs: upload(&whole.inputs),
+            parameters: upload(&whole.parameters),
+            outputs: upload(&room(gpu.plan())),
+            bounds,
+            step: stream
+                .clone_htod(&[case.draw.map_or(0, |draw| draw.step)])
+                .unwrap(),
+            stream,
+            gpu,
+            whole,
+        }
+    }
+
+    /// Launches the plan.
+    fn launch(&mut self, forks: bool) -> Result<(), Error> {
+        let (case, stream) = (self.whole.case, self.stream.clone());
+        let tensors =
+            |values: &[Value], data: &'_ [CudaSlice<T>]| -> Vec<(CUdeviceptr, Vec<usize>)> {
+                let shapes = values.iter().map(|&value| {
+                    let axes = self.whole.network.shape(value).unwrap().iter();
+                    axes.map(|axis| axis.size(case.rows)).collect()
+                });
+                let addresses = data.iter().map(|own| own.device_ptr(&stream).0);
+                addresses.zip(shapes).collect()
+            };
+        let inputs = tensors(self.whole.network.inputs(), &self.inputs);
+        let parameters = tensors(self.whole.network.parameters(), &self.parameters);
+        let raw = |all: &'_ [(CUdeviceptr, Vec<usize>)]| -> Vec<cuda::Tensor<'_>> {
+            let tensors = all.iter().map(|(address, shape)| {
+                let dtype = <T as Element>::DTYPE;
+                // SAFETY: the address is that of a tensor of this shape, which lives as long as this.
+                unsafe { cuda::Tensor::from_raw(*address, dtype, shape, device().ordinal()) }
+                    .unwrap()
+            });
+            tensors.collect()
+        };
+        let (inputs, parameters) = (raw(&inputs), raw(&parameters));
+        let outputs = self.outputs.iter().map(|own| own.device_ptr(&stream).0);
+        let outputs: Vec<CUdeviceptr> = outputs.collect();
+        let sequences = case.sequences.as_ref().map(|own| {
+            [0, 1].map(|set| Sequences {
+                bounds: &own[set],
+                address: self.bounds[set].device_ptr(&stream).0,
+            })
+        });
+        let draw = case.draw.map(|draw| flashcliff_network::cuda::Draw {
+            key: draw.key,
+            step: self.step.device_ptr(&stream).0,
+        });
+        let lent = Lent {
+            inputs: &inputs,
+            parameters: &parameters,
+            outputs: &outputs,
+            kept: 0,
+            error_scale: 1.0,
+            adds_error: false,
+            loss_scale: None,
+            sequences,
+            draw,
+        };
+        let course = Course { forks, stops: &[] };
+        let (gpu, memory) = (&self.gpu, &mut self.memory);
+        // SAFETY: outputs have the elements of the plan's, all live as long as this, and the stream is waited for before they are read.
+        unsafe { gpu.run(memory, &stream, lent, course, &mut |_| Ok::<(), Error>(())) }
+    }
+
+    /// Forgets the outputs, so that a run that writes none of them is seen.
+    fn forget(&mut self) {
+        for own in &mut self.outputs {
+            let nothing = vec![T::from_f64(f64::NAN); own.len()];
+            self.stream.memcpy_htod(&nothing, own).unwrap();
+        }
+    }
+
+    fn outputs(&self) -> Vec<Vec<f64>> {
+        let outputs = self.outputs.iter().map(|own| {
+            let own: Vec<T> = self.stream.clone_dtoh(own).unwrap();
+            own.into_iter().map(Element::to_f64).collect()
+        });
+        let outputs = outputs.collect();
+        self.stream.synchronize().unwrap();
+        outputs
+    }
+
+    fn eager(&mut self) -> Vec<Vec<f64>> {
+        self.forget();
+        self.launch(false).unwrap();
+        self.outputs()
+    }
+}
+
+/// Compares in both types, with all values kept and with blocks that are computed again.
+pub(crate) fn compare(name: &str, case: &Case) {
+    compare_as::<f64>(&format!("{name}, f64"), case, 1e-12);
+    compare_as::<f32>(&format!("{name}, f32"), case, 1e-4);
+}
+
+/// Compares in one type.
+pub(crate) fn compare_as<T: DeviceElement + Element>(name: &str, case: &Case, bound: f64) {
+    let whole = Whole::new::<T>(case, Keep::All);
+    let expected = whole.on_cpu(case.scales());
+    let mut there = There::<T>::new(&whole);
+    let got = there.eager();
+    assert_close(&got, &expected, bound, name);
+    assert_same(&there.eager(), &got, &format!("{name}, again"));
+    let stream = there.stream.clone();
+    let graph = Graph::capture(&stream, || there.launch(true));
+    let graph = graph.unwrap_or_else(|error| panic!("{name}: {error:?}"));
+    there.forget();
+    graph.launch().unwrap();
+    let captured = there.outputs();
+    assert_same(&captured, &got, &format!("{name}, captured"));
+    if let Some(draw) = case.draw {
+        // The number of the pass is read when the graph runs.
+        let later = Draw {
+            step: draw.step + 5,
+            ..draw
+        };
+        let (step, scales) = ([later.step], case.scales());
+        there.stream.memcpy_htod(&step, &mut there.step).unwrap();
+        graph.launch().unwrap();
+        let draw = Some(later);
+        let expected = whole.on_cpu(Scales { draw, ..scales });
+        assert_close(
+            &there.outputs(),
+            &expected,
+            bound,
+            &format!("{name}, later"),
+        );
+    }
+    let again = Whole::new::<T>(case, Keep::BetweenBlocks);
+    let got = There::<T>::new(&again).eager();
+    assert_close(&got, &expected, bound, &format!("{name}, computed again"));
+}
+
+fn assert_close(got: &[Vec<f64>], expected: &[Vec<f64>], bound: f64, what: &str) {
+    assert_eq!(got.len(), expected.len(), "{what}");
+    for (number, (got, expected)) in got.iter().zip(expected).enumerate() {
+        assert_eq!(got.len(), expected.len(), "{what}, output {number}");
+        let largest = expected.iter().fold(1.0_f64, |most, x| most.max(x.abs()));
+        let error = |at: usize| (got[at] - expected[at]).abs() / largest;
+        // What is no number is the worst of all.
+        let order = |a: &usize, b: &usize| error(*a).total_cmp(&error(*b));
+        let Some(worst) = (0..got.len()).max_by(order) else {
+            continue;
+        };
+        assert!(
+            error(worst) <= bound,
+            "{what}, output {number}, element {worst}: expected {}, got {}, {:e} of the largest",
+            expected[worst],
+            got[worst],
+            error(worst)
+        );
+    }
+}
+
+fn assert_same(a: &[Vec<f64>], b: &[Vec<f64>], what: &str) {
+    let bits = |all: &[Vec<f64>]| -> Vec<Vec<u64>> {
+        let tensors = all.iter();
+        tensors
+            .map(|own| own.iter().map(|x| x.to_bits()).collect())
+            .collect()
+    };
+    for (number, (a, b)) in bits(a).iter().zip(&bits(b)).enumerate() {
+        assert_eq!(a, b, "{what}, output {number}");
+    }
+}

@@ -1,0 +1,501 @@
+//! Blocks of transformers as networks, beside differences, beside samples by themselves, and beside masks.
+
+use flashcliff::Dtype;
+use flashcliff_network::tokens::{
+    Attention, AttentionOptions, Channels, Draw, Dropout, Geometry, Linear, Rotary, Step,
+    Transformer,
+};
+use flashcliff_network::{Axis, Cpu, Keep, Network, Plan, Rows, Scales, Slices, Value};
+
+use crate::blocks::{Block, Made, blocks, flat, linear, signature};
+use crate::networks::{numbers, room, slices};
+
+/// The result and all gradients.
+fn planned(made: &Made, rows: Rows, keep: Keep) -> Plan {
+    let mut network = made.network.clone();
+    let pairs = network.gradients(made.output, made.seed, keep).unwrap();
+    assert_eq!(pairs.len(), network.parameters().len());
+    let mut outputs = vec![made.output];
+    outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
+    network.plan(&outputs, rows, [Dtype::F64; 2]).unwrap()
+}
+
+fn run(plan: &Plan, numbers: [&[Vec<f64>]; 2], scales: Scales<'_>) -> Vec<Vec<f64>> {
+    let mut outputs = room(plan);
+    let [inputs, parameters] = numbers.map(slices);
+    let sources = Slices {
+        inputs: &inputs,
+        parameters: &parameters,
+    };
+    let mut memory = Cpu::new(plan).unwrap();
+    memory
+        .run(plan, &sources, &mut outputs, scales, &mut |_| {})
+        .unwrap();
+    outputs
+}
+
+fn given(network: &Network, rows: Rows) -> [Vec<Vec<f64>>; 2] {
+    [
+        numbers(network, network.inputs(), rows, 1),
+        numbers(network, network.parameters(), rows, 11),
+    ]
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn assert_close(a: &[f64], b: &[f64], what: &str) {
+    assert_eq!(a.len(), b.len(), "{what}");
+    let largest = b.iter().fold(1.0_f64, |most, x| most.max(x.abs()));
+    for (at, (a, b)) in a.iter().zip(b).enumerate() {
+        assert!(
+            (a - b).abs() < 1e-12 * largest,
+            "{what}, element {at}: {a}, {b}"
+        );
+    }
+}
+
+/// Compares a few elements of each gradient with central differences of the result along the seed.
+fn assert_gradients(own: Block, rows: Rows, scales: Scales<'_>) {
+    assert_gradients_of(&blocks(own), rows, scales);
+}
+
+/// The same for any network.
+fn assert_gradients_of(made: &Made, rows: Rows, scales: Scales<'_>) {
+    let plan = planned(made, rows, Keep::All);
+    let [inputs, mut parameters] = given(&made.network, rows);
+    let seed = inputs.last().unwrap().clone();
+    let outputs = run(&plan, [&inputs, &parameters], scales);
+    assert!(outputs.iter().flatten().any(|&x| x != 0.0));
+    let forward = made
+        .network
+        .plan(&[made.output], rows, [Dtype::F64; 2])
+        .unwrap();
+    for at in 0..parameters.len() {
+        for element in [0, parameters[at].len() / 2, parameters[at].len() - 1] {
+            let before = parameters[at][element];
+            let mut moved = |to: f64| {
+                parameters[at][element] = to;
+                dot(&run(&forward, [&inputs, &parameters], scales)[0], &seed)
+            };
+            // The difference of fourth order.
+            let step = 1e-4;
+            let mut across = |step: f64| moved(before + step) - moved(before - step);
+            let difference = (8.0 * across(step) - across(2.0 * step)) / (12.0 * step);
+            moved(before);
+            let gradient = outputs[at + 1][element];
+            assert!(
+                (difference - gradient).abs() < 1e-7 * (1.0 + gradient.abs()),
+                "parameter {at}, element {element}: {difference}, {gradient}"
+            );
+        }
+    }
+    // Blocks that are computed again have the same bits.
+    let again = planned(made, rows, Keep::BetweenBlocks);
+    assert_eq!(run(&again, [&inputs, &parameters], scales), outputs);
+}
+
+fn rows() -> Rows {
+    Rows::new(9, 5)
+}
+
+#[test]
+fn gradients_of_gatr_are_those_of_differences() {
+    let own = Block::of(Geometry::gatr().unwrap());
+    assert_gradients(own, rows(), Scales::default());
+    let shared = Block {
+        shared: true,
+        rotary: true,
+        ..own
+    };
+    assert_gradients(shared, rows(), Scales::default());
+}
+
+#[test]
+fn gradients_of_lgatr_are_those_of_differences() {
+    let own = Block::of(Geometry::lgatr_2().unwrap());
+    assert_gradients(own, rows(), Scales::default());
+    let beside = Block { extra: true, ..own };
+    assert_gradients(beside, rows(), Scales::default());
+}
+
+/// A whole network: layers without biases, queries that see other tokens, and factors of heads.
+#[test]
+fn gradients_of_whole_transformers_are_those_of_differences() {
+    let ends = Channels::new(1, 1);
+    let attention = AttentionOptions {
+        heads: 2,
+        head_scale: true,
+        ..AttentionOptions::default()
+    };
+    let options = Transformer {
+        blocks: 1,
+        attention,
+        extra: ends,
+        ..Transformer::new(
+            Geometry::lgatr_2().unwrap(),
+            ends,
+            ends,
+            Channels::new(2, 3),
+        )
+    };
+    let (mut network, found) = options.network().unwrap();
+    let biases = network.parameters().iter();
+    let biases = biases.filter(|&&value| {
+        network.name(value).contains("qkv_module") && network.name(value).ends_with("bias")
+    });
+    assert_eq!(biases.count(), 0);
+    let axes = network.shape(found.output).unwrap().to_vec();
+    let seed = network.input("seed", &axes);
+    let made = Made {
+        network,
+        output: found.output,
+        seed,
+    };
+    assert_gradients_of(&made, rows(), Scales::default());
+}
+
+#[test]
+fn gradients_of_a_conformal_transformer_with_dropout_are_those_of_differences() {
+    let own = Block {
+        dropout: Some(0.3),
+        ..Block::of(Geometry::of(signature(4, 1, 0)))
+    };
+    let draw = Some(Draw { key: 7, step: 2 });
+    let scales = Scales {
+        draw,
+        ..Scales::default()
+    };
+    let rows = Rows::new(3, 4);
+    assert_gradients(own, rows, scales);
+    let made = blocks(own);
+    let plan = made
+        .network
+        .plan(&[made.output], rows, [Dtype::F64; 2])
+        .unwrap();
+    let [inputs, parameters] = given(&made.network, rows);
+    let dropped = run(&plan, [&inputs, &parameters], scales);
+    assert_ne!(
+        dropped,
+        run(&plan, [&inputs, &parameters], Scales::default())
+    );
+}
+
+/// Each sample by itself has the bits that it has among others.
+#[test]
+fn samples_do_not_see_each_other() {
+    let made = blocks(Block::of(Geometry::gatr().unwrap()));
+    let rows = Rows::new(70, 3);
+    let [inputs, parameters] = given(&made.network, rows);
+    let all = made
+        .network
+        .plan(&[made.output], rows, [Dtype::F64; 2])
+        .unwrap();
+    let all = &run(&all, [&inputs, &parameters], Scales::default())[0];
+    let alone = made
+        .network
+        .plan(&[made.output], Rows::new(1, 3), [Dtype::F64; 2]);
+    let alone = alone.unwrap();
+    for sample in [0, 33, 69] {
+        let part = |data: &Vec<f64>| {
+            let len = data.len() / rows.samples;
+            data[sample * len..][..len].to_vec()
+        };
+        let inputs: Vec<Vec<f64>> = inputs.iter().map(part).collect();
+        let own = run(&alone, [&inputs, &parameters], Scales::default());
+        assert_close(&own[0], &part(all), "sample");
+    }
+}
+
+/// Sequences of a ragged batch are samples of other lengths, and items that a mask hides are not there.
+#[test]
+fn sequences_and_masks_hide_the_items_of_others() {
+    let lengths = [3, 1, 5, 40];
+    let own = Block::of(Geometry::gatr().unwrap());
+    let made = blocks(own);
+    let total = lengths.iter().sum::<usize>();
+    let rows = Rows::new(1, total);
+    let [inputs, parameters] = given(&made.network, rows);
+    let plan = planned(&made, rows, Keep::All);
+    let bounds = [0, 3, 4, 9, 49];
+    let scales = Scales {
+        sequences: Some([&bounds, &[]]),
+        ..Scales::default()
+    };
+    let ragged = run(&plan, [&inputs, &parameters], scales);
+    let mut sums: Vec<Vec<f64>> = ragged[1..].iter().map(|g| vec![0.0; g.len()]).collect();
+    let longest = 40;
+    let (mut padded, mut mask) = (vec![Vec::new(); inputs.len()], Vec::new());
+    for (at, &items) in lengths.iter().enumerate() {
+        let own_rows = Rows::new(1, items);
+        let part = |data: &[f64]| {
+            let len = data.len() / total;
+            data[bounds[at] * len..bounds[at + 1] * len].to_vec()
+        };
+        let own: Vec<Vec<f64>> = inputs.iter().map(|data| part(data)).collect();
+        let alone = run(
+            &planned(&made, own_rows, Keep::All),
+            [&own, &parameters],
+            Scales::default(),
+        );
+        assert_close(&part(&ragged[0]), &alone[0], "sequence");
+        for (sum, own) in sums.iter_mut().zip(&alone[1..]) {
+            sum.iter_mut().zip(own).for_each(|(sum, own)| *sum += own);
+        }
+        for (to, own) in padded.iter_mut().zip(&own) {
+            to.extend(own);
+            to.extend(vec![0.25; own.len() / items * (longest - items)]);
+        }
+        mask.extend((0..longest).map(|item| if item < items { 0.0 } else { f64::NEG_INFINITY }));
+    }
+    for (at, (gradient, sum)) in ragged[1..].iter().zip(&sums).enumerate() {
+        assert_close(gradient, sum, &format!("gradient {at}"));
+    }
+    // The same as a padded batch with a mask.
+    let masked = blocks(Block {
+        masked: true,
+        ..own
+    });
+    let rows = Rows::new(lengths.len(), longest);
+    padded.insert(2, mask);
+    let plan = masked
+        .network
+        .plan(&[masked.output], rows, [Dtype::F64; 2])
+        .unwrap();
+    let seen = &run(&plan, [&padded, &parameters], Scales::default())[0];
+    let len = seen.len() / rows.count();
+    for (at, &items) in lengths.iter().enumerate() {
+        let of_sample = &seen[at * longest * len..][..items * len];
+        assert_close(
+            of_sample,
+            &ragged[0][bounds[at] * len..bounds[at + 1] * len],
+            "masked",
+        );
+    }
+}
+
+/// Attention of tokens to those of a context, with the gradients of both, of the result along a seed.
+struct Crossing {
+    network: Network,
+    outputs: Vec<Value>,
+}
+
+fn crossing(geometry: Geometry, shared: bool) -> Crossing {
+    let channels = Channels::new(2, 4);
+    let mut network = Network::new();
+    let token = Axis::Token {
+        blades: geometry.blades(),
+        channels,
+    };
+    let x = network.features("x", &[Axis::Rows, token]);
+    let context = network.features("context", &[Axis::ContextRows, token]);
+    let attention = Attention::new(geometry, 2, channels, shared).crossing();
+    let [query, key, value] = attention.parts();
+    let step = Linear::new(geometry, channels, vec![query]).unwrap();
+    let queries = linear(&mut network, step, x);
+    let step = Linear::new(geometry, channels, vec![key, value]).unwrap();
+    let keys = linear(&mut network, step, context);
+    let mut inputs = vec![queries, keys];
+    let shapes = attention.shapes();
+    if !shapes.is_empty() {
+        inputs.push(flat(&mut network, &shapes, &[0]));
+    }
+    let attended = network.step(Step::Attention(attention), &inputs).unwrap();
+    let all = channels.times(2);
+    let step = Linear::new(geometry, all, vec![channels]).unwrap();
+    let made = linear(&mut network, step, attended);
+    let y = network.scaled_sum([x, made], 1.0).unwrap();
+    let seed = network.input("seed", &[Axis::Rows, token]);
+    let mut by = vec![x, context];
+    by.extend(network.parameters());
+    let pairs = network.gradients_by(y, seed, &by, Keep::All).unwrap();
+    let mut outputs = vec![y];
+    outputs.extend(pairs.iter().map(|&(_, gradient)| gradient));
+    Crossing { network, outputs }
+}
+
+#[test]
+fn gradients_of_attention_to_a_context_are_those_of_differences() {
+    let rows = Rows {
+        samples: 40,
+        items: 2,
+        context: 3,
+    };
+    for (geometry, shared) in [
+        (Geometry::gatr().unwrap(), true),
+        (Geometry::lgatr_2().unwrap(), false),
+    ] {
+        let made = crossing(geometry, shared);
+        let plan = made
+            .network
+            .plan(&made.outputs, rows, [Dtype::F64; 2])
+            .unwrap();
+        let [inputs, parameters] = given(&made.network, rows);
+        let outputs = run(&plan, [&inputs, &parameters], Scales::default());
+        let seed = inputs[2].clone();
+        let mut numbers = [inputs, parameters].concat();
+        // The seed has no gradient.
+        let of = |at: usize| if at < 2 { at } else { at + 1 };
+        for at in 0..outputs.len() - 1 {
+            for element in [0, outputs[at + 1].len() / 2, outputs[at + 1].len() - 1] {
+                let before = numbers[of(at)][element];
+                let mut moved = |to: f64| {
+                    numbers[of(at)][element] = to;
+                    let (inputs, parameters) = numbers.split_at(3);
+                    dot(
+                        &run(&plan, [inputs, parameters], Scales::default())[0],
+                        &seed,
+                    )
+                };
+                let step = 1e-4;
+                let mut across = |step: f64| moved(before + step) - moved(before - step);
+                let difference = (8.0 * across(step) - across(2.0 * step)) / (12.0 * step);
+                moved(before);
+                let gradient = outputs[at + 1][element];
+                assert!(
+                    (difference - gradient).abs() < 1e-7 * (1.0 + gradient.abs()),
+                    "value {at}, element {element}: {difference}, {gradient}"
+                );
+            }
+        }
+    }
+}
+
+/// Sequences of a ragged batch attend to those of the same number in the context.
+#[test]
+fn sequences_attend_to_their_own_context() {
+    let made = crossing(Geometry::gatr().unwrap(), false);
+    let (items, context) = ([0, 30, 31, 60], [0, 2, 50, 51]);
+    let rows = Rows {
+        samples: 1,
+        items: 60,
+        context: 51,
+    };
+    let plan = |rows| {
+        made.network
+            .plan(&made.outputs, rows, [Dtype::F64; 2])
+            .unwrap()
+    };
+    let [inputs, parameters] = given(&made.network, rows);
+    let scales = Scales {
+        sequences: Some([&items, &context]),
+        ..Scales::default()
+    };
+    let ragged = run(&plan(rows), [&inputs, &parameters], scales);
+    for at in 0..3 {
+        let own = Rows {
+            samples: 1,
+            items: items[at + 1] - items[at],
+            context: context[at + 1] - context[at],
+        };
+        let part = |data: &[f64], bounds: &[usize; 4]| {
+            let len = data.len() / bounds[3];
+            data[bounds[at] * len..bounds[at + 1] * len].to_vec()
+        };
+        let alone = [
+            part(&inputs[0], &items),
+            part(&inputs[1], &context),
+            part(&inputs[2], &items),
+        ];
+        let alone = run(&plan(own), [&alone, &parameters], Scales::default());
+        assert_close(&part(&ragged[0], &items), &alone[0], "result");
+        assert_close(&part(&ragged[1], &items), &alone[1], "gradient of items");
+        assert_close(
+            &part(&ragged[2], &context),
+            &alone[2],
+            "gradient of the context",
+        );
+    }
+}
+
+#[test]
+fn sequences_that_do_not_fit_are_refused() {
+    let made = blocks(Block::of(Geometry::gatr().unwrap()));
+    let plan = |rows| {
+        made.network
+            .plan(&[made.output], rows, [Dtype::F64; 2])
+            .unwrap()
+    };
+    let refused = |rows: Rows, items: &[usize], context: &[usize]| {
+        let [inputs, parameters] = given(&made.network, rows);
+        let (inputs, parameters) = (slices(&inputs), slices(&parameters));
+        let sources = Slices {
+            inputs: &inputs,
+            parameters: &parameters,
+        };
+        let scales = Scales {
+            sequences: Some([items, context]),
+            ..Scales::default()
+        };
+        let plan = plan(rows);
+        let mut outputs = room(&plan);
+        let done = Cpu::new(&plan)
+            .unwrap()
+            .run(&plan, &sources, &mut outputs, scales, &mut |_| {});
+        matches!(done, Err(flashcliff_network::Error::Sequences { .. }))
+    };
+    let one = Rows::new(1, 5);
+    assert!(!refused(one, &[0, 2, 5], &[]));
+    assert!(refused(one, &[], &[]));
+    assert!(refused(one, &[1, 5], &[]));
+    assert!(refused(one, &[0, 6], &[]));
+    assert!(refused(one, &[0, 4, 3, 5], &[]));
+    assert!(refused(Rows::new(5, 1), &[0, 5], &[]));
+}
+
+/// Attention, positions and dropout within the context are those of a network whose items it is.
+#[test]
+fn steps_work_on_the_context_as_on_items() {
+    let geometry = Geometry::gatr().unwrap();
+    let channels = Channels::new(1, 8);
+    let attention = Attention::new(geometry, 2, channels, false);
+    let token = Axis::Token {
+        blades: 16,
+        channels: attention
+            .parts()
+            .into_iter()
+            .fold(Channels::default(), Channels::and),
+    };
+    let drop = Dropout::new(geometry, channels.times(2), 0.4, &[1]).unwrap();
+    let made = |rows: Axis, items: Axis| {
+        let mut network = Network::new();
+        let x = network.features("x", &[rows, token]);
+        let mask = [Axis::Samples, Axis::Fixed(1), items, items];
+        let mask = network.input("mask", &mask);
+        let turned = Step::Rotary(Rotary::new(&attention, 50));
+        let turned = network.step(turned, &[x]).unwrap();
+        let shapes = attention.shapes();
+        let weights = flat(&mut network, &shapes, &[0]);
+        let attend = Step::Attention(attention.clone().masked());
+        let y = network.step(attend, &[turned, mask, weights]).unwrap();
+        let y = network.step(Step::Dropout(drop.clone()), &[y]).unwrap();
+        let axes = network.shape(y).unwrap().to_vec();
+        let seed = network.input("seed", &axes);
+        let pairs = network.gradients_by(y, seed, &[x, network.parameters()[0]], Keep::All);
+        let mut outputs = vec![y];
+        outputs.extend(pairs.unwrap().iter().map(|&(_, gradient)| gradient));
+        (network, outputs)
+    };
+    let (network, outputs) = made(Axis::Rows, Axis::Items);
+    let own = Rows::new(50, 3);
+    let [inputs, parameters] = given(&network, own);
+    let scales = Scales {
+        draw: Some(Draw { key: 3, step: 1 }),
+        ..Scales::default()
+    };
+    let plan = network.plan(&outputs, own, [Dtype::F64; 2]).unwrap();
+    let expected = run(&plan, [&inputs, &parameters], scales);
+    assert!(expected.iter().flatten().any(|&x| x != 0.0));
+    let (network, outputs) = made(Axis::ContextRows, Axis::ContextItems);
+    let context = Rows {
+        samples: 50,
+        items: 2,
+        context: 3,
+    };
+    let plan = network.plan(&outputs, context, [Dtype::F64; 2]).unwrap();
+    let got = run(&plan, [&inputs, &parameters], scales);
+    for (got, expected) in got.iter().zip(&expected) {
+        assert_close(got, expected, "context");
+    }
+}
