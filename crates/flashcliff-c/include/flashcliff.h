@@ -1,5 +1,5 @@
 /*
- * The operators of flashcliff for C, on the CPU and on NVIDIA GPUs. Written by cargo xtask gen.
+ * The operators of flashcliff for C, on the CPU and on NVIDIA GPUs, and networks from files on the CPU. Written by cargo xtask gen.
  *
  * Tensors are [blades, batch, channels], channels contiguous. Blades are in the order of grades, then of vectors: 1, e1, e2, e12;
  * null vectors come first, as e0. Results do not depend on the number of threads.
@@ -28,6 +28,8 @@ extern "C" {
 #define FC_NO_CUDA 4
 /* A call of CUDA failed. */
 #define FC_CUDA_FAILED 5
+/* A file cannot be read, or has no network that this version of the library can run. */
+#define FC_BAD_FILE 6
 
 /* The types of elements. On the CPU all tensors of a call have one, FC_F32 or FC_F64. */
 #define FC_F32 0
@@ -35,7 +37,7 @@ extern "C" {
 #define FC_BF16 2
 #define FC_F16 3
 
-/* The largest number of axes of an output. */
+/* The largest number of axes of an output, and of an input of a network. */
 #define FC_MAX_AXES 4
 
 /* An operator of an algebra, with settings. */
@@ -84,6 +86,74 @@ int fc_forward(const fc_operator *op, int dtype, const fc_tensor *inputs, size_t
  */
 int fc_backward(const fc_operator *op, int dtype, const fc_tensor *inputs, size_t count, const void *output,
                 const void *saved, const void *grad_output, void *const *grads);
+
+/*
+ * Networks with their weights, from files that flashcliff_network::file of the Rust crate writes. A network is loaded once, planned for a
+ * batch and a type, and run on tensors of the caller. Runs need no Python and no framework, and have the bits of the same network in Rust.
+ *
+ * A batch is samples of as many items each. Rows are all items of all samples: networks without items have samples of one. Tokens of
+ * transformers are [rows, numbers of a token]: the multivectors blade by blade with channels innermost, then the scalars.
+ *
+ * Networks do not change; threads may share them. A runner is of one thread at a time; several runners share the weights.
+ */
+
+/* A network with its weights. */
+typedef struct fc_network fc_network;
+
+/* A network planned for a batch, with the memory of its values. */
+typedef struct fc_network_runner fc_network_runner;
+
+/* The name and the shape of an input or of an output. The name lives as long as the network. */
+typedef struct fc_network_end {
+    const char *name;
+    size_t shape[FC_MAX_AXES];
+    size_t axes;
+    size_t len;
+} fc_network_end;
+
+/* The tensors of a run: the addresses of inputs and outputs in the order of the network. */
+typedef struct fc_network_call {
+    const void *const *inputs;
+    size_t input_count;
+    void *const *outputs;
+    size_t output_count;
+    /*
+     * For a ragged batch, planned as one sample: where each sequence begins among the rows, then the number of rows. Items attend within
+     * their sequence. NULL and 0 for none: each sample is a sequence.
+     */
+    const size_t *offsets;
+    size_t offset_count;
+} fc_network_call;
+
+/* Loads a network from a file. After a failure *out is NULL. */
+int fc_network_load(const char *path, fc_network **out);
+
+/* Frees a network, or does nothing with NULL. Its runners stay. */
+void fc_network_free(fc_network *network);
+
+/* Writes the numbers of inputs and of outputs. */
+int fc_network_counts(const fc_network *network, size_t *inputs, size_t *outputs);
+
+/* Writes the name and the shape of an input for a batch. */
+int fc_network_input(const fc_network *network, size_t index, size_t samples, size_t items, fc_network_end *end);
+
+/* Writes the name and the shape of an output for a batch. */
+int fc_network_output(const fc_network *network, size_t index, size_t samples, size_t items, fc_network_end *end);
+
+/*
+ * Plans a network for a batch and takes the memory of its values, once for all runs. dtype is FC_F32 or FC_F64; weights of the other type
+ * are rounded to it. After a failure *out is NULL.
+ */
+int fc_network_plan(const fc_network *network, size_t samples, size_t items, int dtype, fc_network_runner **out);
+
+/* Frees a runner, or does nothing with NULL. */
+void fc_network_runner_free(fc_network_runner *runner);
+
+/*
+ * Writes the outputs, which overlap nothing else. All tensors have the type of the plan. After the first run, operators allocate nothing;
+ * steps of transformers take small buffers from the allocator while they run.
+ */
+int fc_network_run(fc_network_runner *runner, const fc_network_call *call);
 
 /*
  * On GPUs. The functions are in every library; one that was installed without --cuda gives FC_NO_CUDA and says so.

@@ -13,11 +13,8 @@ mod backend;
 mod backend;
 
 use crate::memory::{Inputs, Tensor, inputs, slice};
-use crate::operator::{Operator, known};
+use crate::operator::{MAX_AXES, Operator, known};
 use crate::status::{Failure, guarded};
-
-/// `FC_MAX_AXES`.
-const MAX_AXES: usize = 4;
 
 /// `fc_cuda_operator`: an operator on a GPU, which C knows by its address only.
 pub struct CudaOperator(backend::Bound);

@@ -1,4 +1,5 @@
-//! The operators of [`flashcliff`] behind a C interface, on the CPU and, with the feature `cuda`, on NVIDIA GPUs; `include/flashcliff.h` describes every function.
+//! The operators of [`flashcliff`], and networks from files, behind a C interface, on the CPU, operators with the feature `cuda` on NVIDIA GPUs too;
+//! `include/flashcliff.h` describes every function.
 //!
 //! No panic leaves this crate: each function that can fail returns a status, and keeps a message for its thread.
 //!
@@ -7,9 +8,11 @@
 //! * `memory` - tensors and buffers of the caller, checked before they are borrowed.
 //! * `operator` - operators and their two passes on the CPU.
 //! * `cuda` - the same on GPUs.
+//! * `network` - networks with their weights.
 
 mod cuda;
 mod memory;
+mod network;
 mod operator;
 mod settings;
 mod status;
@@ -21,6 +24,11 @@ pub use cuda::{
     fc_cuda_operator_new, fc_cuda_plan_call,
 };
 pub use memory::Tensor;
+pub use network::{
+    Network, NetworkCall, NetworkEnd, NetworkRunner, fc_network_counts, fc_network_free,
+    fc_network_input, fc_network_load, fc_network_output, fc_network_plan, fc_network_run,
+    fc_network_runner_free,
+};
 pub use operator::{
     Operator, Plan, fc_backward, fc_forward, fc_operator_free, fc_operator_new, fc_plan_forward,
 };

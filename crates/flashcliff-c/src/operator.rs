@@ -10,11 +10,11 @@ use crate::settings;
 use crate::status::{Failure, guarded};
 
 /// `FC_F32`.
-const F32: c_int = 0;
+pub(crate) const F32: c_int = 0;
 /// `FC_F64`.
-const F64: c_int = 1;
+pub(crate) const F64: c_int = 1;
 /// `FC_MAX_AXES`.
-const MAX_AXES: usize = 4;
+pub(crate) const MAX_AXES: usize = 4;
 
 /// `fc_operator`: an operator, which C knows by its address only.
 pub struct Operator(flashcliff::Operator);
@@ -30,7 +30,7 @@ pub struct Plan {
 
 /// # Safety
 /// At `text` a string ends with a zero byte, or it is null.
-unsafe fn text<'a>(name: &str, text: *const c_char) -> Result<&'a str, Failure> {
+pub(crate) unsafe fn text<'a>(name: &str, text: *const c_char) -> Result<&'a str, Failure> {
     if text.is_null() {
         return Err(Failure::null(name));
     }
@@ -56,7 +56,7 @@ fn count(shape: &[usize]) -> usize {
     shape.iter().product()
 }
 
-fn no_dtype(dtype: c_int) -> Failure {
+pub(crate) fn no_dtype(dtype: c_int) -> Failure {
     Failure::Argument(format!(
         "dtype: expected FC_F32 or FC_F64 on the CPU, got {dtype}"
     ))

@@ -19,6 +19,9 @@ const NO_CUDA: c_int = 4;
 /// `FC_CUDA_FAILED`: a call of CUDA failed.
 const CUDA_FAILED: c_int = 5;
 
+/// `FC_BAD_FILE`: a file cannot be read, or has no network that this version can run.
+const BAD_FILE: c_int = 6;
+
 /// An error of a call.
 #[derive(Debug)]
 pub(crate) enum Failure {
@@ -26,6 +29,8 @@ pub(crate) enum Failure {
     Library(Error),
     /// An argument that C can pass and Rust cannot.
     Argument(String),
+    /// A file.
+    File(String),
     /// A build without CUDA that was asked for it.
     #[cfg(not(feature = "cuda"))]
     NoCuda(String),
@@ -43,9 +48,23 @@ impl Failure {
         Self::Argument(format!("{argument}: expected a pointer, got NULL"))
     }
 
+    /// An error of a file with a network.
+    pub(crate) fn file(error: flashcliff_network::file::Error) -> Self {
+        Self::File(error.to_string())
+    }
+
+    /// An error of a plan or of a run of a network.
+    pub(crate) fn network(error: flashcliff_network::Error) -> Self {
+        match error {
+            flashcliff_network::Error::Core(error) => Self::Library(error),
+            error => Self::Argument(error.to_string()),
+        }
+    }
+
     fn code_and_message(self) -> (c_int, String) {
         match self {
             Self::Argument(message) => (BAD_ARGUMENT, message),
+            Self::File(message) => (BAD_FILE, message),
             #[cfg(not(feature = "cuda"))]
             Self::NoCuda(message) => (NO_CUDA, message),
             Self::Library(error) => {
