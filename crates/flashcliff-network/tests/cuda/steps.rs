@@ -105,14 +105,19 @@ fn linear(name: &str, geometry: Geometry) {
         Channels::new(1, 0),
         Channels::new(3, 1),
     ];
-    let made = |input, step: Linear| {
-        let mut tokens = Tokens::new(geometry, input, ROWS);
+    let of_rows = |input, step: Linear, rows| {
+        let mut tokens = Tokens::new(geometry, input, rows);
         let (shapes, order) = (step.shapes(), step.order());
         let parameters = flat(&mut tokens.network, &shapes, &order);
         tokens.case(Step::Linear(step), &[parameters], &[])
     };
+    let made = |input, step| of_rows(input, step, ROWS);
     let step = Linear::new(geometry, CHANNELS, layers.clone()).unwrap();
     compare(name, &made(CHANNELS, step));
+    // The gradient of the matrix is cut into parts of rows; three rows are behind the last one.
+    let step = Linear::new(geometry, CHANNELS, layers.clone()).unwrap();
+    let many = of_rows(CHANNELS, step, Rows::new(1103, 1));
+    compare(&format!("{name}, many rows"), &many);
     let without = Channels::new(3, 0);
     let step = Linear::new(geometry, without, layers).unwrap();
     compare(&format!("{name}, without scalars"), &made(without, step));

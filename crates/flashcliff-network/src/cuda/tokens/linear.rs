@@ -9,6 +9,7 @@ use super::constants::{Constants, Table};
 use super::gains::Sums;
 use super::matrix::{self, Layout};
 use super::room::Room;
+use super::tall::Tall;
 use super::{Given, Ready, Site, Sizes, To, not_served};
 use crate::{Error, tokens};
 
@@ -31,7 +32,7 @@ pub(super) struct Linear {
 struct Products {
     output: MatrixProduct,
     input: MatrixProduct,
-    matrix: MatrixProduct,
+    matrix: Tall,
 }
 
 impl Linear {
@@ -61,9 +62,10 @@ impl Linear {
         let products = Products {
             output: product(MatrixForm::Plain, [rows, outputs, inputs]),
             input: product(MatrixForm::RightTransposed, [rows, inputs, outputs]),
-            matrix: product(MatrixForm::LeftTransposed, [inputs, outputs, rows]),
+            matrix: Tall::new(sizes, [inputs, outputs]),
         };
-        for product in [products.output, products.input, products.matrix] {
+        let of_rows = [products.output, products.input].into_iter();
+        for product in of_rows.chain(products.matrix.products()) {
             product.prepare(device)?;
         }
         Ok(Self {
@@ -82,12 +84,12 @@ impl Linear {
         [sizes.rows(), self.layout.outputs]
     }
 
-    /// The gradient of the matrix and of the bias, partial sums of the bias, and the workspace of the product.
+    /// The gradient of the matrix and of the bias, partial sums of the bias, and the memory of the product.
     fn room(&self, sizes: &Sizes) -> Room<3> {
         Room::new([
             sizes.bytes(self.layout.len),
             sizes.partial_bytes(self.gradient(sizes), &self.biased),
-            self.products.matrix.workspace_bytes(),
+            self.products.matrix.bytes(sizes),
         ])
     }
 
@@ -120,12 +122,12 @@ impl Linear {
         to: CUdeviceptr,
     ) -> Result<(), Error> {
         let sizes = &site.sizes;
-        let [of_matrix, partials, workspace] = self.room(sizes).at(given.workspace);
+        let [of_matrix, partials, memory] = self.room(sizes).at(given.workspace);
         let of_bias = sizes.after(of_matrix, self.layout.bias);
         let (product, gradient) = (self.products.matrix, self.gradient(sizes));
         // SAFETY: the room has the elements of all; the caller promises the rest.
         unsafe {
-            site.multiply(product, [given.x, g, of_matrix, workspace])?;
+            product.run(site, [given.x, g, of_matrix, memory])?;
             site.column_sums(gradient, &self.biased, [g, partials, of_bias])?;
             self.of_parameters.write(site, of_matrix, to)
         }

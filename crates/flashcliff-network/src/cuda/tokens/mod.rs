@@ -4,7 +4,7 @@
 //!
 //! * `call` - the launches; `site` - the sizes that all steps share, and the place of a launch.
 //! * `room` - the parts of a piece of memory; `constants` - tables.
-//! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix.
+//! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix; `tall` - the product of its gradient.
 //! * `norm`, `gains`, `gate`, `dropout` - functions of each token.
 //! * `products` - geometric products and joins.
 //! * `columns` - positions, and channels of other tokens.
@@ -25,6 +25,7 @@ mod products;
 mod room;
 mod scores;
 mod site;
+mod tall;
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
