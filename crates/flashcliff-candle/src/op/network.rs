@@ -27,7 +27,7 @@ use cache::Cache;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Applied(Arc<OnceLock<Node>>);
 
-/// What a call of a network on tokens has besides tensors.
+/// The part of a call of a network on tokens that is no tensor.
 #[derive(Clone, Debug)]
 pub(crate) struct Around {
     /// The samples, their items, and those of their context. Hosts have samples and items as two axes.
@@ -130,7 +130,7 @@ pub(crate) struct Shared {
     pub(super) on_gpu: Cache<super::gpu::network::Place, Staged<flashcliff_network::cuda::Gpu>>,
 }
 
-/// What a plan is made for.
+/// The key of a plan.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Key {
     pub(super) rows: Rows,

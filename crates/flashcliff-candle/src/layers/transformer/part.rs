@@ -17,7 +17,7 @@ use crate::objective::description::Description;
 use crate::op;
 use crate::op::network::{Applied, Around};
 
-/// What a layer computes of tokens, piece by piece.
+/// The computation of a layer on tokens, piece by piece.
 #[derive(Debug, Default)]
 pub(super) struct Part(Vec<Piece>);
 
@@ -27,9 +27,9 @@ enum Piece {
     Step(Arc<Step>, Vec<Tensor>),
     /// The tokens, plus what pieces make of them.
     Residual(Vec<Piece>),
-    /// What pieces make of the tokens, beside what others make of them.
+    /// The tokens that pieces make, beside those that others make of the same.
     Beside([Vec<Piece>; 2], Arc<Step>),
-    /// Attention of what pieces make of the tokens to what others make of those of a context.
+    /// Attention of queries, which pieces make of the tokens, to keys and values, which others make of those of a context.
     Crossing([Vec<Piece>; 2], Attention, Option<Tensor>),
 }
 
@@ -167,7 +167,7 @@ struct Inner {
     networks: Mutex<Vec<(Kind, Applied)>>,
 }
 
-/// What a function needs of a call.
+/// The needs of a function.
 #[derive(Clone, Copy, Debug, Default)]
 struct Needs {
     input: Channels,

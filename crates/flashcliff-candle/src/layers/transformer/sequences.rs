@@ -22,7 +22,7 @@ use crate::Error;
 #[derive(Clone, Debug)]
 pub struct Sequences {
     offsets: Arc<[usize]>,
-    /// What means need, made once for each type and device, so that a captured step copies nothing from the host.
+    /// The tables of means, made once for each type and device, so that a captured step copies nothing from the host.
     averages: Arc<Mutex<Vec<Averages>>>,
     /// The offsets on each device, likewise.
     #[cfg(feature = "cuda")]
@@ -176,7 +176,7 @@ impl Sequences {
     }
 }
 
-/// What means over sequences need on a device: sequences that are padded to the length of the longest.
+/// The tables of means over sequences on a device, which pad them to the length of the longest.
 #[derive(Debug)]
 struct Averages {
     samples: usize,

@@ -25,7 +25,7 @@ use crate::op::node::{self, Argument, Backward};
 use crate::op::once::Gradient;
 use crate::precision;
 
-/// What a plan on a GPU is made for.
+/// The key of a plan on a GPU.
 #[derive(Debug, PartialEq)]
 pub(in crate::op) struct Place {
     key: Key,
