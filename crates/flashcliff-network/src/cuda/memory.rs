@@ -82,7 +82,7 @@ impl Gpu {
     /// # Errors
     /// [`flashcliff::Error::OutOfMemory`], [`flashcliff::Error::Cuda`].
     pub fn allocate(&self, stage: usize, stream: &Arc<CudaStream>) -> Result<Memory, Error> {
-        self.tables(stream)?;
+        self.tables()?;
         // An allocation of no bytes is an error for some drivers.
         let bytes = self.memory_bytes(stage).max(1);
         let owned = match self.plan.is_whole() {

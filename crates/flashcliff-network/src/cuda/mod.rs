@@ -65,8 +65,8 @@ pub struct Gpu {
     stages: Vec<Stage>,
     /// The steps of transformers, if there are some.
     steps: Option<Steps>,
-    /// The tables of steps, once they are on the device.
-    tables: OnceLock<CudaSlice<u8>>,
+    /// The tables of steps and their address, once they are on the device.
+    tables: OnceLock<(CudaSlice<u8>, CUdeviceptr)>,
 }
 
 /// The operators of a stage, with the bytes of workspace of each line.
@@ -164,22 +164,24 @@ impl Gpu {
     }
 
     /// The address of the tables of steps. The first call copies them, and waits until they are there for all streams.
-    fn tables(&self, stream: &Arc<CudaStream>) -> Result<CUdeviceptr, Error> {
+    fn tables(&self) -> Result<CUdeviceptr, Error> {
         let tables = self.steps.as_ref().map(Steps::constants);
         let tables = tables.map_or(&[][..], Constants::bytes);
         if tables.is_empty() {
             return Ok(0);
         }
-        if self.tables.get().is_none() {
-            let made = stream.clone_htod(tables);
-            let made = made.map_err(|error| allocation_error(stream, tables.len())(error))?;
-            let waited = stream.synchronize();
-            waited.map_err(cuda::driver_error("cuStreamSynchronize"))?;
-            // If two threads get here at once, both use the tables of the first.
-            self.tables.get_or_init(|| made);
+        if let Some((_, address)) = self.tables.get() {
+            return Ok(*address);
         }
-        let tables = self.tables.get();
-        Ok(tables.map_or(0, |tables| tables.device_ptr(stream).0))
+        // The stream of a host may be gone when this memory goes.
+        let stream = self.device.default_stream();
+        let made = stream.clone_htod(tables);
+        let made = made.map_err(|error| allocation_error(&stream, tables.len())(error))?;
+        let waited = stream.synchronize();
+        waited.map_err(cuda::driver_error("cuStreamSynchronize"))?;
+        let address = made.device_ptr(&stream).0;
+        // If two threads get here at once, both use the tables of the first.
+        Ok(self.tables.get_or_init(|| (made, address)).1)
     }
 
     /// Launches a stage on a stream: the one that the memory was taken for. `watch` hears of each call and of each stop.
@@ -227,7 +229,7 @@ impl Gpu {
             device: &self.device,
             operators,
             steps: self.steps.as_ref(),
-            tables: self.tables(stream)?,
+            tables: self.tables()?,
             lent,
             stream,
             arena: arena.address,
