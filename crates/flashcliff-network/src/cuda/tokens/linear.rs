@@ -1,10 +1,11 @@
-//! Linear layers as one matrix product.
+//! Linear layers as one matrix product, which may leave out blocks of zeros.
 
 use flashcliff::Device;
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::items::{Items, Pack};
 use flashcliff::cuda::matrix::{MatrixForm, MatrixPlaces, MatrixProduct};
 
+use super::blocks::Blocks;
 use super::constants::{Constants, Table};
 use super::gains::Sums;
 use super::matrix::{self, Layout};
@@ -25,6 +26,8 @@ pub(super) struct Linear {
     /// The columns with a bias.
     biased: Vec<(usize, usize)>,
     products: Products,
+    /// The blocks of the matrix, where products leave out the others.
+    blocks: Option<Blocks>,
 }
 
 /// The products for the result, the gradient of the input, and that of the matrix.
@@ -68,7 +71,10 @@ impl Linear {
         for product in of_rows.chain(products.matrix.products()) {
             product.prepare(device)?;
         }
+        // A constant 0 is no element.
+        let is_filled = |at: usize| sources[at].0.is_some() || sources[at].1 != 0.0;
         Ok(Self {
+            blocks: Blocks::new(layout, is_filled, sizes, constants)?,
             layout,
             places: constants.indices(&places)?,
             factors: constants.numbers(sizes.dtype, &factors),
@@ -86,11 +92,20 @@ impl Linear {
 
     /// The gradient of the matrix and of the bias, partial sums of the bias, and the memory of the product.
     fn room(&self, sizes: &Sizes) -> Room<3> {
-        Room::new([
-            sizes.bytes(self.layout.len),
-            sizes.partial_bytes(self.gradient(sizes), &self.biased),
-            self.products.matrix.bytes(sizes),
-        ])
+        let own = sizes.bytes(self.layout.len);
+        Room::new(match &self.blocks {
+            Some(blocks) => [own, 0, blocks.bytes(sizes)],
+            None => [
+                own,
+                sizes.partial_bytes(self.gradient(sizes), &self.biased),
+                self.products.matrix.bytes(sizes),
+            ],
+        })
+    }
+
+    /// The blocks, where products that make rows leave out the others.
+    fn of_rows(&self) -> Option<&Blocks> {
+        self.blocks.as_ref().filter(|own| own.makes_rows())
     }
 
     /// Gathers the matrix and the bias.
@@ -127,8 +142,13 @@ impl Linear {
         let (product, gradient) = (self.products.matrix, self.gradient(sizes));
         // SAFETY: the room has the elements of all; the caller promises the rest.
         unsafe {
-            product.run(site, [given.x, g, of_matrix, memory])?;
-            site.column_sums(gradient, &self.biased, [g, partials, of_bias])?;
+            match &self.blocks {
+                Some(blocks) => blocks.gradient(site, [given.x, g, of_matrix, memory])?,
+                None => {
+                    product.run(site, [given.x, g, of_matrix, memory])?;
+                    site.column_sums(gradient, &self.biased, [g, partials, of_bias])?;
+                }
+            }
             self.of_parameters.write(site, of_matrix, to)
         }
     }
@@ -156,7 +176,10 @@ impl Ready for Linear {
         // SAFETY: what is kept has the matrix and the bias, which is aligned; the caller promises the rest.
         unsafe {
             self.gather(site, given)?;
-            Ok(self.products.output.run(site.target(), places)?)
+            match self.of_rows() {
+                Some(blocks) => blocks.output(site, [given.x, given.kept, y]),
+                None => Ok(self.products.output.run(site.target(), places)?),
+            }
         }
     }
 
@@ -168,9 +191,16 @@ impl Ready for Linear {
         to: To,
     ) -> Result<(), Error> {
         if let Some(to) = to.x {
-            let places = [g, given.kept, to, given.workspace];
             // SAFETY: what is kept has the matrix; the caller promises the rest.
-            unsafe { site.multiply(self.products.input, places) }?;
+            unsafe {
+                match self.of_rows() {
+                    Some(blocks) => blocks.input(site, [g, given.kept, to])?,
+                    None => {
+                        let places = [g, given.kept, to, given.workspace];
+                        site.multiply(self.products.input, places)?;
+                    }
+                }
+            }
         }
         match to.parameters {
             // SAFETY: the caller promises it.

@@ -4,13 +4,15 @@
 //!
 //! * `call` - the launches; `site` - the sizes that all steps share, and the place of a launch.
 //! * `room` - the parts of a piece of memory; `constants` - tables.
-//! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix; `tall` - the product of its gradient.
+//! * `linear`, `matrix` - equivariant linear maps as one matrix product, and the matrix; `tall` - the product of its gradient; `blocks` - products
+//!   without its blocks of zeros.
 //! * `norm`, `gains`, `gate`, `dropout` - functions of each token.
 //! * `products` - geometric products and joins.
 //! * `columns` - positions, and channels of other tokens.
 //! * `attention` - features of heads, and the two ways to attend: `fused` by a kernel without scores, `scores` by matrix products and a softmax.
 
 mod attention;
+mod blocks;
 mod call;
 mod columns;
 mod constants;
