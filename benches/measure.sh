@@ -1,42 +1,36 @@
 #!/usr/bin/env bash
-# Measures what `flashcliff` says about a device, and how far its predictions are from it.
+# Measures what `flashcliff` says about a device.
 #
 # usage: benches/measure.sh cpu|cuda OUT [PART...]
 #
-# The parts, all if none is named: predict (calibrate, predict --check), profile, networks, layers, operators (bench). Each writes JSON files to the
-# folder OUT, and its tables to standard output. Run it on a machine that does nothing else. PROGRAM names the program, if it is not
+# The parts, all if none is named: profile, networks, layers, operators (bench). Each writes JSON files to the folder OUT, and its tables to
+# standard output. Run it on a machine that does nothing else. PROGRAM names the program, if it is not
 # target/release/flashcliff; for a GPU it is built with `--features cuda`.
 set -uo pipefail
 
-usage="usage: measure.sh cpu|cuda OUT [predict|profile|networks|layers|operators...]"
+usage="usage: measure.sh cpu|cuda OUT [profile|networks|layers|operators...]"
 device=${1:?$usage}
 out=${2:?$usage}
 shift 2
-parts=${*:-predict profile networks layers operators}
+parts=${*:-profile networks layers operators}
 program=${PROGRAM:-target/release/flashcliff}
 tasks=(hulls regression volumes gravity)
 mkdir -p "$out"
 export FLASHCLIFF_CACHE_DIR=${FLASHCLIFF_CACHE_DIR:-$out/cache}
 failed=0
 
-# Runs a command, says how long it took, and goes on if it fails: 3 means that a prediction missed its goal.
+# Runs a command, says how long it took, and goes on if it fails.
 step() {
     local start=$SECONDS
     echo "== flashcliff $*" >&2
     "$program" "$@" --quiet --device "$device"
     local status=$?
     echo "== exit status $status after $((SECONDS - start)) s" >&2
-    if [ "$status" -ne 0 ] && [ "$status" -ne 3 ]; then failed=1; fi
+    if [ "$status" -ne 0 ]; then failed=1; fi
 }
 
 for part in $parts; do
     case $part in
-        predict)
-            step calibrate --json >"$out/calibration-$device.json"
-            step predict --check --json >"$out/predict-operators-$device.json"
-            step predict "${tasks[@]}" --check --json >"$out/predict-steps-$device.json"
-            step predict "${tasks[@]}" --batch 128
-            ;;
         profile)
             for task in "${tasks[@]}"; do
                 step profile "$task" --json "$out/profile-$task-$device.json"

@@ -11,7 +11,6 @@ mod host;
 mod markdown;
 mod page;
 mod precision;
-mod predictions;
 mod ranks;
 mod slower;
 mod steps;

@@ -72,51 +72,6 @@ pub enum Error {
         code: i32,
     },
 
-    /// No folder can hold the rates of the machine.
-    #[error(
-        "expected a folder for the rates of this machine, by one of FLASHCLIFF_CACHE_DIR, XDG_CACHE_HOME, HOME and LOCALAPPDATA"
-    )]
-    NoFolder,
-
-    /// The rates of the machine are not known.
-    #[error(
-        "expected the rates of this machine in {}: {reason}; run `{command}`, which takes about a minute",
-        path.display()
-    )]
-    NotCalibrated {
-        /// The file.
-        path: std::path::PathBuf,
-        /// The fault of the file.
-        reason: String,
-        /// The command that measures them.
-        command: String,
-    },
-
-    /// The rates of the machine have none of a case.
-    #[error(
-        "{case}: expected the rates of its operator and type; run `flashcliff calibrate` again"
-    )]
-    NoRate {
-        /// The case.
-        case: String,
-    },
-
-    /// The rates of the machine have none of the training steps of a task.
-    #[error("{task}: expected the times of its training steps; run `flashcliff calibrate` again")]
-    NoSteps {
-        /// The task.
-        task: String,
-    },
-
-    /// A file cannot be read or written.
-    #[error("{}: {source}", path.display())]
-    File {
-        /// The file.
-        path: std::path::PathBuf,
-        /// The error of the system.
-        source: std::io::Error,
-    },
-
     /// A text that is no report.
     #[error("expected a report of `flashcliff bench --json`, of format {expected}: {reason}")]
     NotReport {

@@ -8,40 +8,29 @@
 //! * [`machine`] - what the machine is, and the rates that it reaches.
 //! * [`model`] - from bytes, operations and rates to the least time of a case, and its size class.
 //! * [`work`] - the bytes and operations of a case.
-//! * [`mod@calibrate`], [`calibration`] - measures the rates of a device; keeps them in a file.
-//! * [`Place`], [`predict`] - a device and its memory; the expected time and memory of a case.
-//! * `grid` - the sizes whose rates are measured, and the rate between them.
-//! * [`steps`] - the same for whole training steps.
 //! * [`report`], [`html`] - the results, as JSON and as a page.
 //! * [`stats`], [`baseline`] - the interval of a ratio, and the verdict on a case beside a stored run.
 
 pub mod baseline;
-pub mod calibrate;
-pub mod calibration;
 mod case;
 mod check;
 pub mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
 mod error;
-mod grid;
 mod html;
 pub mod machine;
 pub mod measure;
 pub mod model;
-mod place;
-pub mod predict;
 pub mod reference;
 pub mod report;
 mod selection;
 pub mod stats;
-pub mod steps;
 mod target;
 pub mod work;
 
 pub use case::{Case, Form, Passes};
 pub use error::Error;
 pub use html::html;
-pub use place::{Peak, Place};
 pub use selection::Selection;
 pub use target::Target;

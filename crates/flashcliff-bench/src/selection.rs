@@ -182,11 +182,7 @@ fn bound(case: &Case) -> Result<Dims, Error> {
 }
 
 /// The usual size on a device, or the largest smaller one that is not too much work.
-pub(crate) fn usual_size(
-    operator: &'static str,
-    signature: Signature,
-    gpu: bool,
-) -> Result<Dims, Error> {
+fn usual_size(operator: &'static str, signature: Signature, gpu: bool) -> Result<Dims, Error> {
     let (usual, work) = match gpu {
         true => (USUAL_ON_GPU, WORK_ON_GPU),
         false => (USUAL, WORK),

@@ -11,8 +11,6 @@ pub struct Work {
     pub bytes: usize,
     /// The floating-point operations.
     pub flops: usize,
-    /// The elements that the passes move.
-    elements: usize,
 }
 
 impl Work {
@@ -30,12 +28,6 @@ impl Work {
         Self {
             bytes: elements * dtype.bytes(),
             flops,
-            elements,
         }
-    }
-
-    /// Operations, and elements that are loaded or stored.
-    pub fn units(&self) -> f64 {
-        self.flops as f64 + self.elements as f64
     }
 }

@@ -8,14 +8,12 @@ use tracing_subscriber::EnvFilter;
 
 use crate::algebra::AlgebraArgs;
 use crate::bench::BenchArgs;
-use crate::calibrate::CalibrateArgs;
 use crate::data::DataArgs;
 use crate::error::Error;
 use crate::info::InfoArgs;
 use crate::interrupt;
 use crate::messages;
 use crate::op::OpArgs;
-use crate::predict::PredictArgs;
 use crate::profile::ProfileArgs;
 use crate::train::TrainArgs;
 use crate::tune::TuneArgs;
@@ -46,8 +44,6 @@ pub(crate) enum Command {
     Data(DataArgs),
     Info(InfoArgs),
     Bench(BenchArgs),
-    Calibrate(CalibrateArgs),
-    Predict(PredictArgs),
     Profile(ProfileArgs),
     Tune(TuneArgs),
 }

@@ -1,4 +1,4 @@
-//! Counts the bytes on the heap, for `flashcliff bench`, `calibrate` and `predict`, and keeps freed memory.
+//! Counts the bytes on the heap, for `flashcliff bench`, and keeps freed memory.
 //!
 //! The allocator of the program passes every call on to the system's allocator. It counts only between [`count`] and the end of the
 //! returned [`Count`]; at other times an allocation costs one more load of a flag. Crates for this purpose clear memory by hand and copy to

@@ -3,12 +3,11 @@
 //! Exit status: 0 on success, also when Ctrl-C ended a training run that was saved, or tuning; 1 on an error, with its causes on standard error, also when
 //! Ctrl-C ended a training run before there was anything to save; 2 on wrong usage;
 //! 5 of a rank of a training run on several GPUs that ended because another was lost;
-//! 3 and 4 when `bench --baseline` found something slower, 3 when `predict --check` missed its limits; 130 when a second Ctrl-C ended the program at once.
+//! 3 and 4 when `bench --baseline` found something slower; 130 when a second Ctrl-C ended the program at once.
 //! Results go to standard output, everything else to standard error. Messages are lost where standard error cannot be written; the work goes on.
 
 mod algebra;
 mod bench;
-mod calibrate;
 mod cli;
 mod data;
 mod device;
@@ -20,10 +19,8 @@ mod memory;
 mod messages;
 mod op;
 mod output;
-mod predict;
 mod profile;
 mod shell;
-mod steps;
 mod streams;
 mod train;
 mod tune;
@@ -59,8 +56,6 @@ fn run(cli: &Cli) -> Result<ExitCode, Error> {
         Command::Data(args) => data::run(args),
         Command::Info(args) => info::run(args),
         Command::Bench(args) => return bench::run(args),
-        Command::Calibrate(args) => calibrate::run(args),
-        Command::Predict(args) => return predict::run(args),
         Command::Profile(args) => profile::run(args),
         Command::Tune(args) => tune::run(args, cli.quiet),
     };

@@ -28,16 +28,6 @@ fn next_block(left: usize) -> usize {
     }
 }
 
-/// The number of blocks in which the interpreter goes over a row of so many vectors. Each takes all instructions anew.
-pub fn interpreted_blocks(vectors: usize) -> usize {
-    let (mut left, mut blocks) = (vectors % BLOCK, vectors / BLOCK);
-    while left > 0 {
-        left -= next_block(left);
-        blocks += 1;
-    }
-    blocks
-}
-
 /// A line of memory, aligned for every vector.
 #[derive(Clone, Copy)]
 #[repr(align(64))]

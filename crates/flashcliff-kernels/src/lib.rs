@@ -23,7 +23,7 @@ pub mod simd;
 pub mod stage;
 
 pub use gate::{FAST_SCALE, Gate, TANH_CUBIC, TANH_SCALE};
-pub use interpret::{interpreted, interpreted_blocks};
+pub use interpret::interpreted;
 pub use option::UnknownOption;
 pub use program::{Kernels, Program};
 

@@ -1,4 +1,4 @@
-//! A plan as a page: what runs, with bytes and operations.
+//! A plan as a page: what runs, with bytes and operations, and times of a model.
 
 use std::fmt::Write;
 
@@ -17,6 +17,17 @@ pub struct Size {
     pub flops: usize,
 }
 
+/// The rates of a machine, for times of a model: from its data sheet, or those of a copy and of a product of large matrices that ran on it.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Machine {
+    /// The bytes a second that are read or written in memory.
+    pub bytes_per_second: f64,
+    /// The floating-point operations a second, in the type of the plan.
+    pub flops_per_second: f64,
+    /// Seconds of a call with next to no work: of a launch on a GPU.
+    pub seconds_per_call: f64,
+}
+
 impl Plan {
     /// What a call moves and computes. Nothing for calls of values in one memory.
     pub fn size(&self, call: usize) -> Size {
@@ -30,6 +41,21 @@ impl Plan {
             bytes,
             flops: self.flops(call),
         }
+    }
+
+    /// The modelled seconds of a call: those of its bytes or of its operations, whichever are more, and those of a call. 0 for calls of values in one memory.
+    ///
+    /// It is a lower bound if no rate is below what the machine reaches, and it is not calibrated: a kernel may take several times as long. `flashcliff profile`
+    /// measures. A call can be faster where a cache holds its values, and where [`Size::flops`] counts more than runs, as in attention over ragged batches.
+    /// Times by rates that are not above 0 mean nothing.
+    pub fn modelled_seconds(&self, call: usize, machine: &Machine) -> f64 {
+        if self.is_idle(call) {
+            return 0.0;
+        }
+        let size = self.size(call);
+        let bytes = size.bytes as f64 / machine.bytes_per_second;
+        let flops = size.flops as f64 / machine.flops_per_second;
+        bytes.max(flops) + machine.seconds_per_call
     }
 
     fn bytes_of(&self, value: Value) -> usize {
@@ -86,6 +112,15 @@ impl Plan {
 
     /// The calls in order, on one page: a line for each, with its shapes, the bytes that it moves and its operations; then the memory.
     pub fn explain(&self) -> String {
+        self.page(None)
+    }
+
+    /// The page of [`Self::explain`] with the [modelled](Self::modelled_seconds) time of each call, and their sum for each stage.
+    pub fn explain_on(&self, machine: &Machine) -> String {
+        self.page(Some(machine))
+    }
+
+    fn page(&self, machine: Option<&Machine>) -> String {
         let [features, model] = self.types();
         let mut page = format!(
             "{} calls for {} rows, features in {features}, model in {model}\n",
@@ -93,11 +128,23 @@ impl Plan {
             self.rows()
         );
         let mut all = Size::default();
-        for call in 0..self.call_count() {
-            let size = self.size(call);
-            all.bytes += size.bytes;
-            all.flops += size.flops;
-            let _ = writeln!(page, "{call:4}  {}", self.line(call, size));
+        for stage in 0..self.stage_count() {
+            let mut stage_seconds = 0.0;
+            for call in self.calls(stage) {
+                let size = self.size(call);
+                all.bytes += size.bytes;
+                all.flops += size.flops;
+                let _ = write!(page, "{call:4}  {}", self.line(call, size));
+                if let Some(machine) = machine {
+                    let seconds = self.modelled_seconds(call, machine);
+                    stage_seconds += seconds;
+                    let _ = write!(page, ", modelled {}", in_us(seconds));
+                }
+                page.push('\n');
+            }
+            if machine.is_some() {
+                let _ = writeln!(page, "stage {stage} modelled {}", in_us(stage_seconds));
+            }
         }
         let _ = writeln!(
             page,
@@ -153,6 +200,10 @@ fn flops(work: &Work, is_gradient: bool, [first, second]: [usize; 2], last: usiz
 
 fn elements(shape: &[usize]) -> usize {
     shape.iter().product()
+}
+
+fn in_us(seconds: f64) -> String {
+    format!("{:.3} us", seconds * 1e6)
 }
 
 fn in_mib(bytes: usize) -> String {

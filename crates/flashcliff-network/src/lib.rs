@@ -7,7 +7,7 @@
 //! * [`Cpu`] - runs a plan on slices; with the feature `cuda`, `cuda::Gpu` on a GPU. [`Plan::run_stage`] runs a stage.
 //! * [`tokens`] - steps of transformers, and whole ones.
 //! * [`mod@file`] - a network with its weights in a file.
-//! * [`Plan::explain`] - what runs, with bytes and operations.
+//! * [`Plan::explain`] - what runs, with bytes and operations; [`Plan::explain_on`] with times of a model.
 //!
 //! The names of tensors, shapes and operators are those of [`flashcliff`]. Results do not depend on the number of threads, and are the same
 //! bit for bit in each run.
@@ -31,7 +31,7 @@ mod work;
 pub use cpu::{Cpu, Kept, LaterSlices, Number, Room, Scales, Slices, Sources};
 pub use differentiated::Differentiated;
 pub use error::Error;
-pub use explain::Size;
+pub use explain::{Machine, Size};
 pub use gradients::Keep;
 pub use network::{Axis, Network, Rows, Value};
 pub use plan::{Call, Plan};

@@ -66,28 +66,11 @@ pub(crate) fn plan(
     })
 }
 
-/// The bytes of workspace that a pass needs, for tensors that may have no memory.
-pub(crate) fn workspace_bytes(
-    operator: &Operator,
-    inputs: &[View],
-    pass: Pass,
-) -> Result<usize, Error> {
-    let dims = bind(operator, inputs)?;
-    let dtype = dtype(operator, inputs)?;
-    Ok(workspace_len(operator, &dims, dtype, pass) * dtype.bytes())
-}
-
-pub(crate) fn workspace_len(operator: &Operator, dims: &Dims, dtype: Dtype, pass: Pass) -> usize {
+fn workspace_len(operator: &Operator, dims: &Dims, dtype: Dtype, pass: Pass) -> usize {
     match dtype {
         Dtype::F64 => operator.workspace_len::<f64>(dims, pass),
         _ => operator.workspace_len::<f32>(dims, pass),
     }
-}
-
-/// The bytes that the system can give to this process; `None` if it does not tell.
-#[pyfunction]
-pub(crate) fn available_memory() -> Option<u128> {
-    memory::available()
 }
 
 /// Checks that there is room for a number of bytes that a layer takes for some rows.

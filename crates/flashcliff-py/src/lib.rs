@@ -77,7 +77,6 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(threads::after_fork, module)?)?;
     module.add_function(wrap_pyfunction!(host::tier, module)?)?;
     module.add_function(wrap_pyfunction!(host::check_room, module)?)?;
-    module.add_function(wrap_pyfunction!(host::available_memory, module)?)?;
     module.add_function(wrap_pyfunction!(lion::lion_step, module)?)?;
     module.add_function(wrap_pyfunction!(native::native_table, module)?)?;
     Ok(())

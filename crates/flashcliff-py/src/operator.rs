@@ -323,26 +323,6 @@ impl Operator {
         Ok((shape, plan.saved, plan.workspace))
     }
 
-    /// The bytes that a pass takes besides its inputs, outputs and gradients: the workspace. Nothing has an address, and there may be no room.
-    fn workspace_bytes(
-        &self,
-        py: Python<'_>,
-        inputs: Vec<View>,
-        backward: bool,
-        place: Place,
-    ) -> PyResult<usize> {
-        let pass = pass(backward);
-        match place {
-            None => threads::detached(py, || host::workspace_bytes(&self.inner, &inputs, pass)),
-            Some(place) => {
-                let plan = detached(py, || {
-                    self.devices.plan(&self.inner, &inputs, pass, place.into())
-                })?;
-                Ok(plan.workspace)
-            }
-        }
-    }
-
     /// The message for a pass on a GPU that found no memory while so many bytes were available; if absent, the device is asked.
     #[pyo3(signature = (inputs, backward, place, wanted=None, available=None))]
     fn no_room(

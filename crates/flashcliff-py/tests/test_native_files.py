@@ -1,4 +1,4 @@
-"""Files of the cache that are damaged, or not what was written, end no process and are not believed: the compiled call path, and rates."""
+"""Files of the compiled call path in the cache that are damaged, or not what was written, end no process and are not believed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import torch
 
 import flashcliff.functional  # noqa: F401  (which loads the compiled call path)
 from flashcliff import _cache, native
-from flashcliff._predict import rates
 
 compiled = pytest.mark.skipif(
     not native.is_active(),
@@ -277,77 +275,3 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path):
     assert path.read_text() == "old" and _cache.is_sealed(path, "key")
     assert len(list(tmp_path.iterdir())) == 2
     assert stat.S_IMODE(path.stat().st_mode) & 0o600 == 0o600
-
-
-# Rates
-
-
-@pytest.fixture
-def kept(tmp_path):
-    """Rates in a file."""
-    machine = {"device": "cpu", "threads": 1}
-    made = rates.Rates(
-        machine, 1e-6, ((4096.0, 1e9), (8192.0, 2e9)), {"float32": ((512.0, 1e9), (4096.0, 2e9))}
-    )
-    path = tmp_path / "rates" / "file.json"
-    rates._store(made, path)
-    assert rates._load(path, machine) == made
-    return path, machine, made
-
-
-def changed(**more):
-    return lambda text: json.dumps({**json.loads(text), **more})
-
-
-SPOILED = {
-    "empty": lambda text: "",
-    "half": lambda text: text[: len(text) // 2],
-    "zeros": lambda text: "\0" * len(text),
-    "no text": lambda text: b"\xff\xfe" * 40,
-    "another digit": lambda text: text.replace("4096.0", "4097.0", 1),
-    "a number too large": lambda text: text.replace("4096.0", "1" + "0" * 400, 1),
-    "no number": changed(call_seconds=float("nan")),
-    "an endless rate": changed(levels=[[4096.0, float("inf")]]),
-    "sizes that repeat": changed(levels=[[4096.0, 1.0], [4096.0, 2.0]]),
-    "deep": lambda text: "[" * 100_000,
-    "deep in it": lambda text: '{"machine": ' + "[" * 100_000,
-    "a list": lambda text: "[1, 2]",
-    "a word": lambda text: "null",
-    "no sum": lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != "sha256"}),
-    "a sum of another kind": changed(sha256=5),
-    "more": changed(more=1),
-    "long": lambda text: text + " " * (2 << 20),
-}
-
-
-@pytest.mark.parametrize("spoil", SPOILED)
-def test_damaged_rates(spoil, kept):
-    path, machine, made = kept
-    text = SPOILED[spoil](path.read_text())
-    path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    assert rates._load(path, machine) is None
-    rates._store(made, path)
-    assert rates._load(path, machine) == made
-
-
-def test_other_things_in_place_of_rates(kept):
-    path, machine, made = kept
-    for make in (Path.mkdir, os.mkfifo, lambda p: p.symlink_to(p)):
-        path.unlink()
-        make(path)
-        assert rates._load(path, machine) is None
-        rates._store(made, path)
-        assert rates._load(path, machine) == made
-
-
-def test_rates_that_cannot_be_kept(tmp_path, monkeypatch, kept):
-    file = tmp_path / "file"
-    file.write_text("no folder")
-    monkeypatch.setenv("FLASHCLIFF_CACHE_DIR", str(file))
-    monkeypatch.setattr(rates, "measure", lambda device: kept[2])
-    with pytest.warns(
-        RuntimeWarning, match="the rates of cpu cannot be kept.*FLASHCLIFF_CACHE_DIR"
-    ):
-        assert rates.rates_of(torch.device("cpu")) == kept[2]
-    with pytest.raises(OSError):
-        rates.calibrate("cpu")

@@ -1,16 +1,12 @@
 """Settings of one thread are not seen by another."""
 
 import asyncio
-import copy
 import threading
 
 import pytest
 import torch
-from torch import nn
 
-import flashcliff
 from flashcliff.compat import lgatr
-from flashcliff.nn import transformer
 
 
 def elsewhere(function):
@@ -102,28 +98,3 @@ def test_blocks_are_computed_again_in_the_same_type(by_context):
         sum(x.float().sum() for x in found).backward()
         gradients.append([p.grad for p in net.parameters() if p.grad is not None])
     assert all(map(torch.equal, *gradients))
-
-
-def test_other_threads_compute_during_a_prediction():
-    """A prediction exchanges functions, and with fake tensors it runs none of them."""
-    algebra = flashcliff.Algebra(1, 3, 0)
-    net = transformer.GATransformer(algebra, 2, 2, 4, 3, 3, 8, blocks=1, attention={"heads": 2})
-    other = copy.deepcopy(net)
-    inputs = torch.randn(16, 2, 5, 2), torch.randn(2, 5, 3)
-    want = [x.detach() for x in net(*inputs)]
-    found = []
-
-    class Model(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.net = net
-
-        def forward(self, mv, s):
-            out = self.net(mv, s)
-            found.append(elsewhere(lambda: [x.detach().clone() for x in other(*inputs)]))
-            return out[0]
-
-    prediction = flashcliff.predict(Model(), inputs, size=4, axis=(1, 0))
-    assert found and prediction is not None
-    for got in found:
-        assert all(map(torch.equal, got, want))

@@ -78,12 +78,6 @@ impl<'a> Place<'a> {
         self.value.as_f64().ok_or_else(|| self.lacks("a number"))
     }
 
-    pub(super) fn flag(&self) -> Result<bool, Error> {
-        self.value
-            .as_bool()
-            .ok_or_else(|| self.lacks("true or false"))
-    }
-
     /// The numbers of a list.
     pub(super) fn numbers(&self) -> Result<Vec<f64>, Error> {
         self.list()?.iter().map(Place::number).collect()

@@ -8,7 +8,6 @@ use super::floors::{Cpu, Gpu};
 use super::host::Host;
 use super::markdown::digits;
 use super::precision::Precision;
-use super::predictions::Predictions;
 use super::ranks::Ranks;
 use super::slower::{self, TwoGpus};
 use super::steps::Steps;
@@ -26,7 +25,7 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
     let sixteen_bits = Sweep::read(results, "gpu-h200-fcgp-bf16")?;
     let cpu = Sweep::read(results, "cpu-sweep")?;
     let sweeps = [&product, &layer, &connected, &sixteen_bits, &cpu];
-    let mut sections = vec![
+    let sections = [
         INTRODUCTION.to_owned(),
         users(results)?,
         slower(&sweeps, results)?,
@@ -45,7 +44,6 @@ pub(super) fn page(results: &Path) -> Result<String, Error> {
         precision(results)?,
         trained(results)?,
     ];
-    sections.extend(predictions(results)?);
     Ok(sections.join("\n"))
 }
 
@@ -568,34 +566,4 @@ as several of these runs do:
         table = training.table()?,
         tried = training.tried()?,
     ))
-}
-
-/// The section of predictions; none without data.
-fn predictions(results: &Path) -> Result<Option<String>, Error> {
-    let found = Predictions::read(results)?;
-    if found.is_empty() {
-        return Ok(None);
-    }
-    Ok(Some(format!(
-        "\
-## How far predictions are from what was measured
-
-Errors are differences over what was measured, at sizes and batches that no rate was measured at. Operators and training steps are those of
-`flashcliff predict --check`; networks in PyTorch are those of `flashcliff.predict`, a forward and a backward pass. A device without data has no rows.
-Other work on the machine is in the errors.
-
-{table}
-Data, and the machine and the commit of each file:
-
-{sources}
-Commands:
-
-```sh
-benches/measure.sh cpu|cuda OUT predict
-python3 benches/predict_check.py --device cpu|cuda --commit HASH --json FILE
-```
-",
-        table = found.table(),
-        sources = found.sources()?,
-    )))
 }

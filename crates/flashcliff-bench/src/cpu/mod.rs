@@ -2,7 +2,6 @@
 
 mod beside;
 mod buffers;
-mod calibrate;
 
 use std::time::Duration;
 

@@ -5,7 +5,6 @@
 
 mod beside;
 mod buffers;
-mod calibrate;
 mod clock;
 
 use std::sync::Arc;

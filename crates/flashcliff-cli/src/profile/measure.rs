@@ -2,7 +2,7 @@
 
 use flashcliff_bench::measure::median;
 use flashcliff_candle::capture::{Capture, Step};
-use flashcliff_candle::timeline::{Sampled, Sampler, Timeline};
+use flashcliff_candle::timeline::{Sampled, Sampler};
 
 use crate::error::Error;
 use crate::train::Rehearsal;
@@ -32,51 +32,8 @@ pub(crate) struct Steps {
     pub(crate) captured: Option<f64>,
 }
 
-/// The mean; 0 of nothing.
-pub(crate) fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
-}
-
-/// The fastest of some values, one out of so many, in order; at least one.
-fn fastest<T>(one_of: usize, mut values: Vec<T>, seconds: impl Fn(&T) -> f64) -> Vec<T> {
-    values.sort_by(|a, b| seconds(a).total_cmp(&seconds(b)));
-    values.truncate(values.len().div_ceil(one_of));
-    values
-}
-
-/// The fastest quarter of so many steps with a profile.
-///
-/// # Errors
-/// The errors of the device.
-pub(crate) fn recorded(
-    rehearsal: &Rehearsal,
-    step: &mut Step<'_>,
-    count: usize,
-) -> Result<Vec<Timeline>, Error> {
-    let steps = (0..count).map(|_| rehearsal.record(step));
-    let steps = steps.collect::<Result<_, _>>()?;
-    Ok(fastest(4, steps, Timeline::seconds))
-}
-
-/// The seconds of the fastest quarter of so many steps without a profile.
-///
-/// # Errors
-/// The errors of the device.
-pub(crate) fn plain(
-    rehearsal: &Rehearsal,
-    step: &mut Step<'_>,
-    count: usize,
-) -> Result<Vec<f64>, Error> {
-    let steps = (0..count).map(|_| rehearsal.time(step));
-    let steps = steps.collect::<Result<_, _>>()?;
-    Ok(fastest(4, steps, |seconds| *seconds))
-}
-
 /// A step that is launched operation by operation, and has run a few times.
-///
-/// # Errors
-/// The errors of the device.
-pub(crate) fn warm(rehearsal: &Rehearsal) -> Result<Step<'static>, Error> {
+fn warm(rehearsal: &Rehearsal) -> Result<Step<'static>, Error> {
     let mut step = rehearsal.step(Capture::Off);
     for _ in 0..WARM_UP {
         rehearsal.time(&mut step)?;
@@ -105,11 +62,7 @@ pub(crate) fn steps(
     let rounds = count.unwrap_or_else(|| self::rounds(&sampler, seconds, STEPS));
     Ok(Steps {
         sampled: sampled(rehearsal, &mut step, sampler, rounds)?,
-        captured: if on_gpu {
-            captured(rehearsal, ROWS)?
-        } else {
-            None
-        },
+        captured: if on_gpu { captured(rehearsal)? } else { None },
     })
 }
 
@@ -142,11 +95,8 @@ fn sampled(
     Ok(sampler.finish())
 }
 
-/// The median seconds of a captured step, of so many rows of steps; `None` if it cannot be captured.
-///
-/// # Errors
-/// The errors of the device.
-pub(crate) fn captured(rehearsal: &Rehearsal, rows: usize) -> Result<Option<f64>, Error> {
+/// The median seconds of a captured step; `None` if it cannot be captured.
+fn captured(rehearsal: &Rehearsal) -> Result<Option<f64>, Error> {
     let mut step = rehearsal.step(Capture::Auto);
     if step.fallback().is_some() {
         return Ok(None);
@@ -159,19 +109,6 @@ pub(crate) fn captured(rehearsal: &Rehearsal, rows: usize) -> Result<Option<f64>
     }
     let once = rehearsal.time_row(&mut step, fewest)?;
     let steps = ((seconds / once) as usize).clamp(fewest, Rehearsal::ROW);
-    let rows = (0..rows).map(|_| rehearsal.time_row(&mut step, steps));
+    let rows = (0..ROWS).map(|_| rehearsal.time_row(&mut step, steps));
     Ok(Some(median(rows.collect::<Result<_, _>>()?)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_faster_half_is_kept_in_order() {
-        let same = |values: &[f64]| fastest(2, values.to_vec(), |seconds| *seconds);
-        assert_eq!(same(&[5.0, 1.0, 9.0, 3.0]), [1.0, 3.0]);
-        assert_eq!(same(&[2.0, 1.0, 3.0]), [1.0, 2.0]);
-        assert_eq!(same(&[7.0]), [7.0]);
-    }
 }

@@ -5,7 +5,7 @@
 //! * `report` - all of it, as JSON and as a table.
 //! * `trace` - one step for Chrome's tracing and Perfetto.
 
-pub(crate) mod measure;
+mod measure;
 mod report;
 mod rows;
 mod trace;

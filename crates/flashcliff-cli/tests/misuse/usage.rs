@@ -70,7 +70,6 @@ pub(crate) const ROWS: &[Row] = &[
     row(&[GOOD], "op dual --algebra cl300 --device \"\" --in in --out out", 2, &["cpu, cuda or cuda:N"]),
     // Benchmarks and tuning.
     row(&[], "bench --only nothing~of~this~name", 1, &["nothing of this name", "sgp_norm"]),
-    row(&[], "predict --memory 0", 2, &["--memory", "0"]),
     row(&[], "data volumes out --samples 99999999999999", 1, &["cannot make the data: "]),
     row(&[], "bench --only nothing --json no/such/report", 1, &["cannot write no/such/report"]),
     row(&[], "bench --operator fly", 1, &["`fly`", "sgp_norm", "undual"]),

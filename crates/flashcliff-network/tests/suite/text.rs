@@ -1,7 +1,7 @@
 //! Networks and plans as text.
 
 use flashcliff::Dtype;
-use flashcliff_network::{Keep, Network};
+use flashcliff_network::{Activation, Keep, Machine, Network};
 
 use crate::networks::{self, CHANNELS};
 
@@ -70,4 +70,50 @@ fn a_page_says_what_runs() {
     let map = (0..plan.call_count()).find(is_map).unwrap();
     assert_eq!(plan.size(map).flops, 2 * 2 * 2 * 4 * 8);
     assert_eq!(plan.size(map).bytes, 4 * (2 * 8 * 4 * 2 + 2 * 2));
+}
+
+/// Rates that are powers of two, so that all times are exact.
+#[test]
+fn times_of_a_model_are_those_of_bytes_or_of_operations() {
+    let (mut network, [prediction, _]) = small();
+    let last = network.activation(prediction, Activation::Relu).unwrap();
+    let stages: [&[_]; 2] = [&[prediction], &[last]];
+    let plan = network.plan_stages(&stages, 4, [Dtype::F32; 2]).unwrap();
+    let named = |name: &str| {
+        let mut calls = 0..plan.call_count();
+        calls.find(|&call| plan.work(call).name() == name).unwrap()
+    };
+    let map = named("mv_linear");
+    // 4 bytes of 2 x 8 blades of 4 x 2 elements and of 2 x 2 weights; 2 operations for 2 x 2 products of 4 rows of 8 blades.
+    let (bytes, flops) = (528.0, 256.0);
+    let machine = |bytes_per_second, flops_per_second| Machine {
+        bytes_per_second,
+        flops_per_second,
+        seconds_per_call: 0.25,
+    };
+    let seconds = |call, machine| plan.modelled_seconds(call, &machine);
+    assert_eq!(seconds(map, machine(1.0, 1.0)), bytes + 0.25);
+    assert_eq!(seconds(map, machine(64.0, 64.0)), bytes / 64.0 + 0.25);
+    assert_eq!(seconds(map, machine(64.0, 16.0)), flops / 16.0 + 0.25);
+    // Values in one memory are no call; an activation of 4 elements reads and writes 4 bytes of each.
+    assert_eq!(seconds(named("first_blades"), machine(1.0, 1.0)), 0.0);
+    assert_eq!(seconds(named("relu"), machine(1.0, 1.0)), 32.25);
+
+    let machine = machine(64.0, 16.0);
+    let page = plan.explain_on(&machine);
+    let lines: Vec<&str> = page.lines().collect();
+    assert_eq!(lines.len(), plan.call_count() + 4);
+    assert!(
+        lines[1 + map].ends_with(", modelled 16250000.000 us"),
+        "{page}"
+    );
+    for stage in 0..2 {
+        let all: f64 = plan.calls(stage).map(|call| seconds(call, machine)).sum();
+        let line = format!("stage {stage} modelled {:.3} us", all * 1e6);
+        assert!(lines.contains(&line.as_str()), "{line}\n{page}");
+    }
+    let without = |line: &&str| !line.starts_with("stage ");
+    let cut = |line: &str| line.split(", modelled").next().unwrap().to_owned();
+    let rest: Vec<String> = page.lines().filter(without).map(cut).collect();
+    assert_eq!(rest, plan.explain().lines().collect::<Vec<_>>());
 }

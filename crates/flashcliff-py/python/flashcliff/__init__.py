@@ -14,7 +14,6 @@
 - :mod:`flashcliff.testing`: checks that models are equivariant and that their forces conserve energy.
 - :func:`flashcliff.capture`: a training step as one CUDA graph.
 - :func:`flashcliff.profile`: what a region of code spends in the operators.
-- :func:`flashcliff.predict`: the time and memory of a model's step before it runs, and the largest batch that fits.
 
 Multivectors are ``[blades, *batch, channels]``, blades in short-lex order (``1, e1, e2, e3, e12,
 ...``; see :class:`Algebra`). Importing this package imports neither PyTorch nor NumPy.
@@ -50,7 +49,6 @@ __all__ = [
     "algebras",
     "arrays",
     "build_info",
-    "calibrate",
     "capture",
     "compat",
     "functional",
@@ -59,7 +57,6 @@ __all__ = [
     "operator",
     "operators",
     "optim",
-    "predict",
     "profile",
     "rotors",
     "set_num_threads",
@@ -90,8 +87,6 @@ def __getattr__(name: str) -> object:
         return importlib.import_module("._capture", __name__).capture
     if name == "profile":
         return importlib.import_module("._profile", __name__).profile
-    if name in ("calibrate", "predict"):
-        return getattr(importlib.import_module("._predict", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -38,13 +38,13 @@ def folder(name: str) -> Path:
     )
 
 
-def replace(path: Path, make: Callable[[Path], object], key: str | None = None) -> None:
+def replace(path: Path, make: Callable[[Path], object], key: str) -> None:
     """Makes a file beside the old one and gives it the name. Readers see the old file or the new one, also after the machine lost its power.
 
     Args:
         path: the file. What else has its name, such as a folder, is moved aside.
         make: writes the new file.
-        key: what the file is made for, if :func:`is_sealed` shall tell the file that was made from any other.
+        key: what the file is made for, by which :func:`is_sealed` tells it from any other.
 
     Raises:
         OSError: the file cannot be written. The old one is then untouched.
@@ -54,34 +54,16 @@ def replace(path: Path, make: Callable[[Path], object], key: str | None = None) 
         made = Path(beside) / path.name
         make(made)
         _sync(made)
-        pairs = [(made, path)]
-        if key is not None:
-            seal = _seal_of(made)
-            seal.write_text(_digest(made, key))
-            _sync(seal)
-            pairs.append((seal, _seal_of(path)))
+        seal = _seal_of(made)
+        seal.write_text(_digest(made, key))
+        _sync(seal)
         # Two processes that finish at once must not leave the file of one with the seal of the other.
         with _locked(path.parent):
-            for new, old in pairs:
+            for new, old in ((made, path), (seal, _seal_of(path))):
                 _set_aside(old)
                 os.replace(new, old)
     if os.name == "posix":
         _sync(path.parent)
-
-
-def read(path: Path) -> bytes:
-    """The bytes of a small file.
-
-    Raises:
-        OSError: it cannot be read, is none, such as a folder or a pipe, or is too large to be one of ours.
-    """
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(f"{path} is no file")
-    with path.open("rb") as file:
-        found = file.read(_PIECE + 1)
-    if len(found) > _PIECE:
-        raise OSError(f"{path} has more than {_PIECE} bytes")
-    return found
 
 
 def is_sealed(path: Path, key: str) -> bool:

@@ -304,8 +304,6 @@ class Operator:
     ) -> tuple[tuple[int, ...], int, int]:
         """What a pass needs: shape of the output, elements to save, bytes of workspace. On the CPU it raises
         ``MemoryError`` if there is no room. ``wanted`` says which gradients are made; all if ``None``."""
-    def workspace_bytes(self, inputs: list[View], backward: bool, place: Place) -> int:
-        """The bytes of workspace that a pass needs, for tensors that may have no memory."""
     def no_room(
         self,
         inputs: list[View],
@@ -368,9 +366,6 @@ def read_dlpack(capsule: Any) -> tuple[int, tuple[int, ...], str, tuple[int, int
 
 def shipped() -> list[tuple[int, int, int]]: ...
 def tier() -> str: ...
-def available_memory() -> int | None:
-    """The bytes that the system can give to this process."""
-
 def check_room(what: str, bytes: int, rows: int) -> None:
     """Raises ``MemoryError`` if the system has no room for the bytes that a call takes for some rows."""
 

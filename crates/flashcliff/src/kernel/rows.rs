@@ -7,7 +7,7 @@ use crate::{Element, Tier};
 use flashcliff_kernels::simd::Math;
 
 /// The size in bytes above which an output is written past the caches, since it could not stay in them.
-pub(crate) const STREAM_BYTES: usize = 16 << 20;
+const STREAM_BYTES: usize = 16 << 20;
 
 /// Writes a row with stores that bypass the caches. `args.inputs[0]` is the source,
 /// `args.outputs[0]` the destination, aligned to a vector; `args.groups` vectors are copied.

@@ -17,7 +17,6 @@ mod zero;
 use std::fmt::Display;
 
 use crate::Element;
-use crate::kernel::rows::STREAM_BYTES;
 use crate::ops::Recipe;
 use crate::tensor::{Tensor, TensorMut};
 use crate::{Algebra, Error, Tier, environment, sizes};
@@ -306,25 +305,6 @@ impl Operator {
         }
         let has_type = T::DTYPE != crate::Dtype::F64 || cfg!(feature = "f64");
         !(self.algebra.is_compiled() && has_type)
-    }
-
-    /// The number of parts in which the kernels of lanes go over the channels of a row on the CPU. Each part takes some time whatever its length:
-    /// compiled kernels have one, the interpreter cuts rows into blocks of vectors.
-    pub fn parts_of_row<T: Element>(&self, dims: &Dims) -> usize {
-        match self.is_interpreted::<T>() {
-            false => 1,
-            true => {
-                let vectors = dims.in_channels.div_ceil(T::lanes(self.tier));
-                flashcliff_kernels::interpreted_blocks(vectors)
-            }
-        }
-    }
-
-    /// Whether multivectors of such sizes are so large that kernels of lanes on the CPU write them past the caches.
-    pub fn writes_past_caches(&self, dims: &Dims, dtype: crate::Dtype) -> bool {
-        let lanes = dims.batch.saturating_mul(dims.in_channels);
-        let bytes = self.algebra.blade_count() * dtype.bytes();
-        lanes.saturating_mul(bytes) >= STREAM_BYTES
     }
 
     /// Whether most operations are those of matrix products over channels.

@@ -153,8 +153,6 @@ fn sizes_of_calls() {
         let _ = operator.workspace_len::<f64>(&dims, pass);
         let _ = operator.cost(&dims);
         let _ = operator.moved_elements(&dims, pass);
-        let _ = operator.parts_of_row::<f32>(&dims);
-        let _ = operator.writes_past_caches(&dims, dtype);
         let footprint = operator.footprint(&dims, dtype, pass);
         let _ = (footprint.peak(), footprint.taken());
         let _ = operator.check_room(&dims, dtype, pass);

@@ -10,10 +10,10 @@ from .._ops.tensor_types import NAMES
 from .costs import cost
 from .events import Key
 
-__all__ = ["key_of", "operations"]
+__all__ = ["operations"]
 
 
-def key_of(registered: Registered, args: tuple[Any, ...], backward: bool) -> Key:
+def _key_of(registered: Registered, args: tuple[Any, ...], backward: bool) -> Key:
     """The key of a call of the dispatcher."""
     tensors, core, wanted = registered.bound(args, backward)
     first = tensors[0]
@@ -35,4 +35,4 @@ def operations(
     overload = registered.backward if backward else registered.forward
     arguments = overload._schema.arguments[len(args) :]
     rest = [named.get(one.name, one.default_value) for one in arguments]
-    return cost(key_of(registered, (*args, *rest), backward)).flops
+    return cost(_key_of(registered, (*args, *rest), backward)).flops
