@@ -2,6 +2,7 @@
 //!
 //! * [`Network`] - values with shapes whose rows are open, and the nodes that compute them.
 //! * [`Network::gradients`] - nodes of the same network that compute gradients; [`Keep`] says what they keep.
+//! * [`Network::differentiated`] - the same as a second stage, for a node of a host's graph of gradients.
 //! * [`Plan`] - the calls of a network for a number of rows and types, and one arena of memory; in stages, if gradients come later.
 //! * [`Cpu`] - runs a plan on slices; with the feature `cuda`, `cuda::Gpu` on a GPU. [`Plan::run_stage`] runs a stage.
 //! * [`tokens`] - steps of transformers, and whole ones.
@@ -11,9 +12,11 @@
 //! The names of tensors, shapes and operators are those of [`flashcliff`]. Results do not depend on the number of threads, and are the same
 //! bit for bit in each run.
 
+pub mod cache;
 mod cpu;
 #[cfg(feature = "cuda")]
 pub mod cuda;
+mod differentiated;
 mod error;
 mod explain;
 pub mod file;
@@ -26,6 +29,7 @@ pub mod tokens;
 mod work;
 
 pub use cpu::{Cpu, Kept, LaterSlices, Number, Room, Scales, Slices, Sources};
+pub use differentiated::Differentiated;
 pub use error::Error;
 pub use explain::Size;
 pub use gradients::Keep;

@@ -495,7 +495,7 @@ impl Memory {
             let array = cuda::Array::zeros(&stream, Dtype::F32, &[elements])?;
             let (address, guard) = array.memory().device_ptr(&stream);
             drop(guard);
-            Ok(Self {
+            Ok::<_, Error>(Self {
                 array,
                 stream,
                 address: address as usize,

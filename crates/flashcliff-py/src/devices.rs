@@ -54,7 +54,7 @@ impl Devices {
         })
     }
 
-    fn device(&self, ordinal: usize) -> Result<Device, Error> {
+    pub(crate) fn device(&self, ordinal: usize) -> Result<Device, Error> {
         let lock = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let found = lock().iter().find(|d| d.ordinal() == ordinal).cloned();
         if let Some(device) = found {

@@ -65,11 +65,33 @@ pub(crate) fn raise(mut error: Error) -> PyErr {
     }
 }
 
+/// An error of the library, or of one of its crates.
+pub(crate) trait Raise {
+    /// The exception for the error, with its message.
+    fn raised(self) -> PyErr;
+}
+
+impl Raise for Error {
+    fn raised(self) -> PyErr {
+        raise(self)
+    }
+}
+
+impl Raise for flashcliff_network::Error {
+    fn raised(self) -> PyErr {
+        match self {
+            Self::Core(error) => raise(error),
+            error @ Self::NoGradient { .. } => UnsupportedError::new_err(error.to_string()),
+            error => PyValueError::new_err(error.to_string()),
+        }
+    }
+}
+
 /// Runs work of the library without the interpreter's lock. A panic, which would be a defect of the library, becomes a
 /// `RuntimeError`.
-pub(crate) fn detached<T: Send>(
+pub(crate) fn detached<T: Send, E: Raise + Send>(
     py: Python<'_>,
-    work: impl FnOnce() -> Result<T, Error> + Send,
+    work: impl FnOnce() -> Result<T, E> + Send,
 ) -> PyResult<T> {
     let result = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
     settle(result)
@@ -77,13 +99,13 @@ pub(crate) fn detached<T: Send>(
 
 /// Does the same as [`detached`], but holds the lock: for work that takes less time than releasing it, and that waits for no
 /// other thread.
-pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T, Error>) -> PyResult<T> {
+pub(crate) fn caught<T, E: Raise>(work: impl FnOnce() -> Result<T, E>) -> PyResult<T> {
     settle(catch_unwind(AssertUnwindSafe(work)))
 }
 
-fn settle<T>(result: std::thread::Result<Result<T, Error>>) -> PyResult<T> {
+fn settle<T, E: Raise>(result: std::thread::Result<Result<T, E>>) -> PyResult<T> {
     match result {
-        Ok(result) => result.map_err(raise),
+        Ok(result) => result.map_err(Raise::raised),
         Err(panic) => Err(PyRuntimeError::new_err(format!(
             "a defect of flashcliff, please report it: {}",
             text(&*panic)

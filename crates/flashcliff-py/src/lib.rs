@@ -26,6 +26,7 @@ mod items;
 mod lion;
 mod logging;
 mod native;
+mod network;
 mod operator;
 #[cfg(feature = "cuda")]
 mod optim;
@@ -54,6 +55,10 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<equivariant::InvariantNorm>()?;
     module.add_class::<heads::HeadFeatures>()?;
     module.add_class::<slots::Slots>()?;
+    module.add_class::<network::TokenGeometry>()?;
+    module.add_class::<network::Network>()?;
+    module.add_class::<network::NetworkFunction>()?;
+    module.add_class::<network::NetworkPlan>()?;
     #[cfg(feature = "cuda")]
     module.add_class::<items::Items>()?;
     #[cfg(feature = "cuda")]

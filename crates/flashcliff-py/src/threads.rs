@@ -13,9 +13,9 @@ use crate::{error, logging};
 static TORCH: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
 
 /// Runs work of the library without the interpreter's lock, with the number of threads that is in force for this call.
-pub(crate) fn detached<T: Send>(
+pub(crate) fn detached<T: Send, E: error::Raise + Send>(
     py: Python<'_>,
-    work: impl FnOnce() -> Result<T, Error> + Send,
+    work: impl FnOnce() -> Result<T, E> + Send,
 ) -> PyResult<T> {
     let ceiling = ceiling(py)?;
     error::detached(py, || threads::at_most(ceiling, work))
@@ -52,7 +52,7 @@ fn torch(py: Python<'_>) -> PyResult<Option<&'static Py<PyAny>>> {
 pub(crate) fn get_num_threads(py: Python<'_>) -> PyResult<usize> {
     detached(py, || {
         threads::choice()?;
-        Ok(threads::count())
+        Ok::<_, Error>(threads::count())
     })
 }
 

@@ -4,16 +4,15 @@
 //! memory is there while a stage runs. Gradients that nobody wants have no calls, and a network without any keeps nothing.
 //!
 //! * `cpu` - as a function on slices; [`super::gpu`] has it on GPUs.
-//! * `cache` - the plans of the last few batch sizes.
 
-mod cache;
 mod cpu;
 
 use std::sync::{Arc, OnceLock};
 
 use candle_core::Tensor;
 use flashcliff::{Dtype, Pass};
-use flashcliff_network::{Axis, Keep, Network, Plan, Rows, Value};
+use flashcliff_network::cache::Cache;
+use flashcliff_network::{Axis, Differentiated, Network, Plan, Rows, Value};
 
 use super::node::{self, Argument};
 use crate::Error;
@@ -21,7 +20,6 @@ use crate::layers::transformer::{Draw, Sequences};
 use crate::objective::description::Description;
 use crate::objective::operations::{Operations, Reports};
 use crate::timeline::{self, Operation};
-use cache::Cache;
 
 /// A network of a layer or a model, which is described when it is first applied. Clones share it, with its plans.
 #[derive(Clone, Debug, Default)]
@@ -159,44 +157,18 @@ impl<P> Staged<P> {
     }
 }
 
-/// A network with the nodes of gradients, and the outputs of both stages.
-pub(super) struct Halves {
-    pub(super) network: Network,
-    result: Value,
-    gradients: Vec<Value>,
-}
-
-impl Halves {
-    pub(super) fn stages(&self) -> [&[Value]; 2] {
-        [std::slice::from_ref(&self.result), &self.gradients]
-    }
-}
-
 impl NetworkFunction {
     /// The number of inputs that are no parameters.
     pub(super) fn input_count(&self) -> usize {
         self.shared.network.inputs().len()
     }
 
-    /// Adds nodes for the gradients that are wanted. The gradient of the result is the last input.
-    pub(super) fn halves(&self, wanted: &[bool]) -> Result<Halves, Error> {
+    /// The network with the gradients that are wanted.
+    pub(super) fn halves(&self, wanted: &[bool]) -> Result<Differentiated, Error> {
         let Shared {
-            network: own,
-            output,
-            ..
+            network, output, ..
         } = &*self.shared;
-        let mut network = own.clone();
-        let axes = network.shape(*output).unwrap_or_default().to_vec();
-        let seed = network.features("the gradient of the result", &axes);
-        let ends = own.inputs().iter().chain(own.parameters());
-        let by = ends.zip(wanted).filter(|(_, wanted)| **wanted);
-        let by: Vec<Value> = by.map(|(&value, _)| value).collect();
-        let pairs = network.gradients_by(*output, seed, &by, Keep::All)?;
-        Ok(Halves {
-            network,
-            result: *output,
-            gradients: pairs.into_iter().map(|(_, gradient)| gradient).collect(),
-        })
+        Ok(network.differentiated(*output, wanted)?)
     }
 
     /// The rows, after a check of the shapes of all inputs.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use flashcliff::cuda::cudarc::driver::CudaStream;
-use flashcliff::cuda::{PackedBackward, Scratch, Tensor, TensorMut, network};
+use flashcliff::cuda::{PackedBackward, Tensor, TensorMut, network};
 
 use super::Run;
 use super::beside::Line;
@@ -108,7 +108,7 @@ impl Run<'_> {
         };
         let (output, saved) = (self.result(node.outputs[0])?, self.result(node.outputs[1])?);
         let inputs = lent(self, &node.inputs)?;
-        let workspace = Scratch::new(&mut *self.workspaces[line.number()]);
+        let workspace = self.workspace(line);
         let saved = Some(saved);
         self.packed
             .forward(number, stream, &inputs, output, saved, Some(workspace))?;
@@ -151,7 +151,7 @@ impl Run<'_> {
             grad_output: read[count + 2],
             adds: gradient.adds,
         };
-        let workspace = Scratch::new(&mut *self.workspaces[line.number()]);
+        let workspace = self.workspace(line);
         self.packed
             .backward(number, stream, given, &mut grads, Some(workspace))?;
         Ok(())

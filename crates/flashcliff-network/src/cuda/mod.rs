@@ -3,13 +3,14 @@
 //! * `operators` - the operators of the nodes, and the packing of their weights.
 //! * `beside` - the stream beside the line of a captured step.
 //! * `call` - the launch of a call; `addresses` - where values are, and values that lie one after another.
-//! * `lent` - what a host lends to a run.
+//! * `lent` - what a host lends to a run; `memory` - the memory of a stage.
 //! * `tokens` - steps of transformers.
 
 mod addresses;
 mod beside;
 mod call;
 mod lent;
+mod memory;
 mod operators;
 mod tokens;
 
@@ -27,6 +28,8 @@ use crate::plan::{self, Plan, Saves, Target};
 use crate::{Error, Network, Rows, Value};
 use beside::{Beside, Line};
 pub use lent::{Draw, Lent, Sequences};
+pub use memory::Memory;
+use memory::{Part, Parts};
 use operators::Operators;
 use tokens::{Constants, Steps};
 
@@ -73,20 +76,6 @@ struct Stage {
     workspace_bytes: [usize; 2],
 }
 
-/// The memory of a stage besides what is kept. A captured step has it for as long as it is replayed; else it may be dropped when a run is launched.
-#[derive(Debug)]
-pub struct Memory {
-    /// The network of the plan, which no other plan has, and the stage.
-    network: Arc<Network>,
-    stage: usize,
-    arena: CudaSlice<u8>,
-    /// Packed weights and the parts of their gradients.
-    packed: CudaSlice<u8>,
-    /// The workspace of each line.
-    workspaces: [CudaSlice<u8>; 2],
-    beside: Option<Beside>,
-}
-
 /// The state of a run.
 struct Run<'a> {
     plan: &'a Plan,
@@ -98,7 +87,7 @@ struct Run<'a> {
     lent: Lent<'a>,
     stream: &'a Arc<CudaStream>,
     arena: CUdeviceptr,
-    workspaces: [&'a mut CudaSlice<u8>; 2],
+    workspaces: [Part; 2],
     packed: Packed<'a>,
     beside: Option<&'a mut Beside>,
     /// The gradients that are left in parts, by their values: their calls.
@@ -174,32 +163,6 @@ impl Gpu {
         self.stages[stage].workspace_bytes.iter().sum()
     }
 
-    /// Takes the memory of a stage in the order of a stream. It is cleared for a plan of one stage, whose zeros stay from run to run.
-    ///
-    /// # Errors
-    /// [`flashcliff::Error::OutOfMemory`], [`flashcliff::Error::Cuda`].
-    pub fn allocate(&self, stage: usize, stream: &Arc<CudaStream>) -> Result<Memory, Error> {
-        self.tables(stream)?;
-        let take = |bytes: usize| {
-            // An allocation of no bytes is an error for some drivers.
-            let memory = match self.plan.is_whole() {
-                true => stream.alloc_zeros::<u8>(bytes.max(1)),
-                // SAFETY: any bits are a byte, and calls write memory before they read it.
-                false => unsafe { stream.alloc::<u8>(bytes.max(1)) },
-            };
-            memory.map_err(|error| Error::Core(allocation_error(stream, bytes)(error)))
-        };
-        let [line, beside] = self.stages[stage].workspace_bytes;
-        Ok(Memory {
-            network: Arc::clone(&self.plan.network),
-            stage,
-            arena: take(self.plan.stage_bytes(stage))?,
-            packed: take(self.packed_bytes(stage))?,
-            workspaces: [take(line)?, take(beside)?],
-            beside: None,
-        })
-    }
-
     /// The address of the tables of steps. The first call copies them, and waits until they are there for all streams.
     fn tables(&self, stream: &Arc<CudaStream>) -> Result<CUdeviceptr, Error> {
         let tables = self.steps.as_ref().map(Steps::constants);
@@ -245,16 +208,19 @@ impl Gpu {
         }
         let Memory {
             stage,
-            arena,
-            packed,
-            workspaces: [line, beside],
+            parts,
             beside: branches,
             ..
         } = memory;
+        let Parts {
+            arena,
+            packed,
+            workspaces,
+        } = *parts;
         let operators = &self.stages[*stage].operators;
         let weights = operators.weights(&self.plan, lent.parameters);
         let packing = operators.packing.clone();
-        let packed = packing.pack(stream, &weights, Scratch::new(packed));
+        let packed = packing.pack(stream, &weights, scratch(packed, &self.device));
         let mut run = Run {
             plan: &self.plan,
             stage: *stage,
@@ -264,8 +230,8 @@ impl Gpu {
             tables: self.tables(stream)?,
             lent,
             stream,
-            arena: arena.device_ptr(stream).0,
-            workspaces: [line, beside],
+            arena: arena.address,
+            workspaces,
             packed: packed.map_err(Error::from)?,
             beside: branches.as_mut().filter(|_| forks),
             left: Vec::new(),
@@ -347,7 +313,17 @@ impl Gpu {
     }
 }
 
+/// A part of memory as operators take it.
+fn scratch<'m>(Part { address, bytes }: Part, device: &Device) -> Scratch<'m> {
+    // SAFETY: the memory is there while a run is launched, whose caller has it for itself; its work is in the order of the stream.
+    unsafe { Scratch::from_raw(address, bytes, device.ordinal()) }
+}
+
 impl<'a> Run<'a> {
+    fn workspace<'m>(&self, line: Line) -> Scratch<'m> {
+        scratch(self.workspaces[line.number()], self.device)
+    }
+
     fn all<E: From<Error>>(
         &mut self,
         stops: &[usize],

@@ -79,7 +79,7 @@ impl NetworkFunction {
         let staged = self.shared.on_gpu.get(place, |place| {
             let Place { key, precision, .. } = place;
             let halves = self.halves(&key.wanted)?;
-            let (network, stages) = (&halves.network, &halves.stages());
+            let (network, stages) = (halves.network(), &halves.stages());
             let gpu = Gpu::new(network, stages, key.rows, key.types, &own, *precision)?;
             Ok(Staged::new(gpu, &key.wanted))
         })?;

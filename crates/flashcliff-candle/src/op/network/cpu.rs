@@ -55,7 +55,7 @@ impl<T: Scalar> Function<T> for NetworkFunction {
         let staged = self.shared.on_cpu.get(key, |key| {
             let halves = self.halves(&key.wanted)?;
             let stages = halves.stages();
-            let plan = halves.network.plan_stages(&stages, key.rows, key.types)?;
+            let plan = halves.network().plan_stages(&stages, key.rows, key.types)?;
             Ok(Staged::new(plan, &key.wanted))
         })?;
         let mut kept = Buffer::take(staged.plan.kept_bytes() / size_of::<T>());

@@ -1,6 +1,6 @@
 //! The launches of steps and of their gradients.
 
-use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
+use flashcliff::cuda::cudarc::driver::CudaStream;
 
 use super::{Given, Ready, Site, Sizes, To, to};
 use crate::cuda::Run;
@@ -37,11 +37,10 @@ impl Run<'_> {
         (stream, line): (&'s CudaStream, Line),
         guards: &mut Guards<'s>,
     ) -> Result<Given, Error> {
-        let workspace = &*self.workspaces[line.number()];
         let mut given = Given {
             mask: (0, [1; 4]),
             kept: self.address(self.plan.spot(kept)?.memory),
-            workspace: workspace.device_ptr(stream).0,
+            workspace: self.workspaces[line.number()].address,
             ..Given::default()
         };
         for (at, (input, &value)) in step.inputs().iter().zip(inputs).enumerate() {

@@ -1,0 +1,59 @@
+//! A network with its gradients as a second stage: what a node of a host's graph of gradients runs.
+
+use crate::{Axis, Error, Keep, Network, Value};
+
+/// A network that computes a result, and later gradients from that of the result. The gradient of the result is its last input.
+#[derive(Clone, Debug)]
+pub struct Differentiated {
+    network: Network,
+    result: Value,
+    gradients: Vec<Value>,
+}
+
+impl Network {
+    /// The network with nodes for the gradients of inputs and parameters, of all inputs and then all parameters those that are wanted. The
+    /// gradient of the result is one more input, in the type of the features. Gradients that nobody wants have no nodes.
+    ///
+    /// # Errors
+    /// [`Error::Count`] for another number of choices than of inputs and parameters; [`Error::NoGradient`], also for a value that the result
+    /// does not depend on.
+    pub fn differentiated(&self, result: Value, wanted: &[bool]) -> Result<Differentiated, Error> {
+        let count = self.inputs.len() + self.parameters.len();
+        if wanted.len() != count {
+            return Err(Error::Count {
+                node: "wanted gradients".to_owned(),
+                expected: count.to_string(),
+                got: wanted.len(),
+            });
+        }
+        let mut network = self.clone();
+        let axes: Vec<Axis> = network.shape(result).unwrap_or_default().to_vec();
+        let seed = network.features("the gradient of the result", &axes);
+        let ends = self.inputs.iter().chain(&self.parameters).zip(wanted);
+        let by: Vec<Value> = ends.filter(|(_, own)| **own).map(|(&own, _)| own).collect();
+        let pairs = network.gradients_by(result, seed, &by, Keep::All)?;
+        let without = by.iter().find(|own| pairs.iter().all(|(by, _)| by != *own));
+        if let Some(&own) = without {
+            return Err(Error::NoGradient {
+                node: self.name(own).to_owned(),
+            });
+        }
+        Ok(Differentiated {
+            network,
+            result,
+            gradients: pairs.into_iter().map(|(_, gradient)| gradient).collect(),
+        })
+    }
+}
+
+impl Differentiated {
+    /// The network with all nodes.
+    pub fn network(&self) -> &Network {
+        &self.network
+    }
+
+    /// The outputs of both stages, as [`Network::plan_stages`] takes them: the result; the gradients that are wanted, in order.
+    pub fn stages(&self) -> [&[Value]; 2] {
+        [std::slice::from_ref(&self.result), &self.gradients]
+    }
+}

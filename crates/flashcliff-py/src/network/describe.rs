@@ -1,0 +1,324 @@
+//! The description of a network on tokens. Values are numbers in Python.
+
+use std::collections::HashMap;
+
+use flashcliff::cayley::Group;
+use flashcliff_network::tokens::{
+    Attention, Channels, Gains, Gated, Geometry, Linear, Norm, Products, Reinserted, Rotary, Step,
+};
+use flashcliff_network::{Axis, Error, Value};
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+
+use super::plan::NetworkFunction;
+use crate::algebra::Algebra;
+use crate::error::{UnsupportedError, caught, raise};
+
+/// Multivector channels and scalar channels.
+type PyChannels = (usize, usize);
+
+fn channels((multivectors, scalars): PyChannels) -> Channels {
+    Channels::new(multivectors, scalars)
+}
+
+/// The choices of steps on tokens that an algebra leaves open.
+#[pyclass(frozen, module = "flashcliff._core")]
+pub(crate) struct TokenGeometry(Geometry);
+
+#[pymethods]
+impl TokenGeometry {
+    #[new]
+    #[pyo3(signature = (algebra, group, *, unit_maps, join, distances, bivectors, head_norm, tanh_scalars))]
+    #[expect(clippy::too_many_arguments, reason = "each has a name in Python")]
+    fn new(
+        algebra: &Algebra,
+        group: &str,
+        unit_maps: bool,
+        join: bool,
+        distances: bool,
+        bivectors: bool,
+        head_norm: bool,
+        tanh_scalars: bool,
+    ) -> PyResult<Self> {
+        let group = group.parse::<Group>();
+        let geometry = Geometry {
+            group: group.map_err(|error| raise(flashcliff::Error::from(error)))?,
+            unit_maps,
+            join,
+            distances,
+            bivectors,
+            head_norm,
+            tanh_scalars,
+            ..Geometry::of(algebra.inner)
+        };
+        caught(|| geometry.check().map(|()| Self(geometry)))
+    }
+}
+
+/// A network that is being described.
+#[pyclass(module = "flashcliff._core")]
+#[derive(Default)]
+pub(crate) struct Network {
+    inner: flashcliff_network::Network,
+    values: Vec<Value>,
+}
+
+impl Network {
+    fn add(&mut self, value: Value) -> usize {
+        self.values.push(value);
+        self.values.len() - 1
+    }
+
+    fn value(&self, number: usize) -> PyResult<Value> {
+        let found = self.values.get(number).copied();
+        found.ok_or_else(|| {
+            let count = self.values.len();
+            PyValueError::new_err(format!("expected one of {count} values, got {number}"))
+        })
+    }
+
+    fn all(&self, numbers: impl IntoIterator<Item = usize>) -> PyResult<Vec<Value>> {
+        numbers.into_iter().map(|own| self.value(own)).collect()
+    }
+
+    /// A step on values, and on parameters that it takes one after another.
+    fn step(
+        &mut self,
+        step: Step,
+        mut inputs: Vec<Value>,
+        parameters: &[Value],
+    ) -> PyResult<usize> {
+        let made = caught(|| {
+            if !parameters.is_empty() {
+                inputs.push(self.inner.concatenate(parameters)?);
+            }
+            self.inner.step(step, &inputs)
+        })?;
+        Ok(self.add(made))
+    }
+}
+
+#[pymethods]
+impl Network {
+    #[new]
+    fn new() -> Self {
+        Self::default()
+    }
+
+    #[pyo3(signature = (name, blades, channels, context=false))]
+    fn tokens(&mut self, name: &str, blades: usize, channels: PyChannels, context: bool) -> usize {
+        let channels = self::channels(channels);
+        let rows = if context {
+            Axis::ContextRows
+        } else {
+            Axis::Rows
+        };
+        let value = self
+            .inner
+            .features(name, &[rows, Axis::Token { blades, channels }]);
+        self.add(value)
+    }
+
+    fn rows(&mut self, name: &str) -> usize {
+        let value = self.inner.features(name, &[Axis::Rows]);
+        self.add(value)
+    }
+
+    #[pyo3(signature = (heads, ones, context=false))]
+    fn mask(&mut self, heads: usize, ones: [bool; 3], context: bool) -> usize {
+        let of = |axis, is_one| if is_one { Axis::Fixed(1) } else { axis };
+        let keys = if context {
+            Axis::ContextItems
+        } else {
+            Axis::Items
+        };
+        let axes = [
+            of(Axis::Samples, ones[0]),
+            of(Axis::Fixed(heads), ones[1]),
+            of(Axis::Items, ones[2]),
+            keys,
+        ];
+        let value = self.inner.input("mask", &axes);
+        self.add(value)
+    }
+
+    fn parameter(&mut self, name: &str, shape: Vec<usize>) -> usize {
+        let value = self.inner.parameter(name, &shape);
+        self.add(value)
+    }
+
+    #[pyo3(signature = (geometry, x, input, layers, parameters, keeps_scalars=false))]
+    fn linear(
+        &mut self,
+        geometry: &TokenGeometry,
+        x: usize,
+        input: PyChannels,
+        layers: Vec<PyChannels>,
+        parameters: Vec<HashMap<String, usize>>,
+        keeps_scalars: bool,
+    ) -> PyResult<usize> {
+        let step = caught(|| {
+            let mut step = match keeps_scalars {
+                true => {
+                    let layers: Vec<usize> = layers.iter().map(|own| own.0).collect();
+                    Linear::beside_scalars(geometry.0, channels(input), &layers)?
+                }
+                false => {
+                    let layers = layers.iter().copied().map(channels).collect();
+                    Linear::new(geometry.0, channels(input), layers)?
+                }
+            };
+            let is_bias = |name: &String| name.ends_with("bias");
+            if !parameters.iter().any(|own| own.keys().any(is_bias)) {
+                step = step.without_bias();
+            }
+            Ok::<_, Error>(step)
+        })?;
+        let names = step.names();
+        let given: usize = parameters.iter().map(HashMap::len).sum();
+        if parameters.len() != layers.len() || given != names.len() {
+            return Err(not_described(&names));
+        }
+        // The weight is the first parameter of a layer.
+        let mut layer = parameters.iter();
+        let mut current = None;
+        let mut found = Vec::with_capacity(names.len());
+        for &name in &names {
+            if name == "weight" {
+                current = layer.next();
+            }
+            let own = current.and_then(|own| own.get(name)).copied();
+            found.push(own.ok_or_else(|| not_described(&names))?);
+        }
+        let ordered = self.all(step.order().into_iter().map(|at| found[at]))?;
+        let x = self.value(x)?;
+        self.step(Step::Linear(step), vec![x], &ordered)
+    }
+
+    #[pyo3(signature = (geometry, x, channels, gains=Vec::new()))]
+    fn norm(
+        &mut self,
+        geometry: &TokenGeometry,
+        x: usize,
+        channels: PyChannels,
+        gains: Vec<usize>,
+    ) -> PyResult<usize> {
+        let channels = self::channels(channels);
+        let step = match gains[..] {
+            [] => Norm::new(geometry.0, channels),
+            _ => Norm::with_gains(geometry.0, channels),
+        };
+        let (x, gains) = (self.value(x)?, self.all(gains)?);
+        self.step(Step::Norm(step), vec![x], &gains)
+    }
+
+    fn gate(
+        &mut self,
+        geometry: &TokenGeometry,
+        x: usize,
+        channels: PyChannels,
+    ) -> PyResult<usize> {
+        let step = caught(|| Gated::new(geometry.0, self::channels(channels)))?;
+        let x = self.value(x)?;
+        self.step(Step::Gated(step), vec![x], &[])
+    }
+
+    #[pyo3(signature = (geometry, x, each, scalars, reference=None))]
+    fn products(
+        &mut self,
+        geometry: &TokenGeometry,
+        x: usize,
+        each: usize,
+        scalars: usize,
+        reference: Option<usize>,
+    ) -> PyResult<usize> {
+        let step = caught(|| Products::new(geometry.0, each, scalars))?;
+        let inputs = self.all([x].into_iter().chain(reference))?;
+        self.step(Step::Products(step), inputs, &[])
+    }
+
+    #[pyo3(signature = (geometry, x, heads, head, *, shared, context=None, mask=None, log_weights=None, rotary_base=None))]
+    #[expect(clippy::too_many_arguments, reason = "each has a name in Python")]
+    fn attention(
+        &mut self,
+        geometry: &TokenGeometry,
+        x: usize,
+        heads: usize,
+        head: PyChannels,
+        shared: bool,
+        context: Option<usize>,
+        mask: Option<usize>,
+        log_weights: Option<usize>,
+        rotary_base: Option<u32>,
+    ) -> PyResult<usize> {
+        let mut step = Attention::new(geometry.0, heads, channels(head), shared);
+        let mut x = self.value(x)?;
+        if let Some(base) = rotary_base {
+            let turn = Step::Rotary(Rotary::new(&step, base));
+            x = caught(|| self.inner.step(turn, &[x]))?;
+        }
+        if context.is_some() {
+            step = step.crossing();
+        }
+        if mask.is_some() {
+            step = step.masked();
+        }
+        let mut inputs = vec![x];
+        inputs.extend(self.all(context.into_iter().chain(mask))?);
+        let weights = self.all(log_weights)?;
+        self.step(Step::Attention(step), inputs, &weights)
+    }
+
+    fn head_gains(
+        &mut self,
+        geometry: &TokenGeometry,
+        x: usize,
+        channels: PyChannels,
+        heads: usize,
+        gains: usize,
+    ) -> PyResult<usize> {
+        let step = Gains::of_heads(geometry.0, self::channels(channels), heads);
+        let (x, gains) = (self.value(x)?, self.value(gains)?);
+        self.step(Step::Gains(step), vec![x], &[gains])
+    }
+
+    fn beside(
+        &mut self,
+        blades: usize,
+        x: usize,
+        channels: PyChannels,
+        extra: usize,
+        extra_channels: PyChannels,
+    ) -> PyResult<usize> {
+        let step = Reinserted::new(
+            blades,
+            self::channels(channels),
+            self::channels(extra_channels),
+        );
+        let inputs = self.all([x, extra])?;
+        self.step(Step::Reinserted(step), inputs, &[])
+    }
+
+    fn sum(&mut self, a: usize, b: usize) -> PyResult<usize> {
+        let (a, b) = (self.value(a)?, self.value(b)?);
+        let made = caught(|| self.inner.scaled_sum([a, b], 1.0))?;
+        Ok(self.add(made))
+    }
+
+    /// The network as a function of its inputs and then its parameters. What is added later is not in it.
+    fn function(&self, output: usize) -> PyResult<NetworkFunction> {
+        let output = self.value(output)?;
+        Ok(NetworkFunction::new(self.inner.clone(), output))
+    }
+
+    fn __str__(&self) -> String {
+        self.inner.to_string()
+    }
+}
+
+fn not_described(names: &[&str]) -> PyErr {
+    let names = names.join(", ");
+    UnsupportedError::new_err(format!(
+        "linear: expected the parameters {names}, layer by layer, with all biases or none"
+    ))
+}

@@ -1,0 +1,109 @@
+//! Runs of a plan on a GPU.
+
+use std::sync::LazyLock;
+
+use flashcliff::Device;
+use flashcliff::cuda::{MatmulPrecision, Tensor};
+use flashcliff_network::cuda::{Course, Gpu, Lent, Sequences};
+use flashcliff_network::{Error, Network, Plan, Value};
+
+use super::plan::{Given, Key, Planned};
+use crate::devices::Devices;
+
+static DEVICES: LazyLock<Devices> = LazyLock::new(Devices::default);
+
+/// A plan on a GPU.
+pub(super) struct OnGpu {
+    gpu: Gpu,
+    device: Device,
+}
+
+impl OnGpu {
+    pub(super) fn new(
+        network: &Network,
+        stages: &[&[Value]; 2],
+        key: &Key,
+        (ordinal, tf32): (usize, bool),
+    ) -> Result<Self, Error> {
+        let device = DEVICES.device(ordinal)?;
+        let precision = match tf32 {
+            true => MatmulPrecision::Tf32,
+            false => MatmulPrecision::Highest,
+        };
+        let gpu = Gpu::new(
+            network,
+            stages,
+            key.rows,
+            [key.dtype; 2],
+            &device,
+            precision,
+        )?;
+        Ok(Self { gpu, device })
+    }
+
+    pub(super) fn plan(&self) -> &Plan {
+        self.gpu.plan()
+    }
+
+    pub(super) fn spaces(&self) -> [usize; 2] {
+        [0, 1].map(|stage| self.gpu.memory_bytes(stage))
+    }
+
+    /// Launches a stage.
+    ///
+    /// # Safety
+    /// The addresses in `given` are those of contiguous tensors on the device, aligned to 16 bytes, with the shapes of the plan; `kept` and `space` are aligned
+    /// to 256. The stream belongs to the primary context of the device, and orders the uses of all memory.
+    pub(super) unsafe fn run(
+        &self,
+        planned: &Planned,
+        stage: usize,
+        given: &Given,
+    ) -> Result<(), Error> {
+        let (ordinal, dtype) = (self.device.ordinal(), self.plan().types()[0]);
+        // SAFETY: the caller promises it.
+        let tensor = |address: usize, shape: &[usize]| unsafe {
+            Tensor::from_raw(address as u64, dtype, shape, ordinal)
+        };
+        let own = given.inputs.iter().enumerate();
+        let inputs: Result<Vec<_>, _> = own
+            .map(|(at, &own)| tensor(own, planned.input_shape(at)))
+            .collect();
+        let own = given.parameters.iter().enumerate();
+        let parameters: Result<Vec<_>, _> = own
+            .map(|(at, &own)| tensor(own, planned.parameter_shape(at)))
+            .collect();
+        let outputs: Vec<u64> = given.outputs.iter().map(|&own| own as u64).collect();
+        let sequences = given.sequences.as_ref();
+        let lent = Lent {
+            inputs: &inputs?,
+            parameters: &parameters?,
+            outputs: &outputs,
+            kept: given.kept as u64,
+            error_scale: 1.0,
+            adds_error: false,
+            loss_scale: None,
+            sequences: sequences.map(|own| {
+                own.each_ref().map(|(bounds, address)| Sequences {
+                    bounds,
+                    address: *address as u64,
+                })
+            }),
+            draw: None,
+        };
+        let course = Course {
+            forks: false,
+            stops: &[],
+        };
+        let stream = std::ptr::with_exposed_provenance_mut(given.stream);
+        // SAFETY: the caller promises it; the wrapper is dropped with this call.
+        unsafe {
+            let stream = self.device.context().wrap_borrowed_stream(stream);
+            let mut memory = self.gpu.lend(stage, given.space as u64)?;
+            let launch = self
+                .gpu
+                .run::<Error>(&mut memory, &stream, lent, course, &mut |_| Ok(()));
+            launch
+        }
+    }
+}

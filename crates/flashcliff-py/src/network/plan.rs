@@ -1,0 +1,292 @@
+//! The plans of a described network.
+
+use std::sync::Arc;
+
+use flashcliff::Dtype;
+use flashcliff_network::cache::Cache;
+use flashcliff_network::{Error, Network, Plan, Rows, Value};
+use pyo3::prelude::*;
+
+use super::host;
+use crate::convert::dtype_of;
+use crate::error::{CudaError, detached};
+use crate::threads;
+
+/// A network as a function of its inputs and then its parameters, with its plans.
+#[pyclass(frozen, module = "flashcliff._core")]
+pub(crate) struct NetworkFunction {
+    network: Network,
+    output: Value,
+    plans: Cache<Key, Planned>,
+}
+
+/// The number of a GPU, and whether matrix products may round to TF32.
+type PyGpu = (usize, bool);
+
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Key {
+    pub(super) rows: Rows,
+    pub(super) dtype: Dtype,
+    /// For each input and parameter whether its gradient is computed.
+    pub(super) wanted: Vec<bool>,
+    pub(super) gpu: Option<PyGpu>,
+}
+
+/// A plan of two stages, the result and the gradients that are wanted.
+pub(super) struct Planned {
+    pub(super) on: On,
+    /// The inputs of the function.
+    pub(super) input_count: usize,
+    /// The shapes of inputs and parameters.
+    pub(super) shapes: Vec<Vec<usize>>,
+    /// The shape of the result `[rows, width]`.
+    pub(super) result: Vec<usize>,
+}
+
+/// The device of a plan.
+pub(super) enum On {
+    Cpu(Plan),
+    #[cfg(feature = "cuda")]
+    Gpu(super::gpu::OnGpu),
+}
+
+impl NetworkFunction {
+    pub(super) fn new(network: Network, output: Value) -> Self {
+        Self {
+            network,
+            output,
+            plans: Cache::default(),
+        }
+    }
+
+    fn planned(&self, key: &Key) -> Result<Planned, Error> {
+        let own = self.network.differentiated(self.output, &key.wanted)?;
+        let (network, stages, types) = (own.network(), own.stages(), [key.dtype; 2]);
+        let sizes = |&value: &Value| -> Vec<usize> {
+            let axes = self.network.shape(value).unwrap_or_default().iter();
+            axes.map(|axis| axis.size(key.rows)).collect()
+        };
+        let ends = self
+            .network
+            .inputs()
+            .iter()
+            .chain(self.network.parameters());
+        Ok(Planned {
+            on: match key.gpu {
+                None => On::Cpu(network.plan_stages(&stages, key.rows, types)?),
+                #[cfg(feature = "cuda")]
+                Some(gpu) => On::Gpu(super::gpu::OnGpu::new(network, &stages, key, gpu)?),
+                // Refused before.
+                #[cfg(not(feature = "cuda"))]
+                Some(_) => On::Cpu(network.plan_stages(&stages, key.rows, types)?),
+            },
+            input_count: self.network.inputs().len(),
+            shapes: ends.map(sizes).collect(),
+            result: sizes(&self.output),
+        })
+    }
+}
+
+#[pymethods]
+impl NetworkFunction {
+    /// The plan for samples, items and context items; for each input and then each parameter whether its gradient is wanted.
+    #[pyo3(signature = (rows, dtype, wanted, gpu))]
+    fn plan(
+        &self,
+        py: Python<'_>,
+        rows: (usize, usize, usize),
+        dtype: &str,
+        wanted: Vec<bool>,
+        gpu: Option<PyGpu>,
+    ) -> PyResult<NetworkPlan> {
+        if gpu.is_some() && !cfg!(feature = "cuda") {
+            return Err(CudaError::new_err(
+                "networks: this build has no kernels for GPUs",
+            ));
+        }
+        let (samples, items, context) = rows;
+        let key = Key {
+            rows: Rows {
+                samples,
+                items,
+                context,
+            },
+            dtype: dtype_of(dtype)?,
+            wanted,
+            gpu,
+        };
+        let planned = detached(py, || self.plans.get(key, |key| self.planned(key)))?;
+        Ok(NetworkPlan(planned))
+    }
+
+    fn __str__(&self) -> String {
+        self.network.to_string()
+    }
+}
+
+/// A plan of the result of a network, and of its gradients.
+#[pyclass(frozen, module = "flashcliff._core")]
+pub(crate) struct NetworkPlan(Arc<Planned>);
+
+/// Where sequences begin, and the address of these numbers on a GPU.
+type PySequences = (Vec<usize>, usize);
+
+/// The tensors of a pass. All are addresses, of contiguous tensors.
+pub(super) struct Given {
+    /// Inputs, the gradient of the result for the second stage, and parameters.
+    pub(super) inputs: Vec<usize>,
+    pub(super) parameters: Vec<usize>,
+    /// The result, and the gradients.
+    pub(super) outputs: Vec<usize>,
+    pub(super) kept: usize,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "read on GPUs only"))]
+    pub(super) space: usize,
+    #[cfg_attr(not(feature = "cuda"), expect(dead_code, reason = "read on GPUs only"))]
+    pub(super) stream: usize,
+    /// The sequences of items, and those of their context.
+    pub(super) sequences: Option<[PySequences; 2]>,
+}
+
+#[pymethods]
+impl NetworkPlan {
+    /// The columns of the result.
+    #[getter]
+    fn width(&self) -> usize {
+        self.0.result.last().copied().unwrap_or(0)
+    }
+
+    /// The bytes that the second pass needs of the first.
+    #[getter]
+    fn kept(&self) -> usize {
+        self.0.plan().kept_bytes()
+    }
+
+    /// The bytes of memory on a GPU that each pass needs while it runs.
+    #[getter]
+    fn spaces(&self) -> [usize; 2] {
+        match &self.0.on {
+            On::Cpu(_) => [0; 2],
+            #[cfg(feature = "cuda")]
+            On::Gpu(own) => own.spaces(),
+        }
+    }
+
+    /// Writes the result.
+    ///
+    /// Not for users: memory is not checked. All addresses hold what the package says.
+    #[pyo3(signature = (tensors, output, kept, space, stream, sequences=None))]
+    #[expect(clippy::too_many_arguments, reason = "addresses of one call")]
+    fn forward(
+        &self,
+        py: Python<'_>,
+        tensors: Vec<usize>,
+        output: usize,
+        kept: usize,
+        space: usize,
+        stream: usize,
+        sequences: Option<[PySequences; 2]>,
+    ) -> PyResult<()> {
+        let (inputs, parameters) = self.0.split(tensors, None)?;
+        let given = Given {
+            inputs,
+            parameters,
+            outputs: vec![output],
+            kept,
+            space,
+            stream,
+            sequences,
+        };
+        self.run(py, 0, &given)
+    }
+
+    /// Writes the gradients that are wanted, in order. Not for users, as `forward`.
+    #[pyo3(signature = (tensors, output, grad_output, gradients, kept, space, stream, sequences=None))]
+    #[expect(clippy::too_many_arguments, reason = "addresses of one call")]
+    fn backward(
+        &self,
+        py: Python<'_>,
+        tensors: Vec<usize>,
+        output: usize,
+        grad_output: usize,
+        gradients: Vec<usize>,
+        kept: usize,
+        space: usize,
+        stream: usize,
+        sequences: Option<[PySequences; 2]>,
+    ) -> PyResult<()> {
+        let (inputs, parameters) = self.0.split(tensors, Some(grad_output))?;
+        let mut outputs = gradients;
+        outputs.insert(0, output);
+        let given = Given {
+            inputs,
+            parameters,
+            outputs,
+            kept,
+            space,
+            stream,
+            sequences,
+        };
+        self.run(py, 1, &given)
+    }
+
+    fn __str__(&self) -> String {
+        self.0.plan().explain()
+    }
+}
+
+impl NetworkPlan {
+    fn run(&self, py: Python<'_>, stage: usize, given: &Given) -> PyResult<()> {
+        let planned = &*self.0;
+        match &planned.on {
+            // SAFETY: the caller's, who is the Python package itself.
+            On::Cpu(plan) => threads::detached(py, || unsafe {
+                match plan.types()[0] {
+                    Dtype::F64 => host::run::<f64>(planned, plan, stage, given),
+                    _ => host::run::<f32>(planned, plan, stage, given),
+                }
+            }),
+            #[cfg(feature = "cuda")]
+            // SAFETY: the same holds.
+            On::Gpu(own) => detached(py, || unsafe { own.run(planned, stage, given) }),
+        }
+    }
+}
+
+impl Planned {
+    pub(super) fn plan(&self) -> &Plan {
+        match &self.on {
+            On::Cpu(plan) => plan,
+            #[cfg(feature = "cuda")]
+            On::Gpu(own) => own.plan(),
+        }
+    }
+
+    /// The addresses of inputs and of parameters. The gradient of the result is the last input.
+    fn split(
+        &self,
+        mut tensors: Vec<usize>,
+        seed: Option<usize>,
+    ) -> PyResult<(Vec<usize>, Vec<usize>)> {
+        if tensors.len() != self.shapes.len() {
+            let (expected, got) = (self.shapes.len(), tensors.len());
+            return Err(pyo3::exceptions::PyValueError::new_err(format!(
+                "networks: expected {expected} tensors, got {got}"
+            )));
+        }
+        let parameters = tensors.split_off(self.input_count);
+        tensors.extend(seed);
+        Ok((tensors, parameters))
+    }
+
+    /// The shape of an input; the one behind the inputs of the function is that of the result.
+    pub(super) fn input_shape(&self, at: usize) -> &[usize] {
+        match at < self.input_count {
+            true => &self.shapes[at],
+            false => &self.result,
+        }
+    }
+
+    pub(super) fn parameter_shape(&self, at: usize) -> &[usize] {
+        &self.shapes[self.input_count + at]
+    }
+}
