@@ -53,13 +53,14 @@ def results(module, *given, second=False, **options):
 
 
 def same(module, *given, limit=LIMIT, **options):
-    """Compares a module with its layers, by values and all gradients, relative to the largest number of each."""
+    """Compares a module with its layers, by values and all gradients. Some gradients are zero but for rounding."""
     got = results(module, *given, **options)
     want = by_layers(lambda: results(module, *given, **options))
     assert len(got) == len(want)
+    least = 1e-3 * max(w.abs().max() for w in want)
     for g, w in zip(got, want, strict=True):
-        assert g.shape == w.shape and g.is_contiguous()
-        assert (g - w).abs().max() <= limit * w.abs().max().clamp(min=1e-3)
+        assert g.shape == w.shape
+        assert (g - w).abs().max() <= limit * torch.maximum(w.abs().max(), least)
 
 
 WHOLE = [("GATransformer", 4)]
@@ -464,13 +465,12 @@ def test_changed_attributes_are_noticed(functions):
         lambda block: setattr(block.attention, "head_scale", torch.nn.Parameter(random(2))),
         lambda block: setattr(block.norm1, "weight_mv", torch.nn.Parameter(random(4, 5))),
         lambda block: setattr(block, "norm_names", ("norm2", "norm1")),
-        lambda block: setattr(block.attention, "out_linear", copy.deepcopy(block.attention.out_linear)),
+        lambda block: setattr(block.attention, "out_linear", disturb(copy.deepcopy(block.attention.out_linear))),
         lambda block: block.mlp.layers.append(disturb(gt.EquiLinear(GATR, 4, 4, 8, 8).double())),
     ):
         before = net(x, s, **options)[0]
         for block in net.blocks:
             change(block)
-            disturb(block)
         functions.clear()
         same(net, x, s, **options)
         assert functions == WHOLE
@@ -596,6 +596,6 @@ def test_reasons(reason):
         hook(block.norm1)
     try:
         block(random(*given["shape"]), reference=given["reference"], **given.get("options", {}))
-    except (TypeError, ValueError, RuntimeError):
+    except (IndexError, TypeError, ValueError, RuntimeError):
         pass
     assert reason in gt.explain(block).blocks[""]

@@ -252,6 +252,10 @@ def parts(rows: Tensor, blades: int, batch: Sequence[int], channels: Channels) -
     """The multivectors and scalars of a matrix, in memory of their own: the inverse of :func:`matrix`."""
     mv, s = channels
     width = blades * mv
-    of_blades = rows[:, :width].view(-1, blades, mv).transpose(0, 1).contiguous()
-    found = of_blades.view(blades, *batch, mv)
-    return found, rows[:, width:].contiguous().view(*batch, s) if s else None
+    to = rows.new_empty(blades, *batch, mv)
+    to.view(blades, -1, mv).copy_(rows[:, :width].view(-1, blades, mv).transpose(0, 1))
+    if not s:
+        return to, None
+    to_s = rows.new_empty(*batch, s)
+    to_s.view(-1, s).copy_(rows[:, width:])
+    return to, to_s

@@ -107,14 +107,14 @@ def _check_tensors(geometry: Geometry, given: Given) -> None:
         raise Unready(
             "something follows the calls of operators, or a tensor has no memory of its own"
         )
+    if torch.is_autocast_enabled(mv.device.type):
+        raise Unready("autocast is on")
     if mv.dtype not in TYPES or {t.dtype for t in tensors if t is not given.reference} != {
         mv.dtype
     }:
         raise Unready("the tensors are not all of float32, or of float64")
     if {t.device for t in tensors} != {mv.device} or not (mv.is_cpu or mv.is_cuda and _core.CUDA):
         raise Unready("the tensors are on different devices, or on one without kernels")
-    if torch.is_autocast_enabled(mv.device.type):
-        raise Unready("autocast is on")
     if mv.dim() < 3:
         raise Unready("the input has no axis of items")
     if mv.shape[0] != geometry.algebra.blade_count or not all(t.numel() for t in tensors):
