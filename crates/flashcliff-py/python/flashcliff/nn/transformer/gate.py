@@ -61,8 +61,9 @@ class ScalarGate(nn.Module):
         check_floating("multivectors", multivectors)
         if scalars is not None:
             check_floating("scalars", scalars)
-        geometry = _some_geometry(multivectors.shape[0])
         given, found = Given((multivectors, scalars)), None
+        compiles = torch.compiler.is_compiling()
+        geometry = None if compiles else _some_geometry(multivectors.shape[0])
         if geometry is not None:
             found = attempt(self, geometry, given, self._composed)
         return self._composed(given) if found is None else found

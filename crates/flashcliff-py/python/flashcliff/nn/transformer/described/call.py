@@ -59,6 +59,19 @@ class Given(NamedTuple):
         return (*self.here, self.reference, *self.extra, *self.context)
 
 
+class Bounds(NamedTuple):
+    """The boundaries of sequences, as they are in a call."""
+
+    host: list[int]
+    """The boundaries; where these stay on the device, those of as many sequences that are as long at most."""
+    on_device: Tensor | None
+    """The same of int32; ``None`` without items."""
+
+    @property
+    def address(self) -> int:
+        return 0 if self.on_device is None else self.on_device.data_ptr()
+
+
 class Call(NamedTuple):
     """A call that the function serves."""
 
@@ -71,8 +84,8 @@ class Call(NamedTuple):
     geometry: Geometry
     channels: Channels
     """The channels of the result."""
-    sequences: tuple[Sequences, Sequences] | None
-    """The sequences of a ragged batch, and those that they attend to."""
+    sequences: tuple[Bounds, Bounds] | None
+    """The sequences of a ragged batch, and those of the context."""
     options: tuple[Mapping[str, Any], Mapping[str, Any]]
     """Options of attention, and of cross-attention."""
     tensors: Sequence[Tensor | None]
@@ -102,12 +115,17 @@ def given_of(call: Call, tensors: Sequence[Tensor | None]) -> Given:
     here, nothing = pairs["here"], (None, None)
     assert here[0] is not None
     reference, _ = pairs.get("reference", nothing)
+    options = call.options
+    if call.sequences is not None:
+        # The boundaries that a caller gave may have changed.
+        own, others = (None if x is None else Sequences(x) for _, x in call.sequences)
+        options = {"cu_seqlens": own}, {"cu_seqlens": own, "cu_seqlens_key": others}
     return Given(
         (here[0], here[1]),
         None if reference is None else reference.view(*call.batch, 1),
         pairs.get("extra", nothing),
         pairs.get("context", nothing),
-        *call.options,
+        *options,
     )
 
 
@@ -192,10 +210,8 @@ def prepared(given: Given, description: Description) -> tuple[Any, ...]:
     return batch, (samples, items, others), sequences, tensors
 
 
-def _sequences(
-    given: Given, samples: int, items: int, others: int
-) -> tuple[Sequences, Sequences] | None:
-    """The sequences of items, and those that they attend to: of the items of the context, if there is one."""
+def _sequences(given: Given, samples: int, items: int, others: int) -> tuple[Bounds, Bounds] | None:
+    """The sequences of items, and those of the context, if there is one."""
     found = [
         paired(options.get("cu_seqlens"), options.get("cu_seqlens_key"), items, keys)
         for options, keys in ((given.options, items), (given.context_options, others))
@@ -211,7 +227,11 @@ def _sequences(
     crossing = found[-1]
     if crossing is None or crossing[0].bounds is not own[0].bounds:
         raise Unready("self-attention and cross-attention have different sequences")
-    return own[0].settled(), crossing[1].settled()
+    device, both = given.here[0].device, (own[0], crossing[1])
+    return tuple(
+        Bounds(of.some_bounds(total), of.on(device)) if total else Bounds([], None)
+        for of, total in zip((x.settled() for x in both), (items, others))
+    )  # type: ignore[return-value]
 
 
 def _mask(options: Mapping[str, Any], mv: Tensor, keys: int) -> Tensor:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from .... import _core
 from ...._ops import doors
 from ...._ops.run import takes_tf32
 from ..again import again
@@ -23,6 +24,8 @@ Composed = Callable[..., Maybe]
 TYPES = {torch.float32: "f32", torch.float64: "f64"}
 """The types of plans."""
 _ALIGNED = 16
+_LARGE = 64 << 20
+"""The bytes from which on a call asks for the memory of the system."""
 
 
 class _State(threading.local):
@@ -79,7 +82,7 @@ class _Network(torch.autograd.Function):
         rows = _rows(context.call, tensors[:inputs])
         run = Run(context.call, rows, tensors[inputs:], ctx.wanted)
         result, kept = run.forward()
-        ctx.save_for_backward(*tensors, result, kept, *run.bounds)
+        ctx.save_for_backward(*tensors, result, kept)
         found = run.parts(result)
         return found[0] if found[1] is None else found
 
@@ -88,12 +91,12 @@ class _Network(torch.autograd.Function):
         context, saved = ctx.context, ctx.saved_tensors
         call, inputs = context.call, context.inputs
         count = inputs + len(call.description.slots)
-        tensors, (result, kept, *bounds) = saved[:count], saved[count:]
+        tensors, (result, kept) = saved[:count], saved[count:]
         if all(g is None for g in incoming):
             return (None,) * (1 + count)
         if torch.is_grad_enabled() or doors.composes(*incoming):
             return None, *_composed(context, tensors, incoming)
-        run = Run(call, _rows(call, tensors[:inputs]), tensors[inputs:], ctx.wanted, bounds)
+        run = Run(call, _rows(call, tensors[:inputs]), tensors[inputs:], ctx.wanted)
         made = iter(run.backward(result, kept, incoming))
         found = [next(made) if want else None for want in ctx.wanted]
         of_inputs = []
@@ -117,7 +120,6 @@ class Run:
         rows: Sequence[Tensor],
         parameters: Sequence[Tensor],
         wanted: Sequence[bool],
-        bounds: Sequence[Tensor] = (),
     ) -> None:
         self.call, self.rows, self.like = call, rows, rows[0]
         given = *rows, *parameters
@@ -129,9 +131,11 @@ class Run:
         self.device = None if self.like.is_cpu else self.like.get_device()
         gpu = None if self.device is None else (self.device, takes_tf32())
         self.plan = call.function.plan(call.rows, TYPES[self.like.dtype], wanted, gpu)
-        self.bounds = list(bounds)
-        if call.sequences is not None and not bounds:
-            self.bounds = [of.on(self.like.device) for of in call.sequences]
+        self.sequences = None
+        if call.sequences is not None:
+            own, context = call.sequences
+            self.sequences = (own.host, own.address), (context.host, context.address)
+        _check_room(self.like, call.row_count, self.plan)
 
     def forward(self) -> tuple[Tensor, Tensor]:
         """The result in the rows of a matrix, and what the backward pass reads besides."""
@@ -145,7 +149,7 @@ class Run:
                 kept.data_ptr(),
                 self._bytes(space).data_ptr(),
                 stream,
-                self._sequences(),
+                self.sequences,
             )
         return result, kept
 
@@ -164,7 +168,7 @@ class Run:
                 kept.data_ptr(),
                 self._bytes(space).data_ptr(),
                 stream,
-                self._sequences(),
+                self.sequences,
             )
         return found
 
@@ -197,15 +201,12 @@ class Run:
         with torch.cuda.device(self.device):
             yield torch._C._cuda_getCurrentRawStream(self.device), self.plan.spaces
 
-    def _sequences(self) -> Any:
-        own = self.call.sequences
-        if own is None:
-            return None
-        totals = zip(own, self.call.rows[1:], self.bounds, strict=True)
-        # Without a context there are no sequences of one.
-        return tuple(
-            (of.some_bounds(total), on.data_ptr()) if total else ([], 0) for of, total, on in totals
-        )
+
+def _check_room(like: Tensor, rows: int, plan: _core.NetworkPlan) -> None:
+    """Raises ``MemoryError`` if the system has no room for the result of a plan, and for what it keeps."""
+    taken = rows * plan.width * like.element_size() + plan.kept
+    if like.is_cpu and taken >= _LARGE:
+        _core.check_room(f"a network of layers of {rows} rows, {like.dtype}", taken, rows)
 
 
 def _aligned(x: Any) -> Tensor:
