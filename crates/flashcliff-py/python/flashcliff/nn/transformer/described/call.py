@@ -168,10 +168,10 @@ def _ones(options: Mapping[str, Any], batch: Sequence[int]) -> tuple[bool, bool,
         raise Unready("attention has other options than a mask and boundaries")
     mask = options.get("mask")
     causal = bool(options.get("is_causal"))
+    if (mask is not None) + causal + (options.get("cu_seqlens") is not None) > 1:
+        raise Unready("attention has a mask besides another, or within sequences")
     if mask is None:
         return (True, True, False) if causal else None
-    if causal or options.get("cu_seqlens") is not None:
-        raise Unready("attention has a mask besides others")
     if mask.requires_grad or mask.dim() < 2:
         raise Unready("a mask needs a gradient, or has no axes of queries and keys")
     *of_batch, heads, queries, _ = _wide(mask, len(batch) + 2).shape

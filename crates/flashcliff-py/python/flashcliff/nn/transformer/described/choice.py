@@ -233,6 +233,8 @@ class Known:
                     return str(error)
                 return self._described(owner, parts[:at], start, geometry, variant)
         self._note(description)
+        if x.value == description.here.value:
+            return "it leaves items as they are"
         slots = (
             _core.Slots(*map(list, zip(*description.slots)))
             if description.slots
