@@ -12,6 +12,7 @@ import torch
 from odd_subjects import SUBJECTS, flat
 
 from flashcliff.nn import transformer as gt
+from flashcliff.nn.transformer import described
 
 pytestmark = pytest.mark.cuda
 TYPES = [torch.float64, torch.float32, torch.bfloat16]
@@ -102,13 +103,7 @@ def test_a_ragged_network_of_points(longest):
 
 
 @pytest.mark.parametrize("signature", [(3, 0, 1), (1, 3, 0), (4, 1, 0)], ids=str)
-def test_layers_without_kernels(signature, monkeypatch):
-    """Layers of operations of PyTorch: linear layers too large for a dense product, norms with gains."""
-    from flashcliff._ops import items
-    from flashcliff.nn.transformer import packed
-
-    monkeypatch.setattr(packed, "serves", lambda *_: False)
-    monkeypatch.setattr(items, "serves", lambda *_: False)
+def test_layers_of_operations_of_pytorch(signature):
     torch.manual_seed(0)
     blades = 2 ** sum(signature)
     for layer in (
@@ -117,7 +112,8 @@ def test_layers_without_kernels(signature, monkeypatch):
     ):
         x = torch.randn(blades, 700, 16, device="cuda", requires_grad=True)
         s = torch.randn(700, 8, device="cuda", requires_grad=True)
-        repeated(layer.cuda(), [x, s], {})
+        with described.by_layers():
+            repeated(layer.cuda(), [x, s], {})
 
 
 def test_gradients_of_gradients_of_norms():

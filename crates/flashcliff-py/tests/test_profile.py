@@ -28,7 +28,7 @@ from flashcliff import functional as F
 from flashcliff._ops import native, run
 from flashcliff._profile import clock, compiled, hooks, timeline
 from flashcliff._profile.rows import REST
-from flashcliff.nn.transformer import EquiLinear
+from flashcliff.nn.transformer import EquiLinear, described
 
 STEP = {("sgp_norm", "forward"): 1, ("sgp_norm", "backward"): 1, ("reverse", "forward"): 1}
 
@@ -108,7 +108,7 @@ def test_layers_of_transformers():
     algebra = flashcliff.Algebra(3, 0, 1)
     layer = EquiLinear(algebra, 4, 3)
     x = torch.randn(16, 7, 5, 4, requires_grad=True)
-    with flashcliff.profile() as p:
+    with flashcliff.profile() as p, described.by_layers():
         out, _ = layer(x)
         nn.transformer.equi_layer_norm(out, algebra).sum().backward()
     assert counts(p) == {

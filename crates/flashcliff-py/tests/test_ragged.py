@@ -193,7 +193,7 @@ def test_launches_of_many_heads_and_batch_elements(monkeypatch):
     q, k, v = random(5, 3, 4, 8), random(5, 1, 6, 8, seed=1), random(5, 1, 6, 8, seed=2)
     mask = random(5, 1, 4, 6, seed=3)
     want = launches.attention(q, k, v, mask=mask, scale=0.3)
-    monkeypatch.setattr(launches, "is_plain", lambda x: True)
+    monkeypatch.setattr(launches, "opens_on_cuda", lambda x: True)
     monkeypatch.setattr(launches, "_MOST", 2)
     given = [x.requires_grad_() for x in (q, k, v, mask)]
     got = launches.attention(q, k, v, mask=mask, scale=0.3)

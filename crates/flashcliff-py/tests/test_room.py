@@ -105,7 +105,7 @@ layer(x[:, :10])
 leave(60)
 refused(lambda: layer(x))
 """)
-    assert re.search(r"equivariant_linear of 40000 rows, torch.float32 needs", lines[0]), lines
+    assert re.search(r"a network of layers of 40000 rows, torch.float32 needs", lines[0]), lines
 
 
 @linux

@@ -3,9 +3,9 @@
 import pytest
 import test_transformer_modules as cpu
 import torch
+from described_common import by_layers, count_functions
 from modules_common import CHANGES, SUBJECTS, changed, parameters_that_are_new
 from nn_common import alike
-from whole_common import by_layers, count_whole
 
 from flashcliff.nn import transformer as gt
 
@@ -20,8 +20,8 @@ def made(subject):
 
 @pytest.fixture
 def count(monkeypatch):
-    """Whether each block that was called was one function."""
-    return count_whole(monkeypatch)
+    """The functions that stood for calls."""
+    return count_functions(monkeypatch)
 
 
 @pytest.mark.parametrize("called", [0, 3], ids=["at first", "after calls"])
@@ -72,16 +72,16 @@ def test_other_weights_of_equivariant_layers(subject, change):
 
 @pytest.mark.parametrize("change", cpu.ATTRIBUTES, ids=lambda f: f.__name__)
 @pytest.mark.parametrize("subject", ["network (1, 3, 0)", "network (3, 0, 1)"])
-def test_attributes_that_change_after_calls(subject, change, count, monkeypatch):
+def test_attributes_that_change_after_calls(subject, change, count):
     if subject == "network (3, 0, 1)" and change is cpu.a_norm_of_products_with_gains:
         pytest.skip("GATr has no such norm")
     one = made(subject)
     for _ in range(3):
         first = one.results()
-    assert all(count)
+    assert count == [("GATransformer", 4)] * 3
     for block in one.module.blocks:
         change(block)
-    got, want = one.results(), by_layers(monkeypatch, one.results)
+    got, want = one.results(), by_layers(one.results)
     alike(got, want, LIMIT)
     assert change is cpu.frozen or not torch.allclose(got[0], first[0])
 
@@ -91,21 +91,19 @@ def test_a_scheduled_dropout(count):
     net = gt.GATransformer((1, 3, 0), 2, 3, 4, 3, 2, 8, blocks=2, attention={"heads": 2}, dropout=0.0).cuda()
     x, s = torch.randn(16, 2, 3, 2).cuda(), torch.randn(2, 3, 3).cuda()
     want = [net(x, s)[0] for _ in range(3)]
-    assert all(count) and torch.equal(want[0], want[2])
+    assert count == [("GATransformer", 4)] * 3 and torch.equal(want[0], want[2])
+    count.clear()
     for module in net.modules():
         if isinstance(module, gt.GradeDropout):
             module.p = 0.5
     assert not torch.equal(net(x, s)[0], want[0])
-    assert not any(count[6:])
+    assert not {"GATransformer", "Block"} & {name for name, _ in count}
     assert torch.equal(net.eval()(x, s)[0], want[0])
 
 
-@pytest.mark.parametrize("calls", [0, 3])
 @pytest.mark.parametrize("subject", ["EquiLinear", "SelfAttention", "network (1, 3, 0)", "network (3, 0, 1)"])
-def test_changes_in_place_before_the_backward_pass(subject, calls):
+def test_changes_in_place_before_the_backward_pass(subject):
     one = made(subject)
-    for _ in range(calls):
-        one.results()
     parameters = [p for p in one.module.parameters() if p.requires_grad]
 
     def fails(x):

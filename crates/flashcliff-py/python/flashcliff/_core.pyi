@@ -1,7 +1,7 @@
 """The compiled half of flashcliff. Use the package instead: what takes addresses here checks no
 memory."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 __version__: str
@@ -87,6 +87,136 @@ class Slots:
     ) -> Slots: ...
     def are_same(self) -> bool: ...
     def values(self) -> list[Any]: ...
+
+class TokenGeometry:
+    """The algebra, the group, the products and the norms of the layers of a :class:`Network`."""
+
+    def __new__(
+        cls,
+        algebra: Algebra,
+        group: str,
+        *,
+        unit_maps: bool,
+        join: bool,
+        distances: bool,
+        bivectors: bool,
+        head_norm: bool,
+        tanh_scalars: bool,
+    ) -> TokenGeometry: ...
+
+Channels = tuple[int, int]
+"""Channels of multivectors, and of scalars."""
+
+class Network:
+    """A network of layers on tokens, which grows by a step with each call. Values are numbers; a value of tokens is a matrix ``[rows,
+    blades * multivectors + scalars]``, an item in a row: its multivectors blade by blade, then its scalars."""
+
+    def __new__(cls) -> Network: ...
+    def tokens(self, name: str, blades: int, channels: Channels, context: bool = False) -> int:
+        """An input of tokens, or of tokens of the context, to which cross-attention attends."""
+    def rows(self, name: str) -> int:
+        """An input with a number for each item: the reference of joins."""
+    def mask(self, heads: int, ones: tuple[bool, bool, bool], context: bool = False) -> int:
+        """An input ``[samples or 1, heads or 1, items or 1, keys]`` that is added to logits; ``ones``: which of the first three
+        axes have the length 1."""
+    def parameter(self, name: str, shape: Sequence[int]) -> int: ...
+    def linear(
+        self,
+        geometry: TokenGeometry,
+        x: int,
+        input: Channels,
+        layers: Sequence[Channels],
+        parameters: Sequence[Mapping[str, int]],
+        keeps_scalars: bool = False,
+    ) -> int:
+        """Linear layers that share an input, whose outputs lie side by side. Each has its parameters by the names of the state dict; all
+        layers have biases, or none has. With ``keeps_scalars`` the layers have no scalar outputs, and the scalars of the input follow
+        theirs."""
+    def norm(
+        self, geometry: TokenGeometry, x: int, channels: Channels, gains: Sequence[int] = ()
+    ) -> int:
+        """The invariant norm, times gains: ``[channels, grades]`` of multivectors, ``[scalars]`` of scalars."""
+    def gate(self, geometry: TokenGeometry, x: int, channels: Channels) -> int:
+        """Multivectors times GELU of their scalar blade in its tanh form; GELU of scalars, exact or in the form of the geometry."""
+    def products(
+        self, geometry: TokenGeometry, x: int, each: int, scalars: int, reference: int | None = None
+    ) -> int:
+        """Geometric products, and joins, of factors of so many channels that lie side by side."""
+    def attention(
+        self,
+        geometry: TokenGeometry,
+        x: int,
+        heads: int,
+        head: Channels,
+        *,
+        shared: bool,
+        context: int | None = None,
+        mask: int | None = None,
+        log_weights: int | None = None,
+        rotary_base: int | None = None,
+    ) -> int:
+        """Attention of queries, keys and values side by side, whose head is the fastest index of a channel; or of queries to keys and
+        values of a context. The head is the slowest index of a channel of the result."""
+    def head_gains(
+        self, geometry: TokenGeometry, x: int, channels: Channels, heads: int, gains: int
+    ) -> int:
+        """Tokens of heads times a factor of each head."""
+    def beside(
+        self, blades: int, x: int, channels: Channels, extra: int, extra_channels: Channels
+    ) -> int:
+        """The channels of tokens, then those of others."""
+    def sum(self, a: int, b: int) -> int: ...
+    def function(self, output: int) -> NetworkFunction: ...
+
+class NetworkFunction:
+    """A network with a result, as a function of its inputs and then its parameters."""
+
+    def plan(
+        self,
+        rows: tuple[int, int, int],
+        dtype: str,
+        wanted: Sequence[bool],
+        gpu: tuple[int, bool] | None,
+    ) -> NetworkPlan:
+        """The plan for samples, their items and those of their context. ``wanted`` says of which inputs and parameters there are
+        gradients; ``gpu`` is the number of a GPU and whether products may use TF32, or the CPU. Plans are kept."""
+
+Sections = tuple[tuple[list[int], int], tuple[list[int], int]]
+"""The boundaries of the sequences of a ragged batch, and their address as int32; the same of its context."""
+
+class NetworkPlan:
+    """Both passes of a function. Tensors are the addresses of contiguous inputs and then parameters, at multiples of 16 bytes."""
+
+    @property
+    def width(self) -> int:
+        """The columns of the result."""
+    @property
+    def kept(self) -> int:
+        """The bytes that the forward pass keeps for the backward pass."""
+    @property
+    def spaces(self) -> tuple[int, int]:
+        """The bytes of workspace that both passes are lent on a GPU."""
+    def forward(
+        self,
+        tensors: Sequence[int],
+        output: int,
+        kept: int,
+        space: int,
+        stream: int,
+        sequences: Sections | None = None,
+    ) -> None: ...
+    def backward(
+        self,
+        tensors: Sequence[int],
+        output: int,
+        grad_output: int,
+        gradients: Sequence[int],
+        kept: int,
+        space: int,
+        stream: int,
+        sequences: Sections | None = None,
+    ) -> None:
+        """Writes the gradients that are wanted, in order."""
 
 class HeadFeatures:
     """The features of queries, keys or values of heads on the CPU."""

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from .. import _core
-from . import doors, items
-from .calls import Slot
+from . import doors
+from .run import launch
 from .tensor_types import NAMES
 
 __all__ = ["Call", "Rows", "backward", "empty_features", "forward", "serves"]
@@ -94,16 +94,13 @@ def empty_features(like: Tensor, shape: Sequence[int]) -> Tensor:
     return like.new_empty(*batch, items, heads, width).movedim(-2, -3)
 
 
-def forward(
-    call: Call, given: tuple[Tensor, Tensor, Tensor], out: Tensor, regular: bool = False
-) -> Tensor:
+def forward(call: Call, given: tuple[Tensor, Tensor, Tensor], out: Tensor) -> Tensor:
     """Writes what queries attend to, of keys and values. Returns the logarithms of the sums of exponentials, ``[heads,
-    queries]``. ``regular``: whether the kernels are known to read features where they are."""
+    queries]``."""
     query = given[0]
     log_sums = query.new_empty(query.shape[-3], call.queries.total, dtype=torch.float32)
-    read = given if regular else tuple(map(_regular, given))
-    described = _described(call, (*read, out), log_sums)
-    items.launch(query, lambda target: _kernels().forward(*described, target))
+    described = _described(call, (*map(_regular, given), out), log_sums)
+    launch(query, lambda target: _kernels().forward(*described, target))
     return log_sums
 
 
@@ -113,15 +110,12 @@ def backward(
     log_sums: Tensor,
     gradient: Tensor,
     gradients: tuple[Tensor, Tensor, Tensor],
-    regular: bool = False,
 ) -> None:
-    """Writes the gradients of queries, keys and values; ``given`` are these and what the queries attend to. ``regular``:
-    as in :func:`forward`."""
-    read = given if regular else tuple(map(_regular, given))
-    described = _described(call, read, log_sums)
-    gradient = gradient if regular else _regular(gradient)
+    """Writes the gradients of queries, keys and values; ``given`` are these and what the queries attend to."""
+    described = _described(call, tuple(map(_regular, given)), log_sums)
+    gradient = _regular(gradient)
     places = _place(gradient), [_place(x) for x in gradients]
-    items.launch(gradient, lambda target: _kernels().backward(*described, places, target))
+    launch(gradient, lambda target: _kernels().backward(*described, places, target))
 
 
 @functools.cache
@@ -131,8 +125,7 @@ def _kernels() -> _core.Attention:
 
 def _described(call: Call, given: Sequence[Tensor], log_sums: Tensor) -> tuple[object, ...]:
     query, key, value, _ = given
-    if type(query) is not Slot:
-        doors.check("attention", given, ("query", "key", "value"))
+    doors.check("attention", given, ("query", "key", "value"))
     heads = query.shape[-3], key.shape[-3]
     widths = query.shape[-1], value.shape[-1]
     kind = (*heads, *widths, call.scale, NAMES[query.dtype], call.tf32)

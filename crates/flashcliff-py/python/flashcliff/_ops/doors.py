@@ -36,6 +36,7 @@ __all__ = [
     "hold",
     "lies_in_memory",
     "opens",
+    "opens_on_cuda",
     "place",
     "refuse",
 ]
@@ -105,6 +106,11 @@ def opens(*tensors: Tensor | None) -> bool:
         if kind is not _NOTHING and (kind not in PLAIN or not lies_in_memory(tensor)):  # type: ignore[arg-type]
             return False
     return True
+
+
+def opens_on_cuda(tensor: Tensor) -> bool:
+    """Whether a tensor is on CUDA, and may be read by its address."""
+    return tensor.is_cuda and opens(tensor)
 
 
 def lies_in_memory(tensor: Tensor) -> bool:

@@ -1,5 +1,5 @@
-"""Calls the compiled layers of transformers with tensors on the CPU: linear maps that commute with a group, the
-invariant norm, and features of heads. Shapes are those of ``flashcliff::equivariant``."""
+"""Calls the compiled layers of transformers with tensors on the CPU: linear maps that commute with a group, and
+the invariant norm. Shapes are those of ``flashcliff::equivariant``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from torch import Tensor
 from .. import _core
 from ..algebra import Algebra
 from . import doors
-from .items import Part, Split
 
 _LARGE = 64 << 20
 """The bytes from which on a call asks for the memory of the system."""
@@ -184,66 +183,6 @@ def norm_gradient(algebra: Algebra, x: Tensor, g: Tensor, eps: float, dim: int) 
     places = addresses[0], addresses[1], to.data_ptr()
     _norm(algebra).backward(x.dtype == torch.float64, _norm_sizes(x, dim), eps, *places)
     return to
-
-
-def serves_heads(items: torch.dtype, features: torch.dtype, *tensors: Tensor | None) -> bool:
-    """Whether :func:`heads` takes items of a type, to features of a type: tensors on the CPU."""
-    given = [tensor for tensor in tensors if tensor is not None]
-    if features != items or not all(is_native(t) and t.dtype == items for t in given):
-        return False
-    doors.check("attention", given)
-    return True
-
-
-def heads(algebra: Algebra, split: Split, parts: Sequence[Part]) -> None:
-    """Writes the features of parts as :func:`.items.heads` does, without a norm."""
-    for part in parts:
-        layer, sizes, place = _head_call(algebra, split, part)
-        double = part.features.dtype == torch.float64
-        layer.forward(double, sizes, place, _address(part.weights), part.features.data_ptr())
-
-
-def heads_gradient(
-    algebra: Algebra, split: Split, parts: Sequence[Part], to: Sequence[Pair]
-) -> None:
-    """Writes gradients as :func:`.items.heads_gradient` does; that of weights is the sum over rows."""
-    for part, pair in zip(parts, to, strict=True):
-        layer, sizes, place = _head_call(algebra, split, part)
-        addresses = _address(part.weights), part.features.data_ptr()
-        double = part.features.dtype == torch.float64
-        layer.backward(double, sizes, place, *addresses, _place(*pair), _address(part.of_weights))
-
-
-def _head_call(
-    algebra: Algebra, split: Split, part: Part
-) -> tuple[_core.HeadFeatures, tuple[int, int, int, int, int], tuple[int, int, int, int, int]]:
-    """The features of a part, its sizes, and the place of its items."""
-    mv, s = part.items  # type: ignore[misc]
-    rows, count, width = part.features.shape
-    sizes = rows, mv.shape[-1] // count, 0 if s is None else s.shape[-1] // count, count, width
-    of_weights = rows if part.weights is None else part.weights.numel() // max(sizes[1], 1)
-    if mv.shape[1] != rows or (s is not None and s.shape[0] != rows) or (part.weights is not None and of_weights != count):
-        raise ValueError(
-            f"attention: expected items and weights of {rows} rows and {count} heads of {sizes[1]} channels, got "
-            f"{list(mv.shape)}, {None if s is None else list(s.shape)} and "
-            f"{None if part.weights is None else list(part.weights.shape)}"
-        )
-    distances = None if part.distances is None else (part.distances == "query", *split.points)
-    layer = _head_features(algebra.blade_count, part.taken, part.negative, distances)
-    return layer, sizes, _place(mv, s)
-
-
-def _place(mv: Tensor, s: Tensor | None) -> tuple[int, int, int, int, int]:
-    """The addresses of multivectors and scalars, and the strides of blades and rows; the last axis is contiguous."""
-    blade, row, _ = mv.stride()
-    return mv.data_ptr(), _address(s), blade, row, 0 if s is None else s.stride(0)
-
-
-@functools.cache
-def _head_features(
-    blades: int, taken: int, negative: int, distances: tuple[bool, int, int, float] | None
-) -> _core.HeadFeatures:
-    return _core.HeadFeatures(blades, taken, negative, distances)
 
 
 def _check_room(what: str, like: Tensor, elements: int) -> None:

@@ -16,10 +16,10 @@ from torch import Tensor
 
 from .. import _core
 from ..errors import CaptureError
-from .items import launch
 from .layouts import EMPTY, Layout, layout_of
 from .optim_checks import check_gradient
 from .optim_rules import AVERAGE, LION, Rule
+from .run import launch
 from .tensor_types import NAMES
 
 __all__ = ["Gradients", "Group", "Launches", "Member", "Places", "Workspaces"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 
 import torch
@@ -189,6 +189,17 @@ def takes_tf32() -> bool:
         return torch.backends.cuda.matmul.fp32_precision == "tf32"
     except AttributeError:
         return torch.get_float32_matmul_precision() != "highest"
+
+
+def launch(x: Tensor, function: Callable[[tuple[int, int]], None]) -> None:
+    """Calls a function with the device of a tensor and the address of PyTorch's stream there."""
+    device = x.get_device()
+    if device != torch._C._cuda_getDevice():
+        # The extension makes the tensor's device current, which must not outlast the call.
+        with torch.cuda.device(device):
+            function((device, torch._C._cuda_getCurrentRawStream(device)))
+        return
+    function((device, torch._C._cuda_getCurrentRawStream(device)))
 
 
 def refuse_layouts(operator: str, names: Iterable[str], tensors: Iterable[Tensor | None]) -> None:

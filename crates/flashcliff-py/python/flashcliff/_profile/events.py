@@ -22,19 +22,13 @@ class Layer(NamedTuple):
 
 
 class Kernel(NamedTuple):
-    """Kernels of transformers on a GPU that one function launches."""
+    """Kernels of transformers that one function launches."""
 
     name: str
     algebra: Any
     """The algebra; ``None`` where there is none."""
     details: tuple[tuple[str, Any], ...]
     """Properties that costs follow from, beside shapes, by name."""
-
-    @property
-    def blades(self) -> int:
-        """The blades of a multivector."""
-        return int(self.algebra.blade_count)
-
 
 class Replay(NamedTuple):
     """A CUDA graph that is replayed."""

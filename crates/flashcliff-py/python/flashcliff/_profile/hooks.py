@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from .._capture.step import Captured
-from .._ops import borrowed, calls, equivariant, library, run
+from .._ops import borrowed, equivariant, library, run
 from . import compiled, kernels
 from .clock import TimedLayer, TimedNorm, TimedOperator, timed_replay
 
@@ -26,8 +26,6 @@ def install() -> None:
     """Replaces what reaches the extension; whoever calls this holds the lock."""
     if _swaps:
         raise AssertionError("the hooks of profiles are in place already")
-    # Kernels of a list are not called by functions that could be replaced.
-    calls.pause()
     try:
         _swap(run, "forward", _forward(run.forward, by_keep=True))
         _swap(run, "backward", _backward(run.backward))
@@ -36,8 +34,6 @@ def install() -> None:
         _swap(borrowed, "operator", _operator(borrowed.operator))
         _swap(equivariant, "_layer", _layer(equivariant._layer))
         _swap(equivariant, "_norm", _norm(equivariant._norm))
-        for name, describe in kernels.COMPILED.items():
-            _swap(equivariant, name, kernels.clocked(vars(equivariant)[name], describe))
         for place, name, describe in kernels.places():
             _swap(place, name, kernels.clocked(vars(place)[name], describe))
         _swap(torch.cuda.CUDAGraph, "replay", timed_replay(torch.cuda.CUDAGraph.replay, _of_graph))
@@ -50,7 +46,6 @@ def install() -> None:
 
 def remove() -> None:
     """Puts back what was replaced; whoever calls this holds the lock."""
-    calls.resume()
     compiled.remove()
     while _swaps:
         place, name, before, ours = _swaps.pop()

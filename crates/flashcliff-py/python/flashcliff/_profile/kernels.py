@@ -1,7 +1,6 @@
-"""The calls of the kernels of transformers on CUDA as rows: which they are, by the arguments of the functions that launch them.
+"""The calls of kernels of transformers as rows: which they are, by the arguments of the functions that launch them.
 
-Each function here has the arguments of the one of the same name in ``_ops/items.py``, ``_ops/attention.py`` or
-``_ops/block_sparse.py``, and gives the key of the call. Costs follow from keys, in :mod:`.kernel_costs`.
+A network of layers is one call in each pass. Costs follow from keys, in :mod:`.kernel_costs`.
 """
 
 from __future__ import annotations
@@ -12,10 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .._derived.table import OPS
-from .._ops import attention, block_sparse, items
-from .._ops.op import Made
-from .._ops.spots import Spot
+from .._ops import attention
 from .._ops.tensor_types import NAMES
 from .clock import timed
 from .events import Kernel, Key
@@ -26,27 +22,14 @@ Described = tuple[Key, Tensor]
 
 def places() -> list[tuple[Any, str, Callable[..., Described]]]:
     """The functions that launch kernels: where each is, and what describes its calls."""
-    of_items: list[Callable[..., Described]] = [
-        norm,
-        norm_gradient,
-        gate,
-        gate_gradient,
-        heads,
-        heads_gradient,
-        merge,
-        column_sums,
-        pack,
-        pack_tensors,
-        combine,
-        product,
-        product_gradient,
-    ]
+    # Layers import much of the package, which a profile of operators does without.
+    from ..nn.transformer.described.function import Run
+
     return [
-        *((items, function.__name__, function) for function in of_items),
         (attention, "forward", attend),
         (attention, "backward", attend_gradient),
-        (block_sparse, "product", sparse_product),
-        (block_sparse, "weights", sparse_weights),
+        (Run, "forward", network),
+        (Run, "backward", network_gradient),
     ]
 
 
@@ -75,130 +58,34 @@ def _key(
     return Key(subject, phase, tuple(shapes), NAMES[tensor.dtype], _device(tensor)), tensor
 
 
-def _sized(given: items.Items) -> tuple[tuple[int, int, int], Tensor]:
-    """Rows, channels and scalars of items."""
-    if isinstance(given, Spot):
-        matrix, layout = given.matrix, given.layout
-        return (matrix.shape[0], layout.channels, layout.scalars), matrix
-    mv, s = given
-    return (mv.shape[1], mv.shape[2], 0 if s is None else s.shape[1]), mv
+def network(run: Any) -> Described:
+    return _network("forward", run)
 
 
-def _gains(gains: items.Gains) -> tuple[str, int]:
-    return "gains", sum(gain.numel() for gain in gains if gain is not None)
+def network_gradient(run: Any, *_: Any) -> Described:
+    return _network("backward", run)
 
 
-def norm(algebra: Any, eps: Any, gains: Any, x: Any, residual: Any, to: Any) -> Described:
-    sizes, tensor = _sized(x)
-    more = "residual", residual is not None
-    return _key("item_norm", algebra, "forward", tensor, [sizes], _gains(gains), more)
+def _network(phase: str, run: Any) -> Described:
+    """A network has the shapes of its inputs, and details of its other tensors: elements of parameters, of the result and of
+    gradients, and the bytes that the backward pass reads of the forward pass."""
+    shapes = [tuple(t.shape) for t in run.rows]
+    parameters = sum(t.numel() for t in run.tensors[len(shapes) :])
+    details = [
+        ("parameters", parameters),
+        ("result", run.call.row_count * run.plan.width),
+        ("kept", run.plan.kept),
+    ]
+    if phase == "backward":
+        details.append(("gradients", sum(shape.numel() for shape in run.shapes)))
+    return _key("network", run.call.geometry.algebra, phase, run.rows[0], shapes, *details)
 
 
-def norm_gradient(
-    algebra: Any, eps: Any, gains: Any, x: Any, gradient: Any, through: Any, to: Any
-) -> Described:
-    sizes, tensor = _sized(x)
-    more = "residual", through is not None
-    return _key("item_norm", algebra, "backward", tensor, [sizes], _gains(gains), more)
-
-
-def gate(algebra: Any, activations: Any, x: Any, to: Any) -> Described:
-    sizes, tensor = _sized(x)
-    return _key("item_gate", algebra, "forward", tensor, [sizes], ("activations", activations))
-
-
-def gate_gradient(algebra: Any, activations: Any, x: Any, gradient: Any, to: Any) -> Described:
-    sizes, tensor = _sized(x)
-    return _key("item_gate", algebra, "backward", tensor, [sizes], ("activations", activations))
-
-
-def heads(algebra: Any, split: Any, parts: Any) -> Described:
-    return _heads("forward", algebra, split, parts)
-
-
-def heads_gradient(algebra: Any, split: Any, parts: Any, to: Any) -> Described:
-    return _heads("backward", algebra, split, parts)
-
-
-def _heads(phase: str, algebra: Any, split: Any, parts: Any) -> Described:
-    """Each part has the sizes of its items, and ``[rows, heads, width]`` of its features."""
-    shapes = []
-    for part in parts:
-        shapes += [_sized(part.items)[0], tuple(part.features.shape)]
-    roles = tuple(part.distances or "" for part in parts)
-    of_distances = ("distances", roles if any(roles) else ()), ("points", split.points[1])
-    features = "features", NAMES[parts[0].features.dtype]
-    learns = "weights", any(part.of_weights is not None for part in parts)
-    details = ("norm", split.eps is not None), *of_distances, features, learns
-    return _key("item_heads", algebra, phase, _sized(parts[0].items)[1], shapes, *details)
-
-
-COMPILED: dict[str, Callable[..., Described]] = {"heads": heads, "heads_gradient": heads_gradient}
-"""What describes calls of the functions that ``_ops/equivariant.py`` has of the same names, on the CPU."""
-
-
-def merge(algebra: Any, features: Tensor, merged: Any, back: bool) -> Described:
-    sizes, tensor = _sized(merged)
-    phase = "backward" if back else "forward"
-    kind = "features", NAMES[features.dtype]
-    return _key("item_merge", algebra, phase, tensor, [sizes, tuple(features.shape)], kind)
-
-
-def column_sums(algebra: Any, x: Tensor, runs: Any, to: Any = None) -> Described:
-    taken = "columns", sum(stop - start for start, stop in runs)
-    return _key("column_sums", algebra, "backward", x, [tuple(x.shape)], taken)
-
-
-def pack(algebra: Any, x: Tensor, places: Tensor, factors: Tensor) -> Described:
-    return _key("pack", algebra, "forward", x, [tuple(x.shape), tuple(places.shape)])
-
-
-def pack_tensors(
-    algebra: Any, tensors: Sequence[Tensor], places: Tensor, factors: Tensor
-) -> Described:
-    shapes = [(sum(t.numel() for t in tensors),), tuple(places.shape)]
-    return _key("pack", algebra, "forward", tensors[0], shapes)
-
-
-def combine(algebra: Any, x: Any, factors: Any, y: Any, to: Any) -> Described:
-    sizes, tensor = _sized(to)
-    details = ("factors", factors is not None), ("terms", (x is not None) + (y is not None))
-    return _key("item_combine", algebra, "forward", tensor, [sizes], *details)
-
-
-_PRODUCT = next(op for op in OPS if op.name == "product")
-
-
-def _multiplied(algebra: Any, kind: str, phase: str, x: Any, y: Any) -> Described:
-    """The operator of the table, whose tensors have strides here."""
-    options = tuple(kind if o.name == "kind" else o.default for o in _PRODUCT.options)
-    made = Made(_PRODUCT, algebra.name, _PRODUCT.everything, options)
-    tensor = items.factor_tensor(x)
-    shapes = tuple(
-        (f.layout.blades, f.matrix.shape[0], f.layout.channels)
-        if isinstance(f, Spot)
-        else tuple(f.shape)
-        for f in (x, y)
-    )
-    wanted = (True, True) if phase == "backward" else ()
-    return Key(made, phase, shapes, NAMES[tensor.dtype], _device(tensor), wanted), tensor
-
-
-def product(algebra: Any, kind: str, x: Any, y: Any, to: Any) -> Described:
-    return _multiplied(algebra, kind, "forward", x, y)
-
-
-def product_gradient(algebra: Any, kind: str, x: Any, y: Any, gradient: Any, to: Any) -> Described:
-    return _multiplied(algebra, kind, "backward", x, y)
-
-
-def attend(call: Any, given: Any, out: Any, regular: bool = False) -> Described:
+def attend(call: Any, given: Any, out: Any) -> Described:
     return _attention("forward", call, given)
 
 
-def attend_gradient(
-    call: Any, given: Any, log_sums: Any, gradient: Any, gradients: Any, regular: bool = False
-) -> Described:
+def attend_gradient(call: Any, given: Sequence[Tensor], *_: Any) -> Described:
     return _attention("backward", call, given)
 
 
@@ -206,22 +93,3 @@ def _attention(phase: str, call: attention.Call, given: Any) -> Described:
     shapes = [tuple(x.shape) for x in given[:3]]
     rows = ("sequences", call.sequences), ("ragged", call.queries.bounds is not None)
     return _key("attention", None, phase, given[0], shapes, *rows, ("tf32", call.tf32))
-
-
-def sparse_product(
-    x: Tensor, matrix: Tensor, bias: Any, groups: block_sparse.Groups, transposed: bool = False
-) -> Described:
-    shapes = [tuple(x.shape), tuple(matrix.shape)]
-    phase = "backward" if transposed else "forward"
-    details = ("entries", groups.entries), ("bias", bias is not None)
-    key, tensor = _key("block_sparse_linear", None, phase, x, shapes, *details)
-    return (key._replace(wanted=(True, False)) if transposed else key), tensor
-
-
-def sparse_weights(
-    x: Tensor, gradient: Tensor, groups: block_sparse.Groups, to: Any, of_bias: Any = None
-) -> Described:
-    shapes = [tuple(x.shape), (x.shape[1], gradient.shape[1])]
-    details = ("entries", groups.entries), ("bias", of_bias is not None)
-    key, tensor = _key("block_sparse_linear", None, "backward", x, shapes, *details)
-    return key._replace(wanted=(False, True)), tensor

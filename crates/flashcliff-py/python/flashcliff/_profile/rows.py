@@ -30,7 +30,7 @@ class Row:
     shapes: tuple[tuple[int, ...], ...]
     """An operator has the shapes of its inputs here. A linear map of transformers has its rows, channels of inputs and outputs, and scalar
     channels of both; a norm has rows, channels and groups.
-    A kernel of transformers on a GPU has rows, channels and scalars of its items, or the shapes of its matrices and features."""
+    A network of layers has the shapes of its inputs, and the kernel of attention those of its features."""
     dtype: str
     device: str
     calls: int

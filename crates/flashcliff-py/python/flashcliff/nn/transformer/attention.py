@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,11 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..._ops import checks, doors
-from ..._ops.items import Eps
 from . import kernel, launches, path
+from .described.description import Channels, Description, Tokens, Undescribed
 from .features import joined_features, merged_heads
 from .geometry import GeometryLike, check_floating, constant, geometry_of
-from .items import Role, Split
 from .ragged import Sequences, paired, ragged_attention
 
 __all__ = ["GeometricAttention", "Pair", "attend", "attention_dtype", "distance_features"]
@@ -131,6 +131,42 @@ class GeometricAttention(nn.Module):
         q, k, v = self.features(self.distance_weights(), query, key, value)
         return self.of_features(q, k, v, query[0].dtype, **options)
 
+    def describe(
+        self,
+        network: Description,
+        x: Tokens,
+        context: Tokens | None,
+        head: Channels,
+        *,
+        shared: bool,
+        head_norm: bool,
+        rotary_base: int | None,
+    ) -> Tokens:
+        """Adds the attention of queries, keys and values side by side to a network, or of queries to keys and values of a
+        context."""
+        network.reads(self, "geometry", "channels", "heads", "dtype")
+        if self.dtype is not None:
+            if network.dtype not in (None, self.dtype):
+                raise Undescribed("layers have different types of attention")
+            network.dtype = self.dtype
+        log_weights = None
+        if self.geometry.distances:
+            network.expect(self, "eps", 1e-3, "the regularisation of distances")
+            log_weights = network.parameter(self, "log_weights", (self.heads, 1, self.channels))
+        if self.channels != head[0]:
+            raise Undescribed("attention has other heads than its projections")
+        geometry = replace(self.geometry, head_norm=head_norm)
+        return network.attention(
+            geometry,
+            x,
+            self.heads,
+            head,
+            shared=shared,
+            context=context,
+            log_weights=log_weights,
+            rotary_base=rotary_base,
+        )
+
     def distance_weights(self) -> Tensor | None:
         """The weights of distances ``[channels, heads]``, if there are any."""
         return None if self.log_weights is None else self.log_weights.exp()[:, 0, :].t()
@@ -161,20 +197,6 @@ class GeometricAttention(nn.Module):
         """The blades of points: of the first coordinate, and one after the weight of the point."""
         last = self.geometry.algebra.blade_count - 1
         return last - self.geometry.algebra.dim, last
-
-    def roles(self) -> tuple[Role, Role, Role]:
-        """The roles of queries, keys and values among features that one kernel writes."""
-        taken = sum(1 << blade for blade in self._inner)
-        # One factor of a dot product has the signs.
-        negative = sum(1 << blade for blade in self._inner if self._signs[blade] < 0)
-        of_query, of_key = (None, None) if self.log_weights is None else ("query", "key")
-        every = (1 << self.geometry.algebra.blade_count) - 1
-        return Role(taken, negative, of_query), Role(taken, 0, of_key), Role(every)
-
-    def split(self, eps: Eps | None) -> Split:
-        """The way in which items become features, with a norm of heads or without."""
-        first, last = self._points
-        return Split(eps, (first, last - 1 - first, self.eps))
 
     def of_features(
         self, query: Tensor, key: Tensor, value: Tensor, dtype: torch.dtype, **options: object

@@ -10,9 +10,10 @@ from torch.autograd import forward_ad
 
 from ... import functional
 from ...algebra import Algebra
-from . import items, path
-from .geometry import Geometry, GeometryLike, constant, geometry_of
-from .linear import EquiLinear, Group, together
+from . import path
+from .described import Description, Given, Tokens, Undescribed, attempt
+from .geometry import GeometryLike, constant, geometry_of
+from .linear import EquiLinear, Group, described
 from .norm import EquiLayerNorm
 
 __all__ = ["GeometricBilinear", "equi_join"]
@@ -36,34 +37,6 @@ def equi_join(x: Tensor, y: Tensor, reference: Tensor, geometry: GeometryLike) -
     product = _product(x, y, algebra, "regressive")
     factors = constant(geometry_of(geometry).join_signs, product).view(-1, *[1] * (product.dim() - 1))
     return product * (factors * reference.to(product.dtype))
-
-
-def join_factors(geometry: Geometry, like: Tensor, reference: Tensor) -> Tensor:
-    """The factors by which the join of multivectors like some differs from the regressive product."""
-    signs = constant(geometry.join_signs, like)
-    return signs.view(-1, *[1] * (like.dim() - 1)) * reference.to(like.dtype)
-
-
-class JoinFactors:
-    """The factors of joins by a reference, which all blocks of a network share: made once, when a block asks for them."""
-
-    def __init__(self, reference: Tensor) -> None:
-        self.reference = reference
-        self._made: Tensor | None = None
-
-    @property
-    def serves_rows(self) -> bool:
-        """Whether all channels of an item have the same factors, which are not differentiated."""
-        reference = self.reference
-        return not reference.requires_grad and (reference.dim() == 0 or reference.shape[-1] == 1)
-
-    def of_rows(self, geometry: Geometry, like: Tensor) -> Tensor:
-        """The factors ``[blades, rows]`` of multivectors like some ``[blades, *batch, channels]``, which is the same kind in
-        every call."""
-        if self._made is None:
-            factors = join_factors(geometry, like, self.reference)
-            self._made = factors.expand(*like.shape[:-1], 1).reshape(like.shape[0], -1)
-        return self._made
 
 
 def _product(x: Tensor, y: Tensor, algebra: Algebra, kind: str) -> Tensor:
@@ -144,57 +117,47 @@ class GeometricBilinear(nn.Module):
         if self.geometry.product_norm:
             self.norm = EquiLayerNorm(self.geometry)
 
-    def groups(self) -> tuple[Group, Group]:
-        """The linear layers, as they are called together: those of the factors, and the last."""
+    def _factors(self) -> Group:
+        """The linear layers of factors."""
         factors: Group = (self.linear_left, self.linear_right)
         if self.geometry.join:
             factors = (*factors, self.linear_join_left, self.linear_join_right)
-        return factors, (self.linear_out,)
+        return factors
 
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
         """Applies the layer. ``reference`` is that of :func:`equi_join`."""
-        factors, _ = self.groups()
-        made = [mv for mv, _ in together(factors, multivectors, scalars)]
+        given = Given((multivectors, scalars), reference)
+        found = attempt(self, self.geometry, given, self._composed)
+        return self._composed(given) if found is None else found
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the layer to a network, with the reference of joins of the call."""
+        network.reads(self, "geometry")
+        factors = self._factors()
+        made = described(factors, network, x, keeps_scalars=True)
+        each = made.channels[0] // len(factors)
+        if any(layer._form.sizes.outputs != each for layer in factors):
+            raise Undescribed("factors have different channels")
+        out = network.call(self.linear_out, network.products(self.geometry, made, each))
+        return network.call(self.norm, out) if self.geometry.product_norm else out
+
+    def _composed(self, given: Given) -> tuple[Tensor, Tensor | None]:
+        """The layer by the calls of its linear layers, and products."""
+        (multivectors, scalars), reference = given.here, given.reference
+        algebra = self.geometry.algebra
+        made = [layer(multivectors, scalars)[0] for layer in self._factors()]
         if self.geometry.join and reference is None:
             raise ValueError(
                 "reference: expected a tensor, because the geometry has joins, got None"
             )
-        hidden, scalars = self._products(made, scalars, reference)
-        out, out_s = self.linear_out(hidden, scalars)
-        return self.norm(out, out_s) if self.geometry.product_norm else (out, out_s)
-
-    def _products(
-        self, made: list[Tensor], scalars: Tensor | None, reference: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """The products and joins of the factors; the scalars for the last layer."""
-        algebra = self.geometry.algebra
-        fixed = reference is None or not reference.requires_grad
-        if self.geometry.bivectors and fixed and items.serves(algebra, *made, scalars):
-            of_join = None
-            if reference is not None:
-                of_join = join_factors(self.geometry, made[0], reference)
-            pairs = list(zip(made[::2], made[1::2]))
-            return items.products(algebra, of_join, scalars, pairs, self._composed)
-
-        hidden = self._composed(None, *made[:2])
+        hidden = _product(made[0], made[1], algebra, "geometric")
         if not self.geometry.bivectors:
             kept = tuple(float(grade != 2) for grade in algebra.grades)
             hidden = hidden * constant(kept, hidden).view(-1, *[1] * (hidden.dim() - 1))
-        if reference is not None:
-            left, right = made[2:]
-            join = equi_join(left, right, reference, self.geometry)
+        if self.geometry.join and reference is not None:
+            join = equi_join(made[2], made[3], reference, self.geometry)
             hidden = torch.cat((hidden, join), dim=-1)
-        return hidden, scalars
-
-    def _composed(self, of_join: Tensor | None, *factors: Tensor) -> Tensor:
-        """The products, by operators that have derivatives."""
-        algebra = self.geometry.algebra
-        left, right, *more = factors
-        product = _product(left, right, algebra, "geometric")
-        if of_join is None:
-            return product
-        left, right = more
-        join = _product(left, right, algebra, "regressive")
-        return torch.cat((product, join * of_join), -1)
+        out, out_s = self.linear_out(hidden, scalars)
+        return self.norm(out, out_s) if self.geometry.product_norm else (out, out_s)

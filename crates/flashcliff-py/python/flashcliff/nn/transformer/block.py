@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -11,16 +10,13 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint as computed_again
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
-from . import packed, path
-from .bilinear import JoinFactors
+from . import path
+from .described import Description, Given, Tokens, attempt
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
 from .heads import CrossAttention, Pair, SelfAttention
-from .linear import EquiLinear, packed_ahead
 from .mlp import GeometricMLP
-from .norm import EquiLayerNorm, WithNorms, norm_of_sum
-from .whole import attempt
-from .whole.choice import why_layers
+from .norm import EquiLayerNorm, WithNorms
 
 __all__ = ["Block", "ConditionalBlock", "GeometricMLP", "checkpoint_items"]
 
@@ -124,40 +120,35 @@ class Block(WithNorms):
         reference: Tensor | None = None,
         **options: object,
     ) -> Pair:
-        here: Pair = multivectors, scalars
-        extra = extra_multivectors, extra_scalars
-        if self.checkpoint in ((), _ITEMS):
-            joins = None if reference is None else JoinFactors(reference)
-            return residual(*self.chained(here, None, extra, joins, **options))
+        given = Given(
+            (multivectors, scalars),
+            reference,
+            (extra_multivectors, extra_scalars),
+            options=options,
+        )
+        found = attempt(self, self.geometry, given, self._composed)
+        return self._composed(given) if found is None else found
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the block to a network."""
+        network.reads(self, "checkpoint", "norm_names")
+        network.without_gradients |= bool(self.checkpoint)
+        first, second = self.norms()
+        x = network.sum(x, network.call(self.attention, network.call(first, x)))
+        return network.sum(x, network.call(self.mlp, network.call(second, x)))
+
+    def _composed(self, given: Given) -> Pair:
+        """The block by its layers."""
+        here, extra, reference = given.here, given.extra, given.reference
+        if self.checkpoint == _ITEMS:
+            return self._part("items", self._by_layers, here, extra, reference, **given.options)
+        return self._by_layers(here, extra, reference, **given.options)
+
+    def _by_layers(
+        self, here: Pair, extra: Sequence[Tensor | None], reference: Tensor | None, **options: Any
+    ) -> Pair:
         here = residual(here, self._part("attention", self._attended, *here, *extra, **options))
         return residual(here, self._part("mlp", self._transformed, *here, reference))
-
-    @property
-    def chains(self) -> bool:
-        """Whether :meth:`chained` stands for a call: nothing follows or replaces it, and no part is computed again as a
-        whole."""
-        return self.checkpoint in ((), _ITEMS) and path.of_call(self, Block) is None
-
-    def chained(
-        self,
-        here: Pair,
-        pending: Pair | None,
-        extra: tuple[Tensor | None, Tensor | None],
-        joins: JoinFactors | None,
-        **options: Any,
-    ) -> tuple[Pair, Pair]:
-        """The block of a sum that has not been formed, so that its norm forms it on the way.
-
-        Args:
-            here: multivectors and scalars.
-            pending: what is to be added to them, if anything is.
-            extra, options: as for a call.
-            joins: the factors of joins by the reference of a call.
-
-        Returns:
-            Two pairs, whose sum is the output.
-        """
-        return self._part("items", self._chained, here, pending, extra, joins, **options)
 
     @property
     def _draws(self) -> bool:
@@ -166,52 +157,6 @@ class Block(WithNorms):
             isinstance(layer, GradeDropout) and layer.training and layer.p > 0
             for layer in self.modules()
         )
-
-    def _chained(
-        self,
-        here: Pair,
-        pending: Pair | None,
-        extra: tuple[Tensor | None, Tensor | None],
-        joins: JoinFactors | None,
-        **options: Any,
-    ) -> tuple[Pair, Pair]:
-        def composed(total: Pair) -> tuple[Pair, Pair]:
-            return self._by_layers(total, None, (None, None), joins, **options)
-
-        found = attempt(self, here, pending, extra, joins, composed, options)
-        return self._by_layers(here, pending, extra, joins, **options) if found is None else found
-
-    def _by_layers(
-        self,
-        here: Pair,
-        pending: Pair | None,
-        extra: tuple[Tensor | None, Tensor | None],
-        joins: JoinFactors | None,
-        **options: Any,
-    ) -> tuple[Pair, Pair]:
-        reference = None if joins is None else joins.reference
-        with self._packed(here[0], extra != (None, None)):
-            first, second = self.norms()
-            if pending is None:
-                normed = first(*here)
-            else:
-                here, normed = norm_of_sum(first, here, pending)
-            attended = self.attention(*normed, *extra, **options)
-            here, normed = norm_of_sum(second, here, attended)
-            return here, self.mlp(*normed, reference)
-
-    def _packed(self, multivectors: Tensor, extra: bool) -> contextlib.AbstractContextManager[None]:
-        """A context in which the layers' parameters are packed, if the layers run as dense products."""
-        attention = self.attention
-        if type(attention) is not SelfAttention or type(attention.out_linear) is not EquiLinear:
-            return contextlib.nullcontext()
-        if not packed.serves((attention.out_linear._layer,), multivectors):
-            return contextlib.nullcontext()
-        if why_layers(self) is not None:
-            # Each layer packs its own parameters, when it is called.
-            return contextlib.nullcontext()
-        groups = [*self.attention.groups(extra), *self.mlp.groups()]
-        return packed_ahead(groups, multivectors)
 
     def _attended(
         self, multivectors: Tensor, scalars: Tensor | None, *extra: Tensor | None, **options: Any
@@ -255,6 +200,7 @@ def checkpoint_items(module: nn.Module, enabled: bool = True) -> int:
     return len(found)
 
 
+@path.stands_for
 class ConditionalBlock(WithNorms):
     """Self-attention, cross-attention to a condition and an MLP, each after a norm and with a residual.
 
@@ -333,14 +279,36 @@ class ConditionalBlock(WithNorms):
         cross_options: Mapping[str, Any] | None = None,
     ) -> Pair:
         """Applies the block. ``options`` and ``cross_options`` are those of :func:`attend`."""
-        here: Pair = multivectors, scalars
+        given = Given(
+            (multivectors, scalars),
+            reference,
+            context=(other_multivectors, other_scalars),
+            options=options or {},
+            context_options=cross_options or {},
+        )
+        found = attempt(self, self.geometry, given, self._composed)
+        return self._composed(given) if found is None else found
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the block to a network."""
+        network.reads(self, "norm_names")
         first, second, third, of_condition = self.norms()
-        attended = self.attention(*first(*here), **(options or {}))
-        here, (mv, s) = norm_of_sum(second, here, attended)
-        other_mv, other_s = of_condition(other_multivectors, other_scalars)
-        attended = self.crossattention(mv, other_mv, s, other_s, **(cross_options or {}))
-        here, normed = norm_of_sum(third, here, attended)
-        return residual(here, self.mlp(*normed, reference))
+        x = network.sum(x, network.call(self.attention, network.call(first, x)))
+        context = network.call(of_condition, network.context())
+        crossed = network.call(self.crossattention, network.call(second, x), context)
+        x = network.sum(x, crossed)
+        return network.sum(x, network.call(self.mlp, network.call(third, x)))
+
+    def _composed(self, given: Given) -> Pair:
+        """The block by its layers."""
+        here, reference = given.here, given.reference
+        first, second, third, of_condition = self.norms()
+        here = residual(here, self.attention(*first(*here), **given.options))
+        mv, s = second(*here)
+        other_mv, other_s = of_condition(*given.context)
+        attended = self.crossattention(mv, other_mv, s, other_s, **given.context_options)
+        here = residual(here, attended)
+        return residual(here, self.mlp(*third(*here), reference))
 
 
 def mlp_sizes(channels: int, ratio: int, layers: int) -> tuple[int, ...]:

@@ -12,7 +12,6 @@ where one dense product (:mod:`.packed`) would be slower, they are batched matri
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -24,7 +23,6 @@ from ..._ops.equivariant import Sizes
 from .again import again
 from .geometry import Geometry, constant, indices
 from .maps import MapPlan
-from .packed import PLAIN
 
 
 class Parameters(NamedTuple):
@@ -86,79 +84,6 @@ class Output(torch.autograd.Function):
         return (None, *of_input, *_only(parameters, of_parameters))
 
 
-class Outputs(torch.autograd.Function):
-    """The outputs ``(y, t)`` of layers that share their inputs ``(x, s)``, one pair after another.
-
-    One node in place of one for each layer, and of those that add up the gradients of the inputs.
-    """
-
-    @staticmethod
-    def forward(
-        ctx: Any,
-        forms: tuple[Form, ...],
-        x: Tensor,
-        s: Tensor | None,
-        *parameters: Tensor | None,
-    ) -> Any:
-        ctx.forms = forms
-        # A layer whose outputs nothing reads has no gradients.
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, s, *parameters)
-        pairs = zip(forms, _by_layer(parameters), strict=True)
-        return tuple(made for form, own in pairs for made in _run(True, form, own, x, s))
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> Any:
-        x, s, *parameters = ctx.saved_tensors
-        if doors.composes(*gradients):
-
-            def all_composed(x: Tensor, s: Tensor | None, *given: Tensor | None) -> list[Tensor]:
-                layers = zip(ctx.forms, _by_layer(given), strict=True)
-                return [made for form, own in layers for made in composed(form, x, s, *own)]  # type: ignore[misc]
-
-            return None, *again(all_composed, (x, s, *parameters), gradients)
-        needs = asked.of(ctx, ctx.needs_input_grad)
-        wants_input, wants_parameters = any(needs[1:3]), any(needs[3:])
-        differentiated = torch.is_grad_enabled()
-        weight = Weight.apply if differentiated else _weight
-        of_x: Tensor | None = None
-        of_s: Tensor | None = None
-        of_parameters: list[Tensor | None] = []
-        layers = zip(ctx.forms, _by_layer(parameters), gradients[::2], gradients[1::2], strict=True)
-        for form, own, y, t in layers:
-            if y is None and t is None:
-                of_parameters += [None] * len(own)
-                continue
-            if y is None:
-                y = x.new_zeros(x.shape[0], x.shape[1], form.sizes.outputs)
-            if t is None and form.sizes.out_scalars:
-                t = x.new_zeros(x.shape[1], form.sizes.out_scalars)
-            if wants_input:
-                if differentiated:
-                    more, more_s = Input.apply(form, y, t, *own)
-                else:
-                    more, more_s = _run(False, form, own, y, t)
-                of_x, of_s = _sum(of_x, more, differentiated), _sum(of_s, more_s, differentiated)
-            found: Any = (None,) * len(own)
-            if wants_parameters:
-                found = weight(form, y, t, x, s)
-            of_parameters += _only(own, found)
-        return (None, of_x, of_s, *of_parameters)
-
-
-def _by_layer(parameters: Sequence[Tensor | None]) -> list[tuple[Tensor | None, ...]]:
-    """The parameters of each layer."""
-    count = len(Parameters._fields)
-    return [tuple(parameters[at : at + count]) for at in range(0, len(parameters), count)]
-
-
-def _sum(total: Tensor | None, more: Tensor | None, differentiated: bool) -> Tensor | None:
-    """The sum of gradients. Without derivatives of its own it takes the place of the first, which nothing else has."""
-    if total is None or more is None:
-        return more if total is None else total
-    return total + more if differentiated else total.add_(more)
-
-
 class Input(torch.autograd.Function):
     """The gradients of ``(x, s)`` from those of ``(y, t)``. Biases are not read."""
 
@@ -218,7 +143,7 @@ def _only(tensors: Any, gradients: Any) -> tuple[Tensor | None, ...]:
 def mapped(geometry: Geometry, x: Tensor, weight: Tensor) -> Tensor:
     """The maps of multivectors ``[blades, rows, inputs]`` alone, for weights of any type ``[outputs, inputs, maps]``."""
     parameters = Parameters(weight, None, None, None, None, None)
-    if type(weight) not in PLAIN:
+    if type(weight) not in doors.PLAIN:
         # Tensors of other classes know their own operations, and may have no memory.
         return _output(geometry, parameters, x, None, 0)[0]
     sizes = Sizes(weight.shape[1], weight.shape[0], 0, 0)
@@ -235,19 +160,6 @@ def output(
         result: tuple[Tensor, Tensor | None] = Output.apply(form, x, s, *parameters)
         return result
     return _run(True, form, parameters, x, s)
-
-
-def outputs(
-    forms: tuple[Form, ...], x: Tensor, s: Tensor | None, *parameters: Tensor | None
-) -> list[tuple[Tensor, Tensor | None]]:
-    """The outputs of layers that share their inputs, from the parameters of one layer after another."""
-    if doors.composes():
-        return [composed(f, x, s, *own) for f, own in zip(forms, _by_layer(parameters), strict=True)]
-    if torch.is_grad_enabled():
-        made = Outputs.apply(forms, x, s, *parameters)
-        return list(zip(made[::2], made[1::2]))
-    pairs = zip(forms, _by_layer(parameters), strict=True)
-    return [_run(True, form, own, x, s) for form, own in pairs]
 
 
 def _run(

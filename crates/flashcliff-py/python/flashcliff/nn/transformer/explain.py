@@ -8,9 +8,9 @@ from typing import Any
 from torch import nn
 
 from . import path
-from .block import Block
+from .block import Block, ConditionalBlock
+from .described import Variant, known_of
 from .linear import EquiLinear
-from .whole.choice import modules_of
 
 __all__ = ["Paths", "explain"]
 
@@ -49,14 +49,14 @@ def explain(module: nn.Module) -> Paths:
     >>> net = GATransformer(flashcliff.Algebra(1, 3, 0), 1, 1, 4, blocks=1, attention={"heads": 2})
     >>> _ = net.linear_in.register_forward_hook(lambda *_: None)
     >>> print(explain(net))
-    blocks.0: calls its layers: its parameters are not on CUDA
+    blocks.0: runs as one function
     linear_in: calls its modules: has hooks (forward_hooks)
     """
     if not isinstance(module, nn.Module):
         raise TypeError(f"module: expected a torch.nn.Module, got {module!r}")
     found = Paths()
     for name, inner in module.named_modules():
-        if isinstance(inner, Block):
+        if isinstance(inner, Block | ConditionalBlock):
             found.blocks[name] = _way(inner)
         elif isinstance(inner, EquiLinear):
             why = path.of_call(inner, type(inner)) if type(inner) in path.known() else None
@@ -67,10 +67,18 @@ def explain(module: nn.Module) -> Paths:
 
 
 def _way(block: Any) -> str:
-    modules = modules_of(block)
-    why = modules.reason(block)
-    if why is None and not any(p.is_cuda for p in block.parameters()):
-        why = "its parameters are not on CUDA"
-    if why is None and modules.last is not None:
-        why = f"in its last call, {modules.last}"
+    why = known_of(block).why(block, block.geometry, lambda: _variant(block))
     return "runs as one function" if why is None else f"calls its layers: {why}"
+
+
+def _variant(block: Any) -> Variant:
+    """The kind of call of a block without a mask."""
+    linear = block.attention.out_linear
+    channels = linear.out_channels, linear.out_scalars
+    (first, *_), *_ = block.attention.qkv_module.groups(False)
+    extra = first.in_channels - channels[0], first.in_scalars - channels[1]
+    context = None
+    if isinstance(block, ConditionalBlock):
+        (of_context, *_) = block.crossattention.groups_of_others()
+        context = of_context.in_channels, of_context.in_scalars
+    return Variant(channels, extra if any(extra) else None, context, has_reference=True)

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ...algebra import Algebra
-from . import items
 from .geometry import indices
 
 __all__ = ["joined_features", "merged_heads"]
@@ -41,14 +40,7 @@ def merged_heads(
     """Multivectors ``[blades, *batch, items, heads * channels]`` and scalars ``[*batch, items, heads * scalars]`` of a
     type, of features ``[*batch, heads, items, blades * channels + scalars]``; ``None`` for no scalars."""
     blades = algebra.blade_count
-
-    def composed(features: Tensor) -> tuple[Tensor, ...]:
-        features = features.to(dtype)
-        mv, s = features[..., : blades * channels], features[..., blades * channels :]
-        mv = mv.unflatten(-1, (blades, channels)).movedim(-2, 0).movedim(-3, -2).flatten(-2)
-        return (mv, s.movedim(-3, -2).flatten(-2)) if s.shape[-1] else (mv,)
-
-    if items.serves(algebra, features) and items.serves_features(dtype, features.dtype):
-        return items.merged(algebra, channels, features, dtype, composed)
-    mv, *given = composed(features)
-    return mv, given[0] if given else None
+    features = features.to(dtype)
+    mv, s = features[..., : blades * channels], features[..., blades * channels :]
+    mv = mv.unflatten(-1, (blades, channels)).movedim(-2, 0).movedim(-3, -2).flatten(-2)
+    return mv, s.movedim(-3, -2).flatten(-2) if s.shape[-1] else None

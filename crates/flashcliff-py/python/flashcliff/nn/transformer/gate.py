@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from ..._ops import checks, doors
 from ...algebra import Algebra
-from . import items, packed, path
-from .geometry import GeometryLike, check_floating, geometry_of, indices
+from . import path
+from .described import Description, Given, Tokens, Undescribed, attempt
+from .geometry import Geometry, GeometryLike, check_floating, geometry_of, indices
 
 __all__ = ["ACTIVATIONS", "GradeDropout", "ScalarGate"]
 
@@ -60,17 +61,27 @@ class ScalarGate(nn.Module):
         check_floating("multivectors", multivectors)
         if scalars is not None:
             check_floating("scalars", scalars)
-        algebra = _some_algebra(multivectors.shape[0]) if packed.is_plain(multivectors) else None
-        if algebra is not None and items.serves(algebra, multivectors, scalars):
-            names = self.activation, self.scalar_activation
-            return items.gated(algebra, names, (multivectors, scalars), self._composed)
-        doors.check_open("ScalarGate", (multivectors, scalars), _NAMES)
-        out, *given = self._composed(*(multivectors,) if scalars is None else (multivectors, scalars))
-        return out, given[0] if given else None
+        given, found = Given((multivectors, scalars)), None
+        compiles = torch.compiler.is_compiling()
+        geometry = None if compiles else _some_geometry(multivectors.shape[0])
+        if geometry is not None:
+            found = attempt(self, geometry, given, self._composed)
+        return self._composed(given) if found is None else found
 
-    def _composed(self, multivectors: Tensor, *scalars: Tensor) -> tuple[Tensor, ...]:
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the gate to a network."""
+        network.expect(self, "activation", "gelu_tanh", "the activation")
+        network.reads(self, "scalar_activation")
+        if x.channels[1] and self.scalar_activation not in ("gelu", "gelu_tanh"):
+            raise Undescribed(f"the activation of scalars is {self.scalar_activation!r}")
+        return network.gate(x, self.scalar_activation == "gelu_tanh")
+
+    def _composed(self, given: Given) -> tuple[Tensor, Tensor | None]:
+        """The gate by operations that have derivatives of every order."""
+        multivectors, scalars = given.here
+        doors.check_open("ScalarGate", (multivectors, scalars), _NAMES)
         gate = ACTIVATIONS[self.activation](multivectors.narrow(0, 0, 1))
-        return multivectors * gate, *map(ACTIVATIONS[self.scalar_activation], scalars)
+        return multivectors * gate, None if scalars is None else ACTIVATIONS[self.scalar_activation](scalars)
 
     def extra_repr(self) -> str:
         return f"{self.activation!r}, scalar_activation={self.scalar_activation!r}"
@@ -101,15 +112,20 @@ class GradeDropout(nn.Module):
         kept = F.dropout(kept, self.p).index_select(0, indices(algebra.grades, multivectors))
         return multivectors * kept, None if scalars is None else F.dropout(scalars, self.p)
 
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Leaves tokens as they are. A network serves calls that drop nothing."""
+        network.drops.append(self.__dict__)
+        return x
+
     def extra_repr(self) -> str:
         return f"p={self.p}"
 
 
 @functools.cache
-def _some_algebra(blades: int) -> Algebra | None:
-    """An algebra of so many blades, if there is one: gates do not depend on the metric."""
+def _some_geometry(blades: int) -> Geometry | None:
+    """A geometry of so many blades, if there is one: gates do not depend on the metric."""
     dim = blades.bit_length() - 1
-    return Algebra(dim, 0, 0) if blades == 1 << dim and dim <= 5 else None
+    return Geometry(Algebra(dim, 0, 0)) if blades == 1 << dim and dim <= 5 else None
 
 
 def _named(name: str, value: str) -> str:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ..._ops import checks, equivariant
+from ..._ops import checks
 from .._module import check_count, check_features
-from . import items, path
-from .attention import GeometricAttention, Pair, padded_counts, widened
+from . import path
+from .attention import GeometricAttention, Pair
+from .described import Description, Given, Tokens, Undescribed, attempt
 from .gate import GradeDropout
 from .geometry import Geometry, GeometryLike, geometry_of
-from .linear import EquiLinear, Group, together
-from .norm import EPS, SCALAR_EPS, equi_layer_norm, scalar_layer_norm
+from .linear import EquiLinear, Group, described
+from .norm import equi_layer_norm, scalar_layer_norm
 from .rotary import RotaryEncoding
 
 __all__ = ["CrossAttention", "Pair", "SelfAttention"]
@@ -45,6 +45,37 @@ class _Heads:
         if rotary:
             self.scalars = max((self.scalars + 1) // 2 * 2, 8)
 
+    def describe(
+        self,
+        network: Description,
+        attention: nn.Module,
+        projected: Tokens,
+        context: Tokens | None = None,
+        *,
+        shared: bool,
+        rotary_base: int | None = None,
+    ) -> Tokens:
+        """Adds the attention of projections to a network."""
+        if type(attention) is not GeometricAttention or attention.heads != self.count:
+            raise Undescribed("attention has other heads than its projections, or is of another class")
+        head, head_norm = (self.channels, self.scalars), self.geometry.head_norm
+        if rotary_base is not None and head_norm:
+            raise Undescribed("heads have a norm and rotary positions")
+        wanted = [self.count, *[1 if shared else self.count] * 2]
+        sides = [wanted] if context is None else [wanted[:1], wanted[1:]]
+        for side, made in zip(sides, (projected, context)):
+            if made is None or made.channels != (sum(side) * head[0], sum(side) * head[1]):
+                raise Undescribed("projections have other channels than the heads")
+        return attention.describe(
+            network,
+            projected,
+            context,
+            head,
+            shared=shared,
+            head_norm=head_norm,
+            rotary_base=rotary_base,
+        )
+
     def split(self, made: Projected) -> list[Pair]:
         """The parts of a projection: multivectors ``[blades, *batch, items, channels, heads]``, scalars ``[*batch,
         items, heads, scalars]``, normalised if the geometry says so."""
@@ -63,57 +94,8 @@ class _Heads:
         self, attention: GeometricAttention, projections: Sequence[Projected], **options: object
     ) -> Pair:
         """The attention of queries, keys and values, which are the parts of projections."""
-        if path.of_call(attention, GeometricAttention) is not None:
-            called: Pair = attention(*self._parts(projections), **options)
-            return called
-        pairs = [made.pair for made in projections]
-        algebra, weights = self.geometry.algebra, attention.distance_weights()
-        tensors = [tensor for pair in pairs for tensor in pair]
-        # The kernels take distances of points that were not normalised.
-        mixed = self.geometry.head_norm and weights is not None
-        of_items = pairs[0][0].dtype
-        dtype = attention.dtype or of_items
-        known = items.serves_features(of_items, dtype)
-        served = items.serves(algebra, *tensors, weights) or (
-            not self.geometry.head_norm
-            and equivariant.serves_heads(of_items, dtype, *tensors, weights)
-        )
-        # The kernels take queries, keys and values of the same items. Sizes are compared last: an export would keep what it learned.
-        served = served and all(mv.shape[:-1] == pairs[0][0].shape[:-1] for mv, _ in pairs)
-        if mixed or not known or not served:
-            out: Pair = attention(*self._parts(projections), **options)
-            return out
-
-        split = attention.split((EPS, SCALAR_EPS) if self.geometry.head_norm else None)
-        heads = items.Heads(
-            self.channels,
-            self.scalars,
-            tuple((made.parts, made.heads) for made in projections),
-            attention.roles(),
-            dtype,
-            (),
-        )
-        of_query, _, of_value = (heads.features(role, split) for role in heads.roles)
-        # Values keep their count: what they attend to is merged without what would follow it.
-        wide, _ = padded_counts(of_query, of_value, dtype, pairs[0][0].is_cuda)
-        heads = heads._replace(widths=(wide, wide, of_value))
-
-        def composed(weights: Tensor | None, *given: Tensor) -> list[Tensor]:
-            step = len(given) // len(projections)
-            remade = [
-                made._replace(pair=(given[at * step], given[at * step + 1] if step > 1 else None))
-                for at, made in enumerate(projections)
-            ]
-            found = attention.features(weights, *self._parts(remade))
-            return [
-                widened(part, width).movedim(-3, -2).flatten(0, -3)
-                for part, width in zip(found, heads.widths, strict=True)
-            ]
-
-        q, k, v = items.head_features(algebra, heads, split, weights, pairs, composed)
-        # The zeros behind features do not count.
-        options = {"scale": 1 / math.sqrt(of_query), **options}
-        return attention.of_features(q, k, v, of_items, **options)
+        out: Pair = attention(*self._parts(projections), **options)
+        return out
 
     def _parts(self, projections: Sequence[Projected]) -> list[Pair]:
         return [part for made in projections for part in self.split(made)]
@@ -144,6 +126,10 @@ class _SplitProjection(nn.Module):
     def groups(self, extra: bool) -> list[Group]:
         """The linear layers, as they are called together."""
         return [(self.in_linear,)]
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the projection to a network."""
+        return described((self.in_linear,), network, network.beside(x, network.extra()))
 
     def forward(
         self, mv: Tensor, s: Tensor | None, extra_mv: Tensor | None, extra_s: Tensor | None
@@ -177,15 +163,21 @@ class _SharedProjection(nn.Module):
             return [(self.q_linear, self.k_linear), (self.v_linear,)]
         return [(self.q_linear, self.k_linear, self.v_linear)]
 
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the projections to a network."""
+        extra = network.extra()
+        first, *others = self.groups(extra is not None)
+        found = described(first, network, network.beside(x, extra))
+        for group in others:
+            found = network.beside(found, described(group, network, x))
+        return found
+
     def forward(
         self, mv: Tensor, s: Tensor | None, extra_mv: Tensor | None, extra_s: Tensor | None
     ) -> tuple[Tensor | None, ...]:
         """Multivectors and scalars of queries, of keys and of values."""
-        first, *others = self.groups(extra_mv is not None or extra_s is not None)
-        made = together(first, _with(mv, extra_mv), _joined(s, extra_s))
-        for group in others:
-            made += together(group, mv, s)
-        return tuple([x for pair in made for x in pair])
+        seen = _with(mv, extra_mv), _joined(s, extra_s)
+        return (*self.q_linear(*seen), *self.k_linear(*seen), *self.v_linear(mv, s))
 
 
 @path.stands_for
@@ -269,9 +261,20 @@ class SelfAttention(nn.Module):
         self.head_scale = nn.Parameter(torch.ones(heads)) if head_scale else None
         self.dropout = None if dropout is None else GradeDropout(self.geometry, dropout)
 
-    def groups(self, extra: bool) -> list[Group]:
-        """The linear layers, as they are called together. ``extra``: whether the call adds channels."""
-        return [*self.qkv_module.groups(extra), (self.out_linear,)]
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the layer to a network."""
+        network.reads(self, "_sizes", "pos_encoding")
+        projection, encoding, base = self.qkv_module, self.pos_encoding, None
+        if encoding is not None:
+            if type(encoding) is not RotaryEncoding:
+                raise Undescribed(f"positions are of the class {type(encoding).__name__}")
+            base = encoding.described_base(network, self._sizes.scalars)
+        shared = type(projection) is _SharedProjection
+        projected = network.call(projection, x)
+        found = self._sizes.describe(
+            network, self.attention, projected, shared=shared, rotary_base=base
+        )
+        return _described_finish(self, network, found)
 
     def forward(
         self,
@@ -282,7 +285,15 @@ class SelfAttention(nn.Module):
         **options: object,
     ) -> Pair:
         """Attends. ``options`` are those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``."""
-        found = self.qkv_module(multivectors, scalars, extra_multivectors, extra_scalars)
+        extra = extra_multivectors, extra_scalars
+        given = Given((multivectors, scalars), None, extra, options=options)
+        found = attempt(self, self.geometry, given, self._composed)
+        return self._composed(given) if found is None else found
+
+    def _composed(self, given: Given) -> Pair:
+        """The layer by the calls of its parts."""
+        options: Any = given.options
+        found = self.qkv_module(*given.here, *given.extra)
         # Hooks want tensors, so what these are is known here.
         if len(found) == 2:
             made = [Projected(found, 3, self._sizes.count)]
@@ -297,6 +308,7 @@ class SelfAttention(nn.Module):
         return _finish(self, self.attention(query, key, value, **options))
 
 
+@path.stands_for
 class CrossAttention(nn.Module):
     """Multi-head attention of the items of one set to those of another.
 
@@ -381,6 +393,23 @@ class CrossAttention(nn.Module):
         self.head_scale = nn.Parameter(torch.ones(heads)) if head_scale else None
         self.dropout = None if dropout is None else GradeDropout(self.geometry, dropout)
 
+    def groups_of_others(self) -> Group:
+        """The linear layers to keys and values, which are called together."""
+        return (self.kv_linear,) if self.joint else (self.k_linear, self.v_linear)
+
+    def describe(self, network: Description, x: Tokens, context: Tokens | None = None) -> Tokens:
+        """Adds the layer to a network, with the context of the call if none is given."""
+        network.reads(self, "_sizes", "_shared", "joint")
+        others = network.context() if context is None else context
+        found = self._sizes.describe(
+            network,
+            self.attention,
+            described((self.q_linear,), network, x),
+            described(self.groups_of_others(), network, others),
+            shared=self._shared == 1,
+        )
+        return _described_finish(self, network, found)
+
     def forward(
         self,
         multivectors: Tensor,
@@ -391,14 +420,28 @@ class CrossAttention(nn.Module):
     ) -> Pair:
         """Attends. ``options`` are those of :func:`attend`: ``mask``, ``is_causal``, ``cu_seqlens``,
         ``cu_seqlens_key``."""
+        own = {name: options[name] for name in ("cu_seqlens",) if name in options}
+        given = Given(
+            (multivectors, scalars),
+            context=(other_multivectors, other_scalars),
+            options=own,
+            context_options=options,
+        )
+        found = attempt(self, self.geometry, given, self._composed)
+        return self._composed(given) if found is None else found
+
+    def _composed(self, given: Given) -> Pair:
+        """The layer by the calls of its parts."""
+        (multivectors, scalars), (other_multivectors, other_scalars) = given.here, given.context
+        options: Any = given.context_options
         made = [Projected(self.q_linear(multivectors, scalars), 1, self._sizes.count)]
         if self.joint:
             both = self.kv_linear(other_multivectors, other_scalars)
             made.append(Projected(both, 2, self._shared))
         else:
-            layers = self.k_linear, self.v_linear
-            of_others = together(layers, other_multivectors, other_scalars)
-            made += [Projected(pair, 1, self._shared) for pair in of_others]
+            for layer in (self.k_linear, self.v_linear):
+                of_others = layer(other_multivectors, other_scalars)
+                made.append(Projected(of_others, 1, self._shared))
         return _finish(self, self._sizes.attended(self.attention, made, **options))
 
 
@@ -411,6 +454,19 @@ def _finish(layer: SelfAttention | CrossAttention, attended: Pair) -> Pair:
         s = None if s is None else s * scale.repeat_interleave(s.shape[-1] // len(scale))
     out = layer.out_linear(mv, s)
     return out if layer.dropout is None else layer.dropout(*out)
+
+
+def _described_finish(
+    layer: SelfAttention | CrossAttention, network: Description, x: Tokens
+) -> Tokens:
+    """Adds to a network what :func:`_finish` does."""
+    heads = layer._sizes.count
+    gains = network.optional(layer, "head_scale", (heads,))
+    if gains is not None:
+        x = network.head_gains(x, heads, gains)
+    x = network.call(layer.out_linear, x)
+    network.reads(layer, "dropout")
+    return x if layer.dropout is None else network.call(layer.dropout, x)
 
 
 def _joined(x: Tensor | None, extra: Tensor | None) -> Tensor | None:

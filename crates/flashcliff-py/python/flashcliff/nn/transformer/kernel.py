@@ -15,9 +15,9 @@ from torch import Tensor
 from ..._ops import attention as kernels
 from ..._ops import doors
 from ..._ops.attention import Call, Rows
+from ..._ops.doors import opens_on_cuda
 from ..._ops.run import takes_tf32
 from .again import again
-from .packed import is_plain
 from .ragged import Sequences, of_items
 
 __all__ = ["attend_by_kernel", "serves", "spreads", "takes_longest"]
@@ -36,7 +36,7 @@ def serves(
     query: Tensor, key: Tensor, value: Tensor, ragged: tuple[Sequences, Sequences] | None
 ) -> bool:
     """Whether there is a kernel for attention ``[*batch, heads, items, features]``, and it pays."""
-    if not all(map(is_plain, (query, key, value))):
+    if not all(map(opens_on_cuda, (query, key, value))):
         return False
     if query.dtype == torch.float32 and torch.is_autocast_enabled("cuda"):
         # PyTorch would convert the features.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ..._ops.doors import opens_on_cuda
 from .fused import fused_attention
-from .packed import is_plain
 
 if TYPE_CHECKING:
     from .ragged import Sequences
@@ -48,13 +48,13 @@ def _attention(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, is_causal: bool, scale: float
 ) -> Tensor:
     heads = query.shape[-3]
-    if is_plain(query):
+    if opens_on_cuda(query):
         query, key, value = map(_aligned, (query, key, value))
         mask = mask if mask is None or _begins_well(mask) else _copied(mask)
     if not key.shape[-3] == value.shape[-3] == heads:
         key, value = (x.expand(*x.shape[:-3], heads, -1, -1) for x in (key, value))
     attend = functools.partial(fused_attention, is_causal=is_causal, scale=scale)
-    if not is_plain(query):
+    if not opens_on_cuda(query):
         return attend(query, key, value, mask=mask)
     # Features with one axis before items, or with more than two, are attended by matrix products, which have no such bounds.
     if query.dim() != 4 or max(query.shape[:2]) <= _MOST:
@@ -88,7 +88,7 @@ def within(
     # Causal masks of the faster kernel end at the last item of both, where there are fewer queries than keys.
     itself = of_query is of_key
     call = _Kernel(of_query, of_key, scale, is_causal, is_causal and not itself)
-    if is_plain(query):
+    if opens_on_cuda(query):
         query, key, value = map(_aligned, (query, key, value))
     heads, sequences = query.shape[0], len(of_query.bounds) - 1
     whole = (itself or not of_key.may_be_empty) and sequences <= _MOST
@@ -199,6 +199,6 @@ def _copied(x: Tensor) -> Tensor:
 
 def _with_aligned_gradient(out: Tensor) -> Tensor:
     """The result of a kernel whose gradient comes back aligned."""
-    if out.requires_grad and is_plain(out):
-        out.register_hook(lambda gradient: _aligned(gradient) if is_plain(gradient) else gradient)
+    if out.requires_grad and opens_on_cuda(out):
+        out.register_hook(lambda gradient: _aligned(gradient) if opens_on_cuda(gradient) else gradient)
     return out

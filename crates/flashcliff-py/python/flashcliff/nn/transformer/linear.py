@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from ..._ops import checks, doors, equivariant
+from ..._ops import checks, doors
 from ..._ops.equivariant import Sizes
 from ...errors import MissingScalarsError
 from .._module import check_count, check_features, joined
-from . import packed, path
-from .contract import Form, Parameters, mapped, output, outputs
+from . import path
+from .contract import Form, Parameters, mapped, output
+from .described import Description, Given, Tokens, Undescribed, attempt
 from .geometry import (
     Geometry,
     GeometryLike,
@@ -26,7 +25,7 @@ from .geometry import (
     indices,
 )
 
-__all__ = ["INITIALIZATIONS", "EquiLinear", "Group", "NoChannels", "packed_ahead", "together"]
+__all__ = ["INITIALIZATIONS", "EquiLinear", "Group", "NoChannels", "described"]
 
 INITIALIZATIONS: dict[str, tuple[float, float, float]] = {
     "default": (1.0, 1.0, 0.0),
@@ -36,9 +35,11 @@ INITIALIZATIONS: dict[str, tuple[float, float, float]] = {
 }
 """For each name: the factor of weights to multivectors, of weights to scalars, and the mean of the bias."""
 _COUNT = len(Parameters._fields)
+_LINEAR_MAPS = "s2mvs", "mvs2s", "s2s"
 _NOTHING = type(None)
 
 
+@path.stands_for
 class NoChannels(nn.Linear):
     """A linear map from or to no scalar channels, which no output reads.
 
@@ -150,10 +151,6 @@ class EquiLinear(nn.Module):
         self._taken: list[int] = []
         has_bias, has_scalar_bias = found[4] is not None, found[5] is not None
         self._form = Form(self.geometry, sizes, has_bias and not self._adds_bias, has_scalar_bias)
-        biased = self.geometry.scalar_blades if has_bias else ()
-        if self._adds_bias:
-            biased = (0,)
-        self._layer = packed.Layer(self.geometry, sizes, biased, has_scalar_bias)
         for parameter in self._parameters.values():
             if parameter is not None:
                 parameter.requires_grad_(parameter.numel() > 0)
@@ -192,17 +189,19 @@ class EquiLinear(nn.Module):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        check_multivectors("multivectors", multivectors, self.geometry.algebra, self.in_channels)
+        self._check_scalars(scalars, multivectors)
+        given = Given((multivectors, scalars if self.in_scalars else None))
+        found = attempt(self, self.geometry, given, self._composed)
+        return self._composed(given) if found is None else found
+
+    def _composed(self, given: Given) -> tuple[Tensor, Tensor | None]:
+        """The layer by operations that have derivatives of every order."""
+        multivectors, scalars = given.here
         x, s, dtype = self._rows(multivectors, scalars)
-        dense = packed.serves((self._layer,), x)
-        matrix = _made_ahead((self,)) if dense else None
-        parameters = self._in_order() if matrix is None else []
+        parameters = self._in_order()
         if parameters is None:
             return self._by_calls(multivectors, scalars, x, dtype)
-        if dense:
-            if matrix is None:
-                matrix = _matrix((self,), parameters, dtype)
-            (found,) = packed.outputs((self._layer,), matrix, x, s)
-            return self._shaped(multivectors, *found)
         if dtype is not None:
             parameters = [p if p is None else p.to(dtype) for p in parameters]
         own_bias = None
@@ -248,14 +247,43 @@ class EquiLinear(nn.Module):
             out_s = out_s + self.s2s(s).to(out.dtype)
         return out, out_s
 
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the layer to a network."""
+        return described((self,), network, x)
+
+    def _described(self, network: Description) -> dict[str, int]:
+        """Adds the parameters to a network, by the names of the state dict."""
+        network.reads(self, "_form", "geometry")
+        sizes, plan = self._form.sizes, self.geometry.plan
+        mixed = len(self.geometry.scalar_blades)
+        if not sizes.outputs:
+            raise Undescribed("a layer has no multivectors to give")
+        shapes: dict[str, tuple[int, ...]] = {"weight": (sizes.outputs, sizes.inputs, plan.count)}
+        if not sizes.in_scalars:
+            shapes["bias"] = sizes.outputs, 1
+        else:
+            shapes["s2mvs.weight"] = mixed * sizes.outputs, sizes.in_scalars
+            shapes["s2mvs.bias"] = (mixed * sizes.outputs,)
+        if sizes.out_scalars:
+            shapes["mvs2s.weight"] = sizes.out_scalars, mixed * sizes.inputs
+            shapes["mvs2s.bias"] = (sizes.out_scalars,)
+            if sizes.in_scalars:
+                shapes["s2s.weight"] = sizes.out_scalars, sizes.in_scalars
+        found: dict[str, int] = {}
+        for prefix, module in (("", self), *((f"{n}.", self._modules[n]) for n in _LINEAR_MAPS)):
+            if module is None or type(module) is NoChannels:
+                continue
+            for name in ("weight", "bias"):
+                value = network.optional(module, name, shapes.get(prefix + name, ()))
+                if value is not None:
+                    found[prefix + name] = value
+        return found
+
     def _rows(
         self, multivectors: Tensor, scalars: Tensor | None
     ) -> tuple[Tensor, Tensor | None, torch.dtype | None]:
-        """Checked inputs with one axis of rows, in autocast's type, and that type."""
-        check_multivectors("multivectors", multivectors, self.geometry.algebra, self.in_channels)
-        self._check_scalars(scalars, multivectors)
-        x = multivectors
-        s = scalars if self.in_scalars else None
+        """Inputs with one axis of rows, in autocast's type, and that type."""
+        x, s = multivectors, scalars
         if x.dim() != 3:
             x = x.reshape(x.shape[0], -1, self.in_channels)
             s = None if s is None else s.reshape(-1, self.in_scalars)
@@ -326,7 +354,7 @@ class EquiLinear(nn.Module):
     def _takes(self, found: list[Tensor | None]) -> bool:
         """Whether parameters are those that the layer was made with, by their types and shapes."""
         if not torch.compiler.is_compiling():
-            if not {_NOTHING, *packed.PLAIN}.issuperset(map(type, found)):
+            if not {_NOTHING, *doors.PLAIN}.issuperset(map(type, found)):
                 return False
         return _shapes_of(found) == self._shapes
 
@@ -369,97 +397,22 @@ Group = tuple[EquiLinear, ...]
 """Layers that share their input."""
 
 
-def together(
-    layers: Group, multivectors: Tensor, scalars: Tensor | None = None
-) -> list[tuple[Tensor, Tensor | None]]:
-    """The outputs of layers that share their input; on CUDA they are one matrix product, on the CPU one function of
-    autograd."""
-    found = _together(layers, multivectors, scalars)
-    return [layer(multivectors, scalars) for layer in layers] if found is None else found
-
-
-def _together(
-    layers: Group, multivectors: Tensor, scalars: Tensor | None
-) -> list[tuple[Tensor, Tensor | None]] | None:
-    """The outputs of layers by one function; ``None`` if they must be called."""
-    if path.of_calls(layers, EquiLinear) is not None:
-        return None
-    parts = _parts(layers)
-    dense = packed.serves(parts, multivectors)
-    if not dense and not _are_native(layers, multivectors):
-        return None
-    matrix = _made_ahead(layers) if dense else None
-    parameters = _all_in_order(layers) if matrix is None else []
-    if parameters is None:
-        return None
-    x, s, dtype = layers[0]._rows(multivectors, scalars)
-    if dense:
-        if matrix is None:
-            matrix = _matrix(layers, parameters, dtype)
-        found = packed.outputs(parts, matrix, x, s)
-    else:
-        found = outputs(tuple([layer._form for layer in layers]), x, s, *parameters)
-    return [layer._shaped(multivectors, *pair) for layer, pair in zip(layers, found)]
-
-
-def _all_in_order(layers: Sequence[EquiLinear]) -> list[Tensor | None] | None:
-    """The parameters of layers, one after another; ``None`` where a linear map must be called."""
-    found: list[Tensor | None] = []
+def described(
+    layers: Group, network: Description, x: Tokens, keeps_scalars: bool = False
+) -> Tokens:
+    """Adds layers that share their input to a network, with the scalars of the input behind their outputs if they are kept."""
+    outputs, parameters = [], []
     for layer in layers:
-        own = layer._in_order()
-        if own is None:
-            return None
-        found += own
-    return found
-
-
-class _Ahead(threading.local):
-    matrices: Mapping[Group, packed.Matrix] | None = None
-
-
-_AHEAD = _Ahead()
-
-
-@contextlib.contextmanager
-def packed_ahead(groups: Sequence[Group], multivectors: Tensor) -> Iterator[None]:
-    """A context in which the parameters of layers are packed all at once, with fewer kernels than one by one.
-
-    Args:
-        groups: the layers, as they are called together.
-        multivectors: the input of the module that has the layers.
-    """
-    parts = tuple([_parts(layers) for layers in groups])
-    # Other parameters may be made by what replaced them, when a layer is called.
-    parameters = _all_in_order([layer for layers in groups for layer in layers])
-    if parameters is None:
-        yield
-        return
-    _check_shapes([layer for layers in groups for layer in layers], parameters)
-    before = _AHEAD.matrices
-    made = packed.matrices(parts, parameters, _autocast_type(multivectors))
-    _AHEAD.matrices = dict(zip(groups, made, strict=True))
-    try:
-        yield
-    finally:
-        _AHEAD.matrices = before
-
-
-def _made_ahead(layers: Group) -> packed.Matrix | None:
-    """The packed matrix of layers that share their input, if it was made ahead."""
-    return None if _AHEAD.matrices is None else _AHEAD.matrices.get(layers)
-
-
-def _matrix(
-    layers: Group, parameters: Sequence[Tensor | None], dtype: torch.dtype | None
-) -> packed.Matrix:
-    """The packed matrix of layers that share their input."""
-    _check_shapes(layers, parameters)
-    (matrix,) = packed.matrices((_parts(layers),), parameters, dtype)
-    return matrix
-
-
-def _parts(layers: Group) -> tuple[packed.Layer, ...]:
-    return tuple([layer._layer for layer in layers])
+        if type(layer) is not EquiLinear:
+            raise Undescribed(f"a layer is of the class {type(layer).__name__}")
+        parameters.append(layer._described(network))
+        sizes = layer._form.sizes
+        if (sizes.inputs, sizes.in_scalars) != x.channels or layer.geometry != layers[0].geometry:
+            raise Undescribed("the channels of layers do not fit")
+        outputs.append((sizes.outputs, sizes.out_scalars))
+    if keeps_scalars and any(s for _, s in outputs):
+        raise Undescribed("a layer has scalars that nothing reads")
+    return network.linear(layers[0].geometry, x, outputs, parameters, keeps_scalars)
 
 
 def _autocast_type(x: Tensor) -> torch.dtype | None:
@@ -468,25 +421,6 @@ def _autocast_type(x: Tensor) -> torch.dtype | None:
     if x.dtype == torch.float64 or device == "meta" or not torch.is_autocast_enabled(device):
         return None
     return torch.get_autocast_dtype(device)
-
-
-def _are_native(layers: Group, multivectors: Tensor) -> bool:
-    """Whether the compiled layers take layers together, with nothing to be done before or behind them."""
-    if len(layers) == 1 or not equivariant.is_native(multivectors) or any(x._adds_bias for x in layers):
-        return False
-    return _autocast_type(multivectors) is None
-
-
-def _check_shapes(layers: Sequence[EquiLinear], parameters: Sequence[Tensor | None]) -> None:
-    """Raises ``ValueError`` if parameters have other shapes than those that layers were made with: tables of packed matrices
-    would read what is not theirs. A parameter may change its shape by ``data``, and stay what it is."""
-    for at, layer in enumerate(layers):
-        own = parameters[at * _COUNT : (at + 1) * _COUNT]
-        expected = layer._shapes[:_COUNT]
-        if layer.s2mvs is None and own[4] is not None:
-            expected[4] = torch.Size((math.prod(expected[4] or ()),))
-        if _shapes_of(own) != expected:
-            raise ValueError(f"parameters: expected the shapes {expected} in {layer}, got {_shapes_of(own)}")
 
 
 def _shapes_of(parameters: Sequence[Tensor | None]) -> list[torch.Size | None]:

@@ -6,10 +6,11 @@ from torch import Tensor, nn
 
 from . import path
 from .bilinear import GeometricBilinear
+from .described import Description, Given, Tokens, attempt
 from .gate import GradeDropout, ScalarGate
 from .geometry import GeometryLike, geometry_of
 from .heads import Pair
-from .linear import EquiLinear, Group
+from .linear import EquiLinear
 
 __all__ = ["GeometricMLP"]
 
@@ -64,20 +65,22 @@ class GeometricMLP(nn.Module):
                 layers.append(GradeDropout(self.geometry, dropout))
         self.layers = nn.ModuleList(layers)
 
-    def groups(self) -> list[Group]:
-        """The linear layers, as they are called together."""
-        found: list[Group] = []
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the layers to a network."""
         for layer in self.layers:
-            if isinstance(layer, GeometricBilinear):
-                found += layer.groups()
-            elif isinstance(layer, EquiLinear):
-                found.append((layer,))
-        return found
+            x = network.call(layer, x)
+        return x
 
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None, reference: Tensor | None = None
     ) -> Pair:
-        pair: Pair = multivectors, scalars
+        given = Given((multivectors, scalars), reference)
+        found = attempt(self, self.geometry, given, self._composed)
+        return self._composed(given) if found is None else found
+
+    def _composed(self, given: Given) -> Pair:
+        """The MLP by the calls of its layers."""
+        pair, reference = given.here, given.reference
         for at, layer in enumerate(self.layers):
             # What stands in the place of the first layer, such as a wrapper, is given what that would be.
             is_first = at == 0 and self.geometry.product and reference is not None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -10,8 +11,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from ..._ops import doors
-from .bilinear import JoinFactors
-from .block import Block, residual
+from .block import Block
+from .described import Given, attempt_chain
 from .geometry import GeometryLike, check_multivectors, geometry_of, indices, rows_by
 from .heads import Pair
 from .linear import EquiLinear
@@ -181,22 +182,39 @@ class GATransformer(nn.Module):
                     "scalars: expected a tensor, because scalars are reinserted, got None"
                 )
             extra_s = _chosen(scalars, self.reinsert_scalars)
-        here: Pair = self.linear_in(multivectors, scalars)
-        pending: Pair | None = None
-        joins = None if reference is None else JoinFactors(reference)
-        for block in self.blocks:
-            again = self.checkpoint_blocks and torch.is_grad_enabled()
-            if type(block) is Block and block.chains and not again:
-                here, pending = block.chained(here, pending, (extra, extra_s), joins, **options)
-                continue
-            if pending is not None:
-                here, pending = residual(here, pending), None
-            arguments = *here, extra, extra_s, reference
-            if again:
-                here = checkpoint(block, *arguments, use_reentrant=False, **options)
-            else:
-                here = block(*arguments, **options)
-        return self.linear_out(*(here if pending is None else residual(here, pending)))
+        given = Given((multivectors, scalars), reference, (extra, extra_s), options=options)
+        parts, at = [self.linear_in, *self.blocks, self.linear_out], 0
+        while at < len(parts):
+            found = None
+            if not (self.checkpoint_blocks and torch.is_grad_enabled()):
+                calls = functools.partial(self._chain, parts, at)
+                found = attempt_chain(self, parts, at, self.geometry, given, calls)
+            if found is None:
+                found = at + 1, self._called(parts[at], given)
+            at, here = found
+            given = given._replace(here=here)
+        return given.here
+
+    def _chain(
+        self, parts: Sequence[nn.Module], start: int, stop: int
+    ) -> Callable[[Given], Pair]:
+        """The calls of parts."""
+
+        def called(given: Given) -> Pair:
+            for part in parts[start:stop]:
+                given = given._replace(here=self._called(part, given))
+            return given.here
+
+        return called
+
+    def _called(self, part: nn.Module, given: Given) -> Pair:
+        """The result of a part by its call."""
+        if part is self.linear_in or part is self.linear_out:
+            return part(*given.here)  # type: ignore[no-any-return]
+        if self.checkpoint_blocks and torch.is_grad_enabled():
+            arguments = *given.here, *given.extra, given.reference
+            return checkpoint(part, *arguments, use_reentrant=False, **given.options)  # type: ignore[no-any-return]
+        return part(*given.here, *given.extra, given.reference, **given.options)  # type: ignore[no-any-return]
 
 
 def _chosen(x: Tensor, channels: tuple[int, ...]) -> Tensor:

@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..._ops import checks, doors, equivariant
-from ..._ops.items import Gains, Pair
 from .._module import check_count, joined
-from . import items, path
+from . import path
 from .again import again
+from .described import Description, Given, Tokens, Undescribed, attempt
 from .geometry import (
     Geometry,
     GeometryLike,
@@ -24,7 +24,7 @@ from .geometry import (
     without_autocast,
 )
 
-__all__ = ["EquiLayerNorm", "WithNorms", "equi_layer_norm", "norm_of_sum"]
+__all__ = ["EquiLayerNorm", "WithNorms", "equi_layer_norm"]
 
 
 EPS = 0.01
@@ -202,41 +202,40 @@ class EquiLayerNorm(nn.Module):
     def forward(
         self, multivectors: Tensor, scalars: Tensor | None = None
     ) -> tuple[Tensor, Tensor | None]:
-        algebra, pair = self.geometry.algebra, (multivectors, scalars)
-        if items.serves(algebra, multivectors, scalars):
-            eps, gains = (self.eps, SCALAR_EPS), self._gains(*pair)
-            return items.normalised(algebra, eps, gains, pair, self._composed)
+        given = Given((multivectors, scalars))
+        found = attempt(self, self.geometry, given, self._composed)
+        return self._composed(given) if found is None else found
+
+    def describe(self, network: Description, x: Tokens) -> Tokens:
+        """Adds the norm to a network."""
+        network.reads(self, "geometry")
+        network.expect(self, "eps", EPS, "the smallest norm")
+        channels, scalars = x.channels
+        grades = self.geometry.algebra.grade_count
+        gains = [network.optional(self, "weight_mv", (channels, grades))]
+        if self.weight_s is None or scalars or self.weight_s.numel():
+            of_scalars = network.optional(self, "weight_s", (scalars,))
+            if scalars:
+                gains.append(of_scalars)
+        found = [gain for gain in gains if gain is not None]
+        if len(found) not in (0, len(gains)):
+            raise Undescribed("a norm has gains of multivectors or of scalars alone")
+        return network.norm(self.geometry, x, found)
+
+    def _composed(self, given: Given) -> tuple[Tensor, Tensor | None]:
+        """The norms, times gains, by operations that have derivatives of every order."""
+        multivectors, scalars = given.here
         if scalars is not None:
             check_floating("scalars", scalars)
             doors.check_open("EquiLayerNorm", (scalars,), ("scalars",))
-        given = (multivectors,) if scalars is None else (multivectors, scalars)
-        out, *of_scalars = self._composed(*self._gains(*pair), *given)
-        return out, of_scalars[0] if of_scalars else None
-
-    def of_sum(self, pair: Pair, added: Pair) -> tuple[Pair, Pair]:
-        """The sum of two pairs of multivectors and scalars, and its norm; ``None`` stands for scalars of zero."""
-        return norm_of_sum(self, pair, added)
-
-    def _gains(self, multivectors: Tensor, scalars: Tensor | None) -> Gains:
-        """The gains in the types of the tensors that they scale."""
-        gain, gain_s = self.weight_mv, self.weight_s
-        return (
-            None if gain is None else gain.to(multivectors.dtype),
-            None if gain_s is None or scalars is None else gain_s.to(scalars.dtype),
-        )
-
-    def _composed(
-        self, gain: Tensor | None, gain_s: Tensor | None, multivectors: Tensor, *scalars: Tensor
-    ) -> tuple[Tensor, ...]:
-        """The norms, times gains, by operations that have derivatives of every order."""
         out = equi_layer_norm(multivectors, self.geometry, self.eps)
-        if gain is not None:
-            gains = rows_by(gain.t(), self.geometry.algebra.grades)
+        if self.weight_mv is not None:
+            gains = rows_by(self.weight_mv.to(out.dtype).t(), self.geometry.algebra.grades)
             out = out * gains.view(gains.shape[0], *[1] * (out.dim() - 2), gains.shape[1])
-        if not scalars:
-            return (out,)
-        out_s = scalar_layer_norm(*scalars)
-        return out, out_s if gain_s is None else out_s * gain_s
+        if scalars is None:
+            return out, None
+        out_s = scalar_layer_norm(scalars)
+        return out, out_s if self.weight_s is None else out_s * self.weight_s.to(scalars.dtype)
 
     def extra_repr(self) -> str:
         return joined(
@@ -272,20 +271,3 @@ class WithNorms(nn.Module):
     def norms(self) -> list[Any]:
         """The norm in each place."""
         return [getattr(self, name) for name in self.norm_names]
-
-
-def norm_of_sum(norm: nn.Module, pair: Pair, added: Pair) -> tuple[Pair, Pair]:
-    """The sum of two pairs of multivectors and scalars, and its norm; ``None`` stands for scalars of zero."""
-    (mv, s), (more, more_s) = pair, added
-    alike = mv.shape == more.shape and (s is None) == (more_s is None)
-    if alike and path.of_call(norm, EquiLayerNorm) is None:
-        assert isinstance(norm, EquiLayerNorm)
-        algebra = norm.geometry.algebra
-        if items.serves(algebra, mv, s, more, more_s):
-            eps, gains = (norm.eps, SCALAR_EPS), norm._gains(*pair)
-            return items.normalised_sum(algebra, eps, gains, pair, added, norm._composed)
-    if s is None or more_s is None:
-        total = mv + more, more_s if s is None else s
-    else:
-        total = mv + more, s + more_s
-    return total, norm(*total)

@@ -16,7 +16,7 @@ from torch.nn.modules import module as modules_of_torch
 
 from ... import _core
 
-__all__ = ["Watch", "known", "of_call", "of_calls", "stands_for"]
+__all__ = ["Watch", "known", "of_call", "of_calls", "stands_for", "why_called"]
 
 Kind = TypeVar("Kind", bound=type[nn.Module])
 
@@ -99,73 +99,47 @@ def _why(module: Any, kind: type | None) -> str | None:
     return None
 
 
-class Watch:
-    """The modules within one, as they are when a function is made that stands for all their calls.
+def why_called(module: nn.Module, with_itself: bool = True) -> str | None:
+    """The reason why a module within another, or the module itself, must be called, with its name; ``None`` if there is none."""
+    for name, inner in module.named_modules():
+        if inner is module and not with_itself:
+            continue
+        why = _why(inner, None)
+        if why is not None:
+            return f"{name} {why}" if name else f"it {why}"
+    return None
 
-    It refers to the dictionaries in which modules have their parts, so it notices every change that goes by them, at
-    little cost. It does not keep the outer module alive.
+
+class Watch:
+    """A module with the modules within it, as they are, so that every change is noticed at little cost.
+
+    It refers to the dictionaries in which modules have their parts. It does not keep the module itself alive.
+
+    Args:
+        module: the module. Its own hooks follow its call, which this is a part of.
+        facts: entries of other dictionaries that count, too.
     """
 
-    def __init__(self, module: nn.Module) -> None:
-        named = [(name, inner) for name, inner in module.named_modules() if inner is not module]
-        self.names = [name for name, _ in named]
-        self.modules = found = [inner for _, inner in named]
-        self._kinds = [type(inner) for inner in found]
-        self._classes = [kind for kind in dict.fromkeys(self._kinds) if kind in _MADE]
-        self._made = [_MADE[kind] for kind in self._classes]
-        # The dictionaries of submodules, their keys and their values.
-        links = [
-            (inner._modules, name, child)
-            for inner in (module, *found)
-            for name, child in inner._modules.items()
-        ]
-        self._holders, self._keys, self._held = ([x[at] for x in links] for at in range(3))
-        self._counts = list(map(len, self._holders))
-        # Hooks of the module itself follow its call, which this is a part of.
-        watched = [(inner.__dict__, name) for inner in found for name in (*_HOOKS, *_REPLACED)]
-        self._owners, self._watched = [x for x, _ in watched], [name for _, name in watched]
-        self.foreign = next(
-            (
-                f"{name} {_why(inner, None)}"
-                for name, inner in named
-                if type(inner) not in _MADE
-            ),
-            None,
-        )
+    def __init__(self, module: nn.Module, facts: Iterable[tuple[dict[str, Any], str]]) -> None:
+        inner = [x for x in module.modules() if x is not module]
+        slots = [(x._modules, name) for x in (module, *inner) for name in x._modules]
+        slots += [(x.__dict__, name) for x in inner for name in (*_HOOKS, *_REPLACED)]
+        slots += facts
+        hooks = [x.__dict__[name] for x in inner for name in _HOOKS]
+        sizes = [*(x._modules for x in (module, *inner)), *hooks]
+        owners, names = [owner for owner, _ in slots], [name for _, name in slots]
+        self._slots = _core.Slots(owners, names, sizes, inner)
+        self._classes = [kind for kind in dict.fromkeys(map(type, inner)) if kind in _MADE]
 
-    def is_current(self) -> bool:
-        """Whether the module has the modules that it had when this was made."""
-        # Modules are equal only to themselves. These loops run in every call, so they are those of built-in functions.
-        same = list(map(dict.get, self._holders, self._keys)) == self._held
-        return (
-            same
-            and list(map(len, self._holders)) == self._counts
-            and list(map(type, self.modules)) == self._kinds
-        )
+    def is_same(self) -> bool:
+        """Whether all is as it was."""
+        return self._slots.are_same()
 
-    def note(self, owners: list[dict[str, Any]], names: list[str]) -> _core.Slots:
-        """All that :meth:`is_current` and :meth:`reason` read of the modules as it is now, and entries of other dictionaries."""
-        hooks = [inner.__dict__[name] for inner in self.modules for name in _HOOKS]
-        return _core.Slots(
-            [*self._holders, *self._owners, *owners],
-            [*self._keys, *self._watched, *names],
-            [*self._holders, *hooks],
-            self.modules,
-        )
-
-    def reason(self, unchanged: bool = False) -> str | None:
-        """The reason why the calls of modules must be made, with the name of the first; ``None`` if there is none.
-
-        ``unchanged``: whether the modules are known to be as they were when there was none.
-        """
-        if self.foreign is not None:
-            return self.foreign
-        changed = not unchanged and any(map(dict.get, self._owners, self._watched))
-        if not changed and list(map(_calls_of, self._classes)) == self._made:
-            if not modules_of_torch._has_any_global_hook():
-                return None
-        for name, inner in zip(self.names, self.modules, strict=True):
-            why = _why(inner, None)
-            if why is not None:
-                return f"{name} {why}"
+    def why_called(self) -> str | None:
+        """The reason why all modules must be called, if there is one."""
+        if modules_of_torch._has_any_global_hook():
+            return "modules are called with global hooks"
+        for kind, calls in zip(self._classes, map(_calls_of, self._classes)):
+            if calls != _MADE[kind]:
+                return f"the class {kind.__name__} has a forward that was replaced"
         return None

@@ -86,6 +86,12 @@ class Sequences:
         """The boundaries on the host."""
         return self._read(self._known())
 
+    def some_bounds(self, items: int) -> list[int]:
+        """The boundaries on the host; where they stay on the device, those of as many sequences that are as long at most."""
+        if not self._stays_on_device:
+            return self.host
+        return [min(at * self.longest, items) for at in range(len(self.bounds))]
+
     @property
     def longest(self) -> int:
         """The length of the longest sequence."""

@@ -7,9 +7,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from . import path
+from .described.description import Description, Undescribed
+
 __all__ = ["RotaryEncoding"]
 
 
+@path.stands_for
 class RotaryEncoding(nn.Module):
     """Rotates pairs of scalar channels by angles that grow with the position of the item.
 
@@ -28,6 +32,7 @@ class RotaryEncoding(nn.Module):
             raise ValueError(f"channels: expected an even number, got {channels}")
         single = base ** (-torch.arange(0, channels, 2, device="cpu").float() / channels)
         self.register_buffer("inv_freq", base ** (-torch.arange(0, channels, 2).float() / channels))
+        self.base = base
         self._single = tuple(single.tolist())
         self._double = tuple(float(base) ** (-c / channels) for c in range(0, channels, 2))
         self._last: _Found | None = None
@@ -40,6 +45,22 @@ class RotaryEncoding(nn.Module):
         cos, sin = angles.cos(), angles.sin()
         turned = torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
         return turned.to(x.dtype)
+
+    def described_base(self, network: Description, scalars: int) -> int:
+        """The base of the frequencies, for a network whose heads have so many scalars."""
+        network.reads(self, "base", "_single")
+        network.facts.append((self._buffers, "inv_freq"))
+        buffer = self.inv_freq
+        if buffer.is_inference():
+            raise Undescribed("frequencies of positions were made in inference mode")
+        network.tensors.append((buffer, buffer._version))
+        found = self._derived(torch.device("cpu"), torch.float64)
+        published = torch.tensor(self._double, dtype=torch.float64)
+        if self.base != int(self.base) or self.base < 1 or not torch.equal(found, published):
+            raise Undescribed("positions have other frequencies")
+        if 2 * len(self._single) != scalars:
+            raise Undescribed("positions have frequencies for other heads")
+        return int(self.base)
 
     def __getstate__(self) -> dict[str, object]:
         return {**self.__dict__, "_last": None}

@@ -1,0 +1,33 @@
+"""Layers as one function of autograd, which runs a network of the Rust crate ``flashcliff-network``.
+
+A layer describes itself: ``describe`` adds its steps to a network, and those of a block are those of its layers. A plan of the network
+then computes a block, or a whole transformer, and its gradients, on the CPU and on GPUs.
+
+| module        | what                                                                       |
+|---------------|----------------------------------------------------------------------------|
+| `description` | a network that layers add their steps to, with their parameters            |
+| `call`        | the tensors of a call, as the matrices that a plan reads                   |
+| `function`    | a plan as a function of autograd, and gradients of gradients               |
+| `choice`      | whether the function may stand for calls of layers, and why not            |
+
+The calls of layers stay where something follows or changes them, and where a network cannot say what they compute.
+"""
+
+from __future__ import annotations
+
+from .call import Given
+from .choice import attempt, attempt_chain, known_of
+from .description import Description, Tokens, Undescribed, Variant
+from .function import by_layers
+
+__all__ = [
+    "Description",
+    "Given",
+    "Tokens",
+    "Undescribed",
+    "Variant",
+    "attempt",
+    "attempt_chain",
+    "by_layers",
+    "known_of",
+]

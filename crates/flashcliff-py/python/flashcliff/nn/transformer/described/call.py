@@ -1,0 +1,281 @@
+"""The tensors of a call, as the matrices that a plan reads: an item in a row, its multivectors blade by blade, then its scalars."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .... import _core
+from ..geometry import Geometry
+from ..ragged import Sequences, paired
+from .description import Channels, Description, Variant
+
+__all__ = [
+    "Call",
+    "Given",
+    "Maybe",
+    "Unready",
+    "given_of",
+    "matrix",
+    "parts",
+    "prepared",
+    "variant_of",
+]
+
+Maybe = tuple[Tensor | None, Tensor | None]
+"""Multivectors and scalars, as far as there are any."""
+
+_TOKENS = {"here", "extra", "context"}
+"""The inputs of networks that are multivectors and scalars."""
+_OPTIONS = {"mask", "is_causal", "cu_seqlens", "cu_seqlens_key"}
+
+
+class Unready(Exception):
+    """The function does not serve a call. The message says why."""
+
+
+class Given(NamedTuple):
+    """The arguments of a call of a layer."""
+
+    here: tuple[Tensor, Tensor | None]
+    """Multivectors and scalars."""
+    reference: Tensor | None = None
+    """The reference of joins."""
+    extra: Maybe = (None, None)
+    """What queries and keys see besides."""
+    context: Maybe = (None, None)
+    """What cross-attention attends to."""
+    options: Mapping[str, Any] = {}
+    """Options of attention."""
+    context_options: Mapping[str, Any] = {}
+    """Options of cross-attention."""
+
+    def tensors(self) -> tuple[Tensor | None, ...]:
+        """The tensors of items."""
+        return (*self.here, self.reference, *self.extra, *self.context)
+
+
+class Bounds(NamedTuple):
+    """The boundaries of sequences, as they are in a call."""
+
+    host: list[int]
+    """The boundaries; where these stay on the device, those of as many sequences that are as long at most."""
+    on_device: Tensor | None
+    """The same of int32; ``None`` without items."""
+
+    @property
+    def address(self) -> int:
+        return 0 if self.on_device is None else self.on_device.data_ptr()
+
+
+class Call(NamedTuple):
+    """A call that the function serves."""
+
+    description: Description
+    function: _core.NetworkFunction
+    batch: tuple[int, ...]
+    """The axes of items."""
+    rows: tuple[int, int, int]
+    """Samples, their items, and those that cross-attention attends to."""
+    geometry: Geometry
+    channels: Channels
+    """The channels of the result."""
+    sequences: tuple[Bounds, Bounds] | None
+    """The sequences of a ragged batch, and those of the context."""
+    options: tuple[Mapping[str, Any], Mapping[str, Any]]
+    """Options of attention, and of cross-attention."""
+    tensors: Sequence[Tensor | None]
+    """Two for each input: multivectors and scalars; or one and ``None``."""
+
+    @property
+    def row_count(self) -> int:
+        return self.rows[0] * self.rows[1]
+
+    def together(self, name: str, pair: Sequence[Tensor | None]) -> Tensor:
+        """The tensors of an input as one."""
+        mv, s = pair
+        assert mv is not None
+        return matrix((mv, s)) if name in _TOKENS else mv
+
+    def apart(self, name: str, gradient: Tensor | None, mv: Tensor, s: Tensor | None) -> Maybe:
+        """The gradients of the tensors of an input."""
+        if gradient is None or name not in _TOKENS:
+            return gradient, None
+        channels = mv.shape[-1], 0 if s is None else s.shape[-1]
+        return parts(gradient, mv.shape[0], mv.shape[1:-1], channels)
+
+
+def given_of(call: Call, tensors: Sequence[Tensor | None]) -> Given:
+    """The arguments of a call of layers, from the tensors of a function."""
+    pairs = dict(zip(call.description.inputs, zip(tensors[::2], tensors[1::2])))
+    here, nothing = pairs["here"], (None, None)
+    assert here[0] is not None
+    reference, _ = pairs.get("reference", nothing)
+    options = call.options
+    if call.sequences is not None:
+        # The boundaries that a caller gave may have changed.
+        own, others = (None if x is None else Sequences(x) for _, x in call.sequences)
+        options = {"cu_seqlens": own}, {"cu_seqlens": own, "cu_seqlens_key": others}
+    return Given(
+        (here[0], here[1]),
+        None if reference is None else reference.view(*call.batch, 1),
+        pairs.get("extra", nothing),
+        pairs.get("context", nothing),
+        *options,
+    )
+
+
+def variant_of(given: Given) -> Variant:
+    """The part of a call on which its network depends."""
+    mv, s = given.here
+    reference = given.reference
+    fits = reference is not None and (reference.dim() == 0 or reference.shape[-1] == 1)
+    batch = mv.shape[1:-1]
+    extra = None if given.extra == (None, None) else _channels("extra channels", given.extra, batch)
+    context = None
+    if given.context[0] is not None:
+        context = _channels("the condition", given.context, given.context[0].shape[1:-1])
+    return Variant(
+        _channels("the input", (mv, s), batch),
+        extra,
+        context,
+        fits,
+        _ones(given.options, batch),
+        _ones(given.context_options, batch),
+    )
+
+
+def _channels(what: str, pair: Maybe, batch: Sequence[int]) -> Channels:
+    mv, s = pair
+    if mv is None:
+        raise Unready(f"{what} have scalars alone")
+    if mv.dim() < 3 or not mv.shape[-1] or mv.shape[1:-1] != batch:
+        raise Unready(f"{what} has no axis of items, no channels, or another shape than the items")
+    if s is None:
+        return mv.shape[-1], 0
+    if s.shape[:-1] != batch:
+        raise Unready(f"the scalars of {what} have another shape than its multivectors")
+    return mv.shape[-1], s.shape[-1]
+
+
+def _ones(options: Mapping[str, Any], batch: Sequence[int]) -> tuple[bool, bool, bool] | None:
+    """For each of the first three axes of a mask whether it has the length 1."""
+    if not _OPTIONS.issuperset(options):
+        raise Unready("attention has other options than a mask and boundaries")
+    mask = options.get("mask")
+    causal = bool(options.get("is_causal"))
+    if (mask is not None) + causal + (options.get("cu_seqlens") is not None) > 1:
+        raise Unready("attention has a mask besides another, or within sequences")
+    if mask is None:
+        return (True, True, False) if causal else None
+    if mask.requires_grad or mask.dim() < 2:
+        raise Unready("a mask needs a gradient, or has no axes of queries and keys")
+    *of_batch, heads, queries, _ = _wide(mask, len(batch) + 2).shape
+    return math.prod(of_batch) == 1, heads == 1, queries == 1
+
+
+def _wide(mask: Tensor, axes: int) -> Tensor:
+    """A mask with so many axes: those of batches, heads, queries and keys."""
+    if mask.dim() > axes:
+        raise Unready("a mask has more axes than the items")
+    return mask.reshape(*[1] * (axes - mask.dim()), *mask.shape)
+
+
+def prepared(given: Given, description: Description) -> tuple[Any, ...]:
+    """The batch axes, the rows, the sequences and the tensors of a call."""
+    mv = given.here[0]
+    batch = tuple(mv.shape[1:-1])
+    *elements, items = batch
+    others, of_context = 0, given.context[0]
+    if of_context is not None:
+        *more, others = of_context.shape[1:-1]
+        if more != elements:
+            raise Unready("the condition has other batch axes than the items")
+    samples = math.prod(elements)
+    sequences = _sequences(given, samples, items, others)
+    made: dict[str, Maybe] = {"here": given.here, "extra": given.extra, "context": given.context}
+    if given.reference is not None and "reference" in description.inputs:
+        made["reference"] = given.reference.to(mv.dtype).expand(*batch, 1).reshape(-1), None
+    for name, options, keys in (
+        ("mask", given.options, items),
+        ("context_mask", given.context_options, others),
+    ):
+        if name in description.inputs:
+            made[name] = _mask(options, mv, keys), None
+    tensors = [tensor for name in description.inputs for tensor in made[name]]
+    return batch, (samples, items, others), sequences, tensors
+
+
+def _sequences(given: Given, samples: int, items: int, others: int) -> tuple[Bounds, Bounds] | None:
+    """The sequences of items, and those of the context, if there is one."""
+    found = [
+        paired(options.get("cu_seqlens"), options.get("cu_seqlens_key"), items, keys)
+        for options, keys in ((given.options, items), (given.context_options, others))
+        if keys
+    ]
+    if all(one is None for one in found):
+        return None
+    if samples != 1:
+        raise Unready("a ragged batch has more than one batch element")
+    own = found[0]
+    if own is None or own[0].bounds is not own[1].bounds:
+        raise Unready("queries and keys of self-attention have different sequences")
+    crossing = found[-1]
+    if crossing is None or crossing[0].bounds is not own[0].bounds:
+        raise Unready("self-attention and cross-attention have different sequences")
+    device, both = given.here[0].device, (own[0], crossing[1])
+    return tuple(
+        Bounds(of.some_bounds(total), of.on(device)) if total else Bounds([], None)
+        for of, total in zip((x.settled() for x in both), (items, others))
+    )  # type: ignore[return-value]
+
+
+def _mask(options: Mapping[str, Any], mv: Tensor, keys: int) -> Tensor:
+    """The numbers ``[samples or 1, heads or 1, items or 1, keys]`` that are added to logits."""
+    *elements, items = mv.shape[1:-1]
+    mask = options.get("mask")
+    if mask is None:
+        mask = torch.ones(items, keys, dtype=torch.bool, device=mv.device).tril()
+    mask = _wide(mask, len(elements) + 3)
+    wanted = (*elements, mask.shape[-3], items, keys)
+    fits = all(n in (1, m) for n, m in zip(mask.shape, wanted, strict=True))
+    if not fits or mask.device != mv.device:
+        raise Unready("a mask does not broadcast to the items, or is on another device")
+    if mask.dtype == torch.bool:
+        mask = mv.new_zeros(()).where(mask, -math.inf)
+    of_batch = mask.shape[: len(elements)]
+    if math.prod(of_batch) != 1:
+        of_batch = torch.Size(elements)
+    mask = mask.to(mv.dtype).expand(*of_batch, *mask.shape[-3:-1], keys)
+    return mask.reshape(math.prod(of_batch), *mask.shape[-3:]).contiguous()
+
+
+def matrix(pair: Maybe) -> Tensor:
+    """Multivectors ``[blades, *batch, channels]`` and scalars ``[*batch, scalars]``, an item in a row."""
+    mv, s = pair
+    assert mv is not None
+    blades, rows, channels = mv.shape[0], mv.shape[1:-1].numel(), mv.shape[-1]
+    width = blades * channels
+    to = mv.new_empty(rows, width + (0 if s is None else s.shape[-1]))
+    of_blades = to[:, :width].view(rows, blades, channels)
+    of_blades.copy_(mv.reshape(blades, rows, channels).transpose(0, 1))
+    if s is not None:
+        to[:, width:].copy_(s.reshape(rows, -1))
+    return to
+
+
+def parts(rows: Tensor, blades: int, batch: Sequence[int], channels: Channels) -> Maybe:
+    """The multivectors and scalars of a matrix, in memory of their own: the inverse of :func:`matrix`."""
+    mv, s = channels
+    width = blades * mv
+    to = rows.new_empty(blades, *batch, mv)
+    to.view(blades, -1, mv).copy_(rows[:, :width].view(-1, blades, mv).transpose(0, 1))
+    if not s:
+        return to, None
+    to_s = rows.new_empty(*batch, s)
+    to_s.view(-1, s).copy_(rows[:, width:])
+    return to, to_s

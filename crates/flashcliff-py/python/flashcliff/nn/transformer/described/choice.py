@@ -1,0 +1,258 @@
+"""The choice between one function and the calls of layers, and the reason for it.
+
+A module is described once for each kind of call, and again after a change of what its description depends on: modules and
+attributes, which :class:`~..path.Watch` watches. Parameters may be exchanged between calls, as `torch.func.functional_call` does.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .... import _core
+from ...._ops import doors
+from .. import path
+from ..geometry import Geometry
+from .call import Call, Given, Maybe, Unready, prepared, variant_of
+from .description import Description, Slot, Tokens, Undescribed, Variant
+from .function import TYPES, apply, composes
+
+__all__ = ["attempt", "attempt_chain", "known_of"]
+
+
+def attempt(
+    owner: nn.Module, geometry: Geometry, given: Given, composed: Callable[[Given], Maybe]
+) -> tuple[Tensor, Tensor | None] | None:
+    """The result of a module by one function; ``None`` if its layers must be called.
+
+    Args:
+        owner: the module.
+        geometry: the geometry of its input.
+        given: the arguments of the call.
+        composed: the call of its layers.
+    """
+    found = _attempt(owner, (owner,), 0, geometry, given, lambda _: composed)
+    return None if found is None else found[1]
+
+
+def attempt_chain(
+    owner: nn.Module,
+    parts: Sequence[nn.Module],
+    start: int,
+    geometry: Geometry,
+    given: Given,
+    composed: Callable[[int], Callable[[Given], Maybe]],
+) -> tuple[int, tuple[Tensor, Tensor | None]] | None:
+    """The number of the part behind a chain of parts that one function stands for, from ``start`` on, and their result; ``None``
+    unless they are two at least.
+
+    Args:
+        owner: the module that calls the parts.
+        parts: modules within it, which it calls one after another.
+        start: the number of the first part of the chain.
+        geometry, given: as for :func:`attempt`.
+        composed: the calls of the parts up to one, by the number of that one.
+    """
+    if len(parts) - start < 2:
+        return None
+    return _attempt(owner, parts, start, geometry, given, composed)
+
+
+def _attempt(
+    owner: nn.Module,
+    parts: Sequence[nn.Module],
+    start: int,
+    geometry: Geometry,
+    given: Given,
+    composed: Callable[[int], Callable[[Given], Maybe]],
+) -> tuple[int, tuple[Tensor, Tensor | None]] | None:
+    if torch.compiler.is_compiling() or composes():
+        return None
+    known = known_of(owner)
+    try:
+        _check_tensors(geometry, given)
+        function = known.function(owner, parts, start, geometry, variant_of(given))
+        parameters = function.parameters(given.here[0])
+        batch, rows, sequences, tensors = prepared(given, function.description)
+        options = given.options, given.context_options
+        call = Call(
+            function.description,
+            function.network,
+            batch,
+            rows,
+            geometry,
+            function.output.channels,
+            sequences,
+            options,
+            tensors,
+        )
+        found = apply(call, composed(function.stop), parameters)
+    except Unready as error:
+        known.last = str(error)
+        return None
+    known.last = None
+    assert found[0] is not None
+    return function.stop, (found[0], found[1])
+
+
+def _check_tensors(geometry: Geometry, given: Given) -> None:
+    """Raises unless a plan can read the tensors of a call."""
+    mv = given.here[0]
+    tensors = [t for t in given.tensors() if t is not None]
+    if not doors.opens(*tensors):
+        raise Unready(
+            "something follows the calls of operators, or a tensor has no memory of its own"
+        )
+    if torch.is_autocast_enabled(mv.device.type):
+        raise Unready("autocast is on")
+    if mv.dtype not in TYPES or {t.dtype for t in tensors if t is not given.reference} != {
+        mv.dtype
+    }:
+        raise Unready("the tensors are not all of float32, or of float64")
+    if {t.device for t in tensors} != {mv.device} or not (mv.is_cpu or mv.is_cuda and _core.CUDA):
+        raise Unready("the tensors are on different devices, or on one without kernels")
+    if mv.dim() < 3:
+        raise Unready("the input has no axis of items")
+    if mv.shape[0] != geometry.algebra.blade_count or not all(t.numel() for t in tensors):
+        raise Unready("a tensor has other blades than the algebra, or no elements")
+    doors.check("a network of layers", tensors)
+
+
+class _Function(NamedTuple):
+    """The function that stands for the calls of some parts."""
+
+    description: Description
+    network: _core.NetworkFunction
+    output: Tokens
+    stop: int
+    """The number of the part behind the last one."""
+    slots: _core.Slots
+    """The places of its parameters."""
+
+    def parameters(self, like: Tensor) -> Sequence[Tensor]:
+        """The parameters of a call, which may be others than those of the last one."""
+        of = self.description
+        if of.dtype not in (None, like.dtype):
+            raise Unready(f"attention has features of {of.dtype}")
+        if of.without_gradients and torch.is_grad_enabled():
+            raise Unready("its items are computed again in the backward pass")
+        if of.drops and any(own["training"] and own["p"] > 0 for own in of.drops):
+            raise Unready("dropout draws random numbers")
+        found = self.slots.values()
+        if not (
+            doors.PLAIN.issuperset(map(type, found))
+            and [p.shape for p in found] == of.shapes
+            and {like.dtype}.issuperset([p.dtype for p in found])
+            and {like.device}.issuperset([p.device for p in found])
+            and doors.opens(*found)
+        ):
+            raise Unready(
+                "some parameters are not plain tensors of the type of the input and of the shapes that they were made with"
+            )
+        return found
+
+
+class Known:
+    """The functions of a module as it is."""
+
+    last: str | None = None
+    """The reason why layers were called the last time, if they were."""
+
+    def __init__(self, owner: nn.Module) -> None:
+        self._facts: dict[tuple[int, str], Slot] = {}
+        self._functions: dict[Any, _Function | str] = {}
+        self._watch = path.Watch(owner, ())
+
+    def function(
+        self,
+        owner: nn.Module,
+        parts: Sequence[nn.Module],
+        start: int,
+        geometry: Geometry,
+        variant: Variant,
+    ) -> _Function:
+        """The function that stands for parts in calls of a kind."""
+        if not self._watch.is_same() or any(
+            x._version != version
+            for found in self._functions.values()
+            if isinstance(found, _Function)
+            for x, version in found.description.tensors
+        ):
+            self._facts, self._functions = {}, {}
+            self._watch = path.Watch(owner, ())
+        why = self._watch.why_called()
+        if why is not None:
+            raise Unready(why)
+        key = start, geometry, variant
+        found = self._functions.get(key)
+        if found is None:
+            found = self._functions[key] = self._described(owner, parts, start, geometry, variant)
+            self._watch = path.Watch(owner, self._facts.values())
+        if isinstance(found, str):
+            raise Unready(found)
+        return found
+
+    def why(
+        self, owner: nn.Module, geometry: Geometry, variant: Callable[[], Variant]
+    ) -> str | None:
+        """The reason why a module calls its layers: that of its last call, or of calls of some kind if there was none."""
+        why = path.why_called(owner, False)
+        if why is None and self.last is not None:
+            return f"in its last call, {self.last}"
+        try:
+            if why is None:
+                self.function(owner, (owner,), 0, geometry, variant())
+        except Unready as error:
+            return str(error)
+        return why
+
+    def _described(
+        self,
+        owner: nn.Module,
+        parts: Sequence[nn.Module],
+        start: int,
+        geometry: Geometry,
+        variant: Variant,
+    ) -> _Function | str:
+        """The function of as many parts as have one; a reason if these are fewer than two of a chain."""
+        description = Description(geometry, variant)
+        x = description.here
+        for at, part in enumerate(parts[start:], start):
+            try:
+                why = path.why_called(part, part is not owner)
+                if why is not None:
+                    raise Undescribed(why)
+                x = description.call(part, x)
+            except Undescribed as error:
+                self._note(description)
+                if at - start < 2:
+                    return str(error)
+                return self._described(owner, parts[:at], start, geometry, variant)
+        self._note(description)
+        if x.value == description.here.value:
+            return "it leaves items as they are"
+        slots = (
+            _core.Slots(*map(list, zip(*description.slots)))
+            if description.slots
+            else _core.Slots([], [])
+        )
+        network = description.network.function(x.value)
+        return _Function(description, network, x, len(parts), slots)
+
+    def _note(self, description: Description) -> None:
+        self._facts |= {(id(owner), name): (owner, name) for owner, name in description.facts}
+
+
+_KNOWN: weakref.WeakKeyDictionary[nn.Module, Known] = weakref.WeakKeyDictionary()
+
+
+def known_of(owner: nn.Module) -> Known:
+    """The functions of a module."""
+    found = _KNOWN.get(owner)
+    if found is None:
+        found = _KNOWN[owner] = Known(owner)
+    return found

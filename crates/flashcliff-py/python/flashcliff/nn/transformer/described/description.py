@@ -1,0 +1,284 @@
+"""A network that layers add their steps to, with the places of their parameters."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from .... import _core
+from ..geometry import Geometry
+
+__all__ = ["Channels", "Description", "Slot", "Tokens", "Undescribed", "Variant"]
+
+Channels = tuple[int, int]
+"""Channels of multivectors, and of scalars."""
+
+Slot = tuple[dict[str, Any], str]
+"""An entry of a dictionary, such as a parameter of a module."""
+
+
+class Undescribed(Exception):
+    """A network cannot say what a layer computes. The message says why."""
+
+
+class Tokens(NamedTuple):
+    """A value of a network: items with their channels."""
+
+    value: int
+    channels: Channels
+    geometry: Geometry
+
+
+class Variant(NamedTuple):
+    """The part of a call on which its network depends."""
+
+    channels: Channels
+    extra: Channels | None = None
+    """The channels that queries and keys see besides, if a call has some."""
+    context: Channels | None = None
+    """The channels of the items that cross-attention attends to."""
+    has_reference: bool = False
+    mask: tuple[bool, bool, bool] | None = None
+    """For the axes of samples, heads and items of a mask whether they have the length 1; ``None`` without a mask."""
+    context_mask: tuple[bool, bool, bool] | None = None
+    """The same of the mask of cross-attention."""
+
+
+class Description:
+    """A network in the making. Inputs are added when a layer asks for them.
+
+    Args:
+        geometry: the geometry of the input.
+        variant: the call.
+    """
+
+    def __init__(self, geometry: Geometry, variant: Variant) -> None:
+        self.network = _core.Network()
+        self.variant = variant
+        self.inputs: list[str] = []
+        """The inputs in the order of the network, as fields of :class:`.call.Given`."""
+        self.slots: list[Slot] = []
+        """The parameters in the order of the network."""
+        self.shapes: list[torch.Size] = []
+        """The shapes of the parameters."""
+        self.facts: list[Slot] = []
+        """Attributes that the description depends on."""
+        self.tensors: list[tuple[Tensor, int]] = []
+        """Tensors whose numbers it depends on, with their versions."""
+        self.drops: list[dict[str, Any]] = []
+        """The attributes of layers that drop grades in training."""
+        self.dtype: torch.dtype | None = None
+        """The type that attention asks for, if it asks for one."""
+        self.without_gradients = False
+        """Whether parts are computed again in the backward pass, so that the network serves calls without one."""
+        self._known: dict[str, Any] = {}
+        self.here = self._tokens("here", variant.channels, geometry)
+
+    def call(self, module: Any, x: Tokens, *more: Any) -> Tokens:
+        """The result of a module in the place of a layer."""
+        describe = getattr(module, "describe", None)
+        if describe is None:
+            raise Undescribed(f"a layer is of the class {type(module).__name__}")
+        found: Tokens = describe(self, x, *more)
+        return found
+
+    def reads(self, module: nn.Module, *names: str) -> None:
+        """Notes attributes that the description depends on."""
+        self.facts += [(module.__dict__, name) for name in names]
+
+    def expect(self, module: nn.Module, name: str, value: object, what: str) -> None:
+        """Checks an attribute that a network has only one value for."""
+        self.reads(module, name)
+        found = getattr(module, name)
+        if found != value:
+            raise Undescribed(f"{what} {found!r} is not {value!r}")
+
+    def parameter(self, module: nn.Module, name: str, shape: Sequence[int]) -> int:
+        """Adds a parameter of a module."""
+        found = module._parameters.get(name)
+        if found is None:
+            raise Undescribed(f"{name} of {type(module).__name__} is no parameter")
+        if found.shape != torch.Size(shape):
+            raise Undescribed(
+                f"{name} of {type(module).__name__} has another shape than it was made with"
+            )
+        self.slots.append((module._parameters, name))
+        self.shapes.append(found.shape)
+        return self.network.parameter(f"{len(self.slots)}.{name}", list(shape))
+
+    def optional(self, module: nn.Module, name: str, shape: Sequence[int]) -> int | None:
+        """Adds a parameter, unless the module has ``None`` in its place."""
+        if getattr(module, name, None) is not None:
+            return self.parameter(module, name, shape)
+        self.facts += [(module.__dict__, name), (module._parameters, name)]
+        return None
+
+    def extra(self) -> Tokens | None:
+        """The items whose channels queries and keys see besides."""
+        return self._others("extra", self.variant.extra)
+
+    def context(self) -> Tokens:
+        """The items that cross-attention attends to."""
+        found = self._others("context", self.variant.context)
+        if found is None:
+            raise Undescribed("there are no items to attend to")
+        return found
+
+    def _others(self, name: str, channels: Channels | None) -> Tokens | None:
+        if channels is None:
+            return None
+        if name not in self._known:
+            self._known[name] = self._tokens(name, channels, self.here.geometry)
+        found: Tokens = self._known[name]
+        return found
+
+    def _tokens(self, name: str, channels: Channels, geometry: Geometry) -> Tokens:
+        self.inputs.append(name)
+        blades = geometry.algebra.blade_count
+        value = self.network.tokens(name, blades, channels, name == "context")
+        return Tokens(value, channels, geometry)
+
+    def reference(self) -> int:
+        """The reference of joins, a number for each item."""
+        if not self.variant.has_reference:
+            raise Undescribed(
+                "the reference of joins is missing, or differs from channel to channel"
+            )
+        return self._input("reference", lambda: self.network.rows("reference"))
+
+    def mask(self, heads: int, crossing: bool) -> int | None:
+        """The mask of attention, or of cross-attention, if a call has one."""
+        name = "context_mask" if crossing else "mask"
+        ones = self.variant.context_mask if crossing else self.variant.mask
+        if ones is None:
+            return None
+        heads_before = self._known.setdefault(f"heads of {name}", heads)
+        if heads_before != heads and not ones[1]:
+            raise Undescribed("layers with different numbers of heads have one mask")
+        return self._input(name, lambda: self.network.mask(heads, ones, crossing))
+
+    def _input(self, name: str, make: Any) -> int:
+        if name not in self._known:
+            self.inputs.append(name)
+            self._known[name] = make()
+        found: int = self._known[name]
+        return found
+
+    # Steps, with the channels of their results.
+
+    def linear(
+        self,
+        geometry: Geometry,
+        x: Tokens,
+        outputs: Sequence[Channels],
+        parameters: Sequence[Mapping[str, int]],
+        keeps_scalars: bool = False,
+    ) -> Tokens:
+        """Linear layers of one input, whose outputs lie side by side; behind them the scalars of the input, if they are kept."""
+        of = core_geometry(geometry)
+        value = self._step(
+            self.network.linear,
+            of,
+            x.value,
+            x.channels,
+            list(outputs),
+            list(parameters),
+            keeps_scalars,
+        )
+        scalars = x.channels[1] if keeps_scalars else sum(s for _, s in outputs)
+        return Tokens(value, (sum(mv for mv, _ in outputs), scalars), geometry)
+
+    def norm(self, geometry: Geometry, x: Tokens, gains: Sequence[int]) -> Tokens:
+        return x._replace(
+            value=self._step(
+                self.network.norm, core_geometry(geometry), x.value, x.channels, list(gains)
+            )
+        )
+
+    def gate(self, x: Tokens, tanh_scalars: bool) -> Tokens:
+        of = core_geometry(x.geometry, tanh_scalars)
+        return x._replace(value=self._step(self.network.gate, of, x.value, x.channels))
+
+    def products(self, geometry: Geometry, x: Tokens, each: int) -> Tokens:
+        """Products, and joins, of factors of so many channels each."""
+        reference = self.reference() if geometry.join else None
+        scalars = x.channels[1]
+        value = self._step(
+            self.network.products, core_geometry(geometry), x.value, each, scalars, reference
+        )
+        return Tokens(value, (each * (2 if geometry.join else 1), scalars), geometry)
+
+    def attention(
+        self,
+        geometry: Geometry,
+        x: Tokens,
+        heads: int,
+        head: Channels,
+        *,
+        shared: bool,
+        context: Tokens | None = None,
+        log_weights: int | None = None,
+        rotary_base: int | None = None,
+    ) -> Tokens:
+        """Attention of queries, keys and values side by side; of queries to keys and values of a context."""
+        value = self._step(
+            self.network.attention,
+            core_geometry(geometry),
+            x.value,
+            heads,
+            head,
+            shared=shared,
+            context=None if context is None else context.value,
+            mask=self.mask(heads, context is not None),
+            log_weights=log_weights,
+            rotary_base=rotary_base,
+        )
+        return Tokens(value, (heads * head[0], heads * head[1]), x.geometry)
+
+    def head_gains(self, x: Tokens, heads: int, gains: int) -> Tokens:
+        of = core_geometry(x.geometry)
+        return x._replace(
+            value=self._step(self.network.head_gains, of, x.value, x.channels, heads, gains)
+        )
+
+    def beside(self, x: Tokens, y: Tokens | None) -> Tokens:
+        """The channels of two values side by side; of the first alone without a second."""
+        if y is None:
+            return x
+        (mv, s), (more, more_s) = x.channels, y.channels
+        if more_s and not s:
+            raise Undescribed("queries and keys see scalars besides none")
+        blades = x.geometry.algebra.blade_count
+        value = self._step(self.network.beside, blades, x.value, x.channels, y.value, y.channels)
+        return x._replace(value=value, channels=(mv + more, s + more_s))
+
+    def sum(self, x: Tokens, y: Tokens) -> Tokens:
+        if x.channels != y.channels:
+            raise Undescribed("a residual has other channels than what it is added to")
+        return x._replace(value=self._step(self.network.sum, x.value, y.value))
+
+    def _step(self, add: Any, *arguments: Any, **options: Any) -> int:
+        try:
+            value: int = add(*arguments, **options)
+        except _core.UnsupportedError as error:
+            raise Undescribed(str(error)) from None
+        return value
+
+
+@functools.cache
+def core_geometry(geometry: Geometry, tanh_scalars: bool = False) -> _core.TokenGeometry:
+    """The geometry of a network."""
+    return _core.TokenGeometry(
+        geometry.algebra._core,
+        geometry.group,
+        unit_maps=geometry.unit_maps,
+        join=geometry.join,
+        distances=geometry.distances,
+        bivectors=geometry.bivectors,
+        head_norm=geometry.head_norm,
+        tanh_scalars=tanh_scalars,
+    )

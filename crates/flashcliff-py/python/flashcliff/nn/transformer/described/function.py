@@ -1,0 +1,237 @@
+"""A plan of a network as a function of autograd. Gradients of gradients are those of layers that are called."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from .... import _core
+from ...._ops import doors
+from ...._ops.run import takes_tf32
+from ..again import again
+from .call import Call, Maybe, given_of, matrix, parts
+
+__all__ = ["TYPES", "Composed", "Run", "apply", "by_layers", "composes"]
+
+Composed = Callable[..., Maybe]
+"""The layers by their calls, of a :class:`~.call.Given`."""
+
+TYPES = {torch.float32: "f32", torch.float64: "f64"}
+"""The types of plans."""
+_ALIGNED = 16
+_LARGE = 64 << 20
+"""The bytes from which on a call asks for the memory of the system."""
+
+
+class _State(threading.local):
+    composing = False
+
+
+_STATE = _State()
+
+
+@contextlib.contextmanager
+def by_layers() -> Iterator[None]:
+    """A context in which no function stands for the calls of layers."""
+    before, _STATE.composing = _STATE.composing, True
+    try:
+        yield
+    finally:
+        _STATE.composing = before
+
+
+def composes() -> bool:
+    """Whether no function may stand for the calls of layers."""
+    return _STATE.composing
+
+
+def apply(call: Call, composed: Composed, parameters: Sequence[Tensor]) -> Maybe:
+    """The result of a call."""
+    if torch.is_grad_enabled():
+        context = _Context(call._replace(tensors=()), composed, len(call.tensors))
+        # Plain tensors have no dead wrappers of transforms, which `apply` would look for in each argument.
+        function: Any = super(torch.autograd.Function, _Network)
+        found = function.apply(context, *call.tensors, *parameters)
+        return found if isinstance(found, tuple) else (found, None)
+    rows = _rows(call, call.tensors)
+    run = Run(call, rows, parameters, [False] * (len(rows) + len(parameters)))
+    return run.parts(run.forward()[0])
+
+
+class _Context(NamedTuple):
+    """The part of a call that is no tensor."""
+
+    call: Call
+    composed: Composed
+    inputs: int
+    """The number of tensors that are no parameters."""
+
+
+class _Network(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, context: _Context, *tensors: Any) -> Any:
+        ctx.set_materialize_grads(False)
+        inputs, needs = context.inputs, ctx.needs_input_grad[1:]
+        of_inputs = [a or b for a, b in zip(needs[:inputs:2], needs[1:inputs:2])]
+        ctx.context, ctx.wanted = context, [*of_inputs, *needs[inputs:]]
+        rows = _rows(context.call, tensors[:inputs])
+        run = Run(context.call, rows, tensors[inputs:], ctx.wanted)
+        result, kept = run.forward()
+        ctx.save_for_backward(*tensors, result, kept)
+        found = run.parts(result)
+        return found[0] if found[1] is None else found
+
+    @staticmethod
+    def backward(ctx: Any, *incoming: Tensor | None) -> Any:
+        context, saved = ctx.context, ctx.saved_tensors
+        call, inputs = context.call, context.inputs
+        count = inputs + len(call.description.slots)
+        tensors, (result, kept) = saved[:count], saved[count:]
+        if all(g is None for g in incoming):
+            return (None,) * (1 + count)
+        if torch.is_grad_enabled() or doors.composes(*incoming):
+            return None, *_composed(context, tensors, incoming)
+        run = Run(call, _rows(call, tensors[:inputs]), tensors[inputs:], ctx.wanted)
+        made = iter(run.backward(result, kept, incoming))
+        found = [next(made) if want else None for want in ctx.wanted]
+        of_inputs = []
+        for at, name in enumerate(call.description.inputs):
+            of_inputs += call.apart(name, found[at], *tensors[2 * at : 2 * at + 2])
+        return None, *of_inputs, *found[len(call.description.inputs) :]
+
+
+def _rows(call: Call, tensors: Sequence[Tensor | None]) -> list[Tensor]:
+    """The inputs of a plan."""
+    pairs = zip(call.description.inputs, tensors[::2], tensors[1::2], strict=True)
+    return [call.together(name, pair) for name, *pair in pairs]
+
+
+class Run:
+    """The passes of a plan on some tensors."""
+
+    def __init__(
+        self,
+        call: Call,
+        rows: Sequence[Tensor],
+        parameters: Sequence[Tensor],
+        wanted: Sequence[bool],
+    ) -> None:
+        self.call, self.rows, self.like = call, rows, rows[0]
+        given = *rows, *parameters
+        found = doors.addresses("a network of layers", given)
+        assert found is not None, "tensors were plain before"
+        # Tensors in the order of their memory live as long as their addresses are read.
+        self.tensors = [_aligned(t) for t in found[0]]
+        self.shapes = [t.shape for t, want in zip(given, wanted) if want]
+        self.device = None if self.like.is_cpu else self.like.get_device()
+        gpu = None if self.device is None else (self.device, takes_tf32())
+        self.plan = call.function.plan(call.rows, TYPES[self.like.dtype], wanted, gpu)
+        self.sequences = None
+        if call.sequences is not None:
+            own, context = call.sequences
+            self.sequences = (own.host, own.address), (context.host, context.address)
+        _check_room(self.like, call.row_count, self.plan)
+
+    def forward(self) -> tuple[Tensor, Tensor]:
+        """The result in the rows of a matrix, and what the backward pass reads besides."""
+        plan = self.plan
+        result = self.like.new_empty(self.call.row_count, plan.width)
+        kept = self._bytes(plan.kept)
+        with self._on_device() as (stream, (space, _)):
+            plan.forward(
+                self._addresses(),
+                result.data_ptr(),
+                kept.data_ptr(),
+                self._bytes(space).data_ptr(),
+                stream,
+                self.sequences,
+            )
+        return result, kept
+
+    def backward(
+        self, result: Tensor, kept: Tensor, incoming: Sequence[Tensor | None]
+    ) -> list[Tensor]:
+        """The gradients that are wanted."""
+        gradient = self._incoming(incoming)
+        found = [self.like.new_empty(shape) for shape in self.shapes]
+        with self._on_device() as (stream, (_, space)):
+            self.plan.backward(
+                self._addresses(),
+                result.data_ptr(),
+                gradient.data_ptr(),
+                [g.data_ptr() for g in found],
+                kept.data_ptr(),
+                self._bytes(space).data_ptr(),
+                stream,
+                self.sequences,
+            )
+        return found
+
+    def parts(self, result: Tensor) -> Maybe:
+        call = self.call
+        return parts(result, call.geometry.algebra.blade_count, call.batch, call.channels)
+
+    def _incoming(self, incoming: Sequence[Tensor | None]) -> Tensor:
+        """The gradient of the result, with zeros where nothing reads multivectors or scalars."""
+        mv, s = (*incoming, None)[:2]
+        blades, (channels, scalars) = self.call.geometry.algebra.blade_count, self.call.channels
+        if mv is None:
+            mv = self.like.new_zeros(blades, *self.call.batch, channels)
+        if s is None and scalars:
+            s = self.like.new_zeros(*self.call.batch, scalars)
+        return matrix((mv, s))
+
+    def _bytes(self, count: int) -> Tensor:
+        return torch.empty(count, dtype=torch.uint8, device=self.like.device)
+
+    def _addresses(self) -> list[int]:
+        return [t.data_ptr() for t in self.tensors]
+
+    @contextlib.contextmanager
+    def _on_device(self) -> Iterator[tuple[int, tuple[int, int]]]:
+        """The stream of a call, and the bytes of workspace of both passes."""
+        if self.device is None:
+            yield 0, self.plan.spaces
+            return
+        with torch.cuda.device(self.device):
+            yield torch._C._cuda_getCurrentRawStream(self.device), self.plan.spaces
+
+
+def _check_room(like: Tensor, rows: int, plan: _core.NetworkPlan) -> None:
+    """Raises ``MemoryError`` if the system has no room for the result of a plan, and for what it keeps."""
+    taken = rows * plan.width * like.element_size() + plan.kept
+    if like.is_cpu and taken >= _LARGE:
+        _core.check_room(f"a network of layers of {rows} rows, {like.dtype}", taken, rows)
+
+
+def _aligned(x: Any) -> Tensor:
+    """A tensor that begins where the kernels of a plan can read it."""
+    found: Tensor = x
+    return found.clone() if found.data_ptr() % _ALIGNED else found
+
+
+def _composed(
+    context: _Context, tensors: Sequence[Tensor | None], incoming: Sequence[Tensor | None]
+) -> list[Tensor | None]:
+    """The gradients by the calls of layers, with derivatives of their own."""
+    call, inputs = context.call, context.inputs
+    slots = call.description.slots
+    before = [parts[name] for parts, name in slots]
+
+    def function(*given: Tensor | None) -> list[Tensor | None]:
+        # Others may stand where the parameters of the call stood, such as those of `torch.func.functional_call`.
+        for (parts, name), tensor in zip(slots, given[inputs:], strict=True):
+            parts[name] = tensor
+        with by_layers():
+            return list(context.composed(given_of(call, given[:inputs])))[: len(incoming)]
+
+    try:
+        return again(function, tensors, incoming)
+    finally:
+        for (parts, name), tensor in zip(slots, before, strict=True):
+            parts[name] = tensor

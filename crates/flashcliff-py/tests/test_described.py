@@ -1,0 +1,601 @@
+"""Layers as one function: what the calls of layers give, and where they must be made."""
+
+import copy
+import gc
+import pickle
+import weakref
+from collections import OrderedDict
+
+import pytest
+import torch
+from described_common import by_layers, count_functions
+from nn_common import alike, disturb, random
+
+import flashcliff
+from flashcliff.nn import transformer as gt
+from flashcliff.nn.transformer.described import choice
+
+GATR, LGATR, EUCLIDEAN = (3, 0, 1), (1, 3, 0), (3, 0, 0)
+LIMIT = 1e-12
+
+
+@pytest.fixture
+def functions(monkeypatch):
+    return count_functions(monkeypatch)
+
+
+def network(signature, scalars=8, **options):
+    torch.manual_seed(0)
+    settings = {"blocks": 2, "attention": {"heads": 2}, **options}
+    some = 3 if scalars else 0
+    return disturb(gt.GATransformer(signature, 2, 3, 4, some, some, scalars, **settings).double())
+
+
+def inputs(net, *batch):
+    x = random(net.geometry.algebra.blade_count, *batch, 2).requires_grad_()
+    some = net.linear_in.in_scalars
+    s = random(*batch, some, seed=1).requires_grad_() if some else None
+    reference = random(*batch[:1], *[1] * (len(batch) - 1), 1, seed=2).requires_grad_()
+    return x, s, {"reference": reference} if net.geometry.join else {}
+
+
+def results(module, *given, second=False, **options):
+    """Outputs and gradients, and with ``second`` the gradients of a function of these."""
+    leaves = [t for t in (*given, *options.values(), *module.parameters())]
+    leaves = [t for t in leaves if isinstance(t, torch.Tensor) and t.requires_grad]
+    out = [t for t in module(*given, **options) if t is not None]
+    total = sum((t * t.detach().cos()).sum() + t.pow(3).sum() for t in out)
+    found = torch.autograd.grad(total, leaves, create_graph=second, allow_unused=True)
+    if second:
+        squares = sum(g.pow(2).sum() for g in found if g is not None)
+        found = [*found, *torch.autograd.grad(squares, leaves, allow_unused=True)]
+    return [*out, *(g for g in found if g is not None)]
+
+
+def same(module, *given, limit=LIMIT, **options):
+    """Compares a module with its layers, by values and all gradients. Some gradients are zero but for rounding."""
+    got = results(module, *given, **options)
+    want = by_layers(lambda: results(module, *given, **options))
+    assert len(got) == len(want)
+    least = 1e-3 * max(w.abs().max() for w in want)
+    for g, w in zip(got, want, strict=True):
+        assert g.shape == w.shape
+        assert (g - w).abs().max() <= limit * torch.maximum(w.abs().max(), least)
+
+
+WHOLE = [("GATransformer", 4)]
+GEOMETRIES = [GATR, LGATR, EUCLIDEAN, (2, 0, 1), (4, 1, 0)]
+OPTIONS = [
+    {},
+    {"affine": True, "activation": "gelu_tanh", "scalar_activation": "gelu_tanh"},
+    {"scalar_activation": "gelu", "mlp_layers": 3, "mlp_ratio": 1},
+    {"mlp_layers": 1, "shared_norm": True},
+    {"attention": {"heads": 2, "multi_query": True}},
+    {"attention": {"heads": 2, "head_scale": True, "ratio": 2}},
+    {"attention": {"heads": 2, "bias": False}, "affine": True},
+]
+
+
+@pytest.mark.parametrize("scalars", [0, 8])
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+@pytest.mark.parametrize("signature", GEOMETRIES, ids=str)
+def test_networks_are_their_layers(signature, options, scalars, functions):
+    net = network(signature, scalars, **{"scalar_activation": "gelu", **options})
+    x, s, more = inputs(net, 2, 5)
+    same(net, x, s, **more)
+    assert functions == WHOLE
+
+
+CHOICES = [
+    {"algebra": GATR, "product": False, "distances": True},
+    {"algebra": LGATR, "product": False, "head_norm": True, "group": "spin"},
+    {"algebra": LGATR, "bivectors": False, "group": "pin"},
+    {"algebra": GATR, "join": True, "distances": True, "head_norm": True},
+]
+
+
+@pytest.mark.parametrize("choices", CHOICES, ids=str)
+def test_geometries_of_ones_own(choices, functions):
+    chosen = {**choices, "algebra": flashcliff.Algebra(*choices["algebra"])}
+    net = network(gt.Geometry(**chosen))
+    x, s, more = inputs(net, 3, 4)
+    same(net, x, s, **more)
+    assert functions == WHOLE
+
+
+@pytest.mark.parametrize("batch", [(4,), (2, 1, 3)], ids=str)
+def test_batches_of_any_axes(batch, functions):
+    net = network(LGATR)
+    x, s, more = inputs(net, *batch)
+    same(net, x, s, **more)
+    same(net, x.detach().transpose(1, -2).contiguous().transpose(1, -2).requires_grad_(), s)
+    assert functions == WHOLE * 2
+
+
+@pytest.mark.parametrize("multi_query", [False, True])
+@pytest.mark.parametrize("scalars", [0, 8])
+@pytest.mark.parametrize("signature", [GATR, LGATR], ids=str)
+def test_channels_that_are_seen_again(signature, scalars, multi_query, functions):
+    more = {"reinsert_scalars": (0, 2)} if scalars else {}
+    attention = {"heads": 2, "multi_query": multi_query}
+    net = network(signature, scalars, reinsert_channels=(1,), attention=attention, **more)
+    x, s, options = inputs(net, 2, 3)
+    same(net, x, s, **options)
+    assert functions == WHOLE
+
+
+@pytest.mark.parametrize("leading", [(), (1,)], ids=str)
+@pytest.mark.parametrize("multi_query", [False, True])
+@pytest.mark.parametrize("signature", [GATR, LGATR], ids=str)
+def test_ragged_batches(signature, multi_query, leading, functions):
+    net = network(signature, attention={"heads": 2, "multi_query": multi_query})
+    x, s, options = inputs(net, *leading, 7)
+    options["cu_seqlens"] = torch.tensor([0, 2, 2, 3, 7])
+    same(net, x, s, **options)
+    assert functions == WHOLE
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_positions(ragged, functions):
+    net = network(GATR, attention={"heads": 2, "rotary": True})
+    batch, options = ((7,), {"cu_seqlens": torch.tensor([0, 3, 7])}) if ragged else ((2, 5), {})
+    x, s, more = inputs(net, *batch)
+    same(net, x, s, **more, **options)
+    assert functions == WHOLE
+    net.blocks[0].attention.pos_encoding.inv_freq.mul_(2)
+    same(net, x, s, **more, **options)
+    assert ("GATransformer", 4) not in functions[1:]
+    net = network(LGATR, attention={"heads": 2, "rotary": True})
+    functions.clear()
+    same(net, *inputs(net, 2, 3)[:2])
+    assert ("GATransformer", 4) not in functions
+
+
+MASKS = {
+    "causal": {"is_causal": True},
+    "booleans": {"mask": random(5, 5) > -0.5},
+    "of heads": {"mask": random(2, 5, 5)},
+    "of samples": {"mask": random(3, 1, 1, 5) > -0.5},
+    "whole": {"mask": random(3, 2, 5, 5)},
+    "nothing to see": {"mask": torch.tensor([[False], [True], [True], [True], [True]]).expand(5, 5)},
+}
+
+
+@pytest.mark.parametrize("mask", MASKS)
+@pytest.mark.parametrize("signature", [GATR, LGATR], ids=str)
+def test_masks(signature, mask, functions):
+    net = network(signature)
+    x, s, options = inputs(net, 3, 5)
+    same(net, x, s, **options, **MASKS[mask])
+    assert functions == WHOLE
+
+
+@pytest.mark.parametrize("multi_query", [False, True])
+@pytest.mark.parametrize("joint", [False, True])
+@pytest.mark.parametrize("ragged", [False, True])
+@pytest.mark.parametrize("signature", [GATR, LGATR], ids=str)
+def test_blocks_with_a_condition(signature, ragged, joint, multi_query, functions):
+    torch.manual_seed(0)
+    cross = {"heads": 2, "joint": joint, "multi_query": multi_query}
+    block = gt.ConditionalBlock(
+        signature, 4, 8, 2, 3, attention={"heads": 2}, cross_attention=cross, scalar_activation="gelu"
+    )
+    block = disturb(block.double())
+    batch = () if ragged else (2,)
+    x, y = random(16, *batch, 5, 4).requires_grad_(), random(16, *batch, 7, 2, seed=1).requires_grad_()
+    s, t = random(*batch, 5, 8, seed=2).requires_grad_(), random(*batch, 7, 3, seed=3).requires_grad_()
+    options = {}
+    if signature == GATR:
+        options["reference"] = random(1, 1, seed=4).requires_grad_()
+    if ragged:
+        own = torch.tensor([0, 2, 5])
+        options["options"] = {"cu_seqlens": own}
+        options["cross_options"] = {"cu_seqlens": own, "cu_seqlens_key": torch.tensor([0, 4, 7])}
+    same(block, x, y, s, t, **options)
+    assert functions == [("ConditionalBlock", 1)]
+    mask = {"mask": random(5, 7)}
+    if not ragged:
+        same(block, x, y, s, t, **options, options={"is_causal": True}, cross_options=mask)
+        assert functions == [("ConditionalBlock", 1)] * 2
+
+
+@pytest.mark.parametrize("signature", [GATR, LGATR, EUCLIDEAN], ids=str)
+def test_gradients_of_gradients(signature, functions):
+    net = network(signature, affine=True)
+    x, s, more = inputs(net, 2, 3)
+    same(net, x, s, **more, second=True, limit=1e-9)
+    assert functions[:1] == WHOLE
+
+
+def test_gradients_of_many_directions(functions):
+    net = network(LGATR)
+    x, s, _ = inputs(net, 2, 3)
+    out, directions = net(x, s)[0], random(3, 16, 2, 3, 3, seed=5)
+    got = torch.autograd.grad(out, x, directions, is_grads_batched=True)[0]
+    want = [torch.autograd.grad(net(x, s)[0], x, one)[0] for one in directions]
+    alike(list(got), want)
+
+
+def test_frozen_parameters(functions):
+    net = network(LGATR)
+    for at, p in enumerate(net.parameters()):
+        p.requires_grad_(at % 3 == 0)
+    x, s, _ = inputs(net, 2, 3)
+    same(net, x, s)
+    sum(t.square().sum() for t in net(x, s)).backward()
+    assert functions == WHOLE * 2
+    assert all((p.grad is None) == (not p.requires_grad) for p in net.parameters())
+    same(net.requires_grad_(False), x, s)
+    same(net, x.detach().requires_grad_(), s.detach())
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_results_that_nobody_reads(used, functions):
+    net = network(LGATR)
+    x, s, _ = inputs(net, 2, 3)
+
+    def run():
+        found = torch.autograd.grad(net(x, s)[used].sum(), [x, s, *net.parameters()], allow_unused=True)
+        return [torch.zeros(()) if g is None or not g.any() else g for g in found]
+
+    alike(run(), by_layers(run))
+    assert functions == WHOLE
+
+
+@pytest.mark.parametrize("context", [torch.no_grad, torch.inference_mode])
+def test_calls_without_gradients(context, functions):
+    net = network(GATR)
+    x, s, options = inputs(net, 2, 3)
+    want = net(x, s, **options)
+    with context():
+        got = net(x, s, **options)
+    alike(got, want)
+    assert functions == WHOLE * 2 and not got[0].requires_grad
+
+
+def test_networks_without_a_function_for_all_parts(functions):
+    """A function stands for as many parts as it can."""
+    net = network(LGATR, blocks=4)
+    x, s, _ = inputs(net, 2, 3)
+    same(net, x, s)
+    net.blocks[1].mlp.register_forward_hook(lambda *_: None)
+    functions.clear()
+    same(net, x, s)
+    assert functions[0] == ("GATransformer", 2) and functions[-1] == ("GATransformer", 3)
+    net.checkpoint_blocks = True
+    same(net, x, s)
+
+
+# Where layers are called.
+
+
+def with_a_hook(net, call):
+    for block in net.blocks:
+        block.mlp.layers[0].linear_out.register_forward_hook(lambda *_: None)
+    return call()
+
+
+def with_a_global_hook(net, call):
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        return call()
+    finally:
+        handle.remove()
+
+
+def with_another_forward(net, call):
+    for block in net.blocks:
+        block.attention.forward = block.attention.forward
+    return call()
+
+
+def with_another_layer(net, call):
+    class Other(gt.EquiLinear):
+        pass
+
+    for block in net.blocks:
+        block.mlp.layers[-1].__class__ = Other
+    return call()
+
+
+class Mine(torch.Tensor):
+    pass
+
+
+def with_another_parameter(net, call):
+    for block in net.blocks:
+        parameters = block.attention.out_linear.s2s._parameters
+        parameters["weight"] = parameters["weight"].detach().as_subclass(Mine)
+    return call()
+
+
+def with_parameters_of_another_type(net, call):
+    for block in net.blocks:
+        block.attention.out_linear.double()
+        block.mlp.layers[0].norm.eps = 0.02
+    return call()
+
+
+def with_dropout(net, call):
+    for block in net.blocks:
+        block.mlp.layers.append(gt.GradeDropout(LGATR, 0.5))
+    return call()
+
+
+def with_items_that_are_computed_again(net, call):
+    assert gt.checkpoint_items(net) == 2
+    return call()
+
+
+def with_another_activation(net, call):
+    for block in net.blocks:
+        block.mlp.layers[1].activation = "silu"
+    return call()
+
+
+def with_another_norm(net, call):
+    for block in net.blocks:
+        block.norm2.eps = 0.1
+    return call()
+
+
+def with_features_of_16_bits(net, call):
+    assert gt.attention_dtype(net, torch.bfloat16) == 2
+    return call()
+
+
+def with_another_bias(net, call):
+    for block in net.blocks:
+        block.mlp.layers[-1].s2mvs.bias = None
+    return call()
+
+
+FOLLOWED = (
+    with_a_hook,
+    with_a_global_hook,
+    with_another_forward,
+    with_another_layer,
+    with_another_parameter,
+    with_parameters_of_another_type,
+    with_dropout,
+    with_items_that_are_computed_again,
+    with_another_activation,
+    with_another_norm,
+    with_features_of_16_bits,
+    with_another_bias,
+)
+
+
+@pytest.mark.parametrize("change", FOLLOWED, ids=lambda f: f.__name__)
+def test_layers_are_called_where_something_follows_or_changes_them(change, functions):
+    net = network(LGATR)
+    x, s, _ = inputs(net, 2, 3)
+    net(x, s)
+    assert functions == WHOLE
+    functions.clear()
+    got = change(net, lambda: net(x, s))
+    blocks = {"GATransformer", "Block"}
+    assert blocks.isdisjoint(name for name, _ in functions)
+    want = by_layers(lambda: net(x, s))
+    assert change is with_dropout or all(map(torch.allclose, got, want))
+    assert all("calls its layers: " in way for way in gt.explain(net).blocks.values())
+
+
+def test_autocast_is_left_to_the_layers(functions):
+    net = network(LGATR).float()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        net(random(16, 2, 3, 2).float(), random(2, 3, 3).float())
+    assert not functions
+    assert "autocast is on" in gt.explain(net).blocks["blocks.0"]
+
+
+def test_dropout_counts_in_training_alone(functions):
+    net = network(LGATR, dropout=0.5)
+    x, s, _ = inputs(net, 2, 3)
+    net(x, s)
+    assert not {"GATransformer", "Block"} & {name for name, _ in functions}
+    functions.clear()
+    same(net.eval(), x, s)
+    assert functions == WHOLE
+
+
+def test_transforms_compose(functions):
+    net = network(LGATR)
+    x, s, _ = inputs(net, 2, 3)
+    got = torch.func.vmap(lambda x, s: net(x, s)[0], (1, 0), 1)(x, s)
+    assert not functions
+    alike([got], [net(x, s)[0]])
+
+
+# Changes between calls.
+
+
+def own_forward(module):
+    module.forward = module.forward
+    return lambda: module.__dict__.pop("forward")
+
+
+def hook(module):
+    return module.register_forward_hook(lambda *_: None).remove
+
+
+def hooks_in_another_dictionary(module):
+    module.__dict__["_forward_hooks"] = OrderedDict()
+    return hook(module)
+
+
+def another_class(module):
+    before = module.__class__
+    module.__class__ = type("Own", (before,), {})
+    return lambda: setattr(module, "__class__", before)
+
+
+def one_module_more(module):
+    module.more = torch.nn.Identity()
+    return lambda: delattr(module, "more")
+
+
+CHANGES = [own_forward, hook, hooks_in_another_dictionary, another_class, one_module_more]
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+def test_changes_between_calls_are_seen_by_the_next(change, functions):
+    net = network(LGATR, blocks=1)
+    x, s, _ = inputs(net, 2, 3)
+    block = net.blocks[0]
+    for module in (block.norm1, block.mlp.layers[-1], block.attention.qkv_module):
+        for undo in (None, change(module)):
+            functions.clear()
+            net(x, s)
+            if undo is not None:
+                undo()
+            assert ("GATransformer", 3) not in functions
+        functions.clear()
+        net(x, s)
+        net(x, s)
+        assert functions == [("GATransformer", 3)] * 2
+
+
+def test_changed_attributes_are_noticed(functions):
+    net = network(GATR, affine=True)
+    x, s, options = inputs(net, 2, 3)
+    same(net, x, s, **options)
+    for change in (
+        lambda block: setattr(block.mlp.layers[1], "scalar_activation", "gelu"),
+        lambda block: setattr(block.attention, "head_scale", torch.nn.Parameter(random(2))),
+        lambda block: setattr(block.norm1, "weight_mv", torch.nn.Parameter(random(4, 5))),
+        lambda block: setattr(block, "norm_names", ("norm2", "norm1")),
+        lambda block: setattr(block.attention, "out_linear", disturb(copy.deepcopy(block.attention.out_linear))),
+        lambda block: block.mlp.layers.append(disturb(gt.EquiLinear(GATR, 4, 4, 8, 8).double())),
+    ):
+        before = net(x, s, **options)[0]
+        for block in net.blocks:
+            change(block)
+        functions.clear()
+        same(net, x, s, **options)
+        assert functions == WHOLE
+        assert not torch.allclose(before, net(x, s, **options)[0])
+
+
+def test_parameters_of_a_functional_call(functions):
+    net = network(GATR)
+    x, s, options = inputs(net, 2, 3)
+    mine = {name: (2 * p.detach()).requires_grad_() for name, p in net.named_parameters()}
+
+    def run():
+        out = torch.func.functional_call(net, mine, (x, s), options)
+        total = sum(t.pow(3).sum() for t in out)
+        first = torch.autograd.grad(total, list(mine.values()), create_graph=True)
+        return [*out, *first, *torch.autograd.grad(total, list(mine.values()))]
+
+    own = [p.detach().clone() for p in net.parameters()]
+    alike(run(), by_layers(run), 1e-9)
+    assert functions == WHOLE
+    assert all(map(torch.equal, own, net.parameters()))
+
+
+def test_parameters_that_changed_before_the_backward_pass(functions):
+    net = network(LGATR)
+    x, s, _ = inputs(net, 2, 3)
+    for tensor in (net.blocks[0].mlp.layers[-1].weight, x):
+        total = sum(t.square().sum() for t in net(x, s))
+        with torch.no_grad():
+            tensor.mul_(2)
+        for create_graph in (False, True):
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                torch.autograd.grad(total, s, retain_graph=True, create_graph=create_graph)
+
+
+def test_results_may_be_changed_in_place(functions):
+    net = network(LGATR)
+    x, s, _ = inputs(net, 2, 3)
+    want = torch.autograd.grad(sum(t.sum() for t in net(x, s)), x)
+    mv, t = net(x, s)
+    mv.mul_(1)
+    alike(torch.autograd.grad(mv.sum() + t.sum(), x), want)
+
+
+@pytest.mark.parametrize(
+    "copied", [copy.copy, copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "deepcopy", "pickle"]
+)
+def test_copies(copied, functions):
+    net = network(LGATR)
+    x, s, _ = inputs(net, 2, 3)
+    want = net(x, s)
+    other = copied(net)
+    assert all(map(torch.equal, other(x, s), want))
+    if copied is not copy.copy:
+        with torch.no_grad():
+            for p in net.parameters():
+                p.zero_()
+        assert all(map(torch.equal, other(x, s), want))
+
+
+def test_modules_are_freed_with_their_last_name(functions):
+    net = network(LGATR)
+    x, s, _ = inputs(net, 2, 3)
+    net(x, s)[0].sum().backward()
+    block = net.blocks[0]
+    block(random(16, 2, 3, 4), random(2, 3, 8))[0].sum().backward()
+    gone = weakref.ref(net), weakref.ref(block)
+    gc.disable()
+    try:
+        del net, block
+        assert all(reference() is None for reference in gone)
+    finally:
+        gc.enable()
+
+
+def test_data_of_parameters_that_are_exchanged(functions):
+    """A parameter stays what it is, and has other numbers."""
+    net = network(LGATR)
+    x, s, _ = inputs(net, 2, 3)
+    net(x, s)
+    weight = net.blocks[0].mlp.layers[-1].s2s.weight
+    before = weight.data
+    # In another order of memory, and where the kernels cannot read them.
+    weight.data = before.t().contiguous().t()
+    same(net, x, s)
+    odd = torch.empty(before.numel() + 1, dtype=before.dtype)[1:].view(before.shape)
+    weight.data = odd.copy_(before)
+    same(net, x, s)
+    assert functions == WHOLE * 3
+    weight.data = before.float()
+    with pytest.raises((RuntimeError, TypeError)):
+        net(x, s)
+
+
+def test_descriptions_are_made_once(functions, monkeypatch):
+    made = []
+    monkeypatch.setattr(choice, "Description", lambda *given, kind=choice.Description: made.append(given) or kind(*given))
+    net = network(LGATR)
+    x, s, _ = inputs(net, 2, 3)
+    for _ in range(3):
+        net(x, s)
+        net(*inputs(net, 3, 4)[:2])
+    assert len(made) == 1
+
+
+REASONS = {
+    "no axis of items": {"shape": (16, 4)},
+    "no elements": {"shape": (16, 2, 0, 4)},
+    "other options": {"options": {"scale": 1.0}},
+    "norm1 has hooks": {"hook": True},
+    "the channels": {"shape": (16, 2, 3, 5)},
+    "differs from channel to channel": {"reference": random(2, 3, 4)},
+}
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_reasons(reason):
+    given = {"shape": (16, 2, 3, 4), "reference": random(2, 1, 1), **REASONS[reason]}
+    block = network(GATR, 0, blocks=1).blocks[0]
+    block(random(16, 2, 3, 4), reference=random(2, 1, 1))
+    assert gt.explain(block).blocks == {"": "runs as one function"}
+    if "hook" in given:
+        hook(block.norm1)
+    try:
+        block(random(*given["shape"]), reference=given["reference"], **given.get("options", {}))
+    except (IndexError, TypeError, ValueError, RuntimeError):
+        pass
+    assert reason in gt.explain(block).blocks[""]
