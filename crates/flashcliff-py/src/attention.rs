@@ -3,9 +3,9 @@
 use flashcliff::cuda::attention::{self, HeadTensor, SequenceRows};
 use pyo3::prelude::*;
 
-use crate::calls::{Placed, Places};
 use crate::convert::dtype_of;
-use crate::devices::{Devices, PyTarget};
+use crate::devices::{Devices, PyStream};
+use crate::error::caught;
 
 /// The address, and the strides of sequences, rows and heads.
 type PyHeads = (usize, usize, usize, usize);
@@ -49,12 +49,13 @@ impl Attention {
         tensors: [PyHeads; 4],
         log_sums: usize,
         rows: (usize, PyRows, PyRows),
-        target: PyTarget<'_>,
+        stream: PyStream,
     ) -> PyResult<()> {
         let call = call(&kind, tensors, log_sums, rows)?;
         // SAFETY: the caller's, who is the Python package itself.
-        self.devices.on(target, move |places, target| unsafe {
-            call.placed(places).forward(target)
+        caught(|| {
+            self.devices
+                .with(stream, |target| unsafe { call.forward(target) })
         })
     }
 
@@ -66,14 +67,15 @@ impl Attention {
         log_sums: usize,
         rows: (usize, PyRows, PyRows),
         gradients: (PyHeads, [PyHeads; 3]),
-        target: PyTarget<'_>,
+        stream: PyStream,
     ) -> PyResult<()> {
         let call = call(&kind, tensors, log_sums, rows)?;
         let (of_out, to) = (heads(gradients.0), gradients.1.map(heads));
         // SAFETY: the same holds as above.
-        self.devices.on(target, move |places, target| unsafe {
-            let (of_out, to) = (of_out.placed(places), to.placed(places));
-            call.placed(places).backward(target, of_out, to)
+        caught(|| {
+            self.devices.with(stream, |target| unsafe {
+                call.backward(target, of_out, to)
+            })
         })
     }
 }
@@ -118,38 +120,5 @@ fn rows((count, longest, bounds): PyRows) -> SequenceRows {
         count,
         longest,
         bounds: bounds as u64,
-    }
-}
-
-impl Placed for HeadTensor {
-    fn placed(self, places: &Places<'_>) -> Self {
-        Self {
-            features: places.at(self.features),
-            ..self
-        }
-    }
-}
-
-impl Placed for SequenceRows {
-    fn placed(self, places: &Places<'_>) -> Self {
-        Self {
-            bounds: places.at(self.bounds),
-            ..self
-        }
-    }
-}
-
-impl Placed for attention::Attention {
-    fn placed(self, places: &Places<'_>) -> Self {
-        Self {
-            query: self.query.placed(places),
-            key: self.key.placed(places),
-            value: self.value.placed(places),
-            out: self.out.placed(places),
-            log_sums: places.at(self.log_sums),
-            queries: self.queries.placed(places),
-            keys: self.keys.placed(places),
-            ..self
-        }
     }
 }

@@ -2,17 +2,14 @@
 
 use std::sync::{Arc, Mutex, PoisonError};
 
-use flashcliff::cuda::cudarc::driver::sys::CUstream;
 use flashcliff::cuda::cudarc::driver::{CudaStream, DevicePtr};
 use flashcliff::cuda::{
-    self, Device, Dtypes, MatmulPrecision, Scratch, SizedCall, StridedSizes, Tensor, TensorMut,
+    self, Device, Dtypes, MatmulPrecision, Scratch, SizedCall, Tensor, TensorMut,
 };
 use flashcliff::{Dims, Dtype, Error, Operator, Pass};
 use pyo3::prelude::*;
 
-use crate::calls::Places;
 use crate::convert::{Gpu, Plan, Space, View, dtype_of};
-use crate::devices::PyTarget;
 use crate::error::{CudaError, detached};
 use crate::host::{Given, Gradients};
 use crate::runs::{Run, RunPlan};
@@ -141,12 +138,10 @@ impl Devices {
         let on_gpu = self.get(operator, gpu)?;
         let strides = run.inputs.iter().zip(run.strides);
         let inputs: Vec<_> = strides
-            .map(|(input, &(blades, rows))| strided((input.address, blades, rows), &Places::FIXED))
+            .map(|(input, &(blades, rows))| strided((input.address, blades, rows)))
             .collect();
         let outputs = run.outputs.iter();
-        let outputs: Vec<_> = outputs
-            .map(|&output| Some(strided(output, &Places::FIXED)))
-            .collect();
+        let outputs: Vec<_> = outputs.map(|&output| Some(strided(output))).collect();
         let workspace = cuda::StridedWorkspace {
             address: run.workspace.address as u64,
             bytes: run.workspace.bytes,
@@ -290,105 +285,12 @@ pub(crate) struct StridedRun<'a> {
     pub(crate) workspace: Space,
 }
 
-/// An operator on a GPU, for tensors with strides of their own.
-pub(crate) struct StridedOperator {
-    inner: cuda::Operator,
-    stream: CUstream,
-}
-
-impl StridedOperator {
-    /// # Safety
-    /// The contract of [`cuda::Operator::forward_strided`] holds for the tensors at their places.
-    pub(crate) unsafe fn forward(
-        &self,
-        sizes: StridedSizes,
-        inputs: &[Strided],
-        output: Strided,
-        places: &Places<'_>,
-    ) -> Result<(), Error> {
-        let at = |tensor| strided(tensor, places);
-        let inputs: Vec<_> = inputs.iter().copied().map(at).collect();
-        // SAFETY: the caller promises it.
-        unsafe {
-            let output = at(output);
-            self.inner
-                .forward_strided(self.stream, sizes, &inputs, output)
-        }
-    }
-
-    /// # Safety
-    /// The contract of [`cuda::Operator::backward_strided`] holds for the tensors at their places.
-    pub(crate) unsafe fn backward(
-        &self,
-        sizes: StridedSizes,
-        inputs: &[Strided],
-        grad_output: Strided,
-        grads: &[Option<Strided>],
-        places: &Places<'_>,
-    ) -> Result<(), Error> {
-        let at = |tensor| strided(tensor, places);
-        let inputs: Vec<_> = inputs.iter().copied().map(at).collect();
-        let grads: Vec<_> = grads.iter().map(|grad| grad.map(at)).collect();
-        // SAFETY: the caller promises it.
-        unsafe {
-            let grad_output = at(grad_output);
-            self.inner
-                .backward_strided(self.stream, sizes, &inputs, grad_output, &grads)
-        }
-    }
-}
-
-/// Calls an operator on tensors with strides of their own, or puts the call into a list.
-pub(crate) fn strided_call(
-    operator: &Bound<'_, crate::operator::Operator>,
-    target: PyTarget<'_>,
-    call: impl Fn(&StridedOperator, &Places<'_>) -> Result<(), Error> + Send + Sync + 'static,
-) -> PyResult<()> {
-    match target {
-        // A kernel may be compiled now, which sends messages to Python from other threads.
-        PyTarget::Stream((ordinal, stream)) => {
-            let own = operator.get();
-            detached(operator.py(), || {
-                let found = StridedOperator {
-                    inner: own.devices.find(&own.inner, ordinal)?,
-                    stream: std::ptr::with_exposed_provenance_mut(stream),
-                };
-                call(&found, &Places::FIXED)
-            })
-        }
-        PyTarget::List(list) => {
-            let own = operator.clone().unbind();
-            list.push(Box::new(move |places, target| {
-                let own = own.get();
-                let found = StridedOperator {
-                    inner: own.devices.find(&own.inner, target.device.ordinal())?,
-                    stream: target.stream,
-                };
-                call(&found, places)
-            }))
-        }
-    }
-}
-
-fn strided(
-    (address, blade_stride, row_stride): Strided,
-    places: &Places<'_>,
-) -> cuda::StridedTensor {
+fn strided((address, blade_stride, row_stride): Strided) -> cuda::StridedTensor {
     cuda::StridedTensor {
-        address: places.at(address as u64),
+        address: address as u64,
         blade_stride,
         row_stride,
     }
-}
-
-/// The sizes of a strided pass, with the element type by its name.
-pub(crate) fn strided_sizes(sizes: &(usize, usize, String)) -> PyResult<StridedSizes> {
-    let (batch, channels, dtype) = sizes;
-    Ok(StridedSizes {
-        batch: *batch,
-        channels: *channels,
-        dtype: dtype_of(dtype)?,
-    })
 }
 
 /// The views of a pass's arguments.

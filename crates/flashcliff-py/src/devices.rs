@@ -5,42 +5,15 @@ use std::sync::{Mutex, PoisonError};
 use flashcliff::Error;
 use flashcliff::cuda::Device;
 use flashcliff::cuda::items::Target;
-use pyo3::prelude::*;
-
-use crate::calls::{CallList, Places};
-use crate::error::caught;
 
 /// The number of a device, and the address of a stream.
 pub(crate) type PyStream = (usize, usize);
-
-/// Where a call goes.
-#[derive(FromPyObject)]
-pub(crate) enum PyTarget<'py> {
-    /// To a stream, now.
-    Stream(PyStream),
-    /// To a list, which makes it later.
-    List(PyRef<'py, CallList>),
-}
 
 /// Devices that were opened, so that no call opens one again.
 #[derive(Default)]
 pub(crate) struct Devices(Mutex<Vec<Device>>);
 
 impl Devices {
-    /// Calls a function with a device and a stream of Python's, or puts it into a list.
-    pub(crate) fn on(
-        &self,
-        target: PyTarget<'_>,
-        call: impl Fn(&Places<'_>, Target<'_>) -> Result<(), Error> + Send + Sync + 'static,
-    ) -> PyResult<()> {
-        match target {
-            PyTarget::Stream(stream) => {
-                caught(|| self.with(stream, |target| call(&Places::FIXED, target)))
-            }
-            PyTarget::List(list) => list.push(Box::new(call)),
-        }
-    }
-
     /// Calls a function with a device and a stream of Python's.
     pub(crate) fn with<R>(
         &self,

@@ -7,10 +7,6 @@
 mod algebra;
 #[cfg(feature = "cuda")]
 mod attention;
-#[cfg(feature = "cuda")]
-mod block_sparse;
-#[cfg(feature = "cuda")]
-mod calls;
 mod convert;
 #[cfg_attr(not(feature = "cuda"), path = "without_cuda.rs")]
 mod cuda;
@@ -19,10 +15,7 @@ mod devices;
 mod dlpack;
 mod equivariant;
 mod error;
-mod heads;
 mod host;
-#[cfg(feature = "cuda")]
-mod items;
 mod lion;
 mod logging;
 mod native;
@@ -53,22 +46,15 @@ fn _core(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_class::<program::Program>()?;
     module.add_class::<equivariant::EquivariantLinear>()?;
     module.add_class::<equivariant::InvariantNorm>()?;
-    module.add_class::<heads::HeadFeatures>()?;
     module.add_class::<slots::Slots>()?;
     module.add_class::<network::TokenGeometry>()?;
     module.add_class::<network::Network>()?;
     module.add_class::<network::NetworkFunction>()?;
     module.add_class::<network::NetworkPlan>()?;
     #[cfg(feature = "cuda")]
-    module.add_class::<items::Items>()?;
-    #[cfg(feature = "cuda")]
     module.add_class::<attention::Attention>()?;
     #[cfg(feature = "cuda")]
-    module.add_class::<block_sparse::BlockSparse>()?;
-    #[cfg(feature = "cuda")]
     module.add_class::<optim::Optimiser>()?;
-    #[cfg(feature = "cuda")]
-    module.add_class::<calls::CallList>()?;
     module.add_class::<dlpack::Array>()?;
     module.add_function(wrap_pyfunction!(dlpack::read_dlpack, module)?)?;
     module.add_function(wrap_pyfunction!(algebra::shipped, module)?)?;

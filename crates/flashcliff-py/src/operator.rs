@@ -374,44 +374,6 @@ impl Operator {
         }
     }
 
-    /// Writes the output of an operator of independent lanes on a GPU, on tensors with strides of their own. Each is an address, the
-    /// stride of blades and that of rows; `sizes` are batch, channels and the type.
-    ///
-    /// Not for users: memory is not checked, as for `forward`.
-    #[cfg(feature = "cuda")]
-    fn forward_strided(
-        slf: &Bound<'_, Self>,
-        sizes: (usize, usize, String),
-        inputs: Vec<crate::cuda::Strided>,
-        output: crate::cuda::Strided,
-        target: crate::devices::PyTarget<'_>,
-    ) -> PyResult<()> {
-        let sizes = crate::cuda::strided_sizes(&sizes)?;
-        // SAFETY: the caller's, who is the Python package itself.
-        crate::cuda::strided_call(slf, target, move |operator, places| unsafe {
-            operator.forward(sizes, &inputs, output, places)
-        })
-    }
-
-    /// Writes the gradients of the inputs of `forward_strided`; those that are `None` are not wanted.
-    ///
-    /// Not for users: memory is not checked, as for `forward`.
-    #[cfg(feature = "cuda")]
-    fn backward_strided(
-        slf: &Bound<'_, Self>,
-        sizes: (usize, usize, String),
-        inputs: Vec<crate::cuda::Strided>,
-        grad_output: crate::cuda::Strided,
-        grads: Vec<Option<crate::cuda::Strided>>,
-        target: crate::devices::PyTarget<'_>,
-    ) -> PyResult<()> {
-        let sizes = crate::cuda::strided_sizes(&sizes)?;
-        // SAFETY: the same holds as above.
-        crate::cuda::strided_call(slf, target, move |operator, places| unsafe {
-            operator.backward(sizes, &inputs, grad_output, &grads, places)
-        })
-    }
-
     /// Writes those gradients of the inputs that have an address.
     ///
     /// Not for users: memory is not checked, as for `forward`.
