@@ -30,6 +30,9 @@ impl<T> Pool<T> {
     }
 }
 
+/// The bytes of a line of caches. Buffers begin with one, so that rows of as many bytes are vectors in one line.
+const LINE: usize = 64;
+
 /// An element type with a pool.
 pub trait Pooled: Copy + Send + Sync + Sized + 'static {
     /// The pool that all threads share.
@@ -53,6 +56,7 @@ pooled!(f32, f64);
 #[derive(Debug)]
 pub struct Buffer<T: Pooled> {
     data: Vec<T>,
+    start: usize,
     len: usize,
 }
 
@@ -62,21 +66,25 @@ impl<T: Pooled + Default> Buffer<T> {
         if len == 0 {
             return Self {
                 data: Vec::new(),
+                start: 0,
                 len,
             };
         }
+        let whole = len + LINE / size_of::<T>();
         let mut free = T::pool().lock();
         let best = (0..free.len())
-            .filter(|&i| free[i].len() >= len)
+            .filter(|&i| free[i].len() >= whole)
             .min_by_key(|&i| free[i].len());
         let data = match best {
             Some(i) => free.swap_remove(i),
             None => {
                 drop(free);
-                vec![T::default(); len]
+                vec![T::default(); whole]
             }
         };
-        Self { data, len }
+        // An offset that cannot be found out is a large one.
+        let start = data.as_ptr().align_offset(LINE).min(whole - len);
+        Self { data, start, len }
     }
 }
 
@@ -84,13 +92,13 @@ impl<T: Pooled> Deref for Buffer<T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        &self.data[..self.len]
+        &self.data[self.start..][..self.len]
     }
 }
 
 impl<T: Pooled> DerefMut for Buffer<T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.data[..self.len]
+        &mut self.data[self.start..][..self.len]
     }
 }
 

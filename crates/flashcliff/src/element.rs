@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::Tier;
 use crate::operator::gemm::Gemm;
+use flashcliff_kernels::simd::{Math, Scalar};
 use flashcliff_kernels::stage::{Stage, Tiers};
 
 /// The type of the elements of a tensor.
@@ -101,6 +102,9 @@ mod private {
 
         /// How many elements a vector of the tier holds.
         fn lanes(tier: Tier) -> usize;
+
+        /// e to the power of the number. It has no branch, so that loops of it become vectors.
+        fn exp(self) -> Self;
     }
 }
 
@@ -126,6 +130,12 @@ macro_rules! element {
 
             fn lanes(tier: Tier) -> usize {
                 $lanes(tier)
+            }
+
+            #[inline(always)]
+            fn exp(self) -> Self {
+                // SAFETY: every CPU has the scalar tier.
+                unsafe { Scalar(self).exp() }.0
             }
         }
     };

@@ -13,6 +13,9 @@ use crate::network::{Axis, Extent, Maker, Network, Node, Set, Value};
 use crate::tokens::Step;
 use crate::work::{Gradient, Work};
 
+/// Values of a row begin at multiples of so many elements, and so those of any rows begin with a line of caches.
+const LINE: usize = 16;
+
 /// A range of calls that runs chunk by chunk.
 #[derive(Clone, Debug)]
 pub(crate) struct Part {
@@ -197,7 +200,7 @@ impl Plan {
             });
             sources.push(number);
         }
-        let width = arrange(&mut local, 1, |_| true, |from, _| Memory::Local { from });
+        let width = arrange(&mut local, LINE, |_| true, |from, _| Memory::Local { from });
         for (own, &source) in local.iter().zip(&sources) {
             let Some(Memory::Local { from }) = own.memory else {
                 continue;

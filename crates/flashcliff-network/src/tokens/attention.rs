@@ -229,20 +229,6 @@ impl Attention {
 }
 
 impl Place {
-    /// The element of the input's multivectors.
-    fn multivector(
-        &self,
-        input: Channels,
-        rows: usize,
-        row: usize,
-        head: usize,
-        channel: usize,
-        blade: usize,
-    ) -> usize {
-        let at = self.first.multivectors + channel * self.heads + head;
-        (blade * rows + row) * input.multivectors + at
-    }
-
     /// The element of the input's scalars.
     pub(crate) fn scalar(&self, input: Channels, row: usize, head: usize, channel: usize) -> usize {
         row * input.scalars + self.first.scalars + channel * self.heads + head

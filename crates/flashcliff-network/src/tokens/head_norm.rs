@@ -22,8 +22,9 @@ impl Attention {
             let (x, mut y) = (columns.take(mv), Buffer::take(columns.len()));
             core.forward(columns.sizes(rows), norm::EPS, &x, &mut y)?;
             columns.put(&y, to_mv);
+            let mut values = Vec::with_capacity(self.head.scalars);
             self.for_each_scalar_head(&place, (rows, side.channels), |at| {
-                let mut values = at.gather(s);
+                at.gather(s, &mut values);
                 standardise(&mut values);
                 at.scatter(&values, to_s);
             });
@@ -49,10 +50,12 @@ impl Attention {
             let mut gradient = Buffer::take(columns.len());
             core.backward(columns.sizes(rows), norm::EPS, &x, &g, &mut gradient)?;
             columns.put(&gradient, to_mv);
+            let [mut values, mut grads] = [(); 2].map(|()| Vec::with_capacity(self.head.scalars));
             self.for_each_scalar_head(&place, (rows, side.channels), |at| {
-                let mut values = at.gather(g_s);
-                standardise_gradient(&at.gather(s), &mut values);
-                at.scatter(&values, to_s);
+                at.gather(s, &mut values);
+                at.gather(g_s, &mut grads);
+                standardise_gradient(&values, &mut grads);
+                at.scatter(&grads, to_s);
             });
         }
         Ok(())
@@ -144,9 +147,10 @@ struct Spread {
 }
 
 impl Spread {
-    fn gather<T: Copy>(&self, data: &[T]) -> Vec<T> {
+    fn gather<T: Copy>(&self, data: &[T], values: &mut Vec<T>) {
         let places = (0..self.count).map(|at| self.first + at * self.step);
-        places.map(|at| data[at]).collect()
+        values.clear();
+        values.extend(places.map(|at| data[at]));
     }
 
     fn scatter<T: Copy>(&self, values: &[T], data: &mut [T]) {

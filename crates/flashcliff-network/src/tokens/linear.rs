@@ -168,11 +168,11 @@ impl Linear {
 
     /// The elements of the parameters of each kind, all layers together.
     pub(crate) fn lens(&self) -> [usize; 6] {
-        KINDS.map(|kind| {
-            let layers = self.layers.iter().flat_map(|&out| self.of_layer(out));
-            let own = layers.filter(|(own, _)| *own == kind);
-            own.map(|(_, shape)| shape.iter().product::<usize>()).sum()
-        })
+        let mut lens = [0; 6];
+        for (kind, shape) in self.of_layer(self.made()) {
+            lens[kind as usize] = shape.iter().product();
+        }
+        lens
     }
 
     /// Whether the bias of multivectors is of the scalar blade alone, while scalars mix with more blades.

@@ -10,14 +10,14 @@ mod compiled;
 mod lengths;
 
 use super::distance::DistancePoint;
-use crate::{Element, Error, sizes, threads};
+use crate::{Element, Error, Loop, Tier, sizes, threads};
 
 pub(crate) use compiled::CompiledHeads;
 use lengths::{at_least, check};
 
 /// The rows of a chunk.
 const ROWS: usize = 64;
-/// The heads whose points are computed at once.
+/// The points that are computed at once.
 const LANES: usize = 8;
 
 /// The numbers of a call.
@@ -125,11 +125,11 @@ impl HeadFeatures {
         self.check_features(sizes, features.len())?;
         let of_item = sizes::product([sizes.heads, sizes.width]).max(1);
         let chunks = features.chunks_mut(sizes::product([ROWS, of_item]));
+        let heads = Heads::new(self, sizes, x, weights);
         threads::for_each(chunks.enumerate(), |(chunk, to)| {
-            let rows = to.chunks_exact_mut(of_item);
-            for (at, to) in rows.enumerate() {
-                self.row(sizes, chunk * ROWS + at, x, weights, to);
-            }
+            let first = chunk * ROWS;
+            let heads = &heads;
+            Tier::best().run(Forward { heads, first, to });
         });
         Ok(())
     }
@@ -183,7 +183,6 @@ impl HeadFeatures {
         if sizes.rows == 0 || (self.blades == 0 && sizes.scalars == 0) {
             return Ok(());
         }
-        let of_row = sizes.channels * sizes.heads;
         let mut sums = vec![T::default(); sizes.rows.div_ceil(ROWS) * of_weights.len()];
         let strides = to.strides;
         let blades = parts_of_blades(to.multivectors, sizes.rows, strides, self.blades);
@@ -198,21 +197,19 @@ impl HeadFeatures {
                 (chunk, blades, scalars, own)
             })
             .collect();
-        threads::for_each(work.into_iter(), |(chunk, mut blades, scalars, sums)| {
+        let heads = Heads::new(self, sizes, x, weights);
+        threads::for_each(work.into_iter(), |(chunk, blades, scalars, of_weights)| {
             let first = chunk * ROWS;
-            for at in 0..ROWS.min(sizes.rows - first) {
-                let g = &gradient[chunk * of_chunk + at * sizes.heads * sizes.width..];
-                let mut to: Vec<&mut [T]> = blades
-                    .iter_mut()
-                    .map(|blade| &mut blade[at * strides.row..][..of_row])
-                    .collect();
-                self.row_gradient(sizes, first + at, x, weights, g, &mut to, sums);
-                let of_row = sizes.scalars * sizes.heads;
-                if of_row > 0 {
-                    let to = &mut scalars[at * strides.scalars..][..of_row];
-                    self.scalar_gradient(sizes, g, to);
-                }
-            }
+            Tier::best().run(Backward {
+                heads: &heads,
+                first,
+                g: &gradient[chunk * of_chunk..],
+                rows: ROWS.min(sizes.rows - first),
+                strides,
+                blades,
+                scalars,
+                of_weights,
+            });
         });
         for sums in sums.chunks_exact(of_weights.len().max(1)) {
             for (to, &sum) in of_weights.iter_mut().zip(sums) {
@@ -228,139 +225,6 @@ impl HeadFeatures {
         let distances = distances.map_or(0, |d| DistancePoint::<f64>::count(d.coordinates));
         let of_channel = sizes::sum([self.taken.len(), distances]);
         sizes::sum([sizes::product([of_channel, sizes.channels]), sizes.scalars])
-    }
-
-    /// Writes the features of an item.
-    fn row<T: Element>(
-        &self,
-        sizes: HeadSizes,
-        row: usize,
-        x: HeadItems<'_, T>,
-        weights: &[T],
-        to: &mut [T],
-    ) {
-        let HeadSizes {
-            channels,
-            heads,
-            width,
-            ..
-        } = sizes;
-        let blade = |blade: usize| &x.multivectors[blade * x.strides.blade + row * x.strides.row..];
-        for (at, &(taken, negative)) in self.taken.iter().enumerate() {
-            let from = blade(taken);
-            for channel in 0..channels {
-                let from = &from[channel * heads..][..heads];
-                for (head, &value) in from.iter().enumerate() {
-                    let value = if negative {
-                        T::default() - value
-                    } else {
-                        value
-                    };
-                    to[head * width + at * channels + channel] = value;
-                }
-            }
-        }
-        let mut first = self.taken.len() * channels;
-        if let Some(distances) = &self.distances {
-            for Block {
-                at,
-                channel,
-                head,
-                whole,
-            } in sizes.blocks()
-            {
-                let put = |feature: usize, lane: usize, value: T| {
-                    to[(head + lane) * width + first + feature * channels + channel] = value;
-                };
-                match whole {
-                    true => distances.features::<T, LANES>(at, blade, weights, put),
-                    false => distances.features::<T, 1>(at, blade, weights, put),
-                }
-            }
-            first += DistancePoint::<T>::count(distances.coordinates) * channels;
-        }
-        if sizes.scalars > 0 {
-            let from = &x.scalars[row * x.strides.scalars..];
-            for (at, &value) in from[..sizes.scalars * heads].iter().enumerate() {
-                to[at % heads * width + first + at / heads] = value;
-            }
-        }
-        for to in to.chunks_exact_mut(width.max(1)) {
-            to[first + sizes.scalars..].fill(T::default());
-        }
-    }
-
-    /// Writes the gradient of the multivectors of an item, and adds that of the weights.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the arguments of `row`, and their gradients"
-    )]
-    fn row_gradient<T: Element>(
-        &self,
-        sizes: HeadSizes,
-        row: usize,
-        x: HeadItems<'_, T>,
-        weights: &[T],
-        g: &[T],
-        to: &mut [&mut [T]],
-        of_weights: &mut [T],
-    ) {
-        let HeadSizes {
-            channels,
-            heads,
-            width,
-            ..
-        } = sizes;
-        let mut taken = self.taken.iter().enumerate().peekable();
-        for (blade, to) in to.iter_mut().enumerate() {
-            let Some((at, &(_, negative))) = taken.next_if(|(_, (taken, _))| *taken == blade)
-            else {
-                to.fill(T::default());
-                continue;
-            };
-            for channel in 0..channels {
-                let to = &mut to[channel * heads..][..heads];
-                for (head, to) in to.iter_mut().enumerate() {
-                    let value = g[head * width + at * channels + channel];
-                    *to = if negative {
-                        T::default() - value
-                    } else {
-                        value
-                    };
-                }
-            }
-        }
-        let Some(distances) = &self.distances else {
-            return;
-        };
-        let first = self.taken.len() * channels;
-        let blade = |blade: usize| &x.multivectors[blade * x.strides.blade + row * x.strides.row..];
-        for Block {
-            at,
-            channel,
-            head,
-            whole,
-        } in sizes.blocks()
-        {
-            let g = |feature: usize, lane: usize| {
-                g[(head + lane) * width + first + feature * channels + channel]
-            };
-            let put = |axis: usize, lane: usize, value: T| {
-                to[distances.first + axis][at + lane] += value;
-            };
-            match whole {
-                true => distances.gradient::<T, LANES>(at, blade, weights, g, put, of_weights),
-                false => distances.gradient::<T, 1>(at, blade, weights, g, put, of_weights),
-            }
-        }
-    }
-
-    /// Writes the gradient of the scalars of an item.
-    fn scalar_gradient<T: Element>(&self, sizes: HeadSizes, g: &[T], to: &mut [T]) {
-        let first = self.count(sizes) - sizes.scalars;
-        for (at, to) in to.iter_mut().enumerate() {
-            *to = g[at % sizes.heads * sizes.width + first + at / sizes.heads];
-        }
     }
 
     fn check(
@@ -427,15 +291,208 @@ impl HeadFeatures {
     }
 }
 
-/// Neighbouring heads of a channel.
-#[derive(Clone, Copy)]
-struct Block {
-    /// The place of the first among an item's channels.
-    at: usize,
-    channel: usize,
-    head: usize,
-    /// Whether there are as many heads as lanes; else it is one.
-    whole: bool,
+/// What the rows of a call share.
+struct Heads<'a, T> {
+    of: &'a HeadFeatures,
+    sizes: HeadSizes,
+    x: HeadItems<'a, T>,
+    weights: &'a [T],
+    /// The place of each channel of an item's heads, among the first features of heads.
+    places: Vec<usize>,
+}
+
+/// Writes the features of some rows.
+struct Forward<'a, T> {
+    heads: &'a Heads<'a, T>,
+    first: usize,
+    to: &'a mut [T],
+}
+
+/// Writes the gradients of some rows, and adds those of weights.
+struct Backward<'a, 'b, T> {
+    heads: &'a Heads<'a, T>,
+    first: usize,
+    /// The gradient of the features, from the first row on.
+    g: &'a [T],
+    rows: usize,
+    strides: HeadStrides,
+    /// The rows of each blade.
+    blades: Vec<&'b mut [T]>,
+    scalars: &'b mut [T],
+    of_weights: &'b mut [T],
+}
+
+impl<T: Element> Loop for Forward<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let HeadSizes { heads, width, .. } = self.heads.sizes;
+        for (at, to) in self.to.chunks_exact_mut((heads * width).max(1)).enumerate() {
+            self.heads.row(self.first + at, to);
+        }
+    }
+}
+
+impl<T: Element> Loop for Backward<'_, '_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(mut self) {
+        let HeadSizes { heads, width, .. } = self.heads.sizes;
+        for at in 0..self.rows {
+            let g = &self.g[at * heads * width..][..heads * width];
+            self.row(at, g);
+        }
+    }
+}
+
+impl<'a, T: Element> Heads<'a, T> {
+    fn new(of: &'a HeadFeatures, sizes: HeadSizes, x: HeadItems<'a, T>, weights: &'a [T]) -> Self {
+        let place = |at: usize| at % sizes.heads * sizes.width + at / sizes.heads;
+        Self {
+            of,
+            sizes,
+            x,
+            weights,
+            places: (0..sizes.channels * sizes.heads).map(place).collect(),
+        }
+    }
+
+    /// The multivectors of an item in a blade.
+    #[inline(always)]
+    fn blade(&self, row: usize, blade: usize) -> &'a [T] {
+        let HeadStrides {
+            blade: step,
+            row: of_row,
+            ..
+        } = self.x.strides;
+        &self.x.multivectors[blade * step + row * of_row..][..self.places.len()]
+    }
+
+    /// The features in front of those of distances, and in front of scalars.
+    #[inline(always)]
+    fn firsts(&self) -> [usize; 2] {
+        let first = self.of.taken.len() * self.sizes.channels;
+        [first, self.of.count(self.sizes) - self.sizes.scalars]
+    }
+
+    /// The first of each block of points, and whether it has as many as lanes; else it is one.
+    #[inline(always)]
+    fn blocks(&self) -> impl Iterator<Item = (usize, bool)> + use<T> {
+        let count = self.places.len();
+        let whole = count - count % LANES;
+        let blocks = (0..whole).step_by(LANES).map(|at| (at, true));
+        blocks.chain((whole..count).map(|at| (at, false)))
+    }
+
+    /// Writes the features of an item.
+    #[inline(always)]
+    fn row(&self, row: usize, to: &mut [T]) {
+        let HeadSizes {
+            channels,
+            scalars,
+            heads,
+            width,
+            ..
+        } = self.sizes;
+        let [of_distances, of_scalars] = self.firsts();
+        for (at, &(taken, negative)) in self.of.taken.iter().enumerate() {
+            let from = self.blade(row, taken);
+            for head in 0..heads {
+                let to = &mut to[head * width + at * channels..][..channels];
+                let from = from[head..].iter().step_by(heads);
+                match negative {
+                    true => to
+                        .iter_mut()
+                        .zip(from)
+                        .for_each(|(to, &x)| *to = T::default() - x),
+                    false => to.iter_mut().zip(from).for_each(|(to, &x)| *to = x),
+                }
+            }
+        }
+        if let Some(distances) = &self.of.distances {
+            for (at, whole) in self.blocks() {
+                let blade = |blade: usize| self.blade(row, blade);
+                let put = |feature: usize, lane: usize, value: T| {
+                    to[self.places[at + lane] + of_distances + feature * channels] = value;
+                };
+                match whole {
+                    true => distances.features::<T, LANES>(at, blade, self.weights, put),
+                    false => distances.features::<T, 1>(at, blade, self.weights, put),
+                }
+            }
+        }
+        for (head, to) in to.chunks_exact_mut(width.max(1)).enumerate() {
+            let (to, behind) = to[of_scalars..].split_at_mut(scalars);
+            if scalars > 0 {
+                let from = &self.x.scalars[row * self.x.strides.scalars + head..];
+                let from = from.iter().step_by(heads);
+                to.iter_mut().zip(from).for_each(|(to, &s)| *to = s);
+            }
+            behind.fill(T::default());
+        }
+    }
+}
+
+impl<T: Element> Backward<'_, '_, T> {
+    /// Writes the gradient of an item, and adds that of the weights.
+    #[inline(always)]
+    fn row(&mut self, at: usize, g: &[T]) {
+        let own = self.heads;
+        let HeadSizes {
+            channels,
+            scalars,
+            heads,
+            width,
+            ..
+        } = own.sizes;
+        let [of_distances, of_scalars] = own.firsts();
+        let (row, from_row) = (self.first + at, at * self.strides.row);
+        let mut taken = own.of.taken.iter().enumerate().peekable();
+        for (blade, to) in self.blades.iter_mut().enumerate() {
+            let to = &mut to[from_row..][..channels * heads];
+            let Some((at, &(_, negative))) = taken.next_if(|(_, (taken, _))| *taken == blade)
+            else {
+                to.fill(T::default());
+                continue;
+            };
+            for head in 0..heads {
+                let g = &g[head * width + at * channels..][..channels];
+                let to = to[head..].iter_mut().step_by(heads);
+                match negative {
+                    true => to.zip(g).for_each(|(to, &g)| *to = T::default() - g),
+                    false => to.zip(g).for_each(|(to, &g)| *to = g),
+                }
+            }
+        }
+        if let Some(distances) = &own.of.distances {
+            for (at, whole) in own.blocks() {
+                let blade = |blade: usize| own.blade(row, blade);
+                let g = |feature: usize, lane: usize| {
+                    g[own.places[at + lane] + of_distances + feature * channels]
+                };
+                let blades = &mut self.blades;
+                let put = |axis: usize, lane: usize, value: T| {
+                    blades[distances.first + axis][from_row + at + lane] += value;
+                };
+                let of_weights = &mut *self.of_weights;
+                match whole {
+                    true => {
+                        distances.gradient::<T, LANES>(at, blade, own.weights, g, put, of_weights)
+                    }
+                    false => distances.gradient::<T, 1>(at, blade, own.weights, g, put, of_weights),
+                }
+            }
+        }
+        if scalars > 0 {
+            let to = &mut self.scalars[at * self.strides.scalars..][..scalars * heads];
+            for (head, g) in g.chunks_exact(width).enumerate() {
+                let to = to[head..].iter_mut().step_by(heads);
+                to.zip(&g[of_scalars..]).for_each(|(to, &g)| *to = g);
+            }
+        }
+    }
 }
 
 impl HeadSizes {
@@ -443,25 +500,6 @@ impl HeadSizes {
     fn of_item(self) -> (usize, usize) {
         let of = |channels: usize| sizes::product([channels, self.heads]);
         (of(self.channels), of(self.scalars))
-    }
-
-    /// All heads of all channels, in blocks.
-    fn blocks(self) -> impl Iterator<Item = Block> {
-        let whole = self.heads / LANES;
-        let each = whole + self.heads % LANES;
-        (0..self.channels * each).map(move |block| {
-            let (channel, block) = (block / each, block % each);
-            let head = match block.checked_sub(whole) {
-                None => block * LANES,
-                Some(behind) => whole * LANES + behind,
-            };
-            Block {
-                at: channel * self.heads + head,
-                channel,
-                head,
-                whole: block < whole,
-            }
-        })
     }
 }
 

@@ -1,9 +1,9 @@
 //! The passes of attention, in blocks of queries and keys.
 
 use super::{AttentionGradients, AttentionInputs, AttentionMask, AttentionSizes};
-use crate::Element;
 use crate::kernel::tasks;
 use crate::operator::gemm::{Matrix, matmul, matmul_scaled};
+use crate::{Element, Loop, Tier};
 
 /// The largest number of queries of a block.
 const QUERIES: usize = 64;
@@ -52,7 +52,8 @@ fn forward_block<T: Element>(
     let (zero, width) = (T::default(), sizes.width);
     let count = normaliser.len();
     out.fill(zero);
-    let mut largest = [f64::NEG_INFINITY; QUERIES];
+    let lowest = T::from_f64(f64::NEG_INFINITY);
+    let mut largest = [lowest; QUERIES];
     let mut sum = [zero; QUERIES];
     let mut scores = vec![zero; count * sizes.keys.min(KEYS)];
     for (start, keys) in blocks(sizes.keys, KEYS) {
@@ -64,32 +65,14 @@ fn forward_block<T: Element>(
             (start, keys),
             &mut scores[..count * keys],
         );
-        for (query, scores) in scores[..count * keys].chunks_exact_mut(keys).enumerate() {
-            let block = scores.iter().fold(f64::NEG_INFINITY, |largest, score| {
-                largest.max(score.to_f64())
-            });
-            let before = largest[query];
-            let now = before.max(block);
-            let hidden = |score: &T| score.to_f64() == f64::NEG_INFINITY;
-            if now == f64::NEG_INFINITY && scores.iter().all(hidden) {
-                // The mask hides all keys so far. NaN is not hidden.
-                scores.fill(zero);
-                continue;
-            }
-            if now > before {
-                // Sums so far were relative to a smaller score.
-                let down = T::from_f64((before - now).exp());
-                sum[query] = sum[query] * down;
-                for out in &mut out[query * width..][..width] {
-                    *out = *out * down;
-                }
-                largest[query] = now;
-            }
-            for score in scores {
-                *score = T::from_f64((score.to_f64() - largest[query]).exp());
-                sum[query] += *score;
-            }
-        }
+        Tier::best().run(Exponentials {
+            scores: &mut scores[..count * keys],
+            keys,
+            largest: &mut largest,
+            sum: &mut sum,
+            out,
+            width,
+        });
         let scores = Matrix::rows(scores.as_mut_ptr(), keys);
         let out = Matrix::rows(out.as_mut_ptr(), width);
         // SAFETY: lengths were checked, and the scores are those of the block.
@@ -99,8 +82,8 @@ fn forward_block<T: Element>(
         }
     }
     for (query, normaliser) in normaliser.iter_mut().enumerate() {
-        *normaliser = T::from_f64(largest[query] + sum[query].to_f64().ln());
-        if largest[query] > f64::NEG_INFINITY {
+        *normaliser = T::from_f64(largest[query].to_f64() + sum[query].to_f64().ln());
+        if largest[query] > lowest {
             for out in &mut out[query * width..][..width] {
                 *out = *out / sum[query];
             }
@@ -167,15 +150,12 @@ fn backward_group<T: Element>(
         return;
     }
     // The mean of a query's gradient of values, by its weights: the part of a score's gradient that they share.
-    let shared: Vec<T> = (0..sizes.queries)
-        .map(|query| {
-            let at = query * width..(query + 1) * width;
-            let pairs = out[at.clone()].iter().zip(&gradient[at]);
-            let mut sum = zero;
-            pairs.for_each(|(&out, &gradient)| sum += out * gradient);
-            sum
-        })
-        .collect();
+    let mut shared = vec![zero; sizes.queries];
+    Tier::best().run(Products {
+        pairs: [out, gradient],
+        width,
+        sums: &mut shared,
+    });
     let tile = sizes.queries.min(QUERIES) * sizes.keys.min(KEYS);
     let (mut weights, mut slopes) = (vec![zero; tile], vec![zero; tile]);
     let factor = T::from_f64(scale);
@@ -191,16 +171,11 @@ fn backward_group<T: Element>(
                 (k_start, keys),
                 &mut weights[..count * keys],
             );
-            for (index, row) in weights[..count * keys].chunks_exact_mut(keys).enumerate() {
-                let normaliser = normaliser[q_start + index].to_f64();
-                if normaliser == f64::NEG_INFINITY {
-                    row.fill(zero);
-                    continue;
-                }
-                for score in row {
-                    *score = T::from_f64((score.to_f64() - normaliser).exp());
-                }
-            }
+            Tier::best().run(Weights {
+                scores: &mut weights[..count * keys],
+                keys,
+                normaliser: &normaliser[q_start..],
+            });
             let p = Matrix::rows(weights.as_mut_ptr(), keys);
             let d = Matrix::rows(slopes.as_mut_ptr(), keys);
             let g = g.from(q_start, 0);
@@ -217,13 +192,12 @@ fn backward_group<T: Element>(
                 );
                 matmul((count, width, keys), d, g, value.transposed(), false);
             }
-            let rows = slopes[..count * keys].chunks_exact_mut(keys);
-            for (index, (row, weights)) in rows.zip(weights.chunks_exact(keys)).enumerate() {
-                let shared = shared[q_start + index];
-                for (slope, &weight) in row.iter_mut().zip(weights) {
-                    *slope = weight * (*slope - shared);
-                }
-            }
+            Tier::best().run(Slopes {
+                slopes: &mut slopes[..count * keys],
+                weights: &weights,
+                keys,
+                shared: &shared[q_start..],
+            });
             // SAFETY: the same holds as above.
             unsafe {
                 let (q, k) = (tensors.query.from(query, 0), tensors.key.from(key, 0));
@@ -234,6 +208,164 @@ fn backward_group<T: Element>(
             }
         }
     }
+}
+
+/// The numbers that loops below carry along at once. Sums are in an order that depends on it, and not on the CPU.
+const LANES: usize = 16;
+
+/// Turns the scores of a block into exponentials of their distance from the largest so far, and scales down what was summed relative to a smaller one.
+struct Exponentials<'a, T> {
+    scores: &'a mut [T],
+    keys: usize,
+    largest: &'a mut [T],
+    sum: &'a mut [T],
+    out: &'a mut [T],
+    width: usize,
+}
+
+impl<T: Element> Loop for Exponentials<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let (zero, lowest) = (T::default(), T::from_f64(f64::NEG_INFINITY));
+        let rows = self.scores.chunks_exact_mut(self.keys).enumerate();
+        for (query, scores) in rows {
+            let before = self.largest[query];
+            // NaN is passed over.
+            let larger = |a: T, b: T| if b > a { b } else { a };
+            let now = fold(scores, before, larger);
+            if now == lowest && scores.iter().all(|score| *score == lowest) {
+                // The mask hides all keys so far. NaN is not hidden.
+                scores.fill(zero);
+                continue;
+            }
+            if now > before {
+                // Sums so far were relative to a smaller score.
+                let down = (before - now).exp();
+                self.sum[query] = self.sum[query] * down;
+                for out in &mut self.out[query * self.width..][..self.width] {
+                    *out = *out * down;
+                }
+                self.largest[query] = now;
+            }
+            scores
+                .iter_mut()
+                .for_each(|score| *score = (*score - now).exp());
+            self.sum[query] += sum(scores);
+        }
+    }
+}
+
+/// Turns the scores of a block into weights.
+struct Weights<'a, T> {
+    scores: &'a mut [T],
+    keys: usize,
+    normaliser: &'a [T],
+}
+
+impl<T: Element> Loop for Weights<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let rows = self.scores.chunks_exact_mut(self.keys);
+        for (row, &normaliser) in rows.zip(self.normaliser) {
+            if normaliser == T::from_f64(f64::NEG_INFINITY) {
+                row.fill(T::default());
+                continue;
+            }
+            row.iter_mut()
+                .for_each(|score| *score = (*score - normaliser).exp());
+        }
+    }
+}
+
+/// Turns the gradients of weights into those of scores.
+struct Slopes<'a, T> {
+    slopes: &'a mut [T],
+    weights: &'a [T],
+    keys: usize,
+    shared: &'a [T],
+}
+
+impl<T: Element> Loop for Slopes<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let weights = self.weights.chunks_exact(self.keys);
+        let rows = self.slopes.chunks_exact_mut(self.keys).zip(weights);
+        for ((row, weights), &shared) in rows.zip(self.shared) {
+            for (slope, &weight) in row.iter_mut().zip(weights) {
+                *slope = weight * (*slope - shared);
+            }
+        }
+    }
+}
+
+/// Writes the products of pairs of vectors.
+struct Products<'a, T> {
+    pairs: [&'a [T]; 2],
+    width: usize,
+    sums: &'a mut [T],
+}
+
+impl<T: Element> Loop for Products<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
+        let width = self.width.max(1);
+        let [left, right] = self.pairs.map(|all| all.chunks_exact(width));
+        for ((to, left), right) in self.sums.iter_mut().zip(left).zip(right) {
+            let mut lanes = [T::default(); LANES];
+            let whole = left.len() - left.len() % LANES;
+            for at in (0..whole).step_by(LANES) {
+                for (lane, sum) in lanes.iter_mut().enumerate() {
+                    *sum += left[at + lane] * right[at + lane];
+                }
+            }
+            for (at, sum) in (whole..left.len()).zip(&mut lanes) {
+                *sum += left[at] * right[at];
+            }
+            *to = sum(&lanes);
+        }
+    }
+}
+
+/// The sum of numbers, in lanes.
+#[inline(always)]
+fn sum<T: Element>(values: &[T]) -> T {
+    let add = |mut a: T, b: T| {
+        a += b;
+        a
+    };
+    fold(values, T::default(), add)
+}
+
+/// Numbers combined with the first one in lanes, and then lanes in pairs.
+#[inline(always)]
+fn fold<T: Element>(values: &[T], first: T, combine: impl Fn(T, T) -> T) -> T {
+    let mut lanes = [first; LANES];
+    let chunks = values.chunks_exact(LANES);
+    let rest = chunks.remainder();
+    for chunk in chunks {
+        for (lane, &value) in lanes.iter_mut().zip(chunk) {
+            *lane = combine(*lane, value);
+        }
+    }
+    for (lane, &value) in lanes.iter_mut().zip(rest) {
+        *lane = combine(*lane, value);
+    }
+    let mut count = LANES;
+    while count > 1 {
+        count /= 2;
+        for lane in 0..count {
+            lanes[lane] = combine(lanes[lane], lanes[lane + count]);
+        }
+    }
+    lanes[0]
 }
 
 /// Queries, keys and values of all groups as matrices, one row each.

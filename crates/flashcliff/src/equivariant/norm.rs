@@ -5,7 +5,7 @@ use std::ops::Range;
 use crate::compiled::compiled_here;
 use crate::kernel::tasks::{self, Chunks};
 use crate::operator::gemm::Matrix;
-use crate::{Algebra, Element, Error};
+use crate::{Algebra, Element, Error, Loop, Tier};
 
 /// The layer norm of GATr and L-GATr, which versors leave alone.
 ///
@@ -91,17 +91,14 @@ impl InvariantNorm {
         y: &mut [T],
     ) -> Result<(), Error> {
         self.check(sizes, &[x.len(), y.len()])?;
-        self.blocks(sizes, y, |rows, scratch, y| {
-            self.statistics(sizes, eps, &rows, x, scratch);
-            for blade in 0..self.squares.len() {
-                let x = sizes.of(x, blade, &rows);
-                // SAFETY: each row is written by one task.
-                let y = unsafe { sizes.of_mut(*y, blade, &rows) };
-                for ((y, &x), &scale) in y.iter_mut().zip(x).zip(&scratch.scale) {
-                    *y = x * scale;
-                }
-            }
-        });
+        let pass = Pass {
+            of: self,
+            sizes,
+            eps,
+            x,
+            g: None,
+        };
+        pass.spread(y);
         Ok(())
     }
 
@@ -132,42 +129,14 @@ impl InvariantNorm {
         gradient: &mut [T],
     ) -> Result<(), Error> {
         self.check(sizes, &[x.len(), g.len(), gradient.len()])?;
-        let channels = T::from_f64(sizes.channels.max(1) as f64);
-        let eps_here = T::from_f64(eps);
-        self.blocks(sizes, gradient, |rows, scratch, gradient| {
-            self.statistics(sizes, eps, &rows, x, scratch);
-            scratch.product.fill(T::default());
-            for blade in 0..self.squares.len() {
-                let (x, g) = (sizes.of(x, blade, &rows), sizes.of(g, blade, &rows));
-                for ((sum, &x), &g) in scratch.product.iter_mut().zip(x).zip(g) {
-                    *sum += x * g;
-                }
-            }
-            for product in scratch.product.chunks_exact_mut(sizes.width().max(1)) {
-                sizes.sum_channels(product);
-            }
-            let factors = scratch.product.iter_mut().zip(&scratch.scale);
-            for ((product, &scale), &mean) in factors.zip(&scratch.mean) {
-                let factor = *product * scale * scale * scale / channels;
-                *product = if mean <= eps_here {
-                    T::default()
-                } else {
-                    factor
-                };
-            }
-            for (blade, (&square, &grade)) in self.squares.iter().zip(&self.grades).enumerate() {
-                let (x, g) = (sizes.of(x, blade, &rows), sizes.of(g, blade, &rows));
-                let norms = &scratch.norms[grade * x.len()..][..x.len()];
-                let square = T::from_f64(f64::from(square));
-                // SAFETY: the same holds as above.
-                let to = unsafe { sizes.of_mut(*gradient, blade, &rows) };
-                let scales = scratch.scale.iter().zip(&scratch.product);
-                let given = x.iter().zip(g).zip(norms).zip(scales);
-                for (to, (((&x, &g), &norm), (&scale, &factor))) in to.iter_mut().zip(given) {
-                    *to = g * scale - x * sign(norm) * square * factor;
-                }
-            }
-        });
+        let pass = Pass {
+            of: self,
+            sizes,
+            eps,
+            x,
+            g: Some(g),
+        };
+        pass.spread(gradient);
         Ok(())
     }
 
@@ -176,22 +145,30 @@ impl InvariantNorm {
         lens.iter()
             .try_for_each(|&len| super::check_len(&shape, len))
     }
+}
 
-    /// Runs work on blocks of rows, with scratch memory of their size and the tensor to write.
-    fn blocks<T: Element>(
-        &self,
-        sizes: NormSizes,
-        to: &mut [T],
-        work: impl Fn(Range<usize>, &mut Scratch<T>, &Matrix<T>) + Sync,
-    ) {
+/// A pass: the norm, or with the gradient of its result the gradient of its input.
+#[derive(Clone, Copy)]
+struct Pass<'a, T> {
+    of: &'a InvariantNorm,
+    sizes: NormSizes,
+    eps: f64,
+    x: &'a [T],
+    g: Option<&'a [T]>,
+}
+
+impl<T: Element> Pass<'_, T> {
+    /// Runs the pass on blocks of rows.
+    fn spread(&self, to: &mut [T]) {
         // Rows without elements may be any number.
         if to.is_empty() {
             return;
         }
-        let elements = self.squares.len() * sizes.width();
+        let sizes = self.sizes;
+        let elements = self.of.squares.len() * sizes.width();
         let chunks = Chunks::of_rows(sizes.rows, MIN_ELEMENTS.div_ceil(elements.max(1)));
         let to = Matrix::rows(to.as_mut_ptr(), sizes.width());
-        let grades = self.grades.last().map_or(0, |last| last + 1);
+        let grades = self.of.grades.last().map_or(0, |last| last + 1);
         let block = (BLOCK / sizes.width().max(1)).max(1);
         tasks::run::<T>(chunks.count(), &mut [], 0, |_, chunk| {
             let range = chunks.range(chunk);
@@ -199,23 +176,98 @@ impl InvariantNorm {
             for start in range.clone().step_by(block) {
                 let rows = start..range.end.min(start + block);
                 scratch.resize(grades, rows.len() * sizes.width());
-                work(rows, &mut scratch, &to);
+                Tier::best().run(Block {
+                    pass: *self,
+                    rows,
+                    scratch: &mut scratch,
+                    to,
+                });
             }
         });
     }
+}
 
-    /// The squared norm of each grade and element of some rows, and for each element the mean and the scale of its group.
-    fn statistics<T: Element>(
-        &self,
-        sizes: NormSizes,
-        eps: f64,
-        rows: &Range<usize>,
-        x: &[T],
-        scratch: &mut Scratch<T>,
-    ) {
+/// Rows of a pass, which no other block writes.
+struct Block<'a, T> {
+    pass: Pass<'a, T>,
+    rows: Range<usize>,
+    scratch: &'a mut Scratch<T>,
+    to: Matrix<T>,
+}
+
+impl<T: Element> Loop for Block<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(mut self) {
+        self.statistics();
+        match self.pass.g {
+            None => self.forward(),
+            Some(g) => self.backward(g),
+        }
+    }
+}
+
+impl<T: Element> Block<'_, T> {
+    #[inline(always)]
+    fn forward(self) {
+        let Pass { of, sizes, x, .. } = self.pass;
+        for blade in 0..of.squares.len() {
+            let x = sizes.of(x, blade, &self.rows);
+            // SAFETY: each row is written by one task.
+            let y = unsafe { sizes.of_mut(self.to, blade, &self.rows) };
+            for ((y, &x), &scale) in y.iter_mut().zip(x).zip(&self.scratch.scale) {
+                *y = x * scale;
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn backward(self, g: &[T]) {
+        let Pass {
+            of, sizes, eps, x, ..
+        } = self.pass;
+        let (rows, scratch) = (&self.rows, self.scratch);
+        let (channels, eps) = (T::from_f64(sizes.channels.max(1) as f64), T::from_f64(eps));
+        scratch.product.fill(T::default());
+        for blade in 0..of.squares.len() {
+            let (x, g) = (sizes.of(x, blade, rows), sizes.of(g, blade, rows));
+            for ((sum, &x), &g) in scratch.product.iter_mut().zip(x).zip(g) {
+                *sum += x * g;
+            }
+        }
+        for product in scratch.product.chunks_exact_mut(sizes.width().max(1)) {
+            sizes.sum_channels(product);
+        }
+        let factors = scratch.product.iter_mut().zip(&scratch.scale);
+        for ((product, &scale), &mean) in factors.zip(&scratch.mean) {
+            let factor = *product * scale * scale * scale / channels;
+            *product = if mean <= eps { T::default() } else { factor };
+        }
+        for (blade, (&square, &grade)) in of.squares.iter().zip(&of.grades).enumerate() {
+            let (x, g) = (sizes.of(x, blade, rows), sizes.of(g, blade, rows));
+            let norms = &scratch.norms[grade * x.len()..][..x.len()];
+            let square = T::from_f64(f64::from(square));
+            // SAFETY: each row is written by one task.
+            let to = unsafe { sizes.of_mut(self.to, blade, rows) };
+            let scales = scratch.scale.iter().zip(&scratch.product);
+            let given = x.iter().zip(g).zip(norms).zip(scales);
+            for (to, (((&x, &g), &norm), (&scale, &factor))) in to.iter_mut().zip(given) {
+                *to = g * scale - x * sign(norm) * square * factor;
+            }
+        }
+    }
+
+    /// The squared norm of each grade and element, and for each element the mean and the scale of its group.
+    #[inline(always)]
+    fn statistics(&mut self) {
+        let Pass {
+            of, sizes, eps, x, ..
+        } = self.pass;
+        let scratch = &mut *self.scratch;
         scratch.norms.fill(T::default());
-        for (blade, (&square, &grade)) in self.squares.iter().zip(&self.grades).enumerate() {
-            let x = sizes.of(x, blade, rows);
+        for (blade, (&square, &grade)) in of.squares.iter().zip(&of.grades).enumerate() {
+            let x = sizes.of(x, blade, &self.rows);
             let norms = scratch.norms[grade * x.len()..][..x.len()].iter_mut();
             match square {
                 0 => {}
@@ -286,6 +338,7 @@ impl NormSizes {
     }
 
     /// The elements of a blade and some rows.
+    #[inline(always)]
     fn of<'a, T>(self, data: &'a [T], blade: usize, rows: &Range<usize>) -> &'a [T] {
         let start = (blade * self.rows + rows.start) * self.width();
         &data[start..][..rows.len() * self.width()]
@@ -295,6 +348,7 @@ impl NormSizes {
     ///
     /// # Safety
     /// The rows exist, and nobody else uses them during `'a`.
+    #[inline(always)]
     unsafe fn of_mut<'a, T: Copy>(
         self,
         data: Matrix<T>,
@@ -307,6 +361,7 @@ impl NormSizes {
     }
 
     /// Replaces the elements of a row by the sums over channels, the same for every channel of a group.
+    #[inline(always)]
     fn sum_channels<T: Element>(self, elements: &mut [T]) {
         if self.width() == 0 {
             return;
@@ -321,11 +376,15 @@ impl NormSizes {
     }
 
     /// Copies the elements of the first channel of a row to all others.
+    #[inline(always)]
     fn spread<T: Copy>(self, elements: &mut [T]) {
         if self.width() == 0 {
             return;
         }
         let (first, others) = elements.split_at_mut(self.groups);
+        if let [first] = first {
+            return others.fill(*first);
+        }
         for channel in others.chunks_exact_mut(self.groups) {
             channel.copy_from_slice(first);
         }
@@ -351,6 +410,7 @@ impl<T: Element> Scratch<T> {
 }
 
 /// The sign of a number: 1, -1, or 0 for zero and NaN.
+#[inline(always)]
 fn sign<T: Element>(value: T) -> T {
     let (zero, one) = (T::default(), T::from_f64(1.0));
     if value > zero {

@@ -399,32 +399,31 @@ unsafe fn add_rows<'a, T: Element>(
     to: &Matrix<T>,
     rows: Range<usize>,
     n: usize,
-    values: impl Iterator<Item = &'a T> + Clone,
+    values: impl Iterator<Item = &'a T>,
 ) {
-    if values.clone().next().is_none() {
+    let values: Vec<T> = values.copied().collect();
+    if values.is_empty() {
         return;
     }
     for row in rows {
         // SAFETY: the caller promises it.
         let row = unsafe { std::slice::from_raw_parts_mut(to.from(row, 0).ptr, n) };
-        for (to, &value) in row.iter_mut().zip(values.clone()) {
+        for (to, &value) in row.iter_mut().zip(&values) {
             *to += value;
         }
     }
 }
 
 /// Writes the sums of the columns of a matrix.
-fn sum_rows<'a, T: Element>(matrix: &[T], sums: impl ExactSizeIterator<Item = &'a mut T>) {
-    let mut sums: Vec<&mut T> = sums.collect();
+fn sum_rows<'a, T: Element>(matrix: &[T], to: impl ExactSizeIterator<Item = &'a mut T>) {
+    let mut sums = vec![T::default(); to.len()];
     if sums.is_empty() {
         return;
     }
-    for sum in &mut sums {
-        **sum = T::default();
-    }
     for row in matrix.chunks_exact(sums.len()) {
         for (sum, &value) in sums.iter_mut().zip(row) {
-            **sum += value;
+            *sum += value;
         }
     }
+    to.zip(sums).for_each(|(to, sum)| *to = sum);
 }

@@ -2,13 +2,16 @@
 
 use std::ops::Range;
 
-use flashcliff::attention::{self as core, AttentionGradients, AttentionInputs, AttentionMask};
+use flashcliff::attention::{
+    self as core, AttentionGradients, AttentionInputs, AttentionMask, HeadItems, HeadItemsMut,
+    HeadSizes, HeadStrides,
+};
 
-use super::{Attention, Given, Gradients};
+use super::{Attention, Given, Gradients, Place};
 use crate::scratch::Buffer;
-use crate::tokens::Channels;
 use crate::tokens::chunk::{Chunk, Run, Samples};
 use crate::tokens::features::Part;
+use crate::tokens::{Channels, number};
 use crate::{Error, Number};
 
 /// An input: it has all parts, the queries, or the keys and values.
@@ -109,38 +112,74 @@ impl Attention {
         let normed = self.seen(side)?;
         let layout = self.layout(rows, channels);
         let (mv, s) = layout.split(normed.as_deref().unwrap_or(side.x));
+        let weights = self.weights(log_weights);
         for place in self.places_of(side.index) {
-            let len = self.head.features(place.part);
-            let features = &mut parts[place.part as usize];
+            let features = &mut *parts[place.part as usize];
+            let (sizes, items) = (
+                self.head_sizes(&place, rows),
+                self.items(&place, channels, rows, (mv, s)),
+            );
+            let packed = self.head.packed(place.part);
+            if self.shared {
+                packed.forward(sizes, items, &weights, features)?;
+                continue;
+            }
+            let mut by_rows = Buffer::take(features.len());
+            packed.forward(sizes, items, &weights, &mut by_rows)?;
+            let len = sizes.width;
             self.for_each(side.samples, place.heads, |row, head, at| {
-                self.head.write(
-                    place.part,
-                    |channel, blade| {
-                        mv[place.multivector(channels, rows, row, head, channel, blade)]
-                    },
-                    |channel| s[place.scalar(channels, row, head, channel)],
-                    self.of_head(log_weights, head),
-                    &mut features[at * len..][..len],
-                );
+                let from = &by_rows[(row * place.heads + head) * len..][..len];
+                features[at * len..][..len].copy_from_slice(from);
             });
         }
         Ok(())
+    }
+
+    /// The weights of distances `[channels, heads]`, from their logarithms `[heads, channels]`.
+    fn weights<T: Number>(&self, log_weights: &[T]) -> Vec<T> {
+        let count = log_weights.len() / self.heads;
+        let places =
+            (0..count).flat_map(|channel| (0..self.heads).map(move |h| h * count + channel));
+        let exponential = |at: usize| number(log_weights[at].to_f64().exp());
+        places.map(exponential).collect()
+    }
+
+    fn head_sizes(&self, place: &Place, rows: usize) -> HeadSizes {
+        HeadSizes {
+            rows,
+            channels: self.head.multivectors,
+            scalars: self.head.scalars,
+            heads: place.heads,
+            width: self.head.features(place.part),
+        }
+    }
+
+    /// The heads of a part of an input.
+    fn items<'x, T>(
+        &self,
+        place: &Place,
+        channels: Channels,
+        rows: usize,
+        (mv, s): (&'x [T], &'x [T]),
+    ) -> HeadItems<'x, T> {
+        HeadItems {
+            multivectors: mv.get(place.first.multivectors..).unwrap_or(&[]),
+            scalars: s.get(place.first.scalars..).unwrap_or(&[]),
+            strides: strides(channels, rows),
+        }
     }
 
     /// Writes the attended values of heads as tokens.
     fn merge<T: Number>(&self, chunk: &Chunk<'_>, out: &[T], y: &mut [T]) {
         let (rows, width) = (chunk.rows(), self.head.features(Part::Value));
         let (to, to_s) = self.layout(rows, self.output()).split_mut(y);
-        let blades = self.head.blades;
+        let (blades, channels) = (self.head.blades, self.head.multivectors);
         self.for_each(chunk.samples, self.heads, |row, head, at| {
             let out = &out[at * width..][..width];
-            for channel in 0..self.head.multivectors {
-                for blade in 0..blades {
-                    to[self.merged(rows, row, head, channel, blade)] =
-                        out[channel * blades + blade];
-                }
+            for (blade, out) in out.chunks_exact(channels.max(1)).take(blades).enumerate() {
+                to[self.merged(rows, row, head, blade)..][..channels].copy_from_slice(out);
             }
-            let scalars = &out[blades * self.head.multivectors..];
+            let scalars = &out[blades * channels..];
             let first = (row * self.heads + head) * self.head.scalars;
             to_s[first..][..scalars.len()].copy_from_slice(scalars);
         });
@@ -207,11 +246,10 @@ impl Attention {
             ..*side
         };
         if !self.geometry.head_norm {
-            self.read_features(&seen, log_weights, features, to, of_weights);
-            return Ok(());
+            return self.read_features(&seen, log_weights, features, to, of_weights);
         }
         let mut of_normed = Buffer::take(side.x.len());
-        self.read_features(&seen, log_weights, features, &mut of_normed, of_weights);
+        self.read_features(&seen, log_weights, features, &mut of_normed, of_weights)?;
         self.normalised_gradient(side, &of_normed, to)
     }
 
@@ -223,38 +261,45 @@ impl Attention {
         features: &Parts<T>,
         to: &mut [T],
         of_weights: &mut [T],
-    ) {
+    ) -> Result<(), Error> {
         let (channels, rows) = (side.channels, side.rows());
         let layout = self.layout(rows, channels);
-        let (mv, _) = layout.split(side.x);
+        let (mv, s) = layout.split(side.x);
         let (to_mv, to_s) = layout.split_mut(to);
-        to_mv.fill(T::default());
+        let weights = self.weights(log_weights);
         for place in self.places_of(side.index) {
-            let len = self.head.features(place.part);
+            let sizes = self.head_sizes(&place, rows);
             let gradient = &features[place.part as usize];
-            self.for_each(side.samples, place.heads, |row, head, at| {
-                let of_head = match (place.part, of_weights.is_empty()) {
-                    (Part::Query, false) => {
-                        let channels = self.head.multivectors;
-                        &mut of_weights[head * channels..][..channels]
-                    }
-                    _ => &mut [],
-                };
-                self.head.read_gradient(
-                    place.part,
-                    |channel, blade| {
-                        mv[place.multivector(channels, rows, row, head, channel, blade)]
-                    },
-                    self.of_head(log_weights, head),
-                    &gradient[at * len..][..len],
-                    |channel, blade, g| {
-                        to_mv[place.multivector(channels, rows, row, head, channel, blade)] += g;
-                    },
-                    |channel, g| to_s[place.scalar(channels, row, head, channel)] = g,
-                    of_head,
-                );
-            });
+            let mut by_rows = Buffer::take(if self.shared { 0 } else { gradient.len() });
+            if !self.shared {
+                let len = sizes.width;
+                self.for_each(side.samples, place.heads, |row, head, at| {
+                    let to = &mut by_rows[(row * place.heads + head) * len..][..len];
+                    to.copy_from_slice(&gradient[at * len..][..len]);
+                });
+            }
+            let gradient = if self.shared { gradient } else { &by_rows };
+            let is_weighed = place.part == Part::Query && !of_weights.is_empty();
+            let mut of_own = vec![T::default(); if is_weighed { weights.len() } else { 0 }];
+            let items = HeadItemsMut {
+                multivectors: to_mv.get_mut(place.first.multivectors..).unwrap_or(&mut []),
+                scalars: to_s.get_mut(place.first.scalars..).unwrap_or(&mut []),
+                strides: strides(channels, rows),
+            };
+            self.head.packed(place.part).backward(
+                sizes,
+                self.items(&place, channels, rows, (mv, s)),
+                &weights,
+                gradient,
+                items,
+                &mut of_own,
+            )?;
+            for (at, (&of_own, &weight)) in of_own.iter().zip(&weights).enumerate() {
+                let (channel, head) = (at / self.heads, at % self.heads);
+                of_weights[head * self.head.multivectors + channel] += of_own * weight;
+            }
         }
+        Ok(())
     }
 
     /// The input with normalised heads; `None` if the geometry does not normalise heads.
@@ -266,17 +311,14 @@ impl Attention {
     /// The gradient of the attended values of heads, from that of the output.
     fn unmerged<T: Number>(&self, chunk: &Chunk<'_>, g: &[T]) -> Buffer<T> {
         let (rows, width) = (chunk.rows(), self.head.features(Part::Value));
-        let blades = self.head.blades;
+        let (blades, channels) = (self.head.blades, self.head.multivectors);
         let mut of_out = Buffer::take(rows * self.heads * width);
         let (g, g_s) = self.layout(rows, self.output()).split(g);
         self.for_each(chunk.samples, self.heads, |row, head, at| {
             let of_out = &mut of_out[at * width..][..width];
-            let (of_mv, of_s) = of_out.split_at_mut(blades * self.head.multivectors);
-            for channel in 0..self.head.multivectors {
-                for blade in 0..blades {
-                    of_mv[channel * blades + blade] =
-                        g[self.merged(rows, row, head, channel, blade)];
-                }
+            let (of_mv, of_s) = of_out.split_at_mut(blades * channels);
+            for (blade, of_mv) in of_mv.chunks_exact_mut(channels.max(1)).enumerate() {
+                of_mv.copy_from_slice(&g[self.merged(rows, row, head, blade)..][..channels]);
             }
             let first = (row * self.heads + head) * self.head.scalars;
             of_s.copy_from_slice(&g_s[first..][..self.head.scalars]);
@@ -322,13 +364,6 @@ impl Attention {
         rows
     }
 
-    fn of_head<'a, T>(&self, log_weights: &'a [T], head: usize) -> &'a [T] {
-        match log_weights {
-            [] => &[],
-            _ => &log_weights[head * self.head.multivectors..][..self.head.multivectors],
-        }
-    }
-
     /// Calls a function with the row, the head and the index among features of each head of a part.
     fn for_each(
         &self,
@@ -354,10 +389,18 @@ impl Attention {
         run.first * heads + (within / items * heads + head) * items + within % items
     }
 
-    /// The element of the output's multivectors.
-    fn merged(&self, rows: usize, row: usize, head: usize, channel: usize, blade: usize) -> usize {
-        let channels = self.heads * self.head.multivectors;
-        (blade * rows + row) * channels + head * self.head.multivectors + channel
+    /// The first element of a head among the output's multivectors.
+    fn merged(&self, rows: usize, row: usize, head: usize, blade: usize) -> usize {
+        ((blade * rows + row) * self.heads + head) * self.head.multivectors
+    }
+}
+
+/// From each number of an input to the next.
+fn strides(channels: Channels, rows: usize) -> HeadStrides {
+    HeadStrides {
+        blade: rows * channels.multivectors,
+        row: channels.multivectors,
+        scalars: channels.scalars,
     }
 }
 
