@@ -119,7 +119,6 @@ pub(super) fn kept(step: &Step, sizes: &Sizes) -> usize {
     match step {
         Step::Linear(step) => matrix::Layout::of(step, sizes.dtype).len,
         Step::Gains(step) => gains::width(step),
-        Step::Products(step) => products::kept(step, sizes),
         Step::Attention(step) => attention::kept(step, sizes),
         _ => 0,
     }

@@ -1,8 +1,7 @@
 //! Geometric products and joins, with signs and references of joins, and blades of products that are dropped.
 //!
-//! A join is the regressive product with the sign `(-1)^(k (n - k))` in grade `k`, times the reference. For odd `n` all signs are +. For even `n`
-//! the sign is that of odd `k`, the sum of the grades of the factors less `n`, so it is that of odd grades in both factors: one pass over the factors
-//! has the signs and the reference.
+//! A join is the regressive product with the sign `(-1)^(k (n - k))` in grade `k`, times the reference. One pass over the products, in place, has the signs,
+//! the reference and the zeros of dropped blades.
 
 use flashcliff::cuda::cudarc::driver::sys::CUdeviceptr;
 use flashcliff::cuda::items::{ItemFactors, ItemSizes, Items};
@@ -26,28 +25,18 @@ pub(super) struct Products {
     output: Channels,
     /// The products of factors, in order.
     operators: Vec<Operator>,
-    /// The factors of columns, with joins.
-    joins: Option<Joins>,
-    /// The factors of the columns of the result, with dropped blades.
-    dropped: Option<(Rows, Table)>,
+    /// The factors of the columns of products, with joins or dropped blades.
+    scaled: Option<Scaled>,
 }
 
-/// The factors of the columns of the input.
+/// The factors of the columns of products, which make joins of regressive products and leave out blades.
 #[derive(Clone, Copy, Debug)]
-struct Joins {
+struct Scaled {
     rows: Rows,
     /// The factors that do not depend on the reference.
     fixed: Table,
-    /// Those that the reference is multiplied by: of the left factors of joins, 0 for all others.
+    /// The factors of the reference: the signs of joins, 0 for all other columns.
     referred: Table,
-}
-
-/// The elements that the step keeps: with joins the factors as products take them.
-pub(super) fn kept(step: &tokens::Products, sizes: &Sizes) -> usize {
-    match step.regressive {
-        Some(_) => sizes.rows() * step.input().width_over(step.blades),
-        None => 0,
-    }
 }
 
 impl Products {
@@ -69,18 +58,14 @@ impl Products {
             own.prepare(&dims, Dtypes::uniform(sizes.dtype))?;
             operators.push(own);
         }
-        let (mut joins, mut dropped) = (None, None);
-        if step.regressive.is_some() {
-            joins = Some(Joins {
+        let mut scaled = None;
+        if step.regressive.is_some() || !step.dropped.is_empty() {
+            let [fixed, referred] = factors(step);
+            scaled = Some(Scaled {
                 rows: Rows::new(device, sizes.dtype)?,
-                fixed: constants.numbers(sizes.dtype, &of_columns(step, [1.0, 1.0, 0.0, 1.0], 1.0)),
-                referred: constants
-                    .numbers(sizes.dtype, &of_columns(step, [0.0, 0.0, 1.0, 0.0], 0.0)),
+                fixed: constants.numbers(sizes.dtype, &fixed),
+                referred: constants.numbers(sizes.dtype, &referred),
             });
-        }
-        if !step.dropped.is_empty() {
-            let columns = constants.numbers(sizes.dtype, &without_dropped(step));
-            dropped = Some((Rows::new(device, sizes.dtype)?, columns));
         }
         Ok(Self {
             items: Items::new(of_blades(step.blades)?)?,
@@ -89,8 +74,7 @@ impl Products {
             input: step.input(),
             output: step.output(),
             operators,
-            joins,
-            dropped,
+            scaled,
         })
     }
 
@@ -99,11 +83,13 @@ impl Products {
         [self.input, self.output].map(|channels| [sizes.rows(), channels.width_over(self.blades)])
     }
 
-    /// Gradients of the result without dropped blades, and those of the factors as products take them.
-    fn room(&self, sizes: &Sizes) -> Room<2> {
+    /// The gradient of products, and products for the gradient of the reference; the gradient of tokens if it is not wanted.
+    fn room(&self, sizes: &Sizes, to: To) -> Room<3> {
         let [input, output] = self.matrices(sizes).map(|[rows, width]| rows * width);
-        let of_result = self.dropped.map_or(0, |_| output);
-        Room::new([of_result, input].map(|elements| sizes.bytes(elements)))
+        let of_products = self.scaled.map_or(0, |_| output);
+        let products = to.other.map_or(0, |_| output);
+        let unwanted = if to.x.is_some() { 0 } else { input };
+        Room::new([of_products, products, unwanted].map(|elements| sizes.bytes(elements)))
     }
 
     /// The multivectors of packed rows from a channel on.
@@ -200,66 +186,44 @@ impl Products {
         // SAFETY: the caller promises it.
         unsafe { self.copy_scalars(site, (g, self.output), (to, self.input)) }
     }
+}
 
-    /// Writes packed rows of the result, or of its gradient, without the blades that are dropped. Returns where they are.
+impl Scaled {
+    /// Writes the columns of products, or of their gradients, times their factors.
     ///
     /// # Safety
     /// The addresses are those of packed rows of the result.
-    unsafe fn without_dropped(
+    unsafe fn scale(
         &self,
         site: &Site<'_>,
-        from: CUdeviceptr,
-        to: CUdeviceptr,
-    ) -> Result<CUdeviceptr, Error> {
-        let Some((rows, columns)) = &self.dropped else {
-            return Ok(from);
-        };
+        (given, matrix): (Given, [usize; 2]),
+        [from, to]: [CUdeviceptr; 2],
+    ) -> Result<(), Error> {
         let factors = RowFactors {
-            fixed: columns.at(site.tables),
-            reference: 0,
-            referred: 0,
-        };
-        let [_, output] = self.matrices(&site.sizes);
-        // SAFETY: the caller promises it.
-        unsafe { rows.scale(site.target(), output, from, factors, to) }?;
-        Ok(to)
-    }
-}
-
-impl Joins {
-    fn factors(&self, site: &Site<'_>, given: Given) -> RowFactors {
-        RowFactors {
             fixed: self.fixed.at(site.tables),
             reference: given.other,
             referred: self.referred.at(site.tables),
-        }
+        };
+        // SAFETY: the caller promises it.
+        Ok(unsafe { self.rows.scale(site.target(), matrix, from, factors, to) }?)
     }
 }
 
 impl Ready for Products {
-    fn backward_bytes(&self, sizes: &Sizes, _: To) -> usize {
-        self.room(sizes).bytes()
+    fn backward_bytes(&self, sizes: &Sizes, to: To) -> usize {
+        self.room(sizes, to).bytes()
     }
 
     unsafe fn forward(&self, site: &Site<'_>, given: Given, y: CUdeviceptr) -> Result<(), Error> {
-        let [input, _] = self.matrices(&site.sizes);
-        let mut x = given.x;
-        if let Some(joins) = &self.joins {
-            let factors = joins.factors(site, given);
-            // SAFETY: what is kept has the elements of the input; the caller promises the rest.
-            unsafe {
-                joins
-                    .rows
-                    .scale(site.target(), input, x, factors, given.kept)
-            }?;
-            x = given.kept;
-        }
+        let [_, output] = self.matrices(&site.sizes);
         // SAFETY: the caller promises it.
         unsafe {
-            self.multiply(site, x, y)?;
-            self.without_dropped(site, y, y)?;
+            self.multiply(site, given.x, y)?;
+            match &self.scaled {
+                Some(scaled) => scaled.scale(site, (given, output), [y, y]),
+                None => Ok(()),
+            }
         }
-        Ok(())
     }
 
     unsafe fn backward(
@@ -269,55 +233,41 @@ impl Ready for Products {
         g: CUdeviceptr,
         to: To,
     ) -> Result<(), Error> {
-        let [input, _] = self.matrices(&site.sizes);
-        let [of_result, of_factors] = self.room(&site.sizes).at(given.workspace);
-        // SAFETY: the room has the elements of both; the caller promises the rest.
-        let g = unsafe { self.without_dropped(site, g, of_result) }?;
-        let Some(joins) = &self.joins else {
-            let to = to.x.unwrap_or(of_factors);
+        let [_, output] = self.matrices(&site.sizes);
+        let [of_products, products, unwanted] = self.room(&site.sizes, to).at(given.workspace);
+        let of_tokens = to.x.unwrap_or(unwanted);
+        let Some(scaled) = &self.scaled else {
             // SAFETY: the caller promises it.
-            return unsafe { self.multiply_back(site, [given.x, g, to]) };
+            return unsafe { self.multiply_back(site, [given.x, g, of_tokens]) };
         };
-        // SAFETY: what is kept has the factors; the caller promises the rest.
-        unsafe { self.multiply_back(site, [given.kept, g, of_factors]) }?;
         if let Some(to) = to.other {
-            let rows = [of_factors, given.x, joins.referred.at(site.tables)];
-            // SAFETY: the caller promises it.
-            unsafe { joins.rows.row_sums(site.target(), input, rows, to) }?;
-        }
-        if let Some(to) = to.x {
-            let factors = joins.factors(site, given);
-            // SAFETY: the caller promises it.
+            let rows = [g, products, scaled.referred.at(site.tables)];
+            // SAFETY: the room has the elements of the products; the caller promises the rest.
             unsafe {
-                joins
-                    .rows
-                    .scale(site.target(), input, of_factors, factors, to)
-            }?;
+                self.multiply(site, given.x, products)?;
+                scaled.rows.row_sums(site.target(), output, rows, to)?;
+            }
         }
-        Ok(())
+        // SAFETY: the room has the elements of the gradient; the caller promises the rest.
+        unsafe {
+            scaled.scale(site, (given, output), [g, of_products])?;
+            self.multiply_back(site, [given.x, of_products, of_tokens])
+        }
     }
 }
 
-/// For each of the four factors of a step with joins a number, with the signs of blades for those of joins; and one for scalars.
-fn of_columns(step: &tokens::Products, factors: [f64; 4], scalars: f64) -> Vec<f64> {
-    let input = step.input();
-    let mut columns = vec![scalars; input.width_over(step.blades)];
-    for (blade, &sign) in step.signs.iter().enumerate() {
-        for (factor, &number) in factors.iter().enumerate() {
-            let first = blade * input.multivectors + factor * step.each;
-            let sign = if factor < 2 { 1.0 } else { sign };
-            columns[first..first + step.each].fill(sign * number);
-        }
-    }
-    columns
-}
-
-/// For each column of the result 0 if its blade is dropped, else 1.
-fn without_dropped(step: &tokens::Products) -> Vec<f64> {
+/// The factors of the columns of the result: those that do not depend on the reference, and those of the reference.
+fn factors(step: &tokens::Products) -> [Vec<f64>; 2] {
     let output = step.output();
-    let mut columns = vec![1.0; output.width_over(step.blades)];
-    for blade in 0..step.blades {
-        columns[blade * output.multivectors..][..step.each].fill(step.kept(blade));
+    let width = output.width_over(step.blades);
+    let (mut fixed, mut referred) = (vec![1.0; width], vec![0.0; width]);
+    for (blade, &sign) in step.signs.iter().enumerate() {
+        let first = blade * output.multivectors;
+        let (geometric, joins) = (first + step.each, first + output.multivectors);
+        fixed[first..geometric].fill(step.kept(blade));
+        // Without joins there are no such columns.
+        fixed[geometric..joins].fill(0.0);
+        referred[geometric..joins].fill(sign);
     }
-    columns
+    [fixed, referred]
 }

@@ -26,13 +26,15 @@ __device__ T warp_maximum(T value) {
   return value;
 }
 
-// to = x (fixed + reference * referred), for a factor of each column and a reference of each row, which may be null.
+// to = x (fixed + reference * referred), for a factor of each column and a reference of each row, which may be null. In place, columns whose factor is
+// 1 are not touched.
 template <class T>
 __global__ void scale(const T *x, const T *fixed, const T *reference, const T *referred, T *to, Index rows, Index width) {
   FOR_EACH(at, rows * width) {
     const Index row = at / width, column = at % width;
     T factor = fixed[column];
     if (reference != nullptr) factor += reference[row] * referred[column];
+    if (x == to && factor == T(1)) continue;
     to[at] = x[at] * factor;
   }
 }
