@@ -132,9 +132,11 @@ def given_of(call: Call, tensors: Sequence[Tensor | None]) -> Given:
 def variant_of(given: Given) -> Variant:
     """The part of a call on which its network depends."""
     mv, s = given.here
-    reference = given.reference
-    fits = reference is not None and (reference.dim() == 0 or reference.shape[-1] == 1)
-    batch = mv.shape[1:-1]
+    batch, reference = mv.shape[1:-1], given.reference
+    fits = False
+    if reference is not None and reference.dim() <= len(batch) + 1:
+        wanted = (*batch, 1)[len(batch) + 1 - reference.dim() :]
+        fits = all(n in (1, m) for n, m in zip(reference.shape, wanted, strict=True))
     extra = None if given.extra == (None, None) else _channels("extra channels", given.extra, batch)
     context = None
     if given.context[0] is not None:
