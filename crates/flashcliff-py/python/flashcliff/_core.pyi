@@ -1,7 +1,7 @@
 """The compiled half of flashcliff. Use the package instead: what takes addresses here checks no
 memory."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __version__: str
@@ -218,35 +218,6 @@ class NetworkPlan:
     ) -> None:
         """Writes the gradients that are wanted, in order."""
 
-class HeadFeatures:
-    """The features of queries, keys or values of heads on the CPU."""
-
-    def __new__(
-        cls,
-        blades: int,
-        taken: int,
-        negative: int,
-        distances: tuple[bool, int, int, float] | None,
-    ) -> HeadFeatures: ...
-    def forward(
-        self,
-        double: bool,
-        sizes: tuple[int, int, int, int, int],
-        items: tuple[int, int, int, int, int],
-        weights: int,
-        features: int,
-    ) -> None: ...
-    def backward(
-        self,
-        double: bool,
-        sizes: tuple[int, int, int, int, int],
-        items: tuple[int, int, int, int, int],
-        weights: int,
-        gradient: int,
-        to: tuple[int, int, int, int, int],
-        of_weights: int,
-    ) -> None: ...
-
 class InvariantNorm:
     """The invariant layer norm of an algebra, on the CPU. ``sizes`` are rows, channels, groups; tensors are
     given by address."""
@@ -259,35 +230,6 @@ class InvariantNorm:
         self, double: bool, sizes: tuple[int, int, int], eps: float, x: int, g: int, to: int
     ) -> None: ...
 
-class Items:
-    """The kernels of the items of transformers over an algebra, on GPUs: of builds with CUDA only. ``sizes`` are rows,
-    channels, scalars and the type; a place is the address, the strides of blades and of items of multivectors, and the
-    address and the stride of items of scalars; ``target`` is a device and the address of a stream."""
-
-    def __new__(cls, algebra: Algebra) -> Items: ...
-    MOST_RUNS: int
-    MOST_TENSORS: int
-    PLACE_BITS: int
-    def norm_partials(self, sizes: tuple[int, int, int, str]) -> int: ...
-    def sum_partials(
-        self, columns: tuple[int, int, int, int, str, list[tuple[int, int]]]
-    ) -> int: ...
-    # The others are called by name, with what `_ops/items.py` makes of tensors.
-    def __getattr__(self, name: str) -> Callable[..., None]: ...
-
-class CallList:
-    """Calls of kernels that are made at once, on GPUs: of builds with CUDA only. Functions that launch kernels take it in place of
-    a stream."""
-
-    OPEN: int
-    """What is added to addresses that are open until a run: the number of a region shifted by ``OFFSET_BITS``, plus an offset."""
-    OFFSET_BITS: int
-    def __len__(self) -> int: ...
-    def close(self, regions: list[tuple[int, int]]) -> None:
-        """Ends the list, with the number of a buffer for each region, and the bytes before it there."""
-    def run(self, buffers: list[int], stream: tuple[int, int]) -> None:
-        """Makes all calls with the addresses of buffers."""
-
 class Attention:
     """Attention within sequences, on GPUs: of builds with CUDA only."""
 
@@ -296,18 +238,6 @@ class Attention:
     # The functions are called with what `_ops/attention.py` makes of tensors.
     def forward(self, *arguments: object) -> None: ...
     def backward(self, *arguments: object) -> None: ...
-
-class BlockSparse:
-    """Products with block-sparse matrices, on GPUs: of builds with CUDA only."""
-
-    UNIT: int
-    GROUP_UNITS: int
-    GROUP_NUMBERS: int
-    GROUP_INPUTS: int
-    def partials(self, rows: int, groups: int) -> int: ...
-    # The others are called with what `_ops/block_sparse.py` makes of tensors.
-    def product(self, *arguments: object) -> None: ...
-    def weights(self, *arguments: object) -> None: ...
 
 def lion_step(
     members: list[tuple[int, int, int, int]],
