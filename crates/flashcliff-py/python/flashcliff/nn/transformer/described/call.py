@@ -201,7 +201,8 @@ def prepared(given: Given, description: Description) -> tuple[Any, ...]:
     sequences = _sequences(given, samples, items, others)
     made: dict[str, Maybe] = {"here": given.here, "extra": given.extra, "context": given.context}
     if given.reference is not None and "reference" in description.inputs:
-        made["reference"] = given.reference.to(mv.dtype).expand(*batch, 1).reshape(-1), None
+        of_rows = given.reference.to(mv.dtype).expand(*batch, 1).reshape(-1)
+        made["reference"] = of_rows.contiguous(), None
     for name, options, keys in (
         ("mask", given.options, items),
         ("context_mask", given.context_options, others),
