@@ -1,7 +1,7 @@
 """The compiled half of flashcliff. Use the package instead: what takes addresses here checks no
 memory."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __version__: str

@@ -4,9 +4,9 @@ With inputs ``(x, s)``, outputs ``(y, t)`` and parameters ``P`` the layer is the
 the three, by ``(y, t)``; its gradients are the derivatives by ``(x, s)`` and by ``P``. So each contraction has the two
 others as its derivatives, and gradients of every order exist.
 
+A network of layers (:mod:`.described`) does without them; they are what gradients of gradients, transforms, traces and 16 bits need.
 On the CPU the contractions are compiled (``flashcliff::equivariant``). Where a mode, a transform or a trace follows calls, the
-outputs are :func:`composed`. While ``torch.compile`` traces, and on other devices
-where one dense product (:mod:`.packed`) would be slower, they are batched matrix products of PyTorch.
+outputs are :func:`composed`. While ``torch.compile`` traces, and on other devices, they are batched matrix products of PyTorch.
 """
 
 from __future__ import annotations

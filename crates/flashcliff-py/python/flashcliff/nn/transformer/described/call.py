@@ -132,9 +132,11 @@ def given_of(call: Call, tensors: Sequence[Tensor | None]) -> Given:
 def variant_of(given: Given) -> Variant:
     """The part of a call on which its network depends."""
     mv, s = given.here
-    reference = given.reference
-    fits = reference is not None and (reference.dim() == 0 or reference.shape[-1] == 1)
-    batch = mv.shape[1:-1]
+    batch, reference = mv.shape[1:-1], given.reference
+    fits = False
+    if reference is not None and reference.dim() <= len(batch) + 1:
+        wanted = (*batch, 1)[len(batch) + 1 - reference.dim() :]
+        fits = all(n in (1, m) for n, m in zip(reference.shape, wanted, strict=True))
     extra = None if given.extra == (None, None) else _channels("extra channels", given.extra, batch)
     context = None
     if given.context[0] is not None:
@@ -199,7 +201,8 @@ def prepared(given: Given, description: Description) -> tuple[Any, ...]:
     sequences = _sequences(given, samples, items, others)
     made: dict[str, Maybe] = {"here": given.here, "extra": given.extra, "context": given.context}
     if given.reference is not None and "reference" in description.inputs:
-        made["reference"] = given.reference.to(mv.dtype).expand(*batch, 1).reshape(-1), None
+        of_rows = given.reference.to(mv.dtype).expand(*batch, 1).reshape(-1)
+        made["reference"] = of_rows.contiguous(), None
     for name, options, keys in (
         ("mask", given.options, items),
         ("context_mask", given.context_options, others),

@@ -91,7 +91,8 @@ def _attempt(
             tensors,
         )
         found = apply(call, composed(function.stop), parameters)
-    except Unready as error:
+    except (Unready, _core.UnsupportedError) as error:
+        # There may be no plan: for an algebra on a GPU, or of a gradient of what the result does not depend on.
         known.last = str(error)
         return None
     known.last = None

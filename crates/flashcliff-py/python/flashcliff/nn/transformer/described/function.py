@@ -126,7 +126,12 @@ class Run:
         found = doors.addresses("a network of layers", given)
         assert found is not None, "tensors were plain before"
         # Tensors in the order of their memory live as long as their addresses are read.
-        self.tensors = [_aligned(t) for t in found[0]]
+        tensors: Sequence[Any] = found[0]
+        self.addresses = found[1]
+        if any(address % _ALIGNED for address in found[1]):
+            tensors = [t.clone() if t.data_ptr() % _ALIGNED else t for t in tensors]
+            self.addresses = [t.data_ptr() for t in tensors]
+        self.tensors = tensors
         self.shapes = [t.shape for t, want in zip(given, wanted) if want]
         self.device = None if self.like.is_cpu else self.like.get_device()
         gpu = None if self.device is None else (self.device, takes_tf32())
@@ -144,7 +149,7 @@ class Run:
         kept = self._bytes(plan.kept)
         with self._on_device() as (stream, (space, _)):
             plan.forward(
-                self._addresses(),
+                self.addresses,
                 result.data_ptr(),
                 kept.data_ptr(),
                 self._bytes(space).data_ptr(),
@@ -161,7 +166,7 @@ class Run:
         found = [self.like.new_empty(shape) for shape in self.shapes]
         with self._on_device() as (stream, (_, space)):
             self.plan.backward(
-                self._addresses(),
+                self.addresses,
                 result.data_ptr(),
                 gradient.data_ptr(),
                 [g.data_ptr() for g in found],
@@ -189,9 +194,6 @@ class Run:
     def _bytes(self, count: int) -> Tensor:
         return torch.empty(count, dtype=torch.uint8, device=self.like.device)
 
-    def _addresses(self) -> list[int]:
-        return [t.data_ptr() for t in self.tensors]
-
     @contextlib.contextmanager
     def _on_device(self) -> Iterator[tuple[int, tuple[int, int]]]:
         """The stream of a call, and the bytes of workspace of both passes."""
@@ -207,12 +209,6 @@ def _check_room(like: Tensor, rows: int, plan: _core.NetworkPlan) -> None:
     taken = rows * plan.width * like.element_size() + plan.kept
     if like.is_cpu and taken >= _LARGE:
         _core.check_room(f"a network of layers of {rows} rows, {like.dtype}", taken, rows)
-
-
-def _aligned(x: Any) -> Tensor:
-    """A tensor that begins where the kernels of a plan can read it."""
-    found: Tensor = x
-    return found.clone() if found.data_ptr() % _ALIGNED else found
 
 
 def _composed(
