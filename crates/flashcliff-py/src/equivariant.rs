@@ -29,7 +29,6 @@ macro_rules! typed {
     };
 }
 
-
 /// A linear layer that commutes with the group of an algebra.
 #[pyclass(frozen, module = "flashcliff._core")]
 pub(crate) struct EquivariantLinear {

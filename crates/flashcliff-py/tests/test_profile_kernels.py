@@ -41,6 +41,8 @@ def test_each_pass_of_a_network_is_in_a_row():
         assert row.shapes == ((10, 35), (10,)) and row.roofline > 0
     back, kept = found["backward", False], found["forward", True].saved_bytes
     assert back.bytes == 3 * 8 * (2 * sum(numbers) - 10) + kept
+    # Two products for each of the forward pass.
+    assert 3 * found["forward", False].flops == found["forward", True].flops < back.flops
     assert "network" in p.table() and "network" in p.json()
 
 

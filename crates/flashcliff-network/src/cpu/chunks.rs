@@ -60,6 +60,14 @@ impl<'a, T: Number, S: Sources<T>> Run<'a, T, S> {
             return Ok(());
         };
         let Rows { samples, .. } = self.plan.batch();
+        let is_masked = |call| matches!(self.plan.work(call), Work::Step(step) if matches!(&**step, Step::Attention(own) if own.masked));
+        if (0..self.plan.call_count()).any(is_masked) {
+            return Err(Error::Sequences {
+                rows: self.plan.batch().count(),
+                count: items.len().saturating_sub(1),
+                got: "a plan whose attention has a mask".to_owned(),
+            });
+        }
         for (bounds, set) in [(items, Set::Items), (context, Set::Context)] {
             let rows = self.plan.batch().of(set);
             let ascends = bounds.windows(2).all(|pair| pair[0] <= pair[1]);

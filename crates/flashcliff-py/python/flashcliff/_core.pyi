@@ -194,6 +194,9 @@ class NetworkPlan:
     def kept(self) -> int:
         """The bytes that the forward pass keeps for the backward pass."""
     @property
+    def flops(self) -> list[int]:
+        """The floating-point operations of both passes."""
+    @property
     def spaces(self) -> tuple[int, int]:
         """The bytes of workspace that both passes are lent on a GPU."""
     def forward(

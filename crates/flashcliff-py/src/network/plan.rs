@@ -161,6 +161,13 @@ impl NetworkPlan {
         self.0.plan().kept_bytes()
     }
 
+    /// The floating-point operations of each pass.
+    #[getter]
+    fn flops(&self) -> [usize; 2] {
+        let plan = self.0.plan();
+        [0, 1].map(|stage| plan.calls(stage).map(|call| plan.size(call).flops).sum())
+    }
+
     /// The bytes of memory on a GPU that each pass needs while it runs.
     #[getter]
     fn spaces(&self) -> [usize; 2] {

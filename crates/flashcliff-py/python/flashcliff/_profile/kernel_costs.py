@@ -32,8 +32,8 @@ def _network(key: Key, details: dict[str, Any]) -> Work:
     if key.phase == "backward":
         # The result and its gradient are read, and all gradients written.
         numbers += details["result"] + details["gradients"]
-    # The operations within a network are not counted.
-    return Work(SIZES[key.dtype] * numbers + kept, 0, kept if key.phase == "forward" else 0)
+    flops = details.get("flops", 0)
+    return Work(SIZES[key.dtype] * numbers + kept, flops, kept if key.phase == "forward" else 0)
 
 
 def _attention(key: Key, details: dict[str, Any]) -> Work:

@@ -68,13 +68,14 @@ def network_gradient(run: Any, *_: Any) -> Described:
 
 def _network(phase: str, run: Any) -> Described:
     """A network has the shapes of its inputs, and details of its other tensors: elements of parameters, of the result and of
-    gradients, and the bytes that the backward pass reads of the forward pass."""
+    gradients, the bytes that the backward pass reads of the forward pass, and its operations."""
     shapes = [tuple(t.shape) for t in run.rows]
     parameters = sum(t.numel() for t in run.tensors[len(shapes) :])
     details = [
         ("parameters", parameters),
         ("result", run.call.row_count * run.plan.width),
         ("kept", run.plan.kept),
+        ("flops", run.plan.flops[phase == "backward"]),
     ]
     if phase == "backward":
         details.append(("gradients", sum(shape.numel() for shape in run.shapes)))
